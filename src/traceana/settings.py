@@ -93,6 +93,12 @@ FEWEST_TRIALS: Final = _setting(
 LEAST_SAVING: Final = _setting(
     "least_saving", 0.01, "A smaller estimated saving, relative to the step, is not a finding."
 )
+BOTTLENECK_SHARE: Final = _setting(
+    "bottleneck_share",
+    0.2,
+    "From this part of the step on, time without kernels limits the run: TensorFlow's profiler "
+    "calls a program with 20 % of waiting for input highly input-bound.",
+)
 LOW_UTILIZATION: Final = _setting(
     "low_utilization",
     0.5,

@@ -15,6 +15,7 @@ from traceana.advise import (  # noqa: F401  # these modules register their rule
     host_copies,
     measurement,
 )
+from traceana.advise.bottleneck import Bottleneck, bottleneck
 from traceana.advise.figures import Figures
 from traceana.advise.rule import RULES, Finding, Rule
 from traceana.analyze.per_trace import per_trace
@@ -32,11 +33,13 @@ class Advice(msgspec.Struct, frozen=True):
 
     ``step_work_ns`` is the busy time of the work that a step launches on a device, by which the
     shares of savings are divided, where that is longer than the step on the host; else None.
+    ``bottleneck`` is None without work on a GPU.
     """
 
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
     step_work_ns: int | None = None
+    bottleneck: Bottleneck | None = None
 
 
 @per_trace
@@ -54,11 +57,13 @@ def advised(figures: Figures) -> Advice:
     """Return the findings on ``figures``, like :func:`advise` on a trace."""
     if not figures.work_ns:
         return Advice((), ("no device activity: no findings",))
+    whole = "busy time" if figures.runs_ahead else "step" if figures.stepped else "capture"
     found = [
         Finding(
             figures.program.adapted(rule),
             figures.each(one.saving_ns),
             one.saving_ns / figures.paced_ns if figures.paced_ns else 0.0,
+            whole,
             one.figures,
             _per_step(one.evidence, figures),
         )
@@ -67,7 +72,7 @@ def advised(figures: Figures) -> Advice:
     ]
     found.sort(key=lambda finding: (-finding.saving_ns, finding.rule.id))
     ahead = figures.each(figures.paced_ns) if figures.runs_ahead else None
-    return Advice(tuple(found), _notes(figures, found), ahead)
+    return Advice(tuple(found), _notes(figures, found), ahead, bottleneck(figures))
 
 
 def _notes(figures: Figures, found: list[Finding]) -> tuple[str, ...]:

@@ -18,8 +18,8 @@ from traceana.analyze.kernels import kernels, occupancy
 from traceana.analyze.layers import layers
 from traceana.analyze.rates import machine
 from traceana.analyze.roofline import fp32_products, roofline, units
-from traceana.analyze.selection import select
-from traceana.analyze.steps import measured_steps, step_windows, steps
+from traceana.analyze.selection import measured
+from traceana.analyze.steps import step_windows, steps
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.transfers import transfers
 from traceana.analyze.work import work
@@ -50,7 +50,7 @@ class Figures:
         needs_timeline(trace, "advise")
         self._trace = trace
         self._batches = batches
-        self._part = _measured(trace)
+        self._part = measured(trace)
         self.on_cpu = trace.on_cpu
         self._transfers: dict[By, Result] = {}
         self._idle: dict[IdleBy, pl.DataFrame] = {}
@@ -290,16 +290,6 @@ class Figures:
     def worth(self, saving_ns: float) -> bool:
         """Return whether a saving over all units is at least :data:`LEAST_SAVING`."""
         return saving_ns > 0 and saving_ns >= LEAST_SAVING * self.window_ns
-
-
-def _measured(trace: Trace) -> Trace:
-    """Return the measured steps of ``trace``, or the whole trace if they have no activity."""
-    rows = measured_steps(trace).rows
-    if not rows:
-        return trace
-    numbers = trace.steps["number"].gather(rows).unique().to_list()
-    part = select(trace, steps=numbers)
-    return trace if work(part).is_empty() else part
 
 
 def _version(text: str) -> tuple[int, int] | None:

@@ -68,11 +68,16 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """A rule that holds: ``saving_ns`` is per device and step, ``saving_share`` of a step."""
+    """A rule that holds: ``saving_ns`` is per device and step, ``saving_share`` of ``saving_of``.
+
+    That is the ``step``, the ``capture`` in a trace without steps, or where the host runs ahead the
+    ``busy time`` of the work that a step launches.
+    """
 
     rule: Rule
     saving_ns: int
     saving_share: float
+    saving_of: str
     figures: Mapping[str, Value]
     evidence: pl.DataFrame
 

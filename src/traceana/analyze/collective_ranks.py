@@ -29,6 +29,8 @@ def by_rank(trace: Trace) -> Result:
         different numbers of the collective, so that occurrences cannot be matched.
     ``last_count``
         Number of occurrences in which it arrived last: the shortest duration is its own.
+    ``others_wait_ns``
+        The waits of the other ranks in these occurrences, added up.
 
     The occurrences of a collective and message size are matched in order of time.
     """
@@ -47,6 +49,7 @@ def by_rank(trace: Trace) -> Result:
         .with_columns(
             pl.when(matched).then(pl.col("duration") - shortest).alias("wait"),
         )
+        .with_columns(pl.col("wait").sum().over(*_KEYS, "occurrence").alias("of_all"))
         .group_by(*_KEYS, *_PARTNER)
         .agg(
             pl.len().cast(pl.Int64).alias("count"),
@@ -55,6 +58,9 @@ def by_rank(trace: Trace) -> Result:
             pl.when(pl.col("wait").null_count() == 0)
             .then((pl.col("wait") == 0).sum().cast(pl.Int64))
             .alias("last_count"),
+            pl.when(pl.col("wait").null_count() == 0)
+            .then(pl.col("of_all").filter(pl.col("wait") == 0).sum())
+            .alias("others_wait_ns"),
         )
     )
     if found.select(partners).item() < 2:
@@ -65,4 +71,5 @@ def by_rank(trace: Trace) -> Result:
     notes = ["wait: duration less the shortest of the occurrence over the ranks, which is the last"]
     if unmatched:
         notes.append(f"wait unknown: {unmatched:,} collectives, numbers differ between the ranks")
-    return Result(frame, sums(frame, "count", "time_ns", "wait_ns", "last_count"), tuple(notes))
+    summed = ("count", "time_ns", "wait_ns", "last_count", "others_wait_ns")
+    return Result(frame, sums(frame, *summed), tuple(notes))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import polars as pl
 
+from traceana.analyze.steps import measured_steps
+from traceana.analyze.work import work
 from traceana.errors import NoSuchSelectionError
 from traceana.trace.schema import CPU_DEVICE
 
@@ -36,6 +38,15 @@ def select(
     if devices is not None:
         trace = _with_devices(trace, sorted(set(devices)))
     return trace
+
+
+def measured(trace: Trace) -> Trace:
+    """Return the measured steps of ``trace``, or the whole trace if they have no activity."""
+    rows = measured_steps(trace).rows
+    if not rows:
+        return trace
+    part = select(trace, steps=trace.steps["number"].gather(rows).unique().to_list())
+    return trace if work(part, "kind").is_empty() else part
 
 
 def _with_ranks(trace: Trace, wanted: list[int]) -> Trace:

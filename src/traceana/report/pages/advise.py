@@ -190,7 +190,7 @@ def sentence(finding: Found) -> str:
 
 
 def saving(finding: Found) -> str:
-    """Return the saving of a finding: ``≈ 3.20 ms (12.3 %)``, or ``≤`` for an upper bound."""
+    """Return the saving of a finding: ``≈ 3.20 ms (12.3 % of step)``; an upper bound has ``≤``."""
     match finding.rule.kind:
         case "measurement validity":
             return "affects measurement validity"
@@ -198,7 +198,7 @@ def saving(finding: Found) -> str:
             return "no saving"
         case kind:
             about = "≤" if kind == "upper bound" else "≈"
-            share = numbers.share(finding.saving_share)
+            share = f"{numbers.share(finding.saving_share)} of {finding.saving_of}"
             return f"{about} {numbers.duration(finding.saving_ns)} ({share})"
 
 

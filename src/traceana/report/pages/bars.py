@@ -84,15 +84,14 @@ def _titled(name: str, titles: Mapping[str, str]) -> Column:
     return column(name, titles.get(name))
 
 
-def class_bars(breakdown: pl.DataFrame, processor: str) -> list[Chart]:
-    """Return the time of each class, per step if all of it is in steps."""
-    per_step = breakdown.height > 0 and breakdown["step_ns"].null_count() == 0
+def class_bars(breakdown: pl.DataFrame, processor: str, *, per_step: bool) -> list[Chart]:
+    """Return the time of each class; the figures of ``breakdown`` are means if ``per_step``."""
     called = [names.category(one or "other") for one in breakdown["category"]]
     return bars(
         breakdown.with_columns(pl.Series("class", called, pl.String)),
         f"{processor} time by class{', mean per step' if per_step else ''}",
         "class",
-        "step_ns" if per_step else "time_ns",
+        "time_ns",
         axis="time per step" if per_step else "time",
         shown=("calls",),
         coloured=True,

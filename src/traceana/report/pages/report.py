@@ -12,15 +12,17 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.advise import Advice, advise
+from traceana.advise.bottleneck import IDLE
 from traceana.analyze.breakdown import Line, breakdown, condensed
 from traceana.analyze.devices import busy
 from traceana.analyze.facts import facts
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layer_rows import DIRECTIONS
 from traceana.analyze.layers import layers
+from traceana.analyze.selection import measured
 from traceana.analyze.steps import steps
 from traceana.analyze.transfers import transfers
-from traceana.analyze.work import processor
+from traceana.analyze.work import kernels_of, processor, work, work_ns
 from traceana.report import names, numbers
 from traceana.report.columns import Kind
 from traceana.report.page import Block, Column, Facts, Findings, Heading, Notes, Page, Rows, Table
@@ -36,7 +38,7 @@ from traceana.report.pages.single_table import (
     without_zeros,
 )
 from traceana.result import Arranged, Result, arrange
-from traceana.settings import FEWEST_STEPS
+from traceana.settings import FEWEST_STEPS, LEAST_ROW_SHARE
 from traceana.trace.ledger import REASONS
 from traceana.trace.schema import CPU_DEVICE
 
@@ -44,9 +46,49 @@ if TYPE_CHECKING:
     from traceana.runs import BatchSeries
     from traceana.trace import Trace
 
+_COUNTS: Final = ("calls", "count")
+_SUMS: Final = (*DIRECTIONS, "time_ns", "exposed_ns", "bytes")
+
 MOST_LAYERS: Final = 6
 MOST_TRANSFERS: Final = 4
 MOST_FINDINGS: Final = 3
+
+_ALL: Final = 0.9995
+"""A share from here on is printed as 100.0 %."""
+
+
+class Basis(msgspec.Struct, frozen=True):
+    """The figures of the first screen: of the measured steps, else of the capture.
+
+    ``trace`` is the part of the trace that they cover, ``steps`` by how many steps they are
+    divided: the measured ones of each process, 1 for the capture. ``work_share`` is the part's
+    share of the work of the trace.
+    """
+
+    trace: Trace
+    steps: int
+    stepped: bool
+    work_share: float
+    breakdown: Result
+    layers: Result
+    transfers: Result
+
+    def mean(self, shown: Arranged) -> Arranged:
+        """Return the rows ``shown``, of a table of this part, with means per step.
+
+        Times and bytes are rounded down.
+        """
+        if not self.stepped:
+            return shown
+        has = shown.frame.columns
+        counts, times = ([one for one in names if one in has] for names in (_COUNTS, _SUMS))
+        frame = shown.frame.with_columns(pl.col(counts) / self.steps, pl.col(times) // self.steps)
+        hidden = {name: total // self.steps for name, total in shown.hidden_totals.items()}
+        return replace(shown, frame=frame, hidden_totals=hidden)
+
+    def title(self, table: str) -> str:
+        """Return the title of ``table`` with what its figures are divided by."""
+        return f"{table}, per step" if self.stepped else table
 
 
 class Overview(msgspec.Struct, frozen=True):
@@ -63,6 +105,7 @@ class Overview(msgspec.Struct, frozen=True):
     busy: Result
     transfers: Result
     advice: Advice
+    basis: Basis
 
     @property
     def sections(self) -> dict[str, Result]:
@@ -77,8 +120,8 @@ class Overview(msgspec.Struct, frozen=True):
 
     @property
     def unclassified(self) -> float:
-        """The unclassified share of all work."""
-        frame = self.breakdown.frame
+        """The unclassified share of the work."""
+        frame = self.basis.breakdown.frame
         return float(frame.filter(pl.col("category") == "other")["share"].sum())
 
     @property
@@ -116,16 +159,35 @@ def report(trace: Trace, *, batches: BatchSeries | None = None) -> Result:
 def overview(trace: Trace, *, batches: BatchSeries | None = None) -> Overview:
     """Return the sections of the report on ``trace``."""
     roots = trace.layers.filter((pl.col("role") == "layer") & pl.col("parent").is_null())
+    tables = breakdown(trace), layers(trace, costs=False), transfers(trace)
     return Overview(
         facts=facts(trace),
         processor=processor(trace),
         model=roots["type"].item() if roots.height == 1 else None,
         steps=steps(trace),
-        breakdown=breakdown(trace),
-        layers=layers(trace, costs=False),
+        breakdown=tables[0],
+        layers=tables[1],
         busy=busy(trace),
-        transfers=transfers(trace),
+        transfers=tables[2],
         advice=Advice((), ()) if trace.is_summary else advise(trace, batches=batches),
+        basis=_basis(trace, *tables),
+    )
+
+
+def _basis(trace: Trace, classes: Result, by_layer: Result, copied: Result) -> Basis:
+    """Return the basis of the first screen; the tables are those of the whole ``trace``."""
+    part = measured(trace)
+    ran, of = work_ns(part), work_ns(trace)
+    if part is not trace and work(part, "kind").height < work(trace, "kind").height:
+        classes, by_layer, copied = breakdown(part), layers(part, costs=False), transfers(part)
+    return Basis(
+        trace=part,
+        steps=part.steps.height if part is not trace else 1,
+        stepped=part is not trace,
+        work_share=ran / of if of else 1.0,
+        breakdown=classes,
+        layers=by_layer,
+        transfers=copied,
     )
 
 
@@ -135,7 +197,7 @@ def _page(trace: Trace, whole: Overview, rows: Arranged) -> Page:
     sections = {**data.sections, "findings": Rows(*finding_rows(findings))}
     blocks: list[Block] = [_title(whole), Facts(tuple(_head(whole)))]
     if whole.breakdown.frame.height:
-        blocks += [_classes(whole), *_layers(trace, whole), *_transfers(whole), *_findings(whole)]
+        blocks += [_classes(whole), *_layers(whole), *_transfers(whole.basis), *_findings(whole)]
     blocks += _notes(whole)
     return Page(
         "report",
@@ -175,7 +237,7 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
         yield "Step time", _step_time(whole)
         if (ahead := whole.advice.step_work_ns) is not None:
             busy_ns = numbers.duration(ahead)
-            yield "", f"work that a step launches: {busy_ns} busy, the host runs ahead"
+            yield "", f"{busy_ns} busy time of the work that a step launches: the host runs ahead"
     if whole.busy.frame.height:
         yield f"{whole.processor} utilization", _utilization(whole)
         if whole.busy.frame.height > 1:
@@ -183,6 +245,10 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
         apart = whole.busy.frame.unique("rank", maintain_order=True)
         if apart.height == 1 and (text := outside_text(apart.row(0, named=True))):
             yield "", text
+    if whole.breakdown.frame.height:
+        yield "Bottleneck", _bottleneck(whole)
+    if (whole.basis.breakdown.frame["category"] == "collective").any():
+        yield from _last_to_arrive(whole)
     if known["kernels"]:
         yield "Kernel launches", _launches(whole)
     elif known["cpu_operators"]:
@@ -190,6 +256,8 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
         yield label, f"{numbers.count(known['cpu_operators'])}, no GPU activity"
     else:
         yield "Kernel launches", "none: no GPU activity"
+    if whole.breakdown.frame.height:
+        yield "Tables", _tables(whole)
 
 
 def _summary_head(whole: Overview) -> Iterator[tuple[str, str]]:
@@ -242,19 +310,46 @@ def _step_time(whole: Overview) -> str:
 
 def _utilization(whole: Overview) -> str:
     totals = whole.busy.totals
-    selected = "selected_steps" in whole.facts["properties"]
-    window = "selected steps" if selected else "capture"
     unit = numbers.scale([totals["span_ns"]], numbers.TIME)
     busy_ns, span_ns = (unit.write(totals[name]) for name in ("busy_ns", "span_ns"))
     share = totals["busy_ns"] / totals["span_ns"] if totals["span_ns"] else 0.0
     devices = whole.busy.frame.height
     added = f", {devices} devices added up" if devices > 1 else ""
-    text = f"{numbers.share(share)} of {window} ({busy_ns} of {span_ns} {unit.unit}{added})"
+    text = f"{numbers.share(share)} of {_window(whole)} ({busy_ns} of {span_ns} {unit.unit}{added})"
     if totals["sum_ns"] > totals["busy_ns"]:
         text += f" · summed {whole.processor} time {numbers.duration(totals['sum_ns'])}"
     if whole.steps.frame.height and whole.step_figures["busy_share"] is not None:
         return f"{numbers.share(whole.step_figures['busy_share'])} of step time · {text}"
     return text
+
+
+def _bottleneck(whole: Overview) -> str:
+    """Return what limits the run and the time of the devices that shows it."""
+    found = whole.advice.bottleneck
+    if found is None:
+        return "not determined: no GPU activity"
+    window = "step time" if whole.basis.stepped else _window(whole)
+    parts = [
+        f"{found.bound or 'not determined'}: {found.by} {numbers.share(found.share)} of {window}"
+    ]
+    left_out = {found.by}
+    if found.cause is not None:
+        cause, share = found.cause
+        parts.append(f"most of it {cause.replace('_', ' ')}: {numbers.share(share)}")
+        left_out.add(IDLE)
+    for name, share in sorted(found.shares.items(), key=lambda one: -one[1]):
+        if name not in left_out and share >= LEAST_ROW_SHARE:
+            parts.append(f"{name} {numbers.share(share)}")
+    return " · ".join(parts)
+
+
+def _last_to_arrive(whole: Overview) -> Iterator[tuple[str, str]]:
+    """Yield the rank for which the others wait in collectives."""
+    from traceana.report.pages.transfers import last_to_arrive
+
+    numbered = whole.basis.trace.steps["number"].n_unique() if whole.basis.stepped else None
+    if text := last_to_arrive(whole.basis.trace, numbered):
+        yield "Last to arrive", text
 
 
 def _by_device(frame: pl.DataFrame) -> str:
@@ -269,36 +364,61 @@ def _by_device(frame: pl.DataFrame) -> str:
 
 
 def _launches(whole: Overview) -> str:
-    known = whole.facts
-    per_step = ""
-    if known["steps"]:
-        processes = max(whole.steps.frame["process"].n_unique(), 1)
-        of = "step and process" if processes > 1 else "step"
-        each = known["kernels"] / known["steps"] / processes
-        per_step = f" ({numbers.mean(each)} per {of})"
-    kernels = numbers.counted(known["distinct_kernel_names"], "kernel")
-    return f"{numbers.count(known['kernels'])}{per_step} of {kernels}"
+    """Return the launches of kernels: per step, in the capture, and of how many kernels."""
+    count, names_count = whole.facts["kernels"], whole.facts["distinct_kernel_names"]
+    text = numbers.count(count)
+    if whole.basis.stepped:
+        each = kernels_of(whole.basis.trace).height / whole.basis.steps
+        rest = f" · {text} in {_window(whole)}" if each != count else ""
+        text = f"{numbers.mean(each)} {_per(whole)}{rest},"
+    return f"{text} of {numbers.counted(names_count, 'kernel')}"
+
+
+def _tables(whole: Overview) -> str:
+    """Return what the figures of all tables are divided by, and what they leave out."""
+    basis, known = whole.basis, whole.facts
+    if not basis.stepped:
+        devices = whole.busy.frame.height
+        of = f" of {devices} devices" if devices > 1 else ""
+        why = "no steps marked" if not known["steps"] else "no work in the measured steps"
+        return f"sums over the {_window(whole)}{of}: {why} · share: of {whole.processor} time"
+    steps = numbers.counted(basis.trace.steps["number"].n_unique(), "step")
+    processes = basis.trace.steps["process"].n_unique()
+    of = f" of {processes} processes" if processes > 1 else ""
+    text = f"means {_per(whole)} ({steps}{of}) · share: of {whole.processor} time {_per(whole)}"
+    if basis.work_share < _ALL:
+        outside = numbers.share(1 - basis.work_share)
+        text += f" · {outside} of {whole.processor} time is outside these steps"
+    return text
+
+
+def _per(whole: Overview) -> str:
+    processes = whole.steps.frame["process"].n_unique()
+    return "per step and process" if processes > 1 else "per step"
+
+
+def _window(whole: Overview) -> str:
+    return "selected steps" if "selected_steps" in whole.facts["properties"] else "capture"
 
 
 def _classes(whole: Overview) -> Table:
     """Return the time by category with bars, and the parts of a category below it."""
-    lines = condensed(whole.breakdown.frame)
+    basis = whole.basis
+    lines = condensed(basis.breakdown.frame)
     frame = pl.DataFrame(
-        [(_class_name(one), one.calls, one.step_ns, one.time_ns, one.share) for one in lines],
+        [(_class_name(one), one.calls, one.time_ns, one.share) for one in lines],
         schema={
             "class": pl.String,
             "calls": pl.Int64,
-            "step_ns": pl.Int64,
             "time_ns": pl.Int64,
             "share": pl.Float64,
         },
         orient="row",
     )
-    per_step = frame["step_ns"].null_count() < frame.height
-    time = column("step_ns") if per_step else column("time_ns")
-    title = Column("class", f"{whole.processor} time by class", Kind.LONG)
-    columns = (title, column("calls"), time, column("share"))
-    return Table(frame, columns, dropped=("bar", "calls"), bars="share", layout="compact")
+    shown = basis.mean(arrange(Result(frame)))
+    title = Column("class", basis.title(f"{whole.processor} time by class"), Kind.LONG)
+    columns = (title, column("calls"), column("time_ns"), column("share"))
+    return Table(shown.frame, columns, dropped=("bar", "calls"), bars="share", layout="compact")
 
 
 def _class_name(line: Line) -> str:
@@ -309,19 +429,24 @@ def _class_name(line: Line) -> str:
     return names.class_of(line.category, line.part)
 
 
-def _layers(trace: Trace, whole: Overview) -> list[Block]:
+def _layers(whole: Overview) -> list[Block]:
     """Return the layers with the most time; without layers the kernels, and a note.
 
     Empty for a printed summary, whose times by class come from its kernels.
     """
     if whole.facts["summary"] is not None:
         return []
-    if not (whole.layers.frame["role"] == "layer").any():
-        return [*_kernels(trace), Notes(tuple(("", note) for note in whole.layers.notes))]
-    top = arrange(whole.layers, sort="time_ns", limit=MOST_LAYERS)
+    basis = whole.basis
+    if not (basis.layers.frame["role"] == "layer").any():
+        return [*_kernels(basis), Notes(tuple(("", note) for note in basis.layers.notes))]
+    top = basis.mean(arrange(basis.layers, sort="time_ns", limit=MOST_LAYERS))
     frame = without_unknown(top.frame)
     wanted = ("layer", *DIRECTIONS, "time_ns", "share", "algorithm")
-    titles = {"layer": "Slowest layers", "time_ns": "total", "algorithm": "conv algorithm"}
+    titles = {
+        "layer": basis.title("Slowest layers"),
+        "time_ns": "total",
+        "algorithm": "conv algorithm",
+    }
     return [
         Table(
             frame,
@@ -333,13 +458,13 @@ def _layers(trace: Trace, whole: Overview) -> list[Block]:
     ]
 
 
-def _kernels(trace: Trace) -> list[Block]:
+def _kernels(basis: Basis) -> list[Block]:
     """Return the kernels with the most time."""
-    top = arrange(kernels(trace), limit=MOST_LAYERS)
+    top = basis.mean(arrange(kernels(basis.trace), limit=MOST_LAYERS))
     if top.frame.is_empty():
         return []
-    of = "operators" if trace.on_cpu else "kernels"
-    titles = {"name": f"Slowest {of}", "time_ns": "total"}
+    of = "operators" if basis.trace.on_cpu else "kernels"
+    titles = {"name": basis.title(f"Slowest {of}"), "time_ns": "total"}
     return [
         Table(
             top.frame,
@@ -351,9 +476,9 @@ def _kernels(trace: Trace) -> list[Block]:
     ]
 
 
-def _transfers(whole: Overview) -> list[Block]:
+def _transfers(basis: Basis) -> list[Block]:
     """Return one row per direction and kind of host memory; empty without copies."""
-    top = arrange(whole.transfers, limit=MOST_TRANSFERS)
+    top = basis.mean(arrange(basis.transfers, limit=MOST_TRANSFERS))
     if top.frame.is_empty():
         return []
     frame = without_unknown(top.frame)
@@ -361,12 +486,12 @@ def _transfers(whole: Overview) -> list[Block]:
         *("direction", "count", "bytes", "mean_bytes", "time_ns", "exposed_ns", "bytes_per_s"),
         "host_memory",
     )
-    titles = {"direction": "Transfers", "count": "calls", "time_ns": "total"}
+    titles = {"direction": basis.title("Transfers"), "count": "calls", "time_ns": "total"}
     return [
         Table(
             frame,
             columns_of(frame, wanted, titles=titles),
-            dropped=("mean_bytes", "bytes", "host_memory"),
+            dropped=("mean_bytes", "bytes", "host_memory", "bytes_per_s"),
             layout="compact",
             hidden=hidden_of(top, "transfers"),
         )
@@ -378,9 +503,7 @@ def _findings(whole: Overview) -> list[Block]:
         return []
     found = whole.advice.findings[:MOST_FINDINGS]
     title = Heading(
-        "Recommendations, by estimated saving per step"
-        if whole.steps.frame.height
-        else "Recommendations, by estimated saving",
+        f"Recommendations, by estimated saving{_saved_per(whole)}",
         "(traceana advise: evidence)" if found else "",
     )
     if not found:
@@ -388,6 +511,15 @@ def _findings(whole: Overview) -> list[Block]:
     # The evidence of each is there, with a link to the rows that it is from.
     items = (replace(one, section="recommendations") for one in findings_of(found))
     return [title, Findings(tuple(items), brief=True)]
+
+
+def _saved_per(whole: Overview) -> str:
+    """Return the unit of the savings: a step and a device, or a device, where it has several."""
+    per = [
+        *(["step"] if whole.basis.stepped else []),
+        *(["device"] if whole.busy.frame.height > 1 else []),
+    ]
+    return f" per {' and '.join(per)}" if per else ""
 
 
 def _notes(whole: Overview) -> Iterator[Notes]:

@@ -98,24 +98,60 @@ def _collectives(trace: Trace, ranks: Result, shown: Arranged) -> Page:
     return replace(page, blocks=(*page.blocks, *_by_rank(ranks)))
 
 
-def _by_rank(found: Result) -> tuple[Block, ...]:
-    """Return how often each rank arrived last, and the wait of each collective by rank."""
+def last_to_arrive(trace: Trace, steps: int | None) -> str:
+    """Return which rank arrives last at collectives and how long the others wait; "" without any.
+
+    Waits are means per other rank and step, ``steps`` being their number; None: of the capture.
+    """
+    from traceana.analyze.collective_ranks import by_rank
+
+    found = by_rank(trace)
+    if found.frame.is_empty():
+        world = trace.meta.world_size or 1
+        return f"not determined: 1 of {world} ranks in the trace" if world > 1 else ""
+    of, rows = _partners(found)
+    if rows.is_empty():
+        return "not determined: numbers of collectives differ between the ranks"
+    of_partner = _by_partner(rows).sort("others_wait_ns", "last_count", descending=True)
+    partner, _, last, count, caused = of_partner.row(0)
+    each = caused // ((of_partner.height - 1) * (steps or 1))
+    often = f"{of} {partner} in {numbers.count(last)} of {numbers.counted(count, 'collective')}"
+    if not caused:
+        return f"no waits in {numbers.counted(count, 'collective')}"
+    per = "" if steps is None else " per step"
+    wait = f"mean wait of the others {numbers.duration(each)}{per}"
+    return f"{often} · {wait} · by durations, clocks not compared"
+
+
+def _partners(found: Result) -> tuple[str, pl.DataFrame]:
+    """Return what takes part, ``rank``, ``rank/GPU`` or ``GPU``, and the rows with known waits.
+
+    Their column ``partner`` has the number of each.
+    """
     ranked = found.frame["rank"].null_count() == 0
     one_each = found.frame.select("rank", "device").unique()["rank"].is_unique().all()
     partner = ["rank"] if ranked and one_each else ["rank", "device"] if ranked else ["device"]
     label = pl.concat_str(partner, separator="/").alias("partner")
-    rows = found.frame.with_columns(label).drop_nulls("wait_ns")
+    of = "/".join({"rank": "rank", "device": "GPU"}[one] for one in partner)
+    return of, found.frame.with_columns(label).drop_nulls("wait_ns")
+
+
+def _by_partner(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.group_by("partner", maintain_order=True).agg(
+        pl.col("wait_ns", "last_count", "count", "others_wait_ns").sum()
+    )
+
+
+def _by_rank(found: Result) -> tuple[Block, ...]:
+    """Return how often each rank arrived last, and the wait of each collective by rank."""
+    of, rows = _partners(found)
     if rows.is_empty():
         return notes_of(found.notes)
-    of_partner = rows.group_by("partner", maintain_order=True).agg(
-        pl.col("wait_ns", "last_count", "count").sum()
-    )
+    of_partner = _by_partner(rows)
     order = of_partner.sort("last_count", "wait_ns", descending=[True, False])
-    called = {"rank": "rank", "device": "GPU"}
-    of = "/".join(called[one] for one in partner)
     late = ", ".join(
         f"{of} {one} in {numbers.count(last)} of {numbers.count(count)}"
-        for one, _, last, count in order.head(MOST_LATE).iter_rows()
+        for one, _, last, count, _ in order.head(MOST_LATE).iter_rows()
         if last
     )
     most = of_partner["partner"].to_list()[:MOST_PARTNERS]

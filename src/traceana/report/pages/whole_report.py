@@ -18,6 +18,7 @@ from traceana.report.pages.layers import flops, layers
 from traceana.report.pages.memory import memory
 from traceana.report.pages.pictures import step_timeline, step_times
 from traceana.report.pages.transfers import all_collectives, transfers
+from traceana.result import arrange
 
 if TYPE_CHECKING:
     from traceana.report.pages.report import Overview
@@ -34,7 +35,9 @@ def with_sections(trace: Trace, whole: Overview, page: Page, limit: int | None) 
     def section(name: str, title: str, result: Result, *, folded: bool = False) -> Section:
         return Section(name, title, result.illustrated(limit=limit).blocks, folded)
 
-    classes = class_bars(whole.breakdown.frame, whole.processor)
+    basis = whole.basis
+    shown = basis.mean(arrange(basis.breakdown)).frame
+    classes = class_bars(shown, whole.processor, per_step=basis.stepped)
     if trace.is_summary:
         own = (
             section("kernels", "Kernels", kernels(trace)),
@@ -63,9 +66,12 @@ def with_sections(trace: Trace, whole: Overview, page: Page, limit: int | None) 
         section("recommendations", "Recommendations", advised(trace, whole.advice)),
         section("trace", "Trace and integrity", info(trace)),
     )
-    shown = tuple(one for one in sections if one.blocks)
     blocks = _ordered(page.blocks, [*steps, *classes])
-    return replace(page, blocks=tuple(_plain(one, classes) for one in blocks), sections=shown)
+    return replace(
+        page,
+        blocks=tuple(_plain(one, classes) for one in blocks),
+        sections=tuple(one for one in sections if one.blocks),
+    )
 
 
 def _plain(block: Block, classes: Sequence[Block]) -> Block:

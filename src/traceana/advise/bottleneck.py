@@ -1,0 +1,104 @@
+"""What limits the run: its kernels, the host, communication or copies, with the evidence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import polars as pl
+
+from traceana.settings import BOTTLENECK_SHARE, LAUNCH_BOUND_SHARE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from traceana.advise.figures import Figures
+
+_HOST: Final = (
+    *("data_loader", "launch_latency", "operator", "host"),
+    *("driver", "allocation", "synchronization"),
+)
+"""Causes of idle time that are the host's."""
+_LAUNCHED: Final = ("queued", "same_launch", "event")
+"""Causes of idle time before work that had been launched."""
+_UNKNOWN: Final = ("not_recorded", "before_first", "after_last")
+
+KERNELS: Final = "kernels"
+HOST: Final = "waiting for the host"
+PROFILER: Final = "profiler overhead"
+COLLECTIVES: Final = "exposed collectives"
+COPIES: Final = "exposed copies"
+LAUNCHED: Final = "idle before launched work"
+UNKNOWN: Final = "idle without a recorded cause"
+IDLE: Final = "idle"
+
+
+class Bottleneck(msgspec.Struct, frozen=True):
+    """What limits the run, by the time of the devices in the measured steps, or in the capture.
+
+    ``bound`` is ``GPU-bound``, ``input-bound``, ``launch-bound``, ``host-bound``,
+    ``communication-bound`` or ``transfer-bound``; None where it cannot be determined. ``by`` is
+    the time that decides it (:data:`KERNELS` …), ``share`` its share, and ``cause`` the largest
+    cause of that idle time with its share. ``shares`` is the whole: kernels without collectives,
+    collectives that no other kernel overlaps, copies that no kernel overlaps, idle time.
+    """
+
+    bound: str | None
+    by: str
+    share: float
+    cause: tuple[str, float] | None
+    shares: Mapping[str, float]
+
+
+def bottleneck(figures: Figures) -> Bottleneck | None:
+    """Return what limits the run; None without device work.
+
+    It is what takes most of the devices' time besides kernels, exposed or waited for, from
+    :data:`BOTTLENECK_SHARE` of that time on. Below, the kernels limit the run.
+    """
+    span = int(figures.devices["span_ns"].sum())
+    if figures.on_cpu or not span:
+        return None
+    kernels, copies, collectives, idle = figures.devices.select(
+        pl.col("kernel_ns", "copy_exposed_ns", "collective_exposed_ns", "idle_ns").sum() / span
+    ).row(0)
+    causes = _causes(figures, span)
+    idle_by = {
+        HOST: {cause: causes.get(cause, 0.0) for cause in _HOST},
+        LAUNCHED: {cause: causes.get(cause, 0.0) for cause in _LAUNCHED},
+        UNKNOWN: {cause: causes.get(cause, 0.0) for cause in _UNKNOWN},
+    }
+    losses = {
+        COLLECTIVES: collectives + causes.get("collective", 0.0),
+        COPIES: copies + causes.get("copy", 0.0),
+        PROFILER: causes.get("profiler", 0.0),
+        **{by: sum(own.values()) for by, own in idle_by.items()},
+    }
+    by = max(losses, key=lambda one: losses[one])
+    shares = {
+        KERNELS: kernels - collectives,
+        COLLECTIVES: collectives,
+        COPIES: copies,
+        IDLE: idle,
+    }
+    if losses[by] < BOTTLENECK_SHARE:
+        return Bottleneck("GPU-bound", KERNELS, shares[KERNELS], None, shares)
+    cause = max(idle_by[by].items(), key=lambda one: one[1]) if by in idle_by else None
+    bounds = {COLLECTIVES: "communication-bound", COPIES: "transfer-bound"}
+    if by == HOST and cause is not None:
+        return Bottleneck(_of_host(figures, cause[0]), by, losses[by], cause, shares)
+    return Bottleneck(bounds.get(by), by, losses[by], cause, shares)
+
+
+def _of_host(figures: Figures, cause: str) -> str:
+    """Return the name of a run that waits for the host, most of the time for ``cause``."""
+    if cause == "data_loader":
+        return "input-bound"
+    launching = cause == "operator" and (figures.launch_bound or 0.0) >= LAUNCH_BOUND_SHARE
+    return "launch-bound" if launching or cause == "launch_latency" else "host-bound"
+
+
+def _causes(figures: Figures, span: int) -> Mapping[str, float]:
+    """Return the share of each cause of idle time in the time ``span`` of all devices."""
+    by_cause = figures.idle().group_by("cause", maintain_order=True).agg(pl.col("time_ns").sum())
+    return {cause: time / span for cause, time in by_cause.iter_rows()}

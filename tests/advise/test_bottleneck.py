@@ -1,0 +1,94 @@
+"""What limits a run, and its evidence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.advise.building import WALL, Run
+from tests.advise.cases import CASES
+from tests.support.traces import TraceBuilder
+from traceana.advise import advise
+from traceana.advise.bottleneck import (
+    COLLECTIVES,
+    COPIES,
+    HOST,
+    IDLE,
+    KERNELS,
+    PROFILER,
+    UNKNOWN,
+    Bottleneck,
+)
+
+COLLECTIVE: dict[str, Any] = {"category": "collective", "function": "all_reduce"}
+
+
+def of_steps(kernels: int, put: Any = None) -> Bottleneck:
+    """Return the bottleneck of steps of 10 ms with kernels of so many ms, then what is ``put``."""
+    run = Run()
+    run.name("all_reduce", **COLLECTIVE)
+    for _ in range(4):
+        run.next_step(filled=kernels * 1_000_000)
+        if put is not None:
+            put(run)
+    found = advise(run.build()).bottleneck
+    assert found is not None
+    return found
+
+
+def test_kernels_that_fill_the_step_are_its_bottleneck() -> None:
+    found = of_steps(9)
+    assert (found.bound, found.by, found.share) == ("GPU-bound", KERNELS, 0.9)
+    assert found.shares[IDLE] == pytest.approx(0.1)
+
+
+def test_exposed_collectives_and_copies_are_time_of_a_busy_device_without_kernels() -> None:
+    found = of_steps(4, lambda run: run.put("all_reduce", 6_000_000))
+    assert (found.bound, found.by) == ("communication-bound", COLLECTIVES)
+    assert found.shares == pytest.approx({KERNELS: 0.4, COLLECTIVES: 0.6, COPIES: 0, IDLE: 0})
+    found = of_steps(4, lambda run: run.put_copy("HtoD", 6_000_000))
+    assert (found.bound, found.by) == ("transfer-bound", COPIES)
+    assert found.share == pytest.approx(0.6)
+
+
+def test_a_copy_that_kernels_overlap_does_not_limit_the_run() -> None:
+    def put(run: Run) -> None:
+        run.copy("HtoD", run.at - 4_000_000, 4_000_000, step=run.step_row)
+
+    assert of_steps(9, put).bound == "GPU-bound"
+
+
+def test_idle_time_without_a_recorded_launch_decides_nothing() -> None:
+    found = of_steps(5)
+    assert (found.bound, found.by, found.share) == (None, UNKNOWN, 0.5)
+    assert found.cause is not None
+
+
+@pytest.mark.parametrize(
+    ("rule", "bound", "by", "cause"),
+    [
+        ("data_loading", "input-bound", HOST, "data_loader"),
+        ("host_bound", "host-bound", HOST, "host"),
+        ("launch_bound", "launch-bound", HOST, "operator"),
+        ("host_synchronization", "host-bound", HOST, "synchronization"),
+        ("allocation", "host-bound", HOST, "allocation"),
+        ("profiler_overhead", None, PROFILER, None),
+    ],
+)
+def test_idle_time_has_the_cause_that_the_recommendation_has(
+    tmp_path: Path, rule: str, bound: str | None, by: str, cause: str | None
+) -> None:
+    found = advise(CASES[rule][0](tmp_path)).bottleneck
+    assert found is not None
+    assert (found.bound, found.by) == (bound, by)
+    assert (None if found.cause is None else found.cause[0]) == cause
+
+
+def test_without_work_on_a_gpu_there_is_none() -> None:
+    builder = TraceBuilder()
+    assert advise(builder.build()).bottleneck is None
+    builder.name("aten::convolution", category="conv")
+    builder.operator("aten::convolution", 0, WALL)
+    assert advise(builder.build()).bottleneck is None

@@ -1,0 +1,206 @@
+"""The first screen of ``report`` has one basis, and says which."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.traces import TraceBuilder
+from traceana.analyze.selection import select
+from traceana.report.page import Facts, Findings, Heading, Page, Table
+from traceana.report.pages.report import report
+from traceana.trace import Trace
+
+MS = 1_000_000
+
+
+def training(*, outside: int = 0, processes: int = 1) -> Trace:
+    """Return a warm-up step of 40 ms and three of 10 ms, and a kernel of no step.
+
+    The warm-up has a convolution of 30 ms; the others have 4 ms, the second of two launches, and
+    the last has a copy of 2 ms.
+    """
+    b = TraceBuilder(framework="PyTorch")
+    b.name("conv", category="conv", algorithm="winograd")
+    b.name("late", category="elementwise")
+    layer = b.layer("features.0", "Conv2d")
+    for process in range(processes):
+        own: dict[str, Any] = {"rank": process} if processes > 1 else {}
+        b.row("devices", device=0, name="V100", **own)
+        row = b.step(1, 0, 40 * MS, process=process, **own)
+        b.kernel("conv", 0, 30 * MS, step=row, layer=layer, direction="forward", **own)
+        for number in (2, 3, 4):
+            start = 40 * MS + (number - 2) * 10 * MS
+            row = b.step(number, start, 10 * MS, process=process, **own)
+            halves = 2 if number == 3 else 1
+            for half in range(halves):
+                b.kernel(
+                    "conv",
+                    start + half * 4 * MS // halves,
+                    4 * MS // halves,
+                    step=row,
+                    layer=layer,
+                    direction="forward",
+                    **own,
+                )
+        b.copy("HtoD", start + 6 * MS, 2 * MS, step=row, bytes=3_000, **own)
+        if outside:
+            b.kernel("late", 70 * MS, outside, **own)
+    return b.build()
+
+
+def page_of(trace: Trace) -> Page:
+    return report(trace).page()
+
+
+def facts_of(page: Page) -> dict[str, str]:
+    facts = next(block for block in page.blocks if isinstance(block, Facts))
+    found: dict[str, str] = {}
+    last = ""
+    for label, value in facts.rows:
+        last = label or last
+        found[last] = f"{found[last]} | {value}" if last in found else value
+    return found
+
+
+def tables_of(page: Page) -> dict[str, Table]:
+    return {one.columns[0].title: one for one in page.blocks if isinstance(one, Table)}
+
+
+def test_every_table_has_means_per_measured_step() -> None:
+    page = page_of(training())
+    tables = tables_of(page)
+    assert list(tables) == [
+        "GPU time by class, per step", "Slowest layers, per step", "Transfers, per step",
+    ]  # fmt: skip
+    classes, layers, copies = (one.frame for one in tables.values())
+    conv = classes.filter(classes["class"].str.starts_with("conv")).row(0, named=True)
+    assert (conv["calls"], conv["time_ns"]) == (pytest.approx(4 / 3), 4 * MS)
+    assert conv["share"] == pytest.approx(12 / 14)
+    layer = layers.filter(layers["layer"] == "features.0").row(0, named=True)
+    assert (layer["forward_ns"], layer["time_ns"]) == (4 * MS, 4 * MS)
+    assert layer["share"] == pytest.approx(12 / 14)
+    copy = copies.row(0, named=True)
+    assert (copy["count"], copy["bytes"]) == (pytest.approx(1 / 3), 1_000)
+    assert (copy["time_ns"], copy["exposed_ns"]) == (2 * MS // 3, 2 * MS // 3)
+    assert (copy["mean_bytes"], copy["bytes_per_s"]) == (3_000, 3_000 * 1e9 / (2 * MS))
+
+
+def test_one_line_says_what_the_tables_are_divided_by() -> None:
+    facts = facts_of(page_of(training()))
+    assert facts["Tables"] == (
+        "means per step (3 steps) · share: of GPU time per step · "
+        "68.2 % of GPU time is outside these steps"
+    )
+    assert facts["Kernel launches"] == "1.3 per step · 5 in capture, of 1 kernel"
+    assert "process" not in facts["Tables"]
+    facts = facts_of(page_of(training(processes=2)))
+    assert facts["Tables"].startswith(
+        "means per step and process (3 steps of 2 processes) · share: of GPU time per step and"
+    )
+
+
+def test_work_outside_the_measured_steps_does_not_change_their_shares() -> None:
+    alone, beside = (tables_of(page_of(training(outside=time))) for time in (0, 50 * MS))
+    for title, table in alone.items():
+        assert beside[title].frame.equals(table.frame)
+
+
+def test_without_steps_the_basis_is_the_capture() -> None:
+    b = TraceBuilder()
+    b.name("conv", category="conv")
+    for start in (0, 10):
+        b.kernel("conv", start * MS, 4 * MS)
+    page = page_of(b.build())
+    assert facts_of(page)["Tables"] == (
+        "sums over the capture: no steps marked · share: of GPU time"
+    )
+    (classes, _) = tables_of(page).values()
+    assert classes.columns[0].title == "GPU time by class"
+    assert classes.frame.row(0) == ("convolution", 2, 8 * MS, 1.0)
+
+
+def test_selected_steps_are_all_measured() -> None:
+    page = page_of(select(training(), steps=[3]))
+    classes = tables_of(page)["GPU time by class, per step"].frame
+    assert classes["calls"].to_list() == [2]
+    assert facts_of(page)["Kernel launches"] == "2 per step, of 1 kernel"
+
+
+def savings(trace: Trace) -> tuple[str, list[str]]:
+    page = page_of(trace)
+    (title,) = [
+        one.text for one in page.blocks if isinstance(one, Heading) and "saving" in one.text
+    ]
+    return title, [
+        one.effect for block in page.blocks if isinstance(block, Findings) for one in block.items
+    ]
+
+
+def exposed(*, steps: bool, ahead: bool = False, devices: int = 1) -> Trace:
+    """Return work with exposed collectives of 5 ms in windows of 10 ms, or 5 ms, per step."""
+    b = TraceBuilder(framework="PyTorch")
+    b.name("k", category="elementwise")
+    b.name("reduce", category="collective", function="all_reduce")
+    wall = (5 if ahead else 10) * MS
+    for number in range(4):
+        row = b.step(number, number * wall, wall) if steps else None
+        for device in range(devices):
+            at = number * 10 * MS
+            b.kernel("k", at, 5 * MS, step=row, device=device)
+            b.kernel("reduce", at + 5 * MS, 5 * MS, step=row, device=device)
+    return b.build()
+
+
+def test_a_saving_names_what_its_share_is_of() -> None:
+    title, effects = savings(exposed(steps=True))
+    assert title == "Recommendations, by estimated saving per step"
+    assert "≤ 5.00 ms (50.0 % of step)" in effects
+    title, effects = savings(exposed(steps=False))
+    assert title == "Recommendations, by estimated saving"
+    assert "≤ 20.00 ms (50.0 % of capture)" in effects
+    title, effects = savings(exposed(steps=True, devices=2))
+    assert title == "Recommendations, by estimated saving per step and device"
+
+
+def test_a_host_that_runs_ahead_has_savings_of_the_busy_time() -> None:
+    trace = exposed(steps=True, ahead=True)
+    _, effects = savings(trace)
+    assert "≤ 5.00 ms (50.0 % of busy time)" in effects
+    assert "10.00 ms busy time of the work that a step launches" in facts_of(page_of(trace))[
+        "Step time"
+    ]  # fmt: skip
+
+
+def reduced(*ranks: tuple[int, ...], world: int | None = None) -> Trace:
+    """Return one step of each rank, with collectives of these durations (ms)."""
+    b = TraceBuilder(framework="PyTorch", world_size=world)
+    b.name("reduce", category="collective", function="all_reduce")
+    for rank, durations in enumerate(ranks):
+        row = b.step(1, 0, 100 * MS, rank=rank, process=rank)
+        for number, time in enumerate(durations):
+            # The clocks of the ranks differ.
+            start = (20 * number + 3 * rank) * MS
+            b.kernel("reduce", start, time * MS, rank=rank, step=row, bytes=4)
+    return b.build()
+
+
+def test_the_rank_for_which_the_others_wait_longest_is_on_the_first_screen() -> None:
+    # Rank 1 is last in the first two, and the others wait 4 + 2 and 6 + 8 ms for it: 10 ms each.
+    facts = facts_of(page_of(reduced((5, 7, 1), (1, 1, 2), (3, 9, 3))))
+    assert facts["Last to arrive"] == (
+        "rank 1 in 2 of 3 collectives · mean wait of the others 10.00 ms per step · "
+        "by durations, clocks not compared"
+    )
+
+
+def test_who_arrives_last_is_not_guessed() -> None:
+    def last(*ranks: tuple[int, ...], world: int | None = None) -> str | None:
+        return facts_of(page_of(reduced(*ranks, world=world))).get("Last to arrive")
+
+    assert last((5, 7), (5, 7)) == "no waits in 2 collectives"
+    assert last((5, 7), (5,)) == "not determined: numbers of collectives differ between the ranks"
+    assert last((5, 7), world=8) == "not determined: 1 of 8 ranks in the trace"
+    assert last((5, 7)) is None
+    assert "Last to arrive" not in facts_of(page_of(training(processes=2)))
