@@ -21,6 +21,7 @@ from traceana.comparison.compare import summary_table
 from traceana.comparison.compared_run import Run
 from traceana.comparison.run_tables import classes
 from traceana.report.pages.report import Overview, overview
+from traceana.result import arrange
 from traceana.trace import Trace
 
 pytestmark = pytest.mark.slow
@@ -90,6 +91,23 @@ def test_report_counts_each_step_once_and_its_means_add_up(stepped: Opened) -> N
     assert each["work_ns"].sum() == stepped.total()
     assert adds_up(known.breakdown.frame["step_ns"], len(stepped.rows), stepped.total())
     assert adds_up(pl.Series([figures["mean_wall_ns"]]), each.height, int(each["wall_ns"].sum()))
+
+
+def test_the_first_screen_has_the_work_of_the_measured_steps(stepped: Opened) -> None:
+    basis = stepped.overview.basis
+    assert basis.stepped
+    assert basis.steps == len(stepped.rows)
+    for table in (basis.breakdown, basis.layers):
+        assert table.totals["time_ns"] == stepped.total()
+        assert table.frame["share"].sum() == pytest.approx(1)
+    assert basis.transfers.totals["time_ns"] == stepped.total("memcpy")
+    own, whole = basis.breakdown.frame, stepped.overview.breakdown.frame
+    each = dict(
+        whole.select(pl.concat_str("category", "part", ignore_nulls=True), "step_ns").rows()
+    )
+    means = basis.mean(arrange(basis.breakdown)).frame
+    named = own.select(pl.concat_str("category", "part", ignore_nulls=True)).to_series()
+    assert [each[name] for name in named] == means["time_ns"].to_list()
 
 
 def test_kernels_and_layers_of_the_measured_steps_are_their_total(stepped: Opened) -> None:

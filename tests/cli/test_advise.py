@@ -34,8 +34,8 @@ def test_findings_are_numbered_with_saving_estimate_and_the_frameworks_change(
 ) -> None:
     text = run("advise", slow).stdout
     assert text.startswith("1. tensor cores unused  ≤ ")
-    assert "2. pageable copies  ≤ 500.0 µs (5.0 %)" in text
-    assert "3. layout changes  ≤ 300.0 µs (3.0 %)" in text
+    assert "2. pageable copies  ≤ 500.0 µs (5.0 % of step)" in text
+    assert "3. layout changes  ≤ 300.0 µs (3.0 % of step)" in text
     assert "DataLoader(pin_memory=True)" in text
     assert "TensorFlow" not in text, "the trace is PyTorch's"
     assert "do not add them" in text

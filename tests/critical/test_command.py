@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import polars as pl
 import pytest
 
+import traceana
 from tests.support.command_line import run
 from tests.support.synthetic import Scenario, write_kineto
 from tests.support.traces import TraceBuilder
 from traceana.errors import ExitCode
+from traceana.report.page import Table
+from traceana.report.pages.idle import critical
 
 pytestmark = pytest.mark.slow
 
@@ -46,6 +50,26 @@ def test_each_way_is_shown(file: Path, by: str) -> None:
     assert result.exit_code == 0
     assert result.stderr == ""
     assert "sync" in result.stdout
+
+
+def test_the_screen_has_means_per_step_that_add_up(tmp_path: Path) -> None:
+    two = Scenario()
+    for number, kernel in enumerate((1_000, 400)):
+        at = 5_000 * number
+        two.step(number, at, at + 2_000)
+        two.launch(at=at + 100, begins=at + 300, duration=kernel)
+        two.sync(at + 420, at + 400 + kernel, "stream", stream=7)
+    page = critical(traceana.open(write_kineto(two, tmp_path / "two.json"))).page(limit=1)
+    (shown,) = (one for one in page.blocks if isinstance(one, Table))
+    assert [column.title for column in shown.columns][-3:] == [
+        "count per step", "time per step", "of path",
+    ]  # fmt: skip
+    whole = critical(traceana.open(tmp_path / "two.json")).frame
+    assert shown.totals == {"step_ns": 2_000}
+    assert whole["step_ns"].sum() == 2_000
+    assert whole.filter(pl.col("class") == "kernel")["step_ns"].item() == 700
+    assert shown.hidden is not None
+    assert shown.hidden.time_ns == 2_000 - whole["step_ns"][0]
 
 
 def test_a_trace_without_work_has_a_note(tmp_path: Path) -> None:

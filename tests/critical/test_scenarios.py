@@ -529,6 +529,7 @@ def test_figures_are_medians_of_the_measured_steps(each: Both) -> None:
         result = critical(trace)
         row = result.frame.filter(pl.col("class") == "kernel").to_dicts()[0]
         assert (row["count"], row["time_ns"], row["step_median_ns"]) == (3, 1_200, 400)
+        assert (row["step_count"], row["step_ns"]) == (1, 400)
         assert result.totals["time_ns"] == 3_000
         assert row["share"] == pytest.approx(0.4)
         assert any("warm-up step 0 excluded" in note for note in result.notes)
@@ -547,6 +548,7 @@ def test_what_half_of_the_steps_have_not_has_the_median_of_zeros(each: Both) -> 
     for trace in each(run):
         row = critical(trace).frame.filter(pl.col("class") == "kernel").to_dicts()[0]
         assert (row["time_ns"], row["step_median_ns"]) == (400, 0)
+        assert (row["step_count"], row["step_ns"]) == (0.25, 100)
 
 
 def test_without_steps_the_path_is_of_everything(each: Both) -> None:

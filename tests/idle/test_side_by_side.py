@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from tests.support.traces import TraceBuilder
-from traceana.report.page import Table
+from traceana.report.page import Chart, Table
 from traceana.report.pages.idle import idle
 from traceana.report.terminal import Terminal, render
 from traceana.trace import Trace
@@ -76,3 +76,31 @@ def test_the_limit_is_of_the_rows_shown() -> None:
     assert found.frame.height == 1
     assert found.hidden is not None
     assert found.hidden.rows + 1 == table(trace).frame.height
+
+
+def stepped() -> Trace:
+    """Return two devices with gaps of 1 and 2 ms in a step of 10 ms, and of 5 ms after it."""
+    builder = TraceBuilder()
+    row = builder.step(1, 0, 10_000_000)
+    for device in range(2):
+        builder.row("devices", device=device, name="NVIDIA H100")
+        first = (5 - device) * 1_000_000
+        builder.kernel("k", 0, first, device=device, step=row)
+        builder.kernel("k", 6_000_000, 4_000_000, device=device, step=row)
+        builder.kernel("k", 15_000_000, 1_000_000, device=device)
+    return builder.build()
+
+
+def test_the_table_and_the_chart_have_the_same_gaps_of_the_measured_steps() -> None:
+    shown = table(stepped())
+    titles = [(column.title, column.group) for column in shown.columns]
+    assert titles[1:] == [
+        ("gaps per step", ""), ("all", ""), ("0", "GPU, per step"), ("1", "GPU, per step"),
+    ]  # fmt: skip
+    assert shown.frame["time_ns"].to_list() == [3_000_000]
+    assert shown.totals["idle 0"] == 1_000_000
+    (chart,) = (one for one in idle(stepped()).illustrated().blocks if isinstance(one, Chart))
+    assert chart.title == "Idle time by cause, mean per step"
+    assert chart.marks[0].frame["time_ns"].to_list() == [3_000_000]
+    # In the machine formats the gaps after the step are there.
+    assert idle(stepped()).totals["time_ns"] == 13_000_000

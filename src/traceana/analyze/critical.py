@@ -65,9 +65,10 @@ def critical(trace: Trace, by: By = "class") -> Result:
     """Return the time of the critical paths of the measured steps by key.
 
     Columns: the keys of ``by`` (:data:`_KEYS`), ``count`` (of segments), ``time_ns`` (their sum
-    over the measured steps), ``step_median_ns`` (median over those steps, rounded down), ``share``
-    of all paths. Most time first. With ``by="segment"`` one row per segment, in order, with the
-    columns :data:`_SEGMENT` of :func:`segments`.
+    over the measured steps), ``step_count`` and ``step_ns`` (their means per measured step, time
+    rounded down; null without steps), ``step_median_ns`` (median over those steps, rounded down),
+    ``share`` of all paths. Most time first. With ``by="segment"`` one row per segment, in order,
+    with the columns :data:`_SEGMENT` of :func:`segments`.
     """
     measured = measured_steps(trace)
     path = segments(trace)
@@ -84,6 +85,11 @@ def critical(trace: Trace, by: By = "class") -> Result:
         return Result(path.select(_SEGMENT), sums(path, "time_ns"), notes)
     steps = len(measured.rows) or path["step_row"].n_unique() or 1
     frame = _summed(_named(path), list(_KEYS[by]), steps)
+    means = pl.col("count") / steps, pl.col("time_ns") // steps
+    frame = frame.with_columns(
+        pl.when(pl.lit(bool(measured.rows))).then(mean).alias(name)
+        for name, mean in zip(("step_count", "step_ns"), means, strict=True)
+    )
     return Result(frame, sums(frame, "count", "time_ns"), notes)
 
 
@@ -364,7 +370,7 @@ def _notes(trace: Trace, path: pl.DataFrame, of_steps: tuple[str, ...]) -> tuple
     return (
         *_gpu_share(trace, path),
         "step window: from its marker, or the completion of the step before, to the end of its "
-        "last work; medians of rows do not add up to the median of the step",
+        "last work",
         *of_steps,
     )
 

@@ -34,8 +34,11 @@ VIEWS = {
     "layers": {"time (ms)", "fc6", "GEMM"},
     "layers --by type": {"Time by layer", "Conv2d", "time (ms)"},
     "kernels": {"time (ms)", "aten::mm", "convolution"},
-    "idle": {"Idle time by cause", "idle time (ms)", "host"},
-    "critical": {"Critical path by kernel, operator and wait", "time on the critical path (ms)"},
+    "idle": {"Idle time by cause, mean per step", "idle time per step (ms)", "host"},
+    "critical": {
+        "Critical path by kernel, operator and wait, mean per step",
+        "time on the critical path per step (ms)",
+    },
     "flops": {"Operators with most FLOPs", "FLOPs (GFLOP)", "aten::mm"},
     "flops --by class": {"rate (FLOP/s)", "arithmetic intensity (FLOP/B)", "convolution"},
 }

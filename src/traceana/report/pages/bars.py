@@ -99,21 +99,29 @@ def class_bars(breakdown: pl.DataFrame, processor: str, *, per_step: bool) -> li
 
 
 def cause_bars(idle: pl.DataFrame) -> list[Chart]:
-    """Return the idle time of all devices by cause (``idle --by cause``)."""
+    """Return the idle time of all devices by cause (``idle --by cause``), per step if it has any.
+
+    A gap outside the measured steps is then in no bar, as in the columns per step of the table.
+    """
+    per_step = idle["step_ns"].count() > 0
+    if per_step:
+        idle = idle.with_columns(count="step_count", time_ns="step_ns")
     called = [one.replace("_", " ") for one in idle["cause"].cast(pl.String)]
     return bars(
         idle.with_columns(pl.Series("cause", called, pl.String)),
-        "Idle time by cause",
+        f"Idle time by cause{', mean per step' if per_step else ''}",
         "cause",
         "time_ns",
-        axis="idle time",
+        axis="idle time per step" if per_step else "idle time",
         shown=("count",),
-        titles={"count": "gaps"},
+        titles={"count": "gaps per step" if per_step else "gaps"},
     )
 
 
-def path_bars(segments: pl.DataFrame) -> list[Chart]:
+def path_bars(segments: pl.DataFrame, steps: int | None) -> list[Chart]:
     """Return the time on the critical path by kernel, operator or call (``--by segment``).
+
+    It is the mean over ``steps`` measured steps, or without steps that of the capture.
 
     Device work is named by its kernel or copy, the host by its operator or annotation, launches and
     waits by the operator that they belong to.
@@ -131,6 +139,8 @@ def path_bars(segments: pl.DataFrame) -> list[Chart]:
         .sort("time_ns", descending=True, maintain_order=True)
         .head(4 * MOST_BARS)
     )
+    if steps is not None:
+        by_culprit = by_culprit.with_columns(pl.col("time_ns") // steps, pl.col("count") / steps)
     brief = names.briefs(map(str, by_culprit["kernel"].drop_nulls()))
     called = [
         brief[kernel] if kernel else ": ".join(one for one in (names.category(of), other) if one)
@@ -139,10 +149,10 @@ def path_bars(segments: pl.DataFrame) -> list[Chart]:
     shown = cut_distinct(called, _LONGEST, cut_end)
     return bars(
         by_culprit.with_columns(pl.Series("culprit", shown, pl.String)),
-        "Critical path by kernel, operator and wait",
+        f"Critical path by kernel, operator and wait{', mean per step' if steps else ''}",
         "culprit",
         "time_ns",
-        axis="time on the critical path",
+        axis=f"time on the critical path{' per step' if steps else ''}",
         shown=("count",),
     )
 

@@ -11,6 +11,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.analyze.intervals import PER_DEVICE
+from traceana.analyze.steps import measured_steps
 from traceana.analyze.summaries import needs_timeline
 from traceana.report import numbers
 from traceana.report.columns import Kind
@@ -22,11 +23,11 @@ from traceana.report.pages.single_table import (
     data_of,
     named,
     notes_of,
+    outside_text,
     source_of,
     table_of,
 )
 from traceana.result import Arranged, Result, arrange
-from traceana.settings import LEAST_ROW_SHARE
 from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ GAPS: Final = (
 )
 GAPS_DROPPED: Final = ("before", "range", "after", "operator")
 
-_FIGURES: Final = ("count", "time_ns", "step_median_ns", "share")
+_FIGURES: Final = ("step_count", "step_ns", "count", "time_ns", "share")
+_PER_STEP: Final = ("step_count", "step_ns")
 PATHS: Final[dict[str, tuple[str, ...]]] = {
     "class": ("class", "part", *_FIGURES),
     "kernel": ("class", "part", "name", *_FIGURES),
@@ -64,7 +66,7 @@ PATHS: Final[dict[str, tuple[str, ...]]] = {
         "layer",
     ),
 }
-PATHS_DROPPED: Final = ("layer", "count", "part", "operator")
+PATHS_DROPPED: Final = ("layer", "step_count", "count", "part", "operator")
 
 _TITLES: Final = {"count": "gaps", "step_count": "gaps per step", "step_ns": "time per step"}
 
@@ -148,13 +150,19 @@ def _differing(devices: pl.DataFrame) -> set[str]:
 def _side_by_side(by: IdleBy, devices: pl.DataFrame, whole: Result, shown: Arranged) -> Table:
     """Return the time of each cause, a column a device.
 
-    Of many devices there are the least, the median and the largest time, and the devices whose
-    idle time is farthest from the median; those nearest to it go first for lack of width.
+    Times are means over the measured steps; without steps, and by step, they are those of the
+    window. Of many devices there are the least, the median and the largest time, and the devices
+    whose idle time is farthest from the median; those nearest to it go first for lack of width.
     """
     keys = ["cause"] if by == "cause" else [by, "cause"]
     names = [name for name in PER_DEVICE if name in _differing(devices)]
     label = pl.concat_str(names, separator="/").alias("label")
-    rows = named(arrange(whole, sort=shown.sort).frame.with_columns(label), by)
+    ordered = arrange(whole, sort=shown.sort).frame
+    per_step = by != "step" and ordered["step_ns"].count() > 0
+    if per_step:
+        ordered = ordered.with_columns(count="step_count", time_ns="step_ns")
+        ordered = ordered.filter(pl.col("count") > 0)
+    rows = named(ordered.with_columns(label), by)
     labels = devices.select(label)["label"].to_list()
     summed = rows.group_by("label").agg(pl.col("time_ns").sum())
     times = dict.fromkeys(labels, 0) | dict(summed.iter_rows())
@@ -171,15 +179,19 @@ def _side_by_side(by: IdleBy, devices: pl.DataFrame, whole: Result, shown: Arran
     many = len(labels) > (FEW_COLUMNS if by in ("operator", "range") else MOST_COLUMNS)
     called = "/".join({"rank": "rank", "device": "GPU"}[name] for name in names)
     group = f"{len(labels)} {called}s" if many else called
+    if per_step:
+        group = f"{group}, per step"
     of_devices = [*(_Spread._fields if many else ()), *each]
     columns = (
         *columns_of(frame, keys),
-        Column("count", "gaps", Kind.COUNT),
+        Column("count", "gaps per step" if per_step else "gaps", Kind.COUNT),
         Column("time_ns", "all", Kind.TIME, "idle"),
         *(Column(f"idle {one}", one, Kind.TIME, "idle", group) for one in of_devices),
     )
     totals = {f"idle {one}": time for one, time in {**times, **spread._asdict()}.items()}
-    totals |= {name: shown.totals[name] for name in ("count", "time_ns")}
+    totals["time_ns"] = int(frame["time_ns"].sum())
+    if not per_step:
+        totals["count"] = int(frame["count"].sum())
     return Table(top, columns, totals, ("count", *reversed(farthest)), hidden=rest)
 
 
@@ -251,19 +263,6 @@ def _time(row: Row, *, alone: bool) -> str:
     return line
 
 
-def outside_text(row: Row) -> str:
-    """Return the time of the recording before and after the capture; empty below 1 % of it."""
-    before, after = row["before_ns"] or 0, row["after_ns"] or 0
-    if before + after < LEAST_ROW_SHARE * row["span_ns"]:
-        return ""
-    times = " and ".join(
-        f"{numbers.duration(time)} {where}"
-        for time, where in ((before, "before the first"), (after, "after the last"))
-        if time
-    )
-    return f"{times} activity, outside the capture"
-
-
 def _launches(row: Row) -> str:
     if not row["launches"]:
         return ""
@@ -299,7 +298,7 @@ def critical(trace: Trace, *, by: CriticalBy = "class") -> Result:
     found = analysis.critical(trace, by)
 
     def pictures() -> list[Chart]:
-        return path_bars(analysis.critical(trace, "segment").frame)
+        return path_bars(analysis.critical(trace, "segment").frame, _measured(trace))
 
     make = partial(_critical, trace, by)
     return found.with_page(make, screenful=30, pictures=above(pictures))
@@ -310,12 +309,25 @@ def _critical(trace: Trace, by: CriticalBy, shown: Arranged) -> Page:
     other = (pl.col("class") == "host") & pl.col("part").is_null()
     part = pl.when(other).then(pl.lit("(other)")).otherwise("part").alias("part")
     called = shown.frame.with_columns(part) if "part" in shown.frame.columns else shown.frame
-    # Without steps the whole capture is one, and its median is the time itself.
-    left_out = set() if trace.steps.height else {"step_median_ns"}
+    steps = _measured(trace)
+    left_out = set(_PER_STEP if steps is None else ("count", "time_ns"))
+    if by == "segment":
+        left_out = set()
     if by == "segment" and shown.frame["rank"].n_unique() < 2:
         left_out.add("rank")
     columns = [name for name in PATHS[by] if name not in left_out]
-    table = table_of(
-        replace(shown, frame=called), columns, dropped=dropped, titles={"share": "of path"}
-    )
+    means = replace(shown, frame=called)
+    if steps is not None and by != "segment":
+        means = replace(
+            means,
+            totals={"step_ns": shown.totals["time_ns"] // steps},
+            hidden_totals={"time_ns": shown.hidden_totals["time_ns"] // steps},
+        )
+    titles = {"step_count": "count per step", "step_ns": "time per step", "share": "of path"}
+    table = table_of(means, columns, dropped=dropped, titles=titles)
     return Page("critical", (table, *notes_of(shown.notes)), data_of(shown, source_of(trace)))
+
+
+def _measured(trace: Trace) -> int | None:
+    """Return the number of measured steps; None without any."""
+    return len(measured_steps(trace).rows) or None

@@ -27,12 +27,12 @@ from traceana.report import names, numbers
 from traceana.report.columns import Kind
 from traceana.report.page import Block, Column, Facts, Findings, Heading, Notes, Page, Rows, Table
 from traceana.report.pages.advise import finding_rows, findings_of
-from traceana.report.pages.idle import outside_text
 from traceana.report.pages.single_table import (
     column,
     columns_of,
     data_of,
     hidden_of,
+    outside_text,
     source_of,
     without_unknown,
     without_zeros,

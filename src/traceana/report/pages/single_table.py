@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import polars as pl
 
+from traceana.report import numbers
 from traceana.report.cells import BAR
 from traceana.report.columns import Kind, has_values, kind_of, scale_of, title_of
 from traceana.report.page import Block, Column, Data, Hidden, Notes, Page, Rows, Table
+from traceana.settings import LEAST_ROW_SHARE
 
 if TYPE_CHECKING:
     from traceana.result import Arranged, Result
@@ -126,6 +128,19 @@ def notes_of(notes: Iterable[str]) -> tuple[Notes, ...]:
     """Return the block of ``notes``, empty without notes."""
     rows = tuple(("", note) for note in notes)
     return (Notes(rows),) if rows else ()
+
+
+def outside_text(row: Mapping[str, Any]) -> str:
+    """Return the time of the recording before and after the capture; empty below 1 % of it."""
+    before, after = row["before_ns"] or 0, row["after_ns"] or 0
+    if before + after < LEAST_ROW_SHARE * row["span_ns"]:
+        return ""
+    times = " and ".join(
+        f"{numbers.duration(time)} {where}"
+        for time, where in ((before, "before the first"), (after, "after the last"))
+        if time
+    )
+    return f"{times} activity, outside the capture"
 
 
 def data_of(
