@@ -34,7 +34,8 @@ def main() -> None:
             metrics = {"width": _WIDTH, "height": height, "deviceScaleFactor": 1, "mobile": False}
             browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
             browser.open(page)
-            top = "document.getElementById(arguments[0]).getBoundingClientRect().top - 44"
+            nav = "document.querySelector('nav').offsetHeight"
+            top = f"document.getElementById(arguments[0]).getBoundingClientRect().top - {nav}"
             browser.driver.execute_script(f"scrollTo(0, {top})", section)
             browser.driver.execute_async_script(
                 "requestAnimationFrame(() => requestAnimationFrame(arguments[0]))"

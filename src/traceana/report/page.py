@@ -63,7 +63,7 @@ class Table(msgspec.Struct, frozen=True):
     columns are put below each other. ``bars`` is a column that is followed by bars, which have the
     name ``bar`` in ``dropped``. A ``compact`` table has one header line and no rules. In
     ``records`` each row is a block of lines. ``folded`` is the summary of a table that Markdown and
-    HTML collapse.
+    HTML collapse, ``order`` the order of the rows where no column has it, for HTML.
     """
 
     frame: pl.DataFrame
@@ -74,6 +74,7 @@ class Table(msgspec.Struct, frozen=True):
     layout: Literal["ruled", "compact", "records"] = "ruled"
     hidden: Hidden | None = None
     folded: str = ""
+    order: str = ""
 
 
 class Finding(msgspec.Struct, frozen=True):

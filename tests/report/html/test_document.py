@@ -7,20 +7,23 @@ import hashlib
 import json
 import re
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
 from tests.support.traces import TraceBuilder, cnn_steps
 from traceana.advise import RULES, advise
+from traceana.analyze.idle_gaps import CAUSES
 from traceana.errors import MissingExtraError
 from traceana.flops.peaks import Peaks
 from traceana.report.columns import Kind
 from traceana.report.html import document
 from traceana.report.html.elements import grid
-from traceana.report.html.pictures import picture
+from traceana.report.html.pictures import CLASS_COLOURS, EVENT_COLOURS, picture
 from traceana.report.page import Axis, Chart, Column, Marks, Table
 from traceana.report.pages.advise import SECTIONS
 from traceana.report.pages.advise import advised as advice
@@ -29,6 +32,7 @@ from traceana.report.pages.pictures import bandwidths, roofline_chart
 from traceana.report.pages.report import report
 from traceana.report.text import cut_path, plain
 from traceana.trace import Trace
+from traceana.trace.taxonomy import CATEGORIES
 
 WIDE = 40
 HOSTILE = tuple(
@@ -267,6 +271,48 @@ def test_a_class_has_one_colour_in_all_pictures() -> None:
     (points,) = picture(chart)["marks"]
     assert points["colours"].keys() == {"convolution", "copies"}
     assert points["colours"].items() <= colours.items()
+
+
+def lab(colour: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return CIELAB (1976) of ``#rrggbb``, white D65."""
+    parts = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    to_xyz = np.array(
+        [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    )
+    x, y, z = np.cbrt(to_xyz @ linear / np.array([0.95047, 1.0, 1.08883]))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize(
+    "colours", [CLASS_COLOURS, EVENT_COLOURS["idle"], EVENT_COLOURS["critical"]], ids=range(3)
+)
+def test_colours_of_a_legend_can_be_told_apart(colours: dict[str, str]) -> None:
+    # A difference of 2.3 is just noticeable between patches side by side.
+    near = [
+        (one, other)
+        for one, other in combinations(colours, 2)
+        if np.linalg.norm(lab(colours[one]) - lab(colours[other])) < 12
+    ]
+    assert near == []
+
+
+def test_waits_on_the_critical_path_have_no_colour_of_a_class() -> None:
+    for wait, colour in EVENT_COLOURS["critical"].items():
+        nearest = min(np.linalg.norm(lab(colour) - lab(one)) for one in CLASS_COLOURS.values())
+        assert nearest > 15, wait
+
+
+def test_every_class_and_cause_of_idle_time_has_a_colour() -> None:
+    assert CLASS_COLOURS.keys() == set(CATEGORIES)
+    assert EVENT_COLOURS["idle"].keys() == set(CAUSES)
+
+
+def test_a_table_of_many_columns_has_no_bars() -> None:
+    columns = tuple(Column(f"c{at}", f"c{at}", Kind.COUNT) for at in range(14))
+    frame = pl.DataFrame({column.name: [1, 2] for column in columns})
+    assert grid(Table(frame, columns, bars="c0")).bars == []
+    assert grid(Table(frame, columns[:5], bars="c0")).bars == [0.5, 1.0]
 
 
 def test_ceilings_of_the_roofline_are_level_without_a_memory_bandwidth() -> None:

@@ -16,6 +16,7 @@ from matplotlib.image import imread
 
 from tests.report.html.browser import Browser, needs_chromium
 from tests.report.html.test_document import HOSTILE, hostile
+from tests.support.traces import TraceBuilder
 from traceana import open as open_trace
 from traceana.report.html import document
 from traceana.report.page import Data, Finding, Findings, Notes, Page, Rows
@@ -133,10 +134,111 @@ def test_a_button_beside_a_table_hides_none_of_its_columns(page: Browser, width:
     page.width(width)
     page.wait(f"innerWidth === {width}")
     page.wait(
-        "[...document.querySelectorAll('.tools.beside + .scroll')]"
+        "[...document.querySelectorAll('.holder.beside > .scroll')]"
         ".every(one => one.scrollWidth <= one.clientWidth)"
     )
-    assert page.run("document.querySelectorAll('.tools.beside').length") > 1
+    assert page.run("document.querySelectorAll('.holder.beside').length") > 1
+    gaps = page.run(
+        "[...document.querySelectorAll('.holder.beside')].map(one => "
+        "one.querySelector('.tools').getBoundingClientRect().left"
+        " - one.querySelector('table').getBoundingClientRect().right)"
+    )
+    assert all(0 < gap < 40 for gap in gaps)
+
+
+def test_a_table_shows_the_order_of_its_rows(page: Browser) -> None:
+    assert page.find("#layers .order").text == "rows in order of first execution"
+    assert page.run("document.querySelectorAll('#layers [aria-sort]').length") == 0
+    kernels = page.find("#kernels th[data-title=time_ns]")
+    assert kernels.get_attribute("aria-sort") == "descending"
+    assert "click a title to sort" in page.find("#kernels .tools").text
+
+
+@pytest.mark.parametrize("width", [800, 390])
+def test_a_table_that_is_cut_has_a_shadow_at_its_edge(page: Browser, width: int) -> None:
+    page.width(width)
+    page.wait(f"innerWidth === {width}")
+    scroll = page.find("#layers .scroll")
+    page.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", scroll)
+    assert page.run("arguments[0].scrollWidth - arguments[0].clientWidth", scroll) > 40
+
+    inside = page.run("arguments[0].clientWidth", scroll)
+
+    def edge() -> int:
+        """Return the median brightness of the pixels at the right edge, inside the scrollbar."""
+        image = imread(BytesIO(scroll.screenshot_as_png), format="png")
+        return int(np.median(255 * image[:, inside - 2, :3]))
+
+    assert edge() < 230
+    page.driver.execute_script("arguments[0].scrollLeft = 10_000", scroll)
+    assert edge() > 250
+
+
+def test_names_in_a_table_keep_their_ends_on_a_phone(browser: Browser, tmp_path: Path) -> None:
+    b = TraceBuilder()
+    b.name("k", category="conv", algorithm="direct")
+    for at in range(3):
+        layer = b.layer(f"TimesformerModel_0.TimeSformerAttention_{at}.SelfAttention_{at}", "A")
+        b.kernel("k", at * 1_000_000, 900_000, layer=layer)
+    browser.width(390)
+    browser.open(b.build().report().save(tmp_path / "report.html"))
+    ends = browser.run(
+        "[...document.querySelectorAll('#summary td.long div')]"
+        ".map(one => one.scrollHeight - one.clientHeight)"
+    )
+    assert ends
+    assert max(ends) <= 1
+
+
+def test_long_labels_of_bars_are_cut_in_their_middle_on_a_phone(
+    browser: Browser, tmp_path: Path
+) -> None:
+    b = TraceBuilder()
+    for at in range(3):
+        b.name(f"a_kernel_with_a_long_name_{at}", category="conv", algorithm="direct")
+        b.kernel(f"a_kernel_with_a_long_name_{at}", at * 1_000_000, 900_000)
+    browser.width(390)
+    browser.open(b.build().kernels().save(tmp_path / "kernels.html"))
+    labels = browser.run(
+        "[...document.querySelectorAll('figure svg .role-axis-label text')]"
+        ".map(one => one.textContent).filter(text => text.startsWith('a_'))"
+    )
+    assert sorted(one[-2:] for one in labels) == ["_0", "_1", "_2"]
+    assert all("…" in one for one in labels)
+
+
+def test_labels_of_the_timeline_are_whole_on_a_phone(page: Browser) -> None:
+    page.width(390)
+    page.driver.refresh()
+    page.wait("document.documentElement.dataset.ready === 'yes'")
+    page.driver.execute_script(
+        "window.texts = []; const pen = CanvasRenderingContext2D.prototype, old = pen.fillText;"
+        "pen.fillText = function (text, ...rest)"
+        "{ texts.push(text); return old.call(this, text, ...rest); };"
+    )
+    page.keys(page.find("figure.timeline .canvas"), "w")
+    page.wait("texts.length > 0")
+    labels = [
+        f"{track['of']} {track['kind']}".strip()
+        for track in page.run(
+            "JSON.parse(document.getElementById('pictures').textContent)"
+            ".find(one => one.kind === 'timeline').windows[0].tracks"
+        )
+    ]
+    shown = set(page.run("texts")) & set(labels)
+    assert len(shown) > 4
+    assert not [text for text in page.run("texts") if re.match(r"thread.*…", text)]
+
+
+def test_a_label_of_the_icicle_keeps_its_end(page: Browser) -> None:
+    cut = page.run(
+        "[...document.querySelectorAll('.icicle foreignObject div')].map(one => "
+        "[...one.children].map(part => [part.textContent, part.scrollWidth - part.clientWidth]))"
+        ".filter(parts => parts.length === 2)"
+    )
+    assert cut
+    assert all(hidden <= 1 for _, (_, hidden) in cut)
+    assert any(hidden > 1 for (_, hidden), _ in cut)
 
 
 def test_the_legend_of_the_roofline_has_each_class_once(page: Browser) -> None:
@@ -302,7 +404,10 @@ def test_moments_of_the_ruler_keep_the_zeros_of_whole_numbers(page: Browser) -> 
     assert moments == ["0 ns", "500 ns", "20 ms", "1.5 s", "1.234 ms"]
 
 
-def test_all_sections_are_reached_without_scrolling_sideways(page: Browser) -> None:
+@pytest.mark.parametrize("width", [1280, 800])
+def test_all_sections_are_reached_without_scrolling_sideways(page: Browser, width: int) -> None:
+    page.width(width)
+    page.wait(f"innerWidth === {width}")
     assert page.run("(nav => nav.scrollWidth <= nav.clientWidth)(document.querySelector('nav'))")
 
 

@@ -118,7 +118,9 @@ def grid(table: Table) -> Grid:
         totals[0] = totals[0] or "total"
     style = " ".join(["data", *(name for most, name in _STYLES.items() if len(columns) > most)])
     styles = [_style(column, crowded=crowded) for column in columns]
-    return Grid(columns, rows, totals, list(_lengths(table)), style, styles)
+    # A table of many columns has no room for bars that can be seen.
+    bars = [] if crowded else list(_lengths(table))
+    return Grid(columns, rows, totals, bars, style, styles)
 
 
 def _style(column: Cells, *, crowded: bool) -> str:

@@ -35,12 +35,22 @@ PALETTE: Final = (
 """Colours that remain different with the common kinds of colour blindness: the first seven are
 those of Okabe and Ito, "Color universal design" (2008), with a yellow that shows on white."""
 
-_COLOUR_OF_CATEGORY: Final[Mapping[str, int]] = {
-    **{"conv": 0, "gemm": 1, "attention": 2, "normalization": 3, "elementwise": 4, "memcpy": 5},
-    **{"collective": 6, "rnn": 2, "optimizer": 7, "layout": 8, "reduction": 9, "pooling": 9},
-    **{"activation": 4, "bias": 4, "memset": 5, "softmax": 3, "loss": 3, "fused": 8},
+CLASS_COLOURS: Final[Mapping[str, str]] = {
+    **{"conv": "#0072b2", "gemm": "#e69f00", "attention": "#009e73", "normalization": "#cc79a7"},
+    **{"elementwise": "#d55e00", "memcpy": "#56b4e9", "collective": "#b5a800"},
+    **{"optimizer": "#6a51a3", "layout": "#8c6d31", "reduction": "#4d9221", "other": "#999999"},
+    **{"activation": "#f4a582", "bias": "#7f2704", "softmax": "#8e0152", "loss": "#e7298a"},
+    **{"pooling": "#a6d854", "rnn": "#00441b", "memset": "#96bfdd", "fused": "#c4a5ea"},
+    **{"indexing": "#47525c", "image": "#86d9bd", "random": "#dcc48e", "dropout": "#f5c6de"},
+    **{"embedding": "#141f66", "fft": "#00c0cc"},
 }
-"""Categories of one colour are alike in what they do; labels distinguish them."""
+"""A colour for each category, the same in all pictures; those with most time in recorded traces
+have the colours of :data:`PALETTE`."""
+
+
+def class_colour(category: str) -> str:
+    """Return the colour of ``category``, that of unclassified work for an unknown one."""
+    return CLASS_COLOURS.get(category, CLASS_COLOURS["other"])
 
 
 @singledispatch
@@ -79,7 +89,7 @@ def _icicle(block: Icicle) -> dict[str, Any]:
         "paired": block.paired,
         "category": [code[name] for name in categories],
         "categories": [names.category(name) for name in distinct],
-        "colours": [PALETTE[_COLOUR_OF_CATEGORY.get(name, len(PALETTE) - 1)] for name in distinct],
+        "colours": [class_colour(name) for name in distinct],
         "tips": _tips(_per_step(frame, block.steps), "path", block.shown),
     }
 
@@ -142,26 +152,27 @@ def _coded(texts: pl.Series) -> tuple[list[int], list[str]]:
     return codes.to_list(), distinct.to_list()
 
 
-_EVENT_COLOURS: Final[Mapping[str, Mapping[str, str]]] = {
+EVENT_COLOURS: Final[Mapping[str, Mapping[str, str]]] = {
     "operators": {"operators": "#b8c4ce"},
     "stream": {"synchronization": "#e3e6ea"},
     "ranges": {"ranges": "#9fb3a5"},
     "annotations": {"annotations": "#9fb3a5"},
     "calls": {"calls": "#c9bda6"},
     "critical": {
-        **{"launch": "#f0c27a", "host": "#d9a3a3", "sync": "#e39a7b", "gap": "#cfd8e3"},
+        **{"launch": "#f7e05e", "host": "#a0606c", "sync": "#ff7f6b", "gap": "#dfe6ee"},
     },
     "idle": {
-        **{"data_loader": "#e07b5a", "synchronization": "#e39a7b", "launch_latency": "#f0c27a"},
-        **{"operator": "#e8d3a0", "host": "#d9a3a3", "copy": "#a6d0ec", "collective": "#dcd38a"},
-        **{"event": "#c7b8e0", "allocation": "#e8b0c8", "driver": "#d8b4a0"},
-        **{"profiler": "#c4a7a7", "queued": "#cfd8e3"},
+        **{"data_loader": "#c0392b", "synchronization": "#ff7f6b", "launch_latency": "#f7e05e"},
+        **{"operator": "#d8e29a", "host": "#a0606c", "copy": "#7fd6ff", "collective": "#d9d400"},
+        **{"event": "#9f86ff", "allocation": "#ff9ad5", "driver": "#7a5a48"},
+        **{"profiler": "#5d6d5f", "queued": "#dfe6ee", "not_recorded": "#b0b6be"},
+        **{"same_launch": "#9dbf9a", "before_first": "#efe0bd", "after_last": "#d3c8ea"},
     },
 }
 """By kind of track and category; work has the colours of its category on every track, what it
 waited for those of the idle causes, other events grey, and a synchronization on a stream, which is
 excluded from work, almost none."""
-_WAITS: Final = _EVENT_COLOURS["critical"].keys()
+_WAITS: Final = EVENT_COLOURS["critical"].keys()
 """Classes of the critical path other than device work."""
 
 _GREY: Final = "#c9ced3"
@@ -177,8 +188,8 @@ def _event_class(kind: str, category: str) -> str:
 
 def _event_colour(kind: str, category: str) -> str:
     if kind == "stream" and category != "synchronization":
-        return PALETTE[_COLOUR_OF_CATEGORY.get(category, len(PALETTE) - 1)]
-    return _EVENT_COLOURS.get(kind, {}).get(category, _GREY)
+        return class_colour(category)
+    return EVENT_COLOURS.get(kind, {}).get(category, _GREY)
 
 
 _TRACKS: Final = {
@@ -275,9 +286,9 @@ def _marks(marks: Marks, scales: Mapping[str, numbers.Scale]) -> dict[str, Any]:
                 name: marks.colours[name] for name in dict.fromkeys(found["colour"])
             }
         elif marks.colour == "category":
-            known = {names.category(one): at for one, at in _COLOUR_OF_CATEGORY.items()}
+            known = {names.category(one): colour for one, colour in CLASS_COLOURS.items()}
             found["colours"] = {
-                name: PALETTE[known.get(name, len(PALETTE) - 1)]
+                name: known.get(name, CLASS_COLOURS["other"])
                 for name in dict.fromkeys(found["colour"])
             }
     if marks.shape == "text":

@@ -113,6 +113,7 @@ def layers(
             dropped=LAYERS_DROPPED,
             bars="share",
             facts=_above_peak(shown.frame, "algorithm"),
+            order="rows in order of first execution",
         )
 
     return found.with_page(page, screenful=30, pictures=above(pictures))

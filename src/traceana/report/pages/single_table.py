@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.report import numbers
 from traceana.report.cells import BAR
@@ -34,12 +35,16 @@ def table_page(
     sections: Mapping[str, Result] | None = None,
     facts: Iterable[Block] = (),
     titles: Mapping[str, str] | None = None,
+    order: str = "",
 ) -> Page:
     """Return the page of ``command`` with the table ``shown``, ``facts`` and notes below it.
 
     ``columns`` are those of the table (empty: all), ``sections`` further tables for the JSON.
+    ``order`` is that of the rows, unless the user chose another.
     """
     table = table_of(shown, columns, dropped=dropped, bars=bars, layout=layout, titles=titles)
+    if order and shown.sort is None:
+        table = replace(table, order=order)
     blocks = (table, *facts, *notes_of(shown.notes))
     source = {} if trace is None else source_of(trace)
     return Page(command, blocks, data_of(shown, source, sections or {}))

@@ -2,7 +2,8 @@
 // Icicles: a row per depth, as wide as its time. Enter or a click zooms in, Escape zooms out.
 traceana.icicles = (pictures) => {
   const ROW = 24;
-  const LEAST = 1.5; // pixels: narrower nodes are drawn together
+  const LEAST = 3; // pixels: narrower nodes are drawn together
+  const LETTER = 7.8; // pixels, on average
 
   const tree = (data) => {
     const children = data.parent.map(() => []);
@@ -96,7 +97,12 @@ traceana.icicles = (pictures) => {
       if (wide > 30) {
         // HTML cuts text with an ellipsis where it ends; SVG does not.
         const box = traceana.drawn("foreignObject", { width: wide - 1, height: ROW - 2 });
-        const name = traceana.element("div", {}, data.label[at]);
+        // A name that does not fit keeps its end, where layers differ.
+        const label = data.label[at];
+        const letters = Math.floor((wide - 9) / LETTER);
+        const tail = label.length > letters ? Math.floor(letters / 2) : 0;
+        const parts = tail ? [label.slice(0, -tail), label.slice(-tail)] : [label];
+        const name = traceana.element("div", {}, ...parts.map((part) => traceana.element("span", {}, part)));
         name.style.color = traceana.readable(data.colours[data.category[at]]);
         box.append(name);
         group.append(box);

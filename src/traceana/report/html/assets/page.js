@@ -17,6 +17,10 @@
     for (const one of folded) one.open = true;
   });
   unfold();
+  // A link's section begins below the navigation, which may have several lines.
+  const nav = document.querySelector("nav");
+  const below = () => document.documentElement.style.setProperty("--nav", `${nav.offsetHeight + 4}px`);
+  if (nav) new ResizeObserver(below).observe(nav);
   traceana.icicles(pictures);
   traceana.timelines(pictures);
   const charts = () => typeof vegaEmbed === "function" && traceana.charts(pictures);

@@ -32,9 +32,26 @@ traceana.tables = () => {
     const rows = [...body.rows].map((row) => [exact(row.cells[at]), row]);
     const order = compare(numeric);
     rows.sort(([a], [b]) => (reverse && a !== "" && b !== "" ? order(b, a) : order(a, b)));
-    for (const other of header.parentElement.cells) other.removeAttribute("aria-sort");
-    header.setAttribute("aria-sort", numeric !== reverse ? "descending" : "ascending");
+    mark(header, numeric !== reverse ? "descending" : "ascending");
     body.append(...rows.map(([, row]) => row));
+  };
+
+  const mark = (header, order) => {
+    for (const other of header.parentElement.cells) other.removeAttribute("aria-sort");
+    header.setAttribute("aria-sort", order);
+  };
+
+  // The numbers by which the rows already are in descending order: of several columns, time.
+  const ordered = (table) => {
+    const rows = [...table.tBodies[0].rows];
+    const falls = [...table.tHead.rows[0].querySelectorAll("th")].filter((header, at) => {
+      if (rows.length < 3 || !header.classList.contains("n")) return false;
+      const values = rows.map((row) => exact(row.cells[at]));
+      const sorted = values.every((value, one) => !one || compare(true)(values[one - 1], value) <= 0);
+      return sorted && values[0] !== values.at(-1);
+    });
+    const found = falls.find((header) => ["time_ns", "step_ns"].includes(header.dataset.title)) ?? falls[0];
+    if (found) mark(found, "descending");
   };
 
   const filterable = (table, tools) => {
@@ -55,7 +72,8 @@ traceana.tables = () => {
       }
       count.textContent = wanted ? `${shown} of ${body.rows.length} rows` : "";
     });
-    tools.append(input, count);
+    const hint = traceana.element("span", { class: "remark" }, "click a title to sort");
+    tools.append(input, count, hint);
   };
 
   // A link to rows of a section filters its table, where it has a filter.
@@ -91,12 +109,14 @@ traceana.tables = () => {
       tools.append(whole);
     }
     const scroll = table.parentElement;
-    scroll.before(tools);
+    const holder = traceana.element("div", { class: "holder" });
+    scroll.before(holder);
+    holder.append(tools, scroll);
     // A lone button needs no line of its own beside a table that leaves room for it.
     const alone = tools.children.length === 1;
-    const fit = () =>
-      tools.classList.toggle("beside", table.offsetWidth + 80 < scroll.parentElement.clientWidth);
-    if (alone) new ResizeObserver(fit).observe(scroll.parentElement);
+    const fit = () => holder.classList.toggle("beside", table.offsetWidth + 80 < holder.clientWidth);
+    if (alone) new ResizeObserver(fit).observe(holder);
+    ordered(table);
     [...table.tHead.rows[0].querySelectorAll("th")].forEach((header, at) => {
       const inside = traceana.element("button", { type: "button", class: "sort" });
       inside.append(...header.childNodes);

@@ -7,6 +7,7 @@ traceana.timelines = (pictures) => {
   const RULER = 22;
   const DEEPEST = 14; // deeper events are not drawn; the label of the track says so
   const LARGEST_VIEW = 560;
+  const NARROW = 560; // pixels of a view where labels have lines of their own
 
   // The columns of a window, with absolute starts and the rows of events of one track and depth.
   const decode = (window) => {
@@ -28,18 +29,23 @@ traceana.timelines = (pictures) => {
       else tracks[track].hidden += last - first;
       first = last;
     }
+    for (const track of tracks) rows.push(...track.rows);
+    return { ...window, start, tracks, rows };
+  };
+
+  // The heights of the tracks; `above` is that of a label with a line of its own.
+  const place = (data, above) => {
     let y = RULER;
-    for (const track of tracks) {
+    for (const track of data.tracks) {
       track.y = y;
+      y += above;
       const deepest = Math.max(0, ...track.rows.map((row) => row.depth));
-      track.height = (deepest + 1) * LINE;
-      for (const row of track.rows) {
-        row.y = y + row.depth * LINE;
-        rows.push(row);
-      }
-      y += track.height + GAP;
+      for (const row of track.rows) row.y = y + row.depth * LINE;
+      track.height = above + (deepest + 1) * LINE;
+      y = track.y + track.height + GAP;
     }
-    return { ...window, start, tracks, rows, height: y };
+    data.above = above;
+    data.height = y;
   };
 
   const describe = (data, at) => {
@@ -133,13 +139,21 @@ traceana.timelines = (pictures) => {
       return `${text.slice(0, Math.max(kept - end, 1))}…${text.slice(text.length - end)}`;
     };
 
+    const resize = (above) => {
+      place(data, above);
+      scroller.style.height = `${Math.min(data.height, LARGEST_VIEW)}px`;
+      space.style.height = `${data.height}px`;
+    };
+
     const draw = () => {
       const ratio = devicePixelRatio || 1;
       const pen = board.getContext("2d");
       const font = `11px ${colour("--font")}`;
       pen.font = font;
       data.longest ??= Math.max(...data.tracks.map((track) => pen.measureText(labelled(track)).width));
-      gutter = Math.min(data.longest + 12, Math.max(NARROWEST, 0.3 * scroller.clientWidth));
+      const narrow = scroller.clientWidth < NARROW;
+      gutter = narrow ? 2 : Math.min(data.longest + 12, Math.max(NARROWEST, 0.3 * scroller.clientWidth));
+      if (data.above !== (narrow ? LINE : 0)) resize(narrow ? LINE : 0);
       const wide = width();
       const high = scroller.clientHeight;
       if (board.width !== Math.round(wide * ratio)) board.width = Math.round(wide * ratio);
@@ -221,17 +235,19 @@ traceana.timelines = (pictures) => {
     const labels = (pen, scroll, high, ink, dim) => {
       pen.save();
       pen.beginPath();
-      pen.rect(0, RULER, gutter - 6, high - RULER);
+      const room = data.above ? width() : gutter - 6;
+      pen.rect(0, RULER, room, high - RULER);
       pen.clip();
       for (const track of data.tracks) {
         const y = track.y - scroll;
         if (y > high || y + track.height < RULER) continue;
         pen.fillStyle = ink;
-        pen.fillText(fitted(pen, labelled(track), gutter - 10), 2, y + LINE / 2 - 1);
-        if (track.hidden) {
-          pen.fillStyle = dim;
-          pen.fillText(`${track.hidden} deeper events`, 2, y + LINE * 1.5);
-        }
+        const label = fitted(pen, labelled(track), room - 4);
+        pen.fillText(label, 2, y + LINE / 2 - 1);
+        if (!track.hidden) continue;
+        pen.fillStyle = dim;
+        const [left, top] = data.above ? [pen.measureText(label).width + 10, y] : [2, y + LINE];
+        pen.fillText(`${track.hidden} deeper events`, left, top + LINE / 2 - 1);
       }
       pen.restore();
     };
@@ -350,9 +366,7 @@ traceana.timelines = (pictures) => {
     const open = (number) => {
       if (!decoded.has(number)) decoded.set(number, decode(windows[number]));
       data = decoded.get(number);
-      const high = Math.min(data.height, LARGEST_VIEW);
-      scroller.style.height = `${high}px`;
-      space.style.height = `${data.height}px`;
+      resize(data.above ?? 0);
       selected = -1;
       details.replaceChildren();
       view(0, data.span_ns);
