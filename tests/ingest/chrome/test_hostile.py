@@ -174,6 +174,20 @@ TIMES = [
 ]  # fmt: skip
 
 
+def with_odd_times(name: str, field: str, values: list[str]) -> str:
+    """Return 19 sound events and, for each of ``values``, one whose ``field`` it is."""
+    events = FORMATS[name]
+    odd = {key: part for key, part in events[-1].items() if key != field}
+    odd_texts = [
+        json.dumps(odd)[:-1] + (f', "{field}": {value}}}' if value else "}") for value in values
+    ]
+    if field == "dur" and "dur" not in events[-1]:
+        pytest.skip("the format has no durations")
+    if name == "mxnet":  # the begin of the frame that ends last
+        events = events[:-1]
+    return f'{{"traceEvents": [{",".join([*text_of(events[:-1]), *odd_texts])}]}}'
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("value", TIMES)
 @pytest.mark.parametrize("field", ["ts", "dur"])
@@ -181,21 +195,21 @@ TIMES = [
 def test_a_time_that_is_none_is_refused_alone(
     tmp_path: Path, name: str, field: str, value: str
 ) -> None:
-    events = FORMATS[name]
-    odd = {key: part for key, part in events[-1].items() if key != field}
-    odd_text = json.dumps(odd)[:-1] + (f', "{field}": {value}}}' if value else "}")
-    if field == "dur" and "dur" not in events[-1]:
-        pytest.skip("the format has no durations")
-    if name == "mxnet":  # the begin of the frame that ends last
-        events = events[:-1]
-    document = f'{{"traceEvents": [{",".join([*text_of(events[:-1]), odd_text])}]}}'
-    path = written(tmp_path / "t.json", document)
-    trace = read(path)
+    trace = read(written(tmp_path / "t.json", with_odd_times(name, field, [value])))
     assert timed_rows(trace) == 19
     assert problems(trace)
-    assert traceana.open(path).ledger.height
     durations = [*trace.ranges["duration"], *trace.activities["duration"]]
     assert durations == [2000] * 19
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("field", ["ts", "dur"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_trace_with_times_that_are_none_is_opened(tmp_path: Path, name: str, field: str) -> None:
+    trace = traceana.open(written(tmp_path / "t.json", with_odd_times(name, field, TIMES)))
+    # On the CPU, the time of ranges is that of activities, too.
+    assert {trace.ranges.height, trace.activities.height} in ({0, 19}, {19})
+    assert trace.ledger.filter(severity="problem", kept=False)["count"].sum() == len(TIMES)
 
 
 def test_integers_beyond_32_and_64_bits(tmp_path: Path) -> None:
