@@ -87,27 +87,22 @@ def described(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     the name, the class columns are the refined ones; ``rule`` stays the name's. Kernels of an
     algorithm search have the category :data:`SEARCH`.
     """
-    names = trace.names.with_row_index("name_id")
-    refined = trace.classes.select(
-        pl.int_range(pl.len(), dtype=pl.UInt32).alias("class"),
-        pl.all().exclude("context_rule").name.prefix("refined_"),
-        "context_rule",
-    )
-    is_refined = pl.col("context_rule").is_not_null()
-    return (
-        rows.join(names, on="name_id", how="left", maintain_order="left")
-        .join(refined, on="class", how="left", maintain_order="left")
-        .with_columns(
-            pl.when(is_refined).then(f"refined_{column}").otherwise(column).alias(column)
-            for column in CLASS_COLUMNS
+    # Both columns are positions in the tables: no join, which would hash all rows.
+    found = rows.hstack(trace.names.select(pl.all().gather(rows["name_id"])))
+    if trace.classes.is_empty():
+        found = found.with_columns(pl.lit(None, pl.String).alias("context_rule"))
+    else:
+        refined = trace.classes.select(pl.all().gather(rows["class"]))
+        is_refined = refined["context_rule"].is_not_null()
+        found = found.with_columns(
+            *(refined[column].zip_with(is_refined, found[column]) for column in CLASS_COLUMNS),
+            refined["context_rule"],
         )
-        .drop(f"refined_{column}" for column in CLASS_COLUMNS)
-        .with_columns(
-            pl.when(pl.col("function") == FUNCTION)
-            .then(pl.lit(SEARCH))
-            .otherwise("category")
-            .alias("category")
-        )
+    return found.with_columns(
+        pl.when(pl.col("function") == FUNCTION)
+        .then(pl.lit(SEARCH))
+        .otherwise("category")
+        .alias("category")
     )
 
 
