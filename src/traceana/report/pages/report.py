@@ -38,7 +38,7 @@ from traceana.report.pages.single_table import (
     without_zeros,
 )
 from traceana.result import Arranged, Result, arrange
-from traceana.settings import FEWEST_STEPS, LEAST_ROW_SHARE
+from traceana.settings import FEWEST_STEPS
 from traceana.trace.ledger import REASONS
 from traceana.trace.schema import CPU_DEVICE
 
@@ -53,6 +53,8 @@ MOST_LAYERS: Final = 6
 MOST_TRANSFERS: Final = 4
 MOST_FINDINGS: Final = 3
 
+_LEAST_PART: Final = 0.05
+"""Of the time of the devices, beside the bottleneck."""
 _ALL: Final = 0.9995
 """A share from here on is printed as 100.0 %."""
 
@@ -231,7 +233,8 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
         return
     if known["rank"] is not None:
         of = "" if known["world_size"] is None else f" of {known['world_size']}"
-        yield "Rank", f"{known['rank']}{of}"
+        alone = "" if known["ranks"] or not of else ", the only one in the trace"
+        yield "Rank", f"{known['rank']}{of}{alone}"
     yield "Steps", _steps(whole)
     if whole.steps.frame.height:
         yield "Step time", _step_time(whole)
@@ -316,8 +319,6 @@ def _utilization(whole: Overview) -> str:
     devices = whole.busy.frame.height
     added = f", {devices} devices added up" if devices > 1 else ""
     text = f"{numbers.share(share)} of {_window(whole)} ({busy_ns} of {span_ns} {unit.unit}{added})"
-    if totals["sum_ns"] > totals["busy_ns"]:
-        text += f" · summed {whole.processor} time {numbers.duration(totals['sum_ns'])}"
     if whole.steps.frame.height and whole.step_figures["busy_share"] is not None:
         return f"{numbers.share(whole.step_figures['busy_share'])} of step time · {text}"
     return text
@@ -338,7 +339,7 @@ def _bottleneck(whole: Overview) -> str:
         parts.append(f"most of it {cause.replace('_', ' ')}: {numbers.share(share)}")
         left_out.add(IDLE)
     for name, share in sorted(found.shares.items(), key=lambda one: -one[1]):
-        if name not in left_out and share >= LEAST_ROW_SHARE:
+        if name not in left_out and share >= _LEAST_PART:
             parts.append(f"{name} {numbers.share(share)}")
     return " · ".join(parts)
 
@@ -377,15 +378,17 @@ def _launches(whole: Overview) -> str:
 def _tables(whole: Overview) -> str:
     """Return what the figures of all tables are divided by, and what they leave out."""
     basis, known = whole.basis, whole.facts
+    each_ns = basis.breakdown.totals["time_ns"] // basis.steps
+    work = f"{numbers.duration(each_ns)} summed {whole.processor} time"
     if not basis.stepped:
         devices = whole.busy.frame.height
         of = f" of {devices} devices" if devices > 1 else ""
         why = "no steps marked" if not known["steps"] else "no work in the measured steps"
-        return f"sums over the {_window(whole)}{of}: {why} · share: of {whole.processor} time"
+        return f"sums over the {_window(whole)}{of}: {why} · share: of {work}"
     steps = numbers.counted(basis.trace.steps["number"].n_unique(), "step")
     processes = basis.trace.steps["process"].n_unique()
     of = f" of {processes} processes" if processes > 1 else ""
-    text = f"means {_per(whole)} ({steps}{of}) · share: of {whole.processor} time {_per(whole)}"
+    text = f"means {_per(whole)} ({steps}{of}) · share: of {work}"
     if basis.work_share < _ALL:
         outside = numbers.share(1 - basis.work_share)
         text += f" · {outside} of {whole.processor} time is outside these steps"
