@@ -251,6 +251,7 @@ CASES: Final = (
     Case("event of fixed 32 bits", "xplane", "program", _fields("event", _raw(b"\x25", 4))),
     Case("event with a long tag", "xplane", "gpu", _fields("event", _raw(b"\xa2\x00\x03\x08\x01\x00", 0))),
     Case("text of a stat that is a number", "xplane", "gpu", _as_numbers),
+    Case("stat whose id swallows the tag of its value", "xplane", "gpu", lambda content: content.replace(b"\x08\x02\x18\r", b"\x08\x82\x18\r", 1), damage=True),
     Case("event of a million fields", "xplane", "gpu", _with_event(b"\x38\x01" * 1_000_000)),
     Case("event of a million stats", "xplane", "gpu", _with_event(b"\x22\x00" * 1_000_000)),
     Case("line whose name is longer than the line", "xplane", "gpu", lambda content: content.replace(b"\x12\x09tf_launch", b"\x12\x89tf_launch"), damage=True),

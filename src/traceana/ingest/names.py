@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import polars as pl
@@ -38,6 +38,17 @@ _known: dict[str, str] = {}
 """Names demangled before: the files of a sweep have the same ones, and a process takes 30 ms."""
 
 
+FEW: Final = 1_000
+"""Values of a column that Python handles faster than a query is planned."""
+
+
+def distinct(values: pl.Series) -> list[Any]:
+    """Return the distinct values of ``values`` that are not null, in the order of appearance."""
+    if len(values) <= FEW:
+        return [value for value in dict.fromkeys(values.to_list()) if value is not None]
+    return values.unique(maintain_order=True).drop_nulls().to_list()
+
+
 class NameTable:
     """Numbers the distinct names in the order of their first appearance.
 
@@ -53,20 +64,27 @@ class NameTable:
 
     def ids(self, texts: pl.Series) -> pl.Series:
         """Return the UInt32 numbers of ``texts``; a null text is :data:`UNNAMED`."""
+        if len(texts) <= FEW:
+            every = [UNNAMED if text is None else str(text) for text in texts.to_list()]
+            self._number(dict.fromkeys(every))
+            return pl.Series(texts.name, [self._seen[text] for text in every], dtype=pl.UInt32)
         labels = texts.cast(pl.Categorical)
-        distinct = labels.unique(maintain_order=True)
-        names = distinct.cast(pl.String).fill_null(UNNAMED).to_list()
-        plain = demangle(name for name in names if name not in self._seen)
-        plain.count_failures(self._ledger)
-        for name in names:
-            if name not in self._seen:
-                shown = plain.names.get(name, name)
-                self._seen[name] = self._ids.setdefault(shown, len(self._ids))
+        known = labels.unique(maintain_order=True)
+        names = known.cast(pl.String).fill_null(UNNAMED).to_list()
+        self._number(names)
         numbers = [self._seen[name] for name in names]
         # Labels are looked up by their physical number: no event's name is compared as text.
         return labels.to_physical().replace_strict(
-            distinct.to_physical(), pl.Series(numbers, dtype=pl.UInt32), return_dtype=pl.UInt32
+            known.to_physical(), pl.Series(numbers, dtype=pl.UInt32), return_dtype=pl.UInt32
         )
+
+    def _number(self, names: Iterable[str]) -> None:
+        new = [name for name in names if name not in self._seen]
+        plain = demangle(new)
+        plain.count_failures(self._ledger)
+        for name in new:
+            shown = plain.names.get(name, name)
+            self._seen[name] = self._ids.setdefault(shown, len(self._ids))
 
     def frame(self) -> pl.DataFrame:
         """Return the names seen so far, one row each, row number = id."""

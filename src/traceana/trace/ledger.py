@@ -12,7 +12,7 @@ import msgspec
 import polars as pl
 
 from traceana.files import as_unicode
-from traceana.trace.schema import conform, empty
+from traceana.trace.schema import TABLES, empty
 
 REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
     # reason: (severity, meaning)
@@ -68,6 +68,9 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
     "dropped_by_profiler": ("problem", "events dropped by the profiler"),
 }
 
+_MOST: Final = 2**63 - 1
+"""The largest number of a table; no sum of a sound file is as large."""
+
 
 class Entry(msgspec.Struct, frozen=True):
     """One entry of the ledger; ``time_ns`` is null for events without a duration."""
@@ -113,25 +116,25 @@ class Ledger:
         """Return the ledger as a table; equal reasons of one table are added up."""
         if not self._entries:
             return empty("ledger")
-        entries = pl.DataFrame(
+        # Added in Python: a sweep has hundreds of small ledgers, and a query takes longer.
+        added: dict[tuple[str, str, bool, str | None], tuple[int, int | None]] = {}
+        for entry in self._entries:
+            key = entry.reason, entry.table, entry.kept, entry.detail
+            count, time = added.get(key, (0, None))
+            if entry.time_ns is not None:
+                time = (time or 0) + entry.time_ns
+            added[key] = count + entry.count, time
+        rows = [
             {
-                "reason": [entry.reason for entry in self._entries],
-                "severity": [REASONS[entry.reason][0] for entry in self._entries],
-                "table": [entry.table for entry in self._entries],
-                "kept": [entry.kept for entry in self._entries],
-                "count": [entry.count for entry in self._entries],
-                "time_ns": [entry.time_ns for entry in self._entries],
-                "detail": [entry.detail for entry in self._entries],
+                "reason": reason,
+                "severity": REASONS[reason][0],
+                "table": table,
+                "kept": kept,
+                "count": min(count, _MOST),
+                "time_ns": None if time is None or abs(time) > _MOST else time,
+                "detail": detail,
+                "rank": None,
             }
-        )
-        times = pl.col("time_ns")
-        added = conform("ledger", entries).group_by(
-            "reason", "severity", "table", "kept", "detail", maintain_order=True
-        )
-        return conform(
-            "ledger",
-            added.agg(
-                pl.col("count").sum(),
-                pl.when(times.is_not_null().any()).then(times.sum()).alias("time_ns"),
-            ),
-        )
+            for (reason, table, kept, detail), (count, time) in added.items()
+        ]
+        return pl.DataFrame(rows, schema=TABLES["ledger"])

@@ -546,11 +546,13 @@ def conform(table: str, frame: pl.DataFrame) -> pl.DataFrame:
         return empty(table)
     if list(frame.schema.items()) == list(schema.items()):
         return frame
-    given = frame.schema
-    lacking = pl.Series([None]).new_from_index(0, frame.height)
-    return pl.DataFrame(
-        {
-            name: (frame[name] if name in given else lacking).cast(dtype)
-            for name, dtype in schema.items()
-        }
-    )
+    return frame.select(_conforming(table, frozenset(frame.columns)))
+
+
+@cache
+def _conforming(table: str, given: frozenset[str]) -> list[pl.Expr]:
+    """Return the columns of ``table``: those ``given`` in their type, the others as nulls."""
+    return [
+        (pl.col(name) if name in given else pl.lit(None)).cast(dtype).alias(name)
+        for name, dtype in TABLES[table].items()
+    ]

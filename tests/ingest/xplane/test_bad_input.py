@@ -122,6 +122,16 @@ def test_damaged_events_are_left_out_and_counted(tmp_path: Path) -> None:
     assert accounted(trace) == trace.meta.events == 3
 
 
+def test_an_event_whose_stat_lost_the_tag_of_its_value_is_damaged(tmp_path: Path) -> None:
+    plane = PlaneWriter("/device:GPU:0")
+    # The id of two bytes has the tag of the value in it, and the value is the tag of nothing.
+    bad = message(4, number(1, 1) + message(4, b"\x08\x82\x18\x0d"))
+    plane.line("Stream #1", [plane.event("a", 0, 1000), bad])
+    trace = trace_of(write(tmp_path / "x.pb", plane))
+    assert trace.activities.height == 1
+    assert dict(trace.ledger.select("reason", "count").iter_rows()) == {"malformed": 1}
+
+
 @pytest.mark.parametrize("tag", [b"\x25", b"\x21", b"\xa2\x00"], ids=["fixed32", "fixed64", "long"])
 def test_events_of_another_encoding_are_counted_and_passed_over(tmp_path: Path, tag: bytes) -> None:
     plane = PlaneWriter("/device:GPU:0")

@@ -60,11 +60,13 @@ def encoded_event(metadata: int, offset: int, duration: int, stats: list[tuple[i
     return message(4, content)
 
 
-def decoded(buffer: Buffer, records: Iterable[Records], wanted: Known) -> list[Decoded]:
+def decoded(
+    buffer: Buffer, records: Iterable[Records], wanted: Known, declared: Known
+) -> list[Decoded]:
     """Return (id, offset, duration, stands for several, stats by id) of each event, None if bad."""
     found: list[Decoded] = []
     for part in records:
-        for block, stats in events(buffer, part, wanted):
+        for block, stats in events(buffer, part, wanted, declared):
             keyed: list[dict[int, object]] = [{} for _ in block.run]
             for owner, index, kind, value, length in zip(
                 stats.owner, stats.index, stats.kind, stats.value, stats.length, strict=True
@@ -103,7 +105,8 @@ def test_events_come_out_as_they_went_in(
     starts = [len(before) + end for end in accumulate(map(len, encoded), initial=0)]
     assert [at for part in records for at in part.at.tolist()] == starts[:-1]
     assert runs.stop.tolist() == [len(content)]
-    assert decoded(buffer, records, Known(range(201))) == [
+    every = Known(range(201))
+    assert decoded(buffer, records, every, every) == [
         (metadata, offset, duration, False, {k: (4, v & MOST, 0) for k, v in stats})
         for metadata, offset, duration, stats in wanted
     ]
@@ -143,16 +146,17 @@ def test_messages_of_any_shape_equal_the_general_decoder(contents: list[bytes]) 
     encoded = [message(4, content) for content in contents]
     content = b"".join(encoded)
     buffer = Buffer.of([content])
-    wanted = Known(range(64))
+    wanted, declared = Known(range(64)), Known(range(100))
     ends = np.array(list(accumulate(map(len, encoded))), dtype=np.int64)
     starts = ends - np.array([len(each) for each in contents], dtype=np.int64)
     at = ends - np.array([len(each) for each in encoded], dtype=np.int64)
     whole = Records(at, np.zeros(len(at), dtype=np.int64), len(content))
     found = any_events(buffer, starts, ends)
     stats = any_stats(buffer, found.start, found.end)
-    # A stat begins with its id; stats that are not wanted are not decoded.
-    leading = wanted.indices(buffer.varints(found.start + 1)[0].view(np.int64)) < len(wanted)
-    judged = leading | (buffer.data[found.start] != METADATA_ID) | (found.start == found.end)
+    # A stat begins with its id; stats that are declared and not wanted are not decoded.
+    leading = buffer.varints(found.start + 1)[0].view(np.int64)
+    passed = (declared.indices(leading) < len(declared)) & (wanted.indices(leading) == len(wanted))
+    judged = ~passed | (buffer.data[found.start] != METADATA_ID) | (found.start == found.end)
     sound = found.sound.copy()
     sound[found.owner[judged & ~stats.sound]] = False
     expected: list[Decoded] = []
@@ -170,7 +174,7 @@ def test_messages_of_any_shape_equal_the_general_decoder(contents: list[bytes]) 
         expected.append(
             (int(metadata), int(offset), int(duration), bool(several), own) if sound[i] else None
         )
-    assert decoded(buffer, [whole], wanted) == expected
+    assert decoded(buffer, [whole], wanted, declared) == expected
 
 
 @settings(deadline=None)
@@ -193,7 +197,8 @@ def test_any_bytes_are_survived(content: bytes) -> None:
     buffer = Buffer.of([content])
     for records in Runs(buffer, np.array([0]), np.array([len(content)])):
         assert records.till <= len(content)
-        assert len(decoded(buffer, [records], Known(range(10)))) == len(records.at)
+        known = Known(range(10))
+        assert len(decoded(buffer, [records], known, known)) == len(records.at)
 
 
 @given(st.sets(st.integers(-3, 2**40)), st.lists(st.integers(-5, 2**41)))

@@ -126,18 +126,23 @@ class Known:
         return np.where(self.numbers[index] == ids, index, len(self)).astype(np.uint32)
 
 
-def events(buffer: Buffer, records: Records, wanted: Known) -> Iterator[tuple[Events, Stats]]:
+def events(
+    buffer: Buffer, records: Records, wanted: Known, declared: Known
+) -> Iterator[tuple[Events, Stats]]:
     """Yield the events in ``records`` and their stats, some ten thousands at a time.
 
     ``wanted`` are the metadata ids of the stats to decode; their owners are rows of the events of
-    the same block.
+    the same block. Others are passed over unless they are not ``declared`` by the plane: such an id
+    can be damage that swallowed the tag of the value.
     """
     for begin in range(0, len(records.at), _BLOCK):
         part = slice(begin, begin + _BLOCK)
-        yield _events(buffer, records.at[part], records.run[part], wanted)
+        yield _events(buffer, records.at[part], records.run[part], wanted, declared)
 
 
-def _events(buffer: Buffer, at: Ints, run: Ints, wanted: Known) -> tuple[Events, Stats]:
+def _events(
+    buffer: Buffer, at: Ints, run: Ints, wanted: Known, declared: Known
+) -> tuple[Events, Stats]:
     _, start, end = buffer.records(at, TAG)
     metadata_id, at = _number(buffer, start, end, METADATA_ID)
     offset_ps, at = _number(buffer, at, end, OFFSET_PS)
@@ -153,7 +158,7 @@ def _events(buffer: Buffer, at: Ints, run: Ints, wanted: Known) -> tuple[Events,
         aggregate[odd] = found.numbers[OCCURRENCES] != 0
         sound[odd] = found.sound
         nested.replace(odd[found.owner], found.start, found.end)
-    stats = _stats(buffer, nested, wanted, sound)
+    stats = _stats(buffer, nested, wanted, declared, sound)
     return Events(run, metadata_id, offset_ps, duration_ps, aggregate, sound), stats
 
 
@@ -208,13 +213,16 @@ class _Nested:
         self.end = np.concatenate((self.end[kept], end))
 
 
-def _stats(buffer: Buffer, nested: _Nested, wanted: Known, sound: Mask) -> Stats:
+def _stats(buffer: Buffer, nested: _Nested, wanted: Known, declared: Known, sound: Mask) -> Stats:
     """Return the wanted stats; owners of damaged ones become false in ``sound``."""
     owner, start, end = nested.owner, nested.start, nested.end
     metadata_id, at = _number(buffer, start, end, METADATA_ID)
     index = wanted.indices(metadata_id)
     # A stat that does not begin with its id may have any.
-    kept = np.flatnonzero((index < len(wanted)) | (at == start))
+    checked = (index < len(wanted)) | (at == start)
+    others = np.flatnonzero(~checked)
+    checked[others] = declared.indices(metadata_id[others]) == len(declared)
+    kept = np.flatnonzero(checked)
     if len(kept) < len(owner):
         owner, start, end, at, index = owner[kept], start[kept], end[kept], at[kept], index[kept]
     tag, value, after = buffer.field(at)
@@ -229,7 +237,8 @@ def _stats(buffer: Buffer, nested: _Nested, wanted: Known, sound: Mask) -> Stats
         index[odd] = wanted.indices(found.metadata_id)
         kind[odd], value[odd], length[odd] = found.kind, found.value, found.length
         sound[owner[odd[~found.sound]]] = False
-        kept = np.flatnonzero(index < len(wanted))
+    kept = np.flatnonzero(index < len(wanted))
+    if len(kept) < len(owner):
         owner, index, kind = owner[kept], index[kept], kind[kept]
         value, length = value[kept], length[kept]
     return Stats(owner, index, kind, value, length)

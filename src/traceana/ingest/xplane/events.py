@@ -114,6 +114,7 @@ class LineEvents:
         self._timestamps = np.array([line.timestamp_ns for line in lines], dtype=np.int64)
         self._known_names = Known(plane.event_names)
         self._wanted = Known(number for number, name in plane.stat_names.items() if name in wanted)
+        self._declared = Known(plane.stat_names)
         ids = self._wanted.numbers.tolist()
         self._places = {plane.stat_names[number]: i for i, number in enumerate(ids)}
         self._referenced = Labels.of(plane.stat_names)
@@ -165,7 +166,7 @@ class LineEvents:
         kept = np.empty(count, dtype=np.bool_)
         parts = []
         begin = 0
-        for found, stats in events(self._buffer, records, self._wanted):
+        for found, stats in events(self._buffer, records, self._wanted, self._declared):
             here = slice(begin, begin + len(found.run))
             start[here], duration[here], kept[here] = self._times(found)
             name[here] = self._known_names.indices(found.metadata_id)
