@@ -53,7 +53,21 @@ def test_a_compressed_file_counts_as_what_it_holds(tmp_path: Path) -> None:
     assert chosen("report", file(tmp_path / "a.json.gz", threads.SMALL // 10)) == (None, "1")
 
 
-def test_a_folder_counts_as_large(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("size", "of_polars"), [(threads.SMALL // 4, "1"), (threads.SMALL // 2, None)]
+)
+def test_the_files_of_a_folder_count_together(
+    tmp_path: Path, size: int, of_polars: str | None
+) -> None:
+    (tmp_path / "within").mkdir()
+    for name in ("a.csv", "within/b.csv"):
+        file(tmp_path / name, size)
+    assert chosen("study", str(tmp_path)) == (of_polars, "1")
+
+
+def test_a_folder_of_many_files_counts_as_large(tmp_path: Path) -> None:
+    for number in range(1_002):
+        (tmp_path / str(number)).touch()
     assert chosen("report", str(tmp_path)) == (None, "1")
 
 

@@ -17,13 +17,14 @@ the CPU time and 0.9 of the time at 60 kB, and the times are equal at 60 MB.
 
 _COMPRESSED: Final = (".gz", ".zst", ".parquet", ".arrow")
 _RATIO: Final = 10
+_MOST_FILES: Final = 1_000
 
 
 def choose(words: Iterable[str]) -> None:
     """Set one thread for polars if the files named in ``words`` are small, and one for OpenBLAS.
 
     traceana multiplies no large matrices, so OpenBLAS needs no more. Variables that the user has
-    set stay. A folder counts as large.
+    set stay. A folder of more than a thousand files counts as large.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if sum(map(_size, words)) < SMALL:
@@ -31,11 +32,23 @@ def choose(words: Iterable[str]) -> None:
 
 
 def _size(word: str) -> int:
-    """Return about how many bytes the file ``word`` has uncompressed; 0 without such a file."""
+    """Return about how many bytes the file ``word`` has uncompressed, or the files of a folder; 0
+    without such a file."""
     path = Path(word)
     try:
-        if path.is_dir():
-            return SMALL
-        return path.stat().st_size * (_RATIO if path.suffix in _COMPRESSED else 1)
+        return _of_folder(path) if path.is_dir() else _of_file(path)
     except (OSError, ValueError):
         return 0
+
+
+def _of_folder(folder: Path) -> int:
+    total = 0
+    for number, file in enumerate(folder.rglob("*")):
+        total += _of_file(file)
+        if total >= SMALL or number >= _MOST_FILES:
+            return SMALL
+    return total
+
+
+def _of_file(path: Path) -> int:
+    return path.stat().st_size * (_RATIO if path.suffix in _COMPRESSED else 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from functools import cache
 from math import ceil
 from typing import Final
 
@@ -76,10 +77,7 @@ def csv_rows(
     ``begins`` are the lines that begin as rows do; those of them with other cells are lost. The
     column ``name``, if it is one of ``titles``, may have commas without quotes.
     """
-    bare = lines.str.replace_all(_QUOTED, _CELL)
-    commas = bare.str.count_matches(",", literal=True)
-    paired = ~bare.str.contains('"', literal=True)
-    plain = paired & ~bare.str.contains(_WITHIN)
+    commas, paired, plain = lines.to_frame("line").select(_shape())
     whole = plain & (commas == len(titles) - 1)
     # Names without quotes have commas of their own, and quotes may stand within a name.
     other = paired & begins & ~whole & (commas >= len(titles) - 1) & (name in titles)
@@ -97,6 +95,19 @@ def csv_rows(
         rest = names.with_columns(at.filter(other)).filter(known)
         cells = pl.concat([cells.with_columns(at.filter(whole)), rest]).sort("at").drop("at")
     return cells, int((begins | whole).sum()) - cells.height
+
+
+@cache
+def _shape() -> list[pl.Expr]:
+    """Return the commas of each line outside quotes, whether its quotes are paired, and whether
+    they are around cells."""
+    bare = pl.col("line").str.replace_all(_QUOTED, _CELL)
+    paired = bare.str.contains('"', literal=True).not_()
+    return [
+        bare.str.count_matches(",", literal=True).alias("commas"),
+        paired.alias("paired"),
+        (paired & bare.str.contains(_WITHIN).not_()).alias("plain"),
+    ]
 
 
 def _parsed(lines: pl.Series, titles: list[str]) -> pl.DataFrame:

@@ -7,6 +7,7 @@ columns of text five digits. Sizes are in binary units: nvprof's KB are 1,024 by
 from __future__ import annotations
 
 import re
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -44,6 +45,11 @@ _TITLES: Final = {
 }
 _NS: Final = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 _BYTES: Final = {"B": 1.0, "bytes": 1.0, "KB": 2.0**10, "MB": 2.0**20, "GB": 2.0**30}
+_FACTORS: Final = {
+    **{"start": _NS, "duration": _NS},
+    **{"static": _BYTES, "dynamic": _BYTES, "bytes": _BYTES},
+}
+"""Cells that are numbers with a unit."""
 _PROCESS: Final = re.compile(rb"==(\d+)== ")
 _COPY: Final = r"^\[?(?:CUDA |Unified Memory )?[Mm]emcpy (\w+)"
 _SET: Final = r"^\[?(?:CUDA )?[Mm]emset"
@@ -141,28 +147,31 @@ def _of_layout(path: Path, rows: Rows) -> pl.DataFrame:
         for title in known
         if title in rows.cells.columns
     }
-    texts = rows.cells.select(
-        pl.col(title).str.strip_chars(" ").alias(cell) for cell, title in titles.items()
-    )
-    if "start" not in texts.columns or "duration" not in texts.columns:
+    if "start" not in titles or "duration" not in titles:
         raise CorruptError(f"{path} has a table without starts and durations: record it again")
-    quantities = {"start": _NS, "duration": _NS, "static": _BYTES, "dynamic": _BYTES}
-    quantities["bytes"] = _BYTES
-    measured = []
-    for cell, factors in quantities.items():
-        if cell not in texts.columns:
-            continue
-        unit = rows.units.get(titles[cell])
-        if unit is not None and unit not in factors:
+    units = {cell: rows.units.get(titles[cell]) for cell in _FACTORS if cell in titles}
+    for cell, unit in units.items():
+        if unit is not None and unit not in _FACTORS[cell]:
             raise CorruptError(f"{path}: the unit {unit!r} of {titles[cell]} is not known")
-        measured += _quantity(cell, factors, unit)
-    found = texts.with_columns(measured)
+    texts = rows.cells.select(_stripped(tuple(titles.items())))
+    found = texts.with_columns(_quantities(tuple(units.items())))
     for cell in ("start", "duration"):
         if found[cell].null_count() == found.height > texts[cell].null_count():
             raise CorruptError(
                 f"{path} has times without a unit: the line behind the header has it"
             )
     return _with_migrations(rows, found)
+
+
+@lru_cache(maxsize=16)
+def _stripped(titles: tuple[tuple[str, str], ...]) -> list[pl.Expr]:
+    return [pl.col(title).str.strip_chars(" ").alias(cell) for cell, title in titles]
+
+
+@lru_cache(maxsize=16)
+def _quantities(units: tuple[tuple[str, str | None], ...]) -> list[pl.Expr]:
+    """Return the cells of numbers, given with the unit of their column or None."""
+    return [one for cell, unit in units for one in _quantity(cell, _FACTORS[cell], unit)]
 
 
 def _with_migrations(rows: Rows, found: pl.DataFrame) -> pl.DataFrame:
@@ -207,27 +216,38 @@ def _quantity(cell: str, factors: dict[str, float], unit: str | None) -> list[pl
 
 def _split(cells: pl.DataFrame, ledger: Ledger) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the rows of activities, and those of calls; others are counted."""
-    missing = [
-        pl.lit(None, pl.Int64 if name in ("bytes", "static", "dynamic") else pl.String).alias(name)
-        for name in _TITLES
-        if name not in cells.columns
-    ]
-    every = cells.with_columns(missing)
-    name = pl.col("name")
-    unified = name.str.starts_with(_UNIFIED) & (
-        pl.col("duration").is_null() | ~name.str.contains(_COPY)
-    )
-    of_no_device = pl.col("device").is_null() & pl.col("stream").is_null()
-    sorts = every.select(
-        unified.fill_null(False).alias("counter"),
-        (of_no_device & name.str.contains(_CALL)).fill_null(False).alias("call"),
-    )
+    every = cells.with_columns(_missing(frozenset(cells.columns)))
+    sorts = every.select(_sorts())
     counter, call = sorts["counter"], sorts["call"] & ~sorts["counter"]
     detail = "unified memory: faults, and copies without end"
     ledger.add("counter", int(counter.sum()), table="-", detail=detail)
     # Most files have one sort of rows, and a sweep has hundreds of small files.
     work = every.filter(~(counter | call)) if counter.any() or call.any() else every
     return work, every.filter(call) if call.any() else every.clear()
+
+
+@lru_cache(maxsize=16)
+def _missing(given: frozenset[str]) -> list[pl.Expr]:
+    """Return the cells that a layout does not have, null."""
+    return [
+        pl.lit(None, pl.Int64 if name in ("bytes", "static", "dynamic") else pl.String).alias(name)
+        for name in _TITLES
+        if name not in given
+    ]
+
+
+@cache
+def _sorts() -> list[pl.Expr]:
+    """Return whether a row is a counter of unified memory, and whether it is a call."""
+    name = pl.col("name")
+    unified = name.str.starts_with(_UNIFIED) & (
+        pl.col("duration").is_null() | ~name.str.contains(_COPY)
+    )
+    of_no_device = pl.col("device").is_null() & pl.col("stream").is_null()
+    return [
+        unified.fill_null(False).alias("counter"),
+        (of_no_device & name.str.contains(_CALL)).fill_null(False).alias("call"),
+    ]
 
 
 def _calls(cells: pl.DataFrame) -> pl.DataFrame:
@@ -248,9 +268,19 @@ def _activities(cells: pl.DataFrame, names: NameTable) -> pl.DataFrame:
     has it."""
     if cells.is_empty():
         return empty("activities")
+    frame = cells.with_columns(_facts())
+    texts = frame.select(_name()).to_series()
+    named = frame.select(_columns(frozenset(frame.columns)))
+    return named.with_columns(names.ids(texts).alias("name_id"))
+
+
+@cache
+def _facts() -> list[pl.Expr]:
+    """Return what the cells of an activity mean. Made once, as all expressions here: a sweep has
+    hundreds of small files."""
     name = pl.col("name")
     numbered = name.str.extract(r" \[(\d+)\]$", 1)
-    frame = cells.with_columns(
+    return [
         pl.coalesce("correlation", numbered).alias("correlation"),
         pl.when(name.str.starts_with("["))
         .then(name)
@@ -275,25 +305,29 @@ def _activities(cells: pl.DataFrame, names: NameTable) -> pl.DataFrame:
         ),
         pl.sum_horizontal("static", "dynamic", ignore_nulls=True).alias("shared_memory"),
         pl.col("start") + _OFF_ZERO,
-    )
-    kind = pl.col("kind")
-    texts = frame.select(
-        pl.when(kind == "memcpy")
-        .then(copy_name())
-        .when(kind == "memset")
-        .then(set_name())
-        .otherwise("name")
-    ).to_series()
-    known = [
-        pl.col(column).cast(dtype, strict=False)
-        for column, dtype in ACTIVITIES.items()
-        if column in frame.columns
     ]
-    return frame.select(known).with_columns(
-        names.ids(texts).alias("name_id"),
-        pl.when(kind == "kernel").then("shared_memory").alias("shared_memory"),
-        pl.when(kind == "memcpy").then(pl.col("copy_kind").fill_null("unknown")).alias("copy_kind"),
-    )
+
+
+@cache
+def _name() -> pl.Expr:
+    kind = pl.col("kind")
+    of_memory = pl.when(kind == "memcpy").then(copy_name()).when(kind == "memset").then(set_name())
+    return of_memory.otherwise("name")
+
+
+@lru_cache(maxsize=16)
+def _columns(given: frozenset[str]) -> list[pl.Expr]:
+    """Return the columns of ``activities`` that are ``given``, in their type."""
+    kind = pl.col("kind")
+    own = {
+        "shared_memory": pl.when(kind == "kernel").then("shared_memory"),
+        "copy_kind": pl.when(kind == "memcpy").then(pl.col("copy_kind").fill_null("unknown")),
+    }
+    return [
+        own.get(column, pl.col(column)).cast(dtype, strict=False).alias(column)
+        for column, dtype in ACTIVITIES.items()
+        if column in given
+    ]
 
 
 def _memory(side: str) -> pl.Expr:

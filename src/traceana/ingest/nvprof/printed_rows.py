@@ -8,6 +8,7 @@ CSV with a line of units. Rows are therefore found by their beginning, a time, b
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Final
 
 import msgspec
@@ -52,20 +53,9 @@ class Printed(msgspec.Struct, frozen=True):
 def printed_rows(content: bytes) -> Printed:
     """Return the rows of all tables in ``content``."""
     lines = printed_lines(content)
-    line, header = pl.col("line"), pl.col("header")
-    is_header = lines["line"].str.contains(_HEADER)
-    is_units = is_header.shift(1, fill_value=False) & lines["line"].str.contains(_UNITS)
-    found = (
-        lines.with_columns(
-            pl.when(is_header).then(line.str.replace_all(" {2,}", "\t")).alias("header"),
-            pl.when(is_units).then(line).when(is_header).then(pl.lit("")).alias("units"),
-        )
-        .with_columns(pl.col("header", "units").forward_fill())
-        .filter(~(is_header | is_units))
-        .filter(header.is_not_null())
-    )
+    found = lines.select(_parts()).filter(_of_table())
     layouts, malformed = [], 0
-    known = found.select("header", "units").unique(maintain_order=True)
+    known = found.lazy().select("header", "units").unique(maintain_order=True).collect()
     for header, units in known.head(_MOST_LAYOUTS).iter_rows():
         rows = found if known.height == 1 else found.filter(header=header, units=units)
         separator = "," if "," in header else "\t"
@@ -80,8 +70,34 @@ def printed_rows(content: bytes) -> Printed:
     if known.height > _MOST_LAYOUTS:
         others = known.slice(_MOST_LAYOUTS)
         malformed += found.join(others, on=["header", "units"], how="semi").height
-    not_utf8 = int(found["line"].str.contains("\ufffd", literal=True).sum())
+    not_utf8 = 0
+    if not content.isascii():
+        not_utf8 = int(found["line"].str.contains("\ufffd", literal=True).sum())
     return Printed(layouts, malformed, not_utf8)
+
+
+@cache
+def _parts() -> list[pl.Expr]:
+    """Return each line, the header and the units that it is below, and whether it is neither.
+
+    One query, made once: a sweep has hundreds of small files.
+    """
+    line = pl.col("line")
+    is_header = line.str.contains(_HEADER)
+    is_units = is_header.shift(1, fill_value=False) & line.str.contains(_UNITS)
+    header = pl.when(is_header).then(line.str.replace_all(" {2,}", "\t"))
+    units = pl.when(is_units).then(line).when(is_header).then(pl.lit(""))
+    return [
+        line,
+        header.forward_fill().alias("header"),
+        units.forward_fill().alias("units"),
+        (is_header | is_units).not_().alias("row"),
+    ]
+
+
+@cache
+def _of_table() -> pl.Expr:
+    return pl.col("row") & pl.col("header").is_not_null()
 
 
 def _columns(lines: pl.Series, header: str, _: str) -> tuple[Rows, int]:
