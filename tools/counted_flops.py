@@ -97,6 +97,18 @@ def _nonfused_filter(shape: Shape, _batch: int, _: tuple[int, ...]) -> int:
     return 81 * shape.inputs * shape.outputs
 
 
+def _nonfused_data(shape: Shape, batch: int, _: tuple[int, ...]) -> int | None:
+    """Images by 16; the count of images of several tiles is not known."""
+    return None if shape.made > 4 else 2_040 * _padded(batch, 16) * shape.inputs
+
+
+def _nonfused_result(shape: Shape, batch: int, _: tuple[int, ...]) -> int | None:
+    """As of the data, and each element of the result times alpha, plus beta times the old one."""
+    if shape.made > 4:
+        return None
+    return shape.outputs * (3_058 * _padded(batch, 16) + 4 * batch * shape.made**2)
+
+
 def _fused(shape: Shape, batch: int, block: tuple[int, ...]) -> int:
     """F(2x2, 3x3): blocks of 4 x 8 tiles; the data are transformed for each 32 filters."""
     across = ceil(shape.made / 2)
@@ -153,6 +165,8 @@ MODELS: Final[Mapping[str, Model]] = {
     r"scudnn_(\d+)x(\d+)_": _implicit_gemm,
     r"maxwell_sgemm_(\d+)x(\d+)_": _nonfused_product,
     r"winogradForwardFilter4x4": _nonfused_filter,
+    r"winogradForwardData4x4": _nonfused_data,
+    r"winogradForwardOutput4x4": _nonfused_result,
     r"winograd3x3Kernel<float, float, int=1, int=(\d+), int=(\d+)": _fused,
     r"generateWinogradTilesKernel": _fused_filter,
     r"dgrad_engine<float, int=\d+, int=(\d+), int=(\d+)": _algo_0,
@@ -162,8 +176,8 @@ MODELS: Final[Mapping[str, Model]] = {
     r"fft2d_c2r_32x32": _back,
 }
 """By a pattern of the kernel's name. The counts of transforms are those of the kernels' code, which
-the counter shows; Winograd's nonfused transforms of data and results have none: one size of the
-result is not enough to tell how they depend on it."""
+the counter shows; those of Winograd's nonfused data and results are known where one tile covers an
+image: one size of the result is not enough to tell how they depend on it."""
 
 
 def modelled(shape: Shape, batch: int, name: str) -> int | None:
@@ -184,7 +198,7 @@ def rows(path: Path) -> list[list[str]]:
     # A row is the mean of its calls.
     trace = traceana.open(path)
     kernels = trace.counters.filter(pl.col("fp32_flops") > 0)
-    own = kernels.filter(pl.col("name").str.contains("|".join((*MODELS, "winogradForward"))))
+    own = kernels.filter(pl.col("name").str.contains("|".join(MODELS)))
     counts = own.select("name", pl.col("fp32_flops") * pl.col("launches").fill_null(1)).rows()
     (algorithm,) = trace.kernels().frame["algorithm"].drop_nulls().unique()
     formula = executed(shape.convolution(batch), algorithm, "dgrad")

@@ -22,7 +22,13 @@ def test_a_data_gradient_is_a_product_for_each_image() -> None:
 
 
 def test_kernels_of_unknown_code_have_no_model() -> None:
-    assert modelled(SHAPES[1], 1, "winogradForwardData4x4<float, float>") is None
+    assert modelled(SHAPES[1], 1, "winogradForwardDelta4x4<float, float>") is None
+
+
+def test_nonfused_transforms_have_no_model_where_an_image_has_several_tiles() -> None:
+    for kernel in ("winogradForwardData4x4", "winogradForwardOutput4x4"):
+        assert modelled(SHAPES[1], 16, kernel) is not None
+        assert modelled(SHAPES[2], 16, kernel) is None
 
 
 @pytest.mark.skipif(not TRACES.is_dir(), reason="no shared traces")
@@ -31,9 +37,8 @@ def test_kernels_of_unknown_code_have_no_model() -> None:
 def test_the_counter_is_that_of_the_model(layer: int, batch: int) -> None:
     convolution, *kernels = rows(FOLDER / f"l{layer}" / f"GPUFlopMet_l{layer}_bs{batch}_1.csv")
     assert convolution[:2] == [str(layer), str(batch)]
-    ratios = [float(row[-1]) for row in kernels if row[-1]]
+    ratios = [float(row[-1]) for row in (convolution, *kernels)]
     # The additions of a complex product depend on more than one depth shows.
     assert ratios == pytest.approx(
         [1] * len(ratios), abs=0 if (layer, batch) != (5, 1000) else 4e-3
     )
-    assert sum(not row[-1] for row in kernels) == (2 if layer == 1 and batch > 10 else 0)

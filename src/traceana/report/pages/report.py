@@ -57,6 +57,8 @@ _LEAST_PART: Final = 0.05
 """Of the time of the devices, beside the bottleneck."""
 _ALL: Final = 0.9995
 """A share from here on is printed as 100.0 %."""
+_MUCH: Final = 0.1
+"""Share of unclassified time from which the report names the option that mends it."""
 
 
 class Basis(msgspec.Struct, frozen=True):
@@ -529,7 +531,10 @@ def _notes(whole: Overview) -> Iterator[Notes]:
     known = whole.facts
     rows = [("", note) for note in whole.breakdown.notes if note not in whole.steps.notes]
     if whole.breakdown.frame.height:
-        rows.insert(0, ("Unclassified", f"{numbers.share(whole.unclassified)}"))
+        shown = numbers.share(whole.unclassified)
+        if whole.unclassified > _MUCH:
+            shown += " (--rules FILE: classes for kernels of your own)"
+        rows.insert(0, ("Unclassified", shown))
     if rows:
         yield Notes(tuple(rows))
     warnings = []
