@@ -81,7 +81,7 @@ class Finding(msgspec.Struct, frozen=True):
     """A finding: its title, its effect, a sentence, and further lines with labels.
 
     ``section`` is the name of the section with its evidence, on a page that has one, and ``rows``
-    a text of the rows there.
+    a text of the rows there. ``name`` tells it apart from the other findings of a page.
     """
 
     title: str
@@ -91,6 +91,7 @@ class Finding(msgspec.Struct, frozen=True):
     evidence: Table | None = None
     section: str = ""
     rows: str = ""
+    name: str = ""
 
 
 class Findings(msgspec.Struct, frozen=True):

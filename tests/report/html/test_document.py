@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 
 from tests.support.traces import TraceBuilder, cnn_steps
+from traceana import open as open_trace
 from traceana.advise import RULES, advise
 from traceana.analyze.idle_gaps import CAUSES
 from traceana.errors import MissingExtraError
@@ -34,6 +35,7 @@ from traceana.report.text import cut_path, plain
 from traceana.trace import Trace
 from traceana.trace.taxonomy import CATEGORIES
 
+FIXTURE = Path(__file__).parents[3] / "fixtures" / "alexnet-cpu-ranges.json.gz"
 WIDE = 40
 HOSTILE = tuple(
     text + "p" * (WIDE - len(plain(text)))
@@ -212,11 +214,31 @@ def test_recommendations_are_above_the_tables_and_link_to_their_evidence() -> No
     text = page(advised())
     summary = text[text.index('<section id="summary">') : text.index('<section id="timeline">')]
     assert summary.index('<ol class="findings"') < summary.index('<table class="data"')
-    assert '<a href="#recommendations">Evidence</a>' in summary
+    links = re.findall(r'<a href="#(recommendation-\w+)">Evidence</a>', summary)
+    assert links == ["recommendation-pageable_copies"]
     evidence = text[text.index('<section id="recommendations">') :]
+    assert all(f'<li id="{link}">' in evidence for link in links)
     assert '<a href="#transfers">Transfers</a>' in evidence
     assert "<summary>Evidence</summary>" in evidence
     assert '<section id="transfers">' in text
+
+
+def test_evidence_has_as_many_rows_as_other_tables_and_names_the_command_with_the_rest() -> None:
+    trace = open_trace(FIXTURE)
+    every = {one.rule.id: one.evidence.height for one in advise(trace).findings}["host_bound"]
+    assert every > 30
+    whole = report(trace)
+
+    def evidence(limit: int | None) -> str:
+        text = document.render(whole.illustrated(limit=limit))
+        item = text[text.index('<li id="recommendation-host_bound">') :]
+        return item[: item.index("</details>")]
+
+    assert len(re.findall("^<tr><td", evidence(None), re.MULTILINE)) == every
+    assert "more row" not in evidence(None)
+    cut = evidence(30)
+    assert len(re.findall("^<tr><td", cut, re.MULTILINE)) == 30
+    assert f"… {every - 30} more rows (traceana advise --format json)</p>" in cut
 
 
 def test_recommendations_are_above_the_tables_also_if_there_are_none() -> None:

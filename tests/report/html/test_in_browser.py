@@ -15,7 +15,7 @@ import pytest
 from matplotlib.image import imread
 
 from tests.report.html.browser import Browser, needs_chromium
-from tests.report.html.test_document import HOSTILE, hostile
+from tests.report.html.test_document import FIXTURE, HOSTILE, hostile
 from tests.support.traces import TraceBuilder
 from traceana import open as open_trace
 from traceana.report.html import document
@@ -27,7 +27,6 @@ TITLES = (
     "[...document.querySelector(arguments[0]).querySelectorAll('th[scope=col]')]"
     ".map(header => header.dataset.title)"
 )
-FIXTURE = Path(__file__).parents[3] / "fixtures" / "alexnet-cpu-ranges.json.gz"
 
 
 @pytest.fixture(scope="module")
@@ -327,6 +326,19 @@ def test_a_link_opens_a_folded_section(page: Browser) -> None:
     page.driver.execute_script("document.querySelector('nav a[href=\"#operators\"]').click()")
     page.wait(open_)
     page.wait("document.querySelector('#operators figure.chart svg').clientWidth > 300")
+
+
+def test_the_link_of_a_finding_opens_its_own_evidence(page: Browser) -> None:
+    link = page.find("#summary .findings a")
+    target = page.run("arguments[0].hash", link)
+    assert target == "#recommendation-host_bound"
+    opened = f"document.querySelector('{target} > details').open"
+    assert not page.run(opened)
+    page.driver.execute_script("arguments[0].click()", link)
+    page.wait(opened)
+    top = f"document.querySelector('{target}').getBoundingClientRect().top"
+    page.wait(f"{top} >= document.querySelector('nav').offsetHeight && {top} < innerHeight / 2")
+    assert page.run(f"document.querySelectorAll('{target} tbody tr').length") > 12
 
 
 def test_long_names_are_shown_whole_on_demand(browser: Browser, tmp_path: Path) -> None:

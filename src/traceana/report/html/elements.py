@@ -70,7 +70,12 @@ _SECTIONS: Final = {"advise": "recommendations", "flops": "roofline", "info": "t
 
 
 def section(text: str) -> str:
-    """Return the section that shows what the command ``text`` begins with prints."""
+    """Return the section that shows what the command ``text`` begins with prints.
+
+    It is empty for a machine format: that has what the page leaves out.
+    """
+    if "--format" in text:
+        return ""
     command = text.strip("()").removeprefix("traceana ").split(" ", 1)[0].rstrip(":")
     return _SECTIONS.get(command, command)
 

@@ -88,12 +88,13 @@ def advised(trace: Trace, advice: Advice, *, rule: str | None = None) -> Result:
         advice = replace(advice, findings=found, notes=notes)
     frame, _ = finding_rows(advice.findings)
     make = partial(_page, trace, advice, rule is not None)
-    evident = findings_of(
-        advice.findings, trace.meta.framework, evidence=True, folded="" if rule else "Evidence"
-    )
+    folded = "" if rule else "Evidence"
 
-    def pictures(page: Page, _: int | None) -> Page:
+    def pictures(page: Page, limit: int | None) -> Page:
         listed = next(block for block in page.blocks if isinstance(block, Findings))
+        evident = findings_of(
+            advice.findings, trace.meta.framework, evidence=True, folded=folded, rows=limit
+        )
         by_title = {one.title: one for one in evident}
         items = tuple(by_title[one.title] for one in listed.items)
         return replace(page, blocks=(Findings(items), *page.blocks[1:]))
@@ -137,8 +138,12 @@ def findings_of(
     *,
     evidence: bool = False,
     folded: str = "",
+    rows: int | None = EVIDENCE_ROWS,
 ) -> tuple[Finding, ...]:
-    """Return the blocks of ``found``, with the change for ``framework`` (``None``: all)."""
+    """Return the blocks of ``found``, with the change for ``framework`` (``None``: all).
+
+    Their evidence has at most ``rows`` rows.
+    """
     return tuple(
         Finding(
             one.rule.title,
@@ -150,8 +155,9 @@ def findings_of(
                 ("caveat", one.rule.caveat),
                 *_how_to(one, framework),
             ),
-            _evidence(one, folded) if evidence else None,
+            _evidence(one, folded, rows) if evidence else None,
             SECTIONS[one.rule.id],
+            name=one.rule.id,
         )
         for one in found
     )
@@ -224,8 +230,8 @@ def _changes(rule: Rule) -> tuple[str, ...]:
     return tuple(getattr(rule.change, one) for one in FRAMEWORKS)
 
 
-def _evidence(finding: Found, folded: str) -> Table | None:
-    frame = finding.evidence.head(EVIDENCE_ROWS)
+def _evidence(finding: Found, folded: str, rows: int | None) -> Table | None:
+    frame = finding.evidence if rows is None else finding.evidence.head(rows)
     columns = columns_of(frame, frame.columns)
     more = finding.evidence.height - frame.height
     hidden = Hidden(more, command="advise --format json") if more else None

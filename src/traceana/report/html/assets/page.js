@@ -4,7 +4,8 @@
   const pictures = JSON.parse(document.getElementById("pictures").textContent);
   traceana.palette = JSON.parse(document.documentElement.dataset.palette ?? "[]");
   traceana.tables();
-  // A link to a folded section opens it, and paper shows all of them.
+  // A link to a folded section, or to a finding with folded evidence, opens it, and paper shows all
+  // sections.
   const unfold = () => {
     const found = document.getElementById(location.hash.slice(1))?.querySelector(":scope > details");
     if (found) found.open = true;
