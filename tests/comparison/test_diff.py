@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -220,6 +221,34 @@ def test_a_changed_convolution_algorithm_is_listed() -> None:
         "implicit_gemm": "only in candidate",
         "implicit_precomp_gemm": "same",
     }
+
+
+def test_kernels_of_one_run_have_the_time_of_their_class_where_layers_are_paired() -> None:
+    """Work that moves to a kernel of both runs is no change of the step."""
+    moved = diff(A, training(seed=2, kernels=with_kernels(conv2=[("implicit_precomp", 400_000)])))
+    row = changed(moved, "kernels")
+    assert (row["subject"], row["count_a"], row["count_b"]) == ("conv", 1, 0)
+    whole = moved.by("class").filter(category="conv").sum()
+    assert (row["time_a_ns"], row["time_b_ns"]) == pytest.approx(
+        (whole["time_a_ns"].item(), whole["time_b_ns"].item()), abs=2
+    )
+
+
+def test_as_many_copies_that_take_longer_are_listed() -> None:
+    def run(seed: int, time: int) -> Trace:
+        rng = random.Random(seed)
+        builder = TraceBuilder()
+        builder.name("k", category="gemm")
+        for step in range(8):
+            start = step * 20_000_000
+            row = builder.step(step, start, 15_000_000)
+            builder.copy("HtoD", start, time + rng.randrange(1_000), bytes=1_000_000, step=row)
+            builder.kernel("k", start + 1_000_000, 13_000_000 + rng.randrange(1_000), step=row)
+        return builder.build()
+
+    assert "copies" not in kinds(diff(run(1, 50_000), run(2, 50_000)))
+    row = changed(diff(run(1, 50_000), run(2, 100_000)), "copies")
+    assert (row["count_a"], row["count_b"], row["verdict"], row["least"]) == (1, 1, "slower", True)
 
 
 def test_a_bias_no_longer_fused_is_listed() -> None:

@@ -47,9 +47,23 @@ def test_the_summary_is_one_screen(run: Run, runs: dict[str, Path]) -> None:
     lines = result.stdout.splitlines()
     assert len(lines) <= 40
     assert max(map(len, lines)) <= 110
-    assert lines[2].startswith("Step time  0.990 → 1.290 ms median (+30.2 %)")
+    assert lines[2].split("  ", 1)[1].strip().startswith("0.990 → 1.290 ms median (+30.2 %)")
     assert lines[2].endswith("; slower")
     assert "Winograd → implicit GEMM in conv2 · 399.9 → 700.3 µs" in result.stdout
+
+
+def test_utilization_and_bottleneck_are_those_of_the_reports(
+    run: Run, runs: dict[str, Path]
+) -> None:
+    lines = run("diff", runs["a"], runs["slower"]).stdout.splitlines()
+    limits = {line[:15]: line[17:] for line in lines[:6]}
+    for side, name in enumerate(("a", "slower")):
+        report = run("report", runs[name]).stdout.splitlines()
+        facts = {line[:15]: line[17:] for line in report[:8]}
+        busy = limits["GPU utilization"].split(" of ")[0].split(" → ")[side]
+        assert facts["GPU utilization"].startswith(f"{busy} of step time")
+        limit = limits["Bottleneck     "].split(" → ")[side]
+        assert facts["Bottleneck     "].startswith(limit)
 
 
 def test_equal_runs_have_the_verdict_same(run: Run, runs: dict[str, Path]) -> None:

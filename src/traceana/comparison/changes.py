@@ -40,8 +40,9 @@ _FIGURES: Final = (
     *("time_a_ns", "time_b_ns", "delta_ns", "low_ns", "high_ns", "of_step", "p", "verdict"),
 )
 _OF_STEP: Final = ("idle",)
-_TIME_ALONE: Final = ("idle", "communication")
-"""Kinds of changes that are in every run: only their time can change."""
+_TIME_ALONE: Final = ("idle", "communication", "copies")
+"""Kinds of changes that are in every run: their time can change alone."""
+_CERTAIN: Final = ("faster", "slower")
 
 _KERNELS: Final = pl.col("kind").is_in(["kernel", "op"])
 """Kernels, and operators where the device is the CPU."""
@@ -117,7 +118,8 @@ def change_table(
     ``figures`` are those of :func:`traceana.comparison.verdicts.verdict_tables` for
     :func:`change_times`; a changed batch size affects the whole step and has the verdict of its
     mean. Changes overlap (an algorithm changes *and* its kernels are in one run only), so their
-    times do not add up. Idle time and communication are left out unless their time changed.
+    times do not add up. Idle time, communication and as many copies as before are left out unless
+    their time changed.
     ``least`` is True for effects below the minimum relative change of the step; those come last.
     """
     if not found:
@@ -137,9 +139,13 @@ def change_table(
         .otherwise((pl.col("delta_ns").abs() < smallest) & (pl.col("change") != "batch"))
     )
     marked = rows.with_columns(least.alias("least"))
-    by_time = pl.col("change").is_in(_TIME_ALONE)
+    by_time = pl.col("change").is_in(_TIME_ALONE) & (
+        (pl.col("change") != "copies") | (pl.col("count_a") == pl.col("count_b"))
+    )
+    verdict = pl.col("verdict")
+    changed = pl.when("least").then(verdict.is_in(_CERTAIN)).otherwise(verdict != "same")
     return (
-        marked.filter(~by_time | (~pl.col("least") & (pl.col("verdict") != "same")))
+        marked.filter(~by_time | changed)
         .with_columns(pl.col("delta_ns").abs().alias("_size"))
         .sort(
             *("least", "_size", "change", "subject", "before", "after"),
@@ -219,12 +225,12 @@ def launches(a: PairedRun, b: PairedRun) -> Iterator[Change]:
 
 
 def copies(a: PairedRun, b: PairedRun) -> Iterator[Change]:
-    """Yield the copies of a direction whose number or host memory changed."""
+    """Yield the copies of each direction, and a change of most of their host memory."""
     is_copy = pl.col("kind") == "memcpy"
     directions = {kind for run in (a, b) for kind in run.cells.filter(is_copy)["copy_kind"]}
     for direction in sorted(directions, key=str):
         chosen = is_copy & pl.col("copy_kind").eq_missing(pl.lit(direction))
-        yield from _counted("copies", a, b, chosen, direction)
+        yield _of_work("copies", a, b, chosen, direction)
         memory = [_memory(run, chosen) for run in (a, b)]
         if None not in memory and memory[0] != memory[1]:
             change = _of_work("host_memory", a, b, chosen, direction)
@@ -241,26 +247,29 @@ def batches(a: PairedRun, b: PairedRun) -> Iterator[Change]:
 
 
 def one_sided(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
-    """Yield the kernels of only one run, by name: their time, and the number of names, by class.
+    """Yield the kernels of only one run, by name: the number of names, by class, and the time.
 
-    The class is the category; where no layers are paired, which would have the change of an
-    algorithm, also the part of it. Runs without a common kernel name (two vendors or frameworks)
-    are not compared by names.
+    The class is the category, and the time that of all its kernels, for work moves between kernels
+    of one run and those of both. Where no layers are paired, which would have the change of an
+    algorithm, the class is also the part of it, and the time that of the kernels of one run. Runs
+    without a common kernel name (two vendors or frameworks) are not compared by names.
     """
     names = _kernel_names(a), _kernel_names(b)
     if not names[0] & names[1]:
         return
-    keys = ["category"] if _paired_layers(pairs) else ["category", "part"]
+    paired = _paired_layers(pairs)
+    keys = ["category"] if paired else ["category", "part"]
     only = [
         run.cells.filter(_KERNELS, ~pl.col("name").is_in(list(other)))
         for run, other in ((a, names[1]), (b, names[0]))
     ]
     for subject, of_class in _classes(only, keys):
         (own_a, own_b) = (one.filter(of_class)["name"].unique() for one in only)
+        whole = _KERNELS & of_class
         yield Change(
             "kernels",
-            time_of(a, _KERNELS & of_class & pl.col("name").is_in(own_a.implode())),
-            time_of(b, _KERNELS & of_class & pl.col("name").is_in(own_b.implode())),
+            time_of(a, whole if paired else whole & pl.col("name").is_in(own_a.implode())),
+            time_of(b, whole if paired else whole & pl.col("name").is_in(own_b.implode())),
             subject,
             count_a=float(len(own_a)),
             count_b=float(len(own_b)),

@@ -197,13 +197,14 @@ def step_flops(
 ) -> dict[str, float]:
     """Return by layer the FLOPs of all its passes, mean over the measured steps of ``trace``.
 
-    Layers without shapes in the trace and in ``model`` are left out. With ``whole``, and without
+    Layers without shapes in the trace and in ``model``, and those of which some work has no count,
+    are left out. With ``whole``, and without
     steps, the FLOPs are those of the whole recording.
     """
     numbers = trace.steps["number"].gather(measured_steps(trace).rows).unique().to_list()
     part = select(trace, steps=numbers) if numbers and not whole else trace
     table = layers(part, model=model).frame.filter(
-        pl.col("role") == "layer", pl.col("flops").is_not_null(), pl.col("flops") > 0
+        pl.col("role") == "layer", pl.col("flops_per_s").is_not_null(), pl.col("flops") > 0
     )
     steps = 1 if whole else max(len(numbers), 1)
     return dict(table.select("layer", pl.col("flops") / steps).iter_rows())

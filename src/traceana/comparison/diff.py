@@ -211,8 +211,8 @@ def _caveats(
     else:
         yield f"faster, slower: significant at {level}, p corrected for all rows and changes"
         yield (
-            f"same: {level} confidence interval within {100 * criteria.minimum_effect:g} %; "
-            "inconclusive: neither different nor same"
+            f"same: {level} confidence interval within {100 * criteria.minimum_effect:g} % of the "
+            "row, of idle time within that of the step; inconclusive: neither different nor same"
         )
         if step.verdict == "inconclusive":
             yield "step time inconclusive: more steps per run narrow the confidence interval"

@@ -11,8 +11,11 @@ import msgspec
 import polars as pl
 from msgspec.structs import replace
 
+from traceana.advise.bottleneck import bottleneck
+from traceana.advise.figures import Figures
 from traceana.analyze.idle_gaps import MEANINGS
-from traceana.comparison.verdicts import step_times
+from traceana.comparison.diff_rows import IDLE
+from traceana.comparison.verdicts import mean_available, step_times
 from traceana.report import names, numbers
 from traceana.report.columns import Kind
 from traceana.report.numbers import arrow, percent, signed
@@ -210,7 +213,28 @@ def _head(found: Diff) -> Iterator[tuple[str, str]]:
     if found.per_image is not None:
         a, b = found.per_image
         yield "Per image", f"{arrow(round(a), round(b))} ({percent(b / a - 1)})"
+    yield from _limits(found)
     yield "Layers", _layers(found)
+
+
+def _limits(found: Diff) -> Iterator[tuple[str, str]]:
+    """Yield utilization and bottleneck of both runs, in the compared steps or the captures."""
+    runs = found.baseline, found.candidate
+    if any(one.run.trace.on_cpu or not one.steps.timed for one in runs):
+        return
+    idle = found.by("class").filter(pl.col("category") == IDLE)
+    if idle.is_empty():
+        return
+    window = "run" if _whole(found) else "step time"
+    busy = [
+        numbers.share(1 - idle[f"time_{side}_ns"].item(0) / mean_available(one.steps))
+        for side, one in zip("ab", runs, strict=True)
+    ]
+    yield "GPU utilization", f"{' → '.join(busy)} of {window}"
+    every = [Figures(one.run.trace) for one in runs]
+    if all(one.stepped is not _whole(found) for one in every):
+        limits = [limit.bound if (limit := bottleneck(one)) else None for one in every]
+        yield "Bottleneck", " → ".join(limit or "not determined" for limit in limits)
 
 
 def _run(run: Mapping[str, Any]) -> str:
@@ -351,7 +375,8 @@ def _where(row: Row) -> str:
 
 
 def _counts(row: Row) -> str:
-    return f"{numbers.mean(row['count_a'])} → {numbers.mean(row['count_b'])}"
+    before, after = (numbers.mean(row[f"count_{side}"]) for side in "ab")
+    return before if before == after else f"{before} → {after}"
 
 
 def _from_to(row: Row) -> str:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from traceana.analyze.idle_gaps import MEANINGS
 from traceana.analyze.layer_tree import work_tree
 from traceana.report.columns import Kind
-from traceana.report.page import Block, Column, Icicle, Page, Section, Table
+from traceana.report.page import Block, Column, Icicle, Notes, Page, Section, Table
 from traceana.report.pages.diff_pictures import pictures
 from traceana.report.pages.pictures import above, layer_icicle
 from traceana.report.pages.single_table import columns_of
@@ -32,6 +32,16 @@ SECTIONS: Final[Mapping[DiffBy, str]] = {
     "transfer": "Transfers",
 }
 """The titles of the sections; the name of a section is what its table is grouped by."""
+
+_MEANINGS: Final = (
+    ("(idle):", "time in which the devices have no work; by cause in Idle time"),
+    (
+        "(overlap correction):",
+        "less than 0 for work of several streams at once and for work that ends after its step; "
+        "the rows add up to the step",
+    ),
+)
+"""Rows of every table that are not work."""
 
 _IDLE: Final = ("cause", "time_a_ns", "time_b_ns", "delta_ns", "of_step", "verdict")
 
@@ -55,6 +65,8 @@ def with_sections(
         own: list[Block] = list(icicles(found)) if by == "layer" else []
         blocks = tables[by].page(limit=limit).blocks
         own += [one for one in blocks if isinstance(one, Table) and one.frame.height]
+        if by == "class" and own:
+            own.append(Notes(_MEANINGS))
         if own:
             sections.append(Section(by, title, tuple(own)))
     if found.idle.height:
