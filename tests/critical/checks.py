@@ -17,6 +17,8 @@ def walls(trace: Trace) -> list[tuple[int, int]]:
     """Return from when to when each step lasts, in plain Python."""
     done: dict[tuple[int | None, int | None], int] = {}
     found = {}
+    earlier = _earlier(trace)
+    processes = set(trace.steps.select("rank", "process").rows())
     activities = trace.activities.select("step", "kind", "start", "duration").to_dicts()
     steps = list(enumerate(trace.steps.to_dicts()))
     for row, step in sorted(steps, key=lambda pair: pair[1]["start"]):
@@ -25,10 +27,44 @@ def walls(trace: Trace) -> list[tuple[int, int]]:
             a["start"] + a["duration"] for a in activities if a["step"] == row and a["kind"] in WORK
         ]
         complete = max([step["start"] + step["duration"], *ends])
-        begin = max(step["start"], done.get(of_process, step["start"]))
+        before = (
+            []
+            if of_process in done
+            else [
+                end
+                for rank, process, called, until, end in earlier
+                if rank == step["rank"]
+                and (
+                    process in (None, step["process"]) or [r for r, _ in processes].count(rank) == 1
+                )
+                and (called < step["start"] if called is not None else until)
+                and end <= complete
+            ]
+        )
+        begin = max(step["start"], done.get(of_process, step["start"]), *before)
         done[of_process] = max(complete, done.get(of_process, complete))
         found[row] = (begin, max(begin, complete))
     return [found[row] for row, _ in steps]
+
+
+def _earlier(trace: Trace) -> list[tuple[int | None, int | None, int | None, bool, int]]:
+    """Return the work of no step: rank, process, launch, before the known launches, end."""
+    work = trace.activities.filter(pl.col("kind").is_in(WORK)).to_dicts()
+    calls = trace.calls["start"].to_list()
+    first: dict[tuple[Any, ...], int] = {}
+    for one in work:
+        queue = tuple(one[name] for name in ("rank", "device", "context", "stream"))
+        if one["call"] is not None:
+            first[queue] = min(first.get(queue, one["start"]), one["start"])
+    found = []
+    for one in work:
+        queue = tuple(one[name] for name in ("rank", "device", "context", "stream"))
+        if one["step"] is None:
+            called = None if one["call"] is None else calls[one["call"]]
+            until = queue in first and one["start"] < first[queue]
+            end = one["start"] + one["duration"]
+            found.append((one["rank"], one["process"], called, until, end))
+    return found
 
 
 def check(trace: Trace) -> None:

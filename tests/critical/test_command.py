@@ -13,7 +13,7 @@ from tests.support.command_line import run
 from tests.support.synthetic import Scenario, write_kineto
 from tests.support.traces import TraceBuilder
 from traceana.errors import ExitCode
-from traceana.report.page import Table
+from traceana.report.page import Notes, Table
 from traceana.report.pages.idle import critical
 
 pytestmark = pytest.mark.slow
@@ -70,6 +70,33 @@ def test_the_screen_has_means_per_step_that_add_up(tmp_path: Path) -> None:
     assert whole.filter(pl.col("class") == "kernel")["step_ns"].item() == 700
     assert shown.hidden is not None
     assert shown.hidden.time_ns == 2_000 - whole["step_ns"][0]
+
+
+def notes(run: Scenario, file: Path) -> list[str]:
+    page = critical(traceana.open(write_kineto(run, file))).page(limit=None)
+    return [text for one in page.blocks if isinstance(one, Notes) for _, text in one.rows]
+
+
+def test_time_outside_the_capture_is_a_note(tmp_path: Path) -> None:
+    run = Scenario()
+    run.malloc(0, 50_000)
+    run.launch(at=60_000, begins=60_300, duration=1_000)
+    shown = notes(run, tmp_path / "run.json")
+    assert "60.30 µs before the first activity, outside the capture" in shown
+
+
+def test_a_step_time_shorter_than_the_window_has_its_reason(tmp_path: Path) -> None:
+    run = Scenario()
+    run.step(0, 0, 1_000)
+    run.launch(at=0, begins=500, duration=2_000)
+    shown = notes(run, tmp_path / "run.json")
+    assert (
+        "step time 1.00 µs mean, its window 2.50 µs: work of a step ends after its marker" in shown
+    )
+    short = Scenario()
+    short.step(0, 0, 1_000)
+    short.launch(at=0, begins=500, duration=200)
+    assert not [one for one in notes(short, tmp_path / "short.json") if "step time" in one]
 
 
 def test_a_trace_without_work_has_a_note(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from tests.support.synthetic import GPU, Scenario, both
 from tests.support.synthetic.records import Direction, Memory
 from tests.support.traces import TraceBuilder
 from traceana.analyze.critical import critical, segments
+from traceana.analyze.idle_gaps import capture_ns
 from traceana.analyze.selection import select
 from traceana.trace import Trace
 
@@ -551,26 +552,6 @@ def test_what_half_of_the_steps_have_not_has_the_median_of_zeros(each: Both) -> 
         assert (row["step_count"], row["step_ns"]) == (0.25, 100)
 
 
-def test_without_steps_the_path_is_of_everything(each: Both) -> None:
-    run = Scenario()
-    run.launch(at=0, begins=200, duration=1_000)
-    run.sync(150, 1_300)
-    run.malloc(1_300, 1_500)
-    for trace in each(run):
-        assert path(trace) == [
-            ("host", 100),
-            ("launch", 100),
-            ("kernel", 1_000),
-            ("sync", 100),
-            ("host", 200),
-        ]
-        assert critical(trace).notes == (
-            "GPU share of the critical path 66.7 % · 66.7 % without host time outside operators "
-            "and calls",
-            "no steps: critical path of the whole capture",
-        )
-
-
 def test_a_gap_before_work_without_a_launch_has_no_reason() -> None:
     builder = TraceBuilder()
     builder.name("k", category="conv")
@@ -578,3 +559,66 @@ def test_a_gap_before_work_without_a_launch_has_no_reason() -> None:
     builder.kernel("k", 1_000, 500)
     found = classes(builder.build())
     assert found == {("kernel", "conv"): 900, ("gap", "not_recorded"): 600}
+
+
+def called(build: TraceBuilder, at: int) -> int:
+    return build.row("calls", name="cudaLaunchKernel", process=1, thread=1, start=at, duration=10)
+
+
+def test_work_launched_before_the_first_step_is_in_no_path() -> None:
+    """The host runs ahead: the device runs work of an earlier step while the first one begins."""
+    build = TraceBuilder()
+    row = build.step(7, 1_000, 500, process=1)
+    before = called(build, 100)
+    build.kernel("earlier", 200, 1_800, stream=7, call=before, process=1)
+    for number in range(2):
+        call = called(build, 1_000 + 100 * number)
+        build.kernel(
+            "own", 2_000 + 900 * number, 900, stream=7, call=call, process=1, step=row
+        )  # fmt: skip
+    trace = build.build()
+    assert critical(trace, "kernel").frame.select("name", "time_ns").rows() == [("own", 1_800)]
+    assert path(trace) == [("kernel", 1_800)]
+
+
+def test_work_without_a_launch_is_from_before_the_first_launch_of_its_stream() -> None:
+    build = TraceBuilder()
+    row = build.step(7, 0, 500, process=1)
+    build.kernel("earlier", 200, 1_800, stream=7, process=1)
+    call = called(build, 100)
+    build.kernel("own", 2_000, 900, stream=7, call=call, process=1, step=row)
+    build.kernel("unknown", 2_900, 100, stream=7, process=1)
+    assert path(build.build()) == [("kernel", 900)]
+
+
+def test_a_kernel_that_outlasts_the_first_step_does_not_delay_it() -> None:
+    build = TraceBuilder()
+    row = build.step(7, 1_000, 500, process=1)
+    before = called(build, 100)
+    build.kernel("persistent", 200, 9_000, stream=8, call=before, process=1)
+    call = called(build, 1_000)
+    build.kernel("own", 2_000, 900, stream=7, call=call, process=1, step=row)
+    assert critical(build.build()).totals["time_ns"] == 1_900
+
+
+def test_without_steps_the_path_is_the_capture(each: Both) -> None:
+    run = Scenario()
+    run.malloc(0, 50_000)
+    run.launch(at=60_000, begins=60_300, duration=1_000)
+    run.sync(60_150, 61_400)
+    run.launch(at=61_500, begins=61_800, duration=500)
+    run.malloc(61_900, 70_000)
+    for trace in each(run):
+        assert path(trace) == [
+            ("kernel", 1_000),
+            ("sync", 100),
+            ("host", 200),
+            ("launch", 200),
+            ("kernel", 500),
+        ]
+        assert capture_ns(trace) == 2_000
+        assert critical(trace).notes == (
+            "GPU share of the critical path 75.0 % · 78.9 % without host time outside operators "
+            "and calls",
+            "no steps: critical path of the whole capture",
+        )

@@ -22,6 +22,7 @@ from traceana.analyze.critical_waits import (
     host_waits,
     work_waits,
 )
+from traceana.analyze.idle_gaps import capture
 from traceana.analyze.numbering import thread_numbers
 from traceana.enrich.nesting import NONE, Flags, Ints
 from traceana.trace.schema import DEVICE_WORK
@@ -46,10 +47,11 @@ def windows(trace: Trace) -> pl.DataFrame:
 
     A step is complete when its marker and the last work that it launched, on any device, have
     ended. Its window begins with its marker, or with the completion of the step before if that is
-    later, and ends with its completion. The windows of a process do not overlap; where the host
-    runs ahead they are as long as the device takes. Columns: ``number``, ``rank``, ``process``,
-    ``thread`` (of the marker), ``begin``, ``end``, ``host_end`` (of the marker). Without steps the
-    window spans all work, calls and operators.
+    later, and ends with its completion. The first begins with the end of the work launched before
+    it (:func:`_launched_before`), if that is later than its marker. The windows of a process do not
+    overlap; where the host runs ahead they are as long as the device takes. Columns: ``number``,
+    ``rank``, ``process``, ``thread`` (of the marker), ``begin``, ``end``, ``host_end`` (of the
+    marker). Without steps the window is the capture.
     """
     if trace.steps.is_empty():
         return _spans(trace)
@@ -68,7 +70,10 @@ def windows(trace: Trace) -> pl.DataFrame:
         .with_columns(end.alias("host_end"))
         .sort("start", maintain_order=True)
         .with_columns(complete.alias("complete"))
-        .with_columns(pl.max_horizontal("start", earlier).alias("begin"))
+    )
+    every = (
+        _launched_before(whole, every)
+        .with_columns(pl.max_horizontal("start", earlier, "before").alias("begin"))
         .with_columns(pl.max_horizontal("begin", "complete").alias("end"))
         .join(_threads(whole), on=_MARK, how="left", nulls_equal=True, maintain_order="left")
     )
@@ -81,6 +86,44 @@ def windows(trace: Trace) -> pl.DataFrame:
     ).select("number", *_PROCESS, "thread", "begin", "end", "host_end")
 
 
+def _launched_before(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return ``steps``, in order, with ``before``: the end of the work launched before the steps.
+
+    It is null except for the first step of each process. Such work belongs to no step. Its call
+    started before the step, or is not recorded and the work ran before any work of its stream with
+    a recorded call: a stream runs its work in the order of the launches. Work that ends after the
+    step is complete does not count.
+    """
+    first = steps.group_by(_PROCESS, maintain_order=True).agg(
+        pl.col("step", "start", "complete").first()
+    )
+    alone = pl.len().over("rank") == 1
+    queue = ("rank", "device", "context", "stream")
+    columns = (*queue, "process", "step", "start", "duration", "call", "kind")
+    work = trace.activities.select(columns).filter(pl.col("kind").is_in(DEVICE_WORK))
+    known = work.filter(pl.col("call").is_not_null())
+    until = known.group_by(queue).agg(pl.col("start").min().alias("first_launched"))
+    outside = work.filter(pl.col("step").is_null())
+    called = trace.calls["start"].gather(outside["call"]).alias("called")
+    ends = (
+        outside.with_columns(called, (pl.col("start") + pl.col("duration")).alias("ended"))
+        .join(until, on=queue, how="left", nulls_equal=True)
+        .join(first.with_columns(alone.alias("alone")), on="rank", nulls_equal=True, suffix="_of")
+        .filter(
+            pl.col("alone")
+            | pl.col("process").eq_missing(pl.col("process_of"))
+            | pl.col("process").is_null(),
+            pl.coalesce(
+                pl.col("called") < pl.col("start_of"), pl.col("start") < pl.col("first_launched")
+            ),
+            pl.col("ended") <= pl.col("complete"),
+        )
+        .group_by(pl.col("step_of").alias("step"))
+        .agg(pl.col("ended").max().alias("before"))
+    )
+    return steps.join(ends, on="step", how="left", maintain_order="left")
+
+
 def _threads(trace: Trace) -> pl.DataFrame:
     """Return the thread of the outermost range of each time and process."""
     found = trace.ranges.filter(pl.col("thread").is_not_null())
@@ -88,36 +131,34 @@ def _threads(trace: Trace) -> pl.DataFrame:
 
 
 def _spans(trace: Trace) -> pl.DataFrame:
-    """Return one window per rank, of a trace without steps."""
-    tables = [trace.activities, trace.whole.calls, trace.whole.ops]
-    begin, end = pl.col("start"), pl.col("start") + pl.col("duration")
-    spans = pl.concat(
-        table.select("rank", begin.alias("begin"), end.alias("end")) for table in tables
-    )
-    if trace.activities.height:
+    """Return the capture of each rank, of a trace without steps.
+
+    The last work ends with it, so ``host_end`` is its begin. Without work it spans the calls and
+    operators.
+    """
+    spans = capture(trace.whole).rename({"start": "begin"})
+    if spans.is_empty():
+        tables = [trace.whole.calls, trace.whole.ops]
+        begin, end = pl.col("start"), pl.col("start") + pl.col("duration")
+        spans = (
+            pl.concat(
+                table.select("rank", begin.alias("begin"), end.alias("end")) for table in tables
+            )
+            .group_by("rank")
+            .agg(pl.col("begin").min(), pl.col("end").max())
+        )
+    elif trace.activities.height:
         spans = spans.join(
             trace.activities.select("rank").unique(), on="rank", how="semi", nulls_equal=True
         )
-    host = pl.concat(table.select("rank", end.alias("host_end")) for table in tables[1:])
-    return (
-        spans.group_by("rank")
-        .agg(pl.col("begin").min(), pl.col("end").max())
-        .join(
-            host.group_by("rank").agg(pl.col("host_end").max()),
-            on="rank",
-            how="left",
-            nulls_equal=True,
-        )
-        .sort("rank")
-        .select(
-            pl.lit(None, pl.Int64).alias("number"),
-            "rank",
-            pl.lit(None, pl.Int64).alias("process"),
-            pl.lit(None, pl.Int64).alias("thread"),
-            "begin",
-            "end",
-            pl.col("host_end").fill_null(pl.col("begin")),
-        )
+    return spans.sort("rank").select(
+        pl.lit(None, pl.Int64).alias("number"),
+        "rank",
+        pl.lit(None, pl.Int64).alias("process"),
+        pl.lit(None, pl.Int64).alias("thread"),
+        "begin",
+        "end",
+        pl.col("begin").alias("host_end"),
     )
 
 

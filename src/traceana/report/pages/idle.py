@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import polars as pl
 from msgspec.structs import replace
 
+from traceana.analyze.idle_gaps import outside
 from traceana.analyze.intervals import PER_DEVICE
 from traceana.analyze.steps import measured_steps
+from traceana.analyze.steps import steps as step_times
 from traceana.analyze.summaries import needs_timeline
 from traceana.report import numbers
 from traceana.report.columns import Kind
@@ -28,6 +30,7 @@ from traceana.report.pages.single_table import (
     table_of,
 )
 from traceana.result import Arranged, Result, arrange
+from traceana.settings import LEAST_ROW_SHARE
 from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:
@@ -325,7 +328,26 @@ def _critical(trace: Trace, by: CriticalBy, shown: Arranged) -> Page:
         )
     titles = {"step_count": "count per step", "step_ns": "time per step", "share": "of path"}
     table = table_of(means, columns, dropped=dropped, titles=titles)
-    return Page("critical", (table, *notes_of(shown.notes)), data_of(shown, source_of(trace)))
+    notes = (*shown.notes, *_path_window(trace, shown.totals["time_ns"], steps))
+    return Page("critical", (table, *notes_of(notes)), data_of(shown, source_of(trace)))
+
+
+def _path_window(trace: Trace, path_ns: int, steps: int | None) -> Iterator[str]:
+    """Yield how the path's time differs from the step time, or from the recording."""
+    if steps is not None:
+        walls = step_times(trace).frame.filter(~pl.col("warm_up"))["wall_ns"]
+        wall_ns, window_ns = int(walls.sum()) // max(walls.len(), 1), path_ns // steps
+        if window_ns > (1 + LEAST_ROW_SHARE) * wall_ns:
+            wall, window = map(numbers.duration, (wall_ns, window_ns))
+            yield (
+                f"step time {wall} mean, its window {window}: work of a step ends after its marker"
+            )
+        return
+    apart = outside(trace)
+    if apart.height == 1:
+        row = {**apart.row(0, named=True), "span_ns": path_ns}
+        if text := outside_text(row):
+            yield text
 
 
 def _measured(trace: Trace) -> int | None:
