@@ -63,7 +63,7 @@ def machine(trace: Trace) -> tuple[Peaks | None, str]:
     rows = trace.devices.filter(pl.col("device").is_in(used.implode()))
     devices = rows.drop("device", "rank").unique(maintain_order=True)
     if devices.is_empty():
-        return None, "device peak unknown: no device recorded"
+        return None, "device peak unknown: no device recorded (name it with --device-model)"
     found = [peaks_of(row) for row in devices.iter_rows(named=True)]
     known = {peak.name: peak for peak in found if isinstance(peak, Peaks)}
     refusal = next((peak for peak in found if isinstance(peak, Refusal)), None)

@@ -62,6 +62,8 @@ _IMPLEMENTATION: Final = re.compile(r"(?:void )?gpu_kernel_impl(?:_nocast)?<")
 _NUMBERED: Final = re.compile(r" ?::lambda#\d+")
 _NESTED: Final = re.compile(r"(?<=lambda#)\d+(?:::lambda#\d+)+")
 _OPERANDS: Final = re.compile(r", (?:at::detail::Array|std::array)<char ?\*, [^<>]*> ?(?=>)")
+_CAST: Final = re.compile(r"(?<=[<, ])\((?:unsigned )?(?:int|long|short|char|bool)\)(?=-?\d)")
+"""The type of a number among the parameters of a template, as NVIDIA's demangler writes it."""
 _PARENTHESES: Final = re.compile(r"(\(|\)(?: const)?(?:::)?)")
 
 _CUTLASS: Final = re.compile(r"cutlass::Kernel\d?<(?:void )?(cutlass\w*?)(?:::Params)?>")
@@ -103,6 +105,8 @@ def brief(name: str) -> str:
 
     >>> brief("void at::native::(anonymous namespace)::softmax<4, float>(float*, int)")
     'softmax<4, float>'
+    >>> brief("void elementwise_kernel<(int)128, (bool)1, Add>(int)")
+    'elementwise_kernel<128, 1, Add>'
     >>> brief("void kernel<add(Iterator&, int)::{lambda()#2}>(int)")
     'kernel<add::lambda#2>'
     """
@@ -110,7 +114,8 @@ def brief(name: str) -> str:
         return plain(_tensile(generated))
     if inner := _CUTLASS.search(name):
         return plain(inner[1])
-    return plain(_shortened(_without_arguments(_without_noise(name))) or name)
+    shown = _CAST.sub("", _without_arguments(_without_noise(name)))
+    return plain(_shortened(shown) or name)
 
 
 def briefs(kernels: Iterable[str]) -> dict[str, str]:

@@ -325,6 +325,32 @@ def test_waits_on_the_critical_path_have_no_colour_of_a_class() -> None:
         assert nearest > 15, wait
 
 
+def test_waits_have_no_colour_of_other_events_of_the_timeline() -> None:
+    idle, stream = EVENT_COLOURS["idle"], EVENT_COLOURS["stream"]
+    work = {**CLASS_COLOURS, **stream}
+    for wait in ("copy", "collective", "queued", "synchronization"):
+        nearest = min(np.linalg.norm(lab(idle[wait]) - lab(one)) for one in work.values())
+        assert nearest > 15, wait
+    assert np.linalg.norm(lab(work["memcpy"]) - lab(work["memset"])) > 30
+
+
+def test_pale_waits_have_an_edge() -> None:
+    window = drawn(advised(), "Timeline")["windows"][0]
+    outlined = {
+        name for name, edge in zip(window["categories"], window["outlined"], strict=True) if edge
+    }
+    assert outlined == {"critical: gap"}
+
+
+def test_integrity_problems_have_their_part_of_the_time_and_a_link() -> None:
+    b = TraceBuilder()
+    b.kernel("k", 0, 10_000)
+    b.ledger.add("no_launch", 3, table="activities", kept=True, time_ns=2_500)
+    text = page(b.build())
+    assert "3 no_launch (25.0 % of GPU time): device work without its launch call" in text
+    assert 'trace (<a href="#trace">Trace and integrity</a>)' in text
+
+
 def test_every_class_and_cause_of_idle_time_has_a_colour() -> None:
     assert CLASS_COLOURS.keys() == set(CATEGORIES)
     assert EVENT_COLOURS["idle"].keys() == set(CAUSES)

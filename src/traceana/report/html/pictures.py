@@ -40,7 +40,7 @@ CLASS_COLOURS: Final[Mapping[str, str]] = {
     **{"elementwise": "#d55e00", "memcpy": "#56b4e9", "collective": "#b5a800"},
     **{"optimizer": "#6a51a3", "layout": "#8c6d31", "reduction": "#4d9221", "other": "#999999"},
     **{"activation": "#f4a582", "bias": "#7f2704", "softmax": "#8e0152", "loss": "#e7298a"},
-    **{"pooling": "#a6d854", "rnn": "#00441b", "memset": "#96bfdd", "fused": "#c4a5ea"},
+    **{"pooling": "#a6d854", "rnn": "#00441b", "memset": "#44142c", "fused": "#c4a5ea"},
     **{"indexing": "#47525c", "image": "#86d9bd", "random": "#dcc48e", "dropout": "#f5c6de"},
     **{"embedding": "#141f66", "fft": "#00c0cc"},
 }
@@ -135,6 +135,7 @@ def _window(window: Window) -> dict[str, Any]:
         "category": category,
         "categories": [_event_class(*one.split("/", 1)) for one in categories],
         "colours": [_event_colour(*one.split("/", 1)) for one in categories],
+        "outlined": [one in _OUTLINED for one in categories],
         "layer": layer,
         "layers": [_short(one) for one in layers],
         "operator": operator,
@@ -154,7 +155,7 @@ def _coded(texts: pl.Series) -> tuple[list[int], list[str]]:
 
 EVENT_COLOURS: Final[Mapping[str, Mapping[str, str]]] = {
     "operators": {"operators": "#b8c4ce"},
-    "stream": {"synchronization": "#e3e6ea"},
+    "stream": {"synchronization": "#cdf5cd"},
     "ranges": {"ranges": "#9fb3a5"},
     "annotations": {"annotations": "#9fb3a5"},
     "calls": {"calls": "#c9bda6"},
@@ -163,7 +164,7 @@ EVENT_COLOURS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "idle": {
         **{"data_loader": "#c0392b", "synchronization": "#ff7f6b", "launch_latency": "#f7e05e"},
-        **{"operator": "#d8e29a", "host": "#a0606c", "copy": "#7fd6ff", "collective": "#d9d400"},
+        **{"operator": "#d8e29a", "host": "#a0606c", "copy": "#1fe0c0", "collective": "#a0f020"},
         **{"event": "#9f86ff", "allocation": "#ff9ad5", "driver": "#7a5a48"},
         **{"profiler": "#5d6d5f", "queued": "#dfe6ee", "not_recorded": "#b0b6be"},
         **{"same_launch": "#9dbf9a", "before_first": "#efe0bd", "after_last": "#d3c8ea"},
@@ -171,9 +172,12 @@ EVENT_COLOURS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """By kind of track and category; work has the colours of its category on every track, what it
 waited for those of the idle causes, other events grey, and a synchronization on a stream, which is
-excluded from work, almost none."""
+excluded from work, a pale one."""
 _WAITS: Final = EVENT_COLOURS["critical"].keys()
 """Classes of the critical path other than device work."""
+
+_OUTLINED: Final = ("critical/gap", "idle/queued")
+"""Waits of a pale colour, which have an edge."""
 
 _GREY: Final = "#c9ced3"
 

@@ -310,7 +310,15 @@ def critical(trace: Trace, *, by: CriticalBy = "class") -> Result:
 def _critical(trace: Trace, by: CriticalBy, shown: Arranged) -> Page:
     dropped = tuple(name for name in PATHS_DROPPED if name != by)
     other = (pl.col("class") == "host") & pl.col("part").is_null()
-    part = pl.when(other).then(pl.lit("(other)")).otherwise("part").alias("part")
+    unclassified = (pl.col("class") == "kernel") & (pl.col("part") == "other")
+    part = (
+        pl.when(other)
+        .then(pl.lit("(other)"))
+        .when(unclassified)
+        .then(pl.lit("unclassified"))
+        .otherwise("part")
+        .alias("part")
+    )
     called = shown.frame.with_columns(part) if "part" in shown.frame.columns else shown.frame
     steps = _measured(trace)
     left_out = set(_PER_STEP if steps is None else ("count", "time_ns"))

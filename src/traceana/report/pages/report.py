@@ -541,10 +541,18 @@ def _notes(whole: Overview) -> Iterator[Notes]:
     problems = [entry for entry in known["ledger"] if entry["severity"] == "problem"]
     if problems:
         counts: dict[str, int] = {}
+        times: dict[str, int] = {}
         for one in problems:
-            counts[one["reason"]] = counts.get(one["reason"], 0) + one["count"]
+            reason = one["reason"]
+            counts[reason] = counts.get(reason, 0) + one["count"]
+            if one["table"] == "activities" and one["kept"]:
+                times[reason] = times.get(reason, 0) + (one["time_ns"] or 0)
+        # The ledger is of the whole file: a share of selected steps would be wrong.
+        of_ns = whole.breakdown.totals["time_ns"] if _window(whole) == "capture" else 0
         listed = "; ".join(
-            f"{numbers.count(n)} {reason}: {REASONS[reason][1]}" for reason, n in counts.items()
+            f"{numbers.count(n)} {reason}{_part_of(times.get(reason, 0), of_ns, whole.processor)}: "
+            f"{REASONS[reason][1]}"
+            for reason, n in counts.items()
         )
         warnings.append(("Integrity problems", f"{listed} (traceana info)"))
     if known["truncated"]:
@@ -555,3 +563,10 @@ def _notes(whole: Overview) -> Iterator[Notes]:
         warnings.append(("Truncated file", read))
     if warnings:
         yield Notes(tuple(warnings), warning=True)
+
+
+def _part_of(time_ns: int, of_ns: int, processor: str) -> str:
+    """Return the share of the time of the processor in parentheses; empty without either."""
+    return (
+        f" ({numbers.share(time_ns / of_ns)} of {processor} time)" if 0 < time_ns <= of_ns else ""
+    )

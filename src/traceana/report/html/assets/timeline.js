@@ -184,9 +184,15 @@ traceana.timelines = (pictures) => {
           const begin = Math.max(left, drawn);
           const size = Math.max(right - begin, 0.6);
           const fill = data.colours[data.category[at]];
+          const shown = right - left > 3 ? size - 0.6 : size;
           pen.globalAlpha = isMatch(at) ? 1 : 0.15;
           pen.fillStyle = fill;
-          pen.fillRect(begin, y, right - left > 3 ? size - 0.6 : size, LINE - 2);
+          pen.fillRect(begin, y, shown, LINE - 2);
+          if (data.outlined[data.category[at]] && shown > 3) {
+            pen.strokeStyle = dim;
+            pen.lineWidth = 1;
+            pen.strokeRect(begin + 0.5, y + 0.5, shown - 1, LINE - 3);
+          }
           if (right - left > 34) {
             pen.fillStyle = traceana.readable(fill);
             const letters = Math.floor((right - left - 6) / 6);
@@ -259,9 +265,16 @@ traceana.timelines = (pictures) => {
       const power = 10 ** Math.floor(Math.log10(rough));
       const step = power * ([1, 2, 5].find((one) => one * power >= rough) ?? 10);
       pen.fillStyle = dim;
+      let free = 0;
       for (let time = Math.ceil(from / step) * step; time < to; time += step) {
+        const label = traceana.moment(Math.round(time));
+        const left = x(time) + 3;
+        const right = left + pen.measureText(label).width;
+        // A tick whose label is cut by the edge or by the label before it is left out.
+        if (left < free || right > wide) continue;
         pen.fillRect(x(time), RULER - 7, 1, 5);
-        pen.fillText(traceana.moment(Math.round(time)), x(time) + 3, RULER / 2 - 2);
+        pen.fillText(label, left, RULER / 2 - 2);
+        free = right + 6;
       }
     };
 
@@ -385,7 +398,7 @@ traceana.timelines = (pictures) => {
         const text = data.categories[category];
         const of = { critical: "critical path", idle: "idle" }[text.split(": ", 1)[0]] ?? "class";
         const label = of === "class" ? text : text.slice(text.indexOf(": ") + 2);
-        groups[of].push([data.colours[category], label]);
+        groups[of].push([data.colours[category], label, data.outlined[category]]);
       }
       legend.replaceChildren();
       for (const [of, pairs] of Object.entries(groups)) {
