@@ -7,6 +7,7 @@ import csv
 import json
 import re
 from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -204,6 +205,105 @@ def test_long_labels_of_bars_are_cut_in_their_middle_on_a_phone(
     )
     assert sorted(one[-2:] for one in labels) == ["_0", "_1", "_2"]
     assert all("…" in one for one in labels)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_labels_of_bars_stay_different(browser: Browser, tmp_path: Path, width: int) -> None:
+    b = TraceBuilder()
+    names = [f"clover::prepare_{one}<64>::run::lambda#8>" for one in ("input", "output", "inputs")]
+    for at, name in enumerate(names):
+        b.name(name, category="conv", algorithm="direct")
+        b.kernel(name, at * 1_000_000, 900_000)
+    browser.width(width)
+    browser.open(b.build().kernels().save(tmp_path / "kernels.html"))
+    labels = browser.run(
+        "[...document.querySelectorAll('figure svg .role-axis-label text')]"
+        ".map(one => one.textContent).filter(text => text.startsWith('clo'))"
+    )
+    assert len(labels) == len(set(labels)) == 3
+
+
+def test_texts_with_equal_ends_are_cut_where_they_differ(page: Browser) -> None:
+    texts = ["alpha::first::omega", "alpha::second::omega", "b" * 30 + "c", "b" * 31]
+    shown = page.run("[...traceana.distinct(arguments[0], 12).values()]", texts)
+    assert len(set(shown)) == 4
+    assert all(len(one) <= 12 for one in shown)
+    # Texts that differ nowhere within their first letters and their rest have a number.
+    same = ["a" * 40 + "b" + "c" * 40, "a" * 40 + "d" + "c" * 40]
+    assert len(set(page.run("[...traceana.distinct(arguments[0], 4).values()]", same))) == 2
+
+
+def test_titles_of_axes_are_whole_on_a_phone(page: Browser) -> None:
+    page.width(390)
+    page.driver.refresh()
+    page.wait("document.documentElement.dataset.ready === 'yes'")
+    edges = page.run(
+        "[...document.querySelectorAll('figure.chart svg .role-axis-title text')].map(one => {"
+        "const [own, all] = [one, one.ownerSVGElement].map(two => two.getBoundingClientRect());"
+        "return [one.textContent, own.left - all.left, all.right - own.right]; })"
+    )
+    shown = [text for text, _, _ in edges]
+    assert any("critical path" in text for text in shown)
+    assert [one for one in edges if min(one[1:]) < -1] == []
+    assert not any(text.count("(ms)") > 1 for text in shown)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_labels_of_the_ruler_fit(page: Browser, width: int) -> None:
+    page.width(width)
+    page.driver.refresh()
+    page.wait("document.documentElement.dataset.ready === 'yes'")
+    page.driver.execute_script(
+        "window.texts = []; const pen = CanvasRenderingContext2D.prototype, old = pen.fillText;"
+        "pen.fillText = function (text, x, y) {"
+        "if (y < 15) texts.push([x, x + this.measureText(text).width]);"
+        "return old.call(this, text, x, y); };"
+    )
+    # At each of these views other ticks are at the edges.
+    canvas = page.find("figure.timeline .canvas")
+    for key in "wdddddddsss":
+        page.driver.execute_script("window.texts = []")
+        page.keys(canvas, key)
+        page.wait("texts.length > 0")
+        spans = page.run("texts")
+        wide = page.run("document.querySelector('.timeline .scroller').clientWidth")
+        assert all(right <= wide for _, right in spans)
+        assert all(one[1] + 4 < other[0] for one, other in pairwise(spans))
+
+
+def test_a_phone_shows_time_and_share_right_after_the_name(browser: Browser, written: Path) -> None:
+    browser.width(390)
+    browser.open(written)
+    layers = browser.run(TITLES, "#layers")
+    assert layers[:4] == ["layer", "type", "time_ns", "share"]
+    assert browser.run(TITLES, "#critical")[:3] == ["class", "part", "step_ns"]
+    shown = browser.run(
+        "(cell => cell.getBoundingClientRect().right)"
+        "(document.querySelector('#layers th[data-title=time_ns]'))"
+    )
+    assert shown <= 390
+    # The cells moved with their titles.
+    at = layers.index("share")
+    first = browser.run(f"document.querySelector('#layers tbody tr').cells[{at}].textContent")
+    assert first.endswith("%")
+
+
+def test_rows_have_no_blank_lines_on_a_phone(browser: Browser, tmp_path: Path) -> None:
+    b = TraceBuilder()
+    layer = b.layer("a_network_of_a_long_name.conv2d_12", "Conv2d")
+    for at, algorithm in enumerate(("implicit_precomp_gemm", "winograd_nonfused", "fft_tiling")):
+        b.name(f"k{at}", category="conv", algorithm=algorithm, direction="fprop")
+        b.kernel(f"k{at}", at * 1_000_000, 900_000, layer=layer)
+    browser.width(390)
+    browser.open(b.build().layer_times().save(tmp_path / "layers.html"))
+    assert browser.run(TITLES, "main")[:3] == ["layer", "time_ns", "share"]
+    # The name has three lines at most; the algorithms beside it no more than it.
+    lines = browser.run(
+        "[...document.querySelectorAll('table.data tbody td')].map(cell => {"
+        "const range = document.createRange(); range.selectNodeContents(cell);"
+        "return range.getBoundingClientRect().height; })"
+    )
+    assert max(lines[1:]) <= lines[0]
 
 
 def test_labels_of_the_timeline_are_whole_on_a_phone(page: Browser) -> None:

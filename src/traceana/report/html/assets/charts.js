@@ -19,32 +19,49 @@ traceana.charts = (pictures) => {
     };
   };
 
-  const rows = (marks) => {
+  // The pixels of the names on an axis.
+  const roomOf = (field, wide) => (field === "y" ? Math.min(0.35 * wide, 320) : 160);
+
+  const isText = (values) => values.some((value) => typeof value === "string");
+
+  // The names on an axis as they fit there.
+  const brief = (picture, field, wide) => {
+    const texts = picture.marks.flatMap((marks) => marks[field]).filter((value) => typeof value === "string");
+    return traceana.distinct(texts, Math.floor(roomOf(field, wide) / LETTER));
+  };
+
+  const rows = (marks, short) => {
     const keys = ["x", "y", "y_end", "colour", "size", "tips", "text"].filter((key) => marks[key]);
     return marks.x.map((_, at) => {
       const row = { at };
-      for (const key of keys) row[key] = marks[key][at];
+      for (const key of keys) row[key] = short[key]?.get(marks[key][at]) ?? marks[key][at];
       return row;
     });
   };
 
+  // The lines of a title, which is cut where it is longer than its axis.
+  const lines = (title, room) => {
+    const letters = Math.floor(room / LETTER);
+    const found = [];
+    for (const word of title.split(" ")) {
+      if (found.length && `${found.at(-1)} ${word}`.length <= letters) found.push(`${found.pop()} ${word}`);
+      else found.push(word);
+    }
+    return found;
+  };
+
   const axis = (given, values, wide) => {
-    const text = values.some((value) => typeof value === "string");
+    const text = isText(values);
     const found = { title: given.title, field: given.field };
     if (text) {
-      const room = given.field === "y" ? Math.min(0.35 * wide, 320) : 160;
-      // Names differ at either end: a long one is cut in its middle.
-      const letters = Math.floor(room / LETTER);
-      const head = Math.ceil((letters - 1) / 2);
-      const tail = letters - 1 - head;
-      const labelExpr = `length(datum.label) > ${letters} ? slice(datum.label, 0, ${head}) + '…' + slice(datum.label, -${tail}) : datum.label`;
-      return { ...found, type: "nominal", sort: null, axis: { labelLimit: 1.3 * room, labelExpr, labelAngle: given.field === "x" && values.length > 6 ? -35 : 0, title: given.title || null } };
+      const room = roomOf(given.field, wide);
+      return { ...found, type: "nominal", sort: null, axis: { labelLimit: 1.3 * room, labelAngle: given.field === "x" && values.length > 6 ? -35 : 0, title: given.title } };
     }
     return {
       ...found,
       type: "quantitative",
       scale: given.log ? { type: "log", nice: false, padding: 16 } : { type: "linear", zero: given.zero, nice: given.zero, padding: given.zero ? 0 : 12 },
-      axis: { title: given.title || null, tickCount: 6, ...(given.ticks.length && { values: given.ticks }), ...(given.percent && { format: ".0%" }), ...(given.log && { format: given.prefixes ? "~s" : "~g" }) },
+      axis: { title: given.title, tickCount: 6, ...(given.ticks.length && { values: given.ticks }), ...(given.percent && { format: ".0%" }), ...(given.log && { format: given.prefixes ? "~s" : "~g" }) },
     };
   };
 
@@ -61,9 +78,12 @@ traceana.charts = (pictures) => {
 
   const layer = (picture, marks, number, wide) => {
     const columns = Math.min(Math.max(Math.floor(wide / 150), 1), 4);
+    const long = { x: wide - (isText(marks.y) ? roomOf("y", wide) : 70), y: picture.height };
+    // Layers share their axes; Vega-Lite would join the lines of all their titles.
+    const title = (of) => (number === 0 && picture[of].title ? lines(picture[of].title, long[of]) : null);
     const encoding = {
-      x: axis({ ...picture.x, field: "x" }, marks.x, wide),
-      y: axis({ ...picture.y, field: "y" }, marks.y, wide),
+      x: axis({ ...picture.x, field: "x", title: title("x") }, marks.x, wide),
+      y: axis({ ...picture.y, field: "y", title: title("y") }, marks.y, wide),
     };
     if (marks.y_end) encoding.y2 = { field: "y_end" };
     if (marks.colour && marks.shape === "rule") encoding.detail = { field: "colour" };
@@ -86,15 +106,18 @@ traceana.charts = (pictures) => {
     return { data: { name: `marks${number}` }, mark: shapes()[marks.shape], encoding };
   };
 
-  const specification = (picture, wide) => ({
-    $schema: "https://vega.github.io/schema/vega-lite/v6.json",
-    width: "container",
-    height: picture.height,
-    autosize: { type: "fit-x", contains: "padding" },
-    datasets: Object.fromEntries(picture.marks.map((marks, at) => [`marks${at}`, rows(marks)])),
-    layer: picture.marks.map((marks, at) => layer(picture, marks, at, wide)),
-    config: theme(),
-  });
+  const specification = (picture, wide) => {
+    const short = { x: brief(picture, "x", wide), y: brief(picture, "y", wide) };
+    return {
+      $schema: "https://vega.github.io/schema/vega-lite/v6.json",
+      width: "container",
+      height: picture.height,
+      autosize: { type: "fit-x", contains: "padding" },
+      datasets: Object.fromEntries(picture.marks.map((marks, at) => [`marks${at}`, rows(marks, short)])),
+      layer: picture.marks.map((marks, at) => layer(picture, marks, at, wide)),
+      config: theme(),
+    };
+  };
 
   // Arrow keys go from mark to mark and show what the mouse shows.
   const keyboard = (canvas) => {

@@ -1,6 +1,10 @@
 "use strict";
 // Tables: sorting by a column, a filter of the rows, and the rows as CSV with exact values.
 traceana.tables = () => {
+  const NARROW = 600; // pixels, as in the style sheet
+  // Columns that a narrow screen shows right after the name.
+  const FIRST = ["step_ns", "time_ns", "delta_ns", "verdict", "step_share", "share", "of_step"];
+
   const exact = (cell) => cell.dataset.v ?? cell.textContent;
 
   const compare = (numeric) => (a, b) => {
@@ -76,6 +80,17 @@ traceana.tables = () => {
     tools.append(input, count, hint);
   };
 
+  const narrowed = (table) => {
+    const cells = [...table.tHead.rows[0].cells];
+    const moved = FIRST.map((name) => cells.findIndex((cell) => cell.dataset.title === name)).filter((at) => at > 0);
+    const named = cells.findIndex((cell) => cell.classList.contains("n"));
+    const long = [...table.tBodies[0].rows[0].cells].findIndex((cell) => cell.classList.contains("long"));
+    // A long name leaves no room for the short ones beside it, such as a type.
+    const after = long >= 0 && long < named ? long : named - 1;
+    if (after < 0) return;
+    for (const row of table.rows) row.cells[after].after(...moved.map((at) => row.cells[at]));
+  };
+
   // A link to rows of a section filters its table, where it has a filter.
   for (const link of document.querySelectorAll("a[data-rows]")) {
     link.addEventListener("click", () => {
@@ -87,6 +102,7 @@ traceana.tables = () => {
   }
 
   for (const table of document.querySelectorAll("table.data")) {
+    if (innerWidth <= NARROW) narrowed(table);
     const tools = traceana.element("div", { class: "tools" });
     if (table.tBodies[0].rows.length > 12) filterable(table, tools);
     const button = traceana.element("button", { type: "button" }, "CSV");
