@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from tests.advise.building import STEPS, WALL, Run, run_of
 from tests.advise.cases import CASES, conv, copies, gap, products_in_a_row
 from tests.support.traces import TraceBuilder
-from traceana.advise import Advice, Finding, advise
+from traceana.advise import Advice, Finding, _per_step, advise
 from traceana.advise.figures import Figures
 from traceana.advise.gates import METRICS
 from traceana.flops.convolution import Convolution
@@ -210,3 +211,20 @@ def test_a_saving_is_at_most_the_step_where_the_host_runs_ahead() -> None:
     assert all(finding.saving_share <= 1 for finding in advice.findings)
     shares = [one.of(Figures(run.build())) for one in METRICS if one.unit == "share"]
     assert all(share is None or 0 <= share <= 1 for share in shares)
+
+
+def test_a_row_of_one_device_is_divided_by_the_steps_of_that_device() -> None:
+    b = TraceBuilder(framework="PyTorch")
+    for number in range(4):
+        row = b.step(number, number * 1_000_000, 1_000_000)
+        # Device 1 works in the last two steps only.
+        for device in range(2 if number > 1 else 1):
+            b.kernel("k", number * 1_000_000, 400_000, step=row, device=device)
+            b.kernel("k", number * 1_000_000 + 700_000, 300_000, step=row, device=device)
+    figures = Figures(b.build())
+    evidence = pl.DataFrame({"device": [0, 1], "time_ns": [1_200_000, 600_000]})
+    shown = _per_step(evidence, figures)
+    assert shown["step_ns"].to_list() == [300_000, 300_000]
+    # A row of all devices has the mean of both.
+    whole = _per_step(evidence.select("time_ns").sum(), figures)
+    assert whole["step_ns"].to_list() == [1_800_000 // 6]

@@ -34,7 +34,14 @@ def header(trace: Trace, width: int) -> list[str]:
 
 def test_each_device_is_a_column_whose_total_is_its_idle_time() -> None:
     shown = table(ranks(3))
-    assert [column.title for column in shown.columns] == ["cause", "gaps", "all", "0", "1", "2"]
+    assert [column.title for column in shown.columns] == [
+        "cause",
+        "gaps",
+        "sum over 3 GPUs",
+        "0",
+        "1",
+        "2",
+    ]
     result = idle(ranks(3))
     for device in range(3):
         own = result.frame.filter(device=device)["time_ns"].sum()
@@ -51,7 +58,7 @@ def test_the_machine_formats_keep_a_row_a_device_and_cause() -> None:
 def test_of_many_devices_there_are_the_spread_and_those_farthest_from_the_median() -> None:
     trace = ranks(12)
     titles = [column.title for column in table(trace).columns]
-    assert titles[:6] == ["cause", "gaps", "all", "min", "median", "max"]
+    assert titles[:6] == ["cause", "gaps", "sum over 12 GPUs", "min", "median", "max"]
     assert titles[6:] == ["0", "1", "2", "3", "8", "9", "10", "11"]
     shown = table(trace)
     per_device = idle(trace).frame.group_by("device").agg(pl.col("time_ns").sum())
@@ -64,8 +71,9 @@ def test_of_many_devices_there_are_the_spread_and_those_farthest_from_the_median
 def test_the_devices_nearest_to_the_median_go_first_for_lack_of_width(width: int) -> None:
     trace = ranks(12)
     kept = header(trace, width)
-    assert kept[:5] == ["cause", "all", "min", "median", "max"]
-    assert 0 < len(kept[5:]) < 8
+    # The title of the sum is in two lines.
+    assert kept[:6] == ["cause", "12", "GPUs", "min", "median", "max"]
+    assert 0 < len(kept[6:]) < 8
     assert kept[-1] == "11"
     assert "3" not in kept or "8" in kept
 
@@ -95,12 +103,22 @@ def test_the_table_and_the_chart_have_the_same_gaps_of_the_measured_steps() -> N
     shown = table(stepped())
     titles = [(column.title, column.group) for column in shown.columns]
     assert titles[1:] == [
-        ("gaps per step", ""), ("all", ""), ("0", "GPU, per step"), ("1", "GPU, per step"),
+        ("gaps per step", ""), ("mean", ""), ("0", "GPU, per step"), ("1", "GPU, per step"),
     ]  # fmt: skip
-    assert shown.frame["time_ns"].to_list() == [3_000_000]
+    # A device idles for 1 ms and the other for 2 ms of the step.
+    assert shown.frame["time_ns"].to_list() == [1_500_000]
+    assert shown.frame["count"].to_list() == [1.0]
+    assert shown.totals["time_ns"] == 1_500_000
     assert shown.totals["idle 0"] == 1_000_000
     (chart,) = (one for one in idle(stepped()).illustrated().blocks if isinstance(one, Chart))
-    assert chart.title == "Idle time by cause, mean per step"
-    assert chart.marks[0].frame["time_ns"].to_list() == [3_000_000]
+    assert chart.title == "Idle time by cause, mean per step and device"
+    assert chart.marks[0].frame["time_ns"].to_list() == [1_500_000]
     # In the machine formats the gaps after the step are there.
     assert idle(stepped()).totals["time_ns"] == 13_000_000
+
+
+def test_the_chart_without_steps_is_a_sum_over_the_devices_and_its_title_says_so() -> None:
+    (chart,) = (one for one in idle(ranks(3)).illustrated().blocks if isinstance(one, Chart))
+    assert chart.title == "Idle time by cause, sum over 3 GPUs"
+    (chart,) = (one for one in idle(ranks(1)).illustrated().blocks if isinstance(one, Chart))
+    assert chart.title == "Idle time by cause"

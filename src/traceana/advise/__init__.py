@@ -97,12 +97,19 @@ def _notes(figures: Figures, found: list[Finding]) -> tuple[str, ...]:
 
 
 def _per_step(evidence: pl.DataFrame, figures: Figures) -> pl.DataFrame:
-    """Return ``evidence`` with ``step_ns``: its ``time_ns`` per measured step and device."""
+    """Return ``evidence`` with ``step_ns``: its ``time_ns`` per measured step and device.
+
+    A row of one device is divided by that device's own steps.
+    """
     if not figures.stepped or "time_ns" not in evidence.columns or "step_ns" in evidence.columns:
         return evidence
     at = evidence.get_column_index("time_ns") + 1
+    units: pl.Series | int = figures.units
+    if "device" in evidence.columns:
+        own = figures.device_units
+        units = pl.Series([own.get(one, 1) for one in evidence["device"]], dtype=pl.Int64)
     return evidence.insert_column(
-        at, (evidence["time_ns"] // figures.units).cast(pl.Int64).alias("step_ns")
+        at, (evidence["time_ns"] // units).cast(pl.Int64).alias("step_ns")
     )
 
 

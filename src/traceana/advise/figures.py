@@ -81,6 +81,12 @@ class Figures:
         return max(int(self.measured["devices"].sum()) if self.stepped else self.busy.height, 1)
 
     @cached_property
+    def device_units(self) -> dict[int, int]:
+        """Measured steps that used each device number, of every rank that has it."""
+        counts = self._idle_time.measured.group_by("device").len().iter_rows()
+        return {device: max(steps, 1) for device, steps in counts}
+
+    @cached_property
     def window_ns(self) -> int:
         """Wall time of the measured steps times their devices, or the capture of all devices."""
         if not self.stepped:

@@ -84,44 +84,56 @@ def _titled(name: str, titles: Mapping[str, str]) -> Column:
     return column(name, titles.get(name))
 
 
-def class_bars(breakdown: pl.DataFrame, processor: str, *, per_step: bool) -> list[Chart]:
-    """Return the time of each class; the figures of ``breakdown`` are means if ``per_step``."""
+def class_bars(breakdown: pl.DataFrame, processor: str, *, mean: str) -> list[Chart]:
+    """Return the time of each class.
+
+    The figures of ``breakdown`` are ``mean``: ``per step and process``; if empty they are sums.
+    """
     called = [names.category(one or "other") for one in breakdown["category"]]
     return bars(
         breakdown.with_columns(pl.Series("class", called, pl.String)),
-        f"{processor} time by class{', mean per step' if per_step else ''}",
+        f"{processor} time by class{f', mean {mean}' if mean else ''}",
         "class",
         "time_ns",
-        axis="time per step" if per_step else "time",
+        axis=f"time {mean}".rstrip(),
         shown=("calls",),
         coloured=True,
     )
 
 
-def cause_bars(idle: pl.DataFrame) -> list[Chart]:
-    """Return the idle time of all devices by cause (``idle --by cause``), per step if it has any.
+def cause_bars(idle: pl.DataFrame, stepped: int, summed: str) -> list[Chart]:
+    """Return the idle time by cause (``idle --by cause``): the mean per step and device.
 
-    A gap outside the measured steps is then in no bar, as in the columns per step of the table.
+    ``stepped`` is the number of devices with measured steps. A gap outside these steps is then in
+    no bar, as in the columns per step of the table. Without any, the time of all devices is
+    ``summed``: ``sum over 3 GPUs``, empty with one.
     """
     per_step = idle["step_ns"].count() > 0
+    of = f", {summed}" if summed else ""
+    each = " per step and device" if summed else " per step"
     if per_step:
-        idle = idle.with_columns(count="step_count", time_ns="step_ns")
+        of = f", mean{each}"
+        idle = idle.group_by("cause", maintain_order=True).agg(
+            count=pl.col("step_count").sum() / stepped,
+            time_ns=pl.col("step_ns").sum() // stepped,
+        )
     called = [one.replace("_", " ") for one in idle["cause"].cast(pl.String)]
     return bars(
         idle.with_columns(pl.Series("cause", called, pl.String)),
-        f"Idle time by cause{', mean per step' if per_step else ''}",
+        f"Idle time by cause{of}",
         "cause",
         "time_ns",
-        axis="idle time per step" if per_step else "idle time",
+        axis=f"idle time{each}" if per_step else "idle time",
         shown=("count",),
-        titles={"count": "gaps per step" if per_step else "gaps"},
+        titles={"count": f"gaps{each}" if per_step else "gaps"},
     )
 
 
-def path_bars(segments: pl.DataFrame, steps: int | None) -> list[Chart]:
+def path_bars(segments: pl.DataFrame, steps: int | None, *, several: bool) -> list[Chart]:
     """Return the time on the critical path by kernel, operator or call (``--by segment``).
 
-    It is the mean over ``steps`` measured steps, or without steps that of the capture.
+    It is the mean over ``steps`` measured steps, of ``several`` processes or one, or without steps
+    that of the capture.
 
     Device work is named by its kernel or copy, the host by its operator or annotation, launches and
     waits by the operator that they belong to.
@@ -147,12 +159,13 @@ def path_bars(segments: pl.DataFrame, steps: int | None) -> list[Chart]:
         for of, kernel, other in by_culprit.select("class", "kernel", "other").iter_rows()
     ]
     shown = cut_distinct(called, _LONGEST, cut_end)
+    per = f" per step{' and process' if several else ''}" if steps else ""
     return bars(
         by_culprit.with_columns(pl.Series("culprit", shown, pl.String)),
-        f"Critical path by kernel, operator and wait{', mean per step' if steps else ''}",
+        f"Critical path by kernel, operator and wait{f', mean{per}' if per else ''}",
         "culprit",
         "time_ns",
-        axis=f"time on the critical path{' per step' if steps else ''}",
+        axis=f"time on the critical path{per}",
         shown=("count",),
     )
 

@@ -90,11 +90,14 @@ def idle(trace: Trace, *, by: IdleBy = "cause") -> Result:
 
     found = idle_time(trace)
     whole = analysis(trace, by, found=found)
-    make = partial(_idle, trace, by, devices(trace, found=found), whole)
+    stepped = found.measured.select(PER_DEVICE).n_unique()
+    of_devices = devices(trace, found=found)
+    make = partial(_idle, trace, by, of_devices, whole, stepped)
 
     def pictures(page: Page, limit: int | None) -> Page:
         causes = whole if by == "cause" else analysis(trace, "cause", found=found)
-        shown = above(lambda: cause_bars(causes.frame))(page, limit)
+        of = _several(of_devices.frame)
+        shown = above(lambda: cause_bars(causes.frame, stepped, of))(page, limit)
         return replace(shown, blocks=(*shown.blocks, *_meanings(causes.frame)))
 
     return whole.with_page(make, screenful=30, pictures=pictures)
@@ -114,7 +117,9 @@ def _meanings(causes: pl.DataFrame) -> Iterator[Table]:
         yield Table(frame, columns, layout="compact")
 
 
-def _idle(trace: Trace, by: IdleBy, devices: Result, whole: Result, shown: Arranged) -> Page:
+def _idle(
+    trace: Trace, by: IdleBy, devices: Result, whole: Result, stepped: int, shown: Arranged
+) -> Page:
     if by == "gap" or devices.frame.height < 2:
         own = () if by in ("cause", "gap") else (by,)
         # By step, the figures per step are those of the row.
@@ -128,7 +133,7 @@ def _idle(trace: Trace, by: IdleBy, devices: Result, whole: Result, shown: Arran
             titles={**_TITLES, "share": f"of {_window(trace, by)}"},
         )
     else:
-        table = _side_by_side(by, devices.frame, whole, shown)
+        table = _side_by_side(by, devices.frame, whole, stepped, shown)
     facts = Facts(device_facts(devices.frame.to_dicts()))
     blocks: tuple[Block, ...] = (facts, table, *notes_of(shown.notes))
     return Page("idle", blocks, data_of(shown, source_of(trace), {"devices": devices}))
@@ -150,12 +155,15 @@ def _differing(devices: pl.DataFrame) -> set[str]:
     return {"device"} if devices["rank"].n_unique() == 1 else {"rank", "device"}
 
 
-def _side_by_side(by: IdleBy, devices: pl.DataFrame, whole: Result, shown: Arranged) -> Table:
-    """Return the time of each cause, a column a device.
+def _side_by_side(
+    by: IdleBy, devices: pl.DataFrame, whole: Result, stepped: int, shown: Arranged
+) -> Table:
+    """Return the time of each cause, a column a device, and their mean or sum.
 
-    Times are means over the measured steps; without steps, and by step, they are those of the
-    window. Of many devices there are the least, the median and the largest time, and the devices
-    whose idle time is farthest from the median; those nearest to it go first for lack of width.
+    Times are means over the measured steps, and over the ``stepped`` devices with such steps;
+    without steps, and by step, they are those of the window, and their sum. Of many devices there
+    are the least, the median and the largest time, and the devices whose idle time is farthest from
+    the median; those nearest to it go first for lack of width.
     """
     keys = ["cause"] if by == "cause" else [by, "cause"]
     names = [name for name in PER_DEVICE if name in _differing(devices)]
@@ -173,6 +181,8 @@ def _side_by_side(by: IdleBy, devices: pl.DataFrame, whole: Result, shown: Arran
     farthest = sorted(labels, key=lambda one: -abs(times[one] - spread.median))[:MOST_COLUMNS]
     each = [one for one in labels if one in farthest]
     frame = _pivoted(rows, keys, labels, each)
+    if per_step:
+        frame = frame.with_columns(pl.col("count") / stepped, pl.col("time_ns") // stepped)
     if shown.sort is None:
         order = ["step", "time_ns"] if by == "step" else ["time_ns"]
         frame = frame.sort(order, descending=[name != "step" for name in order], nulls_last=True)
@@ -180,22 +190,34 @@ def _side_by_side(by: IdleBy, devices: pl.DataFrame, whole: Result, shown: Arran
     below = frame.tail(frame.height - top.height)
     rest = Hidden(below.height, int(below["time_ns"].sum())) if below.height else None
     many = len(labels) > (FEW_COLUMNS if by in ("operator", "range") else MOST_COLUMNS)
-    called = "/".join({"rank": "rank", "device": "GPU"}[name] for name in names)
+    called = _called(names)
     group = f"{len(labels)} {called}s" if many else called
     if per_step:
         group = f"{group}, per step"
     of_devices = [*(_Spread._fields if many else ()), *each]
     columns = (
         *columns_of(frame, keys),
-        Column("count", "gaps per step" if per_step else "gaps", Kind.COUNT),
-        Column("time_ns", "all", Kind.TIME, "idle"),
+        Column("count", *(("gaps per step", Kind.MEAN) if per_step else ("gaps", Kind.COUNT))),
+        Column("time_ns", "mean" if per_step else _several(devices), Kind.TIME, "idle"),
         *(Column(f"idle {one}", one, Kind.TIME, "idle", group) for one in of_devices),
     )
     totals = {f"idle {one}": time for one, time in {**times, **spread._asdict()}.items()}
-    totals["time_ns"] = int(frame["time_ns"].sum())
+    totals["time_ns"] = sum(times.values()) // (stepped if per_step else 1)
     if not per_step:
         totals["count"] = int(frame["count"].sum())
     return Table(top, columns, totals, ("count", *reversed(farthest)), hidden=rest)
+
+
+def _called(names: Iterable[str]) -> str:
+    return "/".join({"rank": "rank", "device": "GPU"}[name] for name in names)
+
+
+def _several(devices: pl.DataFrame) -> str:
+    """Return that a figure is a sum over ``devices``; empty with one."""
+    if devices.height < 2:
+        return ""
+    names = [name for name in PER_DEVICE if name in _differing(devices)]
+    return f"sum over {devices.height} {_called(names)}s"
 
 
 class _Spread(NamedTuple):
@@ -301,7 +323,10 @@ def critical(trace: Trace, *, by: CriticalBy = "class") -> Result:
     found = analysis.critical(trace, by)
 
     def pictures() -> list[Chart]:
-        return path_bars(analysis.critical(trace, "segment").frame, _measured(trace))
+        several = trace.steps["process"].n_unique() > 1
+        return path_bars(
+            analysis.critical(trace, "segment").frame, _measured(trace), several=several
+        )
 
     make = partial(_critical, trace, by)
     return found.with_page(make, screenful=30, pictures=above(pictures))

@@ -90,6 +90,17 @@ class Basis(msgspec.Struct, frozen=True):
         hidden = {name: total // self.steps for name, total in shown.hidden_totals.items()}
         return replace(shown, frame=frame, hidden_totals=hidden)
 
+    @property
+    def per(self) -> str:
+        """What the means are over: ``per step``, of several processes ``per step and process``.
+
+        Empty for sums.
+        """
+        if not self.stepped:
+            return ""
+        several = self.trace.steps["process"].n_unique() > 1
+        return "per step and process" if several else "per step"
+
     def title(self, table: str) -> str:
         """Return the title of ``table`` with what its figures are divided by."""
         return f"{table}, per step" if self.stepped else table
@@ -373,7 +384,7 @@ def _launches(whole: Overview) -> str:
     if whole.basis.stepped:
         each = kernels_of(whole.basis.trace).height / whole.basis.steps
         rest = f" · {text} in {_window(whole)}" if each != count else ""
-        text = f"{numbers.mean(each)} {_per(whole)}{rest},"
+        text = f"{numbers.mean(each)} {whole.basis.per}{rest},"
     return f"{text} of {numbers.counted(names_count, 'kernel')}"
 
 
@@ -390,16 +401,11 @@ def _tables(whole: Overview) -> str:
     steps = numbers.counted(basis.trace.steps["number"].n_unique(), "step")
     processes = basis.trace.steps["process"].n_unique()
     of = f" of {processes} processes" if processes > 1 else ""
-    text = f"means {_per(whole)} ({steps}{of}) · share: of {work}"
+    text = f"means {basis.per} ({steps}{of}) · share: of {work}"
     if basis.work_share < _ALL:
         outside = numbers.share(1 - basis.work_share)
         text += f" · {outside} of {whole.processor} time is outside these steps"
     return text
-
-
-def _per(whole: Overview) -> str:
-    processes = whole.steps.frame["process"].n_unique()
-    return "per step and process" if processes > 1 else "per step"
 
 
 def _window(whole: Overview) -> str:

@@ -37,7 +37,7 @@ def with_sections(trace: Trace, whole: Overview, page: Page, limit: int | None) 
 
     basis = whole.basis
     shown = basis.mean(arrange(basis.breakdown)).frame
-    classes = class_bars(shown, whole.processor, per_step=basis.stepped)
+    classes = class_bars(shown, whole.processor, mean=basis.per)
     if trace.is_summary:
         own = (
             section("kernels", "Kernels", kernels(trace)),
