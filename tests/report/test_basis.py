@@ -9,6 +9,7 @@ import pytest
 from tests.support.traces import TraceBuilder
 from traceana.analyze.selection import select
 from traceana.report.page import Facts, Findings, Heading, Page, Table
+from traceana.report.pages.idle import idle
 from traceana.report.pages.report import report
 from traceana.trace import Trace
 
@@ -93,7 +94,7 @@ def test_one_line_says_what_the_tables_are_divided_by() -> None:
         "means per step (3 steps) · share: of 4.67 ms summed GPU time · "
         "68.2 % of GPU time is outside these steps"
     )
-    assert facts["Kernel launches"] == "1.3 per step · 5 in capture, of 1 kernel"
+    assert facts["Kernels"] == "1.3 per step · 5 in capture, 1 distinct"
     assert "process" not in facts["Tables"]
     facts = facts_of(page_of(training(processes=2)))
     assert facts["Tables"].startswith(
@@ -125,7 +126,7 @@ def test_selected_steps_are_all_measured() -> None:
     page = page_of(select(training(), steps=[3]))
     classes = tables_of(page)["GPU time by class, per step"].frame
     assert classes["calls"].to_list() == [2]
-    assert facts_of(page)["Kernel launches"] == "2 per step, of 1 kernel"
+    assert facts_of(page)["Kernels"] == "2 per step, 1 distinct"
 
 
 def savings(trace: Trace) -> tuple[str, list[str]]:
@@ -190,9 +191,11 @@ def test_the_rank_for_which_the_others_wait_longest_is_on_the_first_screen() -> 
     # Rank 1 is last in the first two, and the others wait 4 + 2 and 6 + 8 ms for it: 10 ms each.
     facts = facts_of(page_of(reduced((5, 7, 1), (1, 1, 2), (3, 9, 3))))
     assert facts["Last to arrive"] == (
-        "rank 1 in 2 of 3 collectives · mean wait of the others 10.00 ms per step · "
+        "rank 1 in 2 of 3 collectives · mean wait of the 2 others in these 2: 10.00 ms per step · "
         "by durations, clocks not compared"
     )
+    # 32 ms, of which 1 + 1 + 1 ms each is left after the waits.
+    assert facts["Collectives"] == "10.67 ms = 7.67 wait + 3.00 transfer, per step and process"
 
 
 def test_who_arrives_last_is_not_guessed() -> None:
@@ -203,3 +206,31 @@ def test_who_arrives_last_is_not_guessed() -> None:
     assert last((5, 7), (5,)) == "not determined: numbers of collectives differ between the ranks"
     assert last((5, 7)) is None
     assert "Last to arrive" not in facts_of(page_of(training(processes=2)))
+
+
+def test_the_part_of_waiting_is_of_the_collectives_that_match() -> None:
+    facts = facts_of(page_of(reduced((5, 7), (5,))))
+    assert "Collectives" not in facts
+
+
+def launch(builder: TraceBuilder, start: int) -> int:
+    return builder.row("calls", name="cudaLaunchKernel", start=start, duration=1_000)
+
+
+def test_kernels_and_launches_are_counted_apart() -> None:
+    b = TraceBuilder(framework="PyTorch")
+    b.name("k")
+    for number in range(4):
+        start = number * 10 * MS
+        row = b.step(number, start, 10 * MS)
+        b.kernel("k", start + MS, MS, step=row, call=launch(b, start))
+        # The launch of the second kernel is not recorded.
+        b.copy("HtoD", start + 3 * MS, MS, step=row, bytes=8, call=launch(b, start + MS))
+        b.kernel("k", start + 5 * MS, MS, step=row)
+    trace = b.build()
+    facts = facts_of(page_of(trace))
+    assert facts["Kernels"] == (
+        "2 per step · 8 in capture, 1 distinct | launches 2 per step · 8 in capture, copies and "
+        "memsets included · 4 of 12 without a launch call in the trace"
+    )
+    assert idle(trace).page().data.sections["devices"].frame["launches"].to_list() == [8]

@@ -109,6 +109,7 @@ class Basis(msgspec.Struct, frozen=True):
 class Overview(msgspec.Struct, frozen=True):
     """The sections of the report; each is the result of the analysis of its name."""
 
+    trace: Trace
     facts: Mapping[str, Any]
     processor: str
     """``GPU`` or ``CPU``."""
@@ -176,6 +177,7 @@ def overview(trace: Trace, *, batches: BatchSeries | None = None) -> Overview:
     roots = trace.layers.filter((pl.col("role") == "layer") & pl.col("parent").is_null())
     tables = breakdown(trace), layers(trace, costs=False), transfers(trace)
     return Overview(
+        trace=trace,
         facts=facts(trace),
         processor=processor(trace),
         model=roots["type"].item() if roots.height == 1 else None,
@@ -266,12 +268,12 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
     if (whole.basis.breakdown.frame["category"] == "collective").any():
         yield from _last_to_arrive(whole)
     if known["kernels"]:
-        yield "Kernel launches", _launches(whole)
+        yield from _kernel_counts(whole)
     elif known["cpu_operators"]:
         label = "CPU operators" if known["operators"] else "CPU ranges"
         yield label, f"{numbers.count(known['cpu_operators'])}, no GPU activity"
     else:
-        yield "Kernel launches", "none: no GPU activity"
+        yield "Kernels", "none: no GPU activity"
     if whole.breakdown.frame.height:
         yield "Tables", _tables(whole)
 
@@ -288,7 +290,7 @@ def _summary_head(whole: Overview) -> Iterator[tuple[str, str]]:
         time += f" of {numbers.duration(known['printed_total_ns'])} printed total"
     yield f"{whole.processor} time", time
     if whole.facts["kernels"]:
-        yield "Kernel launches", _launches(whole)
+        yield from _kernel_counts(whole)
     if known["host_calls"]:
         called = f"{numbers.count(known['host_calls'])} in {numbers.duration(known['host_ns'])}"
         yield "Host API calls", called
@@ -358,11 +360,14 @@ def _bottleneck(whole: Overview) -> str:
 
 
 def _last_to_arrive(whole: Overview) -> Iterator[tuple[str, str]]:
-    """Yield the rank for which the others wait in collectives."""
-    from traceana.report.pages.transfers import last_to_arrive
+    """Yield the part of waiting in collectives, and the rank for which the others wait."""
+    from traceana.report.pages.transfers import last_to_arrive, wait_and_transfer
 
-    numbered = whole.basis.trace.steps["number"].n_unique() if whole.basis.stepped else None
-    if text := last_to_arrive(whole.basis.trace, numbered):
+    basis = whole.basis
+    if text := wait_and_transfer(basis.trace, basis.steps):
+        yield "Collectives", f"{text}, {basis.per}" if basis.per else text
+    numbered = basis.trace.steps["number"].n_unique() if basis.stepped else None
+    if text := last_to_arrive(basis.trace, numbered):
         yield "Last to arrive", text
 
 
@@ -377,15 +382,35 @@ def _by_device(frame: pl.DataFrame) -> str:
     return f"by {'rank/device' if ranked else 'device'}  {', '.join(each)}"
 
 
-def _launches(whole: Overview) -> str:
-    """Return the launches of kernels: per step, in the capture, and of how many kernels."""
-    count, names_count = whole.facts["kernels"], whole.facts["distinct_kernel_names"]
-    text = numbers.count(count)
-    if whole.basis.stepped:
-        each = kernels_of(whole.basis.trace).height / whole.basis.steps
-        rest = f" · {text} in {_window(whole)}" if each != count else ""
-        text = f"{numbers.mean(each)} {whole.basis.per}{rest},"
-    return f"{text} of {numbers.counted(names_count, 'kernel')}"
+def _kernel_counts(whole: Overview) -> Iterator[tuple[str, str]]:
+    """Yield the number of kernels that ran, and that of the calls that launched work.
+
+    The calls are those that ``idle`` and the recommendations count: copies and memsets included.
+    """
+    basis, distinct = whole.basis, whole.facts["distinct_kernel_names"]
+    shown = _counted(whole, kernels_of(basis.trace).height, whole.facts["kernels"])
+    yield "Kernels", f"{shown}, {numbers.count(distinct)} distinct"
+    if whole.facts["summary"] is not None:
+        return
+    inside, every = (work(one, "call")["call"] for one in (basis.trace, whole.trace))
+    if not every.count():
+        return
+    calls = (one.drop_nulls().n_unique() for one in (inside, every))
+    text = f"launches {_counted(whole, *calls)}, copies and memsets included"
+    if missing := every.null_count():
+        lacking = f"{numbers.count(missing)} of {numbers.count(len(every))}"
+        text += f" · {lacking} without a launch call in the trace"
+    yield "", text
+
+
+def _counted(whole: Overview, inside: int, every: int) -> str:
+    """Return the mean of ``inside``, the number in the measured steps, and ``every`` one."""
+    text = numbers.count(every)
+    if not whole.basis.stepped:
+        return text
+    each = inside / whole.basis.steps
+    rest = f" · {text} in {_window(whole)}" if each != every else ""
+    return f"{numbers.mean(each)} {whole.basis.per}{rest}"
 
 
 def _tables(whole: Overview) -> str:

@@ -98,6 +98,26 @@ def _collectives(trace: Trace, ranks: Result, shown: Arranged) -> Page:
     return replace(page, blocks=(*page.blocks, *_by_rank(ranks)))
 
 
+def wait_and_transfer(trace: Trace, units: int) -> str:
+    """Return the time of collectives and what of it is waiting for other ranks; "" if not known.
+
+    Times are means over ``units``.
+    """
+    from traceana.analyze.collective_ranks import by_rank
+
+    frame = by_rank(trace).frame
+    if frame.is_empty() or frame["wait_ns"].null_count():
+        return ""
+    time, wait = (int(frame[name].sum()) // units for name in ("time_ns", "wait_ns"))
+    return _split(time, wait)
+
+
+def _split(time: int, wait: int) -> str:
+    unit = numbers.scale([time], numbers.TIME)
+    whole, waiting, rest = (unit.write(one) for one in (time, wait, time - wait))
+    return f"{whole} {unit.unit} = {waiting} wait + {rest} transfer"
+
+
 def last_to_arrive(trace: Trace, steps: int | None) -> str:
     """Return which rank arrives last at collectives and how long the others wait; "" without any.
 
@@ -118,7 +138,9 @@ def last_to_arrive(trace: Trace, steps: int | None) -> str:
     if not caused:
         return f"no waits in {numbers.counted(count, 'collective')}"
     per = "" if steps is None else " per step"
-    wait = f"mean wait of the others {numbers.duration(each)}{per}"
+    others = of_partner.height - 1
+    of_others = f"the {others} others" if others > 1 else "the other"
+    wait = f"mean wait of {of_others} in these {last}: {numbers.duration(each)}{per}"
     return f"{often} · {wait} · by durations, clocks not compared"
 
 
@@ -149,8 +171,9 @@ def _by_rank(found: Result) -> tuple[Block, ...]:
     of_partner = _by_partner(rows)
     order = of_partner.sort("last_count", "wait_ns", descending=[True, False])
     late = ", ".join(
-        f"{of} {one} in {numbers.count(last)} of {numbers.count(count)}"
-        for one, _, last, count, _ in order.head(MOST_LATE).iter_rows()
+        f"{of} {one} in {numbers.count(last)} of {numbers.count(count)} "
+        f"({numbers.duration(caused)} summed wait of the others)"
+        for one, _, last, count, caused in order.head(MOST_LATE).iter_rows()
         if last
     )
     most = of_partner["partner"].to_list()[:MOST_PARTNERS]
@@ -168,7 +191,9 @@ def _by_rank(found: Result) -> tuple[Block, ...]:
     left_out = of_partner.height - len(most)
     notes = (*found.notes, *([f"{left_out} more in the JSON"] if left_out else []))
     table = Table(frame, columns, totals, tuple(f"{one} wait_ns" for one in reversed(most)))
-    facts = (Facts((("last to arrive", late),)),) if late else ()
+    summed = _split(int(rows["time_ns"].sum()), int(rows["wait_ns"].sum()))
+    split = ("collectives", f"{summed}, sum over {of_partner.height} {of}s")
+    facts = (Facts((split, *([("last to arrive", late)] if late else []))),)
     return (*facts, table, *notes_of(notes))
 
 
