@@ -14,6 +14,8 @@ from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
 from traceana.analyze.collective_ranks import by_rank
 from traceana.analyze.communication import by_message, communication
+from traceana.report.page import Table
+from traceana.report.pages.transfers import all_collectives
 from traceana.trace import Trace
 
 ALL_REDUCE = {"category": "collective", "function": "all_reduce"}
@@ -308,3 +310,28 @@ def test_one_rank_has_nobody_to_wait_for() -> None:
     b.name("reduce", **ALL_REDUCE)
     b.kernel("reduce", 0, 100)
     assert by_rank(b.build()).frame.is_empty()
+
+
+def test_a_collective_has_the_class_of_its_kernel_beside_its_own_name(tmp_path: Path) -> None:
+    """NCCL's all-to-all runs the kernel SendRecv; of a generic kernel neither is known."""
+    names = ("SendRecv", "AllReduce", "Generic")
+    recorded: tuple[dict[str, Any], ...] = (
+        {"Collective name": "all_to_all"},
+        {"Collective name": "allreduce"},
+        {},
+    )
+    events = []
+    for at, (name, args) in enumerate(zip(names, recorded, strict=True)):
+        events.append(call("cudaLaunchKernelExC", 100 * at + 5, 2, correlation=at + 1))
+        device = f"ncclDevKernel_{name}(ncclDevKernelArgsStorage<4096ul>)"
+        events.append(kernel(device, 100 * at + 20, 40 - at, correlation=at + 1, **args))
+    found = all_collectives(traceana.open(write(tmp_path / "t.json", events)))
+    page = found.page()
+    (table,) = (one for one in page.blocks if isinstance(one, Table))
+    assert table.frame["collective"].to_list() == [
+        "all_to_all (send recv)", "all_reduce", "(not recorded)",
+    ]  # fmt: skip
+    # The machine formats have two columns.
+    exact = page.data.rows.frame
+    assert exact["collective"].to_list() == ["all_to_all", "all_reduce", None]
+    assert exact["part"].to_list() == ["send_recv", "all_reduce", "unknown"]

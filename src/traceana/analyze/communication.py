@@ -106,6 +106,9 @@ def by_message(trace: Trace) -> Result:
 
     ``collective``
         ``all_reduce``, ``all_gather``, …; null where neither arguments nor names record it.
+    ``part``
+        Its class, from the name of the kernel: NCCL's all-to-all has the kernel ``SendRecv``. Null
+        where it is not known, or several kernels differ.
     ``message_bytes``
         The size as the NCCL tests define it: a rank's input, of an all-gather its output. Null
         where it is not recorded.
@@ -134,6 +137,7 @@ def by_message(trace: Trace) -> Result:
     )
     rows = each.group_by(_KEYS).agg(
         pl.len().cast(pl.Int64).alias("count"),
+        pl.when(pl.col("part").n_unique() == 1).then(pl.col("part").first()),
         pl.when(size.is_not_null().all()).then(size.sum()),
         pl.col("duration").sum().alias("time_ns"),
     )
@@ -162,7 +166,7 @@ def by_message(trace: Trace) -> Result:
         .with_columns((pl.col("algbw_bytes_per_s") * factor).alias("busbw_bytes_per_s"))
         .sort("time_ns", *_KEYS, descending=[True, False, False, False], nulls_last=True)
         .select(
-            *_KEYS, "count", "bytes", "time_ns", "mean_ns", "share", "exposed_ns",
+            *_KEYS, "part", "count", "bytes", "time_ns", "mean_ns", "share", "exposed_ns",
             "algbw_bytes_per_s", "busbw_bytes_per_s",
         )
     )  # fmt: skip

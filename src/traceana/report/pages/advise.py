@@ -14,7 +14,7 @@ from traceana.report import numbers
 from traceana.report.cells import value_text
 from traceana.report.columns import Kind, kind_of
 from traceana.report.page import Block, Data, Finding, Findings, Hidden, Page, Rows, Table
-from traceana.report.pages.single_table import columns_of, notes_of, source_of, table_page
+from traceana.report.pages.single_table import columns_of, named, notes_of, source_of, table_page
 from traceana.report.text import cut_end
 from traceana.result import Arranged, Result, sums
 
@@ -232,6 +232,7 @@ def _changes(rule: Rule) -> tuple[str, ...]:
 
 def _evidence(finding: Found, folded: str, rows: int | None) -> Table | None:
     frame = finding.evidence if rows is None else finding.evidence.head(rows)
+    frame = named(frame, frame.columns[0]) if frame.columns else frame
     columns = columns_of(frame, frame.columns)
     more = finding.evidence.height - frame.height
     hidden = Hidden(more, command="advise --format json") if more else None

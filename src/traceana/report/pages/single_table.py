@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.report import numbers
+from traceana.report import names, numbers
 from traceana.report.cells import BAR
 from traceana.report.columns import Kind, has_values, kind_of, scale_of, title_of
 from traceana.report.page import Block, Column, Data, Hidden, Notes, Page, Rows, Table
@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 
 _UNKNOWN: Final = ("algorithm", "part", "host_memory")
-_NONE: Final = {"operator": "(no operator)", "range": "(no range)", "call": "(no call)"}
+_NONE: Final = {
+    "collective": "(not recorded)",
+    "operator": "(no operator)",
+    "range": "(no range)",
+    "call": "(no call)",
+}
 
 
 def table_page(
@@ -75,9 +80,20 @@ def table_of(
 
 def named(frame: pl.DataFrame, first: str) -> pl.DataFrame:
     """Return ``frame`` with a name for the rows without an operator or range, its first column."""
-    if first not in _NONE or frame[first].null_count() == frame.height:
+    if first == "collective" and "part" in frame.columns:
+        frame = frame.with_columns(_with_kernel(frame["collective"], frame["part"]))
+    elif first not in _NONE or frame[first].null_count() == frame.height:
         return frame
     return frame.with_columns(pl.col(first).fill_null(_NONE[first]))
+
+
+def _with_kernel(collectives: pl.Series, parts: pl.Series) -> pl.Series:
+    """Return ``collectives`` with the class of the kernel where it has another name."""
+    called = [
+        f"{one} ({names.part(part)})" if one and part not in (None, "unknown", one) else one
+        for one, part in zip(collectives, parts, strict=True)
+    ]
+    return pl.Series("collective", called, pl.String)
 
 
 def without_unknown(frame: pl.DataFrame) -> pl.DataFrame:

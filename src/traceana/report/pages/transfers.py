@@ -172,7 +172,7 @@ def _by_rank(found: Result) -> tuple[Block, ...]:
     order = of_partner.sort("last_count", "wait_ns", descending=[True, False])
     late = ", ".join(
         f"{of} {one} in {numbers.count(last)} of {numbers.count(count)} "
-        f"({numbers.duration(caused)} summed wait of the others)"
+        f"(others waited {numbers.duration(caused)})"
         for one, _, last, count, caused in order.head(MOST_LATE).iter_rows()
         if last
     )
