@@ -334,4 +334,4 @@ def test_a_collective_has_the_class_of_its_kernel_beside_its_own_name(tmp_path: 
     # The machine formats have two columns.
     exact = page.data.rows.frame
     assert exact["collective"].to_list() == ["all_to_all", "all_reduce", None]
-    assert exact["part"].to_list() == ["send_recv", "all_reduce", "unknown"]
+    assert exact["part"].to_list() == ["send_recv", "all_reduce", None]

@@ -22,7 +22,7 @@ def test_the_suffix_determines_the_format(run: Run, bundle: Path, tmp_path: Path
     assert len(json.loads((tmp_path / "kernels.json").read_text())["rows"]) == 6
     assert (tmp_path / "kernels.csv").read_text().startswith("name,calls,time_ns,")
     assert pl.read_parquet(tmp_path / "kernels.parquet").height == 6
-    assert (tmp_path / "kernels.txt").read_text().startswith("name  ")
+    assert (tmp_path / "kernels.txt").read_text().startswith("Table  sums over the capture")
     assert "\x1b" not in (tmp_path / "kernels.txt").read_text()
 
 

@@ -47,7 +47,9 @@ def _page(shown: Arranged, trace: Trace, dropped: tuple[str, ...]) -> Page:
     titles = dict(_TITLES)
     if trace.counters.height and (by := profiler(trace)) != "Nsight Compute":
         titles["ncu_ns"] = by
-    return table_page("kernels", shown, trace, columns=COLUMNS, dropped=dropped, titles=titles)
+    return table_page(
+        "kernels", shown, trace, columns=COLUMNS, dropped=dropped, titles=titles, summed=True
+    )
 
 
 def classify(

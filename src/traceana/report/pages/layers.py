@@ -114,6 +114,7 @@ def layers(
             bars="share",
             facts=_above_peak(shown.frame, "algorithm"),
             order="rows in order of first execution",
+            summed=True,
         )
 
     return found.with_page(page, screenful=30, pictures=above(pictures))
@@ -202,6 +203,7 @@ def _by_class(trace: Trace, shown: Arranged) -> Page:
         columns=CLASSES,
         dropped=CLASSES_DROPPED,
         facts=_above_peak(shown.frame, "part"),
+        summed=True,
     )
 
 
@@ -243,4 +245,5 @@ def _by_operator(trace: Trace, shown: Arranged) -> Page:
         dropped=OPERATORS_DROPPED,
         bars="share",
         titles={"share": "of FLOPs"},
+        summed=True,
     )

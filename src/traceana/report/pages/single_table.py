@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import polars as pl
 from msgspec.structs import replace
 
+from traceana.analyze.work import processor, work_ns
 from traceana.report import names, numbers
 from traceana.report.cells import BAR
 from traceana.report.columns import Kind, has_values, kind_of, scale_of, title_of
-from traceana.report.page import Block, Column, Data, Hidden, Notes, Page, Rows, Table
+from traceana.report.page import Block, Column, Data, Facts, Hidden, Notes, Page, Rows, Table
 from traceana.settings import LEAST_ROW_SHARE
 
 if TYPE_CHECKING:
@@ -41,16 +42,19 @@ def table_page(
     facts: Iterable[Block] = (),
     titles: Mapping[str, str] | None = None,
     order: str = "",
+    summed: bool = False,
 ) -> Page:
     """Return the page of ``command`` with the table ``shown``, ``facts`` and notes below it.
 
     ``columns`` are those of the table (empty: all), ``sections`` further tables for the JSON.
-    ``order`` is that of the rows, unless the user chose another.
+    ``order`` is that of the rows, unless the user chose another. The figures of a ``summed`` table
+    are sums over the trace; a line above it names what they are over.
     """
     table = table_of(shown, columns, dropped=dropped, bars=bars, layout=layout, titles=titles)
     if order and shown.sort is None:
         table = replace(table, order=order)
-    blocks = (table, *facts, *notes_of(shown.notes))
+    over = (_sums(trace, table),) if summed and trace and shown.frame.height else ()
+    blocks = (*over, table, *facts, *notes_of(shown.notes))
     source = {} if trace is None else source_of(trace)
     return Page(command, blocks, data_of(shown, source, sections or {}))
 
@@ -76,6 +80,26 @@ def table_of(
         layout,
         hidden_of(shown),
     )
+
+
+def _sums(trace: Trace, table: Table) -> Facts:
+    """Return the line on what the sums of ``table`` are over, and its shares are of."""
+    selected = "selected_steps" in trace.meta.properties
+    processes, devices = (
+        one.drop_nulls().n_unique() for one in (trace.steps["process"], trace.activities["device"])
+    )
+    counts = [numbers.counted(trace.steps["number"].n_unique(), "step")] * bool(trace.steps.height)
+    if processes > 1:
+        counts.append(f"{processes} processes")
+    elif devices > 1:
+        counts.append(f"{devices} devices")
+    text = f"sums over the {'selected steps' if selected else 'capture'}"
+    if counts:
+        text += f" ({' of '.join(counts)})"
+    if any(one.name == one.title == "share" for one in table.columns):
+        of = f"{numbers.duration(work_ns(trace))} summed {processor(trace)} time"
+        text += f" · share: of {of}"
+    return Facts((("Table", text),))
 
 
 def named(frame: pl.DataFrame, first: str) -> pl.DataFrame:

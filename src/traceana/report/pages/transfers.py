@@ -92,6 +92,7 @@ def _collectives(trace: Trace, ranks: Result, shown: Arranged) -> Page:
         dropped=COLLECTIVES_DROPPED,
         titles={"share": "of collectives"},
         sections={"ranks": ranks} if ranks.frame.height else {},
+        summed=True,
     )
     if ranks.frame.is_empty():
         return page
@@ -198,12 +199,16 @@ def _by_rank(found: Result) -> tuple[Block, ...]:
 
 
 def _sizes(trace: Trace, shown: Arranged) -> Page:
-    return table_page("transfers", shown, trace, columns=SIZES, dropped=SIZES_DROPPED, bars="count")
+    return table_page(
+        "transfers", shown, trace, columns=SIZES, dropped=SIZES_DROPPED, bars="count", summed=True
+    )
 
 
 def _page(trace: Trace, by: TransfersBy, shown: Arranged) -> Page:
     if by != "direction":
-        return table_page("transfers", shown, trace, columns=(by, *COLUMNS), dropped=DROPPED)
+        return table_page(
+            "transfers", shown, trace, columns=(by, *COLUMNS), dropped=DROPPED, summed=by != "step"
+        )
     copies = Notes(tuple(copy_notes(shown.frame)))
     return table_page(
         "transfers",
@@ -212,6 +217,7 @@ def _page(trace: Trace, by: TransfersBy, shown: Arranged) -> Page:
         columns=COLUMNS,
         dropped=DROPPED,
         facts=(copies,) if copies.rows else (),
+        summed=True,
     )
 
 

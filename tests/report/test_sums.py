@@ -1,0 +1,68 @@
+"""Above each table of sums over the capture, a line names what they are over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.traces import TraceBuilder, cnn_steps
+from traceana.analyze.selection import select
+from traceana.report.page import Facts, Table
+from traceana.report.pages.kernels import kernels
+from traceana.report.pages.layers import flops, layers
+from traceana.report.pages.transfers import all_collectives, transfers
+from traceana.report.terminal import render
+from traceana.result import Result
+from traceana.trace import Trace
+
+MS = 1_000_000
+
+
+def line(result: Result) -> str:
+    """Return the text of the line, which stands directly above the table."""
+    first, second, *_ = result.page().blocks
+    assert isinstance(first, Facts)
+    assert isinstance(second, Table)
+    ((label, text),) = first.rows
+    assert label == "Table"
+    return text
+
+
+def training(processes: int) -> Trace:
+    """Return two steps of each process, with a kernel of 3 ms, a collective and a copy of 1 ms."""
+    b = TraceBuilder(framework="PyTorch")
+    b.name("reduce", category="collective", function="all_reduce")
+    for rank in range(processes):
+        for number in range(2):
+            start = 10 * MS * number
+            row = b.step(number, start, 10 * MS, rank=rank, process=rank)
+            b.kernel("k", start, 3 * MS, rank=rank, step=row)
+            b.kernel("reduce", start + 3 * MS, MS, rank=rank, step=row)
+            b.copy("HtoD", start + 5 * MS, MS, rank=rank, step=row, bytes=8)
+    return b.build()
+
+
+@pytest.mark.parametrize("make", [kernels, layers])
+def test_the_shares_are_of_all_gpu_time(make: Callable[[Trace], Result]) -> None:
+    assert line(make(training(1))) == (
+        "sums over the capture (2 steps) · share: of 10.00 ms summed GPU time"
+    )
+    assert line(make(training(3))) == (
+        "sums over the capture (2 steps of 3 processes) · share: of 30.00 ms summed GPU time"
+    )
+    assert line(make(select(training(1), steps=[1]))) == (
+        "sums over the selected steps (1 step) · share: of 5.00 ms summed GPU time"
+    )
+
+
+def test_every_table_of_sums_has_it() -> None:
+    trace = training(2)
+    over = "sums over the capture (2 steps of 2 processes)"
+    assert line(transfers(trace)) == over
+    assert line(transfers(trace, by="size")) == over
+    assert line(all_collectives(trace)) == over
+    assert line(flops(trace)) == over
+    assert line(flops(cnn_steps(), by="class")).startswith("sums over the capture (")
+    # By step, each row is of its own step.
+    assert "sums over" not in render(transfers(trace, by="step").page())
