@@ -275,7 +275,7 @@ def test_a_phone_shows_time_and_share_right_after_the_name(browser: Browser, wri
     browser.width(390)
     browser.open(written)
     layers = browser.run(TITLES, "#layers")
-    assert layers[:4] == ["layer", "type", "time_ns", "share"]
+    assert layers[:3] == ["layer", "time_ns", "share"]
     assert browser.run(TITLES, "#critical")[:3] == ["class", "part", "step_ns"]
     shown = browser.run(
         "(cell => cell.getBoundingClientRect().right)"

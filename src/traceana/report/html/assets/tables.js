@@ -2,8 +2,9 @@
 // Tables: sorting by a column, a filter of the rows, and the rows as CSV with exact values.
 traceana.tables = () => {
   const NARROW = 600; // pixels, as in the style sheet
-  // Columns that a narrow screen shows right after the name.
+  // Columns that a narrow screen shows right after the name, and those with a name.
   const FIRST = ["step_ns", "time_ns", "delta_ns", "verdict", "step_share", "share", "of_step"];
+  const NAMED = ["layer", "name", "operator", "a", "gemm"];
 
   const exact = (cell) => cell.dataset.v ?? cell.textContent;
 
@@ -84,9 +85,9 @@ traceana.tables = () => {
     const cells = [...table.tHead.rows[0].cells];
     const moved = FIRST.map((name) => cells.findIndex((cell) => cell.dataset.title === name)).filter((at) => at > 0);
     const named = cells.findIndex((cell) => cell.classList.contains("n"));
-    const long = [...table.tBodies[0].rows[0].cells].findIndex((cell) => cell.classList.contains("long"));
-    // A long name leaves no room for the short ones beside it, such as a type.
-    const after = long >= 0 && long < named ? long : named - 1;
+    const name = cells.findIndex((cell) => NAMED.includes(cell.dataset.title));
+    // What stands beside a name, such as a type, has no room before the figures.
+    const after = name >= 0 && name < named ? name : named - 1;
     if (after < 0) return;
     for (const row of table.rows) row.cells[after].after(...moved.map((at) => row.cells[at]));
   };
