@@ -201,6 +201,28 @@ def test_launch_latency(each: Both) -> None:
         ]
 
 
+def test_a_gap_in_the_call_of_a_blocking_copy_is_the_copys(each: Both) -> None:
+    """The driver stages pageable memory inside the call, before the copy starts."""
+    for synchronous in (True, False):
+        run = Scenario()
+        run.launch(at=0, begins=100, duration=900)
+        run.copy(
+            "HtoD", 1_024, at=900, begins=1_300, duration=100, memory="pageable",
+            synchronous=synchronous,
+        )  # fmt: skip
+        name = "cudaMemcpy" if synchronous else "cudaMemcpyAsync"
+        for trace in each(run):
+            assert found(trace, "call") == [(1_000, 300, "copy", name)]
+
+
+def test_a_gap_in_the_call_of_an_asynchronous_copy_is_launch_latency(each: Both) -> None:
+    run = Scenario()
+    run.launch(at=0, begins=100, duration=900)
+    run.copy("HtoD", 1_024, at=900, begins=1_300, duration=100, memory="pinned")
+    for trace in each(run):
+        assert found(trace) == [(1_000, 300, "launch_latency")]
+
+
 def test_a_launch_that_begins_as_the_device_drains_is_the_hosts(each: Both) -> None:
     run = Scenario()
     run.launch(at=0, begins=100, duration=900)

@@ -169,9 +169,10 @@ def test_a_host_that_runs_ahead_has_savings_of_the_busy_time() -> None:
     trace = exposed(steps=True, ahead=True)
     _, effects = savings(trace)
     assert "≤ 5.00 ms (50.0 % of busy time)" in effects
-    assert "10.00 ms busy time of the work that a step launches" in facts_of(page_of(trace))[
-        "Step time"
-    ]  # fmt: skip
+    assert facts_of(page_of(trace))["Step time"].endswith(
+        "10.00 ms busy time of the work that a step launches, a part of it in later steps: "
+        "the host runs ahead · savings: shares of 10.00 ms"
+    )
 
 
 def reduced(*ranks: tuple[int, ...], world: int | None = None) -> Trace:
@@ -234,3 +235,10 @@ def test_kernels_and_launches_are_counted_apart() -> None:
         "memsets included · 4 of 12 without a launch call in the trace"
     )
     assert idle(trace).page().data.sections["devices"].frame["launches"].to_list() == [8]
+
+
+def test_each_capture_has_a_name() -> None:
+    trace = reduced((5,), (1,))
+    assert " of capture summed over 2 devices (" in facts_of(page_of(trace))["GPU utilization"]
+    lines = facts_of(idle(trace).page())
+    assert " of 100.0 ms capture of this rank · " in lines["rank 1 GPU 0"]

@@ -88,7 +88,7 @@ def pageable_copies(figures: Figures) -> Found | None:
     title="synchronous copies",
     kind="upper bound",
     sentence="blocking copies[: {copies_count} calls][, exposed {exposed_ns}][; GPU idle "
-    "{idle_ns} behind them][, mostly in {culprit}]",
+    "{idle_ns} around them][, mostly in {culprit}]",
     estimate="the idle time with the cause copy, and the exposed time of copies by blocking calls.",
     caveat="Host code that needs the copied value has to wait for it, however it is copied.",
     change=Change(
@@ -100,7 +100,7 @@ def pageable_copies(figures: Figures) -> Found | None:
     ),
 )
 def synchronous_copies(figures: Figures) -> Found | None:
-    """Copies by blocking calls, and the GPU idle time behind them."""
+    """Copies by blocking calls, and the GPU idle time around them."""
     if figures.on_cpu:
         return None
     rows = _host_copies(figures, pl.col("synchronous") > 0, by="call")

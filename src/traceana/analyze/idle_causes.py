@@ -17,6 +17,7 @@ import numpy.typing as npt
 import polars as pl
 
 from traceana.analyze.classes import SOURCE, category_of
+from traceana.analyze.copies import ASYNCHRONOUS, copies
 from traceana.analyze.event_waits import EventWaits, LaunchedGaps, Launches
 from traceana.analyze.idle_gaps import (
     ALLOCATION,
@@ -62,6 +63,9 @@ class CauseFinder:
         launching = threads.among(threads.calls[launches.launching])
         self._nesting = HostNesting.of(trace, threads, launching)
         self._host = host_times(trace, threads, launching)
+        blocks = (copies(trace)["blocking"] != ASYNCHRONOUS).fill_null(value=False).to_numpy()
+        self._blocking: Flags = np.zeros(trace.activities.height, dtype=np.bool_)
+        self._blocking[trace.activities["kind"].eq("memcpy").to_numpy()] = blocks
 
     def added_to(self, gaps: pl.DataFrame) -> pl.DataFrame:
         """Return ``gaps``, of :func:`traceana.analyze.idle_gaps.gaps`, each with its ``cause``.
@@ -87,6 +91,7 @@ class CauseFinder:
             cause[here], explained[here] = of_host.cause, of_host.explained
             middle[here], row[here] = of_host.middle, of_host.row
 
+        cause[(cause == LAUNCH_LATENCY) & self._blocks_in(around.after)] = COPY
         by_host = (cause <= HOST) & (otherwise == HOST)
         in_call = np.isin(cause, (ALLOCATION, SYNCHRONIZATION, COPY)) & by_host & (row != NONE)
         in_range = ((cause <= DRIVER) | by_host) & ~in_call & (row != NONE)
@@ -107,6 +112,14 @@ class CauseFinder:
             to_rows(annotation).alias("range"),
             to_rows(op).alias("op"),
         )
+
+    def _blocks_in(self, activities: Ints) -> Flags:
+        """Return whether each of ``activities`` is a copy whose call blocks; False for NONE.
+
+        The driver stages pageable memory inside such a call, before the copy starts.
+        """
+        found: Flags = self._blocking[activities] & (activities != NONE)
+        return found
 
     def _without_host(self, around: _GapLaunches, gaps: pl.DataFrame) -> Causes:
         """Return the cause of each gap by its launches: ``HOST`` where the launch came later."""

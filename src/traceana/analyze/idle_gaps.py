@@ -57,7 +57,7 @@ MEANINGS: Final = {
     "driver": "the driver compiled or loaded code, or its command buffer was full",
     "allocation": "the host allocated or freed memory (cudaMalloc, cudaFree …)",
     "synchronization": "the host was in a synchronizing call",
-    "copy": "the host was in a copying call, or the next work waited for a copy",
+    "copy": "the host was in a copying call, or the next work waited for a copy or for its staging",
     "collective": "the next work, or the host, waited for a collective",
     "data_loader": "the host waited for the next batch",
     "operator": "the host was in an operator of the framework, before its launch",

@@ -278,9 +278,10 @@ def _time(row: Row, *, alone: bool) -> str:
     span = row["span_ns"]
     if not span:
         return ""
+    window = " capture" if row["rank"] is None else " capture of this rank"
     line = (
         f"idle {numbers.duration(row['idle_ns'])} ({numbers.share(row['idle_share'])}) of "
-        f"{numbers.duration(span)}{'' if row['before_ns'] is None else ' capture'} · "
+        f"{numbers.duration(span)}{'' if row['before_ns'] is None else window} · "
         f"busy {numbers.share(row['busy_ns'] / span)}"
     )
     if row["memops_only_ns"] and alone:

@@ -39,7 +39,11 @@ def _lines(known: Known) -> Iterator[tuple[str, str]]:
     yield "framework", _joined(known["framework"])
     yield "recorded", _moment(known["epoch_ns"])
     yield "rank", _rank(known)
-    yield "capture", "" if known["span_ns"] is None else numbers.duration(known["span_ns"])
+    every = " over all ranks" if known["ranks"] else ""
+    yield (
+        "capture",
+        "" if known["span_ns"] is None else f"{numbers.duration(known['span_ns'])}{every}",
+    )
     for device in known["devices"]:
         yield "device", _device(device)
     yield "kernels", _kernels(known)

@@ -255,7 +255,11 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
         yield "Step time", _step_time(whole)
         if (ahead := whole.advice.step_work_ns) is not None:
             busy_ns = numbers.duration(ahead)
-            yield "", f"{busy_ns} busy time of the work that a step launches: the host runs ahead"
+            yield (
+                "",
+                f"{busy_ns} busy time of the work that a step launches, a part of it in later "
+                f"steps: the host runs ahead · savings: shares of {busy_ns}",
+            )
     if whole.busy.frame.height:
         yield f"{whole.processor} utilization", _utilization(whole)
         if whole.busy.frame.height > 1:
@@ -332,8 +336,9 @@ def _utilization(whole: Overview) -> str:
     busy_ns, span_ns = (unit.write(totals[name]) for name in ("busy_ns", "span_ns"))
     share = totals["busy_ns"] / totals["span_ns"] if totals["span_ns"] else 0.0
     devices = whole.busy.frame.height
-    added = f", {devices} devices added up" if devices > 1 else ""
-    text = f"{numbers.share(share)} of {_window(whole)} ({busy_ns} of {span_ns} {unit.unit}{added})"
+    summed = f" summed over {devices} devices" if devices > 1 else ""
+    window = f"{_window(whole)}{summed}"
+    text = f"{numbers.share(share)} of {window} ({busy_ns} of {span_ns} {unit.unit})"
     if whole.steps.frame.height and whole.step_figures["busy_share"] is not None:
         return f"{numbers.share(whole.step_figures['busy_share'])} of step time · {text}"
     return text
