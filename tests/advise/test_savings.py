@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 from tests.advise.building import STEPS, WALL, Run, run_of
 from tests.advise.cases import CASES, conv, copies, gap, products_in_a_row
@@ -15,7 +16,7 @@ from traceana.advise.figures import Figures
 from traceana.advise.gates import METRICS
 from traceana.flops.convolution import Convolution
 from traceana.flops.executed import executed
-from traceana.report.pages.advise import sentence
+from traceana.report.pages.advise import findings_of, sentence
 
 pytestmark = pytest.mark.slow
 
@@ -228,3 +229,14 @@ def test_a_row_of_one_device_is_divided_by_the_steps_of_that_device() -> None:
     # A row of all devices has the mean of both.
     whole = _per_step(evidence.select("time_ns").sum(), figures)
     assert whole["step_ns"].to_list() == [1_800_000 // 6]
+
+
+def test_means_of_several_devices_have_no_total(tmp_path: Path) -> None:
+    finding = of("launch_bound", tmp_path)
+    one = finding.evidence.with_columns(step_ns=pl.col("time_ns"))
+    both = pl.concat([one, one.with_columns(device=pl.lit(1, pl.Int32))])
+    for evidence, added in ((one, True), (both, False)):
+        (shown,) = findings_of([replace(finding, evidence=evidence)], evidence=True)
+        assert shown.evidence is not None
+        assert ("step_ns" in shown.evidence.totals) is added
+        assert "time_ns" in shown.evidence.totals

@@ -236,7 +236,11 @@ def _evidence(finding: Found, folded: str, rows: int | None) -> Table | None:
     columns = columns_of(frame, frame.columns)
     more = finding.evidence.height - frame.height
     hidden = Hidden(more, command="advise --format json") if more else None
-    totals = sums(finding.evidence, *(one for one in _ADDED if one in frame.columns))
+    added = [one for one in _ADDED if one in frame.columns]
+    if "device" in frame.columns and finding.evidence["device"].n_unique() > 1:
+        # Means of different devices do not add up to the mean of all.
+        added = [one for one in added if one != "step_ns"]
+    totals = sums(finding.evidence, *added)
     return Table(frame, columns, totals, hidden=hidden, folded=folded) if columns else None
 
 
