@@ -45,6 +45,7 @@ CLASSES: Final = pl.Enum(
     ["kernel", "collective", "copy", "memset", "launch", "sync", "host", "gap"]
 )
 
+_NOT_IDLE: Final = "host time on the path: also while the GPU works (idle GPU time: traceana idle)"
 GPU_WORK: Final = ("kernel", "collective", "copy", "memset")
 """Classes of segments in which a device is busy."""
 
@@ -393,6 +394,6 @@ def _gpu_share(trace: Trace, path: pl.DataFrame) -> tuple[str, ...]:
     ).row(0)
     share = f"GPU share of the critical path {100 * gpu / whole:.1f} %"
     if not recorded:
-        return (share,)
+        return (share, _NOT_IDLE)
     without = f"{100 * gpu / recorded:.1f} % without host time outside operators and calls"
-    return (f"{share} · {without}",)
+    return (f"{share} · {without}", _NOT_IDLE)

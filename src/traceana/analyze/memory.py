@@ -41,6 +41,13 @@ NO_EVENTS: Final = (
 )
 
 
+def no_events(trace: Trace) -> str:
+    """Return why ``trace`` has no allocator events, and what records them."""
+    if trace.meta.format == "nsys":
+        return f"memory events of nsys are not read: {NO_EVENTS}"
+    return NO_EVENTS
+
+
 def memory(trace: Trace, by: By = "device") -> Result:
     """Return the allocated memory of each device by ``by``.
 
@@ -65,7 +72,7 @@ def memory(trace: Trace, by: By = "device") -> Result:
     every = events(trace)
     selected = within_steps(trace, every)
     if selected.is_empty():
-        why = "no allocator events in the selection" if trace.memory.height else NO_EVENTS
+        why = "no allocator events in the selection" if trace.memory.height else no_events(trace)
         return Result(pl.DataFrame(schema=_EMPTY), {}, (why,))
     totals: tuple[str, ...] = ()
     match by:

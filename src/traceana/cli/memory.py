@@ -28,7 +28,7 @@ def memory(
 
     Needs allocator events: profile_memory=True in torch.profiler.
     """
-    from traceana.analyze.memory import NO_EVENTS
+    from traceana.analyze.memory import no_events
     from traceana.report.pages.memory import memory as page
 
     output = Output(tabling, writing, reads=files)
@@ -36,6 +36,6 @@ def memory(
     output.write(page(trace, by=by))
     code = exit_code(trace, reading, needs_work=False)
     if code is ExitCode.OK and trace.memory.is_empty():
-        message(f"nothing to show for {trace.meta.source}: {NO_EVENTS}")
+        message(f"nothing to show for {trace.meta.source}: {no_events(trace)}")
         return ExitCode.EMPTY_SELECTION
     return code

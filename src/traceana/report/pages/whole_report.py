@@ -56,6 +56,7 @@ def with_sections(trace: Trace, whole: Overview, page: Page, limit: int | None) 
         section("idle", "Idle time", idle(trace)),
         section("critical", "Critical path", critical(trace)),
         section("layers", "Layers", layers(trace, model=manifest)),
+        section("types", "Layers by type", layers(trace, by="type", model=manifest), folded=True),
         section("roofline", "FLOPs and roofline", flops(trace, by="class", model=manifest)),
         # The roofline's table says it by class.
         section("operators", "FLOPs by operator", flops(trace, model=manifest), folded=True),
