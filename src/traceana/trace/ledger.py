@@ -44,7 +44,7 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
         "note",
         "device work whose layer is inferred from a repetition of its context",
     ),
-    "no_launch": ("problem", "device work without its launch call in the trace"),
+    "no_launch": ("problem", "device work without its launch call"),
     "no_device": ("problem", "device work without a device: in no device's utilization"),
     "zero_timestamp": ("problem", "events with a start of 0: the profiler lost their times"),
     "duplicate": ("problem", "events recorded twice, identical"),

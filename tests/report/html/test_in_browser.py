@@ -71,7 +71,7 @@ def test_the_figures_equal_those_of_the_json(page: Browser, alexnet: Trace, tmp_
     rows = json.loads(alexnet.kernels().save(tmp_path / "kernels.json").read_text())["rows"]
     at = page.run(TITLES, "#kernels").index("time_ns")
     shown = page.run(
-        "[...document.querySelectorAll('#kernels tbody tr')].map(row => "
+        "[...document.querySelectorAll('#kernels table.data tbody tr')].map(row => "
         "[row.cells[0].dataset.v ?? row.cells[0].textContent, "
         "row.cells[arguments[0]].dataset.v ?? row.cells[arguments[0]].textContent])",
         at,
@@ -85,7 +85,8 @@ def test_a_table_is_sorted_by_keyboard_and_back(page: Browser) -> None:
     header = page.find("#kernels th[data-title=calls] button")
     at = page.run(TITLES, "#kernels").index("calls")
     values = (
-        f"[...document.querySelectorAll('#kernels tbody tr')].map(row => row.cells[{at}])"
+        "[...document.querySelectorAll('#kernels table.data tbody tr')]"
+        f".map(row => row.cells[{at}])"
         ".map(cell => Number(cell.dataset.v ?? cell.textContent))"
     )
     page.keys(header, "ENTER")
@@ -104,7 +105,7 @@ def test_recommendations_are_above_the_pictures_and_the_tables(page: Browser) ->
 def test_a_filter_hides_the_other_rows_and_says_how_many(page: Browser) -> None:
     page.keys(page.find("#kernels input"), "convolution")
     shown = page.run(
-        "[...document.querySelectorAll('#kernels tbody tr')].filter(row => !row.hidden)"
+        "[...document.querySelectorAll('#kernels table.data tbody tr')].filter(row => !row.hidden)"
         ".map(row => row.textContent)"
     )
     assert shown
@@ -284,7 +285,9 @@ def test_a_phone_shows_time_and_share_right_after_the_name(browser: Browser, wri
     assert shown <= 390
     # The cells moved with their titles.
     at = layers.index("share")
-    first = browser.run(f"document.querySelector('#layers tbody tr').cells[{at}].textContent")
+    first = browser.run(
+        f"document.querySelector('#layers table.data tbody tr').cells[{at}].textContent"
+    )
     assert first.endswith("%")
 
 

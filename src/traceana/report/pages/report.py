@@ -394,18 +394,12 @@ def _kernel_counts(whole: Overview) -> Iterator[tuple[str, str]]:
     """
     basis, distinct = whole.basis, whole.facts["distinct_kernel_names"]
     shown = _counted(whole, kernels_of(basis.trace).height, whole.facts["kernels"])
-    yield "Kernels", f"{shown}, {numbers.count(distinct)} distinct"
-    if whole.facts["summary"] is not None:
-        return
-    inside, every = (work(one, "call")["call"] for one in (basis.trace, whole.trace))
-    if not every.count():
-        return
-    calls = (one.drop_nulls().n_unique() for one in (inside, every))
-    text = f"launches {_counted(whole, *calls)}, copies and memsets included"
-    if missing := every.null_count():
-        lacking = f"{numbers.count(missing)} of {numbers.count(len(every))}"
-        text += f" · {lacking} without a launch call in the trace"
-    yield "", text
+    text = f"{shown}, {numbers.count(distinct)} distinct"
+    calls = work(basis.trace, "call")["call"].drop_nulls().n_unique()
+    if whole.facts["summary"] is None and calls:
+        each = numbers.mean(calls / basis.steps) if basis.stepped else numbers.count(calls)
+        text += f" · {each} launches with copies"
+    yield "Kernels", text
 
 
 def _counted(whole: Overview, inside: int, every: int) -> str:
@@ -586,7 +580,7 @@ def _notes(whole: Overview) -> Iterator[Notes]:
         # The ledger is of the whole file: a share of selected steps would be wrong.
         of_ns = whole.breakdown.totals["time_ns"] if _window(whole) == "capture" else 0
         listed = "; ".join(
-            f"{numbers.count(n)} {reason}{_part_of(times.get(reason, 0), of_ns, whole.processor)}: "
+            f"{numbers.count(n)}{_part_of(times.get(reason, 0), of_ns, whole.processor)}: "
             f"{REASONS[reason][1]}"
             for reason, n in counts.items()
         )
