@@ -23,7 +23,7 @@ import polars as pl
 
 import traceana
 from traceana.errors import TraceanaError
-from traceana.flops.convolution import Convolution
+from traceana.flops.convolution import Convolution, dgrad
 from traceana.flops.executed import Executed, executed
 
 
@@ -40,6 +40,13 @@ class Shape(NamedTuple):
     def made(self) -> int:
         """The extent of the result."""
         return (self.extent - 1) * self.stride + self.window
+
+    @property
+    def written(self) -> str:
+        """Channels and extents from input to result, the window and the stride."""
+        before, after = (f"{one}x{one}" for one in (self.extent, self.made))
+        channels = f"{self.inputs}x{before} to {self.outputs}x{after}"
+        return f"{channels}, {self.window}x{self.window}/{self.stride}"
 
     def convolution(self, batch: int) -> Convolution:
         """Return the convolution of which it is the data gradient."""
@@ -201,16 +208,19 @@ def rows(path: Path) -> list[list[str]]:
     own = kernels.filter(pl.col("name").str.contains("|".join(MODELS)))
     counts = own.select("name", pl.col("fp32_flops") * pl.col("launches").fill_null(1)).rows()
     (algorithm,) = trace.kernels().frame["algorithm"].drop_nulls().unique()
-    formula = executed(shape.convolution(batch), algorithm, "dgrad")
+    convolution = shape.convolution(batch)
+    formula = executed(convolution, algorithm, "dgrad")
     needed = formula.flops if isinstance(formula, Executed) else None
     counted = sum(count for _, count in counts)
-    table = [[str(layer), str(batch), algorithm, f"{needed:,}" if needed else "no formula"]]
+    direct = f"{dgrad(convolution, 4).flops:,}"
+    written = f"{needed:,}" if needed else "no formula"
+    table = [[shape.written, str(batch), algorithm, direct, written]]
     models = [modelled(shape, batch, name) for name, _ in counts]
     whole = None if None in models else sum(filter(None, models))
     table[0] += [*_beside(whole, counted)]
     for (name, count), model in zip(counts, models, strict=True):
         brief = re.sub(r"^void |cudnn::|detail::|winograd(_nonfused)?::|<.*", "", name)
-        table.append(["", "", brief, "", *_beside(model, count)])
+        table.append(["", "", brief, "", "", *_beside(model, count)])
     return table
 
 
@@ -220,10 +230,16 @@ def _beside(model: int | None, counted: int) -> list[str]:
     return [f"{model:,}", f"{counted:,}", f"{counted / model:.4f}"]
 
 
+_TITLES: Final = (
+    *("shape", "batch", "algorithm, kernels"),
+    *("direct", "needed", "modelled", "counted", "of modelled"),
+)
+
+
 def main() -> None:
     """Print the table of the files named on the command line."""
-    print("| layer | batch | algorithm, kernels | needed | modelled | counted | of modelled |")
-    print("|---:|---:|---|---:|---:|---:|---:|")
+    print(f"| {' | '.join(_TITLES)} |")
+    print("|---|---:|---|---:|---:|---:|---:|---:|")
     for path in sorted(map(Path, sys.argv[1:]), key=lambda path: path.name):
         try:
             table = rows(path)

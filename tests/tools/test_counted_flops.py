@@ -36,7 +36,7 @@ def test_nonfused_transforms_have_no_model_where_an_image_has_several_tiles() ->
 @pytest.mark.parametrize("batch", [1, 10, 100, 1000])
 def test_the_counter_is_that_of_the_model(layer: int, batch: int) -> None:
     convolution, *kernels = rows(FOLDER / f"l{layer}" / f"GPUFlopMet_l{layer}_bs{batch}_1.csv")
-    assert convolution[:2] == [str(layer), str(batch)]
+    assert convolution[:2] == [SHAPES[layer].written, str(batch)]
     ratios = [float(row[-1]) for row in (convolution, *kernels)]
     # The additions of a complex product depend on more than one depth shows.
     assert ratios == pytest.approx(
