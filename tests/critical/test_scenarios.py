@@ -620,5 +620,6 @@ def test_without_steps_the_path_is_the_capture(each: Both) -> None:
         assert critical(trace).notes == (
             "GPU share of the critical path 75.0 % · 78.9 % without host time outside operators "
             "and calls",
+            "host time on the path: also while the GPU works (idle GPU time: traceana idle)",
             "no steps: critical path of the whole capture",
         )
