@@ -22,6 +22,7 @@ _HOST: Final = (
 _LAUNCHED: Final = ("queued", "same_launch", "event")
 """Causes of idle time before work that had been launched."""
 _UNKNOWN: Final = ("not_recorded", "before_first", "after_last")
+"""Causes of idle time that no record explains."""
 
 KERNELS: Final = "kernels"
 HOST: Final = "waiting for the host"
@@ -31,6 +32,8 @@ COPIES: Final = "exposed copies"
 LAUNCHED: Final = "idle before launched work"
 UNKNOWN: Final = "idle without a recorded cause"
 IDLE: Final = "idle"
+
+_IDLE_BY: Final = {HOST: _HOST, LAUNCHED: _LAUNCHED, UNKNOWN: _UNKNOWN}
 
 
 class Bottleneck(msgspec.Struct, frozen=True):
@@ -63,11 +66,7 @@ def bottleneck(figures: Figures) -> Bottleneck | None:
         pl.col("kernel_ns", "copy_exposed_ns", "collective_exposed_ns", "idle_ns").sum() / span
     ).row(0)
     causes = _causes(figures, span)
-    idle_by = {
-        HOST: {cause: causes.get(cause, 0.0) for cause in _HOST},
-        LAUNCHED: {cause: causes.get(cause, 0.0) for cause in _LAUNCHED},
-        UNKNOWN: {cause: causes.get(cause, 0.0) for cause in _UNKNOWN},
-    }
+    idle_by = {by: {cause: causes.get(cause, 0.0) for cause in own} for by, own in _IDLE_BY.items()}
     losses = {
         COLLECTIVES: collectives + causes.get("collective", 0.0),
         COPIES: copies + causes.get("copy", 0.0),

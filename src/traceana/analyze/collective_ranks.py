@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.communication import with_messages
+from traceana.analyze.per_trace import per_trace
 from traceana.result import Result, sums
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ _KEYS: Final = ("collective", "message_bytes")
 _PARTNER: Final = ("rank", "device")
 
 
+@per_trace
 def by_rank(trace: Trace) -> Result:
     """Return one row per collective, message size, rank and device; empty with one device.
 

@@ -197,9 +197,8 @@ def step_flops(
 ) -> dict[str, float]:
     """Return by layer the FLOPs of all its passes, mean over the measured steps of ``trace``.
 
-    Layers without shapes in the trace and in ``model``, and those of which some work has no count,
-    are left out. With ``whole``, and without
-    steps, the FLOPs are those of the whole recording.
+    Layers without shapes in the trace and in ``model``, and those with uncounted work, are left
+    out. With ``whole``, and without steps, the FLOPs are those of the whole recording.
     """
     numbers = trace.steps["number"].gather(measured_steps(trace).rows).unique().to_list()
     part = select(trace, steps=numbers) if numbers and not whole else trace

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from traceana.ingest.names import distinct
+from traceana.ingest.names import distinct_values
 from traceana.ingest.table_source import Integer, as_int
 from traceana.trace import Ledger
 from traceana.trace.schema import ACTIVITIES, DEVICES
@@ -216,7 +216,7 @@ def devices_of_work(described: Iterable[dict[str, Any]], used: pl.Series) -> pl.
         number = row["device"]
         if number is not None and 0 <= number <= _LARGEST[pl.Int32]:
             known.setdefault(number, row)
-    wanted = sorted(distinct(used))
+    wanted = sorted(distinct_values(used))
     rows = [known.get(number, {"device": number}) for number in wanted or sorted(known)]
     return pl.DataFrame(rows, schema=DEVICES, strict=False)
 

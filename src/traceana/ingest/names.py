@@ -42,7 +42,7 @@ FEW: Final = 1_000
 """Values of a column that Python handles faster than a query is planned."""
 
 
-def distinct(values: pl.Series) -> list[Any]:
+def distinct_values(values: pl.Series) -> list[Any]:
     """Return the distinct values of ``values`` that are not null, in the order of appearance."""
     if len(values) <= FEW:
         return [value for value in dict.fromkeys(values.to_list()) if value is not None]

@@ -73,7 +73,7 @@ class _Classified:
         return classes[np.array([rows[text] for text in texts], dtype=np.int64)]
 
 
-# The rules of users are read anew for each trace: those of one are no other's.
+# The rules of users are read anew for each trace: kept classes belong to one rule set.
 _classified = functools.lru_cache(maxsize=1)(_Classified)
 
 

@@ -16,7 +16,7 @@ import polars as pl
 from traceana.errors import CorruptError, NotATraceError
 from traceana.ingest.cupti import copy_name, devices_of_work, set_name
 from traceana.ingest.integrity import rebase, screen
-from traceana.ingest.names import NameTable, distinct
+from traceana.ingest.names import NameTable, distinct_values
 from traceana.ingest.nvprof.printed_rows import Printed, Rows, printed_rows
 from traceana.ingest.printed_text import count_few_digits, plain_text
 from traceana.ingest.source import ByteSource, Progress
@@ -348,7 +348,7 @@ def _devices(texts: pl.Series) -> dict[str, dict[str, int | str | None]]:
     Without a printed number devices are numbered in the order of their texts.
     """
     found = {}
-    for place, text in enumerate(distinct(texts)):
+    for place, text in enumerate(distinct_values(texts)):
         name, printed = match.groups() if (match := _DEVICE.match(text)) else (None, None)
         # Eleven digits suffice to see that a number is too large; Python refuses thousands.
         number = int(printed[:11]) if printed else place

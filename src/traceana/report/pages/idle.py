@@ -23,11 +23,13 @@ from traceana.report.pages.pictures import above
 from traceana.report.pages.single_table import (
     columns_of,
     data_of,
+    device_title,
     named,
     notes_of,
     outside_text,
     source_of,
     table_of,
+    window_text,
 )
 from traceana.result import Arranged, Result, arrange
 from traceana.settings import LEAST_ROW_SHARE
@@ -141,9 +143,7 @@ def _idle(
 
 def _window(trace: Trace, by: IdleBy) -> str:
     """Return the time of which the shares are."""
-    if by == "step":
-        return "step"
-    return "selected steps" if "selected_steps" in trace.meta.properties else "capture"
+    return "step" if by == "step" else window_text(trace)
 
 
 def _differing(devices: pl.DataFrame) -> set[str]:
@@ -190,7 +190,7 @@ def _side_by_side(
     below = frame.tail(frame.height - top.height)
     rest = Hidden(below.height, int(below["time_ns"].sum())) if below.height else None
     many = len(labels) > (FEW_COLUMNS if by in ("operator", "range") else MOST_COLUMNS)
-    called = _called(names)
+    called = device_title(names)
     group = f"{len(labels)} {called}s" if many else called
     if per_step:
         group = f"{group}, per step"
@@ -208,16 +208,12 @@ def _side_by_side(
     return Table(top, columns, totals, ("count", *reversed(farthest)), hidden=rest)
 
 
-def _called(names: Iterable[str]) -> str:
-    return "/".join({"rank": "rank", "device": "GPU"}[name] for name in names)
-
-
 def _several(devices: pl.DataFrame) -> str:
     """Return that a figure is a sum over ``devices``; empty with one."""
     if devices.height < 2:
         return ""
     names = [name for name in PER_DEVICE if name in _differing(devices)]
-    return f"sum over {devices.height} {_called(names)}s"
+    return f"sum over {devices.height} {device_title(names)}s"
 
 
 class _Spread(NamedTuple):

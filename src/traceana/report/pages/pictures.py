@@ -201,7 +201,7 @@ def roofline_chart(
 
 
 def _with_reasons(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return ``rows`` with the reason ``why`` each is no point of a roofline, null for points."""
+    """Return ``rows`` with the reason ``why`` each is left out of a roofline, null for points."""
     intensity, time, flops = (pl.col(one) for one in ("arithmetic_intensity", "time_ns", "flops"))
     least = f"{_LEAST_SHARE:.1%}".replace("%", " %")
     small = (time < _LEAST_SHARE * time.sum()) & (flops < _LEAST_SHARE * flops.sum())

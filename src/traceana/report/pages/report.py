@@ -16,6 +16,7 @@ from traceana.advise.bottleneck import IDLE
 from traceana.analyze.breakdown import Line, breakdown, condensed
 from traceana.analyze.devices import busy
 from traceana.analyze.facts import facts
+from traceana.analyze.idle_gaps import selects_steps
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layer_rows import DIRECTIONS
 from traceana.analyze.layers import layers
@@ -34,6 +35,7 @@ from traceana.report.pages.single_table import (
     hidden_of,
     outside_text,
     source_of,
+    window_text,
     without_unknown,
     without_zeros,
 )
@@ -272,7 +274,7 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
     if (whole.basis.breakdown.frame["category"] == "collective").any():
         yield from _last_to_arrive(whole)
     if known["kernels"]:
-        yield from _kernel_counts(whole)
+        yield "Kernels", _kernel_counts(whole)
     elif known["cpu_operators"]:
         label = "CPU operators" if known["operators"] else "CPU ranges"
         yield label, f"{numbers.count(known['cpu_operators'])}, no GPU activity"
@@ -294,7 +296,7 @@ def _summary_head(whole: Overview) -> Iterator[tuple[str, str]]:
         time += f" of {numbers.duration(known['printed_total_ns'])} printed total"
     yield f"{whole.processor} time", time
     if whole.facts["kernels"]:
-        yield from _kernel_counts(whole)
+        yield "Kernels", _kernel_counts(whole)
     if known["host_calls"]:
         called = f"{numbers.count(known['host_calls'])} in {numbers.duration(known['host_ns'])}"
         yield "Host API calls", called
@@ -337,8 +339,8 @@ def _utilization(whole: Overview) -> str:
     share = totals["busy_ns"] / totals["span_ns"] if totals["span_ns"] else 0.0
     devices = whole.busy.frame.height
     summed = f" summed over {devices} devices" if devices > 1 else ""
-    window = f"{_window(whole)}{summed}"
-    text = f"{numbers.share(share)} of {window} ({busy_ns} of {span_ns} {unit.unit})"
+    of = f"{window_text(whole.trace)}{summed}"
+    text = f"{numbers.share(share)} of {of} ({busy_ns} of {span_ns} {unit.unit})"
     if whole.steps.frame.height and whole.step_figures["busy_share"] is not None:
         return f"{numbers.share(whole.step_figures['busy_share'])} of step time · {text}"
     return text
@@ -349,10 +351,8 @@ def _bottleneck(whole: Overview) -> str:
     found = whole.advice.bottleneck
     if found is None:
         return "not determined: no GPU activity"
-    window = "step time" if whole.basis.stepped else _window(whole)
-    parts = [
-        f"{found.bound or 'not determined'}: {found.by} {numbers.share(found.share)} of {window}"
-    ]
+    of = "step time" if whole.basis.stepped else window_text(whole.trace)
+    parts = [f"{found.bound or 'not determined'}: {found.by} {numbers.share(found.share)} of {of}"]
     left_out = {found.by}
     if found.cause is not None:
         cause, share = found.cause
@@ -387,8 +387,8 @@ def _by_device(frame: pl.DataFrame) -> str:
     return f"by {'rank/device' if ranked else 'device'}  {', '.join(each)}"
 
 
-def _kernel_counts(whole: Overview) -> Iterator[tuple[str, str]]:
-    """Yield the number of kernels that ran, and that of the calls that launched work.
+def _kernel_counts(whole: Overview) -> str:
+    """Return the number of kernels that ran, and that of the calls that launched work.
 
     The calls are those that ``idle`` and the recommendations count: copies and memsets included.
     """
@@ -399,7 +399,7 @@ def _kernel_counts(whole: Overview) -> Iterator[tuple[str, str]]:
     if whole.facts["summary"] is None and calls:
         each = numbers.mean(calls / basis.steps) if basis.stepped else numbers.count(calls)
         text += f" · {each} launches with copies"
-    yield "Kernels", text
+    return text
 
 
 def _counted(whole: Overview, inside: int, every: int) -> str:
@@ -408,7 +408,7 @@ def _counted(whole: Overview, inside: int, every: int) -> str:
     if not whole.basis.stepped:
         return text
     each = inside / whole.basis.steps
-    rest = f" · {text} in {_window(whole)}" if each != every else ""
+    rest = f" · {text} in {window_text(whole.trace)}" if each != every else ""
     return f"{numbers.mean(each)} {whole.basis.per}{rest}"
 
 
@@ -421,7 +421,7 @@ def _tables(whole: Overview) -> str:
         devices = whole.busy.frame.height
         of = f" of {devices} devices" if devices > 1 else ""
         why = "no steps marked" if not known["steps"] else "no work in the measured steps"
-        return f"sums over the {_window(whole)}{of}: {why} · share: of {work}"
+        return f"sums over the {window_text(whole.trace)}{of}: {why} · share: of {work}"
     steps = numbers.counted(basis.trace.steps["number"].n_unique(), "step")
     processes = basis.trace.steps["process"].n_unique()
     of = f" of {processes} processes" if processes > 1 else ""
@@ -430,10 +430,6 @@ def _tables(whole: Overview) -> str:
         outside = numbers.share(1 - basis.work_share)
         text += f" · {outside} of {whole.processor} time is outside these steps"
     return text
-
-
-def _window(whole: Overview) -> str:
-    return "selected steps" if "selected_steps" in whole.facts["properties"] else "capture"
 
 
 def _classes(whole: Overview) -> Table:
@@ -578,7 +574,7 @@ def _notes(whole: Overview) -> Iterator[Notes]:
             if one["table"] == "activities" and one["kept"]:
                 times[reason] = times.get(reason, 0) + (one["time_ns"] or 0)
         # The ledger is of the whole file: a share of selected steps would be wrong.
-        of_ns = whole.breakdown.totals["time_ns"] if _window(whole) == "capture" else 0
+        of_ns = 0 if selects_steps(whole.trace) else whole.breakdown.totals["time_ns"]
         listed = "; ".join(
             f"{numbers.count(n)}{_part_of(times.get(reason, 0), of_ns, whole.processor)}: "
             f"{REASONS[reason][1]}"

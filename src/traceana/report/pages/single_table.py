@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import polars as pl
 from msgspec.structs import replace
 
+from traceana.analyze.idle_gaps import selects_steps
 from traceana.analyze.work import processor, work_ns
 from traceana.report import names, numbers
 from traceana.report.cells import BAR
@@ -84,7 +85,6 @@ def table_of(
 
 def _sums(trace: Trace, table: Table) -> Facts:
     """Return the line on what the sums of ``table`` are over, and its shares are of."""
-    selected = "selected_steps" in trace.meta.properties
     processes, devices = (
         one.drop_nulls().n_unique() for one in (trace.steps["process"], trace.activities["device"])
     )
@@ -93,13 +93,23 @@ def _sums(trace: Trace, table: Table) -> Facts:
         counts.append(f"{processes} processes")
     elif devices > 1:
         counts.append(f"{devices} devices")
-    text = f"sums over the {'selected steps' if selected else 'capture'}"
+    text = f"sums over the {window_text(trace)}"
     if counts:
         text += f" ({' of '.join(counts)})"
     if any(one.name == one.title == "share" for one in table.columns):
         of = f"{numbers.duration(work_ns(trace))} summed {processor(trace)} time"
         text += f" · share: of {of}"
     return Facts((("Table", text),))
+
+
+def window_text(trace: Trace) -> str:
+    """Return what the figures of ``trace`` are of: the selected steps, or the capture."""
+    return "selected steps" if selects_steps(trace) else "capture"
+
+
+def device_title(keys: Iterable[str]) -> str:
+    """Return the title of the devices that ``keys`` tell apart: ``rank``, ``GPU``, ``rank/GPU``."""
+    return "/".join({"rank": "rank", "device": "GPU"}[key] for key in keys)
 
 
 def named(frame: pl.DataFrame, first: str) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from traceana.report import names, numbers
 from traceana.report.columns import Kind
 from traceana.report.page import Block, Chart, Column, Facts, Notes, Page, Table
 from traceana.report.pages.pictures import above, bandwidths
-from traceana.report.pages.single_table import columns_of, notes_of, table_page
+from traceana.report.pages.single_table import columns_of, device_title, notes_of, table_page
 from traceana.result import Arranged, Result
 
 if TYPE_CHECKING:
@@ -154,8 +154,7 @@ def _partners(found: Result) -> tuple[str, pl.DataFrame]:
     one_each = found.frame.select("rank", "device").unique()["rank"].is_unique().all()
     partner = ["rank"] if ranked and one_each else ["rank", "device"] if ranked else ["device"]
     label = pl.concat_str(partner, separator="/").alias("partner")
-    of = "/".join({"rank": "rank", "device": "GPU"}[one] for one in partner)
-    return of, found.frame.with_columns(label).drop_nulls("wait_ns")
+    return device_title(partner), found.frame.with_columns(label).drop_nulls("wait_ns")
 
 
 def _by_partner(rows: pl.DataFrame) -> pl.DataFrame:
