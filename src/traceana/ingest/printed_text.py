@@ -77,7 +77,7 @@ def csv_rows(
     ``begins`` are the lines that begin as rows do; those of them with other cells are lost. The
     column ``name``, if it is one of ``titles``, may have commas without quotes.
     """
-    commas, paired, plain = lines.to_frame("line").select(_shape())
+    commas, paired, plain = lines.to_frame("line").select(_bare()).select(_shape())
     whole = plain & (commas == len(titles) - 1)
     # Names without quotes have commas of their own, and quotes may stand within a name.
     other = paired & begins & ~whole & (commas >= len(titles) - 1) & (name in titles)
@@ -98,10 +98,15 @@ def csv_rows(
 
 
 @cache
+def _bare() -> pl.Expr:
+    return pl.col("line").str.replace_all(_QUOTED, _CELL).alias("bare")
+
+
+@cache
 def _shape() -> list[pl.Expr]:
     """Return the commas of each line outside quotes, whether its quotes are paired, and whether
     they are around cells."""
-    bare = pl.col("line").str.replace_all(_QUOTED, _CELL)
+    bare = pl.col("bare")
     paired = bare.str.contains('"', literal=True).not_()
     return [
         bare.str.count_matches(",", literal=True).alias("commas"),

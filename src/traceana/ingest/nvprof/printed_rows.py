@@ -53,7 +53,8 @@ class Printed(msgspec.Struct, frozen=True):
 def printed_rows(content: bytes) -> Printed:
     """Return the rows of all tables in ``content``."""
     lines = printed_lines(content)
-    found = lines.select(_parts()).filter(_of_table())
+    # An eager query searches a text again for each column that asks: what begins a table first.
+    found = lines.with_columns(_starts()).select(_parts()).filter(_of_table())
     layouts, malformed = [], 0
     known = found.lazy().select("header", "units").unique(maintain_order=True).collect()
     for header, units in known.head(_MOST_LAYOUTS).iter_rows():
@@ -77,19 +78,30 @@ def printed_rows(content: bytes) -> Printed:
 
 
 @cache
-def _parts() -> list[pl.Expr]:
-    """Return each line, the header and the units that it is below, and whether it is neither.
+def _starts() -> list[pl.Expr]:
+    """Return whether a line is a header, and whether it could be the units below one.
 
-    One query, made once: a sweep has hundreds of small files.
+    The expressions are made once: a sweep has hundreds of small files.
     """
     line = pl.col("line")
-    is_header = line.str.contains(_HEADER)
-    is_units = is_header.shift(1, fill_value=False) & line.str.contains(_UNITS)
-    header = pl.when(is_header).then(line.str.replace_all(" {2,}", "\t"))
+    return [
+        line.str.contains(_HEADER).alias("is_header"),
+        line.str.contains(_UNITS).alias("like_units"),
+    ]
+
+
+@cache
+def _parts() -> list[pl.Expr]:
+    """Return each line, the header and the units that it is below, and whether it is neither."""
+    line, is_header = pl.col("line"), pl.col("is_header")
+    is_units = is_header.shift(1, fill_value=False) & pl.col("like_units")
+    # Of the headers alone, not of all lines: each line has the number of the last one.
+    titles = line.filter(is_header).str.replace_all(" {2,}", "\t")
+    number = is_header.cum_sum().cast(pl.Int64)
     units = pl.when(is_units).then(line).when(is_header).then(pl.lit(""))
     return [
         line,
-        header.forward_fill().alias("header"),
+        titles.gather(pl.when(number > 0).then(number - 1)).alias("header"),
         units.forward_fill().alias("units"),
         (is_header | is_units).not_().alias("row"),
     ]
