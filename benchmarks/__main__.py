@@ -14,12 +14,12 @@ from benchmarks.source import ROOT, SCRATCH
 
 _BENCHMARKS: Final = (
     *("startup", "classify", "attribute", "transfers", "idle"),
-    *("ingest_kineto", "ingest_xplane", "ingest_printed"),
+    *("ingest_kineto", "ingest_xplane", "ingest_printed", "commands"),
 )
 
 
 def main() -> None:
-    """Run all benchmarks; about ten minutes on two cores."""
+    """Run all benchmarks; about a quarter of an hour on two cores."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=main.__doc__)
     parser.add_argument("--scratch", type=Path, default=SCRATCH, help="folder to write to")
     parser.add_argument("--size", type=float, default=1.0, help="GB of the trace that is read")
@@ -29,6 +29,8 @@ def main() -> None:
     own = {
         "ingest_kineto": ["--size", str(options.size)],
         "ingest_printed": ["--size", str(500 * options.size)],
+        # The other shapes are traces that nobody records.
+        "commands": ["--size", str(options.size / 10), "--shapes", "training"],
     }
     failed = [name for name in _BENCHMARKS if not _ran(name, [*for_all, *own.get(name, [])])]
     print(f"\nresults as JSON: {options.scratch / 'results'}")

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from benchmarks.source import ROOT
 
-_RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
+RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
+"""Bytes of a unit of ``ru_maxrss``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +66,15 @@ def run(command: Sequence[str | Path], limit_s: float = 900) -> Run:
     wall = time.perf_counter() - begin
     timer.cancel()
     reader.join()
+    process.stdout.close()
+    process.stderr.close()
     process.returncode = os.waitstatus_to_exitcode(status)
     if late.is_set():
         raise FailedError(f"time limit of {limit_s:.0f} s exceeded")
     if process.returncode:
         raise FailedError((errors or [f"exit code {process.returncode}"])[-1].strip())
     return Run(
-        wall, usage.ru_utime, usage.ru_stime, usage.ru_maxrss * _RSS_UNIT, _last_object(output)
+        wall, usage.ru_utime, usage.ru_stime, usage.ru_maxrss * RSS_UNIT, _last_object(output)
     )
 
 
