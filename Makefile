@@ -6,6 +6,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 CORE   := $(VENV)/.core
 LOCK   := constraints.txt
+SCANNER := src/traceana/ingest/chrome/scanner.c
 DEMO   := fixtures/alexnet-cpu-ranges.json.gz
 
 .DEFAULT_GOAL := help
@@ -33,6 +34,7 @@ test-fast: $(READY) ## The tests that neither start a framework nor take long
 	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile -m "not frameworks and not slow"
 
 fuzz: $(READY) ## Damaged and hostile inputs: SEED, COUNT, FORMATS, MINUTES, JOBS (docs/reliability.md)
+	$(BIN)/python -m tests.fuzz.scanner $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.fuzz --count $(COUNT) $(if $(SEED),--seed $(SEED)) \
 	  $(if $(FORMATS),--formats $(FORMATS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(JOBS),--jobs $(JOBS))
 
@@ -67,10 +69,11 @@ $(VENV)/bin/pip:
 	  $(PYTHON) -m venv --clear --without-pip $(VENV) && \
 	  $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
 
-$(CORE): pyproject.toml | $(VENV)/bin/pip
+# Installing compiles the scanner in place, where there is a C compiler.
+$(CORE): pyproject.toml $(SCANNER) | $(VENV)/bin/pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[html]'
 	@touch $@
 
-$(READY): pyproject.toml $(LOCK) | $(VENV)/bin/pip
+$(READY): pyproject.toml $(LOCK) $(SCANNER) | $(VENV)/bin/pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(LOCK) --editable '.[dev]'
 	@touch $@ $(CORE)

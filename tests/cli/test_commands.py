@@ -11,6 +11,7 @@ from typer.testing import Result
 from tests.support.command_line import Run
 from traceana import __version__
 from traceana.errors import ExitCode
+from traceana.ingest.chrome.compiled import COMPILED
 from traceana.trace.taxonomy import CLASS_SCHEMA
 
 pytestmark = pytest.mark.slow
@@ -134,4 +135,6 @@ def test_strict_refuses_problems_and_not_notes(run: Run, problematic: Path, bund
 
 
 def test_the_version(run: Run) -> None:
-    assert run("--version").stdout == f"traceana {__version__}\n"
+    scanner = "with" if COMPILED else "without"
+    wanted = f"traceana {__version__}, {scanner} the compiled scanner\n"
+    assert run("--version").stdout == wanted

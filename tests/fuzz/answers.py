@@ -26,6 +26,7 @@ from traceana.cli.opening import exit_code
 from traceana.cli.options import Reading
 from traceana.errors import ExitCode, ManifestWarning, NoTimelineError, TraceanaError
 from traceana.ingest.chrome.event_decoder import EventDecoder, UndecodableError
+from traceana.ingest.kineto.scan import ScanningDecoder
 from traceana.report.render import Format, render
 from traceana.result import HasResult, Result
 from traceana.trace import Trace
@@ -178,13 +179,17 @@ _OTHER_PATH: Final = ("kineto", "chrome", "mxnet")
 def _same_by_the_other_path(path: Path, seen: str) -> None:
     """Read the file with every event decoded by itself; raise where the tables are others.
 
-    A reader decodes many events at once, and one by one only where that fails.
+    A reader decodes many events at once, by the compiled scanner where there is one, and one by one
+    only where that fails.
     """
 
     def refuses(*_: Any) -> Any:
         raise UndecodableError
 
-    with mock.patch.object(EventDecoder, "decode", refuses):
+    with (
+        mock.patch.object(EventDecoder, "decode", refuses),
+        mock.patch.object(ScanningDecoder, "decode", refuses),
+    ):
         if _fingerprint(_READ(path)) != seen:
             raise AssertionError("events decoded one by one give other tables")
 

@@ -43,7 +43,10 @@ def application(names: Iterable[str] = COMMANDS) -> typer.Typer:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"traceana {__version__}")
+        from traceana.ingest.chrome.compiled import COMPILED
+
+        scanner = "with" if COMPILED else "without"
+        typer.echo(f"traceana {__version__}, {scanner} the compiled scanner")
         raise typer.Exit
 
 

@@ -9,9 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.ingest.kineto.equal import assert_equal
+from traceana.ingest.chrome.event_decoder import EventDecoder
 from traceana.ingest.chrome.stream import Document, read_document
+from traceana.ingest.kineto import scan
 from traceana.ingest.kineto.decode import DECODER
-from traceana.ingest.kineto.events import Columns
+from traceana.ingest.kineto.decode import columns_of as events_columns
+from traceana.ingest.kineto.events import Columns, Event
 
 # Names that look like the seams that the splitter looks for.
 NAMES = st.sampled_from(["k", '}, {"', '"}, {"ph": "X"', "a\\", "{[", "]}", '\\"', "é", ""])
@@ -29,11 +33,32 @@ EVENTS = st.lists(
 )
 
 
-def columns_of(text: bytes, size: int) -> tuple[Columns, Document]:
+def read_by(
+    decoder: EventDecoder[Any, Columns], text: bytes, size: int
+) -> tuple[Columns, Document]:
     """Read ``text`` in blocks of ``size`` bytes."""
     blocks = iter([text[i : i + size] for i in range(0, len(text), size)])
     columns = Columns()
-    return columns, read_document(blocks, DECODER, columns.take)
+    return columns, read_document(blocks, decoder, columns.take)
+
+
+class Ahead(EventDecoder[Any, Columns]):
+    """Decodes in two threads, as the compiled scanner does."""
+
+    threads = 2
+
+
+AHEAD = Ahead(Event, events_columns)
+
+
+def columns_of(text: bytes, size: int) -> tuple[Columns, Document]:
+    """Read ``text``; decoding while later blocks are read gives the same."""
+    columns, document = read_by(DECODER, text, size)
+    for decoder in (AHEAD, scan.DECODER):
+        others, other = read_by(decoder, text, size)
+        assert other == document
+        assert_equal(others, columns)
+    return columns, document
 
 
 @pytest.mark.slow
@@ -82,6 +107,22 @@ def test_what_is_whole_before_a_cut_is_kept(
     complete = sum(end <= cut for end in ends)
     assert columns.events == complete
     assert columns.frame("device").height == complete
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(EVENTS.filter(bool), st.integers(1, 300), st.data())
+def test_damage_is_read_alike_where_stretches_are_decoded_ahead(
+    events: list[dict[str, Any]], size: int, data: st.DataObject
+) -> None:
+    text = bytearray(json.dumps({"traceEvents": events * 3}).encode())
+    begin = text.index(b"[") + 1
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(begin, len(text) - 1))
+        text[at : at + 1] = data.draw(
+            st.sampled_from([b"", b"]", b"}", b'"', b",", b"NaN", b"\x00"])
+        )
+    columns_of(bytes(text), size)
 
 
 def test_one_bad_event_does_not_take_its_neighbours_along() -> None:

@@ -66,14 +66,21 @@ class UndecodableError(Exception):
 class EventDecoder(Generic[Event, Columns]):
     """Decodes events of the type ``event``; ``columns`` converts them to columns."""
 
+    threads = 0
+    """Threads in which :meth:`decode` is worth calling; 0 where it holds Python's lock."""
+
     def __init__(self, event: type[Event], columns: Callable[[list[Event]], Columns]) -> None:
         self._one = msgspec.json.Decoder(event)
         self._many = msgspec.json.Decoder(list[event])  # type: ignore[valid-type]
         self._columns = columns
         self._fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
-    def decode(self, text: bytes) -> Columns:
-        """Return the columns of whole events separated by commas; raises ``UndecodableError``."""
+    def decode(self, text: bytes, stop: int | None = None) -> Columns:
+        """Return the columns of ``text[:stop]``, whole events separated by commas.
+
+        Raises ``UndecodableError``.
+        """
+        text = text[:stop]
         try:
             events = self._many.decode(b"".join((b"[", text, b"]")))
             _check_text(text)

@@ -5,16 +5,23 @@ the cut is proved by decoding: text that decodes as a sequence of events cannot 
 Where that fails (a bracket within a name, invalid JSON, the end of the array) the events are
 separated by quotes and brackets alone. That needs no valid values, so an invalid event does not
 affect its neighbours.
+
+A decoder that leaves Python's lock decodes a stretch while the next one is read, or inflated.
+Columns are taken in the order of the file; where a stretch cannot be decoded, the reading goes back
+to it, so that the result is that of decoding one by one.
 """
 
 from __future__ import annotations
 
 import gc
 import re
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
-from typing import Any, Final, Generic, TypedDict, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypedDict, TypeVar
 
 import msgspec
 
@@ -29,7 +36,9 @@ Columns = TypeVar("Columns", bound=Counted)
 Decoder = EventDecoder[Any, Columns]
 _SEAM: Final = re.compile(rb'\}\s*,\s*\{\s*"')
 _EVENT_SEAM: Final = re.compile(rb'(?<=\})\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|ts)"\s*:)')
-_SEAM_SEARCH: Final = 1 << 18
+_SEAM_SEARCH: Final = (1 << 12, 1 << 18)
+"""Bytes before the end of a block in which its last seam is searched, one after the other."""
+_BETWEEN: Final = b", \t\r\n"
 _LONGEST_SEAM: Final = 1 << 10
 """Bytes in which a seam lies, white space included."""
 
@@ -82,6 +91,7 @@ def read_document(
 
     Of several arrays ``traceEvents`` all are read. Raises :class:`NoEventsError`.
     """
+    blocks = _Blocks(blocks)
     head = read_head(blocks)
     document = Document({}, head.bare)
     document.add(head.keys)
@@ -180,6 +190,28 @@ def extent(counted: Counted, source: ByteSource, end: Document) -> Extent:
     }
 
 
+class _Blocks(Iterator[bytes]):
+    """Blocks of a file, which can be put back."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks = blocks
+
+    def __next__(self) -> bytes:
+        return next(self._blocks)
+
+    def put_back(self, blocks: list[bytes]) -> None:
+        """Let ``blocks`` be the next ones."""
+        self._blocks = chain(blocks, self._blocks)
+
+
+class _Pending(NamedTuple, Generic[Columns]):
+    """A stretch that is being decoded: the buffer that it begins, its columns, later blocks."""
+
+    buffer: bytes
+    decoded: Callable[[], Columns]
+    later: list[bytes]
+
+
 class EventStream(Generic[Columns]):
     """Decodes the events that follow the bracket of an array.
 
@@ -187,10 +219,11 @@ class EventStream(Generic[Columns]):
     ``cut`` the number of bytes of an incomplete event at the end of the file.
     """
 
-    def __init__(self, start: bytes, blocks: Iterator[bytes], decoder: Decoder[Columns]) -> None:
+    def __init__(self, start: bytes, blocks: _Blocks, decoder: Decoder[Columns]) -> None:
         self._buffer = start
         self._decoder = decoder
         self._blocks = blocks
+        self._pending: deque[_Pending[Columns]] = deque()
         self._skipping = False
         self.closed = False
         self.cut = 0
@@ -202,28 +235,63 @@ class EventStream(Generic[Columns]):
 
     def columns(self, take: Callable[[Columns], None]) -> None:
         """Pass the columns of each stretch to ``take``."""
-        while not self.closed:
-            self._skip()
-            self._buffer = self._buffer.lstrip(b", \t\r\n")
-            cut = _last_seam(self._buffer)
-            if cut:
-                try:
-                    take(self._decoder.decode(self._buffer[:cut]))
-                    self._buffer = self._buffer[cut + 1 :]
-                except UndecodableError:
+        threads = self._decoder.threads
+        with ThreadPoolExecutor(max(threads, 1), thread_name_prefix="traceana-json") as pool:
+            while not self.closed:
+                self._skip()
+                if self._buffer[:1] in _BETWEEN:
+                    self._buffer = self._buffer.lstrip(_BETWEEN)
+                cut = _last_seam(self._buffer)
+                if cut:
+                    self._begin(cut, pool)
+                    self._finish(take, threads)
+                elif len(self._buffer) > LARGEST and self._finish(take, 0):
                     take(self._by_structure())
-            elif len(self._buffer) > LARGEST:
-                take(self._by_structure())
-            if self.closed:
-                return
-            block = next(self._blocks, None)
-            if block is None:
-                break
-            self._buffer += block
+                if self.closed or not self._read(take):
+                    break
+        if self.closed:
+            return
         if not self._skipping:
             take(self._by_structure())
         if not self.closed:
-            self.cut = len(self._buffer.strip(b", \t\r\n"))
+            self.cut = len(self._buffer.strip(_BETWEEN))
+
+    def _begin(self, cut: int, pool: ThreadPoolExecutor) -> None:
+        """Begin to decode the events before the comma at ``cut``."""
+        work = partial(self._decoder.decode, self._buffer, cut)
+        decoded = pool.submit(work).result if self._decoder.threads else work
+        self._pending.append(_Pending(self._buffer, decoded, []))
+        self._buffer = self._buffer[cut + 1 :].lstrip(_BETWEEN)
+
+    def _finish(self, take: Callable[[Columns], None], most: int) -> bool:
+        """Take what has been decoded, until at most ``most`` stretches are left.
+
+        Returns False where a stretch could not be decoded: it has been read by structure, and what
+        follows it will be read again.
+        """
+        while len(self._pending) > most:
+            stretch = self._pending.popleft()
+            try:
+                take(stretch.decoded())
+            except UndecodableError:
+                self._pending.clear()
+                self._blocks.put_back(stretch.later)
+                self._buffer = stretch.buffer
+                take(self._by_structure())
+                return False
+        return True
+
+    def _read(self, take: Callable[[Columns], None]) -> bool:
+        """Read another block; return whether there is one, and the array goes on."""
+        block = next(self._blocks, None)
+        if block is None and not self._finish(take, 0) and not self.closed:
+            block = next(self._blocks, None)
+        if block is None:
+            return False
+        for stretch in self._pending:
+            stretch.later.append(block)
+        self._buffer += block
+        return True
 
     def _by_structure(self) -> Columns:
         found = scan(self._buffer)
@@ -282,5 +350,8 @@ def _count_gaps(text: bytes, found: Structure, columns: Counted) -> None:
 
 def _last_seam(text: bytes) -> int:
     """Return the position of the comma of the last ``}, {"`` near the end, 0 without one."""
-    seams = list(_SEAM.finditer(text, max(0, len(text) - _SEAM_SEARCH)))
-    return text.index(b",", seams[-1].start()) if seams else 0
+    for search in _SEAM_SEARCH:
+        seams = list(_SEAM.finditer(text, max(0, len(text) - search)))
+        if seams:
+            return text.index(b",", seams[-1].start())
+    return 0

@@ -17,7 +17,7 @@ from traceana.ingest.kineto.events import FRAMES, NO_ARGS, Args, Columns, Event
 _Columns = dict[str, pl.Series]
 
 # Lower-case category of complete events -> frame.
-_COMPLETE: Final = {
+COMPLETE: Final = {
     "kernel": "device",
     "gpu_memcpy": "device",
     "memcpy": "device",
@@ -36,13 +36,17 @@ _COMPLETE: Final = {
     "overhead": "range",
 }
 
-_LAUNCH_FLOWS: Final = frozenset({"ac2g", "async", "async_cpu_to_gpu", "async_gpu"})
-_BACKENDS: Final = ("gloo:", "mpi:", "ucc:")
+LAUNCH_FLOWS: Final = frozenset({"ac2g", "async", "async_cpu_to_gpu", "async_gpu"})
+BACKENDS: Final = ("gloo:", "mpi:", "ucc:")
 """c10d's backends that run collectives on host threads. NCCL's collectives are kernels;
 ``nccl:all_reduce`` on the host is their launch."""
 
+NCCL: Final = "nccl:"
+MEMORY: Final = "[memory]"
+"""The name of the allocator's events."""
+
 # c10::ScalarType's names.
-_ELEMENT_BYTES: Final = {
+ELEMENT_BYTES: Final = {
     "Bool": 1,
     "Byte": 1,
     "Char": 1,
@@ -62,7 +66,8 @@ _ELEMENT_BYTES: Final = {
 }
 
 
-def _columns(events: list[Event]) -> Columns:
+def columns_of(events: list[Event]) -> Columns:
+    """Return the columns of ``events``."""
     # Event kinds of one frame share a list, so that a frame keeps the order of the file.
     frames: dict[str, list[Event]] = {}
     route: dict[tuple[str, str | None], list[Event]] = {}
@@ -78,21 +83,28 @@ def _columns(events: list[Event]) -> Columns:
         if collectives:
             frames["host_collective"] = collectives
     columns = Columns(events=len(events))
+    instants = frames.pop("instant", [])
     for name, bucket in frames.items():
         columns.frames[name].append(pl.DataFrame(_SERIES[name](bucket), schema=FRAMES[name]))
     for name, extents in _extents([event.args for event in frames.get("device", ())]).items():
         columns.lose(name, sum(not isinstance(extent, list | None) for extent in extents))
     for (phase, category), bucket in route.items():
-        if _frame_of(phase, (category or "").lower()) is None:
-            _leave_out(columns, phase, (category or "").lower(), bucket)
+        frame = _frame_of(phase, (category or "").lower())
+        if frame is None:
+            leave_out(columns, phase, (category or "").lower(), len(bucket))
+        elif frame == "instant":
+            _instants(columns, instants)
+            instants = []  # counted once, where the first category of them stands
     return columns
 
 
 def _frame_of(phase: str, category: str) -> str | None:
     """Return the frame for events of a phase and lower-case category, None for events left out."""
     if phase == "X":
-        return _COMPLETE.get(category)
-    return "flow" if phase in ("s", "f") and category not in _LAUNCH_FLOWS else None
+        return COMPLETE.get(category)
+    if phase in ("i", "I"):
+        return "instant"
+    return "flow" if phase in ("s", "f") and category not in LAUNCH_FLOWS else None
 
 
 def _split_annotations(events: list[Event]) -> tuple[list[Event], list[Event]]:
@@ -104,30 +116,29 @@ def _split_annotations(events: list[Event]) -> tuple[list[Event], list[Event]]:
     kept: list[Event] = []
     collectives: list[Event] = []
     for event in events:
-        is_one = event.cat == "user_annotation" and event.name.startswith(_BACKENDS)
+        is_one = event.cat == "user_annotation" and event.name.startswith(BACKENDS)
         (collectives if is_one else kept).append(event)
     return kept, collectives
 
 
-def _leave_out(columns: Columns, phase: str, category: str, events: list[Event]) -> None:
+def leave_out(columns: Columns, phase: str, category: str, events: int) -> None:
+    """Count ``events`` of a phase and lower-case category that have no row."""
     match phase:
         case "X" if category == "trace":
-            columns.count("span", "", len(events))
+            columns.count("span", "", events)
         case "s" | "t" | "f":
-            launch = category in _LAUNCH_FLOWS
-            columns.count("launch_flow" if launch else "flow", category, len(events))
+            launch = category in LAUNCH_FLOWS
+            columns.count("launch_flow" if launch else "flow", category, events)
         case "M":
-            columns.count("metadata", "", len(events))
-        case "i" | "I":
-            _instants(columns, events)
+            columns.count("metadata", "", events)
         case "C":
-            columns.count("counter", "", len(events))
+            columns.count("counter", "", events)
         case _:
-            columns.count("unknown_category", f"{phase} {category}".strip(), len(events))
+            columns.count("unknown_category", f"{phase} {category}".strip(), events)
 
 
 def _instants(columns: Columns, events: list[Event]) -> None:
-    memory = [event for event in events if event.name == "[memory]"]
+    memory = [event for event in events if event.name == MEMORY]
     if memory:
         columns.frames["memory"].append(pl.DataFrame(_memory(memory), schema=FRAMES["memory"]))
     if len(events) > len(memory):
@@ -191,9 +202,9 @@ def _extents(args: list[Args]) -> dict[str, list[object]]:
 def _message_bytes(args: Args) -> int | None:
     """Return the bytes that the rank passes to its collective, None where not recorded."""
     elements, kind = args.message_elements, args.message_type
-    if not isinstance(elements, int) or not isinstance(kind, str) or kind not in _ELEMENT_BYTES:
+    if not isinstance(elements, int) or not isinstance(kind, str) or kind not in ELEMENT_BYTES:
         return None
-    return elements * _ELEMENT_BYTES[kind]
+    return elements * ELEMENT_BYTES[kind]
 
 
 def _call(events: list[Event]) -> _Columns:
@@ -223,7 +234,7 @@ def _op(events: list[Event]) -> _Columns:
 
 
 def _range(events: list[Event]) -> _Columns:
-    shaped = [event.args if event.name.startswith("nccl:") else NO_ARGS for event in events]
+    shaped = [event.args if event.name.startswith(NCCL) else NO_ARGS for event in events]
     return {
         **_complete(events),
         "input_shapes": _texts([arg.shapes for arg in shaped]),
@@ -290,4 +301,4 @@ _SERIES: Final[dict[str, Callable[[list[Event]], _Columns]]] = {
     "flow": _flow,
 }
 """Frame -> function that makes its columns."""
-DECODER: Final = EventDecoder(Event, _columns)
+DECODER: Final = EventDecoder(Event, columns_of)

@@ -7,11 +7,12 @@ from pathlib import Path
 import polars as pl
 
 from traceana.errors import NotATraceError
+from traceana.ingest.chrome.compiled import COMPILED
 from traceana.ingest.chrome.stream import Document, extent, ledger_of, read_stream
 from traceana.ingest.integrity import rebase, screen
 from traceana.ingest.kineto import properties
-from traceana.ingest.kineto.decode import DECODER
 from traceana.ingest.kineto.events import Columns
+from traceana.ingest.kineto.scan import DECODER
 from traceana.ingest.kineto.tables import activities, links, memory, ranges, split_ops
 from traceana.ingest.names import NameTable
 from traceana.ingest.source import ByteSource, Progress
@@ -75,7 +76,10 @@ def _assemble(columns: Columns, source: ByteSource, end: Document) -> Trace:
             epoch_ns=None if base is None else base + first_ns,
             rank=rank,
             world_size=world_size,
-            properties=properties.facts(keys),
+            properties={
+                **properties.facts(keys),
+                "decoder": "compiled scanner" if COMPILED else "Python (msgspec)",
+            },
             **extent(columns, source, end),
         ),
         tables,

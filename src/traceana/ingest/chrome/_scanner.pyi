@@ -1,0 +1,22 @@
+from typing import TypeAlias
+
+Plan: TypeAlias = object
+Field: TypeAlias = tuple[bool, str, str]
+"""(is in args, key, kind)."""
+Column: TypeAlias = tuple[str, int, int]
+"""(kind, number of a field, number of another or -1)."""
+Rule: TypeAlias = tuple[str, str | None, int]
+"""(phase, lower-case category or None for all others, number of a frame or -1)."""
+Cells: TypeAlias = tuple[bytes, int] | None
+"""(values, how many are null); None where all are."""
+Route: TypeAlias = tuple[str, str | None, int, int]
+"""(phase, category, number of a frame or -1, events)."""
+Scanned: TypeAlias = tuple[
+    int, list[Route], list[tuple[int, list[Cells]]], list[str | None], list[str | None]
+]
+"""(events, routes, (rows, cells) of each frame, distinct texts, distinct texts of raw JSON)."""
+
+def prepare(
+    fields: list[Field], frames: list[list[Column]], rules: list[Rule], seed: int
+) -> Plan: ...
+def scan(plan: Plan, text: bytes, stop: int) -> Scanned | None: ...
