@@ -120,6 +120,11 @@ _MANY_LAYERS_RUN = (
     *("--batch", "2", "--steps", "4", "--warm-up", "2"),
     *("--image-size", "64", "--width-divisor", "8", "--classes", "10"),
 )
+# With one image XLA rewrites the matrix products and drops their scopes.
+_GROUPED_RUN = (
+    *("--batch", "4", "--steps", "2", "--warm-up", "1"),
+    *("--image-size", "67", "--width-divisor", "16", "--classes", "10"),
+)
 # cudnn.benchmark times its algorithms in the warm-up.
 _GPU_RUN = ("--device", "cuda", "--batch", "128", "--steps", "3", "--warm-up", "10")
 _SMOKE_RUN = (
@@ -144,6 +149,11 @@ def _cpu_plan() -> Iterator[Recording]:
         for tool, own in frameworks:
             words = ("--network", network, *_MANY_LAYERS_RUN, *own)
             yield Recording(f"{network}-cpu-{tool.workload}", tool, words, "networks")
+
+    # Groups, in the convolutions of one network.
+    for tool, own in ((Tool.TF_PROFILER, ("--threads", "1")), (Tool.JAX_PROFILER, ())):
+        words = ("--network", "alexnet_2012", *_GROUPED_RUN, "--layout", "nhwc", *own)
+        yield Recording(f"alexnet_2012-cpu-{tool.workload}", tool, words, "networks")
 
 
 _GPU_PLAN = (*_ON_GPU, *_many_layers_on_gpu(), *_jax_on_gpu())

@@ -39,7 +39,7 @@ def devices(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Record data-parallel processes that exchange their gradients by gloo."""
     needs("torch")
     words = ["--framework", "pytorch", "--network", "cifar10_quick", "--width-divisor", "8"]
-    words += ["--sweep", "processes=1,2,4", "--batch", "8", "--steps", "3", "--warm-up", "1"]
+    words += ["--sweep", "processes=1,2", "--batch", "8", "--steps", "3", "--warm-up", "1"]
     return recorded_sweep(tmp_path_factory.mktemp("devices") / "sweep", *words, "--threads", "1")
 
 
@@ -161,7 +161,7 @@ def test_rows_without_cpu_figures_have_a_note(name: str, alexnets: Path, run: Ru
 def test_scaling(devices: Path, run: Run, tmp_path: Path) -> None:
     picture = tmp_path / "scaling.svg"
     made = document(run, "study", "scaling", devices, "--plot", picture)
-    assert [row["devices"] for row in made["rows"]] == [1, 2, 4]
+    assert [row["devices"] for row in made["rows"]] == [1, 2]
     assert made["rows"][0]["speedup"] == 1
     for one, row in zip(find_runs([devices]), made["rows"], strict=True):
         assert len(one.run.traces) == row["devices"]
@@ -170,7 +170,6 @@ def test_scaling(devices: Path, run: Run, tmp_path: Path) -> None:
             assert 0 < row["communication_share"] < 1
             # Every gradient is sent once.
             assert row["reduced_bytes"] == row["parameter_bytes"]
-    assert {row["model"] for row in made["sections"]["models"]} == {"O(N-1)", "O(log N)"}
     assert is_picture(picture)
 
 

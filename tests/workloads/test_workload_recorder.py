@@ -63,11 +63,12 @@ def test_the_gpu_script_on_the_cpu_records_both_frameworks(tmp_path: Path) -> No
 
 
 def test_the_gpu_script_records_without_namespaces(tmp_path: Path) -> None:
-    name = "alexnet-smoke-channels_last"
+    needs("jax")
+    name = "alexnet-smoke-jax-channels_last"
     done = run_script("--open", *only(tmp_path, name))
     assert done.returncode == 0, done.stderr
     assert "Recordings without namespaces contain the host" in done.stdout
-    assert (tmp_path / f"{name}.json.gz").is_file()
+    assert (tmp_path / f"{name}.xplane.pb.gz").is_file()
 
 
 def test_the_gpu_plan_has_every_network_precision_and_layout() -> None:

@@ -1,46 +1,32 @@
-"""One network trained in Keras, JAX and PyTorch, recorded here: the same layers with their time."""
+"""AlexNet trained in Keras, JAX and PyTorch: the same layers with their time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 import traceana
-from tests.support.once import once
-from tests.support.recorded import FRAMEWORKS, tiny, unnumbered
+from tests.support.manifest import FIXTURES
+from tests.support.opened import opened
+from tests.support.recorded import FRAMEWORKS, unnumbered
 from traceana.trace import Trace
 from workloads.network import Conv, Linear
 from workloads.networks import NETWORKS
 
 pytestmark = pytest.mark.frameworks
 
-# The others are in fixtures/networks/.
-TRAINED = ("alexnet", "alexnet_2012")
 WEIGHTED = {
     name: {layer.name for layer in NETWORKS[name]().layers if isinstance(layer, Conv | Linear)}
-    for name in TRAINED
+    for name in ("alexnet", "alexnet_2012")
 }
-Recorded = Callable[[str, str], Trace]
 
 
-@pytest.fixture(scope="session")
-def grouped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a sweep of AlexNet with groups in three frameworks."""
-    return once(tmp_path_factory, "grouped", lambda folder: tiny(folder, "alexnet_2012"))
-
-
-@pytest.fixture
-def recorded(request: pytest.FixtureRequest) -> Recorded:
-    """Return a function that opens the run of a network in a framework."""
-
-    def opened(framework: str, network: str) -> Trace:
-        sweep: Path = request.getfixturevalue({"alexnet": "alexnets"}.get(network, "grouped"))
-        return traceana.open(sweep / f"framework={framework}")
-
-    return opened
+@pytest.fixture(params=FRAMEWORKS)
+def trace(request: pytest.FixtureRequest, alexnets: Path) -> Trace:
+    """Return AlexNet as it is recorded here; other networks are in fixtures/."""
+    return traceana.open(alexnets / f"framework={request.param}")
 
 
 def time_of_layers(trace: Trace, network: str) -> dict[tuple[str, str], int]:
@@ -54,16 +40,11 @@ def time_of_layers(trace: Trace, network: str) -> dict[tuple[str, str], int]:
     return {(layer, direction): spent for layer, direction, spent in time.iter_rows()}
 
 
-@pytest.mark.parametrize("network", TRAINED)
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_every_weighted_layer_has_its_time(
-    framework: str, network: str, recorded: Recorded
-) -> None:
-    trace = recorded(framework, network)
+def test_every_weighted_layer_has_its_time(trace: Trace) -> None:
     assert trace.on_cpu
     assert trace.steps.height == 2
-    spent = time_of_layers(trace, network)
-    for layer in WEIGHTED[network]:
+    spent = time_of_layers(trace, "alexnet")
+    for layer in WEIGHTED["alexnet"]:
         for direction in ("forward", "backward"):
             assert spent.get((layer, direction), 0) > 0, (layer, direction)
 
@@ -80,13 +61,13 @@ def multiplied(trace: Trace, network: str) -> set[str]:
     return set(unnumbered(paths).str.strip_prefix(f"{network}."))
 
 
-def test_three_frameworks_name_the_same_weighted_layers(recorded: Recorded) -> None:
-    found = {each: multiplied(recorded(each, "alexnet"), "alexnet") for each in FRAMEWORKS}
-    assert found == dict.fromkeys(FRAMEWORKS, WEIGHTED["alexnet"])
+def test_three_frameworks_name_the_same_weighted_layers(trace: Trace) -> None:
+    assert multiplied(trace, "alexnet") == WEIGHTED["alexnet"]
 
 
-def test_groups_are_named_alike_where_the_framework_runs_them_itself(recorded: Recorded) -> None:
+@pytest.mark.parametrize(
+    "file", ["alexnet_2012-cpu-ranges.json.gz", "networks/alexnet_2012-cpu-jax.xplane.pb.gz"]
+)
+def test_groups_are_named_alike_where_the_framework_runs_them_itself(file: str) -> None:
     """Keras has XLA compile grouped convolutions on the CPU, outside the scopes of the layers."""
-    network = "alexnet_2012"
-    for framework in ("jax", "pytorch"):
-        assert multiplied(recorded(framework, network), network) == WEIGHTED[network]
+    assert multiplied(opened(FIXTURES / file), "alexnet_2012") == WEIGHTED["alexnet_2012"]

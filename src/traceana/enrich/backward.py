@@ -9,7 +9,7 @@ import polars as pl
 
 from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, inherit, thread_keys
 from traceana.enrich.operators import is_node
-from traceana.enrich.texts import Texts
+from traceana.enrich.texts import Texts, ascii_classes
 
 _EVALUATES: Final = "^autograd::engine::evaluate_function: "
 _ACCUMULATES: Final = r"\btorch::autograd::AccumulateGrad$"
@@ -127,7 +127,11 @@ def _by_order(ops: pl.DataFrame, nesting: Nesting, node: Flags, forward: Ints, s
     if not open_.any():
         return found
     keys = rows.select(pl.col("name").unique()).with_columns(
-        pl.col("name").cast(pl.String).str.replace_all(_KEY, "").str.to_lowercase().alias("key"),
+        pl.col("name")
+        .cast(pl.String)
+        .str.replace_all(ascii_classes(_KEY), "")
+        .str.to_lowercase()
+        .alias("key"),
         pl.col("name").cast(pl.String).str.ends_with("_").alias("in_place"),
     )
     candidates = (

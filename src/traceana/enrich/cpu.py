@@ -34,19 +34,20 @@ from traceana.enrich.nesting import NONE, Flags, Ints, Nesting
 from traceana.enrich.operators import EarlyStopped
 from traceana.enrich.ranges import DIRECTION_ALONE
 from traceana.enrich.steps import STEP_TEXT, WARM_UP_TEXT
+from traceana.enrich.texts import ascii_classes
 from traceana.flops.passive import passive
 from traceana.trace.schema import CPU_DEVICE
 
 _FRAMES: Final = f"{STEP_TEXT}|{WARM_UP_TEXT}|(?i){DIRECTION_ALONE}"
 """Ranges that mark a step or a whole pass; their self time is not work."""
 
-_MULTIPLIES: Final = (
+_MULTIPLIES: Final = ascii_classes(
     r"(?i)conv(?:[^e]|$)|attention|"
     r"(?:^|[_.:])(?:\w*mm|\w*matmul|linear|addmv|mv|einsum|bilinear)(?:v\d)?(?:_\w*)?$"
 )
 """Names of convolutions (not of conversions), matrix products and attention."""
 _MOVES: Final = r"^aten::(?:copy_|_copy_from|fill_|zero_|cat|stack)$"
-_DISPATCHERS: Final = (
+_DISPATCHERS: Final = ascii_classes(
     r"^(?:aten::|torch\.|Tensor\.|autograd::engine::|torch::autograd::)|Backward\d+$|"
     r"^(?:while|call|conditional)(?:\.\d+)*$"
 )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
@@ -17,6 +16,7 @@ import msgspec
 import polars as pl
 import rtoml
 
+from traceana.enrich.texts import ascii_classes
 from traceana.errors import BadRulesError
 from traceana.files import as_unicode, text_content
 from traceana.trace.taxonomy import (
@@ -336,25 +336,3 @@ def _check_value(
         raise location.error(
             table, f"{column} cannot be {value!r}; one of {', '.join(allowed)}", column
         )
-
-
-_TOKEN: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|\[:\w+:\]|[^\]\\])*\]", re.DOTALL)
-_CLASS: Final = re.compile(r"\\.", re.DOTALL)
-_OUTSIDE: Final = {r"\w": "[0-9A-Za-z_]", r"\d": "[0-9]", r"\b": r"(?-u:\b)"}
-_INSIDE: Final = {r"\w": "0-9A-Za-z_", r"\d": "0-9"}
-
-
-def ascii_classes(pattern: str) -> str:
-    """Return ``pattern`` with ``\\w``, ``\\d`` and ``\\b`` limited to ASCII.
-
-    Unicode's ``\\w`` is a table of seven hundred ranges, and building it for every rule takes
-    longer than running the rule. Kernel names are ASCII identifiers, so the matches are the same.
-    """
-    return _TOKEN.sub(_rewritten, pattern)
-
-
-def _rewritten(token: re.Match[str]) -> str:
-    text = token.group()
-    if text.startswith("["):
-        return _CLASS.sub(lambda escape: _INSIDE.get(escape.group(), escape.group()), text)
-    return _OUTSIDE.get(text, text)

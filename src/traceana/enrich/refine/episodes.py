@@ -14,6 +14,7 @@ import polars as pl
 from traceana.enrich.nesting import NONE, Ints, from_rows
 from traceana.enrich.refine.context_rules import Context
 from traceana.enrich.refine.situations import Operators
+from traceana.enrich.texts import ascii_classes
 
 PRODUCTS: Final = ("conv", "gemm")
 _PARTS: Final = (*PRODUCTS, "layout")
@@ -123,7 +124,7 @@ def _names(names: pl.DataFrame, context: Context) -> pl.DataFrame:
     text = names["name"]
     phase = pl.coalesce(
         *(
-            pl.when(text.str.contains(pattern.name)).then(pl.lit(pattern.phase))
+            pl.when(text.str.contains(ascii_classes(pattern.name))).then(pl.lit(pattern.phase))
             for pattern in context.phases
         )
     )

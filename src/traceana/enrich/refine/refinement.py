@@ -21,6 +21,7 @@ from traceana.enrich.refine.situations import (
     counts_a_batch,
     operand_precision,
 )
+from traceana.enrich.texts import ascii_classes
 from traceana.trace import Trace
 from traceana.trace.schema import conform
 from traceana.trace.taxonomy import CLASS_COLUMNS, FAMILY_OF_ALGORITHM, SETTABLE_COLUMNS
@@ -189,7 +190,7 @@ def _holds(rule: ContextRule, withins: Sequence[str]) -> pl.Expr:
     if rule.precision_unknown:
         conditions.append(pl.col("precision").is_null() & pl.col("operand").is_not_null())
     if rule.operator is not None:
-        conditions.append(pl.col("operator").str.contains(rule.operator))
+        conditions.append(pl.col("operator").str.contains(ascii_classes(rule.operator)))
     if rule.within is not None:
         conditions.append(pl.col("within") & (1 << withins.index(rule.within)) != 0)
     if rule.own_purpose:

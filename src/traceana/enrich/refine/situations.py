@@ -17,6 +17,7 @@ import polars as pl
 
 from traceana.enrich.nesting import NONE, Ints, from_rows
 from traceana.enrich.refine.context_rules import Context
+from traceana.enrich.texts import ascii_classes
 from traceana.trace import Trace
 
 _SCOPE_TAIL: Final = r"([^/]+?)(?:_\d+)?/?$"
@@ -114,8 +115,9 @@ def _tails(scopes: pl.Series) -> pl.Series:
 
 def _named(classes: pl.DataFrame, context: Context, withins: Sequence[str]) -> pl.DataFrame:
     texts = classes["name"]
-    bits = [texts.str.contains(p).cast(pl.Int64) * (1 << i) for i, p in enumerate(withins)]
-    purposeless = texts.str.contains(context.purposeless)
+    patterns = map(ascii_classes, withins)
+    bits = [texts.str.contains(p).cast(pl.Int64) * (1 << i) for i, p in enumerate(patterns)]
+    purposeless = texts.str.contains(ascii_classes(context.purposeless))
     return classes.rename({"name": "text"}).with_columns(
         (pl.col("category") == "conv").alias("is_convolution"),
         (pl.col("category").is_in(context.purposes) & ~purposeless).alias("is_purpose"),
