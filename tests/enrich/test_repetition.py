@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.traces import TraceBuilder
-from traceana.enrich.layers.repetition import repeated
+from traceana.enrich.layers.repetition import Repetitions
 from traceana.enrich.nesting import NONE
 
 pytestmark = pytest.mark.slow
@@ -26,8 +26,63 @@ def stream(names: str, stream: int = 7, builder: TraceBuilder | None = None) -> 
 def place(b: TraceBuilder, known: list[int]) -> list[int]:
     """Return the source of every activity with an unknown layer."""
     facts = np.array(known, dtype=np.int64)
-    found: list[int] = repeated(b.build().activities, facts, pl.Series(facts == NONE)).tolist()
-    return found
+    found = Repetitions(b.build().activities).sources(facts, pl.Series(facts == NONE))
+    return [int(one) for one in found]
+
+
+def by_looking(streams: list[str], known: list[int]) -> list[int]:
+    """Return the source of every activity with an unknown layer, by comparing all contexts."""
+    everywhere = [(which, at) for which, names in enumerate(streams) for at in range(len(names))]
+    fact = dict(zip(everywhere, known, strict=True))
+
+    def context(of: tuple[int, int], shift: int, length: int) -> str | None:
+        begin, names = of[1] - shift, streams[of[0]]
+        return names[begin : begin + length] if 0 <= begin <= len(names) - length else None
+
+    def source(of: tuple[int, int]) -> int:
+        result: int | None = None
+        possible: dict[int, set[int]] = {0: set(), 1: set(), 2: set()}
+        for length in (2**n for n in range(1, 13)):
+            answers: list[tuple[int, set[int]]] = []
+            half = length // 2
+            for view, (shift, before) in enumerate(
+                ((0, 0), (length - 1, half - 1), (half, half // 2))
+            ):
+                own, shorter = context(of, shift, length), context(of, before, half)
+                sources = [one for one in everywhere if fact[one] != NONE]
+                if shorter is not None:
+                    possible[view] |= {
+                        fact[one]
+                        for one in sources
+                        if context(one, shift, length) is None
+                        and context(one, before, half) == shorter
+                    }
+                same = [one for one in sources if own and context(one, shift, length) == own]
+                if same:
+                    first = min(everywhere.index(one) for one in same)
+                    answers.append((first, {fact[one] for one in same} | possible[view]))
+            if length >= 8 and answers:
+                layers = set().union(*(of_view for _, of_view in answers))
+                result = answers[0][0] if len(layers) == 1 else None
+        return NONE if result is None else result
+
+    return [source(one) if fact[one] == NONE else NONE for one in everywhere]
+
+
+@given(
+    st.lists(st.text("ab", max_size=9), min_size=1, max_size=5),
+    st.lists(st.integers(0, 3), min_size=1, max_size=4),
+    st.data(),
+)
+def test_the_sources_are_those_found_by_looking(
+    blocks: list[str], order: list[int], data: st.DataObject
+) -> None:
+    streams = ["".join(blocks) * 3, "".join(blocks[which % len(blocks)] * 3 for which in order)]
+    b = stream(streams[0], stream=7)
+    stream(streams[1], stream=8, builder=b)
+    length = sum(map(len, streams))
+    known = data.draw(st.lists(st.integers(-1, 2), min_size=length, max_size=length))
+    assert place(b, known) == by_looking(streams, known)
 
 
 def test_the_same_position_of_another_step_is_the_source() -> None:

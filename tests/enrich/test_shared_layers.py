@@ -9,7 +9,7 @@ import pytest
 from tests.support.manifest import TRACES, Expected, each
 from tests.support.opened import opened
 from traceana.analyze.layers import layers
-from traceana.enrich.layers.repetition import repeated
+from traceana.enrich.layers.repetition import Repetitions
 from traceana.enrich.nesting import NONE
 
 pytestmark = pytest.mark.slow
@@ -44,7 +44,7 @@ def test_the_layers_of_hidden_launches_are_recovered(name: str) -> None:
     known = ((role != "unattributed") & (activities["kind"] != "sync")).to_numpy()
     hidden = known & (activities["start"] < activities["start"].median()).to_numpy()
     facts = np.where(known & ~hidden, layer, NONE)
-    source = repeated(activities, facts, pl.Series(hidden))
+    source = Repetitions(activities).sources(facts, pl.Series(hidden))
     reported = hidden & (source != NONE)
     assert reported.sum() > 0.9 * hidden.sum()
     assert (layer[reported] == layer[source[reported]]).all()

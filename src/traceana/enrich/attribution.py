@@ -10,7 +10,7 @@ from traceana.enrich.backward import forward_of
 from traceana.enrich.cpu import operator_activities, range_activities
 from traceana.enrich.layers.from_scopes import ScopeLayers
 from traceana.enrich.layers.intervals import DEEPEST_PATH, Layer
-from traceana.enrich.layers.repetition import repeated
+from traceana.enrich.layers.repetition import Repetitions
 from traceana.enrich.layers.resolve import LayerResolution, layer_table, merge_like, resolve
 from traceana.enrich.layers.roles import MULTI_TENSOR, OPTIMIZER
 from traceana.enrich.nesting import (
@@ -277,10 +277,11 @@ def _by_repetition(
     code = direction.to_physical().cast(pl.Int64).fill_null(len(Direction.categories)).to_numpy()
     same_row, same_role = merge_like(layers)
     directed = np.where(unknown, NONE, same_row[layer] * (len(Direction.categories) + 1) + code)
-    source = repeated(activities, directed, wanted)
+    repetitions = Repetitions(activities)
+    source = repetitions.sources(directed, wanted)
     # Repetitions that differ in the layer may agree in the role, such as a collective.
     role = np.where(unknown, NONE, same_role[layer])
-    of_role = repeated(activities, role, wanted & pl.Series(source == NONE))
+    of_role = repetitions.sources(role, wanted & pl.Series(source == NONE))
     any_source = np.where(source == NONE, of_role, source)
     found_layer = np.where(any_source == NONE, layer, layer[any_source])
     role = np.where(found_layer == NONE, NONE, same_role[found_layer])

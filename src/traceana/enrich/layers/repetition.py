@@ -11,47 +11,70 @@ from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from traceana.enrich.nesting import NONE, Flags, Ints
 from traceana.settings import LONGEST_CONTEXT, SHORTEST_CONTEXT
 
+Hashes = npt.NDArray[np.uint64]
+"""Hashes of contexts; 0 where there is none, because the stream ends before it does."""
+
 _STREAM: Final = ("rank", "device", "context", "stream")
 _SIZES: Final = ("grid_x", "grid_y", "grid_z", "bytes")
 _KINDS: Final = ("kernel", "memcpy", "memset")
+_DISPUTED: Final = -2
+_TABLE: Final = 1 << 22
+"""Entries of the table by which most sources without a query are found."""
 
 
-def repeated(activities: pl.DataFrame, known: Ints, wanted: pl.Series) -> Ints:
-    """Return the row of an activity at the same position of the sequence for each, or NONE.
+class Repetitions:
+    """The device work of a trace by stream and time, for :meth:`sources`."""
 
-    ``known`` is the known layer of each activity (NONE: unknown), ``wanted`` selects the activities
-    to infer. A context is a run of 2^n activities of one stream (n = 3 … 12) that begins with, ends
-    with or surrounds the activity. Activities are compared by name, and by grid and bytes if these
-    are recorded without the launch (not on ROCm). The longest context that occurs at activities
-    with a known layer decides, if all of these agree. If they differ, the result is NONE, because
-    shorter contexts are less certain.
-    """
-    answer = np.full(activities.height, NONE, dtype=np.int64)
-    if not wanted.any():
-        return answer
-    order, symbol, stream_end = _sequence(activities, _signature(activities.filter(wanted)))
-    fact, wanted_ = known[order], wanted.to_numpy()[order]
-    views = [_View.of(shift, fact, wanted_) for shift in _SHIFTS]
-    found = np.full(len(order), NONE, dtype=np.int64)
-    run = symbol
-    for level in range(1, LONGEST_CONTEXT.bit_length()):
-        shorter, run = run, _doubled(run, 1 << (level - 1), stream_end)
-        if not (run != NONE).any():
-            break
-        answers = [view.find(shorter, run, 1 << level) for view in views]
-        if 1 << level >= SHORTEST_CONTEXT:
+    def __init__(self, activities: pl.DataFrame) -> None:
+        """Prepare to search ``activities``."""
+        self._activities = activities
+        self._sequences: dict[tuple[str, ...], _Sequence] = {}
+
+    def sources(self, known: Ints, wanted: pl.Series) -> Ints:
+        """Return the row of an activity at the same position of the sequence for each, or NONE.
+
+        ``known`` is the known layer of each activity (NONE: unknown), ``wanted`` selects the
+        activities to infer. A context is a run of 2^n activities of one stream (n = 3 … 12) that
+        begins with, ends with or surrounds the activity. Activities are compared by name, and by
+        grid and bytes if these are recorded without the launch (not on ROCm). The longest context
+        that occurs at activities with a known layer decides, if all of these agree. If they differ,
+        the result is NONE, because shorter contexts are less certain.
+
+        Contexts are compared by hashes of 64 bits. Of n activities, two different contexts of one
+        length have the same hash with a probability below n² / 2^64.
+        """
+        answer = np.full(self._activities.height, NONE, dtype=np.int64)
+        if not wanted.any():
+            return answer
+        sequence = self._sequence(_signature(self._activities.filter(wanted)))
+        fact, asked = known[sequence.order], wanted.to_numpy()[sequence.order]
+        queries, sources = np.flatnonzero(asked), np.flatnonzero(fact != NONE)
+        found = np.full(len(queries), NONE, dtype=np.int64)
+        views = [_View(shift, fact, queries, sources) for shift in _SHIFTS]
+        run = sequence.symbol
+        length = 1
+        while 2 * length <= LONGEST_CONTEXT and any(len(view.query) for view in views):
+            shorter, run, length = run, _doubled(run, length, sequence.stream_end), 2 * length
+            decides = length >= SHORTEST_CONTEXT
+            answers = [view.find(shorter, run, length, decides=decides) for view in views]
             decided = _agreed(answers, fact)
             found = np.where(decided == NONE, found, decided)
-    answer[order] = np.where(found < 0, NONE, order[found])
-    return answer
+        placed = found >= 0
+        answer[sequence.order[queries[placed]]] = sequence.order[found[placed]]
+        return answer
+
+    def _sequence(self, signature: tuple[str, ...]) -> _Sequence:
+        if signature not in self._sequences:
+            self._sequences[signature] = _Sequence.of(self._activities, signature)
+        return self._sequences[signature]
 
 
-_DISPUTED: Final = -2
 _SHIFTS: Final[tuple[Callable[[int], int], ...]] = (
     lambda _: 0,
     lambda length: length - 1,
@@ -60,75 +83,107 @@ _SHIFTS: Final[tuple[Callable[[int], int], ...]] = (
 """Offset of the activity from the start of its context: first, last, in the middle."""
 
 
-class _View(msgspec.Struct):
-    """One position of the activity in its context, and the range of layers that are possible."""
+class _View:
+    """One position of the activity in its context, and the range of layers that are possible.
 
-    shift: Callable[[int], int]
-    fact: Ints
-    wanted_: Flags
-    least: Ints
-    most: Ints
+    A longer context is equal only where the shorter one is: what has no counterpart is left out
+    from then on, on both sides. So a search in which nothing repeats ends soon.
+    """
 
-    @classmethod
-    def of(cls, shift: Callable[[int], int], fact: Ints, wanted_: Flags) -> _View:
-        highest = np.int64(fact.max(initial=0)) + 1
-        return cls(
-            shift, fact, wanted_, np.full(len(fact), highest), np.full(len(fact), NONE, np.int64)
-        )
+    def __init__(
+        self, shift: Callable[[int], int], fact: Ints, queries: Ints, sources: Ints
+    ) -> None:
+        self._shift, self._fact = shift, fact
+        self._all = len(queries)
+        self.query = np.arange(len(queries))
+        """The queries that may still find a source."""
+        self._position, self._sources = queries, sources
+        self._least = np.full(len(queries), np.int64(fact.max(initial=0)) + 1)
+        self._most = np.full(len(queries), NONE, dtype=np.int64)
 
-    def find(self, shorter: Ints, run: Ints, length: int) -> Ints:
+    def find(self, shorter: Hashes, run: Hashes, length: int, *, decides: bool) -> Ints:
         """Return the first position with the same context of ``length``, NONE, or _DISPUTED.
 
         An activity whose context is truncated by the end of the stream, and equal up to there, may
-        be at the same position. It must agree too, also for all longer contexts.
+        be at the same position. It must agree too, also for all longer contexts. Contexts that do
+        not decide are looked up only for that.
         """
-        before, now = _shifted(shorter, self.shift(length // 2)), _shifted(run, self.shift(length))
-        sources = self.fact != NONE
-        cut = self._facts(before, sources & (now == NONE))
-        self.least = np.minimum(self.least, np.where(cut.least == NONE, self.least, cut.least))
-        self.most = np.maximum(self.most, cut.most)
-        whole = self._facts(now, sources)
-        least, most = np.minimum(whole.least, self.least), np.maximum(whole.most, self.most)
-        return np.where(
-            whole.least == NONE, NONE, np.where(least == most, whole.position, _DISPUTED)
-        )
+        now = _at(run, self._position - self._shift(length))
+        self._keep(now != 0)
+        now = now[now != 0]
+        of_sources = _at(run, self._sources - self._shift(length))
+        self._truncated(shorter, self._sources[of_sources == 0], length // 2)
+        self._sources, of_sources = self._sources[of_sources != 0], of_sources[of_sources != 0]
+        answer = np.full(self._all, NONE, dtype=np.int64)
+        if not decides:
+            return answer
+        among = _possible(of_sources, now)
+        self._sources, of_sources = self._sources[among], of_sources[among]
+        whole = _facts(now, of_sources, self._sources, self._fact)
+        least, most = np.minimum(whole.least, self._least), np.maximum(whole.most, self._most)
+        found = np.where(least == most, whole.position, _DISPUTED)
+        met = whole.position != NONE
+        answer[self.query[met]] = found[met]
+        self._keep(met)
+        return answer
 
-    def _facts(self, context: Ints, sources: Flags) -> _Facts:
-        """Return the first source of each activity's context, and the range of known layers."""
-        queries = self.wanted_ & (context != NONE)
-        sources = sources & (context != NONE)
-        sources &= np.isin(context, np.unique(context[queries]))
-        found = [np.full(len(context), NONE, dtype=np.int64) for _ in range(3)]
-        if not sources.any():
-            return _Facts(*found)
-        answers = (
-            pl.DataFrame(
-                {"context": context, "fact": self.fact, "position": np.arange(len(context))}
-            )
-            .filter(pl.Series(sources))
-            .group_by("context")
-            .agg(
-                pl.col("position").min(),
-                pl.col("fact").min().alias("least"),
-                pl.col("fact").max().alias("most"),
-            )
-        )
-        joined = (
-            pl.DataFrame({"context": context[queries]})
-            .join(answers, on="context", how="left", maintain_order="left")
-            .fill_null(NONE)
-        )
-        for column, name in zip(found, ("position", "least", "most"), strict=True):
-            column[queries] = joined[name].to_numpy()
-        return _Facts(*found)
+    def _keep(self, kept: Flags) -> None:
+        self.query, self._position = self.query[kept], self._position[kept]
+        self._least, self._most = self._least[kept], self._most[kept]
+
+    def _truncated(self, shorter: Hashes, sources: Ints, length: int) -> None:
+        """Count the layers of ``sources``, whose contexts are truncated, as possible."""
+        context = _at(shorter, sources - self._shift(length))
+        sources, context = sources[context != 0], context[context != 0]
+        if not len(sources) or not len(self.query):
+            return
+        own = _at(shorter, self._position - self._shift(length))
+        cut = _facts(own, context, sources, self._fact)
+        met = cut.position != NONE
+        self._least = np.where(met, np.minimum(self._least, cut.least), self._least)
+        self._most = np.where(met, np.maximum(self._most, cut.most), self._most)
+
+
+def _at(run: Hashes, position: Ints) -> Hashes:
+    """Return the hash of the runs that begin at ``position``, 0 before the first.
+
+    A run ends within its stream, so a run that reaches an activity is of the same stream.
+    """
+    return np.where(position < 0, np.uint64(0), run[np.maximum(position, 0)])
+
+
+def _possible(sources: Hashes, queries: Hashes) -> Flags:
+    """Return which of ``sources`` may be equal to one of ``queries``: all that are, few others."""
+    mask = np.uint64(_TABLE - 1)
+    table = np.zeros(_TABLE, dtype=np.bool_)
+    table[queries & mask] = True
+    possible: Flags = table[sources & mask]
+    return possible
 
 
 class _Facts(NamedTuple):
-    """For each activity: the first source, and least and greatest layer; NONE without a source."""
+    """For each query: the first source, and least and greatest layer; NONE without a source."""
 
     position: Ints
     least: Ints
     most: Ints
+
+
+def _facts(queries: Hashes, sources: Hashes, positions: Ints, fact: Ints) -> _Facts:
+    """Return the facts of the ``sources`` with the hash of each of ``queries``."""
+    asked = pl.DataFrame({"context": queries})
+    answers = (
+        pl.DataFrame({"context": sources, "fact": fact[positions], "position": positions})
+        .group_by("context")
+        .agg(
+            pl.col("position").min(),
+            pl.col("fact").min().alias("least"),
+            pl.col("fact").max().alias("most"),
+        )
+    )
+    joined = asked.join(answers, on="context", how="left", maintain_order="left")
+    columns = joined.select(pl.col("position", "least", "most").fill_null(NONE))
+    return _Facts(*(column.to_numpy() for column in columns))
 
 
 def _agreed(answers: list[Ints], fact: Ints) -> Ints:
@@ -150,47 +205,63 @@ def _signature(wanted: pl.DataFrame) -> tuple[str, ...]:
     return ("name_id",) if kernels["grid_x"].null_count() else ("name_id", *_SIZES)
 
 
-def _sequence(activities: pl.DataFrame, signature: tuple[str, ...]) -> tuple[Ints, Ints, Ints]:
-    """Return the rows of device work by stream and time, the number of each row's signature, and
-    the position after the last row of its stream."""
-    frame = (
-        activities.lazy()
-        .with_row_index("row")
-        .filter(pl.col("kind").is_in(_KINDS))
-        .select("row", "start", *_STREAM, pl.struct(signature).rank("dense").alias("symbol"))
-        .sort(*_STREAM, "start", "row")
-        .with_columns(pl.struct(_STREAM).rle_id().alias("run"))
-        .collect()
-    )
-    run = frame["run"].to_numpy()
-    end = np.searchsorted(run, run, side="right")
-    return (
-        frame["row"].to_numpy().astype(np.int64),
-        frame["symbol"].to_numpy().astype(np.int64),
-        end,
-    )
+class _Sequence(msgspec.Struct, frozen=True):
+    """The rows of device work by stream and time, the hash of each row's signature, and the
+    position after the last row of its stream."""
+
+    order: Ints
+    symbol: Hashes
+    stream_end: Ints
+
+    @classmethod
+    def of(cls, activities: pl.DataFrame, signature: tuple[str, ...]) -> _Sequence:
+        rows = np.flatnonzero(activities["kind"].is_in(_KINDS).to_numpy())
+        start = activities["start"].to_numpy()[rows]
+        # Rows are nearly in order of time, and streams are few: stable sorts of both are fast.
+        in_time = np.argsort(start, kind="stable")
+        stream = _streams(activities)[rows[in_time]]
+        by_stream = np.argsort(stream, kind="stable")
+        end = np.cumsum(np.bincount(stream))
+        order = rows[in_time[by_stream]]
+        symbol = np.zeros(len(order), dtype=np.uint64)
+        for name in signature:
+            values = activities[name].cast(pl.Int64).fill_null(NONE).to_numpy()[order]
+            symbol = _mixed(symbol, values.view(np.uint64))
+        return cls(order, symbol, end[stream[by_stream]])
 
 
-def _doubled(run: Ints, length: int, stream_end: Ints) -> Ints:
-    """Return a number for each run of ``2 * length``, from those of ``length``.
+def _streams(activities: pl.DataFrame) -> Ints:
+    """Return the number of each row's stream, in the order of its columns, null first."""
+    number = np.zeros(activities.height, dtype=np.int64)
+    for name in _STREAM:
+        distinct = activities[name].unique().sort()
+        if len(distinct) > 1:
+            places = pl.Series(np.arange(len(distinct)))
+            place = activities[name].replace_strict(distinct, places, return_dtype=pl.Int64)
+            number = number * len(distinct) + place.to_numpy()
+    if number.max(initial=0) > len(number):
+        number = np.unique(number, return_inverse=True)[1]
+    # Small numbers are sorted in linear time.
+    return number.astype(np.int16) if number.max(initial=0) < np.iinfo(np.int16).max else number
 
-    NONE where the stream ends before the run does.
-    """
-    position = np.arange(len(run))
-    whole = position + 2 * length <= stream_end
-    second = run[np.minimum(position + length, len(run) - 1)]
-    pairs = run[whole] * (np.int64(run.max()) + 1) + second[whole]
-    doubled = np.full(len(run), NONE, dtype=np.int64)
-    doubled[whole] = np.unique(pairs, return_inverse=True)[1]
+
+def _doubled(run: Hashes, length: int, stream_end: Ints) -> Hashes:
+    """Return the hash of each run of ``2 * length``, from those of ``length``."""
+    doubled = np.zeros(len(run), dtype=np.uint64)
+    many = max(len(run) - length, 0)
+    doubled[:many] = _mixed(run[:many], run[length:])
+    doubled[np.arange(len(run)) + 2 * length > stream_end] = 0
     return doubled
 
 
-def _shifted(run: Ints, by: int) -> Ints:
-    """Return the run that began ``by`` positions earlier, NONE before the first position.
-
-    A run ends within its stream, so a run that reaches the position is of the same stream.
-    """
-    shifted = np.full(len(run), NONE, dtype=np.int64)
-    if by < len(run):
-        shifted[by:] = run[: len(run) - by]
-    return shifted
+def _mixed(first: Hashes, second: Hashes) -> Hashes:
+    """Return hashes of pairs, never 0: the finalizer of MurmurHash3 between two multiplications."""
+    mixed = first * np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= mixed >> np.uint64(32)
+    mixed += second
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        mixed ^= mixed >> np.uint64(33)
+        mixed *= np.uint64(factor)
+    mixed ^= mixed >> np.uint64(33)
+    mixed[mixed == 0] = 1
+    return mixed
