@@ -17,6 +17,7 @@ from tests.support.networks import (
     reordered,
     split,
 )
+from traceana.comparison import layer_alignment
 from traceana.comparison.layer_alignment import Alignment, align
 from traceana.comparison.layer_features import Layer, RunLayers, type_of
 
@@ -183,3 +184,55 @@ def test_a_word_in_no_vocabulary_stands_for_itself() -> None:
     assert reported.kind is None
     assert type_of(None) is None
     assert type_of("::") is None
+
+
+@pytest.mark.parametrize("change", ["deleted", "inserted", "reordered"])
+def test_layers_with_kept_names_are_paired_alike_in_pieces(
+    change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes: dict[str, Change] = {
+        "deleted": lambda side, seed: deleted(untouched(side), seed + 1, 3),
+        "inserted": lambda side, seed: inserted(untouched(side), seed + 1, 3),
+        "reordered": lambda side, seed: reordered(untouched(side), seed + 1),
+    }
+    for seed in SEEDS:
+        before = network(seed)
+        after = changes[change](before, seed)
+        monkeypatch.setattr(layer_alignment, "_MOST_CELLS", 1)
+        found = align(before, after.side)
+        assert {pair.a: pair.b for pair in found.pairs} == after.truth
+        back = align(after.side, before)
+        assert {pair.b: pair.a for pair in back.pairs} == after.truth
+
+
+def test_thousands_of_layers_are_paired_by_their_paths_and_between_them() -> None:
+    """Every tenth layer of one run is missing in the other; every tenth has another name there."""
+    kinds = [type_of(name) for name in ("Conv2d", "BatchNorm2d", "ReLU", "Linear")]
+    every = [
+        Layer(f"block.{i}", path=f"block.{i}", known=kinds[i % 4], weight=i) for i in range(6000)
+    ]
+    truth: dict[int, int] = {}
+    after: list[Layer] = []
+    for i, layer in enumerate(every):
+        if i % 10 != 3:
+            truth[i] = len(after)
+            after.append(replace(layer, path=f"other.{i}") if i % 10 == 7 else layer)
+    found = align(RunLayers(tuple(every)), RunLayers(tuple(after)))
+    assert {pair.a: pair.b for pair in found.pairs} == truth
+    assert {pair.how for pair in found.pairs} == {"order"}
+    assert all(found.alone_a[i] > 0.5 for i in range(3, 6000, 10))
+
+
+def test_thousands_of_layers_without_a_common_path_are_aligned_in_windows() -> None:
+    kinds = [type_of(name) for name in ("Conv2d", "BatchNorm2d", "ReLU", "Linear")]
+    before, after = (
+        RunLayers(
+            tuple(
+                Layer(f"{run}.{i}", path=f"{run}.{i}", known=kinds[i % 4], weight=i)
+                for i in range(2500)
+            )
+        )
+        for run in "ab"
+    )
+    found = align(before, after)
+    assert {pair.a: pair.b for pair in found.pairs} == {i: i for i in range(2500)}

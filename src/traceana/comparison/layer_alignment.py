@@ -8,12 +8,15 @@ in both runs count most; unknown features do not count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from traceana.comparison.layer_features import RunLayers
 from traceana.comparison.sequence_alignment import Gaps, Matrix, best_alignment, posterior
@@ -31,6 +34,10 @@ GAPS: Final = Gaps(open=3000, extend=500, change=2000)
 """A gap begins after one layer in twenty (e^-3), and continues with probability 0.6."""
 
 _ROUNDS: Final = 2
+_MOST_CELLS: Final = 4_000_000
+"""Most pairs of layers that are weighed against each other; time and memory grow with them."""
+_WINDOW: Final = 256
+"""Layers of a piece where nothing says how longer runs correspond."""
 _MOST_MOVED: Final = 600
 _OF_ONE_LAYER: Final = frozenset(("path", "number", "takes", "gives", "weight", "flops"))
 """Features that distinguish layers of one type."""
@@ -80,7 +87,8 @@ def align(a: RunLayers, b: RunLayers, forced: Mapping[int, int] | None = None) -
     The layers keep their order: the alignment is the global optimum of evidence less gap costs.
     Then the agreement rate of each feature is estimated from the pairs, the layers are aligned
     again, and unmatched layers are assigned regardless of order where the evidence is strong.
-    Aligning ``b`` with ``a`` gives the same pairs.
+    Aligning ``b`` with ``a`` gives the same pairs. Of runs with thousands of layers each, those of
+    one path are paired first, and what lies between them is aligned piece by piece.
     """
     forced = dict(forced or {})
     if _sort_key(b) < _sort_key(a):
@@ -93,7 +101,9 @@ def align(a: RunLayers, b: RunLayers, forced: Mapping[int, int] | None = None) -
     alone_a, alone_b = np.zeros(len(a.layers)), np.zeros(len(b.layers))
     alone_a[rows] = 1.0
     alone_b[columns] = 1.0
-    if rows and columns:
+    if len(rows) * len(columns) > _MOST_CELLS:
+        found += _in_pieces(a, b, rows, columns, alone_a, alone_b)
+    elif rows and columns:
         odds, more = _evidence(a, b, rows, columns, list(forced.items()))
         likely = posterior(odds * TEMPERED, GAPS, UNIT * TEMPERED)
         alone = (1 - likely.sum(axis=1), 1 - likely.sum(axis=0))
@@ -109,6 +119,88 @@ def align(a: RunLayers, b: RunLayers, forced: Mapping[int, int] | None = None) -
         tuple(np.clip(alone_a, 0.0, 1.0).tolist()),
         tuple(np.clip(alone_b, 0.0, 1.0).tolist()),
     )
+
+
+def _in_pieces(
+    a: RunLayers,
+    b: RunLayers,
+    rows: list[int],
+    columns: list[int],
+    alone_a: Matrix,
+    alone_b: Matrix,
+) -> list[Pair]:
+    """Return the pairs of ``rows`` and ``columns``, and enter how probably each has none.
+
+    Layers whose path occurs once in each run are paired; the longest sequence of such pairs that is
+    in order divides the others into pieces.
+    """
+    by_path = _by_path(b, columns)
+    same = [(i, by_path[path]) for path, i in _by_path(a, rows).items() if path in by_path]
+    same.sort()
+    fixed = [same[at] for at in _longest_rising([j for _, j in same])]
+    moved = sorted(set(same) - set(fixed))
+    found = [Pair(i, j, 1.0, "order") for i, j in fixed]
+    found += [Pair(i, j, 1.0, "moved") for i, j in moved]
+    paired_a, paired_b = {i for i, _ in same}, {j for _, j in same}
+    alone_a[list(paired_a)] = 0.0
+    alone_b[list(paired_b)] = 0.0
+    left = [i for i in rows if i not in paired_a]
+    right = [j for j in columns if j not in paired_b]
+    ends_a = np.searchsorted(left, [i for i, _ in fixed]).tolist()
+    ends_b = np.searchsorted(right, [j for _, j in fixed]).tolist()
+    from_a = from_b = 0
+    for to_a, to_b in zip([*ends_a, len(left)], [*ends_b, len(right)], strict=True):
+        for piece in _windows(left[from_a:to_a], right[from_b:to_b]):
+            some_a, some_b = piece
+            part = align(_part(a, some_a), _part(b, some_b))
+            alone_a[some_a], alone_b[some_b] = part.alone_a, part.alone_b
+            found += [replace(one, a=some_a[one.a], b=some_b[one.b]) for one in part.pairs]
+        from_a, from_b = to_a, to_b
+    return found
+
+
+def _by_path(run: RunLayers, chosen: list[int]) -> dict[str, int]:
+    """Return the layers of ``chosen`` whose path no other of them has, by path."""
+    paths = Counter(run.layers[i].path for i in chosen)
+    return {path: i for i in chosen if (path := run.layers[i].path) and paths[path] == 1}
+
+
+def _longest_rising(values: list[int]) -> list[int]:
+    """Return the positions of a longest rising sequence of the distinct ``values``."""
+    ends: list[int] = []
+    at_end: list[int] = []
+    before: list[int] = []
+    for at, value in enumerate(values):
+        length = bisect_left(ends, value)
+        ends[length : length + 1] = [value]
+        at_end[length : length + 1] = [at]
+        before.append(at_end[length - 1] if length else -1)
+    found = []
+    at = at_end[-1] if at_end else -1
+    while at >= 0:
+        found.append(at)
+        at = before[at]
+    return found[::-1]
+
+
+def _windows(left: list[int], right: list[int]) -> Iterator[tuple[list[int], list[int]]]:
+    """Yield ``left`` and ``right`` in pieces that are small enough to be aligned, in proportion."""
+    if not left or not right:
+        return
+    if len(left) * len(right) <= _MOST_CELLS:
+        yield left, right
+        return
+    many = -(-max(len(left), len(right)) // _WINDOW)
+    for at in range(many):
+        some_a, some_b = (
+            side[len(side) * at // many : len(side) * (at + 1) // many] for side in (left, right)
+        )
+        if some_a and some_b:
+            yield some_a, some_b
+
+
+def _part(run: RunLayers, chosen: list[int]) -> RunLayers:
+    return replace(run, layers=tuple(run.layers[i] for i in chosen))
 
 
 def _evidence(
@@ -131,8 +223,8 @@ def _evidence(
 
 def _moved(odds: Matrix, kept: list[tuple[int, int]]) -> list[tuple[int, int, float]]:
     """Return pairs of unmatched layers: layers at another position."""
-    left = [i for i in range(odds.shape[0]) if i not in {pair[0] for pair in kept}]
-    right = [j for j in range(odds.shape[1]) if j not in {pair[1] for pair in kept}]
+    left = sorted(set(range(odds.shape[0])) - {i for i, _ in kept})
+    right = sorted(set(range(odds.shape[1])) - {j for _, j in kept})
     if not left or not right:
         return []
     worth = odds[np.ix_(left, right)] - MOVED - np.log(max(len(left), len(right)))
