@@ -76,7 +76,7 @@ def named_in_order(trace: Trace, model: Manifest | None) -> Trace:
 
 def _positional(trace: Trace) -> list[_Seen]:
     """Return the layers whose path is the name of their outermost operator and its number."""
-    short = short_name(trace.ops["name"].cast(pl.String))
+    short = short_name(trace.ops["name"])
     layers = trace.layers.select(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("layer"), "path", "role", "position"
     )

@@ -100,11 +100,11 @@ class Nesting(msgspec.Struct, frozen=True):
 
     def levels(self) -> Sequence[Ints]:
         """Return the rows of each depth, outermost first."""
-        order = np.argsort(self.depth, kind="stable")
-        bounds = np.searchsorted(
-            self.depth[order], np.arange(1, int(self.depth.max(initial=0)) + 1)
-        )
-        return np.split(order, bounds)
+        deepest = int(self.depth.max(initial=0))
+        # Numbers of 16 bits are sorted by their digits, in a quarter of the time.
+        depth = self.depth.astype(np.uint16) if deepest < 1 << 16 else self.depth
+        order = np.argsort(depth, kind="stable")
+        return np.split(order, np.cumsum(np.bincount(self.depth, minlength=1))[:-1])
 
 
 def timeline(key: Ints, *times: Ints) -> tuple[Ints, ...]:

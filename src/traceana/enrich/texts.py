@@ -40,6 +40,13 @@ class Texts(msgspec.Struct, frozen=True):
         wanted[self.codes] = self.distinct.str.contains(ascii_classes(pattern)).to_numpy()
         return np.asarray(wanted[self.code_of_row])
 
+    def replaced(self, pattern: str, text: str) -> pl.Series:
+        """Return the text of each row with the first match of ``pattern`` as ``text``."""
+        place = np.full(self.null + 1, len(self.distinct), dtype=np.uint32)
+        place[self.codes] = np.arange(len(self.codes), dtype=np.uint32)
+        changed = self.distinct.str.replace(pattern, text).extend_constant(None, 1)
+        return changed[place[self.code_of_row]]
+
 
 _TOKEN: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|\[:\w+:\]|[^\]\\])*\]", re.DOTALL)
 _CLASS: Final = re.compile(r"\\.", re.DOTALL)

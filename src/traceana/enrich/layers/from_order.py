@@ -16,6 +16,7 @@ from traceana.enrich.layers.from_ranges import OPERAND_POSITIONS
 from traceana.enrich.layers.intervals import Layer
 from traceana.enrich.layers.roles import WEIGHTED
 from traceana.enrich.nesting import NONE, Ints
+from traceana.enrich.texts import Texts
 from traceana.flops.call import Call
 from traceana.flops.cost import Shape, UncountableError
 
@@ -36,8 +37,9 @@ _SCALAR: Final = r"^\[\s*\[\s*\]"
 
 
 def short_name(names: pl.Series) -> pl.Series:
-    """Return operator names without the namespace: ``aten::conv2d`` is ``conv2d``."""
-    return names.str.replace(_SHORT, "").alias("name")
+    """Return the texts of a categorical column without their namespace: ``aten::conv2d`` is
+    ``conv2d``."""
+    return Texts.of(names).replaced(_SHORT, "").alias("name")
 
 
 def position_layers(
@@ -69,9 +71,7 @@ def position_layers(
             pl.Series("linked", linked),
         )
         .filter(pl.Series(is_root))
-        .with_columns(
-            short_name(ops["name"].cast(pl.String)).filter(pl.Series(is_root)).alias("short")
-        )
+        .with_columns(short_name(ops["name"]).filter(pl.Series(is_root)).alias("short"))
         .sort("start", maintain_order=True)
         .with_columns(_counts_batches().alias("counting"))
     )

@@ -149,7 +149,7 @@ def _typed(layers: list[Layer], ops: pl.DataFrame, of_op: Ints, scopes: ScopeLay
         pl.DataFrame(
             {
                 "layer": of_op,
-                "name": by_scope.fill_null(short_name(ops["name"].cast(pl.String))),
+                "name": by_scope.fill_null(short_name(ops["name"])),
                 "by_scope": by_scope.is_not_null(),
                 "duration": ops["duration"],
                 "forward": ops["direction"] == "forward",

@@ -233,6 +233,17 @@ static bool skip_character(struct scan *scan)
     return true;
 }
 
+/* The number of bytes below the lowest one whose high bit is set in `found`. */
+static size_t plain_bytes(uint64_t found)
+{
+#if defined(__GNUC__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    return (size_t)__builtin_ctzll(found) / 8;
+#else
+    (void)found;
+    return 0; /* the bytes are looked at one by one */
+#endif
+}
+
 /* Passes over bytes that are neither quotes, backslashes, control characters nor beyond ASCII. */
 static void skip_plain(struct scan *scan)
 {
@@ -241,8 +252,12 @@ static void skip_plain(struct scan *scan)
         uint64_t word;
         memcpy(&word, scan->at, 8);
         uint64_t quotes = (word ^ each * '"') - each, slashes = (word ^ each * '\\') - each;
-        if ((word | quotes | slashes | (word - each * 0x20)) & high)
+        uint64_t found = (word | quotes | slashes | (word - each * 0x20)) & high;
+        if (found) {
+            /* A borrow marks bytes above the first found, never below it. */
+            scan->at += plain_bytes(found);
             break;
+        }
         scan->at += 8;
     }
     while (scan->at < scan->end) {
@@ -883,8 +898,11 @@ static bool is_simple(const struct span *text)
 
 static bool same(const struct span *one, const struct span *other)
 {
-    return one->length == other->length && (one->start == NULL) == (other->start == NULL) &&
-           (one->length == 0 || memcmp(one->start, other->start, one->length) == 0);
+    if (one->length != other->length || (one->start == NULL) != (other->start == NULL))
+        return false;
+    /* The last letters differ where the first do not: gpu_memcpy, gpu_memset. */
+    return one->length == 0 || (one->start[one->length - 1] == other->start[one->length - 1] &&
+                                memcmp(one->start, other->start, one->length) == 0);
 }
 
 static bool find_route(struct scan *scan, struct route **found)

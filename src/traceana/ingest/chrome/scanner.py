@@ -23,6 +23,7 @@ LEFT_OUT: Final = -1
 """The frame of events without a row."""
 _NO_NUMBER: Final = -(2**63)
 """Stands for an absent number; the scanner refuses text with this number."""
+_NULL: Final = pl.Series([None], dtype=pl.Int64)
 _NO_FIELD: Final = -1
 _ARGS: Final = "args"
 
@@ -139,17 +140,15 @@ def _frame(
     strings: pl.Series,
 ) -> pl.DataFrame:
     made: dict[str, pl.Series] = {}
-    sparse: list[str] = []
+    # Methods of Series and of their Python protocol: an expression costs more than the work.
     for (name, (kind, *_)), cell in zip(columns.items(), cells, strict=True):
         texts = {"s": labels, "r": strings}.get(kind)
         if cell is None:
             dtype = pl.Int64 if texts is None else texts.dtype
             made[name] = pl.Series([None], dtype=dtype).new_from_index(0, rows)
-        elif texts is None:
-            made[name] = pl.Series(np.frombuffer(cell[0], dtype=np.int64))
-            if cell[1]:
-                sparse.append(name)
+        elif texts is not None:
+            made[name] = texts[np.frombuffer(cell[0], dtype=np.uint32)]
         else:
-            made[name] = texts.gather(pl.Series(np.frombuffer(cell[0], dtype=np.uint32)))
-    absent = (pl.when(pl.col(name) != _NO_NUMBER).then(pl.col(name)).alias(name) for name in sparse)
-    return pl.DataFrame(made).with_columns(absent)
+            numbers = pl.Series(np.frombuffer(cell[0], dtype=np.int64))
+            made[name] = numbers.zip_with(numbers != _NO_NUMBER, _NULL) if cell[1] else numbers
+    return pl.DataFrame(made)

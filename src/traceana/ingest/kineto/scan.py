@@ -143,7 +143,9 @@ def _columns(scanned: Scanned) -> Columns | None:
     frames = scanned.frames
     columns = Columns(events=scanned.events)
     instants = frames.pop("instant", _NO_INSTANTS)
-    memory = instants.filter(pl.col("name").cast(pl.String) == MEMORY)
+    memory = _NO_INSTANTS
+    if MEMORY in scanned.texts:
+        memory = instants.filter(pl.col("name").cast(pl.String) == MEMORY)
     if "device" in frames:
         messages = _with_message_bytes(frames["device"])
         if messages is None:
@@ -158,7 +160,7 @@ def _columns(scanned: Scanned) -> Columns | None:
     if memory.height:
         frames["memory"] = memory
     for name, frame in frames.items():
-        columns.frames[name].append(_as_decoded(frame, scanned.texts).select(*FRAMES[name]))
+        columns.frames[name].append(_as_decoded(frame, scanned.texts)[[*FRAMES[name]]])
     for route in scanned.routes:
         if route.frame is None:
             leave_out(columns, route.phase, (route.category or "").lower(), route.events)

@@ -47,7 +47,6 @@ def activities(device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     ``device`` and ``calls`` are frames of :mod:`traceana.ingest.kineto.events`. The process stays
     null: the ``pid`` of a device row is the number of the device.
     """
-    copy = pl.col("name").cast(pl.String).str.extract_groups(_COPY).struct
     kind = pl.col("category").cast(pl.String).str.to_lowercase().replace_strict(_KINDS)
     frame = device.select(
         pl.col("name"),
@@ -73,10 +72,7 @@ def activities(device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         pl.when(pl.col("event_correlation") > 0).then("event_correlation"),
         "collective",
         pl.col("group_size").cast(pl.Int32, strict=False),
-        _direction(copy).alias("copy_kind"),
-        _memory(copy[2], copy[0]).alias("source_memory"),
-        _memory(copy[3], copy[1]).alias("destination_memory"),
-    )
+    ).join(_copies(device["name"]), on="name", how="left", maintain_order="left")
     is_copy = pl.col("kind") == "memcpy"
     frame = frame.with_columns(
         pl.when(is_copy).then(pl.col("copy_kind").fill_null("unknown")).alias("copy_kind"),
@@ -84,6 +80,17 @@ def activities(device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         pl.when(is_copy).then("destination_memory").alias("destination_memory"),
     )
     return _with_bytes_of_calls(frame, calls)
+
+
+def _copies(names: pl.Series) -> pl.DataFrame:
+    """Return direction and memories of the distinct ``names``."""
+    copy = pl.col("name").cast(pl.String).str.extract_groups(_COPY).struct
+    return pl.DataFrame({"name": names.unique()}).select(
+        "name",
+        _direction(copy).alias("copy_kind"),
+        _memory(copy[2], copy[0]).alias("source_memory"),
+        _memory(copy[3], copy[1]).alias("destination_memory"),
+    )
 
 
 def _direction(copy: pl.expr.struct.ExprStructNameSpace) -> pl.Expr:
