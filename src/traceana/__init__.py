@@ -17,11 +17,22 @@ if TYPE_CHECKING:
     from traceana.model.live_model import describe
     from traceana.opening import open_trace as open  # noqa: A004
     from traceana.record.recorder import recorder
+    from traceana.report.pages.ranks import ranks
     from traceana.result import Result
     from traceana.trace import Trace
 
 __version__ = "0.1.0"
-__all__ = ["Result", "Trace", "__version__", "compare", "describe", "diff", "open", "recorder"]
+__all__ = [
+    "Result",
+    "Trace",
+    "__version__",
+    "compare",
+    "describe",
+    "diff",
+    "open",
+    "ranks",
+    "recorder",
+]
 
 # polars takes ten times as long to import as Python to start: `traceana --help` must not.
 _HOMES: Final = {
@@ -31,6 +42,7 @@ _HOMES: Final = {
     "diff": ("traceana.comparison.diff", "diff"),
     "compare": ("traceana.comparison.compare", "compare"),
     "describe": ("traceana.model.live_model", "describe"),
+    "ranks": ("traceana.report.pages.ranks", "ranks"),
     "recorder": ("traceana.record.recorder", "recorder"),
 }
 

@@ -33,8 +33,8 @@ class ExitCode(IntEnum):
 EXIT_CODES: Final[dict[ExitCode, str]] = {
     ExitCode.OK: "success; also when the reader of a pipe closed it",
     ExitCode.INTERNAL: "internal error: please report it",
-    ExitCode.USAGE: "bad option or argument: also a malformed gate, sweep or step marker, and two "
-    "files of one rank",
+    ExitCode.USAGE: "bad option or argument: also a malformed gate, sweep, shard or step marker, "
+    "and two files of one rank",
     ExitCode.NOT_FOUND: "the input, or a file given with an option, does not exist, cannot be "
     "read, or is a pipe or a device",
     ExitCode.UNRECOGNIZED_FORMAT: "unrecognized format: also a folder without a trace or recorded "
@@ -235,6 +235,12 @@ class ProfilerConflictError(TraceanaError):
 
 class RefusedOptionsError(TraceanaError):
     """A workload rejected its options; the message is its own."""
+
+    exit_code = ExitCode.USAGE
+
+
+class BadShardError(TraceanaError):
+    """``--shard`` is not i/N with i from 1 to N."""
 
     exit_code = ExitCode.USAGE
 

@@ -240,3 +240,16 @@ LESS_PER_IMAGE: Final = _setting(
     0.05,
     "A smaller relative decrease of the time per image is ignored.",
 )
+
+# Ranks
+STRAGGLER_SHARE: Final = _setting(
+    "straggler_share",
+    0.02,
+    "A rank whose own time exceeds that of the median rank by less is no straggler: GPUs of one "
+    "model differ by one or two percent.",
+)
+STRAGGLER_CHANCE: Final = _setting(
+    "straggler_chance",
+    1e-4,
+    "Probability, over all ranks, that a rank has the longest own time as often by chance.",
+)

@@ -292,14 +292,14 @@ def ranks(files: Sequence[Path], recorded: Sequence[int | None]) -> tuple[list[i
     numbers = _distinct([file for file, _ in known], [rank for _, rank in known])
     if len(known) == len(files):
         return numbers, "recorded in the files"
-    named = [_rank_in(file) for file in files]
+    named = [rank_in(file) for file in files]
     by_name = [rank for rank in named if rank is not None]
     if len(by_name) == len(files):
         return _distinct(files, by_name), "file names"
     return list(range(len(files))), "order of the file names"
 
 
-def _rank_in(file: Path) -> int | None:
+def rank_in(file: Path) -> int | None:
     found = _IN_NAME.search(file.name)
     return int(found[1]) if found else None
 

@@ -63,7 +63,8 @@ _NAMES: Final[Mapping[Kind, str]] = {
     Kind.PARTS: "algorithm algorithms algorithm_before algorithm_after",
     Kind.COUNT: (
         "calls count devices multiprocessors short_calls in_runs longest tried "
-        "steps_count copies_count launches_count launches launch_bound ranks "
+        "last_count problems kernels steps_count copies_count launches_count launches "
+        "launch_bound ranks "
         "synchronous staged asynchronous measured allocations steps layers of_layers "
         "trials of_trials batch_before batch_after"
     ),
@@ -74,7 +75,7 @@ _NAMES: Final[Mapping[Kind, str]] = {
     Kind.SHARE: (
         "launch_bound_share idle_share peak_share step_share saving_share flops_share "
         "unused_share share of_peak of_attainable tensor_active confidence relative "
-        "of_step efficiency communication_share exposed_share of_parameters "
+        "excess_share of_step efficiency communication_share exposed_share of_parameters "
         "residual_share counted_share occupancy sm_efficiency"
     ),
     Kind.BYTES: "bytes mean_bytes step_bytes workspace_bytes dram_bytes bytes_a bytes_b",
@@ -130,6 +131,7 @@ STEP: Final = "one step"
 _SCALES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("mean_ns", "median_ns", "min_ns", "max_ns"), "one call"),
     **dict.fromkeys(("step_ns", "step_median_ns"), STEP),
+    **dict.fromkeys(("clock_offset_ns", "clock_uncertainty_ns"), "clocks"),
     **dict.fromkeys(("flops", "executed_flops", "direct_flops"), "FLOPs"),
 }
 _KEPT_AT_ZERO: Final = frozenset({"exposed_ns"})

@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 
 from traceana.files import UNDECODABLE
-from traceana.ingest.chrome.repair import repair
 from traceana.ingest.chrome.structure import outermost
 
 LARGEST: Final = 16 << 20
@@ -112,14 +111,21 @@ def _array(text: bytes) -> re.Match[bytes] | None:
 
 
 def _keys(text: bytes) -> dict[str, Any] | None:
-    for attempt in (text, repair(text)):
-        try:
-            keys = msgspec.json.decode(attempt, type=dict[str, Any])
-        except UNDECODABLE:
-            continue
+    keys = _decoded(text)
+    if keys is None:
+        from traceana.ingest.chrome.repair import repair
+
+        keys = _decoded(repair(text))
+    if keys is not None:
         keys.pop("traceEvents", None)
-        return keys
-    return None
+    return keys
+
+
+def _decoded(text: bytes) -> dict[str, Any] | None:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except UNDECODABLE:
+        return None
 
 
 def _is_json(text: bytes) -> bool:

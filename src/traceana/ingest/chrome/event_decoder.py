@@ -15,7 +15,6 @@ import msgspec
 import polars as pl
 
 from traceana.files import UNDECODABLE
-from traceana.ingest.chrome.repair import repair
 
 _MICROSECONDS: Final = pl.Decimal(38, 3)
 """A decimal whose unscaled integer is the time in nanoseconds."""
@@ -94,6 +93,8 @@ class EventDecoder(Generic[Event, Columns]):
         Invalid JSON is repaired where possible; other invalid events are counted. An event with a
         field of an unexpected type is kept without that field.
         """
+        from traceana.ingest.chrome.repair import repair
+
         events: list[Event] = []
         lost: list[str] = []
         repaired = malformed = 0

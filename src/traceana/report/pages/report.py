@@ -61,6 +61,8 @@ _ALL: Final = 0.9995
 """A share from here on is printed as 100.0 %."""
 _MUCH: Final = 0.1
 """Share of unclassified time from which the report names the option that mends it."""
+_FEW_RANKS: Final = 4
+"""More have a command of their own."""
 
 
 class Basis(msgspec.Struct, frozen=True):
@@ -373,7 +375,8 @@ def _last_to_arrive(whole: Overview) -> Iterator[tuple[str, str]]:
         yield "Collectives", f"{text}, {basis.per}" if basis.per else text
     numbered = basis.trace.steps["number"].n_unique() if basis.stepped else None
     if text := last_to_arrive(basis.trace, numbered):
-        yield "Last to arrive", text
+        many = basis.trace.activities["rank"].n_unique() > _FEW_RANKS
+        yield "Last to arrive", f"{text} · traceana ranks: each rank" if many else text
 
 
 def _by_device(frame: pl.DataFrame) -> str:

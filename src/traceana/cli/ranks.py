@@ -1,0 +1,152 @@
+"""``traceana ranks``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from traceana.cli.options import DeviceModel, StepMarker, Tabling, Writing
+from traceana.cli.output import Output
+from traceana.cli.streams import message
+from traceana.errors import ExitCode
+
+if TYPE_CHECKING:
+    from traceana.job.tasks import Done
+
+Sources = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="SOURCE...",
+        help="The traces of a job's ranks: files, folders, recorded runs, saved bundles.",
+        show_default=False,
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Processes that read. Default: by cores and memory.",
+        show_default=False,
+    ),
+]
+Keep = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Where summaries are kept, to go on after an interruption. Default: the cache.",
+        show_default=False,
+    ),
+]
+Shard = Annotated[
+    str | None,
+    typer.Option(
+        metavar="i/N",
+        help="Read only every Nth file from the ith on, and write summaries to --keep DIR.",
+        show_default=False,
+    ),
+]
+Merge = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Show the summaries that --shard wrote.", show_default=False),
+]
+Rules = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Extra classification rules (TOML), checked first."),
+]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="Exit code 17 when a rank is missing, damaged or not read."),
+]
+
+
+def ranks(
+    tabling: Tabling,
+    writing: Writing,
+    sources: Sources = None,
+    workers: Workers = None,
+    keep: Keep = None,
+    shard: Shard = None,
+    merge: Merge = None,
+    step_marker: StepMarker = None,
+    device_model: DeviceModel = None,
+    rules: Rules = None,
+    strict: Strict = False,
+) -> ExitCode:
+    """Ranks of a distributed job: steps, waits, stragglers and their cause.
+
+    Every file is read in a process of its own; only summaries are kept, so that any number of ranks
+    fits in memory. Ranks that differ most come first.
+    """
+    from traceana.report.pages import ranks as pages
+
+    given = sources or []
+    if merge is not None and (given or shard is not None or keep is not None):
+        raise typer.BadParameter("takes neither sources nor --shard, --keep", param_hint="--merge")
+    if shard is not None and keep is None:
+        raise typer.BadParameter("needs --keep DIR, which all shards share", param_hint="--shard")
+    output = Output(tabling, writing, reads=given)
+    if merge is not None:
+        result = pages.of_shards(merge)
+    elif shard is not None and keep is not None:
+        from traceana.job.ranks import sources as files_of
+        from traceana.job.tasks import Reading
+
+        reading = Reading(step_marker, device_model, None if rules is None else str(rules))
+        with _progress() as done:
+            count = pages.write_shard(
+                files_of(given), shard, reading, keep, workers=workers, done=done
+            )
+        message(f"shard {shard}: {count} summaries in {keep}; traceana ranks --merge {keep}")
+        return ExitCode.OK
+    else:
+        with _progress() as done:
+            result = pages.ranks(
+                given,
+                workers=workers,
+                keep=keep,
+                step_marker=step_marker,
+                device_model=device_model,
+                rules=rules,
+                progress=done,
+            )
+    output.write(result)
+    bad = pages.problems(result)
+    for one in bad[:10]:
+        name = one["file"] or ""
+        number = "" if one["rank"] is None else f"rank {one['rank']} "
+        message(f"{number}{one['status']}: {one['reason']}" + (f" ({name})" if name else ""))
+    if len(bad) > 10:
+        message(f"{len(bad) - 10} more ranks, in the rows")
+    unread = [one for one in bad if one["status"] == "not read"]
+    if (strict and bad) or len(unread) == result.frame.height:
+        return ExitCode.DAMAGED_INPUT
+    return ExitCode.OK
+
+
+@contextmanager
+def _progress() -> Iterator[Done]:
+    if not sys.stderr.isatty():
+        from traceana.ingest.source import silent
+
+        yield silent
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    bar = Progress(
+        "reading ranks",
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, files: bar.update(task, completed=done, total=files)

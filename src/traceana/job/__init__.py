@@ -1,0 +1,1 @@
+"""A distributed job: a summary of each rank, made by a task of its own, and what they tell."""

@@ -1,0 +1,364 @@
+"""``traceana ranks``: one row per rank of a distributed job, from summaries of the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import polars as pl
+
+from traceana.errors import (
+    BadShardError,
+    CannotWriteError,
+    NotFoundError,
+    UnreadableError,
+)
+from traceana.files import cache_folder
+from traceana.ingest.ranks import find, rank_in
+from traceana.ingest.ranks import ranks as ranks_of
+from traceana.job.collectives import Matched, match, offsets
+from traceana.job.stragglers import cause, own_times, spent_per_step, stragglers
+from traceana.job.summary import TABLES, Facts, read_facts, read_table
+from traceana.job.tasks import Done, Kept, Reading, default_workers, kept_or_read
+from traceana.runs.run_folders import check_finished, is_run, read_run
+from traceana.trace.bundle import is_bundle
+
+OK: Final = "ok"
+DAMAGED: Final = "damaged"
+NOT_READ: Final = "not read"
+MISSING: Final = "missing"
+"""What ``status`` of a rank can be."""
+_MOST_MISSING: Final = 100_000
+"""Rows of missing ranks; a world size beyond is damaged."""
+
+
+class Job(msgspec.Struct, frozen=True):
+    """What the summaries of a job tell.
+
+    ``rows`` has one row per rank (:func:`ranks`), ``stragglers``, ``collectives`` and ``groups``
+    are the tables of these names, ``causes`` has the cause of each straggler, ``matched`` and
+    ``collective_count`` are numbers of collectives on a rank.
+    """
+
+    rows: pl.DataFrame
+    stragglers: pl.DataFrame
+    collectives: pl.DataFrame
+    groups: pl.DataFrame
+    causes: Mapping[int, str]
+    collective_count: int
+    matched: int
+    steps: int
+
+    @property
+    def count_text(self) -> str:
+        """What is known of the collectives, in words; empty without any."""
+        if not self.collective_count:
+            return ""
+        return f"{self.matched:,} of {self.collective_count:,} per rank matched across all ranks"
+
+
+def sources(paths: Sequence[Path]) -> list[Path]:
+    """Return the files of the ranks in ``paths``: traces, folders of traces, recorded runs.
+
+    Raises the errors of :func:`traceana.ingest.ranks.find`, and ``NotFoundError``.
+    """
+    if not paths:
+        raise NotFoundError("no input: give the files of a job's ranks, or their folder")
+    return list(dict.fromkeys(one for path in paths for one in _files(path)))
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if not path.exists():
+        raise NotFoundError(f"{path} does not exist: give the files of a job's ranks")
+    check_finished(path)
+    if not path.is_dir() or is_bundle(path):
+        yield path
+    elif is_run(path):
+        yield from read_run(path).traces()
+    else:
+        yield from find(path).files
+
+
+def shard_of(files: Sequence[Path], shard: str) -> list[Path]:
+    """Return the files of ``shard``, ``i/N``: every Nth from the ith on.
+
+    Raises :class:`~traceana.errors.BadShardError` unless 1 <= i <= N.
+    """
+    number, _, of = shard.partition("/")
+    if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+        raise BadShardError(f"{shard!r} is no shard: use i/N with i from 1 to N, such as 3/16")
+    return list(files)[int(number) - 1 :: int(of)]
+
+
+def summarize(
+    files: Sequence[Path],
+    reading: Reading,
+    folder: Path | None,
+    *,
+    workers: int | None,
+    done: Done,
+) -> list[Kept]:
+    """Return the summaries of ``files``, kept in ``folder``, by default in traceana's cache.
+
+    Raises :class:`~traceana.errors.CannotWriteError`.
+    """
+    target = cache_folder("ranks") if folder is None else folder
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        return kept_or_read(
+            files, reading, target, workers=workers or default_workers(files), done=done
+        )
+    except OSError as error:
+        raise CannotWriteError(
+            f"cannot keep summaries in {target}: {error.strerror or error}"
+        ) from error
+
+
+def merged(folder: Path) -> list[Kept]:
+    """Return the summaries that ``--shard`` wrote into ``folder``, in order of their files.
+
+    Raises ``NotFoundError`` where it has none, ``UnreadableError`` where one is not as written.
+    """
+    kept: dict[str, Kept] = {}
+    for target in sorted(folder.glob("*/")):
+        folders = tuple(sorted(target.glob("[0-9]*")))
+        facts = [read_facts(one) for one in folders]
+        if None in facts:
+            raise UnreadableError(f"{target} is not as it was written: run its shard again")
+        for one in facts[:1]:
+            assert one is not None
+            kept[one.source] = Kept(Path(one.source), folders)
+    if not kept:
+        raise NotFoundError(f"{folder} has no summaries of ranks: write them with --shard i/N -o")
+    return [kept[source] for source in sorted(kept)]
+
+
+def job(kept: Sequence[Kept]) -> Job:
+    """Return what the summaries tell. Raises ``AmbiguousRanksError`` on two files of one rank."""
+    folders = [folder for one in kept for folder in one.folders]
+    facts = [_facts(folder) for folder in folders]
+    numbers = _numbers(facts)
+    read = {
+        number: (folder, one)
+        for number, folder, one in zip(numbers, folders, facts, strict=True)
+        if number is not None and not one.reason
+    }
+    steps = _gathered(read, "steps")
+    found = match(
+        _gathered(read, "collectives").join(_epochs(read), on="rank", how="left"), len(read)
+    )
+    own = own_times(steps, found.each)
+    late = stragglers(own)
+    rows = _rows(numbers, facts, steps, read, found, late)
+    return Job(
+        _ordered(rows),
+        late,
+        _by_collective(found),
+        _groups(read),
+        _causes(read, late, steps),
+        found.count,
+        found.matched,
+        own["step"].n_unique(),
+    )
+
+
+def _facts(folder: Path) -> Facts:
+    facts = read_facts(folder)
+    if facts is None:
+        raise UnreadableError(f"{folder} is not as it was written: run the command again")
+    return facts
+
+
+def _numbers(facts: Sequence[Facts]) -> list[int | None]:
+    """Return the rank of each summary; None for a file that was not read and has no rank."""
+    read = [one for one in facts if not one.reason]
+    files = [Path(one.source) for one in read]
+    known, _ = ranks_of(files, [one.recorded for one in read])
+    of_read = iter(known)
+    taken: set[int | None] = {*known}
+    numbers: list[int | None] = []
+    for one in facts:
+        if not one.reason:
+            numbers.append(next(of_read))
+            continue
+        named = rank_in(Path(one.source))
+        free = named is not None and named not in taken
+        numbers.append(named if free else None)
+        if free:
+            taken.add(named)
+    return numbers
+
+
+def _gathered(read: Mapping[int, tuple[Path, Facts]], name: str) -> pl.DataFrame:
+    """Return the table ``name`` of all ranks, with ``rank``."""
+    empty = pl.DataFrame(schema={"rank": pl.Int64, **TABLES[name]})
+    tables = [
+        read_table(folder, name).select(pl.lit(rank, pl.Int64).alias("rank"), pl.all())
+        for rank, (folder, _) in sorted(read.items())
+    ]
+    return pl.concat([empty, *tables])
+
+
+def _epochs(read: Mapping[int, tuple[Path, Facts]]) -> pl.DataFrame:
+    rows = [(rank, facts.epoch_ns) for rank, (_, facts) in sorted(read.items())]
+    return pl.DataFrame(rows, schema={"rank": pl.Int64, "epoch_ns": pl.Int64}, orient="row")
+
+
+_FIGURES: Final = (
+    *("devices", "kernels", "kernel_ns", "span_ns", "busy_ns", "compute_ns", "communication_ns"),
+    *("exposed_communication_ns", "copy_ns", "exposed_copy_ns"),
+)
+_TEXTS: Final = ("host", "format")
+
+
+def _rows(
+    numbers: Sequence[int | None],
+    facts: Sequence[Facts],
+    steps: pl.DataFrame,
+    read: Mapping[int, tuple[Path, Facts]],
+    found: Matched,
+    late: pl.DataFrame,
+) -> pl.DataFrame:
+    schema: dict[str, Any] = {
+        "rank": pl.Int64,
+        "status": pl.String,
+        "reason": pl.String,
+        "file": pl.String,
+        **dict.fromkeys(_TEXTS, pl.String),
+        "problems": pl.Int64,
+        **dict.fromkeys(_FIGURES, pl.Int64),
+    }
+    rows = [
+        (
+            number,
+            *_status(one),
+            one.source,
+            one.host,
+            one.format,
+            sum(one.problems.values()),
+            *_figures(one),
+        )
+        for number, one in zip(numbers, facts, strict=True)
+    ]
+    empty = (None,) * (len(schema) - 3)
+    rows += [(rank, MISSING, "no file of this rank", *empty) for rank in _missing(numbers, facts)]
+    measured = steps.filter(~pl.col("warm_up"))
+    wall = pl.col("wall_ns")
+    of_steps = measured.group_by("rank").agg(
+        pl.len().cast(pl.Int64).alias("steps"),
+        wall.median().round().cast(pl.Int64).alias("step_median_ns"),
+        wall.min().alias("step_min_ns"),
+        wall.max().alias("step_max_ns"),
+    )
+    waits = found.each.group_by("rank").agg(
+        pl.col("wait_ns").sum(),
+        pl.col("last").sum().cast(pl.Int64).alias("last_count"),
+        pl.col("delay_ns").sum(),
+    )
+    frame = pl.DataFrame(rows, schema=schema, orient="row")
+    for table in (of_steps, waits, offsets(found), late.drop("steps", "own_ns")):
+        frame = frame.join(table, on="rank", how="left", maintain_order="left")
+    was_read = pl.col("rank").is_in(list(read))
+    return frame.with_columns(
+        pl.when(was_read).then(pl.col("steps").fill_null(0)).alias("steps"),
+        (pl.col("span_ns") - pl.col("busy_ns")).alias("idle_ns"),
+        pl.col("straggler").fill_null(value=False),
+    )
+
+
+def _figures(facts: Facts) -> list[int | None]:
+    return [None if facts.reason else getattr(facts, name) for name in _FIGURES]
+
+
+def _status(facts: Facts) -> tuple[str, str | None]:
+    if facts.reason:
+        return NOT_READ, facts.reason
+    if facts.truncated:
+        return DAMAGED, "truncated file"
+    if facts.problems:
+        listed = ", ".join(f"{count:,} {reason}" for reason, count in facts.problems.items())
+        return DAMAGED, f"integrity problems: {listed}"
+    return OK, None
+
+
+def _missing(numbers: Sequence[int | None], facts: Sequence[Facts]) -> list[int]:
+    """Return the ranks of the recorded world that have no file."""
+    world = max((one.world_size or 0 for one in facts), default=0)
+    unnumbered = sum(number is None for number in numbers)
+    lacking = sorted(set(range(min(world, _MOST_MISSING))) - set(numbers))
+    # A file without a rank is that of one of them.
+    return lacking if unnumbered < len(lacking) else []
+
+
+def _ordered(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the ranks that differ most first: not read, stragglers, by their own time."""
+    excess = pl.col("excess_ns").abs()
+    return rows.sort(
+        pl.col("status") == OK,
+        ~pl.col("straggler"),
+        excess,
+        "rank",
+        descending=[False, False, True, False],
+        nulls_last=True,
+    )
+
+
+def _by_collective(found: Matched) -> pl.DataFrame:
+    """Return one row per collective and message size of the matched ones, most waiting first."""
+    keys = ["collective", "message_bytes", "group_size"]
+    last = (
+        found.each.filter("last")
+        .group_by(*keys, "rank")
+        .agg(pl.len().alias("last_count"), pl.col("delay_ns").sum())
+        .sort("delay_ns", "last_count", "rank", descending=[True, True, False])
+        .unique(keys, keep="first", maintain_order=True)
+        .select(*keys, pl.col("rank").alias("last_rank"), "last_count")
+    )
+    ranks = max(found.each["rank"].n_unique(), 1)
+    return (
+        found.each.group_by(keys)
+        .agg(
+            (pl.len() // ranks).cast(pl.Int64).alias("count"),
+            pl.col("time_ns").sum(),
+            pl.col("wait_ns").sum(),
+            pl.col("time_ns").min().alias("min_ns"),
+        )
+        .with_columns((pl.col("time_ns") - pl.col("wait_ns")).alias("transfer_ns"))
+        .join(last, on=keys, how="left", nulls_equal=True)
+        .sort("wait_ns", *keys, descending=[True, False, False, False], nulls_last=True)
+    )
+
+
+def _groups(read: Mapping[int, tuple[Path, Facts]]) -> pl.DataFrame:
+    """Return one row per size of the groups that communicate: their ranks, collectives, bytes."""
+    return (
+        _gathered(read, "collectives")
+        .group_by("group_size")
+        .agg(
+            pl.col("rank").n_unique().cast(pl.Int64).alias("ranks"),
+            pl.len().cast(pl.Int64).alias("count"),
+            pl.when(pl.col("message_bytes").is_not_null().all())
+            .then(pl.col("message_bytes").sum())
+            .alias("bytes"),
+            pl.col("time_ns").sum(),
+        )
+        .sort("group_size", descending=True, nulls_last=True)
+    )
+
+
+def _causes(
+    read: Mapping[int, tuple[Path, Facts]], late: pl.DataFrame, steps: pl.DataFrame
+) -> dict[int, str]:
+    found = late.filter("straggler")
+    if found.is_empty():
+        return {}
+    counts = dict(steps.group_by("rank").len().rows())
+    compute = {rank: facts.compute_ns for rank, (_, facts) in read.items()}
+    spent = spent_per_step(compute, _gathered(read, "idle"), counts)
+    kernels = _gathered(read, "kernels").filter(pl.col("category").fill_null("") != "collective")
+    return {
+        rank: cause(rank, spent, kernels, excess)
+        for rank, excess in found.select("rank", "excess_ns").iter_rows()
+    }

@@ -1,0 +1,160 @@
+"""Stragglers: ranks that the others wait for, step after step, and what they spend the time on.
+
+The own time of a rank in a step is the step's wall time less its exposed waits in matched
+collectives. In a job without a straggler each rank has the longest own time of all equally often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from traceana.settings import STRAGGLER_CHANCE, STRAGGLER_SHARE
+
+_SIMILAR: Final = 0.5
+"""The part of a rank's excess that one cause must explain."""
+
+
+def own_times(steps: pl.DataFrame, each: pl.DataFrame) -> pl.DataFrame:
+    """Return ``rank``, ``step``, ``wall_ns``, ``wait_ns``, ``own_ns`` of the measured steps that
+    every rank has.
+
+    ``steps`` has ``rank`` and the columns of a summary's table, ``each`` is that of the matched
+    collectives (:class:`traceana.job.collectives.Matched`).
+    """
+    waits = each.group_by("rank", "step").agg(pl.col("wait_ns").sum())
+    ranks = steps["rank"].n_unique()
+    return (
+        steps.filter(~pl.col("warm_up"))
+        .filter(pl.col("rank").n_unique().over("step") == ranks)
+        .join(waits, on=["rank", "step"], how="left")
+        .with_columns(pl.col("wait_ns").fill_null(0))
+        # What other work overlaps takes nothing of the step.
+        .with_columns(pl.min_horizontal("wait_ns", "exposed_communication_ns").alias("exposed"))
+        .select("rank", "step", "wall_ns", "wait_ns", own_ns=pl.col("wall_ns") - pl.col("exposed"))
+        .sort("rank", "step")
+    )
+
+
+def stragglers(own: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per rank, the longest own time first.
+
+    ``own_ns``
+        Mean over the steps.
+    ``excess_ns``, ``excess_share``
+        Median over the steps of the rank's own time less the median one of all ranks; its share of
+        the median own time.
+    ``longest``, ``steps``
+        In how many of the steps the rank had the longest own time of all.
+    ``p``
+        Probability that one of the ranks has it as often by chance: the tail of the binomial
+        distribution with probability 1 / ranks, times the number of ranks.
+    ``straggler``
+        Whether ``excess_share`` is above ``STRAGGLER_SHARE`` and ``p`` below ``STRAGGLER_CHANCE``.
+    """
+    ranks = own["rank"].n_unique()
+    middle = pl.col("own_ns").median().over("step")
+    of_all = own.with_columns(
+        (pl.col("own_ns") - middle).alias("excess"),
+        (pl.col("own_ns") == pl.col("own_ns").max().over("step")).alias("is_longest"),
+        middle.alias("middle"),
+    )
+    rows = of_all.group_by("rank").agg(
+        pl.col("own_ns").mean().round().cast(pl.Int64),
+        pl.col("excess").median().round().cast(pl.Int64).alias("excess_ns"),
+        pl.col("middle").median().alias("typical"),
+        pl.col("is_longest").sum().cast(pl.Int64).alias("longest"),
+        pl.len().cast(pl.Int64).alias("steps"),
+    )
+    from scipy.stats import binom
+
+    chances = [
+        min(1.0, ranks * float(binom.sf(longest - 1, steps, 1 / ranks)))
+        for steps, longest in rows.select("steps", "longest").iter_rows()
+    ]
+    return (
+        rows.with_columns(
+            pl.when(pl.col("typical") > 0)
+            .then(pl.col("excess_ns") / pl.col("typical"))
+            .alias("excess_share"),
+            pl.Series("p", chances, dtype=pl.Float64),
+        )
+        .with_columns(
+            (
+                (pl.col("excess_share") > STRAGGLER_SHARE)
+                & (pl.col("p") < STRAGGLER_CHANCE)
+                & (ranks > 1)
+            )
+            .fill_null(value=False)
+            .alias("straggler")
+        )
+        .select(
+            *("rank", "own_ns", "excess_ns", "excess_share", "longest", "steps", "p", "straggler")
+        )
+        .sort("excess_ns", "rank", descending=[True, False])
+    )
+
+
+def cause(rank: int, spent: pl.DataFrame, kernels: pl.DataFrame, excess_ns: float) -> str:
+    """Return why ``rank`` takes longer, in words; empty where nothing explains half of it.
+
+    ``spent`` has ``rank``, ``what`` and ``step_ns`` (a mean per step): what each rank spends its
+    time on, ``compute`` and the causes of idle time. ``kernels`` has ``rank``, ``name``, ``calls``
+    and ``time_ns`` of the computing kernels. ``excess_ns`` is the rank's excess in a step.
+    """
+    typical = spent.filter(pl.col("rank") != rank).group_by("what").agg(pl.col("step_ns").median())
+    own = spent.filter(pl.col("rank") == rank)
+    more = own.join(typical, on="what", how="full", suffix="_typical", coalesce=True).select(
+        "what", (pl.col("step_ns").fill_null(0) - pl.col("step_ns_typical").fill_null(0)).alias("d")
+    )
+    found = more.sort("d", "what", descending=[True, False]).head(1)
+    if found.is_empty() or excess_ns <= 0 or found["d"].item() < _SIMILAR * excess_ns:
+        return ""
+    what = found["what"].item()
+    return _of_compute(rank, kernels) if what == COMPUTE else f"idle: {what}"
+
+
+COMPUTE: Final = "compute"
+
+
+def _of_compute(rank: int, kernels: pl.DataFrame) -> str:
+    """Return whether the kernels of ``rank`` are slower or more than those of the others."""
+    others = (
+        kernels.filter(pl.col("rank") != rank)
+        .group_by("name")
+        .agg(pl.col("calls").median(), pl.col("time_ns").median())
+    )
+    own = kernels.filter(pl.col("rank") == rank)
+    both = own.join(others, on="name", how="left", suffix="_typical")
+    alike = both.filter(pl.col("calls") == pl.col("calls_typical"))
+    slower = int((alike["time_ns"] - alike["time_ns_typical"]).sum())
+    whole = int((both["time_ns"] - both["time_ns_typical"].fill_null(0)).sum())
+    if whole > 0 and slower >= _SIMILAR * whole:
+        times = float(alike["time_ns"].sum()) / float(alike["time_ns_typical"].sum())
+        return f"compute: kernels of equal number take {times:.2f} times as long"
+    return "compute: other kernels, or more of them"
+
+
+def spent_per_step(
+    compute: Mapping[int, int], idle: pl.DataFrame, steps: Mapping[int, int]
+) -> pl.DataFrame:
+    """Return what each rank spends time on, per step: ``rank``, ``what``, ``step_ns``.
+
+    ``compute`` is its time in computing kernels, ``idle`` has ``rank``, ``cause`` and ``time_ns``,
+    ``steps`` is the number of steps in its capture.
+    """
+    rows = [(rank, COMPUTE, time) for rank, time in compute.items()]
+    rows += idle.select("rank", "cause", "time_ns").rows()
+    schema = {"rank": pl.Int64, "what": pl.String, "time_ns": pl.Int64}
+    frame = pl.DataFrame(rows, schema=schema, orient="row")
+    number = pl.Series([steps.get(rank, 0) for rank in frame["rank"]], dtype=pl.Int64)
+    return frame.with_columns(number=number).select(
+        "rank",
+        "what",
+        pl.when(pl.col("number") > 0)
+        .then(pl.col("time_ns") / pl.col("number"))
+        .otherwise(pl.col("time_ns").cast(pl.Float64))
+        .alias("step_ns"),
+    )

@@ -1,0 +1,244 @@
+"""``ranks``: the ranks of a distributed job, those that differ most first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from traceana.ingest.source import silent
+from traceana.job.ranks import (
+    DAMAGED,
+    MISSING,
+    NOT_READ,
+    OK,
+    Job,
+    job,
+    merged,
+    shard_of,
+    sources,
+    summarize,
+)
+from traceana.job.tasks import Done, Reading
+from traceana.report import numbers
+from traceana.report.page import Data, Facts, Page, Rows
+from traceana.report.pages.single_table import notes_of, table_of
+from traceana.result import Arranged, Result, sums
+
+COLUMNS: Final = (
+    *("rank", "status", "steps", "step_median_ns", "excess_share", "compute_ns"),
+    *("exposed_communication_ns", "exposed_copy_ns", "idle_ns", "wait_ns", "last_count"),
+    *("clock_offset_ns", "host", "reason"),
+)
+DROPPED: Final = (
+    *("host", "clock_offset_ns", "last_count", "exposed_copy_ns", "steps", "reason", "wait_ns"),
+)
+_TITLES: Final = {
+    "step_median_ns": "median step",
+    "excess_share": "own time vs median",
+    "compute_ns": "compute",
+    "exposed_communication_ns": "exposed comm.",
+    "exposed_copy_ns": "exposed copies",
+    "wait_ns": "waiting",
+    "last_count": "last to arrive",
+    "clock_offset_ns": "clock ahead",
+}
+_SUMMED: Final = (
+    *("kernels", "kernel_ns", "span_ns", "busy_ns", "compute_ns", "communication_ns"),
+    *("exposed_communication_ns", "copy_ns", "exposed_copy_ns", "idle_ns", "wait_ns", "last_count"),
+)
+_MOST_NAMED: Final = 8
+
+
+def ranks(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    workers: int | None = None,
+    keep: str | os.PathLike[str] | None = None,
+    step_marker: str | None = None,
+    device_model: str | None = None,
+    rules: str | os.PathLike[str] | None = None,
+    progress: Done = silent,
+) -> Result:
+    """Return one row per rank of the job in ``paths``: files, or folders of them.
+
+    Every file is read by a task in a process of its own; ``workers`` is the number of processes
+    (default: by cores and memory). Summaries are kept in ``keep``, by default traceana's cache, and
+    files that are unchanged are not read again. Columns:
+
+    ``rank``, ``status``, ``reason``, ``file``, ``host``, ``format``, ``problems``
+        ``status`` is ``ok``, ``damaged`` (figures of what is readable), ``not read`` or
+        ``missing`` (of the recorded world size); ``reason`` says why.
+    ``devices``, ``kernels``, ``kernel_ns``
+        Devices with work; number and summed durations of the kernels.
+    ``span_ns``, ``busy_ns``, ``idle_ns``
+        Length of the capture, the union of all work, and the rest, summed over the devices.
+    ``compute_ns``, ``communication_ns``, ``exposed_communication_ns``
+        The unions of the kernels other than collectives, of the collectives, and of the part of
+        these that no other kernel overlaps.
+    ``copy_ns``, ``exposed_copy_ns``
+        The union of copies, and of the part that no kernel overlaps.
+    ``steps``, ``step_median_ns``, ``step_min_ns``, ``step_max_ns``
+        Number and wall times of the measured steps.
+    ``wait_ns``, ``last_count``, ``delay_ns``
+        In the collectives that all ranks have: the rank's waits for the last to arrive, how often
+        it was last itself, and by how much it was later than the rank before it.
+    ``clock_offset_ns``, ``clock_uncertainty_ns``
+        How far its clock is ahead of the median rank's, by the ends of collectives.
+    ``excess_ns``, ``excess_share``, ``longest``, ``p``, ``straggler``
+        Its own time, without waits, against that of the median rank: see docs/ranks.md.
+
+    Ranks that differ most come first. Raises the errors of :mod:`traceana.errors`.
+    """
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    files = sources([Path(one) for one in given])
+    reading = Reading(step_marker, device_model, None if rules is None else os.fspath(rules))
+    folder = None if keep is None else Path(keep)
+    return page(job(summarize(files, reading, folder, workers=workers, done=progress)))
+
+
+def of_shards(folder: Path) -> Result:
+    """Return the rows of the summaries that :func:`write_shard` wrote into ``folder``."""
+    return page(job(merged(folder)))
+
+
+def write_shard(
+    files: Sequence[Path],
+    shard: str,
+    reading: Reading,
+    folder: Path,
+    *,
+    workers: int | None,
+    done: Done,
+) -> int:
+    """Write the summaries of ``shard``, i/N, into ``folder``; return their number."""
+    kept = summarize(shard_of(files, shard), reading, folder, workers=workers, done=done)
+    return sum(len(one.folders) for one in kept)
+
+
+def page(found: Job) -> Result:
+    """Return the rows of a job with their page."""
+    frame = found.rows
+    result = Result(frame, sums(frame, *_SUMMED), tuple(_notes(found)))
+    return result.with_page(partial(_page, found), screenful=24)
+
+
+def _page(found: Job, shown: Arranged) -> Page:
+    table = table_of(
+        shown,
+        _columns(found.rows),
+        dropped=DROPPED,
+        titles=_TITLES,
+    )
+    sections = {
+        "stragglers": found.stragglers.with_columns(
+            pl.Series("cause", _causes(found), dtype=pl.String)
+        ),
+        "collectives": found.collectives,
+        "groups": found.groups,
+    }
+    data = Data(
+        Rows(shown.frame),
+        {"ranks": found.rows.height, "read": _count(found.rows, OK, DAMAGED)},
+        shown.totals,
+        shown.frame.height + shown.hidden,
+        shown.notes,
+        {name: Rows(rows) for name, rows in sections.items()},
+    )
+    return Page("ranks", (Facts(tuple(_facts(found))), table, *notes_of(shown.notes)), data)
+
+
+def _columns(rows: pl.DataFrame) -> list[str]:
+    sound = (rows["status"] == OK).all()
+    return [name for name in COLUMNS if not (sound and name in ("status", "reason"))]
+
+
+def _causes(found: Job) -> list[str | None]:
+    return [found.causes.get(rank) or None for rank in found.stragglers["rank"]]
+
+
+def _count(rows: pl.DataFrame, *status: str) -> int:
+    return int(rows["status"].is_in(status).sum())
+
+
+def _facts(found: Job) -> Iterator[tuple[str, str]]:
+    rows = found.rows
+    counts = [f"{_count(rows, OK, DAMAGED)} of {numbers.counted(rows.height, 'rank')} read"]
+    for status in (DAMAGED, NOT_READ, MISSING):
+        if number := _count(rows, status):
+            counts.append(f"{number} {status}")
+    yield "Ranks", " · ".join(counts)
+    if _count(rows, OK, DAMAGED):
+        yield "Table", "sums over the capture of each rank and its devices, differing ranks first"
+    steps = rows.drop_nulls("step_median_ns")
+    if steps.height:
+        times = steps["step_median_ns"]
+        yield (
+            "Step time",
+            f"{numbers.duration(_median(times))} median of the ranks' medians · "
+            f"{numbers.duration(_least(times))} to {numbers.duration(_most(times))}",
+        )
+    yield "Stragglers", _stragglers(found)
+    if found.count_text:
+        yield "Collectives", found.count_text
+    offsets = rows.drop_nulls("clock_offset_ns")
+    if offsets.height > 1:
+        ahead = offsets["clock_offset_ns"].abs()
+        row = offsets.row(int(ahead.arg_max() or 0), named=True)
+        yield (
+            "Clocks",
+            f"rank {row['rank']} is furthest from the median: "
+            f"{numbers.duration(row['clock_offset_ns'])} ± "
+            f"{numbers.duration(row['clock_uncertainty_ns'])}",
+        )
+
+
+def _stragglers(found: Job) -> str:
+    late = found.stragglers.filter("straggler")
+    if late.is_empty():
+        if not found.steps:
+            return "not determined: no step that all ranks have"
+        return f"none in {numbers.counted(found.steps, 'step')}"
+    texts = []
+    for row in late.head(_MOST_NAMED).iter_rows(named=True):
+        text = (
+            f"rank {row['rank']}: own time {numbers.duration(row['excess_ns'])} per step "
+            f"({numbers.share(row['excess_share'])}) above the median rank's, longest in "
+            f"{row['longest']} of {numbers.counted(row['steps'], 'step')}"
+        )
+        why = found.causes.get(row["rank"])
+        texts.append(f"{text} · {why}" if why else f"{text} · cause not found")
+    more = late.height - _MOST_NAMED
+    return "; ".join([*texts, *([f"{more} more"] if more > 0 else [])])
+
+
+def _notes(found: Job) -> Iterator[str]:
+    if found.rows.is_empty():
+        yield "no ranks"
+    if found.collective_count and found.matched < found.collective_count:
+        yield (
+            f"waits, last to arrive, clocks: of {found.matched:,} of {found.collective_count:,} "
+            "collectives, those of the group of all ranks that every rank has in the same steps"
+        )
+
+
+def _median(values: pl.Series) -> int:
+    return int(values.median() or 0)  # type: ignore[arg-type]
+
+
+def _least(values: pl.Series) -> int:
+    return int(values.min() or 0)  # type: ignore[arg-type]
+
+
+def _most(values: pl.Series) -> int:
+    return int(values.max() or 0)  # type: ignore[arg-type]
+
+
+def problems(result: Result) -> list[dict[str, Any]]:
+    """Return the ranks that are not ``ok``: ``rank``, ``file``, ``status`` and ``reason``."""
+    bad = result.frame.filter(pl.col("status") != OK)
+    return bad.select("rank", "file", "status", "reason").to_dicts()

@@ -1,0 +1,94 @@
+"""Jobs of several ranks with known figures, as the Kineto files of their ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.ingest.kineto.writing import annotation, call, kernel, write
+
+EPOCH_NS = 1_700_000_000 * 10**9
+FIRST_NS = 1_000_000
+"""When the first step begins: events at 0 count as without a time."""
+TRANSFER_NS = 400_000
+"""How long the all-reduce of a step takes from the arrival of the last rank on."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job whose ranks compute in each step and then reduce their gradients together.
+
+    ``compute_ns`` has a row per rank and a column per step. ``clock_ns`` is how far the clock of
+    each rank is ahead. ``kernels`` is the number of computing kernels of a step.
+    """
+
+    compute_ns: np.ndarray[Any, Any]
+    clock_ns: dict[int, int] = field(default_factory=dict)
+    kernels: int = 2
+
+    def write(self, folder: Path, *, compress: bool = False) -> list[Path]:
+        """Write a file a rank into ``folder``; returns them in order of rank."""
+        ranks, steps = self.compute_ns.shape
+        events: list[list[dict[str, Any]]] = [[] for _ in range(ranks)]
+        begun = FIRST_NS
+        for step in range(steps):
+            arrived = begun + self.compute_ns[:, step]
+            end = int(arrived.max()) + TRANSFER_NS
+            for rank in range(ranks):
+                ahead = self.clock_ns.get(rank, 0)
+                own = self._step(step, begun + ahead, int(arrived[rank]) + ahead, end + ahead)
+                events[rank] += own
+            begun = end + 1_000
+        folder.mkdir(parents=True, exist_ok=True)
+        return [
+            write(
+                folder / f"rank{rank}.json{'.gz' if compress else ''}",
+                events[rank],
+                compress=compress,
+                baseTimeNanoseconds=EPOCH_NS,
+                distributedInfo={"rank": rank, "world_size": ranks, "backend": "nccl"},
+            )
+            for rank in range(ranks)
+        ]
+
+    def _step(self, step: int, begin: int, arrival: int, end: int) -> list[dict[str, Any]]:
+        events = [annotation(f"ProfilerStep#{step}", _us(begin), _us(end - begin))]
+        at, number = begin, 100 * step
+        for each in range(self.kernels):
+            until = begin + (arrival - begin) * (each + 1) // self.kernels
+            events.append(call("cudaLaunchKernel", _us(begin + each), 0.001, number + each))
+            events.append(
+                kernel(f"gemm_{each}", _us(at), _us(until - at), correlation=number + each)
+            )
+            at = until
+        launch = number + self.kernels
+        events.append(call("cudaLaunchKernel", _us(begin + self.kernels), 0.001, launch))
+        reduce = {
+            "Collective name": "allreduce",
+            "In msg nelems": 1000,
+            "dtype": "Float",
+            "Group size": len(self.compute_ns),
+        }
+        events.append(
+            kernel(
+                "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+                _us(arrival),
+                _us(end - arrival),
+                correlation=launch,
+                **reduce,
+            )
+        )
+        return events
+
+
+def _us(ns: int) -> float:
+    return ns / 1000
+
+
+def even(ranks: int, steps: int, seed: int, *, spread: float = 0.01) -> np.ndarray[Any, Any]:
+    """Return compute times of 10 ms, which vary normally by ``spread``, in whole microseconds."""
+    noise = np.random.default_rng(seed).normal(1, spread, (ranks, steps))
+    return np.round(10_000 * noise).astype(np.int64) * 1000

@@ -1,0 +1,214 @@
+"""``traceana ranks``: the sums of every rank, waits, clocks and stragglers of jobs made for it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import traceana
+from tests.job.jobs import TRANSFER_NS, Job, even
+from tests.support.command_line import Run
+from tests.support.manifest import TRACES
+from tests.support.opened import opened
+from traceana.analyze.collective_ranks import by_rank
+from traceana.analyze.devices import devices
+from traceana.errors import ExitCode, NotFoundError
+
+pytestmark = pytest.mark.slow
+
+DLRM = TRACES / "kineto" / "dlrm_8xv100"
+
+
+@pytest.fixture
+def keep(tmp_path: Path) -> Path:
+    return tmp_path / "kept"
+
+
+def document(run: Run, *words: object) -> Any:
+    result = run("ranks", *words, "-f", "json")
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_a_straggler_its_cause_and_what_the_others_wait(
+    tmp_path: Path, keep: Path, run: Run
+) -> None:
+    compute = even(4, 12, 1, spread=0)
+    compute[2] += 1_000_000
+    Job(compute).write(tmp_path / "job")
+    found = document(run, tmp_path / "job", "--keep", keep, "--workers", 1)
+    rows = {row["rank"]: row for row in found["rows"]}
+    assert [row["rank"] for row in found["rows"]] == [2, 0, 1, 3]
+    for rank, row in rows.items():
+        late = rank == 2
+        assert (row["status"], row["kernels"], row["steps"]) == ("ok", 12 * 3, 12)
+        assert row["compute_ns"] == 12 * (11_000_000 if late else 10_000_000)
+        assert row["wait_ns"] == (0 if late else 12 * 1_000_000)
+        assert row["communication_ns"] == row["wait_ns"] + 12 * TRANSFER_NS
+        assert row["exposed_communication_ns"] == row["communication_ns"]
+        assert row["step_median_ns"] == 11_000_000 + TRANSFER_NS
+        assert row["last_count"] == (12 if late else 0)
+        assert row["delay_ns"] == (12 * 1_000_000 if late else 0)
+        assert row["straggler"] is late
+    (late, *_) = found["sections"]["stragglers"]
+    assert (late["rank"], late["excess_ns"], late["longest"]) == (2, 1_000_000, 12)
+    assert late["excess_share"] == pytest.approx(1_000_000 / (10_000_000 + TRANSFER_NS))
+    assert late["cause"] == "compute: kernels of equal number take 1.10 times as long"
+    (reduced,) = found["sections"]["collectives"]
+    assert (reduced["collective"], reduced["message_bytes"]) == ("all_reduce", 4000)
+    assert (reduced["count"], reduced["last_rank"], reduced["last_count"]) == (12, 2, 12)
+    assert reduced["transfer_ns"] == 4 * 12 * TRANSFER_NS
+    (group,) = found["sections"]["groups"]
+    assert (group["group_size"], group["ranks"], group["bytes"]) == (4, 4, 4 * 12 * 4000)
+
+
+def test_clocks_are_compared_by_the_ends_of_collectives(tmp_path: Path, keep: Path) -> None:
+    ahead = {1: 250_000, 2: -40_000, 3: 3_000}
+    Job(even(5, 10, 2), clock_ns=ahead).write(tmp_path / "job")
+    frame = traceana.ranks(tmp_path / "job", keep=keep, workers=1).frame
+    for row in frame.iter_rows(named=True):
+        expected = ahead.get(row["rank"], 0)
+        assert abs(row["clock_offset_ns"] - expected) <= row["clock_uncertainty_ns"]
+        assert row["clock_uncertainty_ns"] < 10_000
+
+
+@pytest.mark.skipif(not DLRM.is_dir(), reason="no shared traces")
+def test_the_figures_are_those_of_one_trace_of_all_ranks(keep: Path) -> None:
+    frame = traceana.ranks(DLRM, keep=keep).frame.sort("rank")
+    whole = opened(DLRM)
+    kernels = (
+        whole.activities.filter(pl.col("kind") == "kernel")
+        .group_by("rank")
+        .agg(pl.len().alias("kernels"), pl.col("duration").sum().alias("kernel_ns"))
+        .sort("rank")
+    )
+    assert frame["kernels"].to_list() == kernels["kernels"].to_list()
+    assert frame["kernel_ns"].to_list() == kernels["kernel_ns"].to_list()
+    by_device = devices(whole).frame.sort("rank")
+    for own, other in (
+        ("span_ns", "span_ns"),
+        ("busy_ns", "busy_ns"),
+        ("communication_ns", "collective_ns"),
+        ("exposed_communication_ns", "collective_exposed_ns"),
+        ("copy_ns", "copy_ns"),
+        ("exposed_copy_ns", "copy_exposed_ns"),
+    ):
+        assert frame[own].to_list() == by_device[other].to_list(), own
+    waits = by_rank(whole).frame.group_by("rank").agg(pl.col("wait_ns", "last_count").sum())
+    waits = waits.sort("rank")
+    assert frame["wait_ns"].to_list() == waits["wait_ns"].to_list()
+    assert frame["last_count"].to_list() == waits["last_count"].to_list()
+
+
+def test_ranks_that_cannot_be_read_have_a_row(tmp_path: Path, keep: Path, run: Run) -> None:
+    files = Job(even(5, 8, 3)).write(tmp_path / "job")
+    files[1].unlink()
+    files[3].write_bytes(b"")
+    whole = files[4].read_bytes()
+    files[4].write_bytes(whole[: len(whole) // 2])
+    result = run("ranks", tmp_path / "job", "--keep", keep, "--workers", 1, "-f", "json")
+    assert result.exit_code == 0, result.stderr
+    rows = {row["rank"]: row for row in json.loads(result.stdout)["rows"]}
+    assert {rank: row["status"] for rank, row in rows.items()} == {
+        0: "ok",
+        1: "missing",
+        2: "ok",
+        3: "not read",
+        4: "damaged",
+    }
+    assert rows[1]["kernels"] is None
+    assert "empty" in rows[3]["reason"]
+    assert rows[4]["reason"] == "truncated file"
+    assert 0 < rows[4]["kernels"] < rows[0]["kernels"]
+    assert "rank 3 not read: " in result.stderr
+    assert "rank 1 missing: no file of this rank" in result.stderr
+    strict = run("ranks", tmp_path / "job", "--keep", keep, "--workers", 1, "--strict")
+    assert strict.exit_code == ExitCode.DAMAGED_INPUT
+
+
+def test_without_a_rank_that_can_be_read(tmp_path: Path, keep: Path, run: Run) -> None:
+    (tmp_path / "rank0.json").write_bytes(b"")
+    result = run("ranks", tmp_path / "rank0.json", "--keep", keep, "--workers", 1)
+    assert result.exit_code == ExitCode.DAMAGED_INPUT
+    assert "rank 0 not read" in result.stderr
+
+
+def test_a_saved_bundle_of_all_ranks_has_the_same_rows(tmp_path: Path, keep: Path) -> None:
+    files = Job(even(3, 8, 4)).write(tmp_path / "job")
+    traceana.open(tmp_path / "job").save(tmp_path / "bundle")
+    columns = ["rank", "kernels", "kernel_ns", "busy_ns", "step_median_ns", "wait_ns"]
+    each = traceana.ranks(files, keep=keep, workers=1).frame.select(columns)
+    assert traceana.ranks(tmp_path / "bundle", keep=keep).frame.select(columns).equals(each)
+
+
+def test_a_summary_is_used_again_until_its_file_changes(tmp_path: Path, keep: Path) -> None:
+    files = Job(even(3, 8, 5)).write(tmp_path / "job")
+    before = traceana.ranks(files, keep=keep, workers=1).frame
+    written = {path: path.stat().st_mtime_ns for path in keep.rglob("*.parquet")}
+    assert len(written) == 3 * 7
+    # What is not as it was written is made anew.
+    (damaged, *_) = sorted(keep.glob("*/*/kernels.parquet"))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    assert traceana.ranks(files, keep=keep, workers=1).frame.equals(before)
+    now = {path: path.stat().st_mtime_ns for path in keep.rglob("*.parquet")}
+    changed = {path.parent for path in now if written[path] != now[path]}
+    assert changed == {damaged.parent}
+    Job(even(3, 9, 5)).write(tmp_path / "job")
+    assert traceana.ranks(files, keep=keep, workers=1).frame["steps"].to_list() == [9, 9, 9]
+
+
+def test_shards_add_up_to_the_whole(tmp_path: Path, keep: Path, run: Run) -> None:
+    Job(even(5, 8, 6)).write(tmp_path / "job")
+    (tmp_path / "job" / "rank3.json").write_bytes(b"")
+    whole = run("ranks", tmp_path / "job", "--keep", keep, "--workers", 2, "-f", "json")
+    shards = tmp_path / "shards"
+    for number in (2, 1, 3):
+        words = ("--shard", f"{number}/3", "--keep", shards, "--workers", 1)
+        done = run("ranks", tmp_path / "job", *words)
+        assert done.exit_code == 0, done.stderr
+    merged = run("ranks", "--merge", shards, "-f", "json")
+    assert merged.exit_code == 0
+    assert merged.stdout == whole.stdout
+
+
+@pytest.mark.parametrize("shard", ["0/3", "4/3", "1", "a/b", "1/0", "-1/2", ""])
+def test_a_shard_is_i_of_n(shard: str, tmp_path: Path, keep: Path, run: Run) -> None:
+    Job(even(1, 1, 6)).write(tmp_path / "job")
+    result = run("ranks", tmp_path / "job", f"--shard={shard}", "--keep", keep)
+    assert result.exit_code == ExitCode.USAGE
+    assert "use i/N with i from 1 to N" in result.stderr
+
+
+def test_nothing_to_read_or_to_merge(tmp_path: Path, run: Run) -> None:
+    with pytest.raises(NotFoundError):
+        traceana.ranks([])
+    assert run("ranks", tmp_path / "none").exit_code == ExitCode.NOT_FOUND
+    assert run("ranks", "--merge", tmp_path).exit_code == ExitCode.NOT_FOUND
+    assert run("ranks", tmp_path, "--shard", "1/2").exit_code == ExitCode.USAGE
+    assert run("ranks", tmp_path, "--merge", tmp_path).exit_code == ExitCode.USAGE
+
+
+def test_two_files_of_one_rank_are_refused(tmp_path: Path, keep: Path, run: Run) -> None:
+    (first, *_) = Job(even(2, 4, 7)).write(tmp_path / "job")
+    shutil.copy(first, tmp_path / "job" / "rank5.json")
+    result = run("ranks", tmp_path / "job", "--keep", keep, "--workers", 1)
+    assert result.exit_code == ExitCode.USAGE
+    assert "are both rank 0" in result.stderr
+
+
+def test_the_first_screen(tmp_path: Path, keep: Path, run: Run) -> None:
+    compute = even(4, 12, 1, spread=0)
+    compute[2] += 1_000_000
+    Job(compute).write(tmp_path / "job")
+    shown = run("ranks", tmp_path / "job", "--keep", keep, "--workers", 1).stdout
+    text = " ".join(shown.split())
+    assert "4 of 4 ranks read" in shown
+    assert "rank 2: own time 1.00 ms per step (9.6 %) above the median rank's" in text
+    assert "longest in 12 of 12 steps" in text
+    assert "12 of 12 per rank matched across all ranks" in shown
+    assert max(map(len, shown.splitlines())) <= 100

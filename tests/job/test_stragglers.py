@@ -1,0 +1,165 @@
+"""Stragglers in a hundred jobs with one, and in a hundred without."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.job.jobs import TRANSFER_NS, even
+from traceana.job.collectives import Matched, match, offsets
+from traceana.job.stragglers import COMPUTE, cause, own_times, spent_per_step, stragglers
+
+RANKS, STEPS = 8, 30
+Times = np.ndarray[Any, Any]
+
+
+def tables(compute: Times, clocks: Times | None = None) -> tuple[pl.DataFrame, Matched]:
+    """Return the steps of all ranks, and the matched collectives, one at the end of each step."""
+    ranks, steps = compute.shape
+    walls = compute.max(axis=0) + TRANSFER_NS
+    begins = np.concatenate(([0], np.cumsum(walls)[:-1]))
+    rank, step = (part.ravel() for part in np.indices((ranks, steps)))
+    wall, own = np.broadcast_to(walls, compute.shape).ravel(), compute.ravel()
+    ahead = 0 if clocks is None else clocks[rank]
+    frame = pl.DataFrame(
+        {
+            "rank": rank,
+            "step": step,
+            "wall_ns": wall,
+            "exposed_communication_ns": wall - own,
+            "warm_up": np.zeros(len(rank), dtype=bool),
+        }
+    )
+    collectives = pl.DataFrame(
+        {
+            "rank": rank,
+            "collective": ["all_reduce"] * len(rank),
+            "message_bytes": [4000] * len(rank),
+            "group_size": [ranks] * len(rank),
+            "step": step,
+            "start_ns": begins[step] + own + ahead,
+            "time_ns": wall - own,
+            "epoch_ns": [0] * len(rank),
+        }
+    )
+    return frame, match(collectives, ranks)
+
+
+def found(compute: Times) -> list[int]:
+    steps, matched = tables(compute)
+    late = stragglers(own_times(steps, matched.each))
+    return late.filter("straggler")["rank"].to_list()
+
+
+def test_a_rank_that_is_5_percent_slower_is_found() -> None:
+    hits = 0
+    for seed in range(100):
+        compute = even(RANKS, STEPS, seed, spread=0.02)
+        slow = seed % RANKS
+        compute[slow] = compute[slow] * 105 // 100
+        hits += found(compute) == [slow]
+    assert hits >= 99
+
+
+def test_none_is_found_where_there_is_none() -> None:
+    assert [found(even(RANKS, STEPS, 1000 + seed, spread=0.02)) for seed in range(100)] == [
+        []
+    ] * 100
+
+
+def test_a_few_steps_prove_nothing() -> None:
+    compute = even(4, 3, 1, spread=0)
+    compute[1] *= 2
+    steps, matched = tables(compute)
+    (row,) = stragglers(own_times(steps, matched.each)).filter(pl.col("rank") == 1).to_dicts()
+    assert (row["longest"], row["steps"], row["straggler"]) == (3, 3, False)
+    assert row["p"] == pytest.approx(4 * 0.25**3)
+
+
+def test_waits_that_other_work_overlaps_are_no_loss() -> None:
+    """Then the step's wall time is the rank's own, however long its collective waits."""
+    compute = even(4, 20, 2, spread=0)
+    compute[1] += 1_000_000
+    steps, matched = tables(compute)
+    hidden = steps.with_columns(exposed_communication_ns=pl.lit(0, pl.Int64))
+    own = own_times(hidden, matched.each)
+    assert own["own_ns"].equals(own["wall_ns"].alias("own_ns"))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_offsets_are_within_their_uncertainty(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    clocks = random.integers(-(10**6), 10**6, RANKS)
+    clocks -= int(np.median(clocks))
+    steps, _ = tables(even(RANKS, STEPS, seed))
+    compute = even(RANKS, STEPS, seed)
+    _, matched = tables(compute, clocks)
+    # A rank sees the end of a collective some microseconds late.
+    jitter = pl.Series("jitter", random.normal(0, 5_000, matched.each.height).astype(np.int64))
+    late = matched.each.with_columns((pl.col("end_ns") + jitter).alias("end_ns"))
+    rows = offsets(Matched(late, matched.count, matched.matched))
+    median = np.median(clocks)
+    for rank, offset, uncertainty in rows.iter_rows():
+        assert abs(offset - (clocks[rank] - median)) <= uncertainty
+    assert steps.height == RANKS * STEPS
+
+
+def test_collectives_of_smaller_groups_and_other_numbers_are_not_matched() -> None:
+    _, whole = tables(even(4, 5, 1))
+    assert (whole.count, whole.matched) == (5, 5)
+    rows = whole.each.with_columns(
+        pl.lit(0, pl.Int64).alias("epoch_ns"),
+        (pl.col("end_ns") - pl.col("time_ns")).alias("start_ns"),
+    ).select(
+        "rank",
+        "collective",
+        "message_bytes",
+        "group_size",
+        "step",
+        "start_ns",
+        "time_ns",
+        "epoch_ns",
+    )
+    # Rank 1 has no collective in step 3.
+    fewer = match(rows.filter(~((pl.col("rank") == 1) & (pl.col("step") == 3))), 4)
+    assert (fewer.count, fewer.matched) == (5, 4)
+    assert 3 not in fewer.each["step"]
+    pairs = match(rows.with_columns(pl.lit(2).alias("group_size")), 4)
+    assert (pairs.count, pairs.matched) == (5, 0)
+    assert match(rows.clear(), 0).matched == 0
+
+
+def spent(**more: float) -> pl.DataFrame:
+    usual = {COMPUTE: 1000.0, "host": 50.0, "data loader": 5.0}
+    rows = [(rank, what, time) for rank in range(4) for what, time in usual.items()]
+    rows = [(r, w, t + (more.get(w.replace(" ", "_"), 0) if r == 2 else 0)) for r, w, t in rows]
+    return pl.DataFrame(rows, schema=["rank", "what", "step_ns"], orient="row")
+
+
+def kernels(calls: int, factor: int) -> pl.DataFrame:
+    rows = [(rank, "gemm", 10, 1000) for rank in (0, 1, 3)] + [(2, "gemm", calls, 100 * factor)]
+    return pl.DataFrame(rows, schema=["rank", "name", "calls", "time_ns"], orient="row")
+
+
+def test_the_cause_is_what_explains_half_of_the_excess() -> None:
+    slower = cause(2, spent(compute=100), kernels(10, 11), 100)
+    assert slower == "compute: kernels of equal number take 1.10 times as long"
+    more = cause(2, spent(compute=100), kernels(11, 11), 100)
+    assert more == "compute: other kernels, or more of them"
+    assert cause(2, spent(data_loader=90), kernels(10, 10), 100) == "idle: data loader"
+    assert cause(2, spent(host=40), kernels(10, 10), 100) == ""
+    assert cause(2, spent(), kernels(10, 10), 0) == ""
+
+
+def test_times_are_means_per_step() -> None:
+    idle = pl.DataFrame({"rank": [0, 1], "cause": ["host", "host"], "time_ns": [60, 30]})
+    frame = spent_per_step({0: 100, 1: 300}, idle, {0: 10, 1: 3})
+    assert frame.rows() == [
+        (0, COMPUTE, 10.0),
+        (1, COMPUTE, 100.0),
+        (0, "host", 6.0),
+        (1, "host", 10.0),
+    ]

@@ -1,0 +1,98 @@
+"""Tasks of the ranks: processes that are killed, and the number of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.job.jobs import Job, even
+from traceana.job import tasks
+from traceana.job.tasks import Reading, default_workers, identity
+
+pytestmark = pytest.mark.slow
+
+
+CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children")
+
+
+def readers(process: int) -> list[int]:
+    """Return the processes that ``process`` reads with."""
+    found = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return [int(one) for one in found if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]
+
+
+@pytest.mark.skipif(not CHILDREN.exists(), reason="the system does not list processes")
+def test_processes_that_are_killed_change_nothing(tmp_path: Path) -> None:
+    """Some are killed at random moments; the answer is that of a run in which none is."""
+    Job(even(6, 40, 1)).write(tmp_path / "job")
+    command = [sys.executable, "-m", "traceana", "ranks", str(tmp_path / "job"), "-f", "json"]
+    command += ["--workers", "2", "--keep"]
+    plain = subprocess.run([*command, str(tmp_path / "a")], capture_output=True, check=True)
+    running = subprocess.Popen([*command, str(tmp_path / "b")], stdout=subprocess.PIPE)
+    killed, end = 0, time.monotonic() + 60
+    while killed < 2 and running.poll() is None and time.monotonic() < end:
+        time.sleep(0.4)
+        for reader in readers(running.pid)[:1]:
+            os.kill(reader, signal.SIGKILL)
+            killed += 1
+    output, _ = running.communicate(timeout=120)
+    assert killed
+    assert running.returncode == 0
+    assert output == plain.stdout
+
+
+def test_a_file_whose_process_dies_twice_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = Job(even(2, 4, 1)).write(tmp_path / "job")
+    monkeypatch.setattr(tasks, "_submitted", _dying_at(files[1]))
+    kept = tasks.kept_or_read(
+        files, Reading(), tmp_path / "kept", workers=1, done=lambda done, of: None
+    )
+    from traceana.job.summary import read_facts
+
+    reasons = [read_facts(one.folders[0]).reason for one in kept]  # type: ignore[union-attr]
+    assert reasons == ["", "its process was ended twice: out of memory?"]
+
+
+def _dying_at(file: Path):  # type: ignore[no-untyped-def]
+    submitted = tasks._submitted
+
+    def of(pool, one, reading, targets):  # type: ignore[no-untyped-def]
+        return pool.submit(os.abort) if one == file else submitted(pool, one, reading, targets)
+
+    return of
+
+
+def test_what_is_kept_is_of_the_file_and_of_how_it_is_read(tmp_path: Path) -> None:
+    (file,) = Job(even(1, 2, 1)).write(tmp_path / "job")
+    first = identity(file, Reading())
+    assert identity(file, Reading()) == first
+    assert identity(file, Reading(step_marker="x")) != first
+    rules = tmp_path / "rules.toml"
+    rules.write_text("")
+    of_rules = identity(file, Reading(rules=str(rules)))
+    rules.write_text("# other")
+    assert len({identity(file, Reading(rules=str(rules))), of_rules, first}) == 3
+    file.write_text(file.read_text() + " ")
+    assert identity(file, Reading()) != first
+
+
+def test_as_many_processes_as_cores_and_memory_allow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = Job(even(4, 2, 1)).write(tmp_path / "job")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
+    monkeypatch.setattr(tasks, "_available", lambda: 10**12)
+    assert default_workers(files) == 4
+    monkeypatch.setattr(tasks, "_available", lambda: 2 * 10**9)
+    assert default_workers(files) == 3
+    monkeypatch.setattr(tasks, "_available", lambda: 10**8)
+    assert default_workers(files) == 1
+    assert default_workers([]) == 1
