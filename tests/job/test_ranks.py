@@ -18,6 +18,7 @@ from tests.support.opened import opened
 from traceana.analyze.collective_ranks import by_rank
 from traceana.analyze.devices import devices
 from traceana.errors import ExitCode, NotFoundError
+from traceana.report.page import Chart, pictures_of
 
 pytestmark = pytest.mark.slow
 
@@ -207,8 +208,32 @@ def test_the_first_screen(tmp_path: Path, keep: Path, run: Run) -> None:
     Job(compute).write(tmp_path / "job")
     shown = run("ranks", tmp_path / "job", "--keep", keep, "--workers", 1).stdout
     text = " ".join(shown.split())
-    assert "4 of 4 ranks read" in shown
+    assert "Ranks 4 of 4 read" in text
     assert "rank 2: own time 1.00 ms per step (9.6 %) above the median rank's" in text
     assert "longest in 12 of 12 steps" in text
     assert "12 of 12 per rank matched across all ranks" in shown
     assert max(map(len, shown.splitlines())) <= 100
+
+
+def test_pictures_have_the_figures_of_the_rows(tmp_path: Path, keep: Path) -> None:
+    Job(even(4, 12, 1)).write(tmp_path / "job")
+    found = traceana.ranks(tmp_path / "job", keep=keep, workers=1)
+    parts, steps = pictures_of(found.illustrated())
+    assert isinstance(parts, Chart)
+    assert isinstance(steps, Chart)
+    (bars,), (lines,) = parts.marks, steps.marks
+    summed = bars.frame.group_by("rank").agg(pl.col("time_ns").sum()).sort("rank")
+    spans = found.frame.sort("rank")["span_ns"]
+    assert summed["time_ns"].to_list() == spans.to_list()
+    assert set(lines.frame["of"]) == {*(f"rank {number}" for number in range(4)), "median rank"}
+    walls = found.frame["step_max_ns"].max()
+    assert lines.frame.filter(pl.col("own_ns") > walls).is_empty()
+
+
+def test_a_picture_is_written(tmp_path: Path, keep: Path, run: Run) -> None:
+    Job(even(2, 4, 1)).write(tmp_path / "job")
+    target = tmp_path / "ranks.svg"
+    words = ("--keep", keep, "--workers", 1, "--plot", target, "-o", tmp_path / "ranks.html")
+    assert run("ranks", tmp_path / "job", *words).exit_code == 0
+    assert "rank 1" in target.read_text("utf-8")
+    assert "rank 1" in (tmp_path / "ranks.html").read_text("utf-8")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traceana.cli.options import DeviceModel, StepMarker, Tabling, Writing
+from traceana.cli.options import DeviceModel, Drawing, StepMarker, Tabling
 from traceana.cli.output import Output
 from traceana.cli.streams import message
 from traceana.errors import ExitCode
@@ -67,7 +67,7 @@ Strict = Annotated[
 
 def ranks(
     tabling: Tabling,
-    writing: Writing,
+    writing: Drawing,
     sources: Sources = None,
     workers: Workers = None,
     keep: Keep = None,

@@ -37,13 +37,14 @@ _MOST_MISSING: Final = 100_000
 class Job(msgspec.Struct, frozen=True):
     """What the summaries of a job tell.
 
-    ``rows`` has one row per rank (:func:`ranks`), ``stragglers``, ``collectives`` and ``groups``
-    are the tables of these names, ``causes`` has the cause of each straggler, ``matched`` and
-    ``collective_count`` are numbers of collectives on a rank.
+    ``rows`` has one row per rank, ``own`` the own time of each in each step; ``stragglers``,
+    ``collectives`` and ``groups`` are the tables of these names, ``causes`` has the cause of each
+    straggler, ``matched`` and ``collective_count`` are numbers of collectives on a rank.
     """
 
     rows: pl.DataFrame
     stragglers: pl.DataFrame
+    own: pl.DataFrame
     collectives: pl.DataFrame
     groups: pl.DataFrame
     causes: Mapping[int, str]
@@ -155,6 +156,7 @@ def job(kept: Sequence[Kept]) -> Job:
     return Job(
         _ordered(rows),
         late,
+        own,
         _by_collective(found),
         _groups(read),
         _causes(read, late, steps),

@@ -26,6 +26,8 @@ from traceana.job.ranks import (
 from traceana.job.tasks import Done, Reading
 from traceana.report import numbers
 from traceana.report.page import Data, Facts, Page, Rows
+from traceana.report.pages.pictures import above
+from traceana.report.pages.ranks_pictures import pictures
 from traceana.report.pages.single_table import notes_of, table_of
 from traceana.result import Arranged, Result, sums
 
@@ -124,7 +126,9 @@ def page(found: Job) -> Result:
     """Return the rows of a job with their page."""
     frame = found.rows
     result = Result(frame, sums(frame, *_SUMMED), tuple(_notes(found)))
-    return result.with_page(partial(_page, found), screenful=24)
+    return result.with_page(
+        partial(_page, found), screenful=24, pictures=above(lambda: pictures(frame, found.own))
+    )
 
 
 def _page(found: Job, shown: Arranged) -> Page:
@@ -167,7 +171,7 @@ def _count(rows: pl.DataFrame, *status: str) -> int:
 
 def _facts(found: Job) -> Iterator[tuple[str, str]]:
     rows = found.rows
-    counts = [f"{_count(rows, OK, DAMAGED)} of {numbers.counted(rows.height, 'rank')} read"]
+    counts = [f"{_count(rows, OK, DAMAGED)} of {rows.height} read"]
     for status in (DAMAGED, NOT_READ, MISSING):
         if number := _count(rows, status):
             counts.append(f"{number} {status}")
