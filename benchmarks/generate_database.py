@@ -12,7 +12,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,8 +47,8 @@ class Shape:
     threads: int = 1
     names: int | None = 60
     """Distinct names of kernels; None: one for each kernel."""
-    new_layers: bool = False
-    """Whether each step has layers of its own."""
+    steps: int | None = None
+    """Steps, however many kernels: a step then has as many more kernels and layers."""
     random: bool = False
     """Whether kernels come in random order, so that no sequence of them repeats."""
     lost: float = 0.0
@@ -60,7 +60,7 @@ SHAPES: Final = {
     "distinct names": Shape(names=None),
     "1,000 deep": Shape(kernels=5000, layers=1, depth=1000),
     "many steps": Shape(kernels=10, layers=2, depth=2),
-    "many layers": Shape(new_layers=True),
+    "many layers": Shape(steps=3),
     "1,000 threads": Shape(kernels=100, layers=19, threads=1000),
     "nothing repeats": Shape(names=10_000, random=True, lost=0.1),
     "everything repeats": Shape(kernels=100, layers=19, names=1, lost=0.1),
@@ -120,6 +120,11 @@ class Recording:
 
     def __init__(self, shape: Shape, kernels: int) -> None:
         """Prepare the step and the number of its repetitions."""
+        if shape.steps is not None:
+            times = max(kernels / shape.steps / shape.kernels, 1)
+            shape = replace(
+                shape, kernels=round(shape.kernels * times), layers=round(shape.layers * times)
+            )
         self.shape = shape
         self.step = Step.of(shape)
         self.steps = max(round(kernels / shape.kernels), 1)
@@ -149,10 +154,8 @@ class Recording:
         """Yield the texts of the ranges, by number."""
         for step in range(self.steps):
             yield f"iteration {step}"
-        for copy in range(self.steps if self.shape.new_layers else 1):
-            own = f"{copy}." if self.shape.new_layers else ""
-            for number in range(self.chain - 1):
-                yield f"layer{own}{number}"
+        for number in range(self.chain - 1):
+            yield f"layer{number}"
 
     def names_of_kernels(self) -> Iterator[str]:
         """Yield the names of the kernels, by number."""
@@ -196,9 +199,7 @@ class Recording:
         """Yield the ranges: ``start``, ``end``, ``thread``, and ``text`` as :meth:`texts` does."""
         for steps in self._blocks(self.chain):
             begin = self._begin(steps)[:, None]
-            text = self.step.range_text[None, :] + self.steps - 1
-            if self.shape.new_layers:
-                text = text + steps[:, None] * (self.chain - 1)
+            text = self.step.range_text + self.steps - 1
             text = np.where(self.step.range_text == 0, steps[:, None], text)
             yield {
                 "start": (begin + self.step.range_start).ravel(),
