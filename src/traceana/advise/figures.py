@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
@@ -12,7 +12,7 @@ from traceana.analyze.breakdown import breakdown
 from traceana.analyze.convolutions import convolutions, tries_algorithms
 from traceana.analyze.copies import copies
 from traceana.analyze.devices import busy, devices
-from traceana.analyze.idle import idle, idle_time
+from traceana.analyze.idle import gaps_of, idle, idle_time
 from traceana.analyze.intervals import Busy, computing, exposed, exposed_within
 from traceana.analyze.kernels import kernels, occupancy
 from traceana.analyze.layers import layers
@@ -26,6 +26,8 @@ from traceana.analyze.work import work
 from traceana.settings import LEAST_SAVING
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from traceana.advise.time_per_image import TimePerImage
     from traceana.analyze.idle import By as IdleBy
     from traceana.analyze.idle import IdleTime
@@ -221,6 +223,10 @@ class Figures:
         if by not in self._idle:
             self._idle[by] = idle(self._part, by, found=self._idle_time).frame
         return self._idle[by]
+
+    def gaps(self, causes: Collection[str], key: Literal["operator", "range"]) -> pl.DataFrame:
+        """Return the gaps with one of ``causes``: :func:`traceana.analyze.idle.gaps_of`."""
+        return gaps_of(self._part, self._idle_time, causes, key)
 
     def idle_ns(self, *causes: str) -> int:
         """Return the idle time of these causes."""

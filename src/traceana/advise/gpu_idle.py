@@ -211,7 +211,9 @@ def idle_for(
     or range with most of the idle time, null below :data:`CULPRIT_SHARE`) and those ``given``,
     which may replace them.
     """
-    gaps = figures.idle("gap").filter(pl.col("cause").cast(pl.String).is_in(causes))
+    if not figures.worth(figures.idle_ns(*causes) + more):
+        return None
+    gaps = figures.gaps(causes, by)
     if condition is not None:
         gaps = gaps.filter(condition)
     total = int(gaps["time_ns"].sum())
@@ -226,6 +228,7 @@ def idle_for(
             (time.sum() // pl.len()).cast(pl.Int64).alias("mean_ns"),
             time.max().alias("max_ns"),
         )
+        .with_columns(pl.col("cause", by).cast(pl.String))
         .sort("time_ns", by, "device", "cause", descending=[True, False, False, False])
     )
     return Found(

@@ -32,7 +32,7 @@ def breakdown(trace: Trace) -> Result:
         by_source = summaries.added(summaries.counted(trace), *SOURCE).with_columns(in_steps=0)
     else:
         by_source = (
-            work(trace)
+            work(trace, *SOURCE, "duration", "step")
             .group_by(SOURCE)
             .agg(
                 pl.len().cast(pl.Int64).alias("calls"),

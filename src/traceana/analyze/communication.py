@@ -218,7 +218,7 @@ def _of_collectives(trace: Trace) -> pl.DataFrame:
 
 def _classes(trace: Trace) -> pl.DataFrame:
     """Return the distinct classes of ``trace`` that are collectives: :data:`SOURCE`, ``part``."""
-    distinct = work(trace).select(SOURCE).unique()
+    distinct = work(trace, *SOURCE).unique()
     of_collectives = classified(distinct, trace).filter(pl.col("category") == "collective")
     return of_collectives.select(*SOURCE, "part")
 

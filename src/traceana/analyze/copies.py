@@ -12,7 +12,7 @@ import msgspec
 import polars as pl
 import rtoml
 
-from traceana.analyze.per_trace import per_trace
+from traceana.analyze.per_trace import per_small_trace
 from traceana.flops.peaks import Peaks, peaks_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ DEVICE_MEMORY: Final = "device memory"
 written."""
 
 
-@per_trace
+@per_small_trace
 def copies(trace: Trace) -> pl.DataFrame:
     """Return the copies of ``trace``, in their order.
 

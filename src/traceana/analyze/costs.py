@@ -25,7 +25,7 @@ from traceana.analyze.flop_coverage import (
 from traceana.analyze.manifest_names import Pairing
 from traceana.analyze.manifest_pairing import paired
 from traceana.analyze.operator_flops import PART, Flags, OperatorCosts, Tree, operator_costs
-from traceana.analyze.per_trace import per_trace
+from traceana.analyze.per_trace import per_small_trace
 from traceana.analyze.work import work
 from traceana.enrich.layers.from_scopes import replica_of
 from traceana.enrich.layers.intervals import SEPARATOR
@@ -75,7 +75,7 @@ class Charges(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
 
 
-@per_trace
+@per_small_trace
 def charges(trace: Trace, model: Manifest | None) -> Charges:
     """Return the costs of the selected work of ``trace``.
 
@@ -183,7 +183,7 @@ def selected_operators(trace: Trace, tree: Tree) -> Flags:
     A child without kernels, of an operator that launched kernels, did not compute.
     """
     own, around = (np.zeros(trace.ops.height, dtype=np.bool_) for _ in range(2))
-    selected = work(trace).filter(pl.col("op").is_not_null())
+    selected = work(trace, "op", "kind").drop_nulls("op")
     own[selected["op"].to_numpy()] = True
     around[selected.filter(pl.col("kind") == "op")["op"].to_numpy()] = True
     return own | tree.inside(around) | tree.holding(own)
@@ -345,7 +345,7 @@ def _seen(trace: Trace) -> dict[int, dict[str, int]]:
 
     Work without a direction counts as forward. Each process has its own steps.
     """
-    rows = work(trace)
+    rows = work(trace, "scope", "op", "layer", "step", "direction")
     scope = pl.select(pl.coalesce(rows["scope"], trace.ops["scope"].gather(rows["op"]))).to_series()
     times = (
         rows.select("layer", "step", "direction", replica_of(scope).alias("replica"))

@@ -25,7 +25,7 @@ from traceana.analyze.critical_path import (
 from traceana.analyze.critical_waits import BY_EVENT, BY_STREAM, WAITING
 from traceana.analyze.event_waits import distinct_of
 from traceana.analyze.layer_rows import OUTSIDE, layer_keys
-from traceana.analyze.per_trace import per_trace
+from traceana.analyze.per_trace import per_small_trace
 from traceana.analyze.steps import measured_steps
 from traceana.analyze.work import why_no_work, work
 from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, to_rows
@@ -94,7 +94,7 @@ def critical(trace: Trace, by: By = "class") -> Result:
     return Result(frame, sums(frame, "count", "time_ns"), notes)
 
 
-@per_trace
+@per_small_trace
 def segments(trace: Trace) -> pl.DataFrame:
     """Return the critical path of every step of ``trace``, in the order of the steps and of time.
 

@@ -147,7 +147,9 @@ def _printed(trace: Trace) -> dict[str, Any]:
 
 def _devices(trace: Trace) -> list[dict[str, Any]]:
     """Return the devices with work and those that the file describes."""
-    working = work(trace).group_by("rank", "device").agg(pl.len().alias("activities"))
+    working = (
+        work(trace, "rank", "device").group_by("rank", "device").agg(pl.len().alias("activities"))
+    )
     known = trace.devices.with_columns(pl.col("device").cast(pl.Int32))
     return (
         working.join(known, on=["rank", "device"], how="full", coalesce=True, nulls_equal=True)
@@ -161,7 +163,7 @@ def _ranks(trace: Trace) -> list[dict[str, Any]]:
     """Return the ranks of a distributed run with their files; empty for a single recording."""
     files = trace.meta.properties.get("ranks", {})
     counted = (
-        work(trace)
+        work(trace, "rank", "duration")
         .group_by("rank")
         .agg(pl.len().alias("activities"), pl.col("duration").sum().alias("work_ns"))
     )

@@ -68,7 +68,7 @@ def coverage(trace: Trace, tree: Tree, costs: OperatorCosts, known: pl.DataFrame
     Columns: ``op``, the counted operator around it, else its own; ``reason`` why it has no count,
     null where it has one. All commands use this table. ``known`` is of :func:`flops_by_run`.
     """
-    rows = work(trace)
+    rows = work(trace, "op", "instruction", *SOURCE)
     counted = np.zeros(trace.ops.height, dtype=np.bool_)
     counted[costs.costs["op"].to_numpy()] = True
     own, nearest = from_rows(rows["op"]), tree.nearest(counted)

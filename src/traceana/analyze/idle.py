@@ -7,7 +7,7 @@ gaps of traces without GPU work.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
@@ -29,7 +29,7 @@ from traceana.analyze.idle_gaps import (
 )
 from traceana.analyze.intervals import PER_DEVICE, Busy, union
 from traceana.analyze.numbering import first_rows, numbered
-from traceana.analyze.per_trace import per_trace
+from traceana.analyze.per_trace import per_small_trace
 from traceana.analyze.steps import measured_steps
 from traceana.analyze.work import any_work, why_no_work
 from traceana.result import Result, sums
@@ -117,7 +117,7 @@ def idle(trace: Trace, by: By = "cause", *, found: IdleTime | None = None) -> Re
     return Result(frame, sums(frame, *summed), _notes(trace, frame))
 
 
-@per_trace
+@per_small_trace
 def idle_time(trace: Trace) -> IdleTime:
     """Return the gaps, with their causes, of the devices on which ``trace`` has work."""
     whole = trace.whole
@@ -315,6 +315,23 @@ def _by_gap(trace: Trace, found: IdleTime) -> pl.DataFrame:
         _name(whole, gaps["before"]).alias("before"),
         _name(whole, gaps["after"]).alias("after"),
     ).with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
+
+
+def gaps_of(
+    trace: Trace, found: IdleTime, causes: Collection[str], key: Literal["operator", "range"]
+) -> pl.DataFrame:
+    """Return ``device``, ``cause``, ``time_ns`` and ``key`` of the gaps with one of ``causes``.
+
+    They are rows of :func:`idle` by gap, in any order; ``cause`` and ``key`` are not texts.
+    """
+    chosen = found.gaps.filter(pl.col("cause").is_in(list(causes)))
+    gaps = _analyzed(trace, found, chosen)
+    return gaps.select(
+        "device",
+        "cause",
+        pl.col("part").alias("time_ns"),
+        *_key(trace.whole, gaps, key),
+    )
 
 
 def _name(whole: Trace, activities: pl.Series) -> pl.Series:

@@ -114,7 +114,7 @@ def located(trace: Trace, reason: pl.Series | None = None) -> pl.DataFrame:
     keys = (*SOURCE, "layer", "direction")
     why = pl.col("reason")
     by_source = (
-        work(trace)
+        work(trace, *keys, "duration")
         .with_columns(pl.lit(None, pl.String).alias("reason") if reason is None else reason)
         .group_by(keys)
         .agg(

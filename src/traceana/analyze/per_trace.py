@@ -13,7 +13,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 MOST_ACTIVITIES: Final = 1_000_000
-"""Above this nothing is kept: the results of a large trace take as much memory as its tables."""
+"""Above this no result with a row for each activity is kept: it takes as much memory as a table."""
 
 
 def per_trace(
@@ -22,13 +22,30 @@ def per_trace(
     """Return ``function`` with its results kept as long as their Trace lives.
 
     A Trace is immutable, so a result stays valid. All callers share it: they must not change it,
-    and it must not refer to the Trace, which would then never be freed.
+    and it must not refer to the Trace, which would then never be freed. It has a row for each step,
+    layer or device; a result of the size of the tables is kept by :func:`per_small_trace`.
     """
+    return _kept(function, None)
+
+
+def per_small_trace(
+    function: Callable[Concatenate[Trace, P], R],
+) -> Callable[Concatenate[Trace, P], R]:
+    """Return ``function`` as :func:`per_trace` does, for results with a row for each activity.
+
+    They are kept for a Trace of at most :data:`MOST_ACTIVITIES`.
+    """
+    return _kept(function, MOST_ACTIVITIES)
+
+
+def _kept(
+    function: Callable[Concatenate[Trace, P], R], most: int | None
+) -> Callable[Concatenate[Trace, P], R]:
     results: WeakKeyDictionary[Trace, list[tuple[Any, R]]] = WeakKeyDictionary()
 
     @wraps(function)
     def of(trace: Trace, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        if trace.activities.height > MOST_ACTIVITIES:
+        if most is not None and trace.activities.height > most:
             return function(trace, *args, **kwargs)
         # A list, because a layer manifest cannot be hashed. It has one entry or two.
         known = results.setdefault(trace, [])

@@ -57,7 +57,7 @@ def machine(trace: Trace) -> tuple[Peaks | None, str]:
     None for a CPU (its peaks are measured on request), for different devices, and for an unknown
     device; the note has the reason.
     """
-    used = work(trace)["device"].drop_nulls().unique()
+    used = work(trace, "device")["device"].drop_nulls().unique()
     if (used == CPU_DEVICE).any():
         return None, "CPU peak unknown: run --calibrate"
     rows = trace.devices.filter(pl.col("device").is_in(used.implode()))

@@ -11,6 +11,7 @@ from traceana.analyze.classes import SEARCH, SOURCE, classified, described
 from traceana.analyze.costs import COUNTS, Charges, charges, executions, on_flops, whole_sum
 from traceana.analyze.flop_coverage import BY_MODEL, NO_ARITHMETIC, PARTLY, PRODUCTS
 from traceana.analyze.manifest_pairing import with_names_of
+from traceana.analyze.numbering import first_rows, numbered
 from traceana.analyze.operator_flops import Tree
 from traceana.analyze.rates import machine, peak_note, rate_columns
 from traceana.analyze.work import why_no_work, work
@@ -156,11 +157,19 @@ def _rows(trace: Trace, activities: pl.DataFrame, known: Charges) -> pl.DataFram
     may have counted children. Numbers after those of operators are instructions of a compiled
     program; numbers after these are directions of layers of the manifest.
     """
-    of_class = described(activities.select(SOURCE), trace)
+    # Few classes and many rows: texts are made once for each class.
+    (number,) = numbered(activities.select(SOURCE))
+    each = activities.select(SOURCE)[first_rows(number)]
+    of_class = described(each, trace).select(
+        pl.when(pl.col("direction").is_in(_GRADIENTS)).then("direction").alias("gradient"),
+        "precision",
+        "tensor_core",
+    )
+    class_of_row = classified(each, trace).select(_CLASS).hstack(of_class)[number]
     by_model = known.coverage["reason"].eq_missing(BY_MODEL)
-    return classified(activities.select(*SOURCE, "duration"), trace).select(
+    return class_of_row.select(
         *_CLASS,
-        "duration",
+        activities["duration"],
         # An instruction, or an operator of a CPU, includes its children.
         (activities["instruction"].is_not_null() | (activities["kind"] == "op")).alias("alone"),
         pl.when(by_model)
@@ -169,11 +178,9 @@ def _rows(trace: Trace, activities: pl.DataFrame, known: Charges) -> pl.DataFram
         .then(_unit_of_instruction(trace, activities["instruction"]))
         .otherwise(known.coverage["op"].cast(pl.Int64))
         .alias("unit"),
-        pl.when(pl.lit(of_class["direction"]).is_in(_GRADIENTS))
-        .then(pl.lit(of_class["direction"]))
-        .alias("gradient"),
-        pl.lit(of_class["precision"]).alias("precision"),
-        pl.lit(of_class["tensor_core"]).alias("tensor_core"),
+        "gradient",
+        "precision",
+        "tensor_core",
     )
 
 

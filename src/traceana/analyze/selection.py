@@ -96,14 +96,13 @@ def _with_steps(trace: Trace, wanted: list[int]) -> Trace:
     chosen = numbered.filter(pl.col("number").is_in(wanted)).with_columns(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("new_step")
     )
-    kept = trace.activities["step"].is_in(chosen["step"].implode())
-    activities = (
-        trace.activities.join(
-            chosen.select("step", "new_step"), on="step", how="inner", maintain_order="left"
-        )
-        .with_columns(pl.col("new_step").alias("step"))
-        .drop("new_step")
-    )
+    kept = trace.activities["step"].is_in(chosen["step"].implode()).fill_null(value=False)
+    activities = trace.activities
+    if not kept.all():
+        activities = activities.filter(kept)
+    if chosen.height < numbered.height:
+        new_step = chosen["new_step"].gather(chosen["step"].search_sorted(activities["step"]))
+        activities = activities.with_columns(new_step.alias("step"))
     steps = chosen.drop("step", "new_step")
     return _narrowed(
         trace,

@@ -14,7 +14,7 @@ from traceana.analyze.idle_gaps import capture_ns
 from traceana.analyze.intervals import Busy
 from traceana.analyze.layers import layers
 from traceana.analyze.manifest_pairing import with_names_of
-from traceana.analyze.per_trace import per_trace
+from traceana.analyze.per_trace import per_small_trace, per_trace
 from traceana.analyze.selection import select
 from traceana.analyze.steps import measured_steps, steps
 from traceana.analyze.work import work
@@ -112,7 +112,7 @@ class RunSteps(msgspec.Struct, frozen=True):
         return self.frame.height
 
 
-@per_trace
+@per_small_trace
 def run_steps(trace: Trace, *, whole: bool = False) -> RunSteps:
     """Return the measured steps of ``trace``, without warm-up, and their work.
 
@@ -141,14 +141,14 @@ def run_steps(trace: Trace, *, whole: bool = False) -> RunSteps:
     place_of = {number: row for row, number in enumerate(by_number["number"])}
     numbers = trace.steps["number"].gather(measured.rows)
     step_of = {row: place_of[number] for row, number in zip(measured.rows, numbers, strict=True)}
-    step = work(trace)["step"].replace_strict(step_of, default=None, return_dtype=pl.UInt32)
+    step = work(trace, "step")["step"].replace_strict(step_of, default=None, return_dtype=pl.UInt32)
     return RunSteps(by_number, cells(trace, step), True, measured.notes)
 
 
 def _whole(trace: Trace) -> RunSteps:
     if trace.is_summary:
         return _printed(trace)
-    activities = work(trace)
+    activities = work(trace, "rank", "device", "start", "duration")
     span = capture_ns(trace) or 0
     devices = activities.select("rank", "device").drop_nulls("device").unique()
     busy = Busy.of(activities)
@@ -184,7 +184,7 @@ def devices(trace: Trace) -> str:
     """Return the names of the used devices with their counts: ``2 x Tesla V100``."""
     if trace.on_cpu:
         return "CPU"
-    used = work(trace).select("rank", "device").drop_nulls("device").unique()
+    used = work(trace, "rank", "device").drop_nulls("device").unique()
     known = trace.devices.with_columns(pl.col("device").cast(pl.Int32))
     names = used.join(known, on=["rank", "device"], how="left", nulls_equal=True)
     counted = names.group_by(pl.col("name").fill_null("unknown GPU")).len().sort("name")

@@ -129,7 +129,7 @@ def _with_copies(trace: Trace, step: pl.Series) -> pl.DataFrame:
 
 def compiled(trace: Trace) -> pl.Series:
     """Return for each row of the work whether code of ``torch.compile`` launched it."""
-    rows = work(trace).select("op", "range")
+    rows = work(trace, "op", "range")
     inside = _inside(trace.ops, "name", rows["op"]) | _inside(trace.ranges, "text", rows["range"])
     return inside.alias("compiled")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 import numpy as np
 import polars as pl
@@ -28,7 +30,11 @@ from traceana.enrich.ranges import ThreadRanges
 from traceana.enrich.steps import as_steps, step_of, steps, whole_steps_within
 from traceana.enrich.texts import Texts
 from traceana.trace import Ledger, Trace
+from traceana.trace.pieces import join_pieces
 from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK, Direction, conform
+
+_LONGEST_TABLE: Final = 8
+"""Entries of the table of correlation ids, at most, for each call and activity."""
 
 
 def attribute(trace: Trace, step_marker: str | None = None) -> Trace:
@@ -53,6 +59,7 @@ def attribute(trace: Trace, step_marker: str | None = None) -> Trace:
         activities, names = host_work
         devices = pl.concat([conform("devices", pl.DataFrame({"device": [CPU_DEVICE]})), devices])
     activities, layers, layer_rows = _attributed(activities, names, trace.calls, host, ledger)
+    join_pieces(activities)
     layer_of_op = to_rows(take(layer_rows, host.layers.of_op))
     return trace.with_tables(
         activities=activities,
@@ -73,39 +80,75 @@ def _with_calls(activities: pl.DataFrame, calls: pl.DataFrame, ledger: Ledger) -
     activities null. Many activities may share one call (a CUDA graph). Device work without a
     recorded call is counted in ``ledger`` and kept.
     """
-    numbered = (
-        calls.lazy()
-        .with_row_index("call")
-        .filter(pl.col("correlation").is_not_null())
-        .select("call", "correlation", pl.col("process").alias("call_process"))
-    )
     per_process = activities["process"].null_count() == 0
-    keys = ["correlation", "call_process"] if per_process else ["correlation"]
-    joined = (
-        activities.lazy()
-        .drop("call")
-        .join(
-            numbered.unique(keys, keep="first", maintain_order=True),
-            left_on=["correlation", "process"] if per_process else ["correlation"],
-            right_on=keys,
-            how="left",
-            maintain_order="left",
-        )
-        .collect()
-    )
+    keys = ["correlation", "process"] if per_process else ["correlation"]
+    call = to_rows(_first_equal(calls.select(keys), activities.select(keys)))
+    joined = activities.with_columns(call.alias("call"))
     if not per_process:
-        joined = joined.with_columns(pl.coalesce("process", "call_process"))
-    work = joined.filter(pl.col("call").is_null() & pl.col("kind").is_in(DEVICE_WORK))
+        joined = joined.with_columns(pl.coalesce("process", calls["process"].gather(call)))
+    lost = call.is_null() & activities["kind"].is_in(DEVICE_WORK)
     # A trace without any call was recorded without them, so none of them is missing.
     if calls.height:
         ledger.add(
             "no_launch",
-            work.height,
+            int(lost.sum()),
             table="activities",
             kept=True,
-            time_ns=int(work["duration"].sum()),
+            time_ns=int(activities["duration"].filter(lost).sum()),
         )
-    return joined.select(activities.columns)
+    return joined
+
+
+def _first_equal(calls: pl.DataFrame, activities: pl.DataFrame) -> Ints:
+    """Return the first row of ``calls`` with the correlation, and the process, of each activity.
+
+    A null is equal to nothing. Correlation ids count up, so a table of them is short; where it
+    would be long, rows are joined.
+    """
+    known, asked = (frame["correlation"] for frame in (calls, activities))
+    if not (known.count() and asked.count()):
+        return np.full(len(asked), NONE, dtype=np.int64)
+    least = int(known.min())  # type: ignore[arg-type]
+    span = int(known.max()) - least + 1  # type: ignore[arg-type]
+    process = [np.zeros(frame.height, dtype=np.int64) for frame in (calls, activities)]
+    processes = 1
+    if "process" in calls.columns:
+        distinct = calls["process"].drop_nulls().unique().sort()
+        processes = len(distinct)
+        process = [_place(distinct, frame["process"]) for frame in (calls, activities)]
+    if span * processes > _LONGEST_TABLE * (len(known) + len(asked)):
+        return _first_joined(calls, activities)
+    own, other = (
+        np.where(
+            (correlation < least) | (correlation >= least + span) | (place == NONE),
+            NONE,
+            place * span + correlation - least,
+        )
+        for correlation, place in zip(
+            (one.fill_null(least - 1).to_numpy() for one in (known, asked)), process, strict=True
+        )
+    )
+    first = np.full(span * processes, NONE, dtype=np.int64)
+    rows = np.flatnonzero(own != NONE)[::-1]
+    # Of several assignments to one index the last one stays: that of the first call.
+    first[own[rows]] = rows
+    return take(first, other)
+
+
+def _place(distinct: pl.Series, values: pl.Series) -> Ints:
+    """Return the place of each of ``values`` in ``distinct``, which is sorted; NONE without one."""
+    if len(distinct) == 1:
+        return np.where((values == distinct[0]).fill_null(value=False).to_numpy(), 0, NONE)
+    places = pl.Series(np.arange(len(distinct)))
+    found = values.replace_strict(distinct, places, default=NONE, return_dtype=pl.Int64)
+    return found.to_numpy()
+
+
+def _first_joined(calls: pl.DataFrame, activities: pl.DataFrame) -> Ints:
+    numbered = calls.with_row_index("call").drop_nulls()
+    first = numbered.unique(calls.columns, keep="first", maintain_order=True)
+    joined = activities.join(first, on=calls.columns, how="left", maintain_order="left")
+    return from_rows(joined["call"])
 
 
 class _Host(msgspec.Struct, frozen=True):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 from traceana.errors import CountersError, ForeignDatabaseError, UnknownFormatError
 from traceana.ingest.detect import Dialect, Format, detect, dialect
 from traceana.ingest.source import Progress, silent
+from traceana.trace.pieces import join_pieces
+from traceana.trace.schema import TABLES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +25,13 @@ def read(path: Path, progress: Progress = silent) -> Trace:
 
     Raises the errors of :mod:`traceana.errors`.
     """
+    trace = _read(path, progress)
+    for name in TABLES:
+        join_pieces(trace.table(name))
+    return trace
+
+
+def _read(path: Path, progress: Progress) -> Trace:
     # Imported on demand: each reader brings its own decoder.
     match detect(path):
         case Format.XPLANE:
