@@ -13,7 +13,7 @@ import polars as pl
 
 from traceana.errors import CountersError, NotARunError, NotFoundError
 from traceana.files import as_unicode
-from traceana.ingest.source import Progress, silent
+from traceana.ingest.source import Progress, enter, silent
 from traceana.trace import Trace
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ def open_trace(
         from traceana.enrich import with_classes
         from traceana.enrich.classify import rules_in_use
 
+        enter(progress, "classifying")
         trace = with_classes(trace, rules_in_use(None if rules is None else Path(rules)))
     if device_model is not None:
         from traceana.flops.peaks import with_device_model
@@ -178,4 +179,6 @@ def _read(source: Path, progress: Progress, step_marker: str | None = None) -> T
     from traceana.enrich import attribute
     from traceana.ingest import read
 
-    return attribute(read(source, progress), step_marker)
+    trace = read(source, progress)
+    enter(progress, "attributing")
+    return attribute(trace, step_marker)

@@ -9,8 +9,7 @@ import polars as pl
 import traceana
 from benchmarks.generate_database import generate
 from traceana.ingest import read
-from traceana.trace.pieces import join_pieces
-from traceana.trace.schema import TABLES
+from traceana.trace.schema import TABLES, join_pieces
 
 
 def test_joining_pieces_keeps_the_values() -> None:

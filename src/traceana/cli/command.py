@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn, get_type_hints
 import typer
 
 from traceana.cli import interrupt
-from traceana.cli.streams import message
+from traceana.cli.streams import message, remove_bar
 from traceana.errors import ExitCode, TraceanaError
 
 _DASH: Final = Path("-")
@@ -86,6 +86,8 @@ def _run(function: Callable[..., ExitCode], arguments: dict[str, Any], *, debug:
         if debug:
             raise
         _report(error)
+    finally:
+        remove_bar()
     return code
 
 

@@ -126,7 +126,10 @@ def compare(
     ]
     maps = [None, *_each(pairs, len(paths) - 1, "--map")]
     output = Output(tabling, writing, reads=paths)
-    traces = [open_trace([path], one) for path, one in zip(paths, readings, strict=True)]
+    traces = [
+        open_trace([path], one, number=number, of=len(paths))
+        for number, (path, one) in enumerate(zip(paths, readings, strict=True))
+    ]
     models = [trace.manifest for trace in traces]
     codes = [exit_code(trace, one) for trace, one in zip(traces, readings, strict=True)]
     failed = next((code for code in codes if code is not ExitCode.OK), ExitCode.OK)

@@ -159,7 +159,10 @@ def diff(
     output = Output(tabling, writing, reads=paths)
     readings = [inputs.reading(inputs.model_a), inputs.reading(inputs.model_b)]
     used = readings[: len(paths)]
-    traces = [open_trace([path], one) for path, one in zip(paths, used, strict=True)]
+    traces = [
+        open_trace([path], one, number=number, of=len(paths))
+        for number, (path, one) in enumerate(zip(paths, used, strict=True))
+    ]
     models = [trace.manifest for trace in traces]
     if comparing.save_baseline is not None:
         kept = save_baseline(comparing.save_baseline, traces[0], models[0])

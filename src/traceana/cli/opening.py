@@ -28,8 +28,10 @@ _FIRST_S: Final = 10
 _LONG_S: Final = 60
 
 
-def open_trace(files: Sequence[Path], reading: Reading) -> Trace:
+def open_trace(files: Sequence[Path], reading: Reading, *, number: int = 0, of: int = 1) -> Trace:
     """Return the trace in ``files``, narrowed to the steps, devices and ranks of ``reading``.
+
+    It is the one of ``number`` (from 0) of the ``of`` traces that the command opens.
 
     A layer manifest beside the trace that cannot be read is ignored, with a line on stderr.
     Raises the errors of :mod:`traceana.errors`.
@@ -41,11 +43,14 @@ def open_trace(files: Sequence[Path], reading: Reading) -> Trace:
     devices = None if reading.device is None else numbers(reading.device, "--device")
     ranks = None if reading.rank is None else numbers(reading.rank, "--rank")
     (first, *others) = files
-    with warnings.catch_warnings(record=True) as caught, _progress(first.name) as progress:
+    with (
+        warnings.catch_warnings(record=True) as caught,
+        _progress(first.name, number, of) as course,
+    ):
         warnings.simplefilter("always", ManifestWarning)
         trace = open_any(
             files if others else first,
-            progress=progress,
+            progress=course,
             model=reading.model,
             rules=reading.rules,
             counters=reading.counters,
@@ -142,32 +147,14 @@ def numbers(text: str, option: str) -> list[int]:
 
 
 @contextmanager
-def _progress(what: str) -> Iterator[Progress]:
+def _progress(file: str, number: int, files: int) -> Iterator[Progress]:
     if not sys.stderr.isatty():
-        yield notice(what, message)
+        yield notice(file, message)
         return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from traceana.cli import progress
 
-    from traceana.report.text import plain
-
-    bar = Progress(
-        TextColumn("reading {task.fields[file]}", markup=False),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
-    with bar:
-        task = bar.add_task("", total=None, file=plain(what))
-        yield lambda done, total: bar.update(task, completed=done, total=total or None)
+    with progress.shown(file, number, files) as course:
+        yield course
 
 
 def notice(
@@ -179,7 +166,7 @@ def notice(
     begin = clock()
     said = False
 
-    def progress(done: int, total: int) -> None:
+    def announced(done: int, total: int) -> None:
         nonlocal said
         passed = clock() - begin
         if said or passed < _FIRST_S or not done or not total:
@@ -192,4 +179,4 @@ def notice(
                 "traceana save makes a bundle of it, which opens faster"
             )
 
-    return progress
+    return announced

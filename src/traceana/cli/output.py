@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from traceana.cli import streams
 from traceana.cli.options import Drawing, Tabling, Writing
 from traceana.report.render import (
     BINARY_FORMATS,
@@ -75,7 +76,9 @@ class Output:
         make = result.illustrated if self._format in ILLUSTRATED_FORMATS else result.page
         page = make(sort=self._tabling.sort, limit=limit or None)
         if self._writing.output is None:
-            sys.stdout.buffer.write(render(page, self._format, _terminal()))
+            content = render(page, self._format, _terminal())
+            streams.remove_bar()
+            sys.stdout.buffer.write(content)
             return
         from traceana.files import write_output
 

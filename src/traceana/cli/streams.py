@@ -11,7 +11,7 @@ import io
 import os
 import select
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, Final
 
 from traceana.errors import ExitCode, UnreadableError
@@ -87,6 +87,26 @@ def exit_code(code: int) -> int:
         return code
     message(f"cannot write standard output: {error.strerror}; write to a file with -o")
     return ExitCode.CANNOT_WRITE
+
+
+_bars: list[tuple[Any, Callable[[], None]]] = []
+
+
+def bar() -> Any:
+    """Return what the progress bar on the terminal shows, None without a bar."""
+    return _bars[0][0] if _bars else None
+
+
+def show_bar(shown: Any, stop: Callable[[], None]) -> None:
+    """Keep ``stop``, which ends the progress bar of ``shown``."""
+    _bars.append((shown, stop))
+
+
+def remove_bar() -> None:
+    """Remove the progress bar, before the answer is written."""
+    while _bars:
+        _, stop = _bars.pop()
+        stop()
 
 
 def message(text: str) -> None:

@@ -30,8 +30,7 @@ from traceana.enrich.ranges import ThreadRanges
 from traceana.enrich.steps import as_steps, step_of, steps, whole_steps_within
 from traceana.enrich.texts import Texts
 from traceana.trace import Ledger, Trace
-from traceana.trace.pieces import join_pieces
-from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK, Direction, conform
+from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK, Direction, conform, join_pieces
 
 _LONGEST_TABLE: Final = 8
 """Entries of the table of correlation ids, at most, for each call and activity."""

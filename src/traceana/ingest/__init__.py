@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Final
 from traceana.errors import CountersError, ForeignDatabaseError, UnknownFormatError
 from traceana.ingest.detect import Dialect, Format, detect, dialect
 from traceana.ingest.source import Progress, silent
-from traceana.trace.pieces import join_pieces
-from traceana.trace.schema import TABLES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +23,8 @@ def read(path: Path, progress: Progress = silent) -> Trace:
 
     Raises the errors of :mod:`traceana.errors`.
     """
+    from traceana.trace.schema import TABLES, join_pieces
+
     trace = _read(path, progress)
     for name in TABLES:
         join_pieces(trace.table(name))

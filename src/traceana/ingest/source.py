@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 from traceana.errors import UnreadableError
 
@@ -29,6 +29,20 @@ def is_text(content: bytes) -> bool:
 
 def silent(done: int, total: int) -> None:
     """Report no progress."""
+
+
+@runtime_checkable
+class Phased(Protocol):
+    """A progress that is also told what begins after reading."""
+
+    def enter(self, phase: str) -> None:
+        """Take the name of the phase that begins."""
+
+
+def enter(progress: Progress, phase: str) -> None:
+    """Tell ``progress`` that ``phase`` begins, if it is told phases."""
+    if isinstance(progress, Phased):
+        progress.enter(phase)
 
 
 class ByteSource:
