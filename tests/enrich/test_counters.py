@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import polars as pl
 import pytest
 
-from traceana.enrich.counters import ABSENT, OTHER_ORDER, UNMEASURED, flops, with_counters
+from traceana.analyze.measured import flops
+from traceana.enrich.counters import ABSENT, OTHER_ORDER, UNMEASURED, with_counters
 from traceana.errors import CountersError
 from traceana.trace import Trace, TraceMeta
 from traceana.trace.schema import conform

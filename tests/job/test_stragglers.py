@@ -45,7 +45,7 @@ def tables(compute: Times, clocks: Times | None = None) -> tuple[pl.DataFrame, M
             "epoch_ns": [0] * len(rank),
         }
     )
-    return frame, match(collectives, ranks)
+    return frame, match(collectives, ranks, ranks)
 
 
 def found(compute: Times) -> list[int]:
@@ -124,12 +124,15 @@ def test_collectives_of_smaller_groups_and_other_numbers_are_not_matched() -> No
         "epoch_ns",
     )
     # Rank 1 has no collective in step 3.
-    fewer = match(rows.filter(~((pl.col("rank") == 1) & (pl.col("step") == 3))), 4)
+    fewer = match(rows.filter(~((pl.col("rank") == 1) & (pl.col("step") == 3))), 4, 4)
     assert (fewer.count, fewer.matched) == (5, 4)
     assert 3 not in fewer.each["step"]
-    pairs = match(rows.with_columns(pl.lit(2).alias("group_size")), 4)
+    pairs = match(rows.with_columns(pl.lit(2).alias("group_size")), 4, 4)
     assert (pairs.count, pairs.matched) == (5, 0)
-    assert match(rows.clear(), 0).matched == 0
+    # Four ranks of eight were read: the group of all is that of eight.
+    assert match(rows, 4, 8).matched == 0
+    assert match(rows.with_columns(pl.lit(8).alias("group_size")), 4, 8).matched == 5
+    assert match(rows.clear(), 0, 0).matched == 0
 
 
 def spent(**more: float) -> pl.DataFrame:
@@ -163,3 +166,50 @@ def test_times_are_means_per_step() -> None:
         (0, "host", 6.0),
         (1, "host", 10.0),
     ]
+
+
+def test_sizes_of_an_all_to_all_may_differ() -> None:
+    _, whole = tables(even(4, 5, 1))
+    rows = whole.each.select(
+        "rank",
+        pl.lit("all_to_all").alias("collective"),
+        (1000 + pl.col("rank")).alias("message_bytes"),
+        pl.lit(4).alias("group_size"),
+        "step",
+        (pl.col("end_ns") - pl.col("time_ns")).alias("start_ns"),
+        "time_ns",
+        pl.lit(0, pl.Int64).alias("epoch_ns"),
+    )
+    exchanged = match(rows, 4, 4)
+    assert exchanged.matched == 5
+    assert exchanged.each["wait_ns"].sort().equals(whole.each["wait_ns"].sort())
+    reduced = match(rows.with_columns(pl.lit("all_reduce").alias("collective")), 4, 4)
+    assert reduced.matched == 0
+    sent = match(rows.with_columns(pl.lit("send_recv").alias("collective")), 4, 4)
+    assert (sent.count, sent.matched) == (5, 0)
+
+
+def test_what_ends_at_another_time_is_another_collective() -> None:
+    """Rank 1 lost the first collective of the capture, and has another at its end."""
+    _, whole = tables(even(4, 12, 1))
+    rows = whole.each.select(
+        "rank",
+        "collective",
+        "message_bytes",
+        "group_size",
+        pl.lit(None, pl.Int64).alias("step"),
+        (pl.col("end_ns") - pl.col("time_ns")).alias("start_ns"),
+        "time_ns",
+        pl.lit(0, pl.Int64).alias("epoch_ns"),
+    ).sort("rank", "start_ns")
+    sure = rows.with_columns(
+        (pl.col("message_bytes") + pl.int_range(pl.len()).over("rank")).alias("message_bytes")
+    )
+    assert match(sure, 4, 4).matched == 12
+    exchanged = rows.with_columns(pl.lit("all_to_all").alias("collective"))
+    late = pl.col("rank") == 1
+    shifted = exchanged.with_columns(
+        pl.when(late).then(pl.col("start_ns") + 10_000_000).otherwise("start_ns").alias("start_ns")
+    )
+    assert match(pl.concat([sure, shifted]), 4, 4).matched == 12
+    assert match(pl.concat([sure, exchanged]), 4, 4).matched == 24

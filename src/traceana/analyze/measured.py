@@ -46,6 +46,14 @@ measured, means over launches. Null: not measured.
 """
 
 
+_FLOPS: Final = {
+    # per thread instruction: add, multiply, fused multiply-add; an fp16 instruction has two lanes
+    "fp64": (1, 1, 2),
+    "fp32": (1, 1, 2),
+    "fp16": (2, 2, 4),
+}
+
+
 def measured_sums(trace: Trace, *keys: str) -> pl.DataFrame:
     """Return one row per distinct combination of the columns ``keys`` of measured activities.
 
@@ -61,13 +69,33 @@ def measured_sums(trace: Trace, *keys: str) -> pl.DataFrame:
     )
 
 
+def flops(counters: pl.DataFrame) -> pl.DataFrame:
+    """Return the FLOPs of each launch on CUDA cores: columns fp64, fp32, fp16 (Int64).
+
+    The operations of tensor cores are ``counters.tensor_ops``. One multiply-add is two operations.
+    Null if one of the three counters of a type was not measured, nor their sum. The weights are
+    those of Nsight Compute's roofline sections (``…op_hfma_pred_on_x4``).
+    """
+    return counters.select(
+        pl.coalesce(
+            f"{kind}_flops",
+            pl.sum_horizontal(
+                *(
+                    weight * pl.col(f"{kind}_{operation}")
+                    for operation, weight in zip(("add", "mul", "fma"), weights, strict=True)
+                ),
+                ignore_nulls=False,
+            ),
+        ).alias(kind)
+        for kind, weights in _FLOPS.items()
+    )
+
+
 def figures(counters: pl.DataFrame, over: pl.Series) -> pl.DataFrame:
     """Return the columns to be summed, a row per launch or per mean of several.
 
     ``over`` holds their durations (ns).
     """
-    from traceana.enrich.counters import flops
-
     launches = pl.col("launches").fill_null(1)
     counters = counters.with_columns(
         (pl.col(column) * launches).alias(column) for column in _COUNTS

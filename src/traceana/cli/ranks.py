@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -65,6 +65,9 @@ Strict = Annotated[
 ]
 
 
+_MOST_LINES: Final = 10
+
+
 def ranks(
     tabling: Tabling,
     writing: Drawing,
@@ -117,16 +120,12 @@ def ranks(
             )
     output.write(result)
     bad = pages.problems(result)
-    for one in bad[:10]:
-        name = one["file"] or ""
-        number = "" if one["rank"] is None else f"rank {one['rank']} "
-        message(f"{number}{one['status']}: {one['reason']}" + (f" ({name})" if name else ""))
-    if len(bad) > 10:
-        message(f"{len(bad) - 10} more ranks, in the rows")
-    unread = [one for one in bad if one["status"] == "not read"]
-    if (strict and bad) or len(unread) == result.frame.height:
-        return ExitCode.DAMAGED_INPUT
-    return ExitCode.OK
+    for line in bad[:_MOST_LINES]:
+        message(line)
+    if len(bad) > _MOST_LINES:
+        message(f"{len(bad) - _MOST_LINES} more in the rows")
+    none_read = not result.frame["kernels"].count()
+    return ExitCode.DAMAGED_INPUT if none_read or (strict and bad) else ExitCode.OK
 
 
 @contextmanager

@@ -17,12 +17,6 @@ _SIZES: Final = [f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz
 ABSENT: Final = "measured launches without a kernel in the timeline"
 UNMEASURED: Final = "kernels of measured names without a measurement"
 OTHER_ORDER: Final = "measured launches in a different order than the timeline's kernels"
-_FLOPS: Final = {
-    # per thread instruction: add, multiply, fused multiply-add; an fp16 instruction has two lanes
-    "fp64": (1, 1, 2),
-    "fp32": (1, 1, 2),
-    "fp16": (2, 2, 4),
-}
 
 
 def with_counters(trace: Trace, counters: pl.DataFrame) -> Trace:
@@ -123,28 +117,6 @@ def _launched(trace: Trace, names: pl.Series) -> pl.DataFrame:
         work.with_columns(launched, names.gather(work["name_id"]).alias("_name"))
         .sort(pl.coalesce("_launched", "start"), "start", maintain_order=True)
         .select("activity", "_name", *_SIZES)
-    )
-
-
-def flops(counters: pl.DataFrame) -> pl.DataFrame:
-    """Return the FLOPs of each launch on CUDA cores: columns fp64, fp32, fp16 (Int64).
-
-    The operations of tensor cores are ``counters.tensor_ops``. One multiply-add is two operations.
-    Null if one of the three counters of a type was not measured, nor their sum. The weights are
-    those of Nsight Compute's roofline sections (``…op_hfma_pred_on_x4``).
-    """
-    return counters.select(
-        pl.coalesce(
-            f"{kind}_flops",
-            pl.sum_horizontal(
-                *(
-                    weight * pl.col(f"{kind}_{operation}")
-                    for operation, weight in zip(("add", "mul", "fma"), weights, strict=True)
-                ),
-                ignore_nulls=False,
-            ),
-        ).alias(kind)
-        for kind, weights in _FLOPS.items()
     )
 
 

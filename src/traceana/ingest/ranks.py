@@ -154,7 +154,7 @@ def read_ranks(
         )
     meta = _meta(source, read, traces, numbers, how)
     missing = set(range(min(meta.world_size or 0, _MOST_RANKS))) - set(numbers)
-    ledger.add("missing_rank", len(missing), table="-", kept=True, detail=_spans(sorted(missing)))
+    ledger.add("missing_rank", len(missing), table="-", kept=True, detail=spans(sorted(missing)))
     merged = merge(traces, numbers, meta)
     added = ledger.frame()
     return merged.with_tables(ledger=pl.concat([merged.ledger, added]))
@@ -267,7 +267,7 @@ def _stem(name: str) -> str:
     return name[: len(name) - len(ending)]
 
 
-def _spans(numbers: Sequence[int]) -> str | None:
+def spans(numbers: Sequence[int]) -> str | None:
     """Return e.g. ``1, 4-7``, None without numbers."""
     breaks = [i for i in range(1, len(numbers)) if numbers[i] != numbers[i - 1] + 1]
     edges = [0, *breaks, len(numbers)]

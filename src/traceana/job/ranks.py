@@ -147,9 +147,8 @@ def job(kept: Sequence[Kept]) -> Job:
         if number is not None and not one.reason
     }
     steps = _gathered(read, "steps")
-    found = match(
-        _gathered(read, "collectives").join(_epochs(read), on="rank", how="left"), len(read)
-    )
+    collectives = _gathered(read, "collectives").join(_epochs(read), on="rank", how="left")
+    found = match(collectives, len(read), max(_world(facts), len(read)))
     own = own_times(steps, found.each)
     late = stragglers(own)
     rows = _rows(numbers, facts, steps, read, found, late)
@@ -287,22 +286,27 @@ def _status(facts: Facts) -> tuple[str, str | None]:
 
 def _missing(numbers: Sequence[int | None], facts: Sequence[Facts]) -> list[int]:
     """Return the ranks of the recorded world that have no file."""
-    world = max((one.world_size or 0 for one in facts), default=0)
     unnumbered = sum(number is None for number in numbers)
-    lacking = sorted(set(range(min(world, _MOST_MISSING))) - set(numbers))
+    lacking = sorted(set(range(_world(facts))) - set(numbers))
     # A file without a rank is that of one of them.
     return lacking if unnumbered < len(lacking) else []
 
 
+def _world(facts: Sequence[Facts]) -> int:
+    """Return the number of ranks that the files record, 0 where they do not."""
+    return min(max((one.world_size or 0 for one in facts), default=0), _MOST_MISSING)
+
+
 def _ordered(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the ranks that differ most first: not read, stragglers, by their own time."""
+    """Return the ranks that differ most first: not read, stragglers, by own time; missing last."""
     excess = pl.col("excess_ns").abs()
     return rows.sort(
+        pl.col("status") == MISSING,
         pl.col("status") == OK,
         ~pl.col("straggler"),
         excess,
         "rank",
-        descending=[False, False, True, False],
+        descending=[False, False, False, True, False],
         nulls_last=True,
     )
 

@@ -6,10 +6,11 @@ import os
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import polars as pl
 
+from traceana.ingest.ranks import spans
 from traceana.ingest.source import silent
 from traceana.job.ranks import (
     DAMAGED,
@@ -174,7 +175,8 @@ def _facts(found: Job) -> Iterator[tuple[str, str]]:
     counts = [f"{_count(rows, OK, DAMAGED)} of {rows.height} read"]
     for status in (DAMAGED, NOT_READ, MISSING):
         if number := _count(rows, status):
-            counts.append(f"{number} {status}")
+            which = rows.filter(status=status)["rank"].drop_nulls().sort().to_list()
+            counts.append(f"{number} {status}" + (f": {spans(which)}" if which else ""))
     yield "Ranks", " · ".join(counts)
     if _count(rows, OK, DAMAGED):
         yield "Table", "sums over the capture of each rank and its devices, differing ranks first"
@@ -242,7 +244,15 @@ def _most(values: pl.Series) -> int:
     return int(values.max() or 0)  # type: ignore[arg-type]
 
 
-def problems(result: Result) -> list[dict[str, Any]]:
-    """Return the ranks that are not ``ok``: ``rank``, ``file``, ``status`` and ``reason``."""
-    bad = result.frame.filter(pl.col("status") != OK)
-    return bad.select("rank", "file", "status", "reason").to_dicts()
+def problems(result: Result) -> list[str]:
+    """Return a line for each rank that is damaged or not read, and one for those missing."""
+    rows = result.frame
+    bad = rows.filter(~pl.col("status").is_in([OK, MISSING]))
+    lines = []
+    for rank, file, status, reason in bad.select("rank", "file", "status", "reason").iter_rows():
+        number = "" if rank is None else f"rank {rank} "
+        lines.append(f"{number}{status}: {reason} ({file})")
+    if missing := rows.filter(status=MISSING)["rank"].to_list():
+        count = numbers.counted(len(missing), "rank")
+        lines.append(f"{count} missing, without a file: {spans(missing)}")
+    return lines
