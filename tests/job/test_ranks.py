@@ -196,6 +196,30 @@ def test_nothing_to_read_or_to_merge(tmp_path: Path, run: Run) -> None:
     assert run("ranks", tmp_path, "--merge", tmp_path).exit_code == ExitCode.USAGE
 
 
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--rules", "none.toml"), ExitCode.NOT_FOUND),
+        (("--rules", "bad.toml"), ExitCode.INVALID_FILE),
+        (("--step-marker", "("), ExitCode.USAGE),
+    ],
+)
+def test_wrong_options_are_one_line(
+    words: tuple[str, str],
+    code: ExitCode,
+    tmp_path: Path,
+    keep: Path,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Job(even(2, 4, 7)).write(tmp_path / "job")
+    (tmp_path / "bad.toml").write_text("[")
+    monkeypatch.chdir(tmp_path)
+    result = run("ranks", tmp_path / "job", "--keep", keep, "--workers", 1, *words)
+    assert result.exit_code == code
+    assert len(result.stderr.splitlines()) == 1
+
+
 def test_two_files_of_one_rank_are_refused(tmp_path: Path, keep: Path, run: Run) -> None:
     (first, *_) = Job(even(2, 4, 7)).write(tmp_path / "job")
     shutil.copy(first, tmp_path / "job" / "rank5.json")

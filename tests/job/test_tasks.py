@@ -47,6 +47,25 @@ def test_processes_that_are_killed_change_nothing(tmp_path: Path) -> None:
     assert output == plain.stdout
 
 
+@pytest.mark.skipif(not CHILDREN.exists(), reason="the system does not list processes")
+def test_an_interrupt_ends_all_processes_with_one_line(tmp_path: Path) -> None:
+    Job(even(8, 40, 1)).write(tmp_path / "job")
+    command = [sys.executable, "-m", "traceana", "ranks", str(tmp_path / "job"), "--workers", "2"]
+    running = subprocess.Popen(
+        [*command, "--keep", str(tmp_path / "kept")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    end = time.monotonic() + 60
+    while not any((tmp_path / "kept").glob("*/whole")) and time.monotonic() < end:
+        time.sleep(0.05)
+    os.killpg(running.pid, signal.SIGINT)
+    output, error = running.communicate(timeout=60)
+    assert (running.returncode, output, error) == (130, "", "traceana: interrupted\n")
+
+
 def test_a_file_whose_process_dies_twice_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,8 +103,12 @@ def summarize(
 ) -> list[Kept]:
     """Return the summaries of ``files``, kept in ``folder``, by default in traceana's cache.
 
-    Raises :class:`~traceana.errors.CannotWriteError`.
+    Raises :class:`~traceana.errors.CannotWriteError`, and the errors of wrong options.
     """
+    if reading.rules is not None:
+        from traceana.enrich.classify import rules_in_use
+
+        rules_in_use(Path(reading.rules))
     target = cache_folder("ranks") if folder is None else folder
     try:
         target.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ import hashlib
 import multiprocessing
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -20,7 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from traceana import __version__
-from traceana.errors import TraceanaError
+from traceana.errors import BadRulesError, BadStepMarkerError, TraceanaError
 
 _BASE_BYTES: Final = 400_000_000
 """Memory of a process with polars and a small trace."""
@@ -54,7 +55,8 @@ def kept_or_read(
     """Return the summaries of ``files`` in their order; those in ``folder`` are not read again.
 
     A file that cannot be read has one summary with the reason, which the next run tries again.
-    Raises ``OSError`` where ``folder`` cannot be written.
+    Raises ``OSError`` where ``folder`` cannot be written, and the errors of options that are wrong
+    for every file.
     """
     targets = {file: folder / identity(file, reading) for file in files}
     known = {file: whole for file, target in targets.items() if (whole := _whole(target))}
@@ -156,11 +158,13 @@ def _run(
 def _pool(workers: int) -> Executor:
     # A process that is forked has the threads of polars without their locks.
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread)
+    return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin)
 
 
-def _one_thread() -> None:
+def _begin() -> None:
     os.environ["POLARS_MAX_THREADS"] = "1"
+    # Ctrl-C ends the process that shows the rows, with a message; its readers end without.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _submitted(
@@ -178,6 +182,8 @@ def _summarized(file: Path, reading: Reading, target: Path) -> None:
     options: dict[str, Any] = msgspec.to_builtins(reading)
     try:
         each = summary.summaries(open_trace(file, **options))
+    except (BadRulesError, BadStepMarkerError):
+        raise
     except TraceanaError as error:
         _not_read(file, str(error), target)
         return
