@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from traceana.enrich.nesting import NONE, Nesting, from_rows, inherit, thread_keys, to_rows
+from traceana.enrich.nesting import (
+    NONE,
+    Nesting,
+    _by_counting,
+    _peel,
+    from_rows,
+    inherit,
+    thread_keys,
+    timeline,
+    to_rows,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -144,3 +154,30 @@ def test_deep_nesting_is_found_as_shallow_nesting_is() -> None:
     nesting = Nesting.of(np.zeros(count, dtype=np.int64), start, end - start)
     assert nesting.parent.tolist() == parents
     assert int(nesting.depth.max()) > 600
+
+
+@given(call_trees(), st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60)), max_size=20))
+def test_counting_finds_what_peeling_and_climbing_find(
+    intervals: list[tuple[int, int, int]], asked: list[tuple[int, int]]
+) -> None:
+    key, start, duration = arrays(intervals)
+    order = np.lexsort((-(start + duration), start, key))
+    begin, end = timeline(key[order], start[order], (start + duration)[order])
+    counted = _by_counting(begin, end)
+    assert counted is not None
+    for found, peeled in zip(counted, _peel(begin, end), strict=True):
+        assert found.tolist() == peeled.tolist()
+    nesting = Nesting.of(key, start, duration)
+    threads, times = (np.array([one[at] for one in asked], dtype=np.int64) for at in (0, 1))
+    rows = nesting._by_counting(threads, times)
+    assert rows is not None
+    for thread, time, row in zip(threads, times, rows, strict=True):
+        runs = (key == thread) & (start <= time) & (time < start + duration)
+        assert (row != NONE) == bool(runs.any())
+        if row != NONE:
+            assert runs[row]
+            assert nesting.depth[row] == runs.sum() - 1
+
+
+def test_counting_leaves_overlaps_that_do_not_nest_to_peeling() -> None:
+    assert _by_counting(np.array([0, 5]), np.array([10, 15])) is None

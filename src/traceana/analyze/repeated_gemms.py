@@ -8,6 +8,7 @@ import polars as pl
 
 from traceana.analyze.classes import described
 from traceana.analyze.layer_rows import OUTSIDE, layer_keys
+from traceana.analyze.numbering import first_rows, numbered
 from traceana.analyze.work import kernels_of
 from traceana.result import Result, sums
 from traceana.settings import REPEATED_GEMMS
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 _QUEUE: Final = ("rank", "device", "context", "stream")
+_COLUMNS: Final = (
+    *_QUEUE,
+    *("start", "duration", "step", "op", "layer", "name_id", "class"),
+    *("grid_x", "grid_y", "grid_z"),
+)
 _KEYS: Final = ("name_id", "layer_row", "operator", "shapes", "grid_x", "grid_y", "grid_z")
 
 
@@ -48,11 +54,14 @@ def products(trace: Trace) -> Result:
 
 def _in_order(trace: Trace) -> pl.DataFrame:
     """Return non-batched products by stream and time, with their ``run`` and the ``gap`` before."""
-    ran = kernels_of(trace)
-    of_class = described(ran.select("name_id", "class"), trace)
+    ran = kernels_of(trace, *_COLUMNS)
+    # Few classes and many rows.
+    (number,) = numbered(ran.select("name_id", "class"))
+    of_class = described(ran.select("name_id", "class")[first_rows(number)], trace)
+    batched = of_class["batched"].gather(number)
     # A product that computes a convolution has the name of one, and the convolution's class.
     named = trace.names["category"].gather(ran["name_id"])
-    plain = ((named == "gemm") & of_class["batched"].not_()).fill_null(value=False)
+    plain = ((named == "gemm") & batched.not_()).fill_null(value=False)
     helping = ((named == "conv") & ~plain).fill_null(value=False)
     end = pl.col("start") + pl.col("duration")
     same = pl.struct("plain", *_KEYS).rle_id()

@@ -36,9 +36,10 @@ def any_work(trace: Trace) -> bool:
     return bool(trace.summary["counted"].any()) or bool((trace.activities["kind"] != "sync").any())
 
 
-def kernels_of(trace: Trace) -> pl.DataFrame:
-    """Return the kernels, or the operators of a trace of the CPU alone."""
-    return trace.activities.filter(pl.col("kind").is_in(["kernel", "op"]))
+def kernels_of(trace: Trace, *columns: str) -> pl.DataFrame:
+    """Return the kernels, or the operators of a trace of the CPU alone, as :func:`work` does."""
+    chosen = trace.activities.select(columns) if columns else trace.activities
+    return chosen.filter(trace.activities["kind"].is_in(["kernel", "op"]))
 
 
 def processor(trace: Trace) -> str:

@@ -6,6 +6,7 @@ The functions work on whole columns. Loops run over levels of nesting, not over 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Final
 
 import msgspec
@@ -21,6 +22,9 @@ NONE: Final = -1
 
 _DEEP: Final = 256
 """Levels that are computed in vectorized passes; deeper levels are computed with a loop."""
+
+_MOST_CLIMBED: Final = 8
+"""Steps from an interval to its parent that a lookup takes before it counts instead."""
 
 _MOST_PASSES: Final = 16
 """Vectorized passes for one level; a loop handles intervals that still overlap without nesting."""
@@ -64,7 +68,9 @@ class Nesting(msgspec.Struct, frozen=True):
         end = start + duration
         order = np.lexsort((-end, start, key))
         timeline_start, timeline_end = timeline(key[order], start[order], end[order])
-        parent, depth = _peel(timeline_start, timeline_end)
+        parent, depth = _by_counting(timeline_start, timeline_end) or _peel(
+            timeline_start, timeline_end
+        )
         rows_parent = np.full(len(order), NONE, dtype=np.int64)
         rows_depth = np.zeros(len(order), dtype=np.int64)
         rows_parent[order] = np.where(parent == NONE, NONE, order[parent])
@@ -79,19 +85,47 @@ class Nesting(msgspec.Struct, frozen=True):
         order = self.order
         if not len(order):
             return np.full(len(time), NONE, dtype=np.int64)
-        count = len(order)
+        own = len(order)
         (position,) = timeline(
             np.concatenate((self.key[order], key)), np.concatenate((self.start[order], time))
         )
-        found = np.searchsorted(position[:count], position[count:], side="right") - 1
+        found = np.searchsorted(position[:own], position[own:], side="right") - 1
         row = np.where(found == NONE, NONE, order[found])
         row[(row != NONE) & (self.key[row] != key)] = NONE
         ended = np.flatnonzero((row != NONE) & (self.end[row] <= time))
-        while len(ended):
+        for climbed in count():
+            if not len(ended):
+                break
+            if climbed == _MOST_CLIMBED:
+                open_row = self._by_counting(key[ended], time[ended])
+                if open_row is not None:
+                    row[ended] = open_row
+                    break
             row[ended] = self.parent[row[ended]]
             at = row[ended]
             ended = ended[(at != NONE) & (self.end[at] <= time[ended])]
         return row
+
+    def _by_counting(self, key: Ints, time: Ints) -> Ints | None:
+        """Return what :meth:`innermost` does, in a time that does not grow with the depth.
+
+        None where intervals overlap without nesting. Otherwise those that have begun and not ended
+        contain each other, so their number is the depth at which the innermost one is found.
+        """
+        order = self.order[self.end[self.order] > self.start[self.order]]
+        inside = self.parent[order] != NONE
+        if (self.end[order[inside]] > self.end[self.parent[order[inside]]]).any():
+            return None
+        own = len(order)
+        begin, finish = timeline(
+            np.concatenate((self.key[order], key)),
+            np.concatenate((self.start[order], time)),
+            np.concatenate((self.end[order], time)),
+        )
+        begun = np.searchsorted(begin[:own], begin[own:], side="right")
+        depth = begun - np.searchsorted(np.sort(finish[:own]), finish[own:], side="right")
+        at = _last_of_depth(self.depth[order], np.arange(own), depth - 1, begun)
+        return take(order, at)
 
     def renumbered(self, key: Ints) -> Nesting:
         """Return the same nesting with its threads numbered by ``key``."""
@@ -120,6 +154,40 @@ def timeline(key: Ints, *times: Ints) -> tuple[Ints, ...]:
     # order.
     distinct, rank = np.unique(np.concatenate(times), return_inverse=True)
     return tuple(key * len(distinct) + part for part in np.split(rank, len(times)))
+
+
+def _by_counting(start: Ints, end: Ints) -> tuple[Ints, Ints] | None:
+    """Return parent and depth, None where intervals overlap without nesting.
+
+    The intervals that have begun before one and not ended contain it, so their number is its depth:
+    the time does not grow with the depth. An interval of no length contains nothing. Order as in
+    :func:`_peel`.
+    """
+    holds = np.flatnonzero(end > start)
+    if len(holds) < len(start) and (end < start).any():
+        return None
+    begun = np.searchsorted(holds, np.arange(len(start)))
+    depth = begun - np.searchsorted(np.sort(end[holds]), start, side="right")
+    parent = _last_of_depth(depth[holds], holds, depth - 1, begun)
+    inside = parent != NONE
+    if (end[inside] > end[parent[inside]]).any():
+        return None
+    return parent, depth
+
+
+def _last_of_depth(depth: Ints, value: Ints, wanted: Ints, before: Ints) -> Ints:
+    """Return the ``value`` of the last of the depth ``wanted`` among the first ``before``, or NONE.
+
+    ``depth`` and ``value`` have an entry for each of them. A negative depth has none.
+    """
+    found = np.full(len(wanted), NONE, dtype=np.int64)
+    asked = np.flatnonzero(wanted >= 0)
+    if len(depth) and len(asked):
+        order = np.argsort(depth, kind="stable")
+        place = depth[order] * len(depth) + order
+        at = np.searchsorted(place, wanted[asked] * len(depth) + before[asked]) - 1
+        found[asked] = value[order[at]]
+    return found
 
 
 def _peel(start: Ints, end: Ints) -> tuple[Ints, Ints]:

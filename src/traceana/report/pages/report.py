@@ -396,7 +396,7 @@ def _kernel_counts(whole: Overview) -> str:
     The calls are those that ``idle`` and the recommendations count: copies and memsets included.
     """
     basis, distinct = whole.basis, whole.facts["distinct_kernel_names"]
-    shown = _counted(whole, kernels_of(basis.trace).height, whole.facts["kernels"])
+    shown = _counted(whole, kernels_of(basis.trace, "kind").height, whole.facts["kernels"])
     text = f"{shown}, {numbers.count(distinct)} distinct"
     calls = work(basis.trace, "call")["call"].drop_nulls().n_unique()
     if whole.facts["summary"] is None and calls:
