@@ -157,6 +157,9 @@ class _Work(msgspec.Struct, frozen=True):
     """
 
     frame: pl.DataFrame
+    weights: dict[int | None, tuple[_Weights, dict[int, _Weights]]] = msgspec.field(
+        default_factory=dict
+    )
 
     @classmethod
     def of(cls, trace: Trace, activities: pl.DataFrame) -> _Work:
@@ -191,18 +194,45 @@ class _Work(msgspec.Struct, frozen=True):
     def launched(self, marks: pl.DataFrame) -> tuple[int, int, int]:
         """Return the weight inside ``marks`` (disjoint, of one process), the weight from the first
         to the last of them, and that of the kernels inside that were launched on their threads."""
-        work = self.of_process(marks["process"][0])
-        own = work.filter(pl.col("kernel") & pl.col("thread").is_in(marks["thread"].implode()))
+        process = marks["process"][0]
+        work, own = self._weights_of(process)
         first, last = marks["start"].min(), (marks["start"] + marks["duration"]).max()
         stretch = pl.DataFrame({"start": [first], "duration": pl.Series([last]) - first})
-        return _inside(work, marks), _inside(work, stretch), _inside(own, marks)
+        threads = marks["thread"].unique().drop_nulls()
+        on_threads = sum(own[thread].inside(marks) for thread in threads if thread in own)
+        return work.inside(marks), work.inside(stretch), on_threads
+
+    def _weights_of(self, process: int | None) -> tuple[_Weights, dict[int, _Weights]]:
+        """Return the weights of all work of ``process``, and of the kernels of each thread.
+
+        They are made once: a process may have thousands of threads with marks.
+        """
+        if process not in self.weights:
+            work = self.of_process(process)
+            kernels = work.filter(pl.col("kernel") & pl.col("thread").is_not_null())
+            by_thread = kernels.partition_by("thread", maintain_order=True)
+            own = {part["thread"][0]: _Weights.of(part) for part in by_thread}
+            self.weights[process] = _Weights.of(work), own
+        return self.weights[process]
 
 
-def _inside(work: pl.DataFrame, windows: pl.DataFrame) -> int:
-    total = np.concatenate(([0], np.cumsum(work["weight"].to_numpy())))
-    time, start = work["time"].to_numpy(), windows["start"].to_numpy()
-    end = start + windows["duration"].to_numpy()
-    return int((total[np.searchsorted(time, end)] - total[np.searchsorted(time, start)]).sum())
+class _Weights(msgspec.Struct, frozen=True):
+    """The times of work, sorted, and the sums of the weights before each, and of all."""
+
+    time: Ints
+    total: Ints
+
+    @classmethod
+    def of(cls, work: pl.DataFrame) -> _Weights:
+        total = np.concatenate(([0], np.cumsum(work["weight"].to_numpy())))
+        return cls(work["time"].to_numpy(), total)
+
+    def inside(self, windows: pl.DataFrame) -> int:
+        """Return the weight inside ``windows``, which are disjoint."""
+        start = windows["start"].to_numpy()
+        end = start + windows["duration"].to_numpy()
+        upto, before = (self.total[np.searchsorted(self.time, at)] for at in (end, start))
+        return int((upto - before).sum())
 
 
 def _of_one_timeline(found: pl.DataFrame, trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
