@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,18 @@ from tests.support.opened import opened
 from traceana.analyze.collective_ranks import by_rank
 from traceana.analyze.devices import devices
 from traceana.errors import ExitCode, NotFoundError
+from traceana.job import tasks
 from traceana.report.page import Chart, pictures_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_threads")]
 
 DLRM = TRACES / "kineto" / "dlrm_8xv100"
+
+
+@pytest.fixture
+def in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tasks run in threads of this process: to start processes takes most of a test's time."""
+    monkeypatch.setattr(tasks, "_pool", ThreadPoolExecutor)
 
 
 @pytest.fixture
