@@ -245,7 +245,7 @@ LESS_PER_IMAGE: Final = _setting(
 STRAGGLER_SHARE: Final = _setting(
     "straggler_share",
     0.02,
-    "A rank whose own time exceeds that of the median rank by less is no straggler: GPUs of one "
+    "A rank whose own time exceeds that of the median rank by less is not a straggler: GPUs of one "
     "model differ by one or two percent.",
 )
 STRAGGLER_CHANCE: Final = _setting(

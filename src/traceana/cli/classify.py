@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from traceana.cli.options import Tabling, Writing
+from traceana.cli.options import Rules, Tabling, Writing
 from traceana.cli.output import Output
 from traceana.cli.streams import lines_of_input, message
 from traceana.errors import ExitCode
@@ -19,10 +18,6 @@ Names = Annotated[
         help="Kernel names; - reads them from stdin, one per line.",
         show_default=False,
     ),
-]
-Rules = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Extra classification rules (TOML), checked first."),
 ]
 Explain = Annotated[
     bool,

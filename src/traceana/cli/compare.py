@@ -9,7 +9,15 @@ import typer
 
 from traceana.choices import CompareBy
 from traceana.cli.opening import exit_code, open_trace
-from traceana.cli.options import DeviceModel, Drawing, Reading, StepMarker, Tabling, by_option
+from traceana.cli.options import (
+    DeviceModel,
+    Drawing,
+    Reading,
+    Rules,
+    StepMarker,
+    Tabling,
+    by_option,
+)
 from traceana.cli.output import Output
 from traceana.cli.streams import message
 from traceana.errors import ExitCode
@@ -60,10 +68,6 @@ Device = Annotated[
     str | None, typer.Option(metavar="N,N|cpu", help="Only these devices, in all runs.")
 ]
 Rank = Annotated[str | None, typer.Option(metavar="N,N-M", help="Only these ranks, in all runs.")]
-Rules = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Extra classification rules (TOML), checked first."),
-]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Exit code 17 when a trace has integrity problems.")
 ]

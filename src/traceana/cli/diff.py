@@ -15,6 +15,7 @@ from traceana.cli.options import (
     Drawing,
     OnInconclusive,
     Reading,
+    Rules,
     StepMarker,
     Tabling,
 )
@@ -65,10 +66,7 @@ class Inputs:
     ] = None
     step_marker: StepMarker = None
     device_model: DeviceModel = None
-    rules: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Extra classification rules (TOML), checked first."),
-    ] = None
+    rules: Rules = None
     model_a: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Layer manifest of the baseline. Default: beside A."),

@@ -52,6 +52,12 @@ DeviceModel = Annotated[
 ]
 
 
+Rules = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Extra classification rules (TOML), checked first."),
+]
+
+
 def by_option(choices: Any, text: str) -> Any:
     """Return the option ``--by``, which takes one of ``choices``."""
     return typer.Option("--by", metavar="|".join(get_args(choices)), help=text)
@@ -75,10 +81,7 @@ class Reading:
     ] = None
     step_marker: StepMarker = None
     device_model: DeviceModel = None
-    rules: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Extra classification rules (TOML), checked first."),
-    ] = None
+    rules: Rules = None
     counters: Annotated[
         Path | None,
         typer.Option(

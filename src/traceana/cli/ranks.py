@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from traceana.cli.options import DeviceModel, Drawing, StepMarker, Tabling
+from traceana.cli.options import DeviceModel, Drawing, Rules, StepMarker, Tabling
 from traceana.cli.output import Output
 from traceana.cli.streams import message
 from traceana.errors import ExitCode
@@ -54,10 +54,6 @@ Shard = Annotated[
 Merge = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Show the summaries that --shard wrote.", show_default=False),
-]
-Rules = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Extra classification rules (TOML), checked first."),
 ]
 Strict = Annotated[
     bool,

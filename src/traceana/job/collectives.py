@@ -16,6 +16,8 @@ _KEYS: Final = ("collective", "message_bytes", "group_size")
 _UNEVEN: Final = ("all_to_all",)
 _BETWEEN_TWO: Final = "send_recv"
 _OCCURRENCE: Final = ("step", *_KEYS, "nth")
+_AHEAD: Final = pl.col("end_ns") - pl.col("end_ns").median().over(_OCCURRENCE)
+"""How much later a collective ends by the rank's clock than by the median one."""
 _NORMAL: Final = 1.4826
 """Standard deviation over median absolute deviation, of normal errors."""
 _OF_MEDIAN: Final = 1.2533
@@ -92,8 +94,7 @@ def _ending_together(paired: pl.DataFrame) -> pl.DataFrame:
     Clocks are compared by the ends of those with equal sizes, if there are any.
     """
     sized = pl.col("message_bytes").is_not_null()
-    ahead = pl.col("end_ns") - pl.col("end_ns").median().over(_OCCURRENCE)
-    ends = paired.with_columns(ahead.alias("ahead"))
+    ends = paired.with_columns(_AHEAD.alias("ahead"))
     sure = ends.filter(sized) if ends.select(sized.any()).item() else ends
     clocks = sure.group_by("rank").agg(pl.col("ahead").median().alias("clock"))
     apart = (pl.col("ahead") - pl.col("clock")).abs().max().over(_OCCURRENCE)
@@ -113,9 +114,7 @@ def offsets(matched: Matched) -> pl.DataFrame:
     by the median absolute deviation of the ends, and a microsecond for their resolution. A drift
     within the capture widens it.
     """
-    ends = matched.each.with_columns(
-        (pl.col("end_ns") - pl.col("end_ns").median().over(_OCCURRENCE)).alias("ahead")
-    )
+    ends = matched.each.with_columns(_AHEAD.alias("ahead"))
     ahead = pl.col("ahead")
     spread = (ahead - ahead.median()).abs().median()
     error = _SPREADS * _NORMAL * _OF_MEDIAN * spread / pl.len().sqrt()

@@ -89,7 +89,7 @@ def shard_of(files: Sequence[Path], shard: str) -> list[Path]:
     """
     number, _, of = shard.partition("/")
     if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
-        raise BadShardError(f"{shard!r} is no shard: use i/N with i from 1 to N, such as 3/16")
+        raise BadShardError(f"{shard!r} is not a shard: use i/N with i from 1 to N, such as 3/16")
     return list(files)[int(number) - 1 :: int(of)]
 
 
@@ -136,7 +136,9 @@ def merged(folder: Path) -> list[Kept]:
             assert one is not None
             kept[one.source] = Kept(Path(one.source), folders)
     if not kept:
-        raise NotFoundError(f"{folder} has no summaries of ranks: write them with --shard i/N -o")
+        raise NotFoundError(
+            f"{folder} has no summaries of ranks: write them with --shard i/N --keep"
+        )
     return [kept[source] for source in sorted(kept)]
 
 

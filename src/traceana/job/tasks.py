@@ -31,7 +31,7 @@ _COMPRESSED_BYTES_A_BYTE: Final = 25
 _SHARE_OF_MEMORY: Final = 0.7
 
 Done = Callable[[int, int], object]
-"""Function that is told how many of how many files are done."""
+"""Called with (files done, files in all)."""
 
 
 class Reading(msgspec.Struct, frozen=True):

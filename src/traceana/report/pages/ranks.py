@@ -26,10 +26,10 @@ from traceana.job.ranks import (
 )
 from traceana.job.tasks import Done, Reading
 from traceana.report import numbers
-from traceana.report.page import Data, Facts, Page, Rows
+from traceana.report.page import Facts, Page
 from traceana.report.pages.pictures import above
 from traceana.report.pages.ranks_pictures import pictures
-from traceana.report.pages.single_table import notes_of, table_of
+from traceana.report.pages.single_table import data_of, notes_of, table_of
 from traceana.result import Arranged, Result, sums
 
 COLUMNS: Final = (
@@ -133,27 +133,15 @@ def page(found: Job) -> Result:
 
 
 def _page(found: Job, shown: Arranged) -> Page:
-    table = table_of(
-        shown,
-        _columns(found.rows),
-        dropped=DROPPED,
-        titles=_TITLES,
-    )
+    table = table_of(shown, _columns(found.rows), dropped=DROPPED, titles=_TITLES)
+    causes = pl.Series("cause", _causes(found), dtype=pl.String)
     sections = {
-        "stragglers": found.stragglers.with_columns(
-            pl.Series("cause", _causes(found), dtype=pl.String)
-        ),
-        "collectives": found.collectives,
-        "groups": found.groups,
+        "stragglers": Result(found.stragglers.with_columns(causes)),
+        "collectives": Result(found.collectives),
+        "groups": Result(found.groups),
     }
-    data = Data(
-        Rows(shown.frame),
-        {"ranks": found.rows.height, "read": _count(found.rows, OK, DAMAGED)},
-        shown.totals,
-        shown.frame.height + shown.hidden,
-        shown.notes,
-        {name: Rows(rows) for name, rows in sections.items()},
-    )
+    source = {"ranks": found.rows.height, "read": _count(found.rows, OK, DAMAGED)}
+    data = data_of(shown, source, sections)
     return Page("ranks", (Facts(tuple(_facts(found))), table, *notes_of(shown.notes)), data)
 
 
