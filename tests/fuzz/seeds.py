@@ -171,6 +171,17 @@ def _kineto_text(folder: Path, **keys: Any) -> bytes:
                              "Python module id": 0},
                 }
             )  # fmt: skip
+    last = max((one for one in events if one["cat"] == "kernel"), key=lambda one: one["ts"])
+    group = {
+        "Collective name": "send", "dtype": "Half", "In msg nelems": 8, "Out msg nelems": 16,
+        "Group size": 2, "Process Group Name": "0", "Process Group Description": "default_pg",
+        "Process Group Ranks": "[0, 1]", "Seq": 3, "Dst Rank": 1,
+    }  # fmt: skip
+    start = last["ts"] + 1
+    more.append({**last, "name": "ncclDevKernel_SendRecv(x)", "ts": start, "args": {
+        **last["args"], **group, "External id": 9_000}})  # fmt: skip
+    more.append({"ph": "X", "cat": "cpu_op", "name": "record_param_comms", "pid": 100, "tid": 12,
+                 "ts": start, "dur": 1, "args": {**group, "External id": 9_000}})  # fmt: skip
     named = {"ph": "M", "name": "process_name", "pid": 100, "tid": 0, "ts": 0}
     more.append({**named, "args": {"name": "python"}})
     whole |= {"distributedInfo": {"rank": 0, "world_size": 1, "backend": "nccl"}, **keys}

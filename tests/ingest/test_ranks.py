@@ -68,6 +68,20 @@ def test_rows_carry_their_rank_and_their_references(tmp_path: Path) -> None:
     assert list(trace.meta.properties["ranks"]) == ["1", "0"]
 
 
+def test_process_groups_are_those_of_their_rank(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        group = {"Process Group Name": str(rank), "Process Group Ranks": "[0, 1]", "Group size": 2}
+        write(
+            tmp_path / f"rank{rank}.json",
+            [kernel("ncclDevKernel_AllReduce(x)", 1, 1, **group)],
+            distributedInfo={"rank": rank, "world_size": 2},
+        )
+    trace = traceana.open(tmp_path)
+    rows = trace.activities.sort("rank")
+    assert trace.process_groups["rank"].gather(rows["process_group"]).to_list() == [0, 1]
+    assert trace.process_groups["name"].gather(rows["process_group"]).to_list() == ["0", "1"]
+
+
 def test_ranks_by_name_and_by_order(tmp_path: Path) -> None:
     named = [rank_file(tmp_path / f"run_rank{i}.json", None) for i in (10, 2)]
     assert set(traceana.open(named).activities["rank"]) == {10, 2}

@@ -21,7 +21,7 @@ import polars as pl
 
 from traceana.trace.taxonomy import CLASS_COLUMNS, CLASS_MEANINGS
 
-SCHEMA_VERSION: Final = 10
+SCHEMA_VERSION: Final = 11
 """Increased when a column changes its name, type or meaning; stored in saved bundles."""
 
 CPU_DEVICE: Final = -1
@@ -174,6 +174,13 @@ _ACTIVITIES: Final = Table(
         "event_correlation": _number("and the correlation id of the recording call"),
         "collective": _label('of a collective\'s kernel, as the profiler names it: "allreduce"'),
         "group_size": _small("of a collective's kernel: participating ranks", "ranks"),
+        "process_group": _row("process_groups", "of a collective's kernel: its process group"),
+        "collective_sequence": _number(
+            "of a collective's kernel: Kineto's `Seq`, which counts the collectives of its process "
+            "group"
+        ),
+        "peer": _small("of a send's or receive's kernel: the other rank"),
+        "output_bytes": _number("of a collective's kernel: its rank's output", "bytes"),
         "scope": _SCOPE,
         "instruction": _row("instructions", "HLO instruction of a compiled program that it ran"),
         "call": _row("calls", "launching call", enriched=True),
@@ -368,6 +375,18 @@ _MEMORY: Final = Table(
     },
 )
 
+_PROCESS_GROUPS: Final = Table(
+    "one process group of a rank that a collective was called on. Names are those of the rank: two "
+    "ranks may give one name to different groups",
+    {
+        "name": _text("name"),
+        "description": _text('description: "default_pg", "mesh_tp"'),
+        "ranks": _text("JSON text, the ranks in order: [0, 2]; null where not recorded in full"),
+        "size": _small("number of ranks", "ranks"),
+        "rank": _RANK,
+    },
+)
+
 _DEVICES: Final = Table(
     "one device",
     {
@@ -497,6 +516,7 @@ SCHEMA: Final[dict[str, Table]] = {
     "layers": _LAYERS,
     "steps": _STEPS,
     "memory": _MEMORY,
+    "process_groups": _PROCESS_GROUPS,
     "devices": _DEVICES,
     "counters": _COUNTERS,
     "summary": _SUMMARY,

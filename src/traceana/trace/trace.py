@@ -181,6 +181,11 @@ class Trace(Commands):
         return self.table("memory")
 
     @property
+    def process_groups(self) -> pl.DataFrame:
+        """Process groups that collectives were called on."""
+        return self.table("process_groups")
+
+    @property
     def devices(self) -> pl.DataFrame:
         """Devices and their properties."""
         return self.table("devices")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
-from tests.ingest.kineto.writing import call, kernel, write
+from tests.ingest.kineto.writing import call, kernel, op, write
 from traceana.ingest import read
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
@@ -201,3 +202,86 @@ def test_our_own_recordings(fixture: Path) -> None:
     assert trace.ledger.filter(pl.col("severity") == "problem").is_empty()
     assert trace.meta.epoch_ns is not None
     assert trace.ops.height > 0
+
+
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def _in_group(name: str, ranks: str | None, size: int | None, **others: Any) -> dict[str, Any]:
+    listed = {"Process Group Name": name, "Process Group Ranks": ranks, "Group size": size}
+    return {key: value for key, value in listed.items() if value is not None} | others
+
+
+def test_collectives_have_their_process_group(tmp_path: Path) -> None:
+    message = {"dtype": "Half", "In msg nelems": 10, "Out msg nelems": 20, "Seq": 7}
+    described = {"Process Group Description": "mesh_tp"}
+    events = [
+        kernel(NCCL, 1, 1, **_in_group("1", "[0, 1]", 2, **described, **message)),
+        kernel(NCCL, 3, 1, **_in_group("1", "[0, 1]", 2, **described, Seq=8)),
+        kernel("ncclDevKernel_SendRecv(x)", 5, 1, **_in_group("2", "[0, 2]", 2, **{"Dst Rank": 2})),
+        kernel("ncclDevKernel_SendRecv(x)", 7, 1, **_in_group("2", "[0, 2]", 2, **{"Src Rank": 2})),
+        kernel("gemm", 9, 1),
+    ]
+    trace = read(write(tmp_path / "t.json", events))
+    assert trace.process_groups.rows() == [
+        ("1", "mesh_tp", "[0,1]", 2, None),
+        ("2", None, "[0,2]", 2, None),
+    ]
+    rows = trace.activities.sort("start")
+    assert rows["process_group"].to_list() == [0, 0, 1, 1, None]
+    assert rows["collective_sequence"].to_list() == [7, 8, None, None, None]
+    assert rows["peer"].to_list() == [None, None, 2, 2, None]
+    assert rows["bytes"].to_list()[:2] == [20, None]
+    assert rows["output_bytes"].to_list()[:2] == [40, None]
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "listed", "ranks", "number"),
+    [
+        ("[0, 8]", 2, None, "[0,8]", 2),
+        ("[0, 8]", None, None, "[0,8]", 2),
+        # Of a group of more than 30 ranks Kineto writes the first and the last.
+        ("[0, 1, ..., 63]", 64, None, None, 64),
+        ("[0, 1, ..., 63]", 64, list(range(64)), "[" + ",".join(map(str, range(64))) + "]", 64),
+        ("[0, 1, ..., 63]", 64, [0, 1], None, 64),
+        ("[0, 1, ..., 63]", 64, ["0"] * 64, None, 64),
+        ("[0, 1]", 3, None, None, 3),
+        ("", 0, None, None, None),
+        (None, 2, [4, 6], "[4,6]", 2),
+    ],
+)
+def test_ranks_of_a_group_that_are_not_recorded_in_full_are_unknown(
+    text: str | None,
+    size: int | None,
+    listed: list[Any] | None,
+    ranks: str | None,
+    number: int | None,
+    tmp_path: Path,
+) -> None:
+    groups = [] if listed is None else [{"pg_name": "5", "ranks": listed}]
+    path = write(
+        tmp_path / "t.json",
+        [kernel(NCCL, 1, 1, **_in_group("5", text, size))],
+        distributedInfo={"rank": 0, "world_size": 64, "pg_config": [*groups, None, {"ranks": 1}]},
+    )
+    assert read(path).process_groups.select("ranks", "size").rows() == [(ranks, number)]
+
+
+def test_a_kernel_has_the_group_of_its_launch(tmp_path: Path) -> None:
+    """Some versions record groups and sequence numbers on the operator alone."""
+    launch = _in_group("3", "[0, 1]", 2, **{"External id": 5, "Seq": 9, "Dst Rank": 1})
+    events = [
+        op("record_param_comms", 1, 1, **launch),
+        op("record_param_comms", 2, 1, **{**launch, "External id": 6}),
+        kernel(NCCL, 3, 1, **{"External id": 5}),
+        kernel(NCCL, 5, 1, **_in_group("4", "[1, 2]", 2, **{"External id": 6})),
+        kernel("gemm", 7, 1, **{"External id": 5}),
+        kernel(NCCL, 9, 1),
+    ]
+    trace = read(write(tmp_path / "t.json", events))
+    rows = trace.activities.sort("start")
+    names = trace.process_groups["name"].gather(rows["process_group"])
+    assert names.to_list() == ["3", "4", None, None]
+    assert rows["collective_sequence"].to_list() == [9, 9, None, None]
+    assert rows["peer"].to_list() == [1, 1, None, None]
+    assert trace.ops.height == 2

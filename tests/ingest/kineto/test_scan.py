@@ -148,7 +148,8 @@ def test_a_value_that_profilers_write_is_not_refused() -> None:
         for field in msgspec.structs.fields(struct):
             value = '"s"' if types[field.name] in (str, str | None) else "7"
             value = {"args": "{}", "grid": "[1, 2, 3]", "block": "[4]"}.get(field.name, value)
-            if field.name in ("message_type", "collective"):
+            texts = ("message_type", "collective", "group_name", "group_description")
+            if field.name in (*texts, "group_ranks"):
                 value = '"Half"'
             event = event_with(field.encode_name, value, "kernel", struct is Args)
             if field.name == "args":
@@ -156,10 +157,22 @@ def test_a_value_that_profilers_write_is_not_refused() -> None:
             assert is_scanned(event.encode()), field.name
 
 
+LAUNCH = decode.LAUNCH
 EVENTS: list[dict[str, Any]] = [
     kernel("k", 1, 2, grid=[1, 2, 3], block=[4, 5], correlation=9, **{"External id": 3}),
     kernel("nccl", 1, 2, bytes=3, **{"In msg nelems": 5, "dtype": "Half", "Group size": 2}),
     kernel("nccl", 1, 2, bytes=3, **{"In msg nelems": 5, "dtype": "unknown"}),
+    kernel(
+        "nccl",
+        1,
+        2,
+        **{"In msg nelems": 5, "Out msg nelems": 10, "dtype": "Half", "Process Group Name": "0"},
+        **{"Process Group Description": "tp", "Process Group Ranks": "[0, 1]", "Seq": 8},
+        **{"Group size": 2, "Dst Rank": 1, "Src Rank": 0, "Collective name": "send"},
+    ),
+    kernel("nccl", 1, 2, **{"Out msg nelems": 10, "dtype": "Half", "Src Rank": "1"}),
+    {**op(LAUNCH, 1, 1), "args": {"External id": 3, "Process Group Name": "0", "Seq": 8}},
+    {**op(LAUNCH, 1, 1), "args": {"Process Group Ranks": "[0, ..., 63]", "Dst Rank": 3}},
     {**kernel("é\U0001f600", "1.0", 2), "cat": "Kernel", "ts": 2.0005},
     {**kernel("no name", 1, 2), "tid": "stream 7"},
     {"ph": "X", "cat": "gpu_memcpy", "pid": 0, "tid": 7, "ts": 1, "dur": 1},

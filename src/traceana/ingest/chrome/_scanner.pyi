@@ -16,6 +16,8 @@ Scanned: TypeAlias = tuple[
 ]
 """(events, routes, (rows, cells) of each frame, distinct texts, distinct texts of raw JSON)."""
 
+VERSION: int
+
 def prepare(
     fields: list[Field], frames: list[list[Column]], rules: list[Rule], seed: int
 ) -> Plan: ...

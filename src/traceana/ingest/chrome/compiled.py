@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
+VERSION: Final = 2
+"""``VERSION`` of ``scanner.c``: a library compiled before it was increased is not used."""
+
 
 def _is_compiled() -> bool:
     try:
-        from traceana.ingest.chrome import _scanner  # noqa: F401
+        from traceana.ingest.chrome import _scanner
     except ImportError:
         return False
-    return True
+    return getattr(_scanner, "VERSION", None) == VERSION
 
 
 COMPILED: Final = _is_compiled()

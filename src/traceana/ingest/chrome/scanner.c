@@ -25,13 +25,14 @@ typedef unsigned char byte;
 
 enum {
     MOST_FIELDS = 64,
-    MOST_COLUMNS = 32,
+    MOST_COLUMNS = 48,
     MOST_FRAMES = 16,
     MOST_RULES = 64,
     MOST_ROUTES = 256, /* pairs of phase and category in one text; a trace has some twenty */
     BUCKETS = 256,     /* of the table of keys, a power of two */
     MOST_PROBES = 256, /* in the table of texts: more are a sign of chosen collisions */
     DEEPEST = 60,      /* levels of a value that is passed over; one bit each */
+    VERSION = 2,       /* increased where an older library does not read the plans that are made now */
     LEFT_OUT = -1,
     NO_FIELD = -1,
     NO_KEY = 0xFF,
@@ -1205,8 +1206,18 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static int execute(PyObject *module)
+{
+    return PyModule_AddIntConstant(module, "VERSION", VERSION);
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, (void *)execute},
+    {0, NULL},
+};
+
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_scanner", NULL, 0, methods, NULL, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "_scanner", NULL, 0, methods, slots, NULL, NULL, NULL,
 };
 
 PyMODINIT_FUNC PyInit__scanner(void)

@@ -42,6 +42,8 @@ BACKENDS: Final = ("gloo:", "mpi:", "ucc:")
 ``nccl:all_reduce`` on the host is their launch."""
 
 NCCL: Final = "nccl:"
+LAUNCH: Final = "record_param_comms"
+"""c10d's operator around the launch of a collective's kernel."""
 MEMORY: Final = "[memory]"
 """The name of the allocator's events."""
 
@@ -82,6 +84,8 @@ def columns_of(events: list[Event]) -> Columns:
         frames["range"], collectives = _split_annotations(frames["range"])
         if collectives:
             frames["host_collective"] = collectives
+    if launches := [event for event in frames.get("op", ()) if event.name == LAUNCH]:
+        frames["launch"] = launches
     columns = Columns(events=len(events))
     instants = frames.pop("instant", [])
     for name, bucket in frames.items():
@@ -170,18 +174,17 @@ def _device(events: list[Event]) -> _Columns:
         "registers": integers([arg.registers for arg in args]),
         "shared_memory": integers([arg.shared_memory for arg in args]),
         "bytes": integers(
-            [arg.bytes if arg.message_elements is None else _message_bytes(arg) for arg in args]
+            [
+                arg.bytes if arg.message_elements is None else _bytes(arg, arg.message_elements)
+                for arg in args
+            ]
         ),
+        "output_bytes": integers([_bytes(arg, arg.output_elements) for arg in args]),
         "graph_node": integers([arg.graph_node for arg in args]),
         "event_stream": integers([arg.event_stream for arg in args]),
         "event_correlation": integers([arg.event_correlation for arg in args]),
-        "collective": pl.Series(
-            [arg.collective if isinstance(arg.collective, str) else None for arg in args],
-            dtype=pl.Categorical,
-        ),
-        "group_size": integers(
-            [arg.group_size if isinstance(arg.group_size, int) else None for arg in args]
-        ),
+        "collective": _labels([arg.collective for arg in args]),
+        **_group(args),
         **{
             f"{what}_{axis}": integers(
                 [
@@ -199,9 +202,38 @@ def _extents(args: list[Args]) -> dict[str, list[object]]:
     return {"grid": [arg.grid for arg in args], "block": [arg.block for arg in args]}
 
 
-def _message_bytes(args: Args) -> int | None:
-    """Return the bytes that the rank passes to its collective, None where not recorded."""
-    elements, kind = args.message_elements, args.message_type
+def _group(args: list[Args]) -> _Columns:
+    sizes, numbers = ([arg.group_size for arg in args], [arg.collective_sequence for arg in args])
+    return {
+        "group_name": _labels([arg.group_name for arg in args]),
+        "group_description": _labels([arg.group_description for arg in args]),
+        "group_ranks": _labels([arg.group_ranks for arg in args]),
+        "group_size": integers([size if isinstance(size, int) else None for size in sizes]),
+        "collective_sequence": integers(
+            [number if isinstance(number, int) else None for number in numbers]
+        ),
+        "peer": integers(
+            [
+                arg.source_rank if arg.destination_rank is None else arg.destination_rank
+                for arg in args
+            ]
+        ),
+    }
+
+
+def _labels(values: Sequence[object]) -> pl.Series:
+    return pl.Series(
+        [value if isinstance(value, str) else None for value in values], dtype=pl.Categorical
+    )
+
+
+def _launch(events: list[Event]) -> _Columns:
+    return {"external": _external(events), **_group([event.args for event in events])}
+
+
+def _bytes(args: Args, elements: object) -> int | None:
+    """Return the bytes of ``elements`` of a collective's type, None where not recorded."""
+    kind = args.message_type
     if not isinstance(elements, int) or not isinstance(kind, str) or kind not in ELEMENT_BYTES:
         return None
     return elements * ELEMENT_BYTES[kind]
@@ -296,6 +328,7 @@ _SERIES: Final[dict[str, Callable[[list[Event]], _Columns]]] = {
     "device": _device,
     "call": _call,
     "op": _op,
+    "launch": _launch,
     "range": _range,
     "host_collective": _host_collective,
     "flow": _flow,

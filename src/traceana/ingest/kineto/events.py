@@ -59,6 +59,13 @@ class Args(Struct, gc=False, frozen=True):
     message_type: object = named(default=None, name="dtype")
     collective: object = named(default=None, name="Collective name")
     group_size: object = named(default=None, name="Group size")
+    output_elements: object = named(default=None, name="Out msg nelems")
+    group_name: object = named(default=None, name="Process Group Name")
+    group_description: object = named(default=None, name="Process Group Description")
+    group_ranks: object = named(default=None, name="Process Group Ranks")
+    collective_sequence: object = named(default=None, name="Seq")
+    destination_rank: Number = named(default=None, name="Dst Rank")
+    source_rank: Number = named(default=None, name="Src Rank")
     device_type: Number = named(default=None, name="Device Type")
     device_id: Number = named(default=None, name="Device Id")
     address: Number = named(default=None, name="Addr")
@@ -94,6 +101,15 @@ _COMMON: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "duration": pl.Int64,
 }
 
+_GROUP: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "group_name": _TEXT,
+    "group_description": _TEXT,
+    "group_ranks": _TEXT,
+    "group_size": pl.Int64,
+    "collective_sequence": pl.Int64,
+    "peer": pl.Int64,
+}
+
 FRAMES: Final[dict[str, dict[str, pl.DataType | type[pl.DataType]]]] = {
     "device": {
         **_COMMON,
@@ -115,7 +131,8 @@ FRAMES: Final[dict[str, dict[str, pl.DataType | type[pl.DataType]]]] = {
         "event_stream": pl.Int64,
         "event_correlation": pl.Int64,
         "collective": _TEXT,
-        "group_size": pl.Int64,
+        **_GROUP,
+        "output_bytes": pl.Int64,
     },
     "call": {
         **_COMMON,
@@ -134,6 +151,8 @@ FRAMES: Final[dict[str, dict[str, pl.DataType | type[pl.DataType]]]] = {
         "inputs": pl.String,
         "module": _TEXT,
     },
+    # c10d's operator around the launch of a collective's kernel; also a row of "op".
+    "launch": {"external": pl.Int64, **_GROUP},
     # Only c10d's annotations have shapes.
     "range": {**_COMMON, "input_shapes": pl.String, "input_types": pl.String},
     # Collectives of c10d's host backends, which Kineto writes as annotations.

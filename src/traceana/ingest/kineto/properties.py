@@ -119,6 +119,24 @@ def rank(keys: dict[str, Any]) -> tuple[int | None, int | None]:
     return number, size if size is not None and 0 < size <= _MOST_RANKS else None
 
 
+def process_groups(keys: dict[str, Any]) -> dict[str, list[int]]:
+    """Return the ranks of the process groups that the file lists, by name."""
+    info = keys.get("distributedInfo")
+    listed = info.get("pg_config") if isinstance(info, dict) else None
+    groups: dict[str, list[int]] = {}
+    for group in listed if isinstance(listed, list) else ():
+        if not isinstance(group, dict):
+            continue
+        name, ranks = group.get("pg_name"), group.get("ranks")
+        if isinstance(name, str) and isinstance(ranks, list) and _are_ranks(ranks):
+            groups[name] = ranks
+    return groups
+
+
+def _are_ranks(values: list[Any]) -> bool:
+    return bool(values) and all(type(one) is int and 0 <= one <= _MOST_RANKS for one in values)
+
+
 def facts(keys: dict[str, Any]) -> dict[str, Any]:
     """Return the versions and recording options in the file."""
     found: dict[str, Any] = {

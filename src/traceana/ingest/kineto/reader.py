@@ -13,7 +13,15 @@ from traceana.ingest.integrity import rebase, screen
 from traceana.ingest.kineto import properties
 from traceana.ingest.kineto.events import Columns
 from traceana.ingest.kineto.scan import DECODER
-from traceana.ingest.kineto.tables import activities, links, memory, ranges, split_ops
+from traceana.ingest.kineto.tables import (
+    activities,
+    links,
+    memory,
+    process_groups,
+    ranges,
+    split_ops,
+    with_launches,
+)
 from traceana.ingest.names import NameTable
 from traceana.ingest.source import ByteSource, Progress
 from traceana.trace import Trace, TraceMeta
@@ -46,7 +54,9 @@ def _assemble(columns: Columns, source: ByteSource, end: Document) -> Trace:
         [columns.frame("range"), annotations.select(columns.frame("range").columns)]
     )
     timed = {
-        "activities": activities(columns.frame("device"), calls),
+        "activities": activities(
+            with_launches(columns.frame("device"), columns.frame("launch")), calls
+        ),
         "calls": _renamed(calls).drop("bytes"),
         "ops": pl.concat(
             [_renamed(ops), _renamed(columns.frame("host_collective"))], how="diagonal"
@@ -58,7 +68,9 @@ def _assemble(columns: Columns, source: ByteSource, end: Document) -> Trace:
     tables["memory"] = memory(columns.frame("memory"), ledger)
     tables, first_ns = rebase(tables, ledger)
     names = NameTable(ledger)
-    named = tables["activities"]
+    named, tables["process_groups"] = process_groups(
+        tables["activities"], properties.process_groups(keys)
+    )
     tables["activities"] = named.with_columns(names.ids(named["name"]).alias("name_id")).drop(
         "name"
     )

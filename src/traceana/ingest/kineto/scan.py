@@ -18,6 +18,7 @@ from traceana.ingest.kineto.decode import (
     BACKENDS,
     COMPLETE,
     ELEMENT_BYTES,
+    LAUNCH,
     LAUNCH_FLOWS,
     MEMORY,
     NCCL,
@@ -43,6 +44,11 @@ _COMMON: Final[dict[str, Column]] = {
     "duration": ("t", "dur"),
 }
 _EXTERNAL: Final[dict[str, Column]] = {"external": ("i", "external", "external_old")}
+_GROUP: Final[dict[str, Column]] = {
+    **_each("s", "group_name", "group_description", "group_ranks"),
+    **_each("n", "group_size", "collective_sequence"),
+    "peer": ("i", "destination_rank", "source_rank"),
+}
 _COLUMNS: Final[dict[str, dict[str, Column]]] = {
     "device": {
         **_COMMON,
@@ -52,7 +58,8 @@ _COLUMNS: Final[dict[str, dict[str, Column]]] = {
         **_each("i", "registers", "shared_memory", "bytes", "graph_node"),
         **_each("i", "event_stream", "event_correlation"),
         **_each("s", "collective", "message_type"),
-        **_each("n", "group_size", "message_elements"),
+        **_each("n", "message_elements", "output_elements"),
+        **_GROUP,
     },
     "call": {
         **_COMMON,
@@ -69,6 +76,8 @@ _COLUMNS: Final[dict[str, dict[str, Column]]] = {
         "input_strides": ("r", "strides"),
         "inputs": ("r", "inputs"),
         "module": ("s", "module"),
+        # Of the operators around the launch of a collective, which are picked out of them.
+        **_GROUP,
     },
     # With the columns of host collectives, which are picked out of them.
     "range": {
@@ -151,6 +160,10 @@ def _columns(scanned: Scanned) -> Columns | None:
         if messages is None:
             return None
         frames["device"] = messages
+    if LAUNCH in scanned.texts and "op" in frames:
+        launches = frames["op"].filter(pl.col("name").cast(pl.String) == LAUNCH)
+        if launches.height:
+            frames["launch"] = launches
     if "range" in frames:
         frames |= _split_ranges(frames["range"], scanned.texts)
     if "flow" in frames:
@@ -181,10 +194,10 @@ def _as_decoded(frame: pl.DataFrame, texts: list[str | None]) -> pl.DataFrame:
 
 def _with_message_bytes(device: pl.DataFrame) -> pl.DataFrame | None:
     """Return device rows whose bytes are those of a collective's message where it is recorded."""
-    elements = device["message_elements"]
-    if elements.null_count() == len(elements):
-        return device
-    if not elements.drop_nulls().is_between(0, _LARGEST_MESSAGE).all():
+    elements = device.select("message_elements", "output_elements")
+    if all(column.null_count() == len(column) for column in elements):
+        return device.with_columns(pl.col("output_elements").alias("output_bytes"))
+    if not all(column.drop_nulls().is_between(0, _LARGEST_MESSAGE).all() for column in elements):
         return None
     size = (
         pl.col("message_type")
@@ -193,7 +206,8 @@ def _with_message_bytes(device: pl.DataFrame) -> pl.DataFrame | None:
     )
     message = pl.col("message_elements")
     return device.with_columns(
-        pl.when(message.is_null()).then("bytes").otherwise(message * size).alias("bytes")
+        pl.when(message.is_null()).then("bytes").otherwise(message * size).alias("bytes"),
+        (pl.col("output_elements") * size).alias("output_bytes"),
     )
 
 

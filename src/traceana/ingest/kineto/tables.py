@@ -1,13 +1,17 @@
-"""Kineto's frames to canonical tables: ``activities``, ``ranges``, ``links`` and ``memory``."""
+"""Kineto's frames to canonical tables: ``activities``, ``process_groups``,
+``ranges``, ``links`` and ``memory``."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Final
 
+import msgspec
 import polars as pl
 
 from traceana.trace.ledger import Ledger
-from traceana.trace.schema import CPU_DEVICE
+from traceana.trace.schema import CPU_DEVICE, ROW, TABLES
 
 _KINDS: Final = {
     "kernel": "kernel",
@@ -40,6 +44,10 @@ _STEP: Final = r"^ProfilerStep[#*]"
 _MODULE: Final = "nn.Module: "
 _BACKWARD_FLOW: Final = "fwdbwd"
 
+_GROUP: Final = ("group_name", "group_description", "group_ranks", "group_size")
+_LISTED: Final = re.compile(r"\[\s*\d{1,9}(?:\s*,\s*\d{1,9})*\s*\]")
+"""Ranks in full: of a large group Kineto writes the first ones, "..." and the last one."""
+
 
 def activities(device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """Return the activities with their name as text, in the order of the file.
@@ -71,7 +79,10 @@ def activities(device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         .alias("event_stream"),
         pl.when(pl.col("event_correlation") > 0).then("event_correlation"),
         "collective",
-        pl.col("group_size").cast(pl.Int32, strict=False),
+        *_GROUP,
+        "collective_sequence",
+        "peer",
+        "output_bytes",
     ).join(_copies(device["name"]), on="name", how="left", maintain_order="left")
     is_copy = pl.col("kind") == "memcpy"
     frame = frame.with_columns(
@@ -80,6 +91,67 @@ def activities(device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         pl.when(is_copy).then("destination_memory").alias("destination_memory"),
     )
     return _with_bytes_of_calls(frame, calls)
+
+
+def with_launches(device: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+    """Return device rows in which a kernel has the process group of its launch.
+
+    Some versions record groups, and others sequence numbers, on c10d's operator around the launch
+    alone. ``launches`` are these operators.
+    """
+    known = launches.drop_nulls("external").unique("external", keep="first", maintain_order=True)
+    if known.is_empty() or device.is_empty():
+        return device
+    joined = device.join(known, on="external", how="left", maintain_order="left", suffix="_launch")
+    is_kernel = pl.col("category").cast(pl.String).str.to_lowercase() == "kernel"
+    of_nccl = is_kernel & pl.col("name").cast(pl.String).str.contains("(?i)nccl")
+    return joined.with_columns(
+        pl.when(of_nccl).then(pl.coalesce(name, f"{name}_launch")).otherwise(name).alias(name)
+        for name in (*_GROUP, "collective_sequence", "peer")
+    ).select(device.columns)
+
+
+def process_groups(
+    activities: pl.DataFrame, listed: Mapping[str, list[int]]
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return (activities with the row of their process group, the table of process groups).
+
+    ``listed`` has the ranks of the groups that the file lists, by name.
+    """
+    size = pl.col("group_size").cast(pl.Int32, strict=False)
+    known = activities.filter(
+        pl.any_horizontal(pl.col("group_name", "group_ranks").is_not_null())
+    ).select(_GROUP)
+    distinct = known.unique(maintain_order=True).with_row_index("process_group")
+    row = distinct.with_columns(pl.col("process_group").cast(ROW))
+    peer = pl.col("peer").cast(pl.Int32, strict=False)
+    if distinct.is_empty():
+        found = activities.with_columns(pl.lit(None, ROW).alias("process_group"), size, peer)
+    else:
+        found = activities.join(
+            row, on=_GROUP, how="left", nulls_equal=True, maintain_order="left"
+        ).with_columns(size, peer)
+    rows = [
+        (name, description, *_ranks(text, number, listed.get(name or "")), None)
+        for _, name, description, text, number in distinct.iter_rows()
+    ]
+    table = pl.DataFrame(rows, schema=TABLES["process_groups"], orient="row")
+    return found.drop("group_name", "group_description", "group_ranks"), table
+
+
+def _ranks(
+    text: str | None, size: int | None, listed: list[int] | None
+) -> tuple[str | None, int | None]:
+    """Return (ranks as JSON text, size) of a group; ranks that contradict its size are left out."""
+    ranks = None
+    if text is not None and _LISTED.fullmatch(text):
+        ranks = [int(one) for one in re.findall(r"\d+", text)]
+    elif listed is not None:
+        ranks = listed
+    fits = size is not None and 0 < size < 2**31
+    if ranks is not None and (not fits or len(ranks) == size):
+        return msgspec.json.encode(ranks).decode(), len(ranks)
+    return None, size if fits else None
 
 
 def _copies(names: pl.Series) -> pl.DataFrame:
