@@ -21,6 +21,7 @@ from traceana.analyze.flop_coverage import (
     coverage_notes,
     flops_by_run,
     incomplete,
+    reasons,
 )
 from traceana.analyze.manifest_names import Pairing
 from traceana.analyze.manifest_pairing import paired
@@ -82,11 +83,11 @@ def charges(trace: Trace, model: Manifest | None) -> Charges:
     Shapes are those of the trace's operators, for a compiled program (XLA) those of its
     instructions. Layers without either, or with a part of them, have the shapes of ``model``.
     """
-    tree, costs = Tree.of(trace.ops), operator_costs(trace.ops)
-    operators = selected_costs(trace, tree, costs)
+    known = _operators(trace.whole)
+    operators = selected_costs(trace, known)
     instructions = flops_by_run(trace)
     charged = pl.concat([operator_charges(operators), instruction_charges(trace, instructions)])
-    covered = coverage(trace, tree, costs, instructions)
+    covered = coverage(trace, known.tree, known.found.costs, known.reasons, instructions)
     of_model = charged.clear()
     on_shapes: tuple[str, ...] = ()
     if model is not None:
@@ -104,6 +105,26 @@ def charges(trace: Trace, model: Manifest | None) -> Charges:
     return Charges(
         pl.concat([charged, of_model]), operators, instructions, of_model, covered, on_shapes
     )
+
+
+class _Operators(msgspec.Struct, frozen=True):
+    """What is known of all operators of a trace, whatever work is selected.
+
+    ``executed`` is of :func:`executed_by_episode`, ``reasons`` of
+    :func:`traceana.analyze.flop_coverage.reasons`.
+    """
+
+    tree: Tree
+    found: OperatorCosts
+    executed: pl.DataFrame
+    reasons: pl.Series
+
+
+@per_small_trace
+def _operators(trace: Trace) -> _Operators:
+    tree, found = Tree.of(trace.ops), operator_costs(trace.ops)
+    executed = executed_by_episode(trace.ops, trace.episodes)
+    return _Operators(tree, found, executed, reasons(tree, found))
 
 
 CAUSAL: Final = (
@@ -138,28 +159,26 @@ def operator_charges(costs: pl.DataFrame) -> pl.DataFrame:
     return summed(costs.with_columns(pl.lit(1, pl.Int64).alias("count")))
 
 
-def selected_costs(trace: Trace, tree: Tree, known: OperatorCosts) -> pl.DataFrame:
+def selected_costs(trace: Trace, known: _Operators) -> pl.DataFrame:
     """Return the costs of the operators that launched the selected work, with ``layer``.
 
-    ``tree`` and ``known`` are those of all operators. An operator counts if it, its children or its
-    parents have selected work. Parents count on a CPU, where an operator's time can include that of
-    its children.
+    An operator counts if it, its children or its parents have selected work. Parents count on a
+    CPU, where an operator's time can include that of its children.
     """
-    costs = priced(trace, tree, known)
+    costs, tree = priced(trace, known), known.tree
     costs = costs.filter(pl.Series(selected_operators(trace, tree)).gather(costs["op"]))
     return costs.with_columns(_layers(trace.ops["layer"], tree).gather(costs["op"]).alias("layer"))
 
 
-def priced(trace: Trace, tree: Tree, known: OperatorCosts) -> pl.DataFrame:
+def priced(trace: Trace, known: _Operators) -> pl.DataFrame:
     """Return the cost of each counted operator and part, with ``executed_flops``.
 
-    The other columns are those of :data:`traceana.analyze.operator_flops.COSTS`; ``tree`` and
-    ``known`` are those of all operators.
+    The other columns are those of :data:`traceana.analyze.operator_flops.COSTS`.
     """
-    costs = known.costs
+    costs = known.found.costs
     counted = np.zeros(trace.ops.height, dtype=np.bool_)
     counted[costs["op"].to_numpy()] = True
-    executed = _executed(trace, tree.nearest(counted))
+    executed = _executed(trace, known.executed, known.tree.nearest(counted))
     return (
         costs.join(executed, on=["op", "part"], how="left", maintain_order="left")
         .with_columns(
@@ -189,12 +208,13 @@ def selected_operators(trace: Trace, tree: Tree) -> Flags:
     return own | tree.inside(around) | tree.holding(own)
 
 
-def _executed(trace: Trace, counted: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pl.DataFrame:
+def _executed(
+    trace: Trace, of_episode: pl.DataFrame, counted: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> pl.DataFrame:
     """Return by operator and part the executed FLOPs minus those of a direct convolution.
 
     Null where the executed FLOPs of one of its convolutions are unknown.
     """
-    of_episode = executed_by_episode(trace.ops, trace.episodes)
     activities = work(trace, "episode", "layer")
     role = trace.layers["role"].cast(pl.String).gather(activities["layer"])
     # Trials repeat the computation, which counts once.

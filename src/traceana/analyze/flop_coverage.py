@@ -62,15 +62,18 @@ def reasons(tree: Tree, costs: OperatorCosts) -> pl.Series:
     ).to_series()
 
 
-def coverage(trace: Trace, tree: Tree, costs: OperatorCosts, known: pl.DataFrame) -> pl.DataFrame:
+def coverage(
+    trace: Trace, tree: Tree, costs: pl.DataFrame, without: pl.Series, known: pl.DataFrame
+) -> pl.DataFrame:
     """Return for each row of ``work(trace)`` its counted operator or the reason without a count.
 
     Columns: ``op``, the counted operator around it, else its own; ``reason`` why it has no count,
-    null where it has one. All commands use this table. ``known`` is of :func:`flops_by_run`.
+    null where it has one. All commands use this table. ``costs`` are those of the counted
+    operators, ``without`` is of :func:`reasons`, ``known`` of :func:`flops_by_run`.
     """
     rows = work(trace, "op", "instruction", *SOURCE)
     counted = np.zeros(trace.ops.height, dtype=np.bool_)
-    counted[costs.costs["op"].to_numpy()] = True
+    counted[costs["op"].to_numpy()] = True
     own, nearest = from_rows(rows["op"]), tree.nearest(counted)
     around = take(nearest, own)
     op = to_rows(np.where(around == NONE, own, around))
@@ -79,7 +82,7 @@ def coverage(trace: Trace, tree: Tree, costs: OperatorCosts, known: pl.DataFrame
     of_operator = (
         pl.when(pl.col("op").is_null())
         .then(pl.lit(NOT_LAUNCHED))
-        .otherwise(pl.lit(reasons(tree, costs).gather(rows["op"])))
+        .otherwise(pl.lit(without.gather(rows["op"])))
     )
     reason = (
         pl.when(instruction.is_null())

@@ -27,7 +27,7 @@ from traceana.analyze.idle_gaps import (
     selects_steps,
     within,
 )
-from traceana.analyze.intervals import PER_DEVICE, Busy, union
+from traceana.analyze.intervals import PER_DEVICE, Busy, Device, union
 from traceana.analyze.numbering import first_rows, numbered
 from traceana.analyze.per_trace import per_small_trace
 from traceana.analyze.steps import measured_steps
@@ -121,12 +121,23 @@ def idle(trace: Trace, by: By = "cause", *, found: IdleTime | None = None) -> Re
 def idle_time(trace: Trace) -> IdleTime:
     """Return the gaps, with their causes, of the devices on which ``trace`` has work."""
     whole = trace.whole
-    captured = capture(whole)
     steps = device_steps(trace)
-    windows = analyzed_windows(trace, captured, steps)
+    windows = analyzed_windows(trace, capture(whole), steps)
     devices = dict.fromkeys(windows.select(PER_DEVICE).unique(maintain_order=True).iter_rows())
+    every, work, cpus = _gaps_of(whole, tuple(devices))
+    return IdleTime(every, work, cpus, windows, steps, measured_of(trace, steps))
+
+
+@per_small_trace
+def _gaps_of(
+    whole: Trace, devices: tuple[Device, ...]
+) -> tuple[pl.DataFrame, list[DeviceWork], Busy]:
+    """Return all gaps of ``devices`` with their causes, their work, and the CPUs' busy time.
+
+    They are the same whatever steps are selected.
+    """
     work = device_work(whole, devices)
-    limits = {rank: (start, end) for rank, start, end in captured.iter_rows()}
+    limits = {rank: (start, end) for rank, start, end in capture(whole).iter_rows()}
     parts = []
     if work:
         causes = CauseFinder(whole)
@@ -141,7 +152,7 @@ def idle_time(trace: Trace) -> IdleTime:
             cpus[rank, device] = cpu.busy
             parts.append(cpu.gaps)
     every = pl.concat([pl.DataFrame(schema=_GAPS), *(part.select(*_GAPS) for part in parts)])
-    return IdleTime(every, work, Busy(cpus), windows, steps, measured_of(trace, steps))
+    return every, work, Busy(cpus)
 
 
 def _first_step(whole: Trace, work: DeviceWork) -> int | None:

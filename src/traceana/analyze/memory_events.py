@@ -9,9 +9,12 @@ import polars as pl
 from traceana.analyze.intervals import PER_DEVICE
 from traceana.analyze.layer_rows import OUTSIDE, layer_keys
 from traceana.analyze.numbering import thread_numbers
+from traceana.analyze.per_trace import per_small_trace
 from traceana.enrich.nesting import Nesting, to_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from traceana.trace import Trace
 
 
@@ -25,9 +28,16 @@ def events(trace: Trace) -> pl.DataFrame:
     where not recorded), ``op`` (row of the innermost operator on the thread at that time) and
     ``layer`` (row of ``layers``).
     """
+    chosen = (trace.meta.properties.get(key) for key in ("selected_devices", "selected_ranks"))
+    return _events(trace.whole, *chosen)
+
+
+@per_small_trace
+def _events(
+    trace: Trace, devices: Collection[int] | None, ranks: Collection[int] | None
+) -> pl.DataFrame:
     memory = trace.memory
-    for key, column in (("selected_devices", "device"), ("selected_ranks", "rank")):
-        wanted = trace.meta.properties.get(key)
+    for wanted, column in ((devices, "device"), (ranks, "rank")):
         if wanted is not None and not (column == "rank" and memory["rank"].null_count()):
             memory = memory.filter(pl.col(column).is_in(wanted))
     op_key, event_key = thread_numbers(trace.ops, memory)
