@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -48,13 +49,31 @@ def with_sections(trace: Trace, whole: Overview, page: Page, limit: int | None) 
     ranks = trace.steps.select("process", "rank").drop_nulls().unique()
     ranks = ranks.filter(ranks["process"].is_unique()).sort("rank")
     steps = step_times(whole.steps.frame, ranks)
-    manifest = trace.manifest
-    windows = step_timeline(timeline(trace), whole.steps.frame["step"].n_unique())
-    found = all_collectives(trace)
+    with ThreadPoolExecutor(1) as beside:
+        # The timeline takes about as long as all other sections: polars and numpy let both run.
+        drawn = beside.submit(timeline, trace)
+        tables = _tables(trace, whole, section)
+        windows = step_timeline(drawn.result(), whole.steps.frame["step"].n_unique())
     sections = (
         Section("timeline", "Timeline", tuple(windows)),
+        # The timeline has found their gaps and paths.
         section("idle", "Idle time", idle(trace)),
         section("critical", "Critical path", critical(trace)),
+        *tables,
+    )
+    blocks = _ordered(page.blocks, [*steps, *classes])
+    return replace(
+        page,
+        blocks=tuple(_plain(one, classes) for one in blocks),
+        sections=tuple(one for one in sections if one.blocks),
+    )
+
+
+def _tables(trace: Trace, whole: Overview, section: Callable[..., Section]) -> tuple[Section, ...]:
+    """Return the sections that need neither gaps nor paths."""
+    manifest = trace.manifest
+    found = all_collectives(trace)
+    return (
         section("layers", "Layers", layers(trace, model=manifest)),
         section("types", "Layers by type", layers(trace, by="type", model=manifest), folded=True),
         section("roofline", "FLOPs and roofline", flops(trace, by="class", model=manifest)),
@@ -66,12 +85,6 @@ def with_sections(trace: Trace, whole: Overview, page: Page, limit: int | None) 
         section("memory", "Memory", memory(trace)),
         section("recommendations", "Recommendations", advised(trace, whole.advice)),
         section("trace", "Trace and integrity", info(trace)),
-    )
-    blocks = _ordered(page.blocks, [*steps, *classes])
-    return replace(
-        page,
-        blocks=tuple(_plain(one, classes) for one in blocks),
-        sections=tuple(one for one in sections if one.blocks),
     )
 
 
