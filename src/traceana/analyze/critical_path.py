@@ -39,6 +39,7 @@ _SAME: Final = ("number", "start", "duration", *_PROCESS)
 _MARK: Final = ("start", "duration", *_PROCESS)
 
 _NOBODY: Final = -1
+_NEVER: Final = -(2**63)
 _NOWHERE: Final[tuple[list[int], list[int]]] = ([], [])
 
 
@@ -365,9 +366,26 @@ class Walk:
                 path.add(ended, left, HOST, _NOBODY)
                 return work if ended > begin else _NOBODY
             else:
-                at = idle_since
+                at = max(self._since(thread, idle_since, other), begin)
         path.add(begin, left, HOST, thread)
         return _NOBODY
+
+    def _since(self, thread: int, at: int, handed: int) -> int:
+        """Return the time until ``at`` since which only ``thread`` can have been waited for.
+
+        It is the last end of a span of another thread that can pass work on, or of a wait of
+        ``thread`` itself: the calls in between need not be visited one by one. ``handed`` is the
+        last such span of any thread.
+        """
+        since = _NEVER
+        if handed >= 0 and self._host.handing_thread[handed] == thread:
+            handed = self._host.handing_before[handed]
+        if handed >= 0:
+            since = self._host.handing_end[handed]
+        waits = self._host.waits.get(thread)
+        if waits is not None and (last := bisect_right(waits.end, at)):
+            since = max(since, waits.end[last - 1])
+        return min(since, at)
 
     def _waited(self, thread: int, since: int, at: int, limit: int) -> tuple[int, int, int] | None:
         """Return the last wait of a thread that ended in (``since``, ``at``].

@@ -221,6 +221,8 @@ def _requested(
         calls = trace.whole.calls
         when = calls["start"].to_numpy()[Texts.of(calls["name"]).matching(WAIT_CALL) & own]
         waiting, of = np.zeros(len(when), dtype=np.int64), np.zeros(len(key), dtype=np.int64)
+    if not len(when):
+        return np.full(len(key), NEVER, dtype=np.int64)
     order = np.lexsort((launched, key))
     last = np.full(len(key), NEVER, dtype=np.int64)
     same = key[order][1:] == key[order][:-1]
@@ -296,13 +298,15 @@ class HostWaits(msgspec.Struct, frozen=True):
 
     ``spans`` are, by thread, the intervals with a call or an operator, disjoint and in order.
     ``handing_end`` are the ends of the spans of all threads that can pass work to another thread
-    (launching threads, and those of the backward pass), in order; ``handing_thread`` their threads.
+    (launching threads, and those of the backward pass), in order; ``handing_thread`` their threads,
+    ``handing_before`` the last one before of another thread, -1 without.
     """
 
     spans: dict[int, tuple[list[int], list[int]]]
     waits: dict[int, ThreadWaits]
     handing_end: list[int]
     handing_thread: list[int]
+    handing_before: list[int]
 
 
 def host_waits(
@@ -333,11 +337,15 @@ def host_waits(
     whose = [np.full(len(part), thread) for thread, part in parts]
     thread = np.concatenate(whose) if parts else _NO_TIMES
     by_end = np.argsort(end, kind="stable")
+    thread = thread[by_end]
+    first_of_run = np.append(True, thread[1:] != thread[:-1])[: len(thread)]
+    run = np.maximum.accumulate(np.where(first_of_run, np.arange(len(thread)), 0))
     return HostWaits(
         {thread: (begins.tolist(), ends.tolist()) for thread, (begins, ends) in spans.items()},
         _waits(trace, device, syncs, call_key),
         end[by_end].tolist(),
-        thread[by_end].tolist(),
+        thread.tolist(),
+        (run - 1).tolist(),
     )
 
 

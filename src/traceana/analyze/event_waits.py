@@ -85,6 +85,8 @@ def recorded_work(trace: Trace, waits: pl.DataFrame, on: Ints, key: Ints, launch
     where that call is not in the trace, before the waiting call. ``NO_WORK`` where nothing was
     launched there before, ``ANY`` where the stream of the event is unknown.
     """
+    if waits.is_empty():
+        return np.zeros(0, dtype=np.int64)
     wanted = waits["event_correlation"].drop_nulls().unique()
     calls = trace.whole.calls.select("rank", "process", "correlation", "start")
     records = calls.filter(pl.col("correlation").is_in(wanted.implode()))
@@ -109,6 +111,8 @@ def awaited(waiting: Ints, when: Ints, work: Ints, key: Ints, launched: Ints) ->
     possibly waiting work.
     """
     result = np.full(len(key), NONE, dtype=np.int64)
+    if not len(waiting):
+        return result
     order = np.lexsort((launched, key))
     times, rank = np.unique(np.concatenate((launched, when)), return_inverse=True)
     merged = (key * len(times) + rank[: len(key)])[order]
@@ -136,8 +140,9 @@ class Ended(msgspec.Struct, frozen=True):
     def of(cls, key: Ints, end: Ints, launched: Ints) -> Ended:
         """Return the index of rows given as columns in the order of their end; ``key`` >= 0."""
         order = np.argsort(key, kind="stable")
-        rank = distinct_of(end)
-        merged = key[order] * (len(rank) + 1) + np.searchsorted(rank, end[order])
+        first = np.append(True, end[1:] != end[:-1])[: len(end)]
+        rank = end[first]
+        merged = key[order] * (len(rank) + 1) + (np.cumsum(first) - 1)[order]
         size = 1 << len(order).bit_length()
         tree = np.full(2 * size, np.iinfo(np.int64).max, dtype=np.int64)
         tree[size : size + len(order)] = launched[order]

@@ -52,12 +52,13 @@ def with_sections(trace: Trace, whole: Overview, page: Page, limit: int | None) 
     with ThreadPoolExecutor(1) as beside:
         # The timeline takes about as long as all other sections: polars and numpy let both run.
         drawn = beside.submit(timeline, trace)
+        gaps = section("idle", "Idle time", idle(trace))
         tables = _tables(trace, whole, section)
         windows = step_timeline(drawn.result(), whole.steps.frame["step"].n_unique())
     sections = (
         Section("timeline", "Timeline", tuple(windows)),
-        # The timeline has found their gaps and paths.
-        section("idle", "Idle time", idle(trace)),
+        gaps,
+        # The timeline has found the paths.
         section("critical", "Critical path", critical(trace)),
         *tables,
     )
