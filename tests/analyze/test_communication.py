@@ -302,7 +302,7 @@ def test_waits_are_unknown_where_occurrences_cannot_be_matched() -> None:
             b.kernel("reduce", 1000 * number, 100, rank=rank)
     found = by_rank(b.build())
     assert found.frame["wait_ns"].to_list() == [None, None]
-    assert "wait unknown: 5 collectives, numbers differ between the ranks" in found.notes
+    assert "wait unknown: 5 collectives, not matched across the ranks" in found.notes
 
 
 def test_one_rank_has_nobody_to_wait_for() -> None:

@@ -74,7 +74,7 @@ class Job:
         }
         events.append(
             kernel(
-                "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+                ALL_REDUCE,
                 _us(arrival),
                 _us(end - arrival),
                 correlation=launch,
@@ -82,6 +82,98 @@ class Job:
             )
         )
         return events
+
+
+TENSOR_NS, DATA_NS = 100_000, 300_000
+"""How long the all-reduces of :class:`Grid` take from the arrival of the last rank on."""
+TENSOR_BYTES, DATA_BYTES = 2_000, 8_000
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A job whose ranks compute in each step, then reduce in groups of ``tensor`` neighbours, then
+    across these groups; no collective is of all ranks.
+
+    All ranks give their two groups the same names. With ``numbered`` collectives have sequence
+    numbers, with ``listed`` the groups' ranks are recorded.
+    """
+
+    compute_ns: np.ndarray[Any, Any]
+    tensor: int = 2
+    numbered: bool = True
+    listed: bool = True
+    clock_ns: dict[int, int] = field(default_factory=dict)
+
+    def groups(self, rank: int) -> tuple[list[int], list[int]]:
+        """Return the ranks of the two groups of ``rank``."""
+        ranks, first = len(self.compute_ns), rank // self.tensor * self.tensor
+        return (
+            list(range(first, first + self.tensor)),
+            list(range(rank % self.tensor, ranks, self.tensor)),
+        )
+
+    def times(self) -> list[list[tuple[int, int, int, int]]]:
+        """Return, by rank and step, when it begins, when its two collectives do, and its end."""
+        ranks, steps = self.compute_ns.shape
+        begun = [FIRST_NS] * ranks
+        found: list[list[tuple[int, int, int, int]]] = [[] for _ in range(ranks)]
+        for step in range(steps):
+            first = [begun[rank] + int(self.compute_ns[rank, step]) for rank in range(ranks)]
+            second = [
+                max(first[one] for one in self.groups(rank)[0]) + TENSOR_NS for rank in range(ranks)
+            ]
+            end = [
+                max(second[one] for one in self.groups(rank)[1]) + DATA_NS for rank in range(ranks)
+            ]
+            for rank in range(ranks):
+                found[rank].append((begun[rank], first[rank], second[rank], end[rank]))
+            begun = [one + 1_000 for one in end]
+        return found
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write a file a rank into ``folder``; returns them in order of rank."""
+        folder.mkdir(parents=True, exist_ok=True)
+        return [
+            write(
+                folder / f"rank{rank}.json",
+                [
+                    event
+                    for step, each in enumerate(times)
+                    for event in self._step(rank, step, each)
+                ],
+                baseTimeNanoseconds=EPOCH_NS,
+                distributedInfo={"rank": rank, "world_size": len(self.compute_ns)},
+            )
+            for rank, times in enumerate(self.times())
+        ]
+
+    def _step(self, rank: int, step: int, times: tuple[int, int, int, int]) -> list[dict[str, Any]]:
+        begin, first, second, end = (one + self.clock_ns.get(rank, 0) for one in times)
+        tensor, data = self.groups(rank)
+        work: list[tuple[str, int, int, dict[str, Any]]] = [
+            ("gemm", begin, first, {}),
+            (ALL_REDUCE, first, second, self._message("1", "mesh_tp", tensor, TENSOR_BYTES, step)),
+            (ALL_REDUCE, second, end, self._message("2", "mesh_dp", data, DATA_BYTES, step)),
+        ]
+        events = [annotation(f"ProfilerStep#{step}", _us(begin), _us(end - begin))]
+        for number, (name, start, until, args) in enumerate(work, 10 * step):
+            events.append(call("cudaLaunchKernel", _us(begin + number % 10), 0.001, number))
+            events.append(kernel(name, _us(start), _us(until - start), correlation=number, **args))
+        return events
+
+    def _message(
+        self, name: str, description: str, ranks: list[int], size: int, step: int
+    ) -> dict[str, Any]:
+        group = {"Process Group Name": name, "Process Group Description": description}
+        return {
+            **{"Collective name": "allreduce", "In msg nelems": size // 4, "dtype": "Float"},
+            **{"Group size": len(ranks), **group},
+            **({"Process Group Ranks": str(ranks)} if self.listed else {}),
+            **({"Seq": step + 7} if self.numbered else {}),
+        }
+
+
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
 def _us(ns: int) -> float:

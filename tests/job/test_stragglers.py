@@ -9,7 +9,8 @@ import polars as pl
 import pytest
 
 from tests.job.jobs import TRANSFER_NS, even
-from traceana.job.collectives import Matched, match, offsets
+from traceana.analyze.collective_ranks import Matched, match
+from traceana.job.collectives import offsets
 from traceana.job.stragglers import COMPUTE, cause, own_times, spent_per_step, stragglers
 
 RANKS, STEPS = 8, 30
@@ -45,7 +46,16 @@ def tables(compute: Times, clocks: Times | None = None) -> tuple[pl.DataFrame, M
             "epoch_ns": [0] * len(rank),
         }
     )
-    return frame, match(collectives, ranks, ranks)
+    return frame, match(in_no_group(collectives), range(ranks), ranks)
+
+
+def in_no_group(collectives: pl.DataFrame) -> pl.DataFrame:
+    """Return ``collectives`` as a trace has them whose process groups are not recorded."""
+    return collectives.with_columns(
+        *(pl.lit(None, pl.String).alias(name) for name in ("group_name", "group_ranks")),
+        *(pl.lit(None, pl.Int64).alias(name) for name in ("sequence", "peer")),
+        pl.lit(None, pl.Boolean).alias("sends"),
+    )
 
 
 def found(compute: Times) -> list[int]:
@@ -100,7 +110,7 @@ def test_offsets_are_within_their_uncertainty(seed: int) -> None:
     # A rank sees the end of a collective some microseconds late.
     jitter = pl.Series("jitter", random.normal(0, 5_000, matched.each.height).astype(np.int64))
     late = matched.each.with_columns((pl.col("end_ns") + jitter).alias("end_ns"))
-    rows = offsets(Matched(late, matched.count, matched.matched))
+    rows = offsets(Matched(late, matched.groups, matched.count, matched.matched))
     median = np.median(clocks)
     for rank, offset, uncertainty in rows.iter_rows():
         assert abs(offset - (clocks[rank] - median)) <= uncertainty
@@ -109,7 +119,7 @@ def test_offsets_are_within_their_uncertainty(seed: int) -> None:
 
 def test_collectives_of_smaller_groups_and_other_numbers_are_not_matched() -> None:
     _, whole = tables(even(4, 5, 1))
-    assert (whole.count, whole.matched) == (5, 5)
+    assert (whole.count, whole.matched) == (20, 20)
     rows = whole.each.with_columns(
         pl.lit(0, pl.Int64).alias("epoch_ns"),
         (pl.col("end_ns") - pl.col("time_ns")).alias("start_ns"),
@@ -123,16 +133,17 @@ def test_collectives_of_smaller_groups_and_other_numbers_are_not_matched() -> No
         "time_ns",
         "epoch_ns",
     )
+    rows = in_no_group(rows)
     # Rank 1 has no collective in step 3.
-    fewer = match(rows.filter(~((pl.col("rank") == 1) & (pl.col("step") == 3))), 4, 4)
-    assert (fewer.count, fewer.matched) == (5, 4)
+    fewer = match(rows.filter(~((pl.col("rank") == 1) & (pl.col("step") == 3))), range(4), 4)
+    assert (fewer.count, fewer.matched) == (19, 16)
     assert 3 not in fewer.each["step"]
-    pairs = match(rows.with_columns(pl.lit(2).alias("group_size")), 4, 4)
-    assert (pairs.count, pairs.matched) == (5, 0)
+    pairs = match(rows.with_columns(pl.lit(2).alias("group_size")), range(4), 4)
+    assert (pairs.count, pairs.matched) == (20, 0)
     # Four ranks of eight were read: the group of all is that of eight.
-    assert match(rows, 4, 8).matched == 0
-    assert match(rows.with_columns(pl.lit(8).alias("group_size")), 4, 8).matched == 5
-    assert match(rows.clear(), 0, 0).matched == 0
+    assert match(rows, range(4), 8).matched == 0
+    assert match(rows.with_columns(pl.lit(8).alias("group_size")), range(4), 8).matched == 20
+    assert match(rows.clear(), (), 0).matched == 0
 
 
 def spent(**more: float) -> pl.DataFrame:
@@ -180,13 +191,14 @@ def test_sizes_of_an_all_to_all_may_differ() -> None:
         "time_ns",
         pl.lit(0, pl.Int64).alias("epoch_ns"),
     )
-    exchanged = match(rows, 4, 4)
-    assert exchanged.matched == 5
+    rows = in_no_group(rows)
+    exchanged = match(rows, range(4), 4)
+    assert exchanged.matched == 20
     assert exchanged.each["wait_ns"].sort().equals(whole.each["wait_ns"].sort())
-    reduced = match(rows.with_columns(pl.lit("all_reduce").alias("collective")), 4, 4)
+    reduced = match(rows.with_columns(pl.lit("all_reduce").alias("collective")), range(4), 4)
     assert reduced.matched == 0
-    sent = match(rows.with_columns(pl.lit("send_recv").alias("collective")), 4, 4)
-    assert (sent.count, sent.matched) == (5, 0)
+    sent = match(rows.with_columns(pl.lit("send_recv").alias("collective")), range(4), 4)
+    assert (sent.count, sent.matched) == (20, 0)
 
 
 def test_what_ends_at_another_time_is_another_collective() -> None:
@@ -202,14 +214,15 @@ def test_what_ends_at_another_time_is_another_collective() -> None:
         "time_ns",
         pl.lit(0, pl.Int64).alias("epoch_ns"),
     ).sort("rank", "start_ns")
+    rows = in_no_group(rows)
     sure = rows.with_columns(
         (pl.col("message_bytes") + pl.int_range(pl.len()).over("rank")).alias("message_bytes")
     )
-    assert match(sure, 4, 4).matched == 12
+    assert match(sure, range(4), 4).matched == 48
     exchanged = rows.with_columns(pl.lit("all_to_all").alias("collective"))
     late = pl.col("rank") == 1
     shifted = exchanged.with_columns(
         pl.when(late).then(pl.col("start_ns") + 10_000_000).otherwise("start_ns").alias("start_ns")
     )
-    assert match(pl.concat([sure, shifted]), 4, 4).matched == 12
-    assert match(pl.concat([sure, exchanged]), 4, 4).matched == 24
+    assert match(pl.concat([sure, shifted]), range(4), 4).matched == 48
+    assert match(pl.concat([sure, exchanged]), range(4), 4).matched == 96

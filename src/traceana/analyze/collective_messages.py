@@ -50,6 +50,8 @@ def messages(collectives: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     ``collective``
         ``all_reduce``, ``all_gather``, …: of a kernel from its recorded arguments, else from the
         annotation or the operators around its launch, else ``part``, from the kernel's name.
+    ``sends``
+        Whether a send or receive sends, by its recorded arguments; else null.
     ``bytes``
         The rank's input. Of a kernel from its recorded arguments (``bytes`` of the activity), else
         the input of the annotation or the operators around its launch; of a backend's operator its
@@ -96,7 +98,10 @@ def messages(collectives: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     ranks = joined.select(
         pl.coalesce(group, pl.when((group == every).fill_null(value=True).all()).then(every))
     ).to_series()
+    label = pl.col("collective").cast(pl.String)
+    sends, receives = (label.str.contains(rf"(?i)^i?{word}$") for word in ("send", "recv"))
     return joined.select(
+        pl.when(sends | receives).then(sends).alias("sends"),
         (is_kernel | of_backend).alias("carries"),
         pl.when(is_kernel | of_backend).then(named).otherwise("part").alias("collective"),
         pl.when(is_kernel)

@@ -1,12 +1,19 @@
-"""Collectives by rank: how long each rank waited, and which was late."""
+"""Collectives by rank: matched across ranks, how long each rank waited, and which was late.
+
+A collective ends on all ranks at about the same time, because none can end before the last one has
+arrived. So its shortest duration is that of the rank that arrived last, and the other ranks waited
+for as long as theirs is longer. Neither needs a common clock.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import polars as pl
 
-from traceana.analyze.communication import with_messages
+from traceana.analyze.communication import message_size, with_messages
 from traceana.analyze.per_trace import per_trace
 from traceana.result import Result, sums
 
@@ -15,6 +22,217 @@ if TYPE_CHECKING:
 
 _KEYS: Final = ("collective", "message_bytes")
 _PARTNER: Final = ("rank", "device")
+_UNEVEN: Final = ("all_to_all",)
+BETWEEN_TWO: Final = "send_recv"
+BY_SEQUENCE: Final = "sequence number"
+BY_ORDER: Final = "order"
+BY_PAIR: Final = "order between two ranks"
+_GROUP: Final = ("group_name", "group_ranks", "group_size")
+LINE: Final = ("group", "source", "destination")
+"""What clocks are compared in: a process group; of sends and receives, two ranks of it."""
+_PLACE: Final = ("by", *LINE, "collective", "alike_bytes", "alike_step", "alike_sequence")
+AHEAD: Final = pl.col("end_ns") - pl.col("end_ns").median().over("occurrence")
+"""How much later a collective ends by the rank's clock than by the median one."""
+_TOGETHER_NS: Final = 1_000_000
+"""Ends that are this near are of one collective, however short: clocks drift within a capture."""
+
+
+class Matched(msgspec.Struct, frozen=True):
+    """The collectives of several ranks.
+
+    ``each`` has one row per rank and matched collective: ``row`` (in the collectives that were
+    given), ``rank``, ``occurrence`` (the collective's number), ``by`` (how it was matched),
+    ``group`` (row in ``groups``), ``collective``, ``message_bytes`` (null of an all-to-all, whose
+    sizes may differ), ``size_bytes`` (also of these), ``group_size``, ``step``, ``end_ns`` (by the
+    rank's own clock), ``time_ns``, ``wait_ns`` (the duration less the shortest of the collective),
+    ``last`` (arrived last) and ``delay_ns`` (of the rank that arrived last: how much later it
+    arrived than the rank before it; else 0).
+
+    ``groups`` has one row per process group: ``group_name``, ``group_ranks``, ``group_size``,
+    ``group``, ``paired`` (collectives that all its ranks have) and ``together`` (those of them that
+    end at about one time on all). ``count`` is the number of collectives of all ranks, ``matched``
+    the number of those that were matched.
+    """
+
+    each: pl.DataFrame
+    groups: pl.DataFrame
+    count: int
+    matched: int
+
+
+def collectives_of(trace: Trace) -> pl.DataFrame:
+    """Return one row per collective of ``trace`` that carries a message, in order of time.
+
+    ``message_bytes`` is the size as the NCCL tests define it, ``bytes`` and ``output_bytes`` are
+    the rank's input and output, ``process_group`` is the row in that table, ``sends`` whether a
+    send or receive sends, ``step`` the number of the step.
+    """
+    each = with_messages(trace).filter("carries")
+    numbers = trace.steps["number"]
+    return (
+        each.with_columns(numbers.gather(each["step"]).alias("number"))
+        .sort("start", maintain_order=True)
+        .select(
+            *("rank", "device", "collective"),
+            message_size().alias("message_bytes"),
+            *("bytes", "output_bytes"),
+            pl.col("ranks").alias("group_size"),
+            "process_group",
+            pl.col("collective_sequence").alias("sequence"),
+            *("peer", "sends"),
+            pl.col("number").alias("step"),
+            pl.col("start").alias("start_ns"),
+            pl.col("duration").alias("time_ns"),
+        )
+    )
+
+
+def match(collectives: pl.DataFrame, read: Collection[int], world: int) -> Matched:
+    """Return the collectives that can be matched across the ranks ``read``.
+
+    ``collectives`` has ``rank``, ``epoch_ns``, ``group_name``, ``group_ranks`` (JSON text) and
+    columns of :func:`collectives_of`, in order of time. A group is one of the same name and ranks
+    everywhere. Where its ranks are not recorded, all of them must have been read; collectives of
+    no recorded group are matched if they are of the whole ``world`` (or of an unknown size).
+
+    - By their sequence number in the group, where it is recorded.
+    - By their order: those of one name and message size in a step, if every rank of the group has
+      as many of them. Pairs that do not end at about one time, by clocks compared by all pairs of
+      the group, are left out. The sizes of an all-to-all may differ from rank to rank: it is
+      matched by its order alone.
+    - Sends and receives in the same way, by the order of those between two ranks: their sequence
+      numbers count the rank's sends and receives with all others.
+    """
+    # A float holds nanoseconds since the first epoch, not since 1970.
+    epoch = (pl.col("epoch_ns") - pl.col("epoch_ns").min()).fill_null(0)
+    is_pair = pl.col("collective").eq_missing(BETWEEN_TWO)
+    groups = _groups(collectives, frozenset(read), world)
+    numbered = is_pair.not_() & pl.any_horizontal(pl.col("group_name", "group_ranks").is_not_null())
+    numbered &= pl.col("sequence").is_not_null()
+    own, other = pl.col("rank"), pl.col("peer").cast(pl.Int64)
+    is_even = pl.col("collective").is_in(_UNEVEN).fill_null(value=False).not_()
+    by_order = pl.col("by") != BY_SEQUENCE
+    alike = (
+        collectives.with_row_index("row")
+        .join(groups, on=_GROUP, how="left", nulls_equal=True, maintain_order="left")
+        .with_columns(
+            (epoch + pl.col("start_ns") + pl.col("time_ns")).alias("end_ns"),
+            pl.when(is_pair).then(pl.lit(BY_PAIR)).when(numbered).then(pl.lit(BY_SEQUENCE))
+            .otherwise(pl.lit(BY_ORDER)).alias("by"),
+            pl.when(is_pair).then(pl.when("sends").then(own).otherwise(other)).alias("source"),
+            pl.when(is_pair).then(pl.when("sends").then(other).otherwise(own)).alias("destination"),
+            pl.when(is_pair).then(2).otherwise("expected").alias("expected"),
+            pl.col("message_bytes").alias("size_bytes"),
+            pl.when(is_even).then("message_bytes").alias("message_bytes"),
+        )
+        .filter(is_pair.not_() | pl.all_horizontal(pl.col("sends", "peer").is_not_null()))
+        .with_columns(
+            pl.when(by_order).then("message_bytes").alias("alike_bytes"),
+            pl.when(by_order).then("step").alias("alike_step"),
+            pl.when(by_order.not_()).then("sequence").alias("alike_sequence"),
+        )
+        .with_columns(
+            pl.int_range(pl.len()).over("rank", *_PLACE).alias("nth"),
+            pl.len().over("rank", *_PLACE).alias("of_rank"),
+        )
+    )  # fmt: skip
+    on_all = pl.col("rank").n_unique() == pl.col("expected").first()
+    on_all &= pl.col("of_rank").n_unique() == 1
+    paired = alike.filter((pl.col("expected") > 1) & on_all.over(_PLACE))
+    occurrences = paired.select(*_PLACE, "nth").unique(maintain_order=True)
+    paired = _ending_together(
+        paired.join(
+            occurrences.with_row_index("occurrence"),
+            on=(*_PLACE, "nth"), how="left", nulls_equal=True, maintain_order="left",
+        )
+    )  # fmt: skip
+    first = paired.unique("occurrence", keep="any")
+    counts = first.group_by("group").agg(
+        pl.len().cast(pl.Int64).alias("paired"), pl.col("together").sum().cast(pl.Int64)
+    )
+    shortest = pl.col("time_ns").min().over("occurrence")
+    found = (
+        paired.filter(pl.col("together") | ~by_order)
+        .sort("occurrence", "rank")
+        .with_columns((pl.col("time_ns") - shortest).alias("wait_ns"))
+        .with_columns(
+            (pl.col("wait_ns") == 0).alias("last"),
+            # The second shortest duration is that of the rank that arrived before the last.
+            pl.col("wait_ns").bottom_k(2).max().over("occurrence").alias("second"),
+        )
+        .with_columns(pl.when("last").then("second").otherwise(0).alias("delay_ns"))
+        .select(
+            *("row", "rank", "occurrence", "by", *LINE, "collective", "message_bytes"),
+            *("size_bytes", "group_size", "step", "end_ns", "time_ns", "wait_ns", "last"),
+            "delay_ns",
+        )
+    )
+    groups = groups.join(counts, on="group", how="left", maintain_order="left").with_columns(
+        pl.col("paired", "together").fill_null(0)
+    )
+    return Matched(found, groups.drop("expected"), collectives.height, found.height)
+
+
+def _groups(collectives: pl.DataFrame, read: frozenset[int], world: int) -> pl.DataFrame:
+    """Return the distinct process groups, and how many ranks of each are ``expected`` to have its
+    collectives; 0 where that is not known."""
+    groups = (
+        collectives.group_by(_GROUP)
+        .agg(pl.col("rank").n_unique().alias("ranks"))
+        .sort(*_GROUP, nulls_last=True)
+        .with_row_index("group")
+    )
+    expected = []
+    for name, text, size, ranks in groups.select(*_GROUP, "ranks").iter_rows():
+        members = _members(text)
+        if members:
+            expected.append(len(members & read) if len(members) == size else 0)
+        elif size == world or (size is None and name is None):
+            expected.append(len(read))
+        else:
+            # Several groups may have one name; then more ranks than one has its collectives.
+            expected.append(size if name is not None and ranks == size else 0)
+    return groups.select(
+        *_GROUP,
+        pl.col("group").cast(pl.Int64),
+        pl.Series("expected", expected, dtype=pl.Int64),
+    )
+
+
+def _members(ranks: str | None) -> frozenset[int]:
+    return frozenset(msgspec.json.decode(ranks, type=list[int])) if ranks else frozenset()
+
+
+def _ending_together(paired: pl.DataFrame) -> pl.DataFrame:
+    """Return ``paired`` with ``together``: whether the collective ends on all ranks at about one
+    time.
+
+    Others may be paired wrongly: some are not in the trace of a rank, or belong to several groups.
+    Clocks are compared by the ends of those with sequence numbers, else of those with equal sizes,
+    if there are any.
+    """
+    numbered = pl.col("by") == BY_SEQUENCE
+    sized = pl.col("message_bytes").is_not_null()
+    ends = paired.with_columns(AHEAD.alias("ahead"))
+    kinds = ends.group_by(LINE).agg(
+        numbered.any().alias("any_numbered"), sized.any().alias("any_sized")
+    )
+    clocks = (
+        ends.join(kinds, on=LINE, how="left", nulls_equal=True)
+        .filter(
+            pl.when("any_numbered").then(numbered).when("any_sized").then(sized).otherwise(True)
+        )
+        .group_by("rank", *LINE)
+        .agg(pl.col("ahead").median().alias("clock"))
+    )
+    apart = (pl.col("ahead") - pl.col("clock")).abs().max().over("occurrence")
+    shortest = pl.col("time_ns").min().over("occurrence")
+    near = apart <= pl.max_horizontal(shortest, pl.lit(_TOGETHER_NS))
+    return (
+        ends.join(clocks, on=("rank", *LINE), how="left", nulls_equal=True, maintain_order="left")
+        .with_columns(near.alias("together"))
+        .drop("ahead", "clock")
+    )
 
 
 @per_trace
@@ -27,51 +245,66 @@ def by_rank(trace: Trace) -> Result:
         Number and summed durations.
     ``wait_ns``
         Time in which it waited for the last rank: of each occurrence the duration less the shortest
-        one over the ranks. No clocks of different ranks are compared. Null where the ranks have
-        different numbers of the collective, so that occurrences cannot be matched.
+        one over the ranks of its process group. No clocks of different ranks are compared. Null
+        where an occurrence is not matched across the ranks (:func:`match`).
     ``last_count``
         Number of occurrences in which it arrived last: the shortest duration is its own.
     ``others_wait_ns``
         The waits of the other ranks in these occurrences, added up.
-
-    The occurrences of a collective and message size are matched in order of time.
     """
-    each = with_messages(trace).filter("carries", pl.col("device").is_not_null())
-    each = each.with_columns(pl.col("bytes").alias("message_bytes"))
-    of_partner = pl.len().over(*_KEYS, *_PARTNER)
-    partners = pl.struct(_PARTNER).n_unique()
-    shortest = pl.col("duration").min().over(*_KEYS, "occurrence")
-    matched = (pl.col("of").n_unique().over(_KEYS) == 1) & (partners.over(_KEYS) > 1)
-    found = (
-        each.sort("start", maintain_order=True)
-        .with_columns(
-            pl.int_range(pl.len()).over(*_KEYS, *_PARTNER).alias("occurrence"),
-            of_partner.alias("of"),
-        )
-        .with_columns(
-            pl.when(matched).then(pl.col("duration") - shortest).alias("wait"),
-        )
-        .with_columns(pl.col("wait").sum().over(*_KEYS, "occurrence").alias("of_all"))
-        .group_by(*_KEYS, *_PARTNER)
-        .agg(
-            pl.len().cast(pl.Int64).alias("count"),
-            pl.col("duration").sum().alias("time_ns"),
-            pl.when(pl.col("wait").null_count() == 0).then(pl.col("wait").sum()).alias("wait_ns"),
-            pl.when(pl.col("wait").null_count() == 0)
-            .then((pl.col("wait") == 0).sum().cast(pl.Int64))
-            .alias("last_count"),
-            pl.when(pl.col("wait").null_count() == 0)
-            .then(pl.col("of_all").filter(pl.col("wait") == 0).sum())
-            .alias("others_wait_ns"),
-        )
+    each = collectives_of(trace).drop_nulls("device")
+    partners = each.select(_PARTNER).unique(maintain_order=True).with_row_index("partner")
+    if partners.height < 2:
+        return Result(_by_partner(each, None).clear(), {}, ())
+    of_ranks = partners["rank"].null_count() == 0 and partners["rank"].is_unique().all()
+    groups = trace.process_groups.with_row_index("process_group").select(
+        "process_group", pl.col("name").alias("group_name"), pl.col("ranks").alias("group_ranks")
     )
-    if found.select(partners).item() < 2:
-        return Result(found.clear(), {}, ())
+    given = (
+        each.join(groups, on="process_group", how="left", maintain_order="left")
+        .join(partners, on=_PARTNER, how="left", nulls_equal=True, maintain_order="left")
+        # Groups are of ranks, not of the devices of a process.
+        .with_columns(
+            pl.col("rank" if of_ranks else "partner").cast(pl.Int64).alias("rank"),
+            *(pl.col(name) if of_ranks else pl.lit(None, pl.String).alias(name)
+              for name in ("group_name", "group_ranks")),
+            pl.lit(0, pl.Int64).alias("epoch_ns"),
+        )
+    )  # fmt: skip
+    world = max(trace.meta.world_size or 0, partners.height) if of_ranks else partners.height
+    matched = match(given, given["rank"].unique().to_list(), world)
+    found = _by_partner(each, matched.each)
     time = pl.col("time_ns").sum().over(_KEYS)
     frame = found.sort(time, *_KEYS, *_PARTNER, descending=[True, *[False] * 4], nulls_last=True)
     unmatched = int(frame.filter(pl.col("wait_ns").is_null())["count"].sum())
     notes = ["wait: duration less the shortest of the occurrence over the ranks, which is the last"]
     if unmatched:
-        notes.append(f"wait unknown: {unmatched:,} collectives, numbers differ between the ranks")
+        notes.append(f"wait unknown: {unmatched:,} collectives, not matched across the ranks")
     summed = ("count", "time_ns", "wait_ns", "last_count", "others_wait_ns")
     return Result(frame, sums(frame, *summed), tuple(notes))
+
+
+def _by_partner(each: pl.DataFrame, matched: pl.DataFrame | None) -> pl.DataFrame:
+    """Return the sums of ``each`` by collective, message size and partner, with waits of
+    ``matched``."""
+    none = pl.DataFrame(schema={"row": pl.UInt32, "occurrence": pl.UInt32, "wait": pl.Int64})
+    waits = none
+    if matched is not None:
+        waits = matched.select("row", "occurrence", pl.col("wait_ns").alias("wait"))
+    wait = pl.col("wait")
+    known = wait.null_count() == 0
+    return (
+        each.with_row_index("row")
+        .join(waits, on="row", how="left", maintain_order="left")
+        .with_columns(
+            pl.when(wait.is_not_null()).then(wait.sum().over("occurrence")).alias("of_all")
+        )
+        .group_by(*_KEYS, *_PARTNER)
+        .agg(
+            pl.len().cast(pl.Int64).alias("count"),
+            pl.col("time_ns").sum(),
+            pl.when(known).then(wait.sum()).alias("wait_ns"),
+            pl.when(known).then((wait == 0).sum().cast(pl.Int64)).alias("last_count"),
+            pl.when(known).then(pl.col("of_all").filter(wait == 0).sum()).alias("others_wait_ns"),
+        )
+    )

@@ -129,12 +129,7 @@ def by_message(trace: Trace) -> Result:
     """
     found = with_messages(trace).filter("carries")
     ranks, size = pl.col("ranks"), pl.col("bytes")
-    each = found.with_columns(
-        pl.when(pl.col("collective") == "all_gather")
-        .then(size * ranks)
-        .otherwise(size)
-        .alias("message_bytes")
-    )
+    each = found.with_columns(message_size().alias("message_bytes"))
     rows = each.group_by(_KEYS).agg(
         pl.len().cast(pl.Int64).alias("count"),
         pl.when(pl.col("part").n_unique() == 1).then(pl.col("part").first()),
@@ -142,17 +137,6 @@ def by_message(trace: Trace) -> Result:
         pl.col("duration").sum().alias("time_ns"),
     )
     time, message = pl.col("time_ns"), pl.col("message_bytes")
-    shared = (ranks - 1) / ranks
-    factor = (
-        pl.when(ranks < 2)
-        .then(None)
-        .when(pl.col("collective") == "all_reduce")
-        .then(2 * shared)
-        .when(pl.col("collective").is_in(_SHARED))
-        .then(shared)
-        .when(pl.col("collective").is_in(_ONCE) & ranks.is_not_null())
-        .then(1.0)
-    )
     compute = _computing(trace)
     frame = (
         with_share(rows)
@@ -163,7 +147,7 @@ def by_message(trace: Trace) -> Result:
             .then(message * pl.col("count") * 1e9 / time)
             .alias("algbw_bytes_per_s"),
         )
-        .with_columns((pl.col("algbw_bytes_per_s") * factor).alias("busbw_bytes_per_s"))
+        .with_columns((pl.col("algbw_bytes_per_s") * bus_factor(ranks)).alias("busbw_bytes_per_s"))
         .sort("time_ns", *_KEYS, descending=[True, False, False, False], nulls_last=True)
         .select(
             *_KEYS, "part", "count", "bytes", "time_ns", "mean_ns", "share", "exposed_ns",
@@ -173,6 +157,29 @@ def by_message(trace: Trace) -> Result:
     together = exposed(each, compute, ())["exposed_ns"].sum()
     totals = {**sums(frame, "count", "time_ns"), "exposed_ns": int(together)}
     return Result(frame, totals, _message_notes(trace, frame))
+
+
+def message_size() -> pl.Expr:
+    """Return the message size as the NCCL tests define it, from the columns of
+    :func:`with_messages`."""
+    whole = pl.col("collective").eq_missing("all_gather")
+    return pl.when(whole).then(pl.col("bytes") * pl.col("ranks")).otherwise("bytes")
+
+
+def bus_factor(ranks: pl.Expr) -> pl.Expr:
+    """Return bus over algorithm bandwidth of a ``collective`` of ``ranks`` ranks, as the NCCL tests
+    define it; null unless the number is known and at least 2."""
+    shared = (ranks - 1) / ranks
+    return (
+        pl.when(ranks < 2)
+        .then(None)
+        .when(pl.col("collective") == "all_reduce")
+        .then(2 * shared)
+        .when(pl.col("collective").is_in(_SHARED))
+        .then(shared)
+        .when(pl.col("collective").is_in(_ONCE) & ranks.is_not_null())
+        .then(1.0)
+    )
 
 
 def _in_windows(trace: Trace) -> pl.DataFrame:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
+from traceana.analyze.collective_ranks import Matched, match
 from traceana.errors import (
     BadShardError,
     CannotWriteError,
@@ -18,7 +19,8 @@ from traceana.errors import (
 from traceana.files import cache_folder
 from traceana.ingest.ranks import find, rank_in
 from traceana.ingest.ranks import ranks as ranks_of
-from traceana.job.collectives import Matched, match, offsets
+from traceana.job.collectives import offsets
+from traceana.job.parallelism import bandwidths, groups
 from traceana.job.stragglers import cause, own_times, spent_per_step, stragglers
 from traceana.job.summary import TABLES, Facts, read_facts, read_table
 from traceana.job.tasks import Done, Kept, Reading, default_workers, kept_or_read
@@ -39,7 +41,7 @@ class Job(msgspec.Struct, frozen=True):
 
     ``rows`` has one row per rank, ``own`` the own time of each in each step; ``stragglers``,
     ``collectives`` and ``groups`` are the tables of these names, ``causes`` has the cause of each
-    straggler, ``matched`` and ``collective_count`` are numbers of collectives on a rank.
+    straggler, ``matched`` and ``collective_count`` are numbers of collectives of all ranks.
     """
 
     rows: pl.DataFrame
@@ -57,7 +59,7 @@ class Job(msgspec.Struct, frozen=True):
         """What is known of the collectives, in words; empty without any."""
         if not self.collective_count:
             return ""
-        return f"{self.matched:,} of {self.collective_count:,} per rank matched across all ranks"
+        return f"{self.matched:,} of {self.collective_count:,} of all ranks matched across ranks"
 
 
 def sources(paths: Sequence[Path]) -> list[Path]:
@@ -153,8 +155,17 @@ def job(kept: Sequence[Kept]) -> Job:
         if number is not None and not one.reason
     }
     steps = _gathered(read, "steps")
-    collectives = _gathered(read, "collectives").join(_epochs(read), on="rank", how="left")
-    found = match(collectives, len(read), max(_world(facts), len(read)))
+    collectives = (
+        _gathered(read, "collectives")
+        .join(_epochs(read), on="rank", how="left", maintain_order="left")
+        .join(
+            _gathered(read, "process_groups"),
+            on=["rank", "process_group"],
+            how="left",
+            maintain_order="left",
+        )
+    )
+    found = match(collectives, read.keys(), max(_world(facts), len(read)))
     own = own_times(steps, found.each)
     late = stragglers(own)
     rows = _rows(numbers, facts, steps, read, found, late)
@@ -163,7 +174,7 @@ def job(kept: Sequence[Kept]) -> Job:
         late,
         own,
         _by_collective(found),
-        _groups(read),
+        groups(collectives, found),
         _causes(read, late, steps),
         found.count,
         found.matched,
@@ -328,35 +339,18 @@ def _by_collective(found: Matched) -> pl.DataFrame:
         .unique(keys, keep="first", maintain_order=True)
         .select(*keys, pl.col("rank").alias("last_rank"), "last_count")
     )
-    ranks = max(found.each["rank"].n_unique(), 1)
     return (
         found.each.group_by(keys)
         .agg(
-            (pl.len() // ranks).cast(pl.Int64).alias("count"),
+            pl.col("occurrence").n_unique().cast(pl.Int64).alias("count"),
             pl.col("time_ns").sum(),
             pl.col("wait_ns").sum(),
             pl.col("time_ns").min().alias("min_ns"),
         )
         .with_columns((pl.col("time_ns") - pl.col("wait_ns")).alias("transfer_ns"))
+        .join(bandwidths(found, keys), on=keys, how="left", nulls_equal=True)
         .join(last, on=keys, how="left", nulls_equal=True)
         .sort("wait_ns", *keys, descending=[True, False, False, False], nulls_last=True)
-    )
-
-
-def _groups(read: Mapping[int, tuple[Path, Facts]]) -> pl.DataFrame:
-    """Return one row per size of the groups that communicate: their ranks, collectives, bytes."""
-    return (
-        _gathered(read, "collectives")
-        .group_by("group_size")
-        .agg(
-            pl.col("rank").n_unique().cast(pl.Int64).alias("ranks"),
-            pl.len().cast(pl.Int64).alias("count"),
-            pl.when(pl.col("message_bytes").is_not_null().all())
-            .then(pl.col("message_bytes").sum())
-            .alias("bytes"),
-            pl.col("time_ns").sum(),
-        )
-        .sort("group_size", descending=True, nulls_last=True)
     )
 
 

@@ -18,7 +18,8 @@ import polars as pl
 from isal.isal_zlib import crc32
 
 from traceana.analyze.breakdown import breakdown
-from traceana.analyze.communication import communication, with_messages
+from traceana.analyze.collective_ranks import collectives_of
+from traceana.analyze.communication import communication
 from traceana.analyze.devices import devices
 from traceana.analyze.idle import idle
 from traceana.analyze.kernels import kernels
@@ -56,10 +57,22 @@ TABLES: Final[Mapping[str, Mapping[str, pl.DataType | type[pl.DataType]]]] = {
     "collectives": {
         "collective": pl.String,
         "message_bytes": pl.Int64,
+        "bytes": pl.Int64,
+        "output_bytes": pl.Int64,
+        "process_group": pl.UInt32,
         "group_size": pl.Int32,
+        "sequence": pl.Int64,
+        "peer": pl.Int32,
+        "sends": pl.Boolean,
         "step": pl.Int64,
         "start_ns": pl.Int64,
         "time_ns": pl.Int64,
+    },
+    "process_groups": {
+        "process_group": pl.UInt32,
+        "group_name": pl.String,
+        "description": pl.String,
+        "group_ranks": pl.String,
     },
 }
 """The tables of a summary, each with its columns."""
@@ -170,7 +183,8 @@ def _tables(trace: Trace) -> dict[str, pl.DataFrame]:
         "kernels": kernels(trace).frame.sort("time_ns", descending=True).head(MOST_KERNELS),
         "idle": idle(trace).frame.group_by("cause").agg(pl.col("count", "time_ns").sum()),
         "transfers": transfers(trace).frame,
-        "collectives": _collectives(trace),
+        "collectives": collectives_of(trace),
+        "process_groups": _process_groups(trace),
     }
     return {
         name: frame.select(pl.col(column).cast(dtype) for column, dtype in TABLES[name].items())
@@ -191,20 +205,16 @@ def _steps(trace: Trace) -> pl.DataFrame:
     )
 
 
-def _collectives(trace: Trace) -> pl.DataFrame:
-    """Return one row per collective that carries a message, in order of time."""
-    each = with_messages(trace).filter("carries")
-    numbers = trace.steps["number"]
+def _process_groups(trace: Trace) -> pl.DataFrame:
+    used = trace.activities["process_group"].drop_nulls().unique()
     return (
-        each.with_columns(numbers.gather(each["step"]).alias("number"))
-        .sort("start", maintain_order=True)
+        trace.process_groups.with_row_index("process_group")
+        .filter(pl.col("process_group").is_in(used.implode()))
         .select(
-            "collective",
-            pl.col("bytes").alias("message_bytes"),
-            pl.col("ranks").alias("group_size"),
-            pl.col("number").alias("step"),
-            pl.col("start").alias("start_ns"),
-            pl.col("duration").alias("time_ns"),
+            "process_group",
+            pl.col("name").alias("group_name"),
+            "description",
+            pl.col("ranks").alias("group_ranks"),
         )
     )
 

@@ -26,10 +26,10 @@ from traceana.job.ranks import (
 )
 from traceana.job.tasks import Done, Reading
 from traceana.report import numbers
-from traceana.report.page import Facts, Page
+from traceana.report.page import Block, Facts, Page, Table
 from traceana.report.pages.pictures import above
 from traceana.report.pages.ranks_pictures import pictures
-from traceana.report.pages.single_table import data_of, notes_of, table_of
+from traceana.report.pages.single_table import columns_of, data_of, notes_of, table_of
 from traceana.result import Arranged, Result, sums
 
 COLUMNS: Final = (
@@ -142,7 +142,35 @@ def _page(found: Job, shown: Arranged) -> Page:
     }
     source = {"ranks": found.rows.height, "read": _count(found.rows, OK, DAMAGED)}
     data = data_of(shown, source, sections)
-    return Page("ranks", (Facts(tuple(_facts(found))), table, *notes_of(shown.notes)), data)
+    facts = Facts(tuple(_facts(found)))
+    blocks: tuple[Block, ...] = (facts, table, *_groups(found.groups), *notes_of(shown.notes))
+    return Page("ranks", blocks, data)
+
+
+def _groups(groups: pl.DataFrame) -> tuple[Table, ...]:
+    """Return the table of the process groups, those of one description and size together."""
+    keys = ["kind", "description", "group_size"]
+    known = groups.drop_nulls("group")
+    if known.is_empty():
+        return ()
+    size = pl.col("bytes")
+    frame = (
+        known.group_by(keys)
+        .agg(
+            pl.len().cast(pl.Int64).alias("groups"),
+            pl.col("count", "matched", "time_ns", "wait_ns").sum(),
+            pl.when(size.is_not_null().all()).then(size.sum()),
+            pl.col("busbw_bytes_per_s").median(),
+        )
+        .sort("time_ns", *keys, descending=[True, False, False, False], nulls_last=True)
+    )
+    shown = [*keys, "groups", "count", "matched", "bytes", "time_ns", "wait_ns"]
+    titles = {
+        **{"kind": "parallelism", "description": "process group", "group_size": "ranks"},
+        **{"count": "collectives", "wait_ns": "waiting", "busbw_bytes_per_s": "median busbw"},
+    }
+    columns = columns_of(frame, [*shown, "busbw_bytes_per_s"], {}, titles)
+    return (Table(frame, columns, dropped=("matched", "bytes", "groups", "kind")),)
 
 
 def _columns(rows: pl.DataFrame) -> list[str]:
@@ -216,7 +244,7 @@ def _notes(found: Job) -> Iterator[str]:
     if found.collective_count and found.matched < found.collective_count:
         yield (
             f"waits, last to arrive, clocks: of {found.matched:,} of {found.collective_count:,} "
-            "collectives, those of the group of all ranks that every rank has in the same steps"
+            "collectives, those that every rank of their process group has"
         )
 
 

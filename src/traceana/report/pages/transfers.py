@@ -131,7 +131,7 @@ def last_to_arrive(trace: Trace, steps: int | None) -> str:
         return ""
     of, rows = _partners(found)
     if rows.is_empty():
-        return "not determined: numbers of collectives differ between the ranks"
+        return "not determined: collectives are not matched across the ranks"
     of_partner = _by_partner(rows).sort("others_wait_ns", "last_count", descending=True)
     partner, _, last, count, caused = of_partner.row(0)
     each = caused // ((of_partner.height - 1) * (steps or 1))

@@ -1,0 +1,315 @@
+"""Process groups: collectives matched in them, their waits, clocks, bandwidths and stragglers."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import traceana
+from tests.ingest.kineto.writing import annotation, call, kernel, write
+from tests.job.jobs import DATA_BYTES, DATA_NS, FIRST_NS, TENSOR_BYTES, TENSOR_NS, Grid, even
+from traceana.analyze.collective_ranks import (
+    BY_ORDER,
+    BY_PAIR,
+    BY_SEQUENCE,
+    Matched,
+    by_rank,
+    match,
+)
+from traceana.job import tasks
+from traceana.job.collectives import offsets
+from traceana.job.parallelism import kind_of
+from traceana.job.stragglers import own_times, stragglers
+from traceana.report.page import Rows
+
+RANKS, STEPS = 8, 30
+LATE_NS = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tasks run in threads of this process: to start processes takes most of a test's time."""
+    monkeypatch.setattr(tasks, "_pool", ThreadPoolExecutor)
+
+
+def opened(folder: Path, keep: Path) -> tuple[pl.DataFrame, dict[str, Rows]]:
+    """Return the rows and the sections of the job in ``folder``."""
+    found = traceana.ranks(folder, keep=keep, workers=1)
+    return found.frame, dict(found.page().data.sections)
+
+
+def slow(rank: int, steps: int = 12) -> Any:
+    compute = even(RANKS, steps, 1, spread=0)
+    compute[rank] += LATE_NS
+    return compute
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("numbered", [True, False])
+def test_groups_of_a_job_without_a_collective_of_all_ranks(numbered: bool, tmp_path: Path) -> None:
+    Grid(slow(5), numbered=numbered).write(tmp_path / "job")
+    rows, sections = opened(tmp_path / "job", tmp_path / "kept")
+    # Rank 4 waits in the tensor group, and the data groups of both wait for them.
+    waits = {rank: 0 if rank == 5 else 12 * LATE_NS for rank in range(RANKS)}
+    assert dict(rows.select("rank", "wait_ns").iter_rows()) == waits
+    assert rows.filter("straggler")["rank"].to_list() == [5]
+    groups = {row["members"]: row for row in sections["groups"].frame.to_dicts()}
+    assert set(groups) == {"0-1", "2-3", "4-5", "6-7", "0, 2, 4, 6", "1, 3, 5, 7"}
+    for members, row in groups.items():
+        tensor = "-" in members
+        size = 2 if tensor else 4
+        bytes_, time = (TENSOR_BYTES, TENSOR_NS) if tensor else (DATA_BYTES, DATA_NS)
+        assert (row["group"], row["kind"]) == (("1", "TP") if tensor else ("2", "DP"))
+        assert (row["group_size"], row["ranks"], row["count"]) == (size, size, size * 12)
+        assert (row["matched"], row["confidence"]) == (size * 12, 1.0)
+        assert row["matched_by"] == (BY_SEQUENCE if numbered else BY_ORDER)
+        assert row["bytes"] == size * 12 * bytes_
+        assert row["transfer_ns"] == size * 12 * time
+        late = {"4-5": 1, "0, 2, 4, 6": 3, "1, 3, 5, 7": 3}.get(members, 0)
+        assert row["wait_ns"] == late * 12 * LATE_NS
+        assert row["algbw_bytes_per_s"] == pytest.approx(bytes_ * 1e9 / time)
+        factor = 2 * (size - 1) / size
+        assert row["busbw_bytes_per_s"] == pytest.approx(factor * bytes_ * 1e9 / time)
+    of_all = sections["groups"].frame
+    assert of_all["wait_ns"].sum() == rows["wait_ns"].sum()
+    assert sections["collectives"].frame["wait_ns"].sum() == rows["wait_ns"].sum()
+    assert of_all["time_ns"].sum() == rows["communication_ns"].sum()
+
+
+@pytest.mark.slow
+def test_one_trace_of_all_ranks_has_the_same_waits(tmp_path: Path) -> None:
+    Grid(slow(5)).write(tmp_path / "job")
+    rows, sections = opened(tmp_path / "job", tmp_path / "kept")
+    whole = by_rank(traceana.open(tmp_path / "job")).frame
+    waits = whole.group_by("rank").agg(pl.col("wait_ns", "last_count").sum())
+    assert (
+        rows.select(pl.col("rank").cast(pl.Int32), "wait_ns", "last_count")
+        .sort("rank")
+        .equals(waits.sort("rank"))
+    )
+    of_both = sections["collectives"].frame.sort("message_bytes")
+    by_message = whole.group_by("message_bytes").agg(pl.col("time_ns").sum()).sort("message_bytes")
+    assert of_both.select("message_bytes", "time_ns").equals(by_message)
+
+
+def without_first(files: list[Path], rank: int) -> None:
+    """Take the first tensor all-reduce out of the file of ``rank``."""
+    document = json.loads(files[rank].read_text())
+    events = document["traceEvents"]
+    names = [event.get("args", {}).get("Process Group Name") for event in events]
+    del events[names.index("1")]
+    files[rank].write_text(json.dumps(document))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("numbered", [True, False])
+def test_a_collective_that_one_rank_lost(numbered: bool, tmp_path: Path) -> None:
+    files = Grid(slow(5), numbered=numbered).write(tmp_path / "job")
+    without_first(files, 0)
+    _, sections = opened(tmp_path / "job", tmp_path / "kept")
+    groups = {row["members"]: row for row in sections["groups"].frame.to_dicts()}
+    assert (groups["0-1"]["count"], groups["0-1"]["matched"]) == (23, 22)
+    assert (groups["2-3"]["count"], groups["2-3"]["matched"]) == (24, 24)
+
+
+@pytest.mark.slow
+def test_groups_of_one_name_whose_ranks_are_not_recorded_are_not_matched(tmp_path: Path) -> None:
+    Grid(slow(5), listed=False).write(tmp_path / "job")
+    rows, sections = opened(tmp_path / "job", tmp_path / "kept")
+    groups = sections["groups"].frame
+    assert groups["matched"].to_list() == [0, 0]
+    assert groups["members"].to_list() == [None, None]
+    assert groups["algbw_bytes_per_s"].to_list() == [None, None]
+    assert rows["wait_ns"].to_list() == [None] * RANKS
+
+
+def collectives(grid: Grid) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the steps and the collectives of ``grid``, as the summaries of its ranks have them."""
+    steps, found = [], []
+    for rank, times in enumerate(grid.times()):
+        ahead = grid.clock_ns.get(rank, 0)
+        for step, (begin, first, second, end) in enumerate(times):
+            steps.append((rank, step, end - begin, end - first, False))
+            both = ((TENSOR_BYTES, first, second), (DATA_BYTES, second, end))
+            for number, (size, start, until) in enumerate(both):
+                group = grid.groups(rank)[number]
+                row = ("all_reduce", size, len(group), str(number + 1), str(group))
+                found.append((rank, *row, step, step, start + ahead, until - start, 0))
+    return (
+        pl.DataFrame(
+            steps,
+            schema=["rank", "step", "wall_ns", "exposed_communication_ns", "warm_up"],
+            orient="row",
+        ),
+        pl.DataFrame(
+            found,
+            schema=[
+                *("rank", "collective", "message_bytes", "group_size", "group_name", "group_ranks"),
+                *("step", "sequence", "start_ns", "time_ns", "epoch_ns"),
+            ],
+            orient="row",
+        ).with_columns(
+            pl.lit(None, pl.Int64).alias("peer"), pl.lit(None, pl.Boolean).alias("sends")
+        ),
+    )
+
+
+def late_ranks(compute: Any) -> list[int]:
+    steps, rows = collectives(Grid(compute))
+    found = match(rows, range(RANKS), RANKS)
+    assert found.matched == found.count
+    return stragglers(own_times(steps, found.each)).filter("straggler")["rank"].to_list()
+
+
+def test_a_rank_that_is_5_percent_slower_is_found_where_only_groups_are_shared() -> None:
+    hits = 0
+    for seed in range(100):
+        compute = even(RANKS, STEPS, seed, spread=0.02)
+        rank = seed % RANKS
+        compute[rank] = compute[rank] * 105 // 100
+        hits += late_ranks(compute) == [rank]
+    assert hits >= 99
+
+
+def test_none_is_found_where_there_is_none() -> None:
+    found = [late_ranks(even(RANKS, STEPS, 1000 + seed, spread=0.02)) for seed in range(100)]
+    assert found == [[]] * 100
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_clocks_are_compared_from_group_to_group(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    clocks = {rank: int(random.integers(-(10**7), 10**7)) for rank in range(RANKS)}
+    _, rows = collectives(Grid(even(RANKS, STEPS, seed), clock_ns=clocks))
+    jitter = pl.Series("jitter", random.normal(0, 5_000, rows.height).astype(np.int64))
+    found = offsets(match(rows.with_columns(pl.col("start_ns") + jitter), range(RANKS), RANKS))
+    middle = float(np.median([*clocks.values()]))
+    assert found["rank"].to_list() == list(range(RANKS))
+    for rank, offset, uncertainty in found.iter_rows():
+        # That of the median rank, too.
+        assert abs(offset - (clocks[rank] - middle)) <= 2 * uncertainty
+        assert uncertainty < 50_000
+
+
+def test_ranks_that_no_group_connects_are_not_compared() -> None:
+    clocks = {rank: 10**9 * (rank // 2) + 1_000 * rank for rank in range(RANKS)}
+    _, rows = collectives(Grid(even(RANKS, STEPS, 1), clock_ns=clocks))
+    pairs = match(rows.filter(message_bytes=TENSOR_BYTES), range(RANKS), RANKS)
+    assert offsets(pairs)["clock_offset_ns"].to_list() == [-500, 500] * 4
+
+
+def test_some_ranks_of_a_group_were_read() -> None:
+    _, rows = collectives(Grid(slow(5)))
+    found = match(rows.filter(pl.col("rank") != 5), [0, 1, 2, 3, 4, 6, 7], RANKS)
+    ranks = found.each.group_by("group").agg(pl.col("rank").unique().sort())["rank"].to_list()
+    # Rank 4 has nobody left in its tensor group.
+    assert sorted(ranks) == [[0, 1], [0, 2, 4, 6], [1, 3, 7], [2, 3], [6, 7]]
+
+
+def paired(rows: list[tuple[int, bool, int, int, int]]) -> Matched:
+    """Return the matches of sends and receives: rank, sends, peer, start and duration."""
+    frame = pl.DataFrame(
+        rows, schema=["rank", "sends", "peer", "start_ns", "time_ns"], orient="row"
+    ).with_columns(
+        pl.lit("send_recv").alias("collective"),
+        pl.lit(64, pl.Int64).alias("message_bytes"),
+        pl.lit(4).alias("group_size"),
+        pl.lit("9").alias("group_name"),
+        pl.lit("[0,1,2,3]").alias("group_ranks"),
+        pl.lit(0, pl.Int64).alias("step"),
+        # As PyTorch numbers them: with any rank.
+        pl.int_range(pl.len()).over("rank").alias("sequence"),
+        pl.lit(0, pl.Int64).alias("epoch_ns"),
+    )
+    return match(frame, range(4), 4)
+
+
+def test_sends_and_receives_are_matched_by_their_ranks() -> None:
+    found = paired(
+        [
+            (0, True, 2, 0, 100),
+            (0, True, 1, 200, 500),
+            (0, True, 1, 900, 100),
+            (1, False, 0, 600, 100),
+            (1, False, 0, 700, 300),
+            (2, True, 3, 0, 10),
+        ]
+    )
+    assert found.each["by"].unique().to_list() == [BY_PAIR]
+    rows = found.each.sort("rank", "end_ns").select("rank", "time_ns", "wait_ns", "last").rows()
+    assert rows == [
+        (0, 500, 400, False),
+        (0, 100, 0, True),
+        (1, 100, 0, True),
+        (1, 300, 200, False),
+    ]
+    assert (found.count, found.matched) == (6, 4)
+    assert paired([(0, True, 1, 0, 1), (0, True, 1, 5, 1), (1, False, 0, 0, 1)]).matched == 0
+    assert paired([(0, True, 0, 0, 1), (0, False, 0, 0, 1)]).matched == 0
+
+
+@pytest.mark.slow
+def test_a_pipeline_of_two_ranks(tmp_path: Path) -> None:
+    """Rank 1 receives what rank 0 computes for 9 of 10 ms, and computes for 1 ms itself."""
+    for rank in (0, 1):
+        events = []
+        for step in range(8):
+            at, first = FIRST_NS / 1000 + 10_010 * step, 2 * step
+            args: dict[str, Any] = {
+                **{"Collective name": "recv" if rank else "send", "dtype": "Half"},
+                **{"In msg nelems": 500, "Group size": 2, "Process Group Name": "3"},
+                **{"Process Group Description": "mesh_pp", "Process Group Ranks": "[0, 1]"},
+                "Src Rank" if rank else "Dst Rank": 1 - rank,
+            }
+            name = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+            events += [
+                annotation(f"ProfilerStep#{step}", at, 10_000),
+                call("cudaLaunchKernel", at, 1, first),
+                call("cudaLaunchKernel", at + 2, 1, first + 1),
+                kernel(name, at + (5 if rank else 9_000), 9_095 if rank else 100,
+                       correlation=first, **args),
+                kernel("gemm", at + (9_100 if rank else 5), 900 if rank else 8_995,
+                       correlation=first + 1),
+            ]  # fmt: skip
+        info = {"rank": rank, "world_size": 2}
+        write(tmp_path / f"rank{rank}.json", events, distributedInfo=info)
+    rows, sections = opened(tmp_path, tmp_path / "kept")
+    assert rows.sort("rank")["wait_ns"].to_list() == [0, 8 * 8_995_000]
+    (group,) = sections["groups"].frame.to_dicts()
+    assert (group["kind"], group["matched"], group["matched_by"]) == ("PP", 16, BY_PAIR)
+    assert group["algbw_bytes_per_s"] == group["busbw_bytes_per_s"] == pytest.approx(1000 / 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("description", "kind"),
+    [
+        ("TENSOR_MODEL_PARALLEL_GROUP", "TP"),
+        ("DATA_PARALLEL_GROUP_WITH_CP", "DP"),
+        ("PIPELINE_MODEL_PARALLEL_GROUP", "PP"),
+        ("CONTEXT_PARALLEL_GROUP", "CP"),
+        ("EXPERT_MODEL_PARALLEL_GROUP", "EP"),
+        ("mesh_tp", "TP"),
+        ("mesh_dp_shard_cp", "DP"),
+        ("mesh_ep", "EP"),
+        ("tp:0", "TP"),
+        ("mesh_pp", "PP"),
+        ("default_pg", None),
+        ("undefined", None),
+        ("EXPERT_DATA_PARALLEL_GROUP", None),
+        ("MODEL_PARALLEL_GROUP", None),
+        ("TENSOR_AND_DATA_PARALLEL_GROUP", None),
+        ("step", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_the_parallelism_that_a_description_names(
+    description: str | None, kind: str | None
+) -> None:
+    assert kind_of(description) == kind
