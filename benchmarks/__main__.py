@@ -14,7 +14,7 @@ from benchmarks.source import ROOT, SCRATCH
 
 _BENCHMARKS: Final = (
     *("startup", "classify", "attribute", "transfers", "idle"),
-    *("ingest_kineto", "ingest_xplane", "ingest_printed", "commands"),
+    *("ingest_kineto", "scanner", "ingest_xplane", "ingest_printed", "commands"),
 )
 
 
@@ -28,6 +28,7 @@ def main() -> None:
     for_all = ["--scratch", str(options.scratch.resolve())]
     own = {
         "ingest_kineto": ["--size", str(options.size)],
+        "scanner": ["--size", str(options.size)],
         "ingest_printed": ["--size", str(500 * options.size)],
         # The other shapes are traces that nobody records.
         "commands": ["--size", str(options.size / 10), "--shapes", "training"],

@@ -87,7 +87,7 @@ def by_joins(nesting: Nesting, line: Timeline) -> Ints:
     launches = pl.DataFrame({"key": line.launch_key, "time": line.launch_time})
     launches = launches.with_row_index("launch").sort("time")
     found = np.full(launches.height, NONE, dtype=np.int64)
-    for rows in nesting.levels():
+    for rows in nesting.levels:
         level = pl.DataFrame(
             {
                 "row": rows,

@@ -9,10 +9,12 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import os
 import sys
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -35,6 +37,30 @@ def traceana_open(path: str) -> tuple[Work, list[str]]:
     """Read, classify the names and attribute every activity."""
     opening = import_module("traceana.opening")
     return lambda: int(opening.open_trace(path).meta.events), ["traceana"]
+
+
+def traceana_report(path: str) -> tuple[Work, list[str]]:
+    """Run ``traceana report``, whose page is discarded."""
+    application = import_module("traceana.cli.main").application(["report"])
+
+    def work() -> int:
+        with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+            application(["report", path], standalone_mode=False)
+        return 0
+
+    return work, ["traceana"]
+
+
+def _in_python(way: Callable[[str], tuple[Work, list[str]]]) -> Callable[[str], Any]:
+    """Return ``way`` without the compiled scanner."""
+
+    def without(path: str) -> tuple[Work, list[str]]:
+        reader: Any = import_module("traceana.ingest.kineto.reader")
+        reader.DECODER = import_module("traceana.ingest.kineto.decode").DECODER
+        return way(path)
+
+    without.__name__ = f"{way.__name__}_in_python"
+    return without
 
 
 def hta_parse(path: str, backend: str | None = None) -> tuple[Work, list[str]]:
@@ -104,6 +130,8 @@ WAYS: dict[str, Callable[[str], tuple[Work, list[str]]]] = {
     for reader in (
         traceana_read,
         traceana_open,
+        traceana_report,
+        *map(_in_python, (traceana_read, traceana_open, traceana_report)),
         hta_parse,
         hta_parse_ijson,
         hta_analysis,

@@ -170,7 +170,7 @@ def _exclusive(nesting: Nesting, rank: Ints, dispatches: Flags, frames: Flags) -
 
 def _reached(nesting: Nesting, rank: Ints) -> tuple[Flags, Flags, Ints]:
     """Return which rows are reached, which are entered, and the end of each within its parent."""
-    levels, parent = nesting.levels(), nesting.parent
+    levels, parent = nesting.levels, nesting.parent
     highest_inside = np.zeros(len(rank), dtype=np.int64)
     for rows in reversed(levels[1:]):
         np.maximum.at(highest_inside, parent[rows], np.maximum(rank[rows], highest_inside[rows]))
@@ -196,7 +196,7 @@ def _boundaries(nesting: Nesting, reached: Flags, end: Ints) -> tuple[Ints, Ints
     position = np.full(len(reached), NONE, dtype=np.int64)
     position[row] = np.arange(count)
     last = np.arange(count)
-    for rows in reversed(nesting.levels()[1:]):
+    for rows in reversed(nesting.levels[1:]):
         here = position[rows[reached[rows]]]
         np.maximum.at(last, position[nesting.parent[row[here]]], last[here])
     item = np.tile(np.arange(count), 2)

@@ -6,6 +6,7 @@ The functions work on whole columns. Loops run over levels of nesting, not over 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import count
 from typing import Final
 
@@ -46,7 +47,7 @@ def thread_keys(*frames: pl.DataFrame) -> list[Ints]:
     return np.split(keys, np.cumsum([frame.height for frame in frames])[:-1])
 
 
-class Nesting(msgspec.Struct, frozen=True):
+class Nesting(msgspec.Struct, frozen=True, dict=True):
     """Intervals with the parent and the depth of each.
 
     ``parent[i]`` is the row of the innermost interval on the same thread that contains the start
@@ -132,8 +133,9 @@ class Nesting(msgspec.Struct, frozen=True):
         order = np.lexsort((-self.end, self.start, key))
         return Nesting(key, self.start, self.end, self.parent, self.depth, order)
 
+    @cached_property
     def levels(self) -> Sequence[Ints]:
-        """Return the rows of each depth, outermost first."""
+        """The rows of each depth, outermost first."""
         deepest = int(self.depth.max(initial=0))
         # Numbers of 16 bits are sorted by their digits, in a quarter of the time.
         depth = self.depth.astype(np.uint16) if deepest < 1 << 16 else self.depth
@@ -149,7 +151,8 @@ def timeline(key: Ints, *times: Ints) -> tuple[Ints, ...]:
     first = min(int(part.min()) for part in filled)
     span = max(int(part.max()) for part in filled) - first + 1
     if (int(key.max()) + 2) * span < 2**62:
-        return tuple(key * span + (part - first) for part in times)
+        base = key * span - first
+        return tuple(base + part for part in times)
     # The times of all threads end to end would exceed int64. The ranks of the times have the same
     # order.
     distinct, rank = np.unique(np.concatenate(times), return_inverse=True)
@@ -255,7 +258,7 @@ def _outermost(start: Ints, end: Ints, rest: Ints) -> Flags:
 def inherit(nesting: Nesting, value: Ints) -> Ints:
     """Return ``value`` with :data:`NONE` replaced by the nearest enclosing row's value."""
     result = value.copy()
-    for rows in nesting.levels()[1:]:
+    for rows in nesting.levels[1:]:
         lacking = rows[result[rows] == NONE]
         result[lacking] = result[nesting.parent[lacking]]
     return result
@@ -263,8 +266,12 @@ def inherit(nesting: Nesting, value: Ints) -> Ints:
 
 def roots(nesting: Nesting) -> Ints:
     """Return the row of the outermost interval around each interval, or the interval itself."""
-    rows = np.arange(len(nesting.parent))
-    return inherit(nesting, np.where(nesting.parent == NONE, rows, NONE))
+    order = nesting.order
+    outermost = np.where(nesting.parent[order] == NONE, np.arange(len(order)), 0)
+    rows = np.empty_like(order)
+    # Whatever lies within an outermost interval stands between it and the next in the order.
+    rows[order] = order[np.maximum.accumulate(outermost)]
+    return rows
 
 
 def to_rows(rows: Ints) -> pl.Series:

@@ -85,7 +85,7 @@ class PathTree(msgspec.Struct, frozen=True):
         codes: list[Ints] = []
         base = int(code.max(initial=0)) + 1
         count = 0
-        for rows in nesting.levels():
+        for rows in nesting.levels:
             above = nesting.parent[rows]
             owner = np.where(above == NONE, NONE, node[above])
             distinct, inverse = np.unique((owner + 1) * base + code[rows], return_inverse=True)
