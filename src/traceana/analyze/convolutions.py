@@ -8,7 +8,7 @@ import polars as pl
 
 from traceana.analyze.classes import SEARCH, described
 from traceana.analyze.costs import whole_sum
-from traceana.analyze.executed_flops import SHAPE, executed_by_episode, shapes_of
+from traceana.analyze.executed_flops import SHAPE, executed_convolutions, shapes_of
 from traceana.analyze.layer_rows import OUTSIDE, layer_keys
 from traceana.analyze.work import work
 from traceana.result import Result, sums, with_share
@@ -58,7 +58,7 @@ def tries_algorithms(trace: Trace) -> bool:
 
 def _each(trace: Trace) -> pl.DataFrame:
     """Return one row per convolution."""
-    executed = executed_by_episode(trace.ops, trace.episodes)
+    executed = executed_convolutions(trace.whole)
     episodes = trace.episodes.with_row_index("episode").hstack(
         executed.select("operator", pl.col("direct_flops").alias("flops"), "executed_flops")
     )

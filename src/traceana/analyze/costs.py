@@ -14,14 +14,14 @@ import numpy as np
 import polars as pl
 
 from traceana.analyze.classes import SEARCH
-from traceana.analyze.executed_flops import executed_by_episode
+from traceana.analyze.executed_flops import executed_convolutions
 from traceana.analyze.flop_coverage import (
     BY_MODEL,
+    Uncounted,
     coverage,
     coverage_notes,
     flops_by_run,
     incomplete,
-    reasons,
 )
 from traceana.analyze.manifest_names import Pairing
 from traceana.analyze.manifest_pairing import paired
@@ -30,7 +30,7 @@ from traceana.analyze.per_trace import per_small_trace
 from traceana.analyze.work import work
 from traceana.enrich.layers.from_scopes import replica_of
 from traceana.enrich.layers.intervals import SEPARATOR
-from traceana.enrich.nesting import NONE, from_rows, take, to_rows
+from traceana.enrich.nesting import NONE, from_rows, to_rows
 from traceana.flops.cost import LARGEST, Refusal
 from traceana.flops.layer_formulas import Layer as Shapes
 from traceana.flops.layer_formulas import layer_costs
@@ -87,7 +87,7 @@ def charges(trace: Trace, model: Manifest | None) -> Charges:
     operators = selected_costs(trace, known)
     instructions = flops_by_run(trace)
     charged = pl.concat([operator_charges(operators), instruction_charges(trace, instructions)])
-    covered = coverage(trace, known.tree, known.found.costs, known.reasons, instructions)
+    covered = coverage(trace, known.tree, known.found.costs, known.uncounted, instructions)
     of_model = charged.clear()
     on_shapes: tuple[str, ...] = ()
     if model is not None:
@@ -108,23 +108,17 @@ def charges(trace: Trace, model: Manifest | None) -> Charges:
 
 
 class _Operators(msgspec.Struct, frozen=True):
-    """What is known of all operators of a trace, whatever work is selected.
-
-    ``executed`` is of :func:`executed_by_episode`, ``reasons`` of
-    :func:`traceana.analyze.flop_coverage.reasons`.
-    """
+    """What is known of all operators of a trace, whatever work is selected."""
 
     tree: Tree
     found: OperatorCosts
-    executed: pl.DataFrame
-    reasons: pl.Series
+    uncounted: Uncounted
 
 
 @per_small_trace
 def _operators(trace: Trace) -> _Operators:
     tree, found = Tree.of(trace.ops), operator_costs(trace.ops)
-    executed = executed_by_episode(trace.ops, trace.episodes)
-    return _Operators(tree, found, executed, reasons(tree, found))
+    return _Operators(tree, found, Uncounted.of(tree, found))
 
 
 CAUSAL: Final = (
@@ -167,7 +161,7 @@ def selected_costs(trace: Trace, known: _Operators) -> pl.DataFrame:
     """
     costs, tree = priced(trace, known), known.tree
     costs = costs.filter(pl.Series(selected_operators(trace, tree)).gather(costs["op"]))
-    return costs.with_columns(_layers(trace.ops["layer"], tree).gather(costs["op"]).alias("layer"))
+    return costs.with_columns(_layers(trace.ops["layer"], tree, costs["op"]).alias("layer"))
 
 
 def priced(trace: Trace, known: _Operators) -> pl.DataFrame:
@@ -178,7 +172,7 @@ def priced(trace: Trace, known: _Operators) -> pl.DataFrame:
     costs = known.found.costs
     counted = np.zeros(trace.ops.height, dtype=np.bool_)
     counted[costs["op"].to_numpy()] = True
-    executed = _executed(trace, known.executed, known.tree.nearest(counted))
+    executed = _executed(trace, known.tree, counted)
     return (
         costs.join(executed, on=["op", "part"], how="left", maintain_order="left")
         .with_columns(
@@ -191,9 +185,9 @@ def priced(trace: Trace, known: _Operators) -> pl.DataFrame:
     )
 
 
-def _layers(layer: pl.Series, tree: Tree) -> pl.Series:
-    """Return the layer of each operator, or of the nearest parent that has one."""
-    return layer.gather(to_rows(tree.nearest(layer.is_not_null().to_numpy())))
+def _layers(layer: pl.Series, tree: Tree, op: pl.Series) -> pl.Series:
+    """Return the layer of each of the operators ``op``, or of the nearest parent that has one."""
+    return layer.gather(to_rows(tree.nearest(layer.is_not_null().to_numpy(), from_rows(op))))
 
 
 def selected_operators(trace: Trace, tree: Tree) -> Flags:
@@ -208,19 +202,18 @@ def selected_operators(trace: Trace, tree: Tree) -> Flags:
     return own | tree.inside(around) | tree.holding(own)
 
 
-def _executed(
-    trace: Trace, of_episode: pl.DataFrame, counted: np.ndarray[tuple[int], np.dtype[np.int64]]
-) -> pl.DataFrame:
-    """Return by operator and part the executed FLOPs minus those of a direct convolution.
+def _executed(trace: Trace, tree: Tree, counted: Flags) -> pl.DataFrame:
+    """Return by ``counted`` operator and part the executed FLOPs minus those of a direct
+    convolution.
 
     Null where the executed FLOPs of one of its convolutions are unknown.
     """
+    of_episode = executed_convolutions(trace.whole)
     activities = work(trace, "episode", "layer")
     role = trace.layers["role"].cast(pl.String).gather(activities["layer"])
     # Trials repeat the computation, which counts once.
     ran = activities.filter(role.ne_missing(SEARCH))["episode"].drop_nulls().unique()
-    operator = from_rows(of_episode["operator"])
-    op = take(counted, operator)
+    op = tree.nearest(counted, from_rows(of_episode["operator"]))
     return (
         of_episode.with_columns(
             pl.Series("op", op),

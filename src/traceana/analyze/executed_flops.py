@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
 from traceana.analyze.operator_flops import Tree
-from traceana.enrich.nesting import NONE, from_rows, to_rows
+from traceana.analyze.per_trace import per_small_trace
+from traceana.enrich.nesting import from_rows, to_rows
+from traceana.enrich.texts import Texts
 from traceana.flops.aten_convolution import (
     BACKWARD,
     FORWARD,
@@ -23,6 +25,9 @@ from traceana.flops.convolution import Convolution
 from traceana.flops.cost import LARGEST, Refusal, UncountableError
 from traceana.flops.executed import Direction, executed
 from traceana.flops.registry import MOST_INPUTS
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
 
 NAMES: Final = (*FORWARD, *BACKWARD)
 CALL: Final = ("name", "input_shapes", "input_types", "inputs", OUTPUT)
@@ -64,13 +69,8 @@ def read(
 
 def shapes_of(ops: pl.DataFrame, wanted: pl.Series) -> pl.DataFrame:
     """Return ``operator`` (row of ``ops``) and :data:`SHAPE` of those ``wanted`` that have them."""
-    # Hints come from convolutions, their gradients and the nodes around these.
-    names = ops.select(pl.col("name").unique()).filter(
-        pl.col("name").cast(pl.String).str.contains("(?i)conv")
-    )
-    rows = ops.with_row_index("op").join(names, on="name", how="semi", maintain_order="left")
-    named = with_hints(rows.with_columns(pl.col("name").cast(pl.String)))
-    calls = named.filter(pl.col("op").is_in(wanted.drop_nulls().implode())).select("op", *CALL)
+    calls = _calls(ops)
+    calls = calls.filter(pl.col("op").is_in(wanted.drop_nulls().implode()))
     distinct = calls.select(CALL).unique()
     extents = pl.DataFrame(
         [_row(*call) for call in distinct.iter_rows()], schema=SHAPE, orient="row"
@@ -80,6 +80,19 @@ def shapes_of(ops: pl.DataFrame, wanted: pl.Series) -> pl.DataFrame:
         .drop_nulls("batch")
         .select(pl.col("op").alias("operator"), *SHAPE)
     )
+
+
+def _calls(ops: pl.DataFrame) -> pl.DataFrame:
+    """Return ``op`` (row of ``ops``) and :data:`CALL` of the convolutions and their gradients."""
+    named = ops.select(
+        *("name", "process", "rank", "sequence", "direction", "parent"),
+        *("input_shapes", "input_types", "inputs"),
+    )
+    # The names of the operators that give hints have the word too.
+    convolves = pl.Series(Texts.of(ops["name"]).matching("(?i)conv"), dtype=pl.Boolean)
+    rows = named.with_row_index("op").filter(convolves)
+    hinted = with_hints(rows.with_columns(pl.col("name").cast(pl.String)))
+    return hinted.filter(pl.col("name").is_in(NAMES)).select("op", *CALL)
 
 
 def _row(name: str, *call: Any) -> tuple[Any, ...]:
@@ -103,6 +116,12 @@ _BEYOND: Final = "FLOP count exceeds 64 bits"
 _KEY: Final = (*CALL, "algorithm", "direction")
 
 
+@per_small_trace
+def executed_convolutions(trace: Trace) -> pl.DataFrame:
+    """Return the FLOPs of each convolution of ``trace``: :func:`executed_by_episode`."""
+    return executed_by_episode(trace.ops, trace.episodes)
+
+
 def executed_by_episode(ops: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataFrame:
     """Return the FLOPs of each convolution of ``episodes``: columns of :data:`EXECUTED`.
 
@@ -110,30 +129,24 @@ def executed_by_episode(ops: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataFra
     Where the stride was not recorded and the algorithm supports only a stride of 1, it was 1.
     Formulas are evaluated once per distinct pair of call and algorithm.
     """
-    named = with_hints(ops.with_columns(pl.col("name").cast(pl.String)).with_row_index("op"))
-    calls = named.filter(pl.col("name").is_in(NAMES)).select(CALL).unique()
-    readable = [not isinstance(read(*row), Refusal) for row in calls.iter_rows()]
-    named = named.join(
-        calls.with_columns(pl.Series("_readable", readable, dtype=pl.Boolean)),
+    calls = _calls(ops)
+    distinct = calls.select(CALL).unique()
+    read_calls = [not isinstance(read(*row), Refusal) for row in distinct.iter_rows()]
+    readable = calls.join(
+        distinct.filter(pl.Series(read_calls, dtype=pl.Boolean)),
         on=CALL,
-        how="left",
+        how="semi",
         nulls_equal=True,
         maintain_order="left",
     )
-    nearest = Tree.of(ops).nearest(named["_readable"].fill_null(False).to_numpy())
-    launched = from_rows(episodes["op"])
-    operator = np.full(len(launched), NONE, dtype=np.int64)
-    operator[launched != NONE] = nearest[launched[launched != NONE]]
+    has_shapes = np.zeros(ops.height, dtype=np.bool_)
+    has_shapes[readable["op"].to_numpy()] = True
+    operator = Tree.of(ops).nearest(has_shapes, from_rows(episodes["op"]))
     rows = (
         episodes.select("algorithm", "direction")
         .with_row_index("episode")
         .with_columns(to_rows(operator).alias("operator"))
-        .join(
-            named.select(pl.col("op").alias("operator"), *CALL),
-            on="operator",
-            how="left",
-            maintain_order="left",
-        )
+        .join(calls.rename({"op": "operator"}), on="operator", how="left", maintain_order="left")
     )
     distinct = rows.select(_KEY).unique()
     results = pl.DataFrame(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 import polars as pl
 
 from traceana.analyze.classes import SOURCE, category_of
 from traceana.analyze.operator_flops import OperatorCosts, Tree
 from traceana.analyze.work import work
-from traceana.enrich.nesting import NONE, from_rows, take, to_rows
+from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take, to_rows
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -35,54 +36,91 @@ NO_ARITHMETIC: Final = ("memcpy", "memset", "collective", "layout")
 """Categories that move data."""
 
 
-def reasons(tree: Tree, costs: OperatorCosts) -> pl.Series:
-    """Return the reason why each operator has no count; null where it or a parent has one."""
-    rows = len(tree.parent)
-    counted, computes, gap, whole = (np.zeros(rows, dtype=np.bool_) for _ in range(4))
-    counted[costs.costs["op"].to_numpy()] = True
-    computes[costs.costs.filter(pl.col("flops") > 0)["op"].to_numpy()] = True
-    gap[costs.gaps["op"].to_numpy()] = True
-    whole[costs.gaps.filter("whole")["op"].to_numpy()] = True
-    of = to_rows(np.where(gap, np.arange(rows), tree.nearest(whole)))
-    own = pl.DataFrame({"op": of}).join(costs.gaps, on="op", how="left", maintain_order="left")
-    none, holding = pl.col("reason").is_not_null(), pl.Series(tree.holding(gap))
-    around = pl.Series(tree.holding(computes))
-    return own.select(
-        pl.when(pl.Series(counted | tree.inside(counted)))
-        .then(None)
-        .when(around & (none | holding))
-        .then(pl.lit(PARTLY))
-        .when(around)
-        .then(pl.lit(AROUND))
-        .when(none)
-        .then("reason")
-        .when(holding)
-        .then(pl.lit(HOLDING))
-        .otherwise(pl.lit(PASSIVE))
-    ).to_series()
+class Uncounted(msgspec.Struct, frozen=True):
+    """Which operators have no count: flags by row, and the ``gaps`` with their reasons.
+
+    ``within`` are the counted operators and those inside one, ``around`` those around one that
+    computes, ``holding`` those around a gap. ``place`` is the row in ``gaps`` of each operator.
+    """
+
+    tree: Tree
+    within: Flags
+    around: Flags
+    holding: Flags
+    whole: Flags
+    place: Ints
+    gaps: pl.Series
+
+    @classmethod
+    def of(cls, tree: Tree, costs: OperatorCosts) -> Uncounted:
+        """Return those among all operators; ``costs`` are theirs."""
+        rows = len(tree.parent)
+        counted, computes, gap, whole = (np.zeros(rows, dtype=np.bool_) for _ in range(4))
+        counted[costs.costs["op"].to_numpy()] = True
+        computes[costs.costs.filter(pl.col("flops") > 0)["op"].to_numpy()] = True
+        gap[costs.gaps["op"].to_numpy()] = True
+        whole[costs.gaps.filter("whole")["op"].to_numpy()] = True
+        place = np.full(rows, NONE, dtype=np.int64)
+        place[costs.gaps["op"].to_numpy()] = np.arange(costs.gaps.height)
+        return cls(
+            tree,
+            counted | tree.inside(counted),
+            tree.holding(computes),
+            tree.holding(gap),
+            whole,
+            place,
+            costs.gaps["reason"],
+        )
+
+    def reasons(self, op: Ints) -> pl.Series:
+        """Return why each of the operators ``op`` has no count, null where it or a parent has one.
+
+        The reason for NONE is that of an operator without arithmetic.
+        """
+        own = take(self.place, op)
+        row = np.where(own == NONE, take(self.place, self.tree.nearest(self.whole, op)), own)
+        reason = self.gaps.gather(to_rows(row))
+        within, around, holding = (
+            pl.Series(np.append(flags, False)[op], dtype=pl.Boolean)
+            for flags in (self.within, self.around, self.holding)
+        )
+        none = reason.is_not_null()
+        return pl.select(
+            pl.when(within)
+            .then(None)
+            .when(around & (none | holding))
+            .then(pl.lit(PARTLY))
+            .when(around)
+            .then(pl.lit(AROUND))
+            .when(none)
+            .then(reason)
+            .when(holding)
+            .then(pl.lit(HOLDING))
+            .otherwise(pl.lit(PASSIVE))
+        ).to_series()
 
 
 def coverage(
-    trace: Trace, tree: Tree, costs: pl.DataFrame, without: pl.Series, known: pl.DataFrame
+    trace: Trace, tree: Tree, costs: pl.DataFrame, uncounted: Uncounted, known: pl.DataFrame
 ) -> pl.DataFrame:
     """Return for each row of ``work(trace)`` its counted operator or the reason without a count.
 
     Columns: ``op``, the counted operator around it, else its own; ``reason`` why it has no count,
     null where it has one. All commands use this table. ``costs`` are those of the counted
-    operators, ``without`` is of :func:`reasons`, ``known`` of :func:`flops_by_run`.
+    operators, ``known`` is of :func:`flops_by_run`.
     """
     rows = work(trace, "op", "instruction", *SOURCE)
     counted = np.zeros(trace.ops.height, dtype=np.bool_)
     counted[costs["op"].to_numpy()] = True
-    own, nearest = from_rows(rows["op"]), tree.nearest(counted)
-    around = take(nearest, own)
+    own = from_rows(rows["op"])
+    around = tree.nearest(counted, own)
     op = to_rows(np.where(around == NONE, own, around))
     part = known.filter("at_least")["instruction"]
     instruction, category = pl.col("instruction"), pl.lit(category_of(rows.select(SOURCE), trace))
     of_operator = (
         pl.when(pl.col("op").is_null())
         .then(pl.lit(NOT_LAUNCHED))
-        .otherwise(pl.lit(without.gather(rows["op"])))
+        .otherwise(pl.lit(uncounted.reasons(own)))
     )
     reason = (
         pl.when(instruction.is_null())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -17,8 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.enrich.nesting import NONE, Ints, from_rows, to_rows
+from traceana.enrich.layers.from_order import groups
+from traceana.enrich.nesting import NONE, Ints, from_rows, rows_by_depth, to_rows
 from traceana.enrich.operators import EarlyStopped
+from traceana.enrich.texts import Texts
 from traceana.flops.aten_convolution import OUTPUT, WANTED, with_hints
 from traceana.flops.call import Call
 from traceana.flops.cost import Cost, Refusal, Shape, UncountableError
@@ -27,6 +30,8 @@ from traceana.flops.registry import NO_FORMULA, cost, operators
 
 Flags = npt.NDArray[np.bool_]
 
+_MOST_CLIMBED: Final = 16
+"""Steps from an operator to its parent that a lookup takes before it looks up all operators."""
 
 PART = pl.Enum(["forward", "backward", "dgrad", "wgrad", "bias_grad"])
 
@@ -68,65 +73,79 @@ def operator_costs(ops: pl.DataFrame) -> OperatorCosts:
     Formulas are evaluated once per distinct call. The outermost of nested operators with a cost
     counts; inside a node of the backward pass, the part is the node's.
     """
-    # A trace may have lost the names of its operators.
-    name = pl.col("name").cast(pl.String).fill_null("")
-    named = ops.with_columns(name).with_row_index("op")
-    rows = with_hints(named.drop("scope", "module", strict=False))
-    distinct, by_call = _distinct_costs(rows)
-    rows = rows.join(distinct, on=_KEY, how="left", nulls_equal=True, maintain_order="left")
+    named = ops.select(
+        # A trace may have lost the names of its operators.
+        pl.col("name").fill_null(""),
+        *("process", "rank", "start", "parent", "sequence", "direction"),
+        *("input_shapes", "input_types", "inputs"),
+    )
+    rows = with_hints(named.with_row_index("op"))
+    calls = _Calls.of(rows.select(_KEY))
     tree = Tree.of(ops)
     left = EarlyStopped.of(ops)
-    has_cost = rows["_parts"].fill_null(0).to_numpy() > 0
+    has_cost = calls.parts[calls.of_op] > 0
     has_cost &= ~(left.innermost | left.around)
-    # A call without a requested gradient costs nothing, and is not a gap.
-    known = rows["_reason"].is_null().to_numpy()
     counted = tree.outermost(has_cost)
+    op = np.flatnonzero(counted)
     costs = (
-        rows.select("op", "_call")
-        .filter(pl.Series(counted))
-        .join(by_call, on="_call", maintain_order="left")
+        pl.DataFrame({"op": op, "_call": calls.of_op[op]}, schema_overrides={"op": pl.UInt32})
+        .join(calls.costs, on="_call", maintain_order="left")
         .select(pl.col(name).cast(dtype) for name, dtype in COSTS.items())
     )
     # The composite implementation computes all scores, and masks them afterwards.
-    math = (rows["name"] == "aten::_scaled_dot_product_attention_math").to_numpy()
+    math = (calls.names == "aten::_scaled_dot_product_attention_math").to_numpy()[calls.of_op]
     square = pl.Series(math | tree.holding(math)).gather(costs["op"])
     costs = costs.with_columns(pl.when(square).then(0).otherwise("skipped").alias("skipped"))
-    gaps = _gaps(rows, tree, counted, known & ~has_cost)
+    gaps = _gaps(calls, tree, counted, has_cost)
     return OperatorCosts(_with_parts(costs, rows, tree), gaps)
 
 
-def _distinct_costs(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return distinct calls (``_call``, ``_parts``, ``_reason``), and the costs by ``_call``."""
-    calls = rows.select(_KEY).unique(maintain_order=True).with_row_index("_call")
-    readers = operators()
-    parts: list[int] = []
-    reasons: list[str | None] = []
-    costs: list[tuple[int, str, str, int, int | None, str, int | None]] = []
-    for number, recorded, *recorded_call in calls.iter_rows():
-        name = recorded if recorded in readers else _ATEN.sub("aten::", recorded, count=1)
-        if name not in readers:
-            parts.append(0)
-            reasons.append(NO_FORMULA)
-            continue
-        result = _cost_of(name, *recorded_call)
-        if isinstance(result, Refusal):
-            parts.append(0)
-            reasons.append(result.reason)
-            continue
-        parts.append(len(result))
-        reasons.append(None)
-        costs += (
-            (number, one.part, one.kind, one.flops, one.bytes, one.formula, one.skipped)
-            for one in result
+class _Calls(msgspec.Struct, frozen=True):
+    """The distinct calls of operators: ``names``, number of ``parts`` and ``reasons`` without a
+    count by call, ``costs`` by ``_call``, and the call of each operator."""
+
+    of_op: Ints
+    names: pl.Series
+    parts: Ints
+    reasons: pl.Series
+    costs: pl.DataFrame
+
+    @classmethod
+    def of(cls, rows: pl.DataFrame) -> _Calls:
+        """Return the calls of ``rows``, whose columns are the key."""
+        first = groups(rows, *_KEY)
+        is_first = first == np.arange(len(first))
+        calls = rows.filter(pl.Series(is_first, dtype=pl.Boolean))
+        calls = calls.with_columns(pl.col("name").cast(pl.String))
+        readers = operators()
+        parts: list[int] = []
+        reasons: list[str | None] = []
+        costs: list[tuple[int, str, str, int, int | None, str, int | None]] = []
+        for number, (recorded, *recorded_call) in enumerate(calls.iter_rows()):
+            name = recorded if recorded in readers else _ATEN.sub("aten::", recorded, count=1)
+            if name not in readers:
+                parts.append(0)
+                reasons.append(NO_FORMULA)
+                continue
+            result = _cost_of(name, *recorded_call)
+            if isinstance(result, Refusal):
+                parts.append(0)
+                reasons.append(result.reason)
+                continue
+            parts.append(len(result))
+            reasons.append(None)
+            costs += (
+                (number, one.part, one.kind, one.flops, one.bytes, one.formula, one.skipped)
+                for one in result
+            )
+        schema = {"_call": pl.Int64, **{name: COSTS[name] for name in COSTS if name != "op"}}
+        return cls(
+            (np.cumsum(is_first) - 1)[first],
+            calls["name"],
+            np.array(parts, dtype=np.int64),
+            pl.Series(reasons, dtype=pl.String),
+            pl.DataFrame(costs, schema=schema, orient="row"),
         )
-    schema = {"_call": pl.UInt32, **{name: COSTS[name] for name in COSTS if name != "op"}}
-    return (
-        calls.with_columns(
-            pl.Series("_parts", parts, dtype=pl.Int32),
-            pl.Series("_reason", reasons, dtype=pl.String),
-        ),
-        pl.DataFrame(costs, schema=schema, orient="row"),
-    )
 
 
 def _cost_of(
@@ -155,31 +174,25 @@ def _output(text: str | None) -> Shape | None:
     return None if text is None else Call.decode("", text).shape(0)
 
 
-def _gaps(
-    rows: pl.DataFrame,
-    tree: Tree,
-    counted: np.ndarray[tuple[int], np.dtype[np.bool_]],
-    settled: np.ndarray[tuple[int], np.dtype[np.bool_]],
-) -> pl.DataFrame:
+def _gaps(calls: _Calls, tree: Tree, counted: Flags, has_cost: Flags) -> pl.DataFrame:
     """Return the operators that are neither counted, nor children of a counted one, nor passive.
 
     An operator with a formula that could not be counted is listed, with its children, unless
     children are counted. An operator without a formula is counted by its children, and listed for
-    its self work.
+    its self work. A call without a requested gradient costs nothing, and is not a gap.
     """
-    names = rows.select(pl.col("name").unique()).with_columns(
-        passive(pl.col("name")).alias("_idle")
+    idle = pl.select(passive(pl.lit(calls.names))).to_series().to_numpy()
+    settled = calls.reasons.is_null().to_numpy()
+    active = ~idle[calls.of_op] & ~counted & ~tree.inside(counted)
+    active &= ~settled[calls.of_op] | has_cost
+    without_formula = (
+        active & (calls.reasons == NO_FORMULA).fill_null(False).to_numpy()[calls.of_op]
     )
-    idle = rows.select("name").join(names, on="name", how="left", maintain_order="left")["_idle"]
-    active = ~idle.to_numpy() & ~settled & ~counted & ~tree.inside(counted)
-    without_formula = active & (rows["_reason"] == NO_FORMULA).fill_null(False).to_numpy()
     refused = tree.outermost(active & ~without_formula & ~tree.holding(counted))
     without_formula &= ~tree.inside(refused)
-    return (
-        rows.select("op", pl.col("_reason").alias("reason"))
-        .with_columns(pl.Series("whole", refused))
-        .filter(pl.Series(refused | without_formula))
-        .select(pl.col(name).cast(dtype) for name, dtype in GAPS.items())
+    op = np.flatnonzero(refused | without_formula)
+    return pl.DataFrame(
+        {"op": op, "reason": calls.reasons[calls.of_op[op]], "whole": refused[op]}, schema=GAPS
     )
 
 
@@ -243,18 +256,14 @@ def _with_parts(costs: pl.DataFrame, ops: pl.DataFrame, tree: Tree) -> pl.DataFr
 
 def _nodes(costs: pl.DataFrame, ops: pl.DataFrame, tree: Tree) -> pl.DataFrame:
     """Return the node around each counted operator, null where it recomputes."""
-    distinct = ops.select(pl.col("name").unique())
-    found = distinct.filter(pl.col("name").str.contains(_NODE))["name"]
-    recomputing = found.filter(found.str.contains(_RECOMPUTING))
-    nearest = tree.nearest(ops["name"].is_in(found.implode()).to_numpy())
-    nodes = pl.DataFrame({"op": costs["op"].unique()})
-    nodes = nodes.with_columns(to_rows(nearest[nodes["op"].to_numpy()]).alias("node"))
-    names = ops.select(pl.col("op").alias("node"), pl.col("name").alias("_node_name"))
-    return (
-        nodes.filter(pl.col("node").is_not_null())
-        .join(names, on="node")
-        .filter(~pl.col("_node_name").is_in(recomputing.implode()))
+    names = Texts.of(ops["name"])
+    found = pl.DataFrame({"op": costs["op"].unique()})
+    node = tree.nearest(names.matching(_NODE), from_rows(found["op"]))
+    found = found.with_columns(to_rows(node).alias("node")).drop_nulls("node")
+    found = found.with_columns(
+        ops["name"].gather(found["node"]).cast(pl.String).alias("_node_name")
     )
+    return found.filter(~pl.col("_node_name").str.contains(_RECOMPUTING))
 
 
 def _products(linear: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
@@ -297,22 +306,24 @@ def _which_gradient(product: str | None, node: str | None) -> str | None:
     return "wgrad" if of_weight else None
 
 
-class Tree(msgspec.Struct, frozen=True):
-    """The nesting of a table of operators: the parent of each row, and the rows of each depth.
+class Tree(msgspec.Struct, frozen=True, dict=True):
+    """The nesting of a table of operators: the parent and the depth of each row.
 
     Methods proceed by level of nesting, not by event.
     """
 
     parent: Ints
-    levels: Sequence[Ints]
+    depth: Ints
 
     @classmethod
     def of(cls, ops: pl.DataFrame) -> Tree:
         """Read ``parent`` and ``depth`` of ``ops``, whose row numbers the parents are."""
-        depth = ops["depth"].cast(pl.Int64).fill_null(0).to_numpy()
-        order = np.argsort(depth, kind="stable")
-        bounds = np.searchsorted(depth[order], np.arange(1, int(depth.max(initial=0)) + 1))
-        return cls(from_rows(ops["parent"]), np.split(order, bounds))
+        return cls(from_rows(ops["parent"]), ops["depth"].fill_null(0).to_numpy())
+
+    @cached_property
+    def levels(self) -> Sequence[Ints]:
+        """The rows of each depth, outermost first."""
+        return rows_by_depth(self.depth)
 
     def inside(self, outer: Flags) -> Flags:
         """Return the rows with a parent in ``outer``."""
@@ -334,8 +345,21 @@ class Tree(msgspec.Struct, frozen=True):
         """Return ``flags`` without rows whose parents have the flag."""
         return flags & ~self.inside(flags)
 
-    def nearest(self, flags: Flags) -> Ints:
-        """Return for each row itself or its nearest parent in ``flags``; else ``NONE``."""
+    def nearest(self, flags: Flags, rows: Ints) -> Ints:
+        """Return for each of ``rows`` itself or its nearest parent in ``flags``; else ``NONE``."""
+        found = rows.copy()
+        left = np.flatnonzero(found != NONE)
+        for _ in range(_MOST_CLIMBED):
+            left = left[~flags[found[left]]]
+            found[left] = self.parent[found[left]]
+            left = left[found[left] != NONE]
+        if len(left):
+            found[left] = self._nearest(flags)[found[left]]
+        return found
+
+    def _nearest(self, flags: Flags) -> Ints:
+        """Return what :meth:`nearest` does, of all rows, in a time that does not grow with the
+        depth."""
         result = np.where(flags, np.arange(len(flags)), NONE)
         for rows in self.levels[1:]:
             waiting = rows[(result[rows] == NONE) & (self.parent[rows] != NONE)]

@@ -15,7 +15,7 @@ from traceana.analyze.numbering import first_rows, numbered
 from traceana.analyze.operator_flops import Tree
 from traceana.analyze.rates import machine, peak_note, rate_columns
 from traceana.analyze.work import why_no_work, work
-from traceana.enrich.nesting import to_rows
+from traceana.enrich.nesting import from_rows, to_rows
 from traceana.result import Result, sums, with_share
 
 if TYPE_CHECKING:
@@ -200,13 +200,13 @@ def _of_operators(
     costs, tree = known.operators, Tree.of(trace.ops)
     at_work = np.zeros(len(tree.parent), dtype=np.bool_)
     at_work[activities["op"].drop_nulls().to_numpy()] = True
-    around = to_rows(tree.nearest(at_work)).cast(pl.Int64)
+    around = to_rows(tree.nearest(at_work, from_rows(costs["op"]))).cast(pl.Int64)
     partly = known.coverage.filter(pl.col("reason") == PARTLY)["op"].cast(pl.Int64).unique()
     op = pl.col("op").cast(pl.Int64)
     return costs.with_columns(
         pl.when(op.is_in(rows["unit"].drop_nulls().unique().implode()))
         .then(op)
-        .otherwise(pl.lit(around.gather(costs["op"])))
+        .otherwise(pl.lit(around))
         .alias("unit")
     ).select(
         "unit",

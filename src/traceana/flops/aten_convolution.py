@@ -340,12 +340,18 @@ _NODE: Final = r"Conv\w*Backward\d*$"
 
 
 def with_hints(ops: pl.DataFrame) -> pl.DataFrame:
-    """Return ``ops`` (names as text, row numbers in ``op``) with :data:`OUTPUT`, :data:`WANTED`."""
-    forward = ops.filter(pl.col("inputs").is_null() & pl.col("name").is_in(sorted(FORWARD)))
-    backward = ops.filter(pl.col("inputs").is_null() & pl.col("name").is_in(sorted(BACKWARD)))
-    return ops.join(
-        _outputs(ops, forward), on="op", how="left", maintain_order="left", validate="1:1"
-    ).join(_wanted(ops, backward), on="op", how="left", maintain_order="left", validate="1:1")
+    """Return ``ops`` (row numbers in ``op``) with :data:`OUTPUT` and :data:`WANTED`."""
+    # Hints come from convolutions, their gradients and the nodes around these, which are few.
+    names = ops["name"].unique()
+    related = names.filter(names.cast(pl.String).str.contains("(?i)conv"))
+    rows = ops.filter(pl.col("name").is_in(related.implode()))
+    rows = rows.with_columns(pl.col("name").cast(pl.String))
+    unrecorded = rows.filter(pl.col("inputs").is_null())
+    forward, backward = (
+        unrecorded.filter(pl.col("name").is_in(sorted(known))) for known in (FORWARD, BACKWARD)
+    )
+    hints = pl.concat([_outputs(rows, forward), _wanted(rows, backward)], how="diagonal")
+    return ops.join(hints, on="op", how="left", maintain_order="left", validate="m:1")
 
 
 def _outputs(ops: pl.DataFrame, forward: pl.DataFrame) -> pl.DataFrame:
