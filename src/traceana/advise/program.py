@@ -92,7 +92,7 @@ def program(trace: Trace) -> Program:
     used = work(trace, "rank", "device").unique()
     vendors = used.join(trace.devices, on=["rank", "device"], nulls_equal=True)["vendor"].unique()
     directions = pl.concat(
-        [table["direction"].cast(pl.String).unique() for table in (trace.activities, trace.ops)]
+        [table["direction"].unique().cast(pl.String) for table in (trace.activities, trace.ops)]
     )
     return Program(
         framework,

@@ -78,7 +78,9 @@ def _each(trace: Trace) -> pl.DataFrame:
 
 def _timed(trace: Trace) -> pl.DataFrame:
     """Return by ``episode`` its time, its layer, and the precision of its longest kernel."""
-    ran = work(trace).filter(pl.col("episode").is_not_null())
+    ran = work(trace, "episode", "start", "duration", "name_id", "class", "op", "layer").drop_nulls(
+        "episode"
+    )
     of_class = described(ran.select("name_id", "class"), trace)
     duration, layout = pl.col("duration"), pl.col("layout")
     longest = pl.when(layout).then(-1).otherwise(duration)

@@ -55,8 +55,13 @@ def copies(trace: Trace) -> pl.DataFrame:
         Whether the copying call blocks the host, by the API's documentation (:func:`_blocking`);
         null where the call, or the memory that decides, is not recorded.
     """
-    frame = trace.activities.filter(pl.col("kind") == "memcpy").select(
-        *("rank", "device", "start", "duration", "bytes", "call", "op", "range", "layer"),
+    columns = (
+        *("rank", "device", "start", "duration", "bytes", "call", "op", "range", "layer", "step"),
+        *("copy_kind", "correlation", "source_memory", "destination_memory"),
+    )
+    copied = trace.activities.select(columns).filter(trace.activities["kind"] == "memcpy")
+    frame = copied.select(
+        *columns[:-5],
         pl.col("step").alias("step_row"),
         _direction().alias("direction"),
         host_memory(_direction()).alias("host_memory"),

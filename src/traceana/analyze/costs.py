@@ -234,7 +234,9 @@ def instruction_charges(trace: Trace, known: pl.DataFrame) -> pl.DataFrame:
     ``known`` is of :func:`flops_by_run`. The elementwise part and the bytes of an instruction are
     not counted.
     """
-    ran = work(trace).filter(pl.col("instruction").is_not_null())
+    ran = work(trace, "instruction", "layer", "direction", "name_id", "duration").drop_nulls(
+        "instruction"
+    )
     runs = executions(ran).join(known, on="instruction", how="inner", maintain_order="left")
     charged = runs.select(
         "layer",

@@ -27,9 +27,11 @@ def facts(trace: Trace) -> dict[str, Any]:
     ``ledger`` lists the entries of the integrity ledger. See ``docs/json.md`` for each key.
     """
     meta = trace.meta
-    activities = trace.activities
-    kernels = activities.filter(pl.col("kind") == "kernel")
-    operators = activities.filter(pl.col("kind") == "op")
+    kinds = _kinds(trace.activities)
+    none = (0, 0, 0)
+    (kernels, kernel_ns, names), (operators, operator_ns, _) = (
+        kinds.get(kind, none) for kind in ("kernel", "op")
+    )
     found = {
         "file": meta.source,
         "format": meta.format,
@@ -41,16 +43,16 @@ def facts(trace: Trace) -> dict[str, Any]:
         "world_size": meta.world_size,
         "epoch_ns": meta.epoch_ns,
         "span_ns": capture_ns(trace if selects_steps(trace) else trace.whole),
-        "kernels": kernels.height,
-        "kernel_ns": int(kernels["duration"].sum()),
-        "distinct_kernel_names": kernels["name_id"].n_unique(),
-        "memcpy": _copies(activities),
-        "memcpy_ns": _time(activities, "memcpy"),
-        "memset": activities.filter(pl.col("kind") == "memset").height,
-        "memset_ns": _time(activities, "memset"),
-        "synchronizations": activities.filter(pl.col("kind") == "sync").height,
-        "cpu_operators": operators.height,
-        "cpu_operator_ns": int(operators["duration"].sum()),
+        "kernels": kernels,
+        "kernel_ns": kernel_ns,
+        "distinct_kernel_names": names,
+        "memcpy": _copies(trace.activities),
+        "memcpy_ns": kinds.get("memcpy", none)[1],
+        "memset": kinds.get("memset", none)[0],
+        "memset_ns": kinds.get("memset", none)[1],
+        "synchronizations": kinds.get("sync", none)[0],
+        "cpu_operators": operators,
+        "cpu_operator_ns": operator_ns,
         "devices": _devices(trace),
         "steps": trace.steps["number"].n_unique(),
         "step_marker": ", ".join(trace.steps["source"].drop_nulls().unique().sort()) or None,
@@ -71,12 +73,16 @@ def facts(trace: Trace) -> dict[str, Any]:
     return {**found, **_printed(trace)} if trace.is_summary else found
 
 
-def _time(activities: pl.DataFrame, kind: str) -> int:
-    return int(activities.filter(pl.col("kind") == kind)["duration"].sum())
+def _kinds(activities: pl.DataFrame) -> dict[str, tuple[int, int, int]]:
+    """Return number, summed duration and number of names of the activities of each kind."""
+    found = activities.group_by("kind").agg(
+        pl.len(), pl.col("duration").sum(), pl.col("name_id").n_unique().alias("names")
+    )
+    return {kind: (count, time_ns, names) for kind, count, time_ns, names in found.iter_rows()}
 
 
 def _copies(activities: pl.DataFrame) -> dict[str, int]:
-    copies = activities.filter(pl.col("kind") == "memcpy")
+    copies = activities.select("copy_kind").filter(activities["kind"] == "memcpy")
     counts = (
         copies.group_by(pl.col("copy_kind").cast(pl.String).fill_null("unknown"))
         .len()

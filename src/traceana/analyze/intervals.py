@@ -122,7 +122,8 @@ copies, but counts as kernels: its nodes are not recorded."""
 
 def computing(activities: pl.DataFrame) -> Busy:
     """Return when each device ran kernels, or the CPU ran operators."""
-    return Busy.of(activities.filter(pl.col("kind").is_in(COMPUTING)))
+    columns = activities.select("rank", "device", "start", "duration")
+    return Busy.of(columns.filter(activities["kind"].is_in(COMPUTING)))
 
 
 def exposed(copies: pl.DataFrame, kernels: Busy, keys: Sequence[str]) -> pl.DataFrame:

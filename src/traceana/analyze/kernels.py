@@ -111,7 +111,7 @@ def _measured_alone(trace: Trace) -> pl.DataFrame:
 def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
     notes = (*measured_notes(trace), *summaries.notes(trace))
     copies = pl.col("kind").cast(pl.String).is_in(["memcpy", "memset"])
-    other = int(trace.activities.filter(copies).height)
+    other = int(trace.activities.select(copies.sum()).item())
     if trace.is_summary:
         other = int(trace.summary.filter("counted", copies)["calls"].sum())
     if not other:
@@ -139,7 +139,9 @@ def occupancy(trace: Trace) -> Result:
     count, time = pl.col("multiprocessors").cast(pl.Int64), pl.col("duration")
     short = pl.col("blocks") < count
     frame = (
-        kernels_of(trace)
+        kernels_of(
+            trace, "rank", "device", *(f"grid_{axis}" for axis in "xyz"), "duration", *SOURCE
+        )
         .with_columns(blocks.alias("blocks"))
         .join(sms, on=["rank", "device"], how="left", nulls_equal=True)
         .group_by(SOURCE)

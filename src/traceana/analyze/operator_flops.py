@@ -113,7 +113,9 @@ class _Calls(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, rows: pl.DataFrame) -> _Calls:
         """Return the calls of ``rows``, whose columns are the key."""
-        first = groups(rows, *_KEY)
+        # What is recorded nowhere distinguishes nothing.
+        recorded = [name for name in _KEY if rows[name].null_count() < rows.height]
+        first = groups(rows, *recorded or _KEY)
         is_first = first == np.arange(len(first))
         calls = rows.filter(pl.Series(is_first, dtype=pl.Boolean))
         calls = calls.with_columns(pl.col("name").cast(pl.String))

@@ -109,7 +109,7 @@ def units(trace: Trace, model: Manifest | None = None) -> Units:
     A layer counted by the layer manifest ``model`` is a unit per direction.
     """
     trace = with_names_of(trace, model)
-    activities = work(trace)
+    activities = work(trace, *SOURCE, "duration", "op", "instruction", "layer", "direction")
     known = charges(trace, model)
     rows = _rows(trace, activities, known)
     parts = [
