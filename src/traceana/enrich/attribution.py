@@ -17,6 +17,7 @@ from traceana.enrich.layers.resolve import LayerResolution, layer_table, merge_l
 from traceana.enrich.layers.roles import MULTI_TENSOR, OPTIMIZER
 from traceana.enrich.nesting import (
     NONE,
+    WIDEST,
     Flags,
     Ints,
     Nesting,
@@ -101,22 +102,23 @@ def _with_calls(activities: pl.DataFrame, calls: pl.DataFrame, ledger: Ledger) -
 def _first_equal(calls: pl.DataFrame, activities: pl.DataFrame) -> Ints:
     """Return the first row of ``calls`` with the correlation, and the process, of each activity.
 
-    A null is equal to nothing. Correlation ids count up, so a table of them is short; where it
-    would be long, rows are joined.
+    A null is equal to nothing.
     """
     known, asked = (frame["correlation"] for frame in (calls, activities))
     if not (known.count() and asked.count()):
         return np.full(len(asked), NONE, dtype=np.int64)
-    least = int(known.min())  # type: ignore[arg-type]
-    span = int(known.max()) - least + 1  # type: ignore[arg-type]
     process = [np.zeros(frame.height, dtype=np.int64) for frame in (calls, activities)]
     processes = 1
     if "process" in calls.columns:
         distinct = calls["process"].drop_nulls().unique().sort()
         processes = len(distinct)
         process = [_place(distinct, frame["process"]) for frame in (calls, activities)]
-    if span * processes > _LONGEST_TABLE * (len(known) + len(asked)):
-        return _first_joined(calls, activities)
+    least = int(known.min())  # type: ignore[arg-type]
+    span = int(known.max()) - least + 1  # type: ignore[arg-type]
+    if span * processes >= WIDEST:
+        distinct = known.drop_nulls().unique().sort()
+        known, asked = (pl.Series(_place(distinct, one)) for one in (known, asked))
+        least, span = 0, len(distinct)
     own, other = (
         np.where(
             (correlation < least) | (correlation >= least + span) | (place == NONE),
@@ -127,11 +129,24 @@ def _first_equal(calls: pl.DataFrame, activities: pl.DataFrame) -> Ints:
             (one.fill_null(least - 1).to_numpy() for one in (known, asked)), process, strict=True
         )
     )
-    first = np.full(span * processes, NONE, dtype=np.int64)
-    rows = np.flatnonzero(own != NONE)[::-1]
+    return _first_rows(own, other, span * processes)
+
+
+def _first_rows(known: Ints, asked: Ints, span: int) -> Ints:
+    """Return the first row of ``known`` equal to each of ``asked``, or NONE; NONE equals nothing.
+
+    All numbers are below ``span``. Correlation ids count up, so a table of them is short.
+    """
+    rows = np.flatnonzero(known != NONE)
+    if span > _LONGEST_TABLE * (len(known) + len(asked)):
+        order = rows[np.argsort(known[rows], kind="stable")]
+        at = np.searchsorted(known[order], asked).clip(max=len(order) - 1)
+        row = take(order, at)
+        return np.where(take(known, row) == np.where(asked == NONE, NONE - 1, asked), row, NONE)
+    first = np.full(span, NONE, dtype=np.int64)
     # Of several assignments to one index the last one stays: that of the first call.
-    first[own[rows]] = rows
-    return take(first, other)
+    first[known[rows[::-1]]] = rows[::-1]
+    return take(first, asked)
 
 
 def _place(distinct: pl.Series, values: pl.Series) -> Ints:
@@ -141,13 +156,6 @@ def _place(distinct: pl.Series, values: pl.Series) -> Ints:
     places = pl.Series(np.arange(len(distinct)))
     found = values.replace_strict(distinct, places, default=NONE, return_dtype=pl.Int64)
     return found.to_numpy()
-
-
-def _first_joined(calls: pl.DataFrame, activities: pl.DataFrame) -> Ints:
-    numbered = calls.with_row_index("call").drop_nulls()
-    first = numbered.unique(calls.columns, keep="first", maintain_order=True)
-    joined = activities.join(first, on=calls.columns, how="left", maintain_order="left")
-    return from_rows(joined["call"])
 
 
 class _Host(msgspec.Struct, frozen=True):

@@ -27,24 +27,44 @@ _DEEP: Final = 256
 _MOST_CLIMBED: Final = 8
 """Steps from an interval to its parent that a lookup takes before it counts instead."""
 
+_NARROW: Final = 1 << 24
+"""Largest span of numbers that are ranked by a lookup table; others by a search."""
+
+WIDEST: Final = 1 << 62
+"""Bound of numbers that are ordered by thread, then by time."""
+
 _MOST_PASSES: Final = 16
 """Vectorized passes for one level; a loop handles intervals that still overlap without nesting."""
 
 
 def thread_keys(*frames: pl.DataFrame) -> list[Ints]:
     """Return the number, from 0, of each (process, thread) of ``frames``; one array a frame."""
-    pairs = pl.concat([frame.select("process", "thread") for frame in frames])
-    keys = (
-        pairs.select(
-            pl.struct(pl.col("process").fill_null(NONE), pl.col("thread").fill_null(NONE))
-            .rank("dense")
-            .cast(pl.Int64)
-            - 1
-        )
-        .to_series()
-        .to_numpy()
-    )
-    return np.split(keys, np.cumsum([frame.height for frame in frames])[:-1])
+    filled = [frame.select(pl.col("process", "thread").fill_null(NONE)) for frame in frames]
+    processes, _ = _ranks([pair["process"].to_numpy() for pair in filled])
+    threads, many = _ranks([pair["thread"].to_numpy() for pair in filled])
+    pairs = [one * many + other for one, other in zip(processes, threads, strict=True)]
+    keys, _ = _ranks(pairs)
+    return keys
+
+
+def _ranks(parts: Sequence[Ints]) -> tuple[list[Ints], int]:
+    """Return the rank of each number among the distinct ones of all ``parts``, and their count."""
+    filled = [part for part in parts if len(part)]
+    if not filled:
+        return [*parts], 0
+    least, most = min(int(part.min()) for part in filled), max(int(part.max()) for part in filled)
+    if least == most:
+        return [np.zeros(len(part), dtype=np.int64) for part in parts], 1
+    if most - least < _NARROW:
+        there = np.zeros(most - least + 1, dtype=np.bool_)
+        for part in filled:
+            there[part - least] = True
+        if there.all():
+            return [part - least for part in parts], len(there)
+        place = np.cumsum(there) - 1
+        return [place[part - least] for part in parts], int(place[-1]) + 1
+    distinct = pl.concat([pl.Series(part).unique() for part in filled]).unique().sort().to_numpy()
+    return [np.searchsorted(distinct, part) for part in parts], len(distinct)
 
 
 class Nesting(msgspec.Struct, frozen=True, dict=True):
@@ -78,6 +98,32 @@ class Nesting(msgspec.Struct, frozen=True, dict=True):
         rows_depth[order] = depth
         return cls(key, start, end, rows_parent, rows_depth, order)
 
+    @cached_property
+    def _ends(self) -> tuple[int, int]:
+        """The first and the last start."""
+        return int(self.start.min()), int(self.start.max())
+
+    @cached_property
+    def _positions(self) -> Ints:
+        """(Thread, start) of the intervals, in their order, as one number; see :meth:`_begun`."""
+        first, last = self._ends
+        return (self.key * (last - first + 3) + (self.start - first))[self.order]
+
+    def _begun(self, key: Ints, time: Ints) -> Ints:
+        """Return the number of intervals, in their order, that begin until each (thread, time)."""
+        order, own = self.order, len(self.order)
+        first, last = self._ends
+        span = last - first + 3
+        if (max(int(self.key.max()), int(key.max(initial=0))) + 2) * span >= WIDEST:
+            (position,) = timeline(
+                np.concatenate((self.key[order], key)), np.concatenate((self.start[order], time))
+            )
+            return np.searchsorted(position[:own], position[own:], side="right")
+        # Times before all intervals and after them are one number each.
+        asked = time.clip(first - 1, last + 1)
+        asked += key * span - first
+        return np.searchsorted(self._positions, asked, side="right")
+
     def innermost(self, key: Ints, time: Ints) -> Ints:
         """Return the row of the innermost interval at each (thread, time).
 
@@ -86,11 +132,7 @@ class Nesting(msgspec.Struct, frozen=True, dict=True):
         order = self.order
         if not len(order):
             return np.full(len(time), NONE, dtype=np.int64)
-        own = len(order)
-        (position,) = timeline(
-            np.concatenate((self.key[order], key)), np.concatenate((self.start[order], time))
-        )
-        found = np.searchsorted(position[:own], position[own:], side="right") - 1
+        found = self._begun(key, time) - 1
         row = np.where(found == NONE, NONE, order[found])
         row[(row != NONE) & (self.key[row] != key)] = NONE
         ended = np.flatnonzero((row != NONE) & (self.end[row] <= time))
@@ -154,7 +196,7 @@ def timeline(key: Ints, *times: Ints) -> tuple[Ints, ...]:
         return times
     first = min(int(part.min()) for part in filled)
     span = max(int(part.max()) for part in filled) - first + 1
-    if (int(key.max()) + 2) * span < 2**62:
+    if (int(key.max()) + 2) * span < WIDEST:
         base = key * span - first
         return tuple(base + part for part in times)
     # The times of all threads end to end would exceed int64. The ranks of the times have the same
@@ -170,11 +212,12 @@ def _by_counting(start: Ints, end: Ints) -> tuple[Ints, Ints] | None:
     the time does not grow with the depth. An interval of no length contains nothing. Order as in
     :func:`_peel`.
     """
-    holds = np.flatnonzero(end > start)
+    lasts = end > start
+    holds = np.flatnonzero(lasts)
     if len(holds) < len(start) and (end < start).any():
         return None
-    begun = np.searchsorted(holds, np.arange(len(start)))
-    depth = begun - np.searchsorted(np.sort(end[holds]), start, side="right")
+    begun: Ints = np.cumsum(lasts) - lasts
+    depth = begun - np.searchsorted(np.sort(end[holds], kind="stable"), start, side="right")
     parent = _last_of_depth(depth[holds], holds, depth - 1, begun)
     inside = parent != NONE
     if (end[inside] > end[parent[inside]]).any():
@@ -188,12 +231,13 @@ def _last_of_depth(depth: Ints, value: Ints, wanted: Ints, before: Ints) -> Ints
     ``depth`` and ``value`` have an entry for each of them. A negative depth has none.
     """
     found = np.full(len(wanted), NONE, dtype=np.int64)
-    asked = np.flatnonzero(wanted >= 0)
-    if len(depth) and len(asked):
-        order = np.argsort(depth, kind="stable")
-        place = depth[order] * len(depth) + order
-        at = np.searchsorted(place, wanted[asked] * len(depth) + before[asked]) - 1
-        found[asked] = value[order[at]]
+    if not len(depth) or not len(wanted):
+        return found
+    levels = rows_by_depth(depth)
+    # Level by level both sides are in order, and a search continues where the last one ended.
+    for asked, rows in zip(rows_by_depth((wanted + 1).clip(0))[1:], levels, strict=False):
+        at = np.searchsorted(rows, before[asked]) - 1
+        found[asked] = value[rows[at]]
     return found
 
 
