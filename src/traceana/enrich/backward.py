@@ -65,10 +65,14 @@ def _by_flow(ops: pl.DataFrame, nesting: Nesting, links: pl.DataFrame) -> Ints:
     target = links.select(
         pl.col("to_process").alias("process"), pl.col("to_thread").alias("thread")
     )
-    op_keys, origin_keys, target_keys = thread_keys(ops, origin, target)
-    nesting = nesting.renumbered(op_keys)
-    source = nesting.innermost(origin_keys, links["from_time"].to_numpy())
-    sink = nesting.innermost(target_keys, links["to_time"].to_numpy())
+    op_keys, *both = thread_keys(ops, origin, target)
+    # Threads without operators have no number in the nesting.
+    key = np.full(max(int(keys.max(initial=0)) for keys in (op_keys, *both)) + 1, NONE)
+    key[op_keys] = nesting.key
+    source, sink = (
+        nesting.innermost(key[keys], links[f"{end}_time"].to_numpy())
+        for keys, end in zip(both, ("from", "to"), strict=True)
+    )
     known = (source != NONE) & (sink != NONE)
     forward[sink[known]] = source[known]
     return forward
@@ -122,10 +126,11 @@ def _by_order(ops: pl.DataFrame, nesting: Nesting, node: Flags, forward: Ints, s
     rows = ops.select("process", "start", "name").with_columns(
         pl.Series("node", node), pl.Series("known", forward != NONE), pl.Series("step", step)
     )
-    linked = (pl.col("node") & pl.col("known")).any().over("process")
-    open_ = rows.select(pl.col("node").any().over("process") & ~linked).to_series()
-    if not open_.any():
+    of_process = rows.filter("node").group_by("process").agg(pl.col("known").any())
+    lacking = of_process.filter(~pl.col("known"))["process"]
+    if not len(lacking):
         return found
+    open_ = rows["process"].is_in(lacking.implode(), nulls_equal=True)
     keys = rows.select(pl.col("name").unique()).with_columns(
         pl.col("name")
         .cast(pl.String)

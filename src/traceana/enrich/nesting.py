@@ -170,11 +170,6 @@ class Nesting(msgspec.Struct, frozen=True, dict=True):
         at = _last_of_depth(self.depth[order], np.arange(own), depth - 1, begun)
         return take(order, at)
 
-    def renumbered(self, key: Ints) -> Nesting:
-        """Return the same nesting with its threads numbered by ``key``."""
-        order = np.lexsort((-self.end, self.start, key))
-        return Nesting(key, self.start, self.end, self.parent, self.depth, order)
-
     @cached_property
     def levels(self) -> Sequence[Ints]:
         """The rows of each depth, outermost first."""

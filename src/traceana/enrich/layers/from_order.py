@@ -54,7 +54,7 @@ def position_layers(
     belongs to the normalization after it. A backward operator has no position: it has the layer of
     its forward operator.
     """
-    is_root = root == np.arange(len(root))
+    rows = np.flatnonzero(root == np.arange(len(root)))
     if not len(root):
         return root, []
     linked = np.zeros(len(root), dtype=np.bool_)
@@ -63,15 +63,14 @@ def position_layers(
         ops.select(
             *("name", "process", "thread", "start", "input_shapes", "input_types"),
             (pl.col("direction") == "backward").fill_null(False).alias("backward"),
-        )
+        )[rows]
         .with_columns(
-            pl.Series("step", step),
-            pl.int_range(pl.len()).alias("row"),
-            pl.Series("resolved", resolved != NONE),
-            pl.Series("linked", linked),
+            pl.Series("step", step[rows]),
+            pl.Series("row", rows),
+            pl.Series("resolved", resolved[rows] != NONE),
+            pl.Series("linked", linked[rows]),
+            short_name(ops["name"].gather(rows)).alias("short"),
         )
-        .filter(pl.Series(is_root))
-        .with_columns(short_name(ops["name"]).filter(pl.Series(is_root)).alias("short"))
         .sort("start", maintain_order=True)
         .with_columns(_counts_batches().alias("counting"))
     )

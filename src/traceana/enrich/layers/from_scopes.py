@@ -145,9 +145,12 @@ class ScopeLayers(msgspec.Struct, frozen=True):
         If the scopes of a training program mark passes, an operator without a scope belongs to
         neither pass.
         """
-        names = ops["name"].unique().cast(pl.String).drop_nulls().to_list()
-        transfers = [name for name in names if _TF_TRANSFER.fullmatch(name)]
-        scoped = pl.col("name").cast(pl.String).is_in(transfers) | pl.col("scope").is_not_null()
+        names = ops["name"].unique().drop_nulls()
+        found = [_TF_TRANSFER.fullmatch(name) is not None for name in names.cast(pl.String)]
+        transfers = names.filter(pl.Series(found, dtype=pl.Boolean))
+        if not len(transfers) and self.table.is_empty():
+            return ops["direction"].cast(Direction)
+        scoped = pl.col("name").is_in(transfers.implode()) | pl.col("scope").is_not_null()
         return ops.select(
             pl.when(scoped | self.trains)
             .then(self.direction_of(ops["scope"]))
@@ -160,6 +163,8 @@ class ScopeLayers(msgspec.Struct, frozen=True):
         return self._rows_of(scopes)["operator"]
 
     def _rows_of(self, scopes: pl.Series) -> pl.DataFrame:
+        if self.table.is_empty():
+            return self.table.clear(len(scopes))
         frame = scopes.alias("scope").to_frame()
         return frame.join(self.table, on="scope", how="left", maintain_order="left")
 

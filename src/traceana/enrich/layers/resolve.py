@@ -15,7 +15,7 @@ from traceana.enrich.layers.from_ranges import (
 from traceana.enrich.layers.from_scopes import ScopeLayers
 from traceana.enrich.layers.intervals import SEPARATOR, Layer, LayerIntervals
 from traceana.enrich.layers.roles import collective_layers, optimizer_layers, role_intervals
-from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, inherit, roots
+from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, inherit, roots, take
 from traceana.enrich.texts import Texts
 from traceana.trace.schema import empty
 
@@ -92,12 +92,13 @@ def resolve(
 
     by_role = number(roles.at(op_key, start), roles.layers)
     by_module = number(modules.at(op_key, start), modules.layers)
-    by_name = number(named.at(op_key, start), named.layers)
+    around = named.nesting.innermost(op_key, start)
+    by_name = number(take(named.layer, around), named.layers)
     by_collective = number(*collective_layers(ops, nesting))
     by_hierarchy = number(*hierarchy_layers(ops, nesting))
     by_scope = inherit(nesting, number(scopes.layer_of(ops["scope"]), scopes.layers))
     scope_base = bases[-1]
-    recomputed = _recomputed(ops, op_key, nesting, named, by_name)
+    recomputed = _recomputed(ops, nesting, named, around, by_name)
     by_recomputation = np.where(recomputed, by_name, NONE)
     own = _first(by_role, by_collective, by_module, by_hierarchy, by_scope, by_recomputation)
     by_optimizer = number(*optimizer_layers(ops, names, nesting, forward, op_step, ranges))
@@ -118,15 +119,16 @@ def resolve(
 
 
 def _recomputed(
-    ops: pl.DataFrame, op_key: Ints, nesting: Nesting, named: LayerIntervals, by_name: Ints
+    ops: pl.DataFrame, nesting: Nesting, named: LayerIntervals, enclosing: Ints, by_name: Ints
 ) -> Flags:
     """Return which operators recompute a forward pass within a node of the backward graph.
+
+    ``enclosing`` is the innermost of the ``named`` intervals around each.
 
     A checkpoint opens the ranges of its layers within the node that needs them. A range that only
     occurs within nodes is not part of a layer's forward pass.
     """
     start = ops["start"].to_numpy()
-    enclosing = named.nesting.innermost(op_key, start)
     if not len(named.layer) or not len(start):
         return np.zeros(len(start), dtype=np.bool_)
     opened = np.where(enclosing == NONE, NONE, named.nesting.start[enclosing])
@@ -144,18 +146,20 @@ def _typed(layers: list[Layer], ops: pl.DataFrame, of_op: Ints, scopes: ScopeLay
     transformations (``fusion.3``), and an unfused normalization of TensorFlow has no operator of
     that name.
     """
-    by_scope = scopes.operator_of(ops["scope"])
+    forward = (ops["direction"] == "forward").fill_null(False).to_numpy()
+    # Summed by name first: layers have few names, and texts cost more than sums.
+    summed = (
+        ops.select("name", "scope", "duration", pl.Series("layer", of_op))
+        .filter(pl.Series((of_op != NONE) & forward, dtype=pl.Boolean))
+        .group_by("layer", "name", "scope")
+        .agg(pl.col("duration").sum())
+    )
+    by_scope = scopes.operator_of(summed["scope"])
     heaviest = (
-        pl.DataFrame(
-            {
-                "layer": of_op,
-                "name": by_scope.fill_null(short_name(ops["name"])),
-                "by_scope": by_scope.is_not_null(),
-                "duration": ops["duration"],
-                "forward": ops["direction"] == "forward",
-            }
+        summed.with_columns(
+            by_scope.fill_null(short_name(summed["name"])).alias("name"),
+            by_scope.is_not_null().alias("by_scope"),
         )
-        .filter((pl.col("layer") != NONE) & pl.col("forward"))
         .group_by("layer", "name", "by_scope")
         .agg(pl.col("duration").sum())
         # Of nested operators the outermost takes most time. Equal times are sorted by name, so that

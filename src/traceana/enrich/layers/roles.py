@@ -141,7 +141,8 @@ def _manual_updates(
     updates: Flags = op_names.matching(_UPDATE) & is_forward
     if not updates.any():
         return updates
-    rows, root = np.arange(ops.height), roots(nesting)
+    root = roots(nesting)
+    rows = np.flatnonzero(root == np.arange(ops.height))
     opens = np.zeros(ops.height, dtype=np.bool_)
     opens[root[op_names.matching(WEIGHTED) & is_forward]] = True
     creators = forward[forward != NONE]
@@ -153,17 +154,16 @@ def _manual_updates(
     marker = pl.when(pl.col("forward").not_()).then(1).when("opens").then(0)
     run = ["process", "step", "run"]
     found = (
-        ops.select("process", "start")
+        ops.select(pl.col("process").fill_null(NONE), "start")[rows]
         .with_columns(
-            pl.Series("thread", nesting.key),
-            pl.Series("step", step),
-            pl.Series("forward", is_forward),
-            pl.Series("opens", opens),
-            pl.Series("updates", updates),
+            pl.Series("thread", nesting.key[rows]),
+            pl.Series("step", step[rows]),
+            pl.Series("forward", is_forward[rows]),
+            pl.Series("opens", opens[rows]),
+            pl.Series("updates", updates[rows]),
+            pl.Series("row", rows),
         )
-        .with_row_index("row")
-        .with_columns(pl.col("process").fill_null(NONE))
-        .filter(pl.Series(root == rows) & ~pl.col("process").is_in(optimized.implode()))
+        .filter(~pl.col("process").is_in(optimized.implode()))
         .sort("start", "row")
         .with_columns(marker.alias("marker"))
         .with_columns(

@@ -173,19 +173,17 @@ class Episodes(msgspec.Struct, frozen=True):
     members: pl.DataFrame
 
 
-def find_episodes(
-    possible: pl.DataFrame, ops: pl.DataFrame, direction_by_name: pl.Series
-) -> Episodes:
+def find_episodes(possible: pl.DataFrame, ops: pl.DataFrame, known: Operators) -> Episodes:
     """Return the episodes of the runs of ``possible`` parts.
 
     Within a run, preparation, products and completion follow each other. A part of an earlier phase
     starts a new segment, and so does a product of another kind. Consecutive segments of one
-    algorithm and direction are one episode: a convolution that is computed in pieces.
-    ``direction_by_name`` is the direction in the name of each of ``ops``.
+    algorithm and direction are one episode: a convolution that is computed in pieces. ``known`` is
+    what is known of ``ops``.
     """
     parts = _with_segments(_with_phase_ranks(possible))
     segments = _segments(parts)
-    segments = _with_directions(segments, ops, direction_by_name)
+    segments = _with_directions(segments, ops, known)
     same = pl.struct("run", "algorithm", "direction").rle_id().cast(pl.Int64)
     segments = segments.with_columns(same.alias("episode"))
     table = (
@@ -306,26 +304,22 @@ _DIRECTIONS: Final = ("fprop", "dgrad", "wgrad")
 _MASK: Final = r"\[(True|False), (True|False), (?:True|False)\]\"?\]$"
 
 
-def _with_directions(
-    segments: pl.DataFrame, ops: pl.DataFrame, direction_by_name: pl.Series
-) -> pl.DataFrame:
+def _with_directions(segments: pl.DataFrame, ops: pl.DataFrame, known: Operators) -> pl.DataFrame:
     """Return ``segments`` with ``direction``: fprop, dgrad, wgrad, or null where undecided.
 
     The operator decides (its name, or the mask of its outputs). If it computes both gradients, the
     kernels' names decide, then the order: all of PyTorch's libraries compute the gradient of the
     input first. Without an operator only names decide.
     """
-    by_op = pl.DataFrame(
-        {
-            "named": direction_by_name,
-            "inputs": ops["inputs"],
-            "pass": ops["direction"].cast(pl.String),
-        }
-    ).with_row_index("convolution")
     mask = pl.col("inputs").str.extract_groups(_MASK).struct
     needed = segments.select(pl.col("convolution").cast(pl.UInt32)).unique().drop_nulls()
+    row = needed["convolution"]
     operators = (
-        needed.join(by_op, on="convolution", how="left")
+        needed.with_columns(
+            known.direction_by_name(row).alias("named"),
+            ops["inputs"].gather(row),
+            ops["direction"].gather(row).cast(pl.String).alias("pass"),
+        )
         .with_columns(
             (mask.field(str(i)) == "True").alias(n) for i, n in ((1, "input"), (2, "weight"))
         )

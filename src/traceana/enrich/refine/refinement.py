@@ -39,7 +39,7 @@ def refine(trace: Trace, of_operators: pl.DataFrame) -> Trace:
     known = context()
     operators = Operators.of(trace, of_operators, known)
     parts = possible_parts(activities, names, operators, known)
-    episodes = find_episodes(parts, ops, operators.direction_by_name)
+    episodes = find_episodes(parts, ops, operators)
     # Joins on numbers are faster than on text, and there are few kinds of episodes.
     kinds = episodes.table.select("algorithm", "direction").unique(maintain_order=True)
     per_activity = _contexts(trace, operators, episodes, kinds)

@@ -7,6 +7,7 @@ the launch's grid).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.enrich.nesting import NONE, Ints, from_rows
+from traceana.enrich.nesting import NONE, WIDEST, Ints, from_rows, rows_by_depth
 from traceana.enrich.refine.context_rules import Context
 from traceana.enrich.texts import ascii_classes
 from traceana.trace import Trace
@@ -62,25 +63,18 @@ class Operators(msgspec.Struct, frozen=True):
                 "operator": name,
                 "purpose": _nearest(np.where(purpose[name], name, NONE), parent, levels),
                 "within": _united(within, parent, levels),
-                "channel": _along_channels(ops, names["text"].gather(name)),
+                "channel": _along_channels(ops, names["text"], name),
             }
         )
         owner = _nearest(np.where(convolution[name], row, NONE), parent, levels)
         scoped = _scoped(scopes, names)
         both = pl.concat([found, scoped.select(found.columns)])
-        situations = both.unique(maintain_order=True)
-        numbered = both.join(
-            situations.with_row_index("situation"),
-            on=found.columns,
-            how="left",
-            nulls_equal=True,
-            maintain_order="left",
-        )["situation"].cast(pl.Int64)
+        situations, numbered = _numbered(both)
         return cls(
             names,
             withins,
             situations,
-            numbered[: ops.height].to_numpy(),
+            numbered[: ops.height],
             owner,
             pl.DataFrame(
                 {
@@ -92,10 +86,9 @@ class Operators(msgspec.Struct, frozen=True):
             ),
         )
 
-    @property
-    def direction_by_name(self) -> pl.Series:
-        """The direction in the name of each operator."""
-        operator = self.situations["operator"].gather(self.of_op)
+    def direction_by_name(self, op: pl.Series) -> pl.Series:
+        """Return the direction in the name of each of the operators ``op``."""
+        operator = self.situations["operator"].gather(self.of_op[op.to_numpy()])
         return self.names["direction"].gather(operator)
 
 
@@ -167,12 +160,34 @@ def _scoped(scopes: pl.Series, names: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _levels(depth: pl.Series) -> list[Ints]:
+def _numbered(rows: pl.DataFrame) -> tuple[pl.DataFrame, Ints]:
+    """Return the distinct ``rows``, by first appearance, and the number of each row among them.
+
+    The columns are numbers from -1 on and, last, a flag.
+    """
+    *columns, flag = rows.columns
+    bases = [int(rows[name].max() or 0) + 2 for name in columns]  # type: ignore[arg-type]
+    if math.prod(bases) * 3 >= WIDEST:
+        distinct = rows.unique(maintain_order=True)
+        number = distinct.with_row_index("number")
+        joined = rows.join(
+            number, on=rows.columns, how="left", nulls_equal=True, maintain_order="left"
+        )
+        return distinct, from_rows(joined["number"])
+    code = rows[flag].cast(pl.Int64).fill_null(NONE).to_numpy() + 1
+    for name, base in zip(columns, bases, strict=True):
+        code = code * base + rows[name].to_numpy() + 1
+    # One number is compared several times as fast as four columns.
+    codes = pl.Series("code", code).to_frame()
+    first = codes.with_row_index("row").unique("code", keep="first", maintain_order=True)
+    number = first.select("code").with_row_index("number")
+    joined = codes.join(number, on="code", how="left", maintain_order="left")
+    return rows[first["row"]], from_rows(joined["number"])
+
+
+def _levels(depth: pl.Series) -> Sequence[Ints]:
     """Return the rows of each depth from 1 on, outermost first."""
-    depths = depth.fill_null(0).to_numpy()
-    order = np.argsort(depths, kind="stable")
-    bounds = np.searchsorted(depths[order], np.arange(1, int(depths.max(initial=0)) + 1))
-    return np.split(order, bounds)[1:]
+    return rows_by_depth(depth.fill_null(0).to_numpy())[1:]
 
 
 def _nearest(value: Ints, parent: Ints, levels: Sequence[Ints]) -> Ints:
@@ -199,17 +214,23 @@ _OPERANDS: Final = r"^\[\["
 _ADDS: Final = r"^aten::add_?$"
 
 
-def _along_channels(ops: pl.DataFrame, names: pl.Series) -> pl.Series:
+def _along_channels(ops: pl.DataFrame, texts: pl.Series, name: Ints) -> pl.Series:
     """Return whether the second input has one number per channel of the first; null if unknown.
 
-    ``names`` are the operators' names as text. The channels are the second dimension of three or
-    more (NCL, NCHW, NCDHW) or the last of any. The result is null except for additions with
-    recorded shapes.
+    ``name`` is the index of each operator's name in ``texts``. The channels are the second
+    dimension of three or more (NCL, NCHW, NCDHW) or the last of any. The result is null except for
+    additions with recorded shapes.
     """
-    adds = pl.DataFrame({"shapes": ops["input_shapes"], "name": names}).select(
-        pl.when(pl.col("name").str.contains(_ADDS) & pl.col("shapes").str.contains(_OPERANDS))
-        .then("shapes")
-        .alias("shapes")
+    added = (
+        texts.str.contains(_ADDS).to_numpy()[name] & ops["input_shapes"].is_not_null().to_numpy()
+    )
+    rows = np.flatnonzero(added)
+    unknown = pl.repeat(None, ops.height, dtype=pl.Boolean, eager=True)
+    if not len(rows):
+        return unknown
+    shapes = pl.col("shapes")
+    adds = pl.DataFrame({"shapes": ops["input_shapes"].gather(rows)}).select(
+        pl.when(shapes.str.contains(_OPERANDS)).then("shapes").alias("shapes")
     )
     operands = pl.col("shapes").str.extract_groups(_TWO_OPERANDS).struct
     added = pl.col("added").list.eval(pl.element().filter(pl.element() != 1))
@@ -232,7 +253,8 @@ def _along_channels(ops: pl.DataFrame, names: pl.Series) -> pl.Series:
             .alias("channel"),
         )
     )
-    return adds.join(along, on="shapes", how="left", maintain_order="left")["channel"]
+    found = adds.join(along, on="shapes", how="left", maintain_order="left")["channel"]
+    return unknown.scatter(rows, found)
 
 
 def _dimensions(text: pl.Expr) -> pl.Expr:
@@ -263,15 +285,17 @@ def operand_precision(trace: Trace) -> pl.Series:
     recorded, or if the type does not determine the precision.
     """
     activities = trace.activities
-    of_op = _precisions(trace.ops["input_types"]).gather(activities["op"])
-    of_instruction = _precisions(trace.instructions["input_types"]).gather(
-        activities["instruction"]
+    of_op = _precisions(trace.ops["input_types"].gather(activities["op"]))
+    of_instruction = _precisions(
+        trace.instructions["input_types"].gather(activities["instruction"])
     )
     return pl.select(pl.coalesce(of_op, of_instruction)).to_series()
 
 
 def _precisions(types: pl.Series) -> pl.Series:
     """Return the precision of each JSON list of types."""
+    if types.null_count() == len(types):
+        return types
     lists = types.alias("types").to_frame()
     first = pl.col("types").str.extract(_FIRST_TYPE)
     precision = first.replace_strict(_PRECISIONS, default=None, return_dtype=pl.String)

@@ -202,7 +202,11 @@ def _with_bytes_of_calls(frame: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFra
 
 def split_ops(ops: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return (operators, annotations among them), with the columns of ``ops``."""
-    is_annotation = ops["name"].cast(pl.String).str.contains(_ANNOTATION_OP)
+    names = ops["name"].unique()
+    annotations = names.filter(names.cast(pl.String).str.contains(_ANNOTATION_OP))
+    if not len(annotations):
+        return ops, ops.clear()
+    is_annotation = ops["name"].is_in(annotations.implode())
     return ops.filter(~is_annotation), ops.filter(is_annotation)
 
 
