@@ -11,7 +11,15 @@ import pytest
 from tests.job.jobs import TRANSFER_NS, even
 from traceana.analyze.collective_ranks import Matched, match
 from traceana.job.collectives import offsets
-from traceana.job.stragglers import COMPUTE, cause, own_times, spent_per_step, stragglers
+from traceana.job.stragglers import (
+    COMPUTE,
+    by_step,
+    cause,
+    heat,
+    own_times,
+    spent_per_step,
+    stragglers,
+)
 
 RANKS, STEPS = 8, 30
 Times = np.ndarray[Any, Any]
@@ -226,3 +234,18 @@ def test_what_ends_at_another_time_is_another_collective() -> None:
     )
     assert match(pl.concat([sure, shifted]), range(4), 4).matched == 48
     assert match(pl.concat([sure, exchanged]), range(4), 4).matched == 96
+
+
+def test_a_heat_map_keeps_the_worst_step_of_a_run() -> None:
+    compute = even(4, 10, 1, spread=0)
+    compute[2, 5] += 3_000_000
+    steps, matched = tables(compute)
+    each = by_step(own_times(steps, matched.each))
+    typical = 10_000_000 + TRANSFER_NS
+    late = each.filter((pl.col("rank") == 2) & (pl.col("step") == 5)).row(0, named=True)
+    assert (late["excess_ns"], late["excess_share"]) == (3_000_000, 3_000_000 / typical)
+    assert each["excess_ns"].sum() == 3_000_000
+    assert heat(each, 10).height == 40
+    found = heat(each, 4).filter(pl.col("rank") == 2)
+    assert found.select("first", "last").rows() == [(0, 2), (3, 5), (6, 8), (9, 9)]
+    assert found["excess_share"].to_list() == [0, 3_000_000 / typical, 0, 0]

@@ -21,7 +21,7 @@ from traceana.ingest.ranks import find, rank_in
 from traceana.ingest.ranks import ranks as ranks_of
 from traceana.job.collectives import offsets
 from traceana.job.parallelism import bandwidths, groups
-from traceana.job.stragglers import cause, own_times, spent_per_step, stragglers
+from traceana.job.stragglers import by_step, cause, own_times, spent_per_step, stragglers
 from traceana.job.summary import TABLES, Facts, read_facts, read_table
 from traceana.job.tasks import Done, Kept, Reading, default_workers, kept_or_read
 from traceana.runs.run_folders import check_finished, is_run, read_run
@@ -39,7 +39,8 @@ _MOST_MISSING: Final = 100_000
 class Job(msgspec.Struct, frozen=True):
     """What the summaries of a job tell.
 
-    ``rows`` has one row per rank, ``own`` the own time of each in each step; ``stragglers``,
+    ``rows`` has one row per rank, ``own`` the own time of each in each step
+    (:func:`~traceana.job.stragglers.by_step`); ``stragglers``,
     ``collectives`` and ``groups`` are the tables of these names, ``causes`` has the cause of each
     straggler, ``matched`` and ``collective_count`` are numbers of collectives of all ranks.
     """
@@ -59,7 +60,7 @@ class Job(msgspec.Struct, frozen=True):
         """What is known of the collectives, in words; empty without any."""
         if not self.collective_count:
             return ""
-        return f"{self.matched:,} of {self.collective_count:,} of all ranks matched across ranks"
+        return f"{self.matched:,} of {self.collective_count:,} matched across ranks"
 
 
 def sources(paths: Sequence[Path]) -> list[Path]:
@@ -172,7 +173,7 @@ def job(kept: Sequence[Kept]) -> Job:
     return Job(
         _ordered(rows),
         late,
-        own,
+        by_step(own),
         _by_collective(found),
         groups(collectives, found),
         _causes(read, late, steps),

@@ -97,6 +97,36 @@ def stragglers(own: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def by_step(own: pl.DataFrame) -> pl.DataFrame:
+    """Return ``own`` with ``excess_ns`` and ``excess_share``: each rank's own time in a step less
+    that of the median rank in this step, and its share of the latter."""
+    middle = pl.col("own_ns").median().over("step")
+    excess = pl.col("own_ns") - middle
+    return own.with_columns(
+        excess.round().cast(pl.Int64).alias("excess_ns"),
+        pl.when(middle > 0).then(excess / middle).alias("excess_share"),
+    )
+
+
+def heat(steps: pl.DataFrame, most: int) -> pl.DataFrame:
+    """Return the rows of :func:`by_step` by rank and at most ``most`` runs of consecutive steps:
+    ``rank``, ``first`` and ``last`` step, and the largest ``excess_share`` in them."""
+    numbers = steps["step"].unique().sort()
+    each = -(-len(numbers) // most) or 1
+    runs = pl.DataFrame({"step": numbers, "run": pl.int_range(len(numbers), eager=True) // each})
+    return (
+        steps.join(runs, on="step")
+        .group_by("rank", "run")
+        .agg(
+            pl.col("step").min().alias("first"),
+            pl.col("step").max().alias("last"),
+            pl.col("excess_share").max(),
+        )
+        .sort("rank", "run")
+        .drop("run")
+    )
+
+
 def cause(rank: int, spent: pl.DataFrame, kernels: pl.DataFrame, excess_ns: float) -> str:
     """Return why ``rank`` takes longer, in words; empty where nothing explains half of it.
 

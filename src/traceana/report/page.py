@@ -131,11 +131,12 @@ class Marks(msgspec.Struct, frozen=True):
     the legend lists except those of rules; ``label`` is a column with the name of each mark,
     ``size`` a column that the areas of points are proportional to. ``shown`` are columns whose
     values a reader can look up at a mark. ``colours`` has colours of names; others follow the
-    palette. Bars that are ``grouped`` stand beside each other, a colour each.
+    palette. Bars that are ``grouped`` stand beside each other, a colour each. A cell fills its
+    place between two axes of names.
     """
 
     frame: pl.DataFrame
-    shape: Literal["point", "line", "step", "band", "bar", "rule", "text"]
+    shape: Literal["point", "line", "step", "band", "bar", "cell", "rule", "text"]
     x: str
     y: str
     y_end: str = ""

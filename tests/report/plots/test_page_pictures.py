@@ -18,6 +18,7 @@ from tests.support.traces import TraceBuilder, cnn_steps
 from traceana import compare, diff
 from traceana.errors import CannotWriteError, ExitCode, NoSuchSelectionError
 from traceana.report.page import Icicle, pictures_of
+from traceana.report.plots.charts import draw_chart
 from traceana.report.plots.draw import drawing
 from traceana.report.plots.page_pictures import page_figure, page_file
 from traceana.result import Result
@@ -257,3 +258,26 @@ def test_the_legend_has_each_class_with_a_colour_of_its_own(run: Run, tmp_path: 
     assert result.exit_code == 0, result.stderr
     shown = texts((tmp_path / "out.svg").read_bytes())
     assert {"elementwise", "activation", "bias"} <= set(shown)
+
+
+def test_bars_of_several_colours_are_stacked_and_cells_fill_their_places() -> None:
+    from matplotlib.figure import Figure
+
+    axis = {"title": "", "log": False, "zero": True, "percent": False, "prefixes": True}
+    bars = {
+        **{"shape": "bar", "x": [3.0, 2.0, 1.0], "y": ["a", "b", "a"]},
+        "colour": ["compute", "compute", "idle"],
+    }
+    axes: Any = Figure().subplots()
+    draw_chart(axes, {"height": 100, "x": axis, "y": axis, "marks": [bars]})
+    found = {(bar.get_y() + 0.375, bar.get_x(), bar.get_width()) for bar in axes.patches}
+    assert found == {(0, 0, 3), (1, 0, 2), (0, 3, 1)}
+    cells = {
+        **{"shape": "cell", "x": ["1", "2", "1"], "y": ["a", "a", "b"]},
+        **{"colour": ["low", "high", "low"], "colours": {"low": "#ffffff", "high": "#000000"}},
+    }
+    axes = Figure().subplots()
+    draw_chart(axes, {"height": 100, "x": axis, "y": axis, "marks": [cells]})
+    centres = {(cell.get_x() + 0.5, cell.get_y() + 0.45) for cell in axes.patches}
+    assert centres == {(0, 0), (1, 0), (0, 1)}
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["low", "high"]

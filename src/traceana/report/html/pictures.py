@@ -286,9 +286,8 @@ def _marks(marks: Marks, scales: Mapping[str, numbers.Scale]) -> dict[str, Any]:
     if marks.colour:
         found["colour"] = [_short(text) for text in frame[marks.colour]]
         if marks.colours:
-            found["colours"] = {
-                name: marks.colours[name] for name in dict.fromkeys(found["colour"])
-            }
+            used = set(found["colour"])
+            found["colours"] = {name: one for name, one in marks.colours.items() if name in used}
         elif marks.colour == "category":
             known = {names.category(one): colour for one, colour in CLASS_COLOURS.items()}
             found["colours"] = {

@@ -26,9 +26,10 @@ from traceana.job.ranks import (
 )
 from traceana.job.tasks import Done, Reading
 from traceana.report import numbers
-from traceana.report.page import Block, Facts, Page, Table
+from traceana.report.columns import Kind
+from traceana.report.page import Block, Column, Facts, Notes, Page, Table
 from traceana.report.pages.pictures import above
-from traceana.report.pages.ranks_pictures import pictures
+from traceana.report.pages.ranks_pictures import SHADES, by_steps, pictures
 from traceana.report.pages.single_table import columns_of, data_of, notes_of, table_of
 from traceana.result import Arranged, Result, sums
 
@@ -55,6 +56,9 @@ _SUMMED: Final = (
     *("exposed_communication_ns", "copy_ns", "exposed_copy_ns", "idle_ns", "wait_ns", "last_count"),
 )
 _MOST_NAMED: Final = 8
+MOST_LINES: Final = 16
+MOST_CELLS: Final = 60
+"""Ranks and runs of steps in the heat map of a terminal."""
 
 
 def ranks(
@@ -139,12 +143,43 @@ def _page(found: Job, shown: Arranged) -> Page:
         "stragglers": Result(found.stragglers.with_columns(causes)),
         "collectives": Result(found.collectives),
         "groups": Result(found.groups),
+        "steps": Result(found.own),
     }
     source = {"ranks": found.rows.height, "read": _count(found.rows, OK, DAMAGED)}
     data = data_of(shown, source, sections)
     facts = Facts(tuple(_facts(found)))
-    blocks: tuple[Block, ...] = (facts, table, *_groups(found.groups), *notes_of(shown.notes))
+    blocks: tuple[Block, ...] = (
+        *(facts, table, *_heat(found), *_groups(found.groups)),
+        *notes_of(shown.notes),
+    )
     return Page("ranks", blocks, data)
+
+
+def _heat(found: Job) -> tuple[Block, ...]:
+    """Return a line of shades a rank, a shade a step: how far its own time is above the median."""
+    cells = by_steps(found.rows, found.own, MOST_LINES, MOST_CELLS)
+    if cells.is_empty():
+        return ()
+    shades = (
+        cells.with_columns(pl.col("band").replace_strict(SHADES).alias("shade"))
+        .group_by("rank", maintain_order=True)
+        .agg(pl.col("shade").str.join("").alias("steps"))
+    )
+    first, last = cells.select(pl.col("first").min(), pl.col("last").max()).row(0)
+    each = cells.select((pl.col("last") - pl.col("first")).max()).item() + 1
+    title = f"own time, steps {first} to {last}"
+    table = Table(
+        shades,
+        (Column("rank", "rank", Kind.NUMBER), Column("steps", title, Kind.TEXT)),
+        layout="compact",
+    )
+    legend = "  ".join(f"{shade} {band}" for band, shade in SHADES.items())
+    label = "above the step's median rank"
+    if each > 1:
+        label += f", the largest of {each} steps"
+    hidden = found.own["rank"].n_unique() - shades.height
+    more = [("", f"{numbers.counted(hidden, 'rank')} more in the JSON (section steps)")]
+    return (table, Notes(((label, legend), *(more if hidden else []))))
 
 
 def _groups(groups: pl.DataFrame) -> tuple[Table, ...]:

@@ -77,7 +77,7 @@ def _colours(data: Data) -> dict[str, tuple[str, str]]:
         if "colour" not in marks or marks["shape"] == "rule":
             continue
         fixed = marks.get("colours", {})
-        for name in marks["colour"]:
+        for name in [*fixed, *marks["colour"]]:
             at = len(found)
             colour = fixed.get(name, PALETTE[at % len(PALETTE)])
             found.setdefault(name, (colour, MARKERS[at % len(MARKERS)]))
@@ -88,7 +88,7 @@ def _legend(data: Data) -> dict[str, str]:
     """Return the shape of each name that the legend lists."""
     found: dict[str, str] = {}
     for marks in data["marks"]:
-        names = dict.fromkeys(marks.get("colour", ()))
+        names = dict.fromkeys([*marks.get("colours", ()), *marks.get("colour", ())])
         on_axis = any(marks.get("colour") == marks[axis] for axis in ("x", "y"))
         if marks["shape"] == "rule" or on_axis:
             continue
@@ -149,6 +149,7 @@ def _rules(axes: Axes, marks: Data, _: Mapping[str, tuple[str, str]]) -> None:
 
 def _bars(axes: Axes, marks: Data, colours: Mapping[str, tuple[str, str]]) -> None:
     across = marks["y is text"]
+    ended: dict[Any, float] = {}
     for name, rows in _groups(marks):
         colour, _ = colours.get(name, (PALETTE[0], ""))
         at, values = (
@@ -160,9 +161,19 @@ def _bars(axes: Axes, marks: Data, colours: Mapping[str, tuple[str, str]]) -> No
             sizes = [end - start for start, end in zip(values, ends, strict=True)]
             axes.bar(at, sizes, bottom=values, color=colour, width=0.75)
         elif across:
-            axes.barh(at, values, color=colour, height=0.75)
+            before = [0.0 if marks.get("grouped") else ended.get(place, 0.0) for place in at]
+            axes.barh(at, values, left=before, color=colour, height=0.75)
+            ended |= {
+                place: end + size for place, end, size in zip(at, before, values, strict=True)
+            }
         else:
             axes.bar(at, values, color=colour, width=0.75)
+
+
+def _cells(axes: Axes, marks: Data, colours: Mapping[str, tuple[str, str]]) -> None:
+    for name, rows in _groups(marks):
+        left = [at - 0.5 for at in _of(marks["x"], rows)]
+        axes.barh(_of(marks["y"], rows), 1, left=left, height=0.9, color=colours[name][0])
 
 
 def _texts(axes: Axes, marks: Data, _: Mapping[str, tuple[str, str]]) -> None:
@@ -181,7 +192,7 @@ def _texts(axes: Axes, marks: Data, _: Mapping[str, tuple[str, str]]) -> None:
 
 _DRAW: Final = {
     **{"point": _points, "line": _lines, "step": _lines},
-    **{"bar": _bars, "rule": _rules, "text": _texts},
+    **{"bar": _bars, "cell": _cells, "rule": _rules, "text": _texts},
 }
 
 
@@ -245,7 +256,7 @@ def _write_legend(
     handles: dict[str, Any] = {}
     for name, shape in legend.items():
         colour, marker = colours[name]
-        if shape == "bar":
+        if shape in ("bar", "cell"):
             handles[name] = Patch(color=colour)
         elif shape == "point":
             handles[name] = Line2D([], [], color=colour, marker=marker, linestyle="", markersize=6)

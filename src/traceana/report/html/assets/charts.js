@@ -55,7 +55,7 @@ traceana.charts = (pictures) => {
     const found = { title: given.title, field: given.field };
     if (text) {
       const room = roomOf(given.field, wide);
-      return { ...found, type: "nominal", sort: null, axis: { labelLimit: 1.3 * room, labelAngle: given.field === "x" && values.length > 6 ? -35 : 0, title: given.title } };
+      return { ...found, type: "nominal", sort: null, axis: { labelLimit: 1.3 * room, labelAngle: given.field === "x" && values.length > 6 ? -35 : 0, labelOverlap: given.field === "x" && values.length > 24, title: given.title } };
     }
     return {
       ...found,
@@ -71,6 +71,7 @@ traceana.charts = (pictures) => {
     band: { type: "area", opacity: 0.15 },
     step: { type: "line", strokeWidth: 1.5, interpolate: "step-after" },
     bar: { type: "bar", color: traceana.palette[0] },
+    cell: { type: "rect", stroke: style("--paper"), strokeWidth: 0.5 },
     rule: { type: "line", strokeWidth: 1.2, strokeDash: [5, 4], color: style("--dim") },
     // The page's colour around the letters: lines end beside them.
     text: { type: "text", align: "right", baseline: "bottom", dy: -2, fontSize: 11, fill: style("--dim"), stroke: style("--paper"), strokeWidth: 4 },
