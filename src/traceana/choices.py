@@ -11,6 +11,8 @@ IdleBy: TypeAlias = Literal["cause", "operator", "range", "step", "gap"]
 CriticalBy: TypeAlias = Literal["class", "kernel", "layer", "operator", "segment"]
 MemoryBy: TypeAlias = Literal["device", "layer", "operator", "step", "time", "convolution"]
 DiffBy: TypeAlias = Literal["layer", "class", "algorithm", "kernel", "gemm", "transfer"]
+JobDiffBy: TypeAlias = Literal[DiffBy, "rank"]
+"""With the rows of two distributed jobs."""
 CompareBy: TypeAlias = Literal[
     "summary", "layer", "class", "algorithm", "kernel", "gemm", "epilogue", "transfer"
 ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from traceana.choices import DiffBy, Inconclusive, Statistic
+from traceana.choices import Inconclusive, JobDiffBy, Statistic
 from traceana.cli.opening import exit_code, open_trace
 from traceana.cli.options import (
     DeviceModel,
@@ -20,11 +20,12 @@ from traceana.cli.options import (
     Tabling,
 )
 from traceana.cli.output import Output
+from traceana.cli.ranks import MOST_LINES
 from traceana.cli.streams import message
 from traceana.errors import ExitCode
 
 if TYPE_CHECKING:
-    from traceana.comparison.diff import Diff
+    from traceana.comparison.verdicts import Criteria, StatisticVerdict
 
 
 A = Annotated[
@@ -40,12 +41,12 @@ B = Annotated[
     typer.Argument(metavar="[B]", help="Candidate. Optional with --save-baseline."),
 ]
 By = Annotated[
-    DiffBy | None,
+    JobDiffBy | None,
     typer.Option(
         "--by",
-        metavar="|".join(get_args(DiffBy)),
-        help="One row per layer, class, algorithm, kernel, GEMM tile, or copy direction. Default: "
-        "a summary.",
+        metavar="|".join(get_args(JobDiffBy)),
+        help="One row per layer, class, algorithm, kernel, GEMM tile, copy direction, or rank of "
+        "two distributed jobs. Default: a summary.",
         show_default=False,
     ),
 ]
@@ -142,6 +143,7 @@ def diff(
     """
     from traceana.comparison.diff import diff as analysis
     from traceana.comparison.run_inputs import resolved, save_baseline
+    from traceana.comparison.verdicts import Criteria
     from traceana.report.pages.diff import diff as page
 
     if b is None and comparing.save_baseline is None:
@@ -155,6 +157,9 @@ def diff(
         gate = fraction(comparing.fail_if_slower, "--fail-if-slower")
     paths = [resolved(path) for path in (a, b) if path is not None]
     output = Output(tabling, writing, reads=paths)
+    criteria = Criteria(level, least, comparing.statistic)
+    if by == "rank":
+        return _jobs(paths, inputs, comparing, criteria, gate, output)
     readings = [inputs.reading(inputs.model_a), inputs.reading(inputs.model_b)]
     used = readings[: len(paths)]
     traces = [
@@ -182,12 +187,57 @@ def diff(
     output.write(page(found, by=by))
     if failed is not ExitCode.OK:
         return failed
-    return ExitCode.OK if gate is None else _gated(found, gate, comparing.on_inconclusive)
-
-
-def _gated(found: Diff, gate: float, on_inconclusive: Inconclusive) -> ExitCode:
-    """Return the exit code of the gate; print a line if it fails or is inconclusive."""
     step = found.step.decides
+    return ExitCode.OK if gate is None else _gated(step, gate, comparing.on_inconclusive)
+
+
+def _jobs(
+    paths: list[Path],
+    inputs: Inputs,
+    comparing: Comparing,
+    criteria: Criteria,
+    gate: float | None,
+    output: Output,
+) -> ExitCode:
+    """Write the difference of two jobs, rank by rank."""
+    from traceana.cli.ranks import progress
+    from traceana.job.tasks import Reading as RankReading
+    from traceana.report.pages.job_diff import diff_jobs
+    from traceana.report.pages.ranks import bad_ranks
+
+    not_taken = {
+        **{"--step": inputs.step, "--device": inputs.device, "--rank": inputs.rank},
+        **{"--model-a": inputs.model_a, "--model-b": inputs.model_b, "--map": comparing.map},
+        "--save-baseline": comparing.save_baseline,
+    }
+    for option, value in not_taken.items():
+        if value is not None:
+            raise typer.BadParameter("is not for --by rank", param_hint=option)
+    rules = None if inputs.rules is None else str(inputs.rules)
+    with progress() as done:
+        reading = RankReading(inputs.step_marker, inputs.device_model, rules)
+        result, found = diff_jobs(paths[0], paths[1], reading, criteria, done)
+    output.write(result)
+    bad = [line for job in (found.baseline, found.candidate) for line in bad_ranks(job.rows)]
+    for line in bad[:MOST_LINES]:
+        message(line)
+    if len(bad) > MOST_LINES:
+        message(f"{len(bad) - MOST_LINES} more in the rows")
+    jobs = (found.baseline, found.candidate)
+    none_read = any(not job.rows["kernels"].count() for job in jobs)
+    if none_read or (inputs.strict and bad):
+        return ExitCode.DAMAGED_INPUT
+    if gate is None:
+        return ExitCode.OK
+    if found.step is None:
+        message("gate: no step that all ranks of a job have")
+        passes = comparing.on_inconclusive == "pass"
+        return ExitCode.OK if passes else ExitCode.GATE_INCONCLUSIVE
+    return _gated(found.step.decides, gate, comparing.on_inconclusive)
+
+
+def _gated(step: StatisticVerdict, gate: float, on_inconclusive: Inconclusive) -> ExitCode:
+    """Return the exit code of the gate; print a line if it fails or is inconclusive."""
     # The whole confidence interval lies within the limit.
     if step.interval is not None and step.interval.high <= gate * step.a:
         return ExitCode.OK

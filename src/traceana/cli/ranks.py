@@ -61,7 +61,7 @@ Strict = Annotated[
 ]
 
 
-_MOST_LINES: Final = 10
+MOST_LINES: Final = 10
 
 
 def ranks(
@@ -97,14 +97,14 @@ def ranks(
         from traceana.job.tasks import Reading
 
         reading = Reading(step_marker, device_model, None if rules is None else str(rules))
-        with _progress() as done:
+        with progress() as done:
             count = pages.write_shard(
                 files_of(given), shard, reading, keep, workers=workers, done=done
             )
         message(f"shard {shard}: {count} summaries in {keep}; traceana ranks --merge {keep}")
         return ExitCode.OK
     else:
-        with _progress() as done:
+        with progress() as done:
             result = pages.ranks(
                 given,
                 workers=workers,
@@ -116,16 +116,16 @@ def ranks(
             )
     output.write(result)
     bad = pages.problems(result)
-    for line in bad[:_MOST_LINES]:
+    for line in bad[:MOST_LINES]:
         message(line)
-    if len(bad) > _MOST_LINES:
-        message(f"{len(bad) - _MOST_LINES} more in the rows")
+    if len(bad) > MOST_LINES:
+        message(f"{len(bad) - MOST_LINES} more in the rows")
     none_read = not result.frame["kernels"].count()
     return ExitCode.DAMAGED_INPUT if none_read or (strict and bad) else ExitCode.OK
 
 
 @contextmanager
-def _progress() -> Iterator[Done]:
+def progress() -> Iterator[Done]:
     if not sys.stderr.isatty():
         from traceana.ingest.source import silent
 

@@ -43,6 +43,7 @@ class Job(msgspec.Struct, frozen=True):
     (:func:`~traceana.job.stragglers.by_step`); ``stragglers``,
     ``collectives`` and ``groups`` are the tables of these names, ``causes`` has the cause of each
     straggler, ``matched`` and ``collective_count`` are numbers of collectives of all ranks.
+    ``parts`` is where the time of each rank goes.
     """
 
     rows: pl.DataFrame
@@ -54,6 +55,7 @@ class Job(msgspec.Struct, frozen=True):
     collective_count: int
     matched: int
     steps: int
+    parts: pl.DataFrame
 
     @property
     def count_text(self) -> str:
@@ -180,6 +182,7 @@ def job(kept: Sequence[Kept]) -> Job:
         found.count,
         found.matched,
         own["step"].n_unique(),
+        _parts(read, steps),
     )
 
 
@@ -353,6 +356,30 @@ def _by_collective(found: Matched) -> pl.DataFrame:
         .join(last, on=keys, how="left", nulls_equal=True)
         .sort("wait_ns", *keys, descending=[True, False, False, False], nulls_last=True)
     )
+
+
+def _parts(read: Mapping[int, tuple[Path, Facts]], steps: pl.DataFrame) -> pl.DataFrame:
+    """Return where the time of each rank's devices goes, per step of its capture.
+
+    ``rank``, ``part``, ``cause`` (of idle time, else null) and ``step_ns``.
+    """
+    counts = dict(steps.group_by("rank").len().rows())
+    rows: list[tuple[int, str, str | None, float]] = []
+    for rank, (_, one) in sorted(read.items()):
+        exposed = one.compute_ns + one.exposed_communication_ns + one.exposed_copy_ns
+        times = {
+            "compute": one.compute_ns,
+            "exposed collectives": one.exposed_communication_ns,
+            "exposed copies": one.exposed_copy_ns,
+            "other work": one.busy_ns - exposed,
+        }
+        rows += [(rank, part, None, time / counts.get(rank, 1)) for part, time in times.items()]
+    rows += [
+        (rank, "idle", cause, time / counts.get(rank, 1))
+        for rank, cause, time in _gathered(read, "idle").select("rank", "cause", "time_ns").rows()
+    ]
+    schema = {"rank": pl.Int64, "part": pl.String, "cause": pl.String, "step_ns": pl.Float64}
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def _causes(

@@ -297,7 +297,11 @@ def _most(values: pl.Series) -> int:
 
 def problems(result: Result) -> list[str]:
     """Return a line for each rank that is damaged or not read, and one for those missing."""
-    rows = result.frame
+    return bad_ranks(result.frame)
+
+
+def bad_ranks(rows: pl.DataFrame) -> list[str]:
+    """Return the lines of :func:`problems` for the ``rows`` of a job."""
     bad = rows.filter(~pl.col("status").is_in([OK, MISSING]))
     lines = []
     for rank, file, status, reason in bad.select("rank", "file", "status", "reason").iter_rows():

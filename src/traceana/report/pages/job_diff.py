@@ -1,0 +1,125 @@
+"""``diff --by rank``: the change from one distributed job to another, rank by rank and whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import polars as pl
+
+from traceana.comparison.jobs import JobDiff, compare_jobs
+from traceana.comparison.verdicts import Criteria, Step
+from traceana.ingest.ranks import spans
+from traceana.ingest.source import silent
+from traceana.job.ranks import DAMAGED, OK, Job, job, sources, summarize
+from traceana.job.tasks import Done, Reading
+from traceana.report import numbers
+from traceana.report.numbers import arrow, percent, signed
+from traceana.report.page import Block, Facts, Page, Table
+from traceana.report.pages.single_table import columns_of, data_of, notes_of, table_of
+from traceana.result import Arranged, Result
+
+_COLUMNS: Final = (
+    *("rank", "status_a", "status_b", "step_a_ns", "step_b_ns", "relative"),
+    *("own_a_ns", "own_b_ns", "own_delta_ns", "wait_a_ns", "wait_b_ns"),
+)
+_DROPPED: Final = ("wait_a_ns", "wait_b_ns", "status_a", "status_b", "relative")
+_TITLES: Final = {
+    **{"status_a": "baseline status", "status_b": "candidate status"},
+    **{"step_a_ns": "baseline step", "step_b_ns": "candidate step", "relative": "change"},
+    **{"own_a_ns": "baseline own time", "own_b_ns": "candidate own time"},
+    **{"own_delta_ns": "change of own time"},
+    **{"wait_a_ns": "baseline waiting", "wait_b_ns": "candidate waiting"},
+    **{"part": "time of the devices", "cause": "idle cause", "time_a_ns": "baseline"},
+    **{"time_b_ns": "candidate", "delta_ns": "change"},
+}
+_VERDICTS: Final = {
+    "same": "no significant change",
+    "not enough steps": "inconclusive: at least 4 steps needed in each job",
+}
+
+
+def diff_jobs(
+    baseline: Path, candidate: Path, reading: Reading, criteria: Criteria, done: Done = silent
+) -> tuple[Result, JobDiff]:
+    """Return the rows and the page of the jobs in two folders of ranks, and their figures.
+
+    Raises the errors of :mod:`traceana.errors`.
+    """
+    a, b = (
+        job(summarize(sources([folder]), reading, None, workers=None, done=done))
+        for folder in (baseline, candidate)
+    )
+    found = compare_jobs(a, b, criteria)
+    names = (baseline.name or str(baseline), candidate.name or str(candidate))
+    return Result(found.rows).with_page(partial(_page, found, names), screenful=24), found
+
+
+def _page(found: JobDiff, names: tuple[str, str], shown: Arranged) -> Page:
+    frame = found.rows
+    sound = all((frame[name].drop_nulls() == OK).all() for name in ("status_a", "status_b"))
+    wanted = [name for name in _COLUMNS if not (sound and name.startswith("status"))]
+    parts = found.parts.filter(pl.any_horizontal(pl.col("time_a_ns", "time_b_ns") != 0))
+    columns = columns_of(
+        parts, ["part", "cause", "time_a_ns", "time_b_ns", "delta_ns"], titles=_TITLES
+    )
+    blocks: tuple[Block, ...] = (
+        Facts(tuple(_facts(found, names))),
+        Table(parts, columns, layout="compact"),
+        table_of(shown, wanted, dropped=_DROPPED, titles=_TITLES),
+        *notes_of(shown.notes),
+    )
+    source = {
+        "a": _source(found.baseline, names[0]),
+        "b": _source(found.candidate, names[1]),
+        "step": None if found.step is None else _judged(found.step),
+        "level": found.criteria.level,
+        "minimum_effect": found.criteria.minimum_effect,
+    }
+    return Page("diff", blocks, data_of(shown, source, {"parts": Result(found.parts)}))
+
+
+def _source(one: Job, name: str) -> dict[str, Any]:
+    return {"file": name, "ranks": one.rows.height, "read": _read(one), "steps": one.steps}
+
+
+def _judged(step: Step) -> dict[str, Any]:
+    both = (("median", step.median), ("mean", step.mean))
+    found = {name: {**msgspec.to_builtins(one), "relative": one.relative} for name, one in both}
+    return {**found, "statistic": step.statistic, "verdict": step.verdict}
+
+
+def _read(one: Job) -> int:
+    return int(one.rows["status"].is_in([OK, DAMAGED]).sum())
+
+
+def _facts(found: JobDiff, names: tuple[str, str]) -> Iterator[tuple[str, str]]:
+    jobs = (found.baseline, found.candidate)
+    for label, name, one in zip(("Baseline", "Candidate"), names, jobs, strict=True):
+        steps = numbers.counted(one.steps, "step")
+        yield label, f"{name} · {_read(one)} of {one.rows.height} ranks read · {steps}"
+    yield "Step time", _step(found)
+    late = [_stragglers(one) for one in jobs]
+    yield "Stragglers", " → ".join(late)
+    yield "Tables", "per step and rank; own time: step time less exposed waits for other ranks"
+
+
+def _step(found: JobDiff) -> str:
+    if found.step is None:
+        return "not determined: no step that all ranks of a job have"
+    one = found.step.decides
+    text = f"{arrow(round(one.a), round(one.b))} {found.step.statistic} ({percent(one.relative)})"
+    if one.interval is not None:
+        low, high = (signed(round(bound)) for bound in (one.interval.low, one.interval.high))
+        text += f", {100 * found.criteria.level:g} % interval {low} to {high}"
+    return f"{text}; {_VERDICTS.get(one.verdict, one.verdict)}"
+
+
+def _stragglers(one: Job) -> str:
+    if not one.steps:
+        return "not determined"
+    late = one.rows.filter("straggler")["rank"].sort().to_list()
+    return f"rank{'s' * (len(late) > 1)} {spans(late)}" if late else "none"
