@@ -301,6 +301,8 @@ def _outermost(start: Ints, end: Ints, rest: Ints) -> Flags:
 def inherit(nesting: Nesting, value: Ints) -> Ints:
     """Return ``value`` with :data:`NONE` replaced by the nearest enclosing row's value."""
     result = value.copy()
+    if not (value != NONE).any():
+        return result
     for rows in nesting.levels[1:]:
         lacking = rows[result[rows] == NONE]
         result[lacking] = result[nesting.parent[lacking]]

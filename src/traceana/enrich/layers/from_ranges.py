@@ -65,6 +65,8 @@ def hierarchy_layers(ops: pl.DataFrame, nesting: Nesting) -> tuple[Ints, list[La
     An operator without a Module Hierarchy inherits the module of the enclosing operator. The
     outermost call, the model itself, is not part of the path.
     """
+    if ops["module"].null_count() == ops.height:
+        return np.full(ops.height, NONE, dtype=np.int64), []
     code, texts = codes(ops["module"].cast(pl.String).fill_null(""))
     calls = pl.Series(texts, dtype=pl.String).str.extract_all(_CALL)
     layers: dict[Layer, int] = {}

@@ -85,10 +85,13 @@ def resolve(
     layers: list[Layer] = []
     bases: list[int] = []
 
+    nowhere = np.full(ops.height, NONE, dtype=np.int64)
+
     def number(found: Ints, rows: list[Layer]) -> Ints:
         bases.append(len(layers))
         layers.extend(rows)
-        return np.where(found == NONE, NONE, found + bases[-1])
+        # Most sources are absent: they share one array, because operators are many.
+        return np.where(found == NONE, NONE, found + bases[-1]) if rows else nowhere
 
     by_role = number(roles.at(op_key, start), roles.layers)
     by_module = number(modules.at(op_key, start), modules.layers)
@@ -96,13 +99,14 @@ def resolve(
     by_name = number(take(named.layer, around), named.layers)
     by_collective = number(*collective_layers(ops, nesting))
     by_hierarchy = number(*hierarchy_layers(ops, nesting))
-    by_scope = inherit(nesting, number(scopes.layer_of(ops["scope"]), scopes.layers))
+    by_scope = number(scopes.layer_of(ops["scope"]), scopes.layers)
     scope_base = bases[-1]
+    own = _first(by_role, by_collective, by_module, by_hierarchy, inherit(nesting, by_scope))
     recomputed = _recomputed(ops, nesting, named, around, by_name)
-    by_recomputation = np.where(recomputed, by_name, NONE)
-    own = _first(by_role, by_collective, by_module, by_hierarchy, by_scope, by_recomputation)
+    own = np.where((own == NONE) & recomputed, by_name, own)
+    del by_role, by_collective, by_module, by_hierarchy, by_scope, around, recomputed
     by_optimizer = number(*optimizer_layers(ops, names, nesting, forward, op_step, ranges))
-    by_position = np.full(ops.height, NONE, dtype=np.int64)
+    by_position = nowhere
     if scopes.table.is_empty() and not compiled:
         settled = _first(own, by_optimizer)
         by_position = number(*position_layers(ops, roots(nesting), op_step, settled, forward))
@@ -175,8 +179,8 @@ def _typed(layers: list[Layer], ops: pl.DataFrame, of_op: Ints, scopes: ScopeLay
 
 
 def _first(*sources: Ints) -> Ints:
-    found = sources[0]
-    for source in sources[1:]:
+    found, *others = {id(source): source for source in sources}.values()
+    for source in others:
         found = np.where(found == NONE, source, found)
     return found
 

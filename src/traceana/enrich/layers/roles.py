@@ -66,6 +66,8 @@ def collective_layers(ops: pl.DataFrame, nesting: Nesting) -> tuple[Ints, list[L
     names = ops.select(pl.col("name").unique(maintain_order=True)).filter(
         pl.col("name").cast(pl.String).str.contains(_COLLECTIVE_OP)
     )
+    if names.is_empty():
+        return np.full(ops.height, NONE, dtype=np.int64), []
     numbered = ops.select("name").join(
         names.with_row_index("layer"), on="name", how="left", maintain_order="left"
     )

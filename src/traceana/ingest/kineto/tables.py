@@ -99,16 +99,25 @@ def with_launches(device: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     Some versions record groups, and others sequence numbers, on c10d's operator around the launch
     alone. ``launches`` are these operators.
     """
-    known = launches.drop_nulls("external").unique("external", keep="first", maintain_order=True)
-    if known.is_empty() or device.is_empty():
+    names = device["name"].unique()
+    collectives = names.filter(names.cast(pl.String).str.contains("(?i)nccl"))
+    if launches.is_empty() or collectives.is_empty():
         return device
-    joined = device.join(known, on="external", how="left", maintain_order="left", suffix="_launch")
-    is_kernel = pl.col("category").cast(pl.String).str.to_lowercase() == "kernel"
-    of_nccl = is_kernel & pl.col("name").cast(pl.String).str.contains("(?i)nccl")
-    return joined.with_columns(
-        pl.when(of_nccl).then(pl.coalesce(name, f"{name}_launch")).otherwise(name).alias(name)
+    known = launches.drop_nulls("external").unique("external", keep="first", maintain_order=True)
+    # Collectives are few: the other rows are not copied.
+    found = (
+        device.select("name", "category", "external")
+        .with_row_index("row")
+        .filter(pl.col("name").is_in(collectives.implode()))
+        .filter(pl.col("category").cast(pl.String).str.to_lowercase() == "kernel")
+        .join(known.with_row_index("launch").select("external", "launch"), on="external")
+    )
+    none = pl.repeat(None, device.height, dtype=pl.UInt32, eager=True)
+    launch = none.scatter(found["row"], found["launch"])
+    return device.with_columns(
+        pl.coalesce(name, known[name].gather(launch)).alias(name)
         for name in (*_GROUP, "collective_sequence", "peer")
-    ).select(device.columns)
+    )
 
 
 def process_groups(
