@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Final
 
 from traceana.errors import CountersError, ForeignDatabaseError, UnknownFormatError
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 _COUNTERS: Final = (Format.NCU_CSV, Format.NVPROF_METRICS, Format.ROCPROF_CSV)
 """The formats that can be tables of counters."""
 
+_LARGE: Final = 32 << 20
+"""Bytes of a file from which memory is given back after reading."""
+
 
 def read(path: Path, progress: Progress = silent) -> Trace:
     """Return the canonical tables of the file ``path``, neither attributed nor classified.
@@ -28,7 +32,22 @@ def read(path: Path, progress: Progress = silent) -> Trace:
     trace = _read(path, progress)
     for name in TABLES:
         join_pieces(trace.table(name))
+    if (trace.meta.bytes_read or 0) >= _LARGE:
+        _give_back()
     return trace
+
+
+def _give_back() -> None:
+    """Give the memory that reading has freed back to the system, where the C library is glibc.
+
+    The pieces of the tables are too small for it to do so itself, and arrays of whole tables, which
+    attribution needs, do not fit between what is left: they would come on top.
+    """
+    if sys.platform == "linux":
+        import ctypes
+
+        if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+            trim(0)
 
 
 def _read(path: Path, progress: Progress) -> Trace:
