@@ -1,4 +1,5 @@
-"""Process groups of a job: what they communicate, and which parallelism they are of."""
+"""Process groups of a job: what they communicate, which parallelism they are of, the bubbles of a
+pipeline and the balance of experts."""
 
 from __future__ import annotations
 
@@ -84,8 +85,7 @@ def groups(collectives: pl.DataFrame, matched: Matched) -> pl.DataFrame:
         )
     )
     members = [
-        None if text is None else spans(sorted(msgspec.json.decode(text, type=list[int])))
-        for text in rows["group_ranks"]
+        None if text is None else spans(sorted(_ranks_of(text))) for text in rows["group_ranks"]
     ]
     kinds = [kind_of(description) for description in rows["description"]]
     return rows.with_columns(
@@ -122,3 +122,107 @@ def bandwidths(matched: Matched, keys: list[str]) -> pl.DataFrame:
             for name, title in (("size", "algbw_bytes_per_s"), ("moved", "busbw_bytes_per_s"))
         )
     )
+
+
+def pipeline(steps: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
+    """Return the bubbles of each rank that sends or receives, in order of ``group`` and ``stage``.
+
+    ``group``, ``members``, ``stage``
+        Its group of kind PP: name, ranks and the rank's place among them; null where not known.
+    ``steps``, ``wall_ns``, ``bubble_ns``, ``bubble_share``
+        Of its measured steps: number, summed wall time, summed time of its devices without other
+        work than sends and receives, and the share of the latter in the wall time, for one device.
+
+    ``steps`` and ``collectives`` have ``rank`` and the columns of a summary's tables.
+    """
+    stages = [
+        (rank, name, spans(sorted(members)), members.index(rank))
+        for rank, name, description, text in _of_ranks(collectives)
+        if kind_of(description) == "PP" and rank in (members := _ranks_of(text))
+    ]
+    known = pl.DataFrame(
+        stages,
+        schema={"rank": pl.Int64, "group": pl.String, "members": pl.String, "stage": pl.Int64},
+        orient="row",
+    ).unique("rank", keep="none")
+    bubble, wall = pl.col("bubble_ns"), pl.col("wall_ns")
+    return (
+        steps.filter(~pl.col("warm_up"), bubble.is_not_null())
+        .group_by("rank")
+        .agg(pl.len().cast(pl.Int64).alias("steps"), wall.sum(), bubble.sum())
+        .with_columns(pl.when(wall > 0).then(bubble / wall).alias("bubble_share"))
+        .join(known, on="rank", how="left")
+        .select(
+            *("rank", "group", "members", "stage", "steps", "wall_ns", "bubble_ns"),
+            "bubble_share",
+        )
+        .sort("members", "stage", "rank", nulls_last=True)
+    )
+
+
+def experts(collectives: pl.DataFrame) -> pl.DataFrame:
+    """Return how much each rank of the groups of kind EP gets from their all-to-alls.
+
+    ``group``, ``members``, ``rank``
+        Name and ranks of the group, and the rank.
+    ``count``, ``input_bytes``, ``output_bytes``
+        Its all-to-alls, and what it passes to them and gets from them.
+    ``expert_bytes``, ``imbalance``
+        What its experts process: input and output less the mean input of the group's ranks; and
+        over the group's mean. An all-to-all to the experts has the rank's own tokens as input and
+        those of its experts as output, the one back the other way round; the rank's own are taken
+        to be as many on all ranks.
+
+    Groups of which a rank or a size is missing have no rows.
+    """
+    keys = ["group_name", "group_ranks"]
+    described = collectives["description"].unique().to_list()
+    of_experts = [one for one in described if kind_of(one) == "EP"]
+    sizes = pl.col("bytes", "output_bytes")
+    rows = (
+        collectives.filter(
+            pl.col("description").is_in(of_experts),
+            pl.col("collective") == "all_to_all",
+            pl.col("group_ranks").is_not_null(),
+        )
+        .group_by(*keys, "group_size", "rank")
+        .agg(
+            pl.len().cast(pl.Int64).alias("count"),
+            pl.when(sizes.is_not_null().all()).then(sizes.sum()),
+        )
+        .rename({"bytes": "input_bytes"})
+    )
+    complete = (pl.len() == pl.col("group_size").first()) & (pl.col("count").n_unique() == 1)
+    complete &= pl.col("input_bytes").null_count() + pl.col("output_bytes").null_count() == 0
+    mean = pl.col("input_bytes").mean().over(keys)
+    processed = pl.col("input_bytes") + pl.col("output_bytes") - mean
+    found = (
+        rows.filter(complete.over(keys))
+        .with_columns(processed.round().cast(pl.Int64).alias("expert_bytes"))
+        .with_columns(pl.col("expert_bytes").mean().over(keys).alias("mean"))
+    )
+    members = [spans(sorted(_ranks_of(text))) for text in found["group_ranks"]]
+    return (
+        found.with_columns(
+            pl.Series("members", members, dtype=pl.String),
+            pl.when(pl.col("mean") > 0)
+            .then(pl.col("expert_bytes") / pl.col("mean"))
+            .alias("imbalance"),
+        )
+        .select(
+            pl.col("group_name").alias("group"),
+            *("members", "rank", "count", "input_bytes", "output_bytes", "expert_bytes"),
+            "imbalance",
+        )
+        .sort("imbalance", "members", "rank", descending=[True, False, False], nulls_last=True)
+    )
+
+
+def _of_ranks(collectives: pl.DataFrame) -> list[tuple[int, str | None, str | None, str | None]]:
+    """Return (rank, name, description, ranks) of the groups that each rank used."""
+    columns = ("rank", "group_name", "description", "group_ranks")
+    return collectives.select(columns).unique().sort(columns, nulls_last=True).rows()
+
+
+def _ranks_of(text: str | None) -> list[int]:
+    return msgspec.json.decode(text, type=list[int]) if text else []

@@ -20,7 +20,7 @@ from traceana.files import cache_folder
 from traceana.ingest.ranks import find, rank_in
 from traceana.ingest.ranks import ranks as ranks_of
 from traceana.job.collectives import offsets
-from traceana.job.parallelism import bandwidths, groups
+from traceana.job.parallelism import bandwidths, experts, groups, pipeline
 from traceana.job.stragglers import by_step, cause, own_times, spent_per_step, stragglers
 from traceana.job.summary import TABLES, Facts, read_facts, read_table
 from traceana.job.tasks import Done, Kept, Reading, default_workers, kept_or_read
@@ -43,7 +43,8 @@ class Job(msgspec.Struct, frozen=True):
     (:func:`~traceana.job.stragglers.by_step`); ``stragglers``,
     ``collectives`` and ``groups`` are the tables of these names, ``causes`` has the cause of each
     straggler, ``matched`` and ``collective_count`` are numbers of collectives of all ranks.
-    ``parts`` is where the time of each rank goes.
+    ``parts`` is where the time of each rank goes, ``pipeline`` and ``experts`` are tables of
+    :mod:`traceana.job.parallelism`.
     """
 
     rows: pl.DataFrame
@@ -56,6 +57,8 @@ class Job(msgspec.Struct, frozen=True):
     matched: int
     steps: int
     parts: pl.DataFrame
+    pipeline: pl.DataFrame
+    experts: pl.DataFrame
 
     @property
     def count_text(self) -> str:
@@ -183,6 +186,8 @@ def job(kept: Sequence[Kept]) -> Job:
         found.matched,
         own["step"].n_unique(),
         _parts(read, steps),
+        pipeline(steps, collectives),
+        experts(collectives),
     )
 
 

@@ -18,15 +18,17 @@ import polars as pl
 from isal.isal_zlib import crc32
 
 from traceana.analyze.breakdown import breakdown
-from traceana.analyze.collective_ranks import collectives_of
-from traceana.analyze.communication import communication
+from traceana.analyze.collective_ranks import BETWEEN_TWO, collectives_of
+from traceana.analyze.communication import communication, with_messages
 from traceana.analyze.devices import devices
 from traceana.analyze.idle import idle
+from traceana.analyze.intervals import Busy
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import layers
-from traceana.analyze.steps import measured_steps
+from traceana.analyze.steps import measured_steps, step_windows
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.transfers import transfers
+from traceana.analyze.work import work
 from traceana.files import UNDECODABLE, as_unicode, replace_folder, umask
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ TABLES: Final[Mapping[str, Mapping[str, pl.DataType | type[pl.DataType]]]] = {
         "step": pl.Int64,
         "wall_ns": pl.Int64,
         "exposed_communication_ns": pl.Int64,
+        "bubble_ns": pl.Int64,
         "warm_up": pl.Boolean,
     },
     "classes": {"category": pl.String, "part": pl.String, "calls": pl.Int64, "time_ns": pl.Int64},
@@ -200,9 +203,31 @@ def _steps(trace: Trace) -> pl.DataFrame:
         rows.group_by("step")
         .agg(pl.col("wall_ns").max(), pl.col("exposed_ns").sum())
         .rename({"exposed_ns": "exposed_communication_ns"})
+        .join(_bubbles(trace), on="step", how="left")
         .with_columns(pl.col("step").is_in(measured.implode()).not_().alias("warm_up"))
         .sort("step")
     )
+
+
+def _bubbles(trace: Trace) -> pl.DataFrame:
+    """Return ``step`` and ``bubble_ns``: the time of its devices without other work than sends and
+    receives. Empty without recorded sends and receives."""
+    none = pl.DataFrame(schema={"step": pl.Int64, "bubble_ns": pl.Int64})
+    if trace.process_groups.is_empty():
+        return none
+    between = with_messages(trace).filter(
+        pl.col("carries"),
+        pl.col("collective") == BETWEEN_TWO,
+        pl.col("process_group").is_not_null(),
+    )
+    if between.is_empty():
+        return none
+    keys = ["device", "stream", "start", "duration", "name_id"]
+    others = work(trace).join(between.select(keys), on=keys, how="anti", nulls_equal=True)
+    windows = step_windows(trace)
+    numbers = trace.steps["number"].gather(windows["row"]).alias("step")
+    idle = windows["end"] - windows["start"] - Busy.of(others).within(windows)
+    return pl.DataFrame([numbers, idle.alias("bubble_ns")]).group_by("step").agg(pl.all().sum())
 
 
 def _process_groups(trace: Trace) -> pl.DataFrame:

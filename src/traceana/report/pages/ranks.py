@@ -144,6 +144,8 @@ def _page(found: Job, shown: Arranged) -> Page:
         "collectives": Result(found.collectives),
         "groups": Result(found.groups),
         "steps": Result(found.own),
+        "pipeline": Result(found.pipeline),
+        "experts": Result(found.experts),
     }
     source = {"ranks": found.rows.height, "read": _count(found.rows, OK, DAMAGED)}
     data = data_of(shown, source, sections)
@@ -242,6 +244,7 @@ def _facts(found: Job) -> Iterator[tuple[str, str]]:
     yield "Stragglers", _stragglers(found)
     if found.count_text:
         yield "Collectives", found.count_text
+    yield from _parallelism(found)
     offsets = rows.drop_nulls("clock_offset_ns")
     if offsets.height > 1:
         ahead = offsets["clock_offset_ns"].abs()
@@ -251,6 +254,29 @@ def _facts(found: Job) -> Iterator[tuple[str, str]]:
             f"rank {row['rank']} is furthest from the median: "
             f"{numbers.duration(row['clock_offset_ns'])} ± "
             f"{numbers.duration(row['clock_uncertainty_ns'])}",
+        )
+
+
+def _parallelism(found: Job) -> Iterator[tuple[str, str]]:
+    bubbles = found.pipeline.drop_nulls("bubble_share").sort(
+        "bubble_share", "rank", descending=[True, False]
+    )
+    if bubbles.height:
+        whole = int(bubbles["bubble_ns"].sum()) / int(bubbles["wall_ns"].sum())
+        first = bubbles.row(0, named=True)
+        yield (
+            "Pipeline",
+            f"bubbles {numbers.share(whole)} of step time, all steps of "
+            f"{numbers.counted(bubbles.height, 'rank')} · most on rank {first['rank']}: "
+            f"{numbers.share(first['bubble_share'])}",
+        )
+    shares = found.experts.drop_nulls("imbalance")
+    if shares.height:
+        first = shares.row(0, named=True)
+        yield (
+            "Experts",
+            f"rank {first['rank']} gets {first['imbalance']:.2f} times the mean of its group "
+            f"({first['members']})",
         )
 
 
