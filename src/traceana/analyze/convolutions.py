@@ -72,7 +72,7 @@ def _each(trace: Trace) -> pl.DataFrame:
         .join(named, on="layer_row", how="left")
         .with_columns(pl.col("path").fill_null(OUTSIDE).alias("layer"))
     )
-    operators = trace.ops["name"].cast(pl.String).gather(found["op"])
+    operators = trace.ops["name"].gather(found["op"]).cast(pl.String)
     return found.with_columns(operators.alias("operator"))
 
 

@@ -18,7 +18,7 @@ from traceana.flops.aten_convolution import (
     OUTPUT,
     backward_extents,
     forward_extents,
-    with_hints,
+    hints,
 )
 from traceana.flops.call import Call, element_size
 from traceana.flops.convolution import Convolution
@@ -91,7 +91,8 @@ def _calls(ops: pl.DataFrame) -> pl.DataFrame:
     # The names of the operators that give hints have the word too.
     convolves = pl.Series(Texts.of(ops["name"]).matching("(?i)conv"), dtype=pl.Boolean)
     rows = named.with_row_index("op").filter(convolves)
-    hinted = with_hints(rows.with_columns(pl.col("name").cast(pl.String)))
+    rows = rows.with_columns(pl.col("name").cast(pl.String))
+    hinted = rows.join(hints(rows), on="op", how="left", maintain_order="left")
     return hinted.filter(pl.col("name").is_in(NAMES)).select("op", *CALL)
 
 

@@ -22,7 +22,7 @@ from traceana.enrich.layers.from_order import groups
 from traceana.enrich.nesting import NONE, Ints, from_rows, rows_by_depth, to_rows
 from traceana.enrich.operators import EarlyStopped
 from traceana.enrich.texts import Texts
-from traceana.flops.aten_convolution import OUTPUT, WANTED, with_hints
+from traceana.flops.aten_convolution import OUTPUT, WANTED, hints
 from traceana.flops.call import Call
 from traceana.flops.cost import Cost, Refusal, Shape, UncountableError
 from traceana.flops.passive import passive
@@ -79,7 +79,7 @@ def operator_costs(ops: pl.DataFrame) -> OperatorCosts:
         *("process", "rank", "start", "parent", "sequence", "direction"),
         *("input_shapes", "input_types", "inputs"),
     )
-    rows = with_hints(named.with_row_index("op"))
+    rows = _with_hints(named.with_row_index("op"))
     calls = _Calls.of(rows.select(_KEY))
     tree = Tree.of(ops)
     left = EarlyStopped.of(ops)
@@ -98,6 +98,14 @@ def operator_costs(ops: pl.DataFrame) -> OperatorCosts:
     costs = costs.with_columns(pl.when(square).then(0).otherwise("skipped").alias("skipped"))
     gaps = _gaps(calls, tree, counted, has_cost)
     return OperatorCosts(_with_parts(costs, rows, tree), gaps)
+
+
+def _with_hints(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return ``rows``, all operators, with the hints of convolutions."""
+    known = hints(rows)
+    none = pl.repeat(None, rows.height, dtype=pl.UInt32, eager=True)
+    at = none.scatter(known["op"], pl.int_range(known.height, dtype=pl.UInt32, eager=True))
+    return rows.with_columns(known[name].gather(at) for name in (OUTPUT, WANTED))
 
 
 class _Calls(msgspec.Struct, frozen=True):

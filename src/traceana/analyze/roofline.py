@@ -260,9 +260,10 @@ def _of_classes(charged: pl.DataFrame, rows: pl.DataFrame) -> tuple[pl.DataFrame
     """
     exact, whole = ["unit", "gradient"], ["unit"]
     charged = charged.with_columns((pl.col("flops") > 0).alias("computes"))
-    exactly, their_time = _chosen(charged, rows, exact)
+    kernels = _kernels(rows)
+    exactly, their_time = _chosen(charged, kernels, exact)
     rest = charged.join(exactly, on=[*exact, "product", "computes"], how="anti", nulls_equal=True)
-    by_unit, rest_time = _chosen(rest, rows, whole)
+    by_unit, rest_time = _chosen(rest, kernels, whole)
     computed = pl.concat([exactly, by_unit])
     partial = pl.col("partial").any()
     over = (
@@ -280,22 +281,26 @@ def _of_classes(charged: pl.DataFrame, rows: pl.DataFrame) -> tuple[pl.DataFrame
     return counts.drop("partial"), over
 
 
-def _chosen(
-    charged: pl.DataFrame, rows: pl.DataFrame, keys: list[str]
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the rows of ``charged`` that have kernels, with the class of these, and the kernels.
-
-    Of several classes the one with most time of the unit counts (of its gradient, if that is among
-    the ``keys``). The kernels have ``row``, class and ``duration``: for a product all kernels that
-    compute products, for others those of the class.
-    """
-    kernels = (
+def _kernels(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the time of the kernels of each unit by gradient and class, with ``row``."""
+    return (
         rows.filter(pl.col("unit").is_not_null())
         .group_by("unit", "gradient", "alone", *_CLASS)
         .agg(pl.col("duration").sum())
         .sort("unit", "gradient", "alone", *_CLASS)
         .with_row_index("row")
     )
+
+
+def _chosen(
+    charged: pl.DataFrame, kernels: pl.DataFrame, keys: list[str]
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the rows of ``charged`` that have kernels, with the class of these, and the kernels.
+
+    Of several classes the one with most time of the unit counts (of its gradient, if that is among
+    the ``keys``). The kernels have ``row``, class and ``duration``: for a product all kernels that
+    compute products, for others those of the class. ``kernels`` are of :func:`_kernels`.
+    """
     wanted = [*keys, "product", "computes"]
     category, product = pl.col("category"), pl.col("product")
     is_product, moves = category.is_in(PRODUCTS), category.is_in(NO_ARITHMETIC)

@@ -182,11 +182,10 @@ class EarlyStopped(msgspec.Struct, frozen=True):
         holds[parent[inner]] = True
         computes[parent[inner & ~detaches]] = True
         innermost = backward & ~node & ~detaches & holds & ~computes
-        of_name = pl.DataFrame({"name": ops["name"], "computes": computes, "forward": ~backward})
-        complete = of_name.select(
-            (pl.col("forward").any() & (pl.col("computes") | ~pl.col("forward")).all()).over("name")
-        ).to_series()
-        innermost &= complete.to_numpy()
+        complete, incomplete = (np.zeros(names.null + 1, dtype=np.bool_) for _ in range(2))
+        complete[names.code_of_row[~backward]] = True
+        incomplete[names.code_of_row[~backward & ~computes]] = True
+        innermost &= (complete & ~incomplete)[names.code_of_row]
         above = parent[innermost]
         while len(above := above[(above != NONE) & ~node[above]]):
             around[above] = True

@@ -339,8 +339,9 @@ WANTED: Final = "_wanted"
 _NODE: Final = r"Conv\w*Backward\d*$"
 
 
-def with_hints(ops: pl.DataFrame) -> pl.DataFrame:
-    """Return ``ops`` (row numbers in ``op``) with :data:`OUTPUT` and :data:`WANTED`."""
+def hints(ops: pl.DataFrame) -> pl.DataFrame:
+    """Return :data:`OUTPUT` and :data:`WANTED` of those of ``ops`` (row numbers in ``op``) that
+    have one of them."""
     # Hints come from convolutions, their gradients and the nodes around these, which are few.
     names = ops["name"].unique()
     related = names.filter(names.cast(pl.String).str.contains("(?i)conv"))
@@ -350,8 +351,7 @@ def with_hints(ops: pl.DataFrame) -> pl.DataFrame:
     forward, backward = (
         unrecorded.filter(pl.col("name").is_in(sorted(known))) for known in (FORWARD, BACKWARD)
     )
-    hints = pl.concat([_outputs(rows, forward), _wanted(rows, backward)], how="diagonal")
-    return ops.join(hints, on="op", how="left", maintain_order="left", validate="m:1")
+    return pl.concat([_outputs(rows, forward), _wanted(rows, backward)], how="diagonal")
 
 
 def _outputs(ops: pl.DataFrame, forward: pl.DataFrame) -> pl.DataFrame:
