@@ -44,7 +44,7 @@ def test_the_layers_of_hidden_launches_are_recovered(name: str) -> None:
     known = ((role != "unattributed") & (activities["kind"] != "sync")).to_numpy()
     hidden = known & (activities["start"] < activities["start"].median()).to_numpy()
     facts = np.where(known & ~hidden, layer, NONE)
-    source = Repetitions(activities).sources(facts, pl.Series(hidden))
+    (source,) = Repetitions(activities).sources([facts], pl.Series(hidden))
     reported = hidden & (source != NONE)
     assert reported.sum() > 0.9 * hidden.sum()
     assert (layer[reported] == layer[source[reported]]).all()

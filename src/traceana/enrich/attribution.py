@@ -327,11 +327,9 @@ def _by_repetition(
     code = direction.to_physical().cast(pl.Int64).fill_null(len(Direction.categories)).to_numpy()
     same_row, same_role = merge_like(layers)
     directed = np.where(unknown, NONE, same_row[layer] * (len(Direction.categories) + 1) + code)
-    repetitions = Repetitions(activities)
-    source = repetitions.sources(directed, wanted)
     # Repetitions that differ in the layer may agree in the role, such as a collective.
     role = np.where(unknown, NONE, same_role[layer])
-    of_role = repetitions.sources(role, wanted & pl.Series(source == NONE))
+    source, of_role = Repetitions(activities).sources((directed, role), wanted)
     any_source = np.where(source == NONE, of_role, source)
     found_layer = np.where(any_source == NONE, layer, layer[any_source])
     role = np.where(found_layer == NONE, NONE, same_role[found_layer])

@@ -6,7 +6,7 @@ kernel at the same position of another repetition has the layer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -24,8 +24,9 @@ _STREAM: Final = ("rank", "device", "context", "stream")
 _SIZES: Final = ("grid_x", "grid_y", "grid_z", "bytes")
 _KINDS: Final = ("kernel", "memcpy", "memset")
 _DISPUTED: Final = -2
-_TABLE: Final = 1 << 22
-"""Entries of the table by which most sources without a query are found."""
+_ABOVE: Final = np.iinfo(np.int64).max
+_BLOCK: Final = 1 << 17
+"""Hashes that are computed at a time: temporary arrays of this size stay in the CPU's caches."""
 
 
 class Repetitions:
@@ -36,38 +37,61 @@ class Repetitions:
         self._activities = activities
         self._sequences: dict[tuple[str, ...], _Sequence] = {}
 
-    def sources(self, known: Ints, wanted: pl.Series) -> Ints:
-        """Return the row of an activity at the same position of the sequence for each, or NONE.
+    def sources(self, known: Sequence[Ints], wanted: pl.Series) -> list[Ints]:
+        """Return, for each of ``known``, the row of an activity at the same position, or NONE.
 
-        ``known`` is the known layer of each activity (NONE: unknown), ``wanted`` selects the
-        activities to infer. A context is a run of 2^n activities of one stream (n = 3 … 12) that
-        begins with, ends with or surrounds the activity. Activities are compared by name, and by
-        grid and bytes if these are recorded without the launch (not on ROCm). The longest context
-        that occurs at activities with a known layer decides, if all of these agree. If they differ,
-        the result is NONE, because shorter contexts are less certain.
+        Each of ``known`` has the known layer of each activity (NONE: unknown, the same activities
+        in all of them), ``wanted`` selects the activities to infer. Of those for which an earlier
+        one of ``known`` has a source, the later sources are of no use. A context is a run of 2^n
+        activities of one stream (n = 3 … 12) that begins with, ends with or surrounds the activity.
+        Activities are compared by name, and by grid and bytes if these are recorded without the
+        launch (not on ROCm). The longest context that occurs at activities with a known layer
+        decides, if all of these agree. If they differ, the result is NONE, because shorter contexts
+        are less certain.
 
         Contexts are compared by hashes of 64 bits. Of n activities, two different contexts of one
         length have the same hash with a probability below n² / 2^64.
         """
-        answer = np.full(self._activities.height, NONE, dtype=np.int64)
         if not wanted.any():
-            return answer
-        sequence = self._sequence(_signature(self._activities.filter(wanted)))
-        fact, asked = known[sequence.order], wanted.to_numpy()[sequence.order]
-        queries, sources = np.flatnonzero(asked), np.flatnonzero(fact != NONE)
-        found = np.full(len(queries), NONE, dtype=np.int64)
-        views = [_View(shift, fact, queries, sources) for shift in _SHIFTS]
+            return [np.full(self._activities.height, NONE, dtype=np.int64) for _ in known]
+        signature = _signature(self._activities.filter(wanted))
+        found = self._found(known, wanted, signature)
+        for later in range(1, len(known)):
+            wanted = wanted & pl.Series(found[later - 1] == NONE)
+            if not wanted.any():
+                break
+            # Fewer activities may have more in common.
+            of_rest = _signature(self._activities.filter(wanted))
+            if of_rest != signature:
+                found[later:] = self._found(known[later:], wanted, of_rest)
+                signature = of_rest
+        return found
+
+    def _found(
+        self, known: Sequence[Ints], wanted: pl.Series, signature: tuple[str, ...]
+    ) -> list[Ints]:
+        """Return :meth:`sources` by contexts of the columns ``signature``."""
+        sequence = self._sequence(signature)
+        facts, asked = [one[sequence.order] for one in known], wanted.to_numpy()[sequence.order]
+        queries, sources = np.flatnonzero(asked), np.flatnonzero(facts[0] != NONE)
+        found = [np.full(len(queries), NONE, dtype=np.int64) for _ in facts]
+        views = [_View(shift, facts, queries, sources) for shift in _SHIFTS]
         run = sequence.symbol
         length = 1
         while 2 * length <= LONGEST_CONTEXT and any(len(view.query) for view in views):
-            shorter, run, length = run, _doubled(run, length, sequence.stream_end), 2 * length
+            shorter, run, length = run, _doubled(run, length, sequence.left), 2 * length
             decides = length >= SHORTEST_CONTEXT
             answers = [view.find(shorter, run, length, decides=decides) for view in views]
-            decided = _agreed(answers, fact)
-            found = np.where(decided == NONE, found, decided)
-        placed = found >= 0
-        answer[sequence.order[queries[placed]]] = sequence.order[found[placed]]
-        return answer
+            for at, fact in enumerate(facts):
+                decided = _agreed([answer[at] for answer in answers], fact)
+                found[at] = np.where(decided == NONE, found[at], decided)
+        rows = []
+        for one in found:
+            placed = one >= 0
+            answer = np.full(self._activities.height, NONE, dtype=np.int64)
+            answer[sequence.order[queries[placed]]] = sequence.order[one[placed]]
+            rows.append(answer)
+        return rows
 
     def _sequence(self, signature: tuple[str, ...]) -> _Sequence:
         if signature not in self._sequences:
@@ -84,25 +108,25 @@ _SHIFTS: Final[tuple[Callable[[int], int], ...]] = (
 
 
 class _View:
-    """One position of the activity in its context, and the range of layers that are possible.
+    """One position of the activity in its context, and the ranges of layers that are possible.
 
     A longer context is equal only where the shorter one is: what has no counterpart is left out
     from then on, on both sides. So a search in which nothing repeats ends soon.
     """
 
     def __init__(
-        self, shift: Callable[[int], int], fact: Ints, queries: Ints, sources: Ints
+        self, shift: Callable[[int], int], facts: Sequence[Ints], queries: Ints, sources: Ints
     ) -> None:
-        self._shift, self._fact = shift, fact
+        self._shift, self._facts = shift, facts
         self._all = len(queries)
         self.query = np.arange(len(queries))
         """The queries that may still find a source."""
         self._position, self._sources = queries, sources
-        self._least = np.full(len(queries), np.int64(fact.max(initial=0)) + 1)
-        self._most = np.full(len(queries), NONE, dtype=np.int64)
+        self._possible = [_Span.none(len(queries)) for _ in facts]
 
-    def find(self, shorter: Hashes, run: Hashes, length: int, *, decides: bool) -> Ints:
-        """Return the first position with the same context of ``length``, NONE, or _DISPUTED.
+    def find(self, shorter: Hashes, run: Hashes, length: int, *, decides: bool) -> list[Ints]:
+        """Return, by each of the facts, the first position with the same context of ``length``,
+        NONE, or _DISPUTED.
 
         An activity whose context is truncated by the end of the stream, and equal up to there, may
         be at the same position. It must agree too, also for all longer contexts. Contexts that do
@@ -112,24 +136,27 @@ class _View:
         self._keep(now != 0)
         now = now[now != 0]
         of_sources = _at(run, self._sources - self._shift(length))
-        self._truncated(shorter, self._sources[of_sources == 0], length // 2)
-        self._sources, of_sources = self._sources[of_sources != 0], of_sources[of_sources != 0]
-        answer = np.full(self._all, NONE, dtype=np.int64)
+        whole = of_sources != 0
+        if not whole.all():
+            self._truncated(shorter, self._sources[~whole], length // 2)
+            self._sources, of_sources = self._sources[whole], of_sources[whole]
+        answers = [np.full(self._all, NONE, dtype=np.int64) for _ in self._facts]
         if not decides:
-            return answer
-        among = _possible(of_sources, now)
-        self._sources, of_sources = self._sources[among], of_sources[among]
-        whole = _facts(now, of_sources, self._sources, self._fact)
-        least, most = np.minimum(whole.least, self._least), np.maximum(whole.most, self._most)
-        found = np.where(least == most, whole.position, _DISPUTED)
-        met = whole.position != NONE
-        answer[self.query[met]] = found[met]
+            return answers
+        same = _Same.of(now, of_sources)
+        self._sources = self._sources[same.sources]
+        first = same.first(self._sources)
+        met = first != NONE
+        for answer, fact, possible in zip(answers, self._facts, self._possible, strict=True):
+            span = same.span(fact[self._sources]).with_also(possible)
+            answer[self.query[met]] = np.where(span.least == span.most, first, _DISPUTED)[met]
         self._keep(met)
-        return answer
+        return answers
 
     def _keep(self, kept: Flags) -> None:
-        self.query, self._position = self.query[kept], self._position[kept]
-        self._least, self._most = self._least[kept], self._most[kept]
+        if not kept.all():
+            self.query, self._position = self.query[kept], self._position[kept]
+            self._possible = [span.only(kept) for span in self._possible]
 
     def _truncated(self, shorter: Hashes, sources: Ints, length: int) -> None:
         """Count the layers of ``sources``, whose contexts are truncated, as possible."""
@@ -137,53 +164,104 @@ class _View:
         sources, context = sources[context != 0], context[context != 0]
         if not len(sources) or not len(self.query):
             return
-        own = _at(shorter, self._position - self._shift(length))
-        cut = _facts(own, context, sources, self._fact)
-        met = cut.position != NONE
-        self._least = np.where(met, np.minimum(self._least, cut.least), self._least)
-        self._most = np.where(met, np.maximum(self._most, cut.most), self._most)
+        same = _Same.of(_at(shorter, self._position - self._shift(length)), context)
+        self._possible = [
+            same.span(fact[sources[same.sources]]).with_also(possible)
+            for fact, possible in zip(self._facts, self._possible, strict=True)
+        ]
 
 
 def _at(run: Hashes, position: Ints) -> Hashes:
-    """Return the hash of the runs that begin at ``position``, 0 before the first.
+    """Return the hash of the runs that begin at ``position``, in order, 0 before the first.
 
     A run ends within its stream, so a run that reaches an activity is of the same stream.
     """
-    return np.where(position < 0, np.uint64(0), run[np.maximum(position, 0)])
+    before = int(np.searchsorted(position, 0))
+    return np.concatenate((np.zeros(before, dtype=np.uint64), run[position[before:]]))
 
 
-def _possible(sources: Hashes, queries: Hashes) -> Flags:
-    """Return which of ``sources`` may be equal to one of ``queries``: all that are, few others."""
-    mask = np.uint64(_TABLE - 1)
-    table = np.zeros(_TABLE, dtype=np.bool_)
-    table[queries & mask] = True
-    possible: Flags = table[sources & mask]
-    return possible
+class _Span(NamedTuple):
+    """The least and the greatest possible layer of each query; :data:`_ABOVE` and NONE without."""
 
-
-class _Facts(NamedTuple):
-    """For each query: the first source, and least and greatest layer; NONE without a source."""
-
-    position: Ints
     least: Ints
     most: Ints
 
+    @classmethod
+    def none(cls, queries: int) -> _Span:
+        return cls(np.full(queries, _ABOVE), np.full(queries, NONE, dtype=np.int64))
 
-def _facts(queries: Hashes, sources: Hashes, positions: Ints, fact: Ints) -> _Facts:
-    """Return the facts of the ``sources`` with the hash of each of ``queries``."""
-    asked = pl.DataFrame({"context": queries})
-    answers = (
-        pl.DataFrame({"context": sources, "fact": fact[positions], "position": positions})
-        .group_by("context")
-        .agg(
-            pl.col("position").min(),
-            pl.col("fact").min().alias("least"),
-            pl.col("fact").max().alias("most"),
-        )
-    )
-    joined = asked.join(answers, on="context", how="left", maintain_order="left")
-    columns = joined.select(pl.col("position", "least", "most").fill_null(NONE))
-    return _Facts(*(column.to_numpy() for column in columns))
+    def only(self, kept: Flags) -> _Span:
+        return _Span(self.least[kept], self.most[kept])
+
+    def with_also(self, other: _Span) -> _Span:
+        return _Span(np.minimum(self.least, other.least), np.maximum(self.most, other.most))
+
+
+class _Same(msgspec.Struct, frozen=True):
+    """The ``sources`` (rows) that have the hash of a query, in order, and the number of that hash
+    for each of them and for each query: 0 for a query without a source."""
+
+    sources: Ints
+    of_source: Ints
+    of_query: Ints
+    many: int
+
+    @classmethod
+    def of(cls, queries: Hashes, sources: Hashes) -> _Same:
+        known = _Known.of(np.unique(queries if len(queries) < len(sources) else sources))
+        rows, number = known.numbers(sources)
+        asked, number_asked = known.numbers(queries)
+        is_asked = np.zeros(len(known.hashes) + 1, dtype=np.bool_)
+        is_asked[number_asked] = True
+        met = is_asked[number]
+        of_query = np.zeros(len(queries), dtype=np.int64)
+        of_query[asked] = number_asked
+        return cls(rows[met], number[met], of_query, len(known.hashes) + 1)
+
+    def first(self, positions: Ints) -> Ints:
+        """Return the first of ``positions``, those of the sources in order, for each query."""
+        first = np.full(self.many, NONE, dtype=np.int64)
+        # Of several assignments to one index the last one stays.
+        first[self.of_source[::-1]] = positions[::-1]
+        return first[self.of_query]
+
+    def span(self, fact: Ints) -> _Span:
+        """Return the span of ``fact``, the layers of the sources, for each query."""
+        least, most = _Span.none(self.many)
+        least[self.of_source] = most[self.of_source] = fact
+        other = np.flatnonzero(fact != most[self.of_source])
+        np.minimum.at(least, self.of_source[other], fact[other])
+        np.maximum.at(most, self.of_source[other], fact[other])
+        return _Span(least[self.of_query], most[self.of_query])
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """Sorted distinct hashes. They are evenly distributed, so that their first bits find them:
+    ``first`` is the index of the first that begins with each number, or with a greater one."""
+
+    hashes: Hashes
+    first: Ints
+    shift: np.uint64
+
+    @classmethod
+    def of(cls, hashes: Hashes) -> _Known:
+        bits = len(hashes).bit_length() + 1
+        shift = np.uint64(64 - bits)
+        many = np.bincount((hashes >> shift).astype(np.int64), minlength=1 << bits)
+        return cls(hashes, np.concatenate(([0], np.cumsum(many))), shift)
+
+    def numbers(self, hashes: Hashes) -> tuple[Ints, Ints]:
+        """Return the rows of those of ``hashes`` that are known, and their numbers, from 1."""
+        slot = (hashes >> self.shift).astype(np.int64)
+        rows = np.flatnonzero((self.first[1:] > self.first[:-1])[slot])
+        wanted, place, last = hashes[rows], self.first[slot[rows]], self.first[slot[rows] + 1] - 1
+        behind = np.arange(len(rows))
+        while len(behind):
+            at = place[behind]
+            behind = behind[(self.hashes[at] < wanted[behind]) & (at < last[behind])]
+            place[behind] += 1
+        known = self.hashes[place] == wanted
+        return rows[known], place[known] + 1
 
 
 def _agreed(answers: list[Ints], fact: Ints) -> Ints:
@@ -207,11 +285,11 @@ def _signature(wanted: pl.DataFrame) -> tuple[str, ...]:
 
 class _Sequence(msgspec.Struct, frozen=True):
     """The rows of device work by stream and time, the hash of each row's signature, and the
-    position after the last row of its stream."""
+    number of rows of its stream from it on."""
 
     order: Ints
     symbol: Hashes
-    stream_end: Ints
+    left: Ints
 
     @classmethod
     def of(cls, activities: pl.DataFrame, signature: tuple[str, ...]) -> _Sequence:
@@ -227,7 +305,7 @@ class _Sequence(msgspec.Struct, frozen=True):
         for name in signature:
             values = activities[name].cast(pl.Int64).fill_null(NONE).to_numpy()[order]
             symbol = _mixed(symbol, values.view(np.uint64))
-        return cls(order, symbol, end[stream[by_stream]])
+        return cls(order, symbol, end[stream[by_stream]] - np.arange(len(order)))
 
 
 def _streams(activities: pl.DataFrame) -> Ints:
@@ -245,23 +323,29 @@ def _streams(activities: pl.DataFrame) -> Ints:
     return number.astype(np.int16) if number.max(initial=0) < np.iinfo(np.int16).max else number
 
 
-def _doubled(run: Hashes, length: int, stream_end: Ints) -> Hashes:
-    """Return the hash of each run of ``2 * length``, from those of ``length``."""
+def _doubled(run: Hashes, length: int, left: Ints) -> Hashes:
+    """Return the hash of each run of ``2 * length``, from those of ``length``.
+
+    ``left`` is the number of rows of the stream from each position on.
+    """
     doubled = np.zeros(len(run), dtype=np.uint64)
     many = max(len(run) - length, 0)
     doubled[:many] = _mixed(run[:many], run[length:])
-    doubled[np.arange(len(run)) + 2 * length > stream_end] = 0
+    doubled[left < 2 * length] = 0
     return doubled
 
 
 def _mixed(first: Hashes, second: Hashes) -> Hashes:
     """Return hashes of pairs, never 0: the finalizer of MurmurHash3 between two multiplications."""
-    mixed = first * np.uint64(0x9E3779B97F4A7C15)
-    mixed ^= mixed >> np.uint64(32)
-    mixed += second
-    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
-        mixed ^= mixed >> np.uint64(33)
-        mixed *= np.uint64(factor)
-    mixed ^= mixed >> np.uint64(33)
-    mixed[mixed == 0] = 1
+    mixed = np.empty_like(first)
+    for begin in range(0, len(first), _BLOCK):
+        block = mixed[begin : begin + _BLOCK]
+        np.multiply(first[begin : begin + _BLOCK], np.uint64(0x9E3779B97F4A7C15), out=block)
+        block ^= block >> np.uint64(32)
+        block += second[begin : begin + _BLOCK]
+        for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+            block ^= block >> np.uint64(33)
+            block *= np.uint64(factor)
+        block ^= block >> np.uint64(33)
+        block[block == 0] = 1
     return mixed
