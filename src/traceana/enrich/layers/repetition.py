@@ -145,7 +145,7 @@ class _View:
             return answers
         same = _Same.of(now, of_sources)
         self._sources = self._sources[same.sources]
-        first = same.first(self._sources)
+        first = same.first_of(self._sources)
         met = first != NONE
         for answer, fact, possible in zip(answers, self._facts, self._possible, strict=True):
             span = same.span(fact[self._sources]).with_also(possible)
@@ -199,36 +199,41 @@ class _Span(NamedTuple):
 
 class _Same(msgspec.Struct, frozen=True):
     """The ``sources`` (rows) that have the hash of a query, in order, and the number of that hash
-    for each of them and for each query: 0 for a query without a source."""
+    for each of them and for each query, the last one without a source.
+
+    ``first`` is the place in ``sources`` of the first of each number, and beyond without one.
+    """
 
     sources: Ints
     of_source: Ints
     of_query: Ints
-    many: int
+    first: Ints
 
     @classmethod
     def of(cls, queries: Hashes, sources: Hashes) -> _Same:
         known = _Known.of(np.unique(queries if len(queries) < len(sources) else sources))
         rows, number = known.numbers(sources)
         asked, number_asked = known.numbers(queries)
-        is_asked = np.zeros(len(known.hashes) + 1, dtype=np.bool_)
+        many = len(known.hashes) - 1
+        is_asked = np.zeros(many, dtype=np.bool_)
         is_asked[number_asked] = True
-        met = is_asked[number]
-        of_query = np.zeros(len(queries), dtype=np.int64)
+        if not is_asked.all():
+            met = is_asked[number]
+            rows, number = rows[met], number[met]
+        of_query = np.full(len(queries), many)
         of_query[asked] = number_asked
-        return cls(rows[met], number[met], of_query, len(known.hashes) + 1)
-
-    def first(self, positions: Ints) -> Ints:
-        """Return the first of ``positions``, those of the sources in order, for each query."""
-        first = np.full(self.many, NONE, dtype=np.int64)
+        first = np.full(many + 1, len(rows))
         # Of several assignments to one index the last one stays.
-        first[self.of_source[::-1]] = positions[::-1]
-        return first[self.of_query]
+        first[number[::-1]] = np.arange(len(rows))[::-1]
+        return cls(rows, number, of_query, first)
+
+    def first_of(self, positions: Ints) -> Ints:
+        """Return the first of ``positions``, those of the sources in order, for each query."""
+        return np.append(positions, NONE)[self.first][self.of_query]
 
     def span(self, fact: Ints) -> _Span:
         """Return the span of ``fact``, the layers of the sources, for each query."""
-        least, most = _Span.none(self.many)
-        least[self.of_source] = most[self.of_source] = fact
+        least, most = (np.append(fact, one)[self.first] for one in (_ABOVE, NONE))
         other = np.flatnonzero(fact != most[self.of_source])
         np.minimum.at(least, self.of_source[other], fact[other])
         np.maximum.at(most, self.of_source[other], fact[other])
@@ -236,8 +241,11 @@ class _Same(msgspec.Struct, frozen=True):
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """Sorted distinct hashes. They are evenly distributed, so that their first bits find them:
-    ``first`` is the index of the first that begins with each number, or with a greater one."""
+    """Sorted distinct hashes, and the last of them again, 0 without any.
+
+    They are evenly distributed, so that their first bits find them: ``first`` is the place of the
+    first that begins with each number or a greater one.
+    """
 
     hashes: Hashes
     first: Ints
@@ -248,20 +256,25 @@ class _Known(msgspec.Struct, frozen=True):
         bits = len(hashes).bit_length() + 1
         shift = np.uint64(64 - bits)
         many = np.bincount((hashes >> shift).astype(np.int64), minlength=1 << bits)
-        return cls(hashes, np.concatenate(([0], np.cumsum(many))), shift)
+        return cls(
+            np.append(hashes, hashes[-1] if len(hashes) else np.uint64(0)),
+            np.cumsum(many) - many,
+            shift,
+        )
 
     def numbers(self, hashes: Hashes) -> tuple[Ints, Ints]:
-        """Return the rows of those of ``hashes`` that are known, and their numbers, from 1."""
-        slot = (hashes >> self.shift).astype(np.int64)
-        rows = np.flatnonzero((self.first[1:] > self.first[:-1])[slot])
-        wanted, place, last = hashes[rows], self.first[slot[rows]], self.first[slot[rows] + 1] - 1
-        behind = np.arange(len(rows))
-        while len(behind):
-            at = place[behind]
-            behind = behind[(self.hashes[at] < wanted[behind]) & (at < last[behind])]
+        """Return the rows of those of ``hashes`` that are known, and their places."""
+        place = self.first[(hashes >> self.shift).astype(np.int64)]
+        at = self.hashes[place]
+        equal = at == hashes
+        behind = np.flatnonzero(at < hashes)
+        while len(behind := behind[place[behind] < len(self.hashes) - 1]):
             place[behind] += 1
-        known = self.hashes[place] == wanted
-        return rows[known], place[known] + 1
+            at, wanted = self.hashes[place[behind]], hashes[behind]
+            equal[behind[at == wanted]] = True
+            behind = behind[at < wanted]
+        rows = np.flatnonzero(equal)
+        return rows, place[rows]
 
 
 def _agreed(answers: list[Ints], fact: Ints) -> Ints:
