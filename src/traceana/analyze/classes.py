@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.analyze.numbering import first_rows, numbered
 from traceana.enrich.classify.engine import classify_names, explain
+from traceana.enrich.numbering import first_rows, numbered
 from traceana.enrich.refine.searches import FUNCTION, ROLE
 from traceana.result import Result
 from traceana.trace.taxonomy import CLASS_COLUMNS

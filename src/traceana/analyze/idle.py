@@ -28,10 +28,10 @@ from traceana.analyze.idle_gaps import (
     within,
 )
 from traceana.analyze.intervals import PER_DEVICE, Busy, Device, union
-from traceana.analyze.numbering import first_rows, numbered
 from traceana.analyze.per_trace import per_small_trace
 from traceana.analyze.steps import measured_steps
 from traceana.analyze.work import any_work, why_no_work
+from traceana.enrich.numbering import first_rows, numbered
 from traceana.result import Result, sums
 from traceana.trace.schema import CPU_DEVICE
 

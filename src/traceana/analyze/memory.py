@@ -18,10 +18,10 @@ from traceana.analyze.memory_events import (
     peaks,
     within_steps,
 )
-from traceana.analyze.numbering import thread_numbers
 from traceana.analyze.selection import name_of
 from traceana.analyze.steps import measured_steps
 from traceana.enrich.nesting import NONE, Nesting, from_rows, inherit, take, to_rows
+from traceana.enrich.numbering import thread_numbers
 from traceana.result import Result, sums
 from traceana.settings import FEWEST_GROWING
 

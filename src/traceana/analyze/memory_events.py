@@ -8,9 +8,9 @@ import polars as pl
 
 from traceana.analyze.intervals import PER_DEVICE
 from traceana.analyze.layer_rows import OUTSIDE, layer_keys
-from traceana.analyze.numbering import thread_numbers
 from traceana.analyze.per_trace import per_small_trace
 from traceana.enrich.nesting import Nesting, to_rows
+from traceana.enrich.numbering import thread_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Collection

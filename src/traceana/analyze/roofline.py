@@ -11,11 +11,11 @@ from traceana.analyze.classes import SEARCH, SOURCE, classified, described
 from traceana.analyze.costs import COUNTS, Charges, charges, executions, on_flops, whole_sum
 from traceana.analyze.flop_coverage import BY_MODEL, NO_ARITHMETIC, PARTLY, PRODUCTS
 from traceana.analyze.manifest_pairing import with_names_of
-from traceana.analyze.numbering import first_rows, numbered
 from traceana.analyze.operator_flops import Tree
 from traceana.analyze.rates import machine, peak_note, rate_columns
 from traceana.analyze.work import why_no_work, work
 from traceana.enrich.nesting import from_rows, to_rows
+from traceana.enrich.numbering import first_rows, numbered
 from traceana.result import Result, sums, with_share
 
 if TYPE_CHECKING:

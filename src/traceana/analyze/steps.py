@@ -8,9 +8,9 @@ import msgspec
 import polars as pl
 
 from traceana.analyze.intervals import Busy
-from traceana.analyze.numbering import distinct
 from traceana.analyze.per_trace import per_trace
 from traceana.analyze.work import work
+from traceana.enrich.numbering import distinct
 from traceana.enrich.steps import candidates
 from traceana.result import Result
 from traceana.settings import FEWEST_STEPS, WARM_UP_RATIO

@@ -15,7 +15,7 @@ from traceana import __version__
 from traceana.analyze.classes import SOURCE, classified
 from traceana.analyze.critical import critical
 from traceana.analyze.idle import idle
-from traceana.analyze.numbering import first_rows, numbered
+from traceana.enrich.numbering import first_rows, numbered
 from traceana.errors import MissingExtraError
 from traceana.trace.schema import SCHEMA, SCHEMA_VERSION
 

@@ -36,15 +36,21 @@ def possible_parts(
     by_name = _names(names, context)
     op = from_rows(activities["op"])
     convolution = _of(operators.convolution_of, op)
-    rows = (
+    of_operator, name = pl.Series(convolution != NONE), activities["name_id"]
+    part = by_name["category"].is_in(_PARTS).fill_null(value=False)
+    launched = pl.Series(convolution == op)
+    owned = of_operator & (activities["kind"] != "sync") & (launched | part.gather(name))
+    others = ~of_operator & activities["kind"].is_in(["kernel", "op"])
+    certain = (by_name["category"] == "conv").fill_null(value=False)
+    scopes = operators.scopes.filter("convolution")["scope"]
+    found = others & (certain.gather(name) | activities["scope"].is_in(scopes.implode()))
+    described = (
         activities.lazy()
         .select("name_id", "kind", "start", "op", "scope", "direction", *_QUEUE)
         .with_row_index("row")
-        .with_columns(
-            pl.Series("convolution", convolution),
-            pl.Series("launched", (convolution != NONE) & (convolution == op)),
-        )
-        .filter(pl.col("kind") != "sync")
+        .with_columns(pl.Series("convolution", convolution))
+        # Without a convolution no run is one, and its rows have no use.
+        .filter(owned | others if found.fill_null(value=False).any() else owned)
         .join(by_name.lazy(), on="name_id", how="left", maintain_order="left")
         .join(
             operators.scopes.lazy().select(
@@ -56,32 +62,26 @@ def possible_parts(
         )
         .collect()
     )
-    part = pl.col("category").is_in(_PARTS)
-    compute = pl.col("kind").is_in(["kernel", "op"])
-    owned = rows.filter((pl.col("convolution") != NONE) & (pl.col("launched") | part)).with_columns(
-        pl.col("convolution").alias("run")
-    )
-    others = rows.filter((pl.col("convolution") == NONE) & compute)
-    chosen = [owned, _neighbours(others, part, len(operators.of_op))]
+    own = pl.col("convolution") != NONE
+    of_operators = described.filter(own).with_columns(pl.col("convolution").alias("run"))
+    chosen = [of_operators, _neighbours(described.filter(~own), len(operators.of_op))]
     columns = [
         *by_name.columns,
         *("row", "run", "start", "convolution", "scoped", "direction_by_name", "direction"),
     ]
     return (
         pl.concat(
-            [frame.select(columns) for frame in chosen if frame.height] or [owned.select(columns)]
+            [frame.select(columns) for frame in chosen if frame.height]
+            or [of_operators.select(columns)]
         )
         .sort("run", "start", "row")
         .with_columns(pl.when(pl.col("convolution") != NONE).then("convolution"))
     )
 
 
-def _neighbours(rows: pl.DataFrame, part: pl.Expr, first_run: int) -> pl.DataFrame:
+def _neighbours(rows: pl.DataFrame, first_run: int) -> pl.DataFrame:
     """Return the runs of possible parts among ``rows`` without a convolution operator."""
-    possible = (part | pl.col("phase_by_name")).fill_null(False)
-    certain = (pl.col("category") == "conv") | pl.col("scoped").fill_null(False)
-    if not rows.select(certain.any()).item():
-        return rows.clear().with_columns(pl.lit(0, pl.Int64).alias("run"))
+    possible = (pl.col("category").is_in(_PARTS) | pl.col("phase_by_name")).fill_null(False)
     runs = (
         rows.sort(*_QUEUE, "start", "row")
         .with_columns(possible.alias("possible"))

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import polars as pl
 
-from traceana.enrich.nesting import NONE, from_rows
+from traceana.enrich.nesting import NONE, from_rows, take, to_rows
+from traceana.enrich.numbering import first_rows, numbered
 from traceana.enrich.refine.context_rules import ContextRule, context
 from traceana.enrich.refine.episodes import Episodes, find_episodes, possible_parts
 from traceana.enrich.refine.searches import with_searches
@@ -43,21 +45,22 @@ def refine(trace: Trace, of_operators: pl.DataFrame) -> Trace:
     # Joins on numbers are faster than on text, and there are few kinds of episodes.
     kinds = episodes.table.select("algorithm", "direction").unique(maintain_order=True)
     per_activity = _contexts(trace, operators, episodes, kinds)
-    keys = ["name_id", "situation", "kind", "main", "many", "operand"]
-    contexts = per_activity.filter(pl.col("computes")).select(keys).unique(maintain_order=True)
+    computes = activities["kind"].is_in(["kernel", "op"]).to_numpy()
+    (number,) = numbered(per_activity.filter(computes).drop("episode"))
+    first = np.sort(first_rows(number))
+    contexts = per_activity[np.flatnonzero(computes)[first]].cast({"operand": pl.String})
     described = contexts.join(
         kinds.with_row_index("kind"), on="kind", how="left", maintain_order="left"
     )
     classes, class_of = _apply(known.rules, described, names, operators)
-    refined = per_activity.join(
-        contexts.with_columns(class_of.alias("class"), pl.lit(True).alias("computes")),
-        on=[*keys, "computes"],
-        how="left",
-        nulls_equal=True,
-        maintain_order="left",
-    )
+    of_number = np.full(len(first), NONE, dtype=np.int64)
+    of_number[number[first]] = from_rows(class_of)
+    class_of_row = np.full(activities.height, NONE, dtype=np.int64)
+    class_of_row[computes] = of_number[number]
     refined_trace = trace.with_tables(
-        activities=activities.with_columns(refined.select("class", "episode")),
+        activities=activities.with_columns(
+            to_rows(class_of_row).alias("class"), per_activity["episode"]
+        ),
         classes=conform("classes", classes),
         episodes=conform("episodes", episodes.table),
     )
@@ -67,12 +70,15 @@ def refine(trace: Trace, of_operators: pl.DataFrame) -> Trace:
 def _contexts(
     trace: Trace, operators: Operators, episodes: Episodes, kinds: pl.DataFrame
 ) -> pl.DataFrame:
-    """Return the context of each activity as numbers."""
+    """Return the context of each activity as numbers, and its ``episode``."""
     activities, names = trace.activities, trace.names
-    op = pl.Series(from_rows(activities["op"]))
-    of_op = pl.Series(operators.of_op, dtype=pl.Int64)
-    known = op if len(of_op) else op.clear().extend_constant(NONE, len(op))
-    launched = of_op.gather(pl.select(pl.when(known != NONE).then(known)).to_series())
+    op = from_rows(activities["op"])
+    situation = to_rows(take(operators.of_op, op))
+    if operators.scopes.height:
+        by_scope = activities.select("scope").join(
+            operators.scopes, on="scope", how="left", maintain_order="left"
+        )["situation"]
+        situation = by_scope.cast(pl.UInt32).zip_with(by_scope.is_not_null(), situation)
     kind_of = episodes.table.join(
         kinds.with_row_index("kind"),
         on=["algorithm", "direction"],
@@ -81,19 +87,17 @@ def _contexts(
         maintain_order="left",
     )["kind"]
     members = episodes.members.with_columns(kind_of.gather(episodes.members["episode"]))
-    return (
-        activities.select(
-            "name_id", "scope", pl.col("kind").is_in(["kernel", "op"]).alias("computes")
+    of_member = pl.DataFrame(schema=members.drop("row").schema).clear(activities.height)
+    if members.height:
+        of_member = of_member.with_columns(
+            column.scatter(members["row"], members[column.name]) for column in of_member
         )
-        .with_row_index("row")
-        .with_columns(
-            launched.alias("launched"),
-            counts_a_batch(activities, names).alias("many"),
-            operand_precision(trace).alias("operand"),
-        )
-        .join(operators.scopes, on="scope", how="left", maintain_order="left")
-        .join(members, on="row", how="left", maintain_order="left")
-        .with_columns(pl.coalesce("situation", "launched").alias("situation"))
+    return activities.select(
+        "name_id",
+        situation.cast(pl.Int64).alias("situation"),
+        *of_member,
+        counts_a_batch(activities, names).alias("many"),
+        operand_precision(trace).cast(pl.Categorical).alias("operand"),
     )
 
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traceana.analyze import numbering
-from traceana.analyze.numbering import distinct, first_rows, numbered, rows_of
 from traceana.enrich.nesting import Ints
+from traceana.enrich.numbering import distinct, first_rows, numbered, rows_of
 
 Row = tuple[int | None, int | None, str | None]
 SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
