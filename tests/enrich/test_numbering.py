@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from traceana.analyze import numbering
+from traceana.enrich import numbering
 from traceana.enrich.nesting import Ints
 from traceana.enrich.numbering import distinct, first_rows, numbered, rows_of
 

@@ -71,7 +71,7 @@ def _ran(trace: Trace) -> pl.DataFrame:
 def _by_name(trace: Trace) -> pl.DataFrame:
     duration = pl.col("duration")
     return (
-        kernels_of(trace)
+        kernels_of(trace, "name_id", "class", "duration")
         .group_by("name_id", "class")
         .agg(
             pl.len().cast(pl.Int64).alias("calls"),

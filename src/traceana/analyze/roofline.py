@@ -59,7 +59,7 @@ def roofline(
     of_trace, on_peak = machine(trace)
     frame = (
         rows.group_by(_CLASS)
-        .agg(pl.len().cast(pl.Int64).alias("calls"), pl.col("duration").sum().alias("time_ns"))
+        .agg(pl.col("calls").sum(), pl.col("duration").sum().alias("time_ns"))
         .join(of_class, on=_CLASS, how="left", nulls_equal=True)
         .join(over, on=_CLASS, how="left", nulls_equal=True)
     )
@@ -89,10 +89,10 @@ def roofline(
 class Units(NamedTuple):
     """The work of a trace with its unit, and the costs of the units.
 
-    A unit is a counted operator, or an instruction of a compiled program. Columns of ``work``:
-    ``category``, ``part``, ``duration``, ``unit`` (null: of none), ``gradient`` (``dgrad``,
-    ``wgrad``, null), ``precision``, ``tensor_core``, ``alone`` (whether its row includes
-    its children); of ``charged`` ``unit``, ``gradient``,
+    A unit is a counted operator, or an instruction of a compiled program. Columns of ``work``,
+    which is summed by the others: ``category``, ``part``, ``calls``, ``duration``, ``unit`` (null:
+    of none), ``gradient`` (``dgrad``, ``wgrad``, null), ``precision``, ``tensor_core``, ``alone``
+    (whether its row includes its children); of ``charged`` ``unit``, ``gradient``,
     ``product`` (whether it is a convolution, matrix product, attention or recurrent layer),
     ``flops``, ``executed_flops``, ``bytes`` (compulsory), ``partial`` (whether the count is a
     partial one). ``notes`` are the notes on the FLOPs.
@@ -115,7 +115,12 @@ def units(trace: Trace, model: Manifest | None = None) -> Units:
     parts = [
         _of_operators(trace, known, rows, activities),
         _of_instructions(
-            trace, known, activities.filter(known.coverage["reason"].ne_missing(BY_MODEL))
+            trace,
+            known,
+            activities.filter(
+                pl.col("instruction").is_not_null(),
+                known.coverage["reason"].ne_missing(BY_MODEL),
+            ),
         ),
         _of_model(trace, known),
     ]
@@ -151,25 +156,15 @@ _SCHEMA: Final[dict[str, type[pl.DataType]]] = {
 
 
 def _rows(trace: Trace, activities: pl.DataFrame, known: Charges) -> pl.DataFrame:
-    """Return the work with its class, its unit, and its gradient.
+    """Return the work summed by class, unit and gradient.
 
     A unit is the counted operator around the work, else the operator of the work, which on a CPU
     may have counted children. Numbers after those of operators are instructions of a compiled
     program; numbers after these are directions of layers of the manifest.
     """
-    # Few classes and many rows: texts are made once for each class.
-    (number,) = numbered(activities.select(SOURCE))
-    each = activities.select(SOURCE)[first_rows(number)]
-    of_class = described(each, trace).select(
-        pl.when(pl.col("direction").is_in(_GRADIENTS)).then("direction").alias("gradient"),
-        "precision",
-        "tensor_core",
-    )
-    class_of_row = classified(each, trace).select(_CLASS).hstack(of_class)[number]
     by_model = known.coverage["reason"].eq_missing(BY_MODEL)
-    return class_of_row.select(
-        *_CLASS,
-        activities["duration"],
+    each = activities.select(
+        *SOURCE,
         # An instruction, or an operator of a CPU, includes its children.
         (activities["instruction"].is_not_null() | (activities["kind"] == "op")).alias("alone"),
         pl.when(by_model)
@@ -178,9 +173,28 @@ def _rows(trace: Trace, activities: pl.DataFrame, known: Charges) -> pl.DataFram
         .then(_unit_of_instruction(trace, activities["instruction"]))
         .otherwise(known.coverage["op"].cast(pl.Int64))
         .alias("unit"),
-        "gradient",
-        "precision",
-        "tensor_core",
+    )
+    (number,) = numbered(each)
+    summed = (
+        pl.DataFrame({"number": number, "duration": activities["duration"]})
+        .group_by("number")
+        .agg(pl.len().cast(pl.Int64).alias("calls"), pl.col("duration").sum())
+        .sort("number")
+    )
+    rows = each[first_rows(number)]
+    return classified(rows, trace).select(
+        *_CLASS,
+        "alone",
+        "unit",
+        summed["calls"],
+        summed["duration"],
+        *described(rows.select(SOURCE), trace)
+        .select(
+            pl.when(pl.col("direction").is_in(_GRADIENTS)).then("direction").alias("gradient"),
+            "precision",
+            "tensor_core",
+        )
+        .get_columns(),
     )
 
 
@@ -218,10 +232,10 @@ def _of_operators(
 def _of_instructions(trace: Trace, known: Charges, activities: pl.DataFrame) -> pl.DataFrame:
     """Return the costs of instructions of compiled programs by ``unit`` and ``gradient``.
 
-    The elementwise part and the bytes of an instruction are not counted.
+    ``activities`` are those that ran them. The elementwise part and the bytes of an instruction are
+    not counted.
     """
-    ran = executions(activities.filter(pl.col("instruction").is_not_null()))
-    runs = ran.join(known.instructions, on="instruction", how="inner")
+    runs = executions(activities).join(known.instructions, on="instruction", how="inner")
     return runs.select(
         _unit_of_instruction(trace, runs["instruction"]).alias("unit"),
         pl.lit(None, pl.String).alias("gradient"),
@@ -363,7 +377,7 @@ def fp32_products(computed: Units) -> pl.DataFrame:
     moved = charged.group_by(_EXACT).agg(whole_sum("bytes"))
     return (
         plain.group_by("category", *_EXACT)
-        .agg(pl.len().cast(pl.Int64).alias("calls"), pl.col("duration").sum().alias("time_ns"))
+        .agg(pl.col("calls").sum(), pl.col("duration").sum().alias("time_ns"))
         .join(moved, on=list(_EXACT), how="left", nulls_equal=True)
         .with_columns(pl.when(pl.col("unit").is_not_null()).then("bytes").alias("bytes"))
         .select("category", "calls", "time_ns", "bytes")
