@@ -51,7 +51,7 @@ EXIT_CODES: Final[dict[ExitCode, str]] = {
     ExitCode.CANNOT_WRITE: "the output cannot be written, would overwrite something, the disk "
     "is full, or standard output is closed",
     ExitCode.MISSING_DEPENDENCY: "an optional dependency or an external tool such as nsys is "
-    "missing, or the tool failed",
+    "missing, or the tool failed; a Dask scheduler does not answer",
     ExitCode.RECORDING_FAILED: "`record`: the command failed, nothing was recorded, or two "
     "profilers conflict",
     ExitCode.INTERRUPTED: "interrupted (Ctrl-C, SIGTERM, SIGHUP)",
@@ -187,6 +187,12 @@ class CannotWriteError(TraceanaError):
 
 class MissingExtraError(TraceanaError):
     """An optional dependency is not installed; the message names the extra."""
+
+    exit_code = ExitCode.MISSING_DEPENDENCY
+
+
+class SchedulerError(TraceanaError):
+    """A Dask scheduler does not answer, has no workers, or went away."""
 
     exit_code = ExitCode.MISSING_DEPENDENCY
 

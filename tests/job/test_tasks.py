@@ -13,7 +13,7 @@ import pytest
 
 from tests.job.jobs import Job, even
 from traceana.job import tasks
-from traceana.job.tasks import Reading, default_workers, identity
+from traceana.job.tasks import Processes, Reading, default_workers, identity
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +72,7 @@ def test_a_file_whose_process_dies_twice_is_not_read(
     files = Job(even(2, 4, 1)).write(tmp_path / "job")
     monkeypatch.setattr(tasks, "_submitted", _dying_at(files[1]))
     kept = tasks.kept_or_read(
-        files, Reading(), tmp_path / "kept", workers=1, done=lambda done, of: None
+        files, Reading(), tmp_path / "kept", Processes(1), lambda done, of: None
     )
     from traceana.job.summary import read_facts
 

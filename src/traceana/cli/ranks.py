@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from traceana.job.tasks import Done
 
 Sources = Annotated[
-    list[Path] | None,
+    list[str] | None,
     typer.Argument(
         metavar="SOURCE...",
-        help="The traces of a job's ranks: files, folders, recorded runs, saved bundles.",
+        help="The traces of a job's ranks: files, folders, recorded runs, saved bundles, and URLs "
+        "of files, folders (ending with /) and patterns: s3://, gs://, az://, https://.",
         show_default=False,
     ),
 ]
@@ -32,6 +33,14 @@ Workers = Annotated[
         metavar="N",
         min=1,
         help="Processes that read. Default: by cores and memory.",
+        show_default=False,
+    ),
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Read with the workers of a Dask scheduler: tcp://host:port, or its scheduler file.",
         show_default=False,
     ),
 ]
@@ -69,6 +78,7 @@ def ranks(
     writing: Drawing,
     sources: Sources = None,
     workers: Workers = None,
+    scheduler: Scheduler = None,
     keep: Keep = None,
     shard: Shard = None,
     merge: Merge = None,
@@ -89,17 +99,29 @@ def ranks(
         raise typer.BadParameter("takes neither sources nor --shard, --keep", param_hint="--merge")
     if shard is not None and keep is None:
         raise typer.BadParameter("needs --keep DIR, which all shards share", param_hint="--shard")
-    output = Output(tabling, writing, reads=given)
+    if scheduler is not None and workers is not None:
+        raise typer.BadParameter(
+            "is the number of this machine's processes", param_hint="--workers"
+        )
+    from traceana.job.sources import is_url
+
+    output = Output(tabling, writing, reads=[Path(one) for one in given if not is_url(one)])
     if merge is not None:
         result = pages.of_shards(merge)
     elif shard is not None and keep is not None:
-        from traceana.job.ranks import sources as files_of
+        from traceana.job.sources import sources as files_of
         from traceana.job.tasks import Reading
 
         reading = Reading(step_marker, device_model, None if rules is None else str(rules))
         with progress() as done:
             count = pages.write_shard(
-                files_of(given), shard, reading, keep, workers=workers, done=done
+                files_of(given),
+                shard,
+                reading,
+                keep,
+                workers=workers,
+                scheduler=scheduler,
+                done=done,
             )
         message(f"shard {shard}: {count} summaries in {keep}; traceana ranks --merge {keep}")
         return ExitCode.OK
@@ -108,6 +130,7 @@ def ranks(
             result = pages.ranks(
                 given,
                 workers=workers,
+                scheduler=scheduler,
                 keep=keep,
                 step_marker=step_marker,
                 device_model=device_model,

@@ -299,6 +299,11 @@ def ranks(files: Sequence[Path], recorded: Sequence[int | None]) -> tuple[list[i
     return list(range(len(files))), "order of the file names"
 
 
+def is_name_of_trace(name: str) -> bool:
+    """Return whether files of this name can be traces, by its ending."""
+    return name.endswith(_ENDINGS)
+
+
 def rank_in(file: Path) -> int | None:
     found = _IN_NAME.search(file.name)
     return int(found[1]) if found else None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,15 +18,14 @@ from traceana.errors import (
     UnreadableError,
 )
 from traceana.files import cache_folder
-from traceana.ingest.ranks import find, rank_in
+from traceana.ingest.ranks import rank_in
 from traceana.ingest.ranks import ranks as ranks_of
 from traceana.job.collectives import offsets
 from traceana.job.parallelism import bandwidths, experts, groups, pipeline
+from traceana.job.sources import Source
 from traceana.job.stragglers import by_step, cause, own_times, spent_per_step, stragglers
 from traceana.job.summary import TABLES, Facts, read_facts, read_table
-from traceana.job.tasks import Done, Kept, Reading, default_workers, kept_or_read
-from traceana.runs.run_folders import check_finished, is_run, read_run
-from traceana.trace.bundle import is_bundle
+from traceana.job.tasks import Done, Kept, Processes, Reading, default_workers, kept_or_read
 
 OK: Final = "ok"
 DAMAGED: Final = "damaged"
@@ -68,29 +68,7 @@ class Job(msgspec.Struct, frozen=True):
         return f"{self.matched:,} of {self.collective_count:,} matched across ranks"
 
 
-def sources(paths: Sequence[Path]) -> list[Path]:
-    """Return the files of the ranks in ``paths``: traces, folders of traces, recorded runs.
-
-    Raises the errors of :func:`traceana.ingest.ranks.find`, and ``NotFoundError``.
-    """
-    if not paths:
-        raise NotFoundError("no input: give the files of a job's ranks, or their folder")
-    return list(dict.fromkeys(one for path in paths for one in _files(path)))
-
-
-def _files(path: Path) -> Iterator[Path]:
-    if not path.exists():
-        raise NotFoundError(f"{path} does not exist: give the files of a job's ranks")
-    check_finished(path)
-    if not path.is_dir() or is_bundle(path):
-        yield path
-    elif is_run(path):
-        yield from read_run(path).traces()
-    else:
-        yield from find(path).files
-
-
-def shard_of(files: Sequence[Path], shard: str) -> list[Path]:
+def shard_of(files: Sequence[Source], shard: str) -> list[Source]:
     """Return the files of ``shard``, ``i/N``: every Nth from the ith on.
 
     Raises :class:`~traceana.errors.BadShardError` unless 1 <= i <= N.
@@ -102,16 +80,19 @@ def shard_of(files: Sequence[Path], shard: str) -> list[Path]:
 
 
 def summarize(
-    files: Sequence[Path],
+    files: Sequence[Source],
     reading: Reading,
     folder: Path | None,
     *,
     workers: int | None,
+    scheduler: str | None = None,
     done: Done,
 ) -> list[Kept]:
     """Return the summaries of ``files``, kept in ``folder``, by default in traceana's cache.
 
-    Raises :class:`~traceana.errors.CannotWriteError`, and the errors of wrong options.
+    ``workers`` processes of this machine read them, or those of a Dask ``scheduler``. Raises
+    :class:`~traceana.errors.CannotWriteError`, ``SchedulerError``, ``MissingExtraError``, and the
+    errors of wrong options.
     """
     if reading.rules is not None:
         from traceana.enrich.classify import rules_in_use
@@ -120,9 +101,13 @@ def summarize(
     target = cache_folder("ranks") if folder is None else folder
     try:
         target.mkdir(parents=True, exist_ok=True)
-        return kept_or_read(
-            files, reading, target, workers=workers or default_workers(files), done=done
-        )
+        if scheduler is None:
+            engine = Processes(workers or default_workers(files))
+            return kept_or_read(files, reading, target, engine, done)
+        from traceana.job.cluster import Cluster
+
+        with closing(Cluster(scheduler)) as cluster:
+            return kept_or_read(files, reading, target, cluster, done)
     except OSError as error:
         raise CannotWriteError(
             f"cannot keep summaries in {target}: {error.strerror or error}"
@@ -142,7 +127,7 @@ def merged(folder: Path) -> list[Kept]:
             raise UnreadableError(f"{target} is not as it was written: run its shard again")
         for one in facts[:1]:
             assert one is not None
-            kept[one.source] = Kept(Path(one.source), folders)
+            kept[one.source] = Kept(one.source, folders)
     if not kept:
         raise NotFoundError(
             f"{folder} has no summaries of ranks: write them with --shard i/N --keep"

@@ -1,8 +1,9 @@
 """One task a rank: every file is read in a process of its own pool, and its summaries are kept.
 
-Processes come from an executor of ``concurrent.futures``. A process that dies takes its file with
-it: the files that were being read are read again, each alone in a fresh process, and what dies
-again is not read. Nothing here imports polars, so that a process sets its threads before it does.
+Processes come from an executor of ``concurrent.futures``: of this machine, or of a Dask scheduler
+(``cluster.py``). A process that dies takes its file with it: the files that were being read are
+read again, each alone in a fresh process, and what dies again is not read. Nothing here imports
+polars, so that a process sets its threads before it does.
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ import multiprocessing
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from traceana import __version__
-from traceana.errors import BadRulesError, BadStepMarkerError, TraceanaError
+from traceana.errors import BadRulesError, BadStepMarkerError, CannotWriteError, TraceanaError
+from traceana.job.sources import Source, fetched, name_of, sizes, state
 
 _BASE_BYTES: Final = 400_000_000
 """Memory of a process with polars and a small trace."""
@@ -45,29 +48,59 @@ class Reading(msgspec.Struct, frozen=True):
 class Kept(msgspec.Struct, frozen=True):
     """Where the summaries of one file are: a folder for each rank in it, in order."""
 
-    file: Path
+    file: str
     folders: tuple[Path, ...]
 
 
+class Engine(Protocol):
+    """Where tasks run: ``workers`` at once; ``died`` are the errors of tasks whose process died."""
+
+    @property
+    def workers(self) -> int:
+        """The number of tasks at once."""
+
+    @property
+    def died(self) -> tuple[type[BaseException], ...]:
+        """The errors of tasks whose process died."""
+
+    def pool(self) -> AbstractContextManager[Executor]:
+        """Return a fresh executor."""
+
+
+class Processes(msgspec.Struct, frozen=True):
+    """Processes of this machine."""
+
+    workers: int
+    died: tuple[type[BaseException], ...] = (BrokenProcessPool,)
+
+    def pool(self) -> Executor:
+        """Return a fresh pool of processes."""
+        return _pool(self.workers)
+
+
 def kept_or_read(
-    files: Sequence[Path], reading: Reading, folder: Path, *, workers: int, done: Done
+    files: Sequence[Source], reading: Reading, folder: Path, engine: Engine, done: Done
 ) -> list[Kept]:
     """Return the summaries of ``files`` in their order; those in ``folder`` are not read again.
 
     A file that cannot be read has one summary with the reason, which the next run tries again.
     Raises ``OSError`` where ``folder`` cannot be written, and the errors of options that are wrong
-    for every file.
+    for every file; ``CannotWriteError`` where the engine's processes have another ``folder``.
     """
     targets = {file: folder / identity(file, reading) for file in files}
     known = {file: whole for file, target in targets.items() if (whole := _whole(target))}
     open_ = [file for file in files if file not in known]
     count = len(known)
     done(count, len(files))
-    for file in _run(open_, reading, targets, workers):
+    for file in _run(open_, reading, targets, engine):
         known[file] = _folders(targets[file])
+        if not known[file]:
+            raise CannotWriteError(
+                f"the workers did not write into {folder}: give --keep a folder that they share"
+            )
         count += 1
         done(count, len(files))
-    return [Kept(file, known[file]) for file in files]
+    return [Kept(name_of(file), known[file]) for file in files]
 
 
 def _whole(target: Path) -> tuple[Path, ...]:
@@ -82,37 +115,29 @@ def _folders(target: Path) -> tuple[Path, ...]:
     return tuple(sorted(target.glob("[0-9]*")))
 
 
-def identity(file: Path, reading: Reading) -> str:
+def identity(file: Source, reading: Reading) -> str:
     """Return a name that changes with the file's content, how it is read, and the version."""
-    parts = [__version__, msgspec.json.encode(reading).decode(), str(file.resolve())]
-    inside = sorted(file.rglob("*")) if file.is_dir() else [file]
-    for one in inside:
-        try:
-            facts = one.stat()
-        except OSError:
-            continue
-        parts.append(f"{one.name} {facts.st_size} {facts.st_mtime_ns} {facts.st_ino}")
+    parts = [__version__, msgspec.json.encode(reading).decode(), *state(file)]
     if reading.rules is not None:
         parts.append(hashlib.sha256(Path(reading.rules).read_bytes()).hexdigest())
     return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:24]
 
 
-def default_workers(files: Sequence[Path]) -> int:
+def default_workers(files: Sequence[Source]) -> int:
     """Return the number of processes: one a core, fewer where the files need more memory."""
-    sizes = sorted((_needed(file) for file in files), reverse=True)
+    needed = sorted((_needed(file) for file in files), reverse=True)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     most = max(1, min(cores or 1, len(files)))
     memory = _available()
-    while most > 1 and memory is not None and sum(sizes[:most]) > _SHARE_OF_MEMORY * memory:
+    while most > 1 and memory is not None and sum(needed[:most]) > _SHARE_OF_MEMORY * memory:
         most -= 1
     return most
 
 
-def _needed(file: Path) -> int:
-    inside = file.rglob("*") if file.is_dir() else [file]
-    sizes = ((one.suffix, one.stat().st_size) for one in inside if one.is_file())
+def _needed(file: Source) -> int:
     factors = {".gz": _COMPRESSED_BYTES_A_BYTE}
-    return _BASE_BYTES + sum(factors.get(ending, _BYTES_A_BYTE) * size for ending, size in sizes)
+    each = (factors.get(ending, _BYTES_A_BYTE) * size for ending, size in sizes(file))
+    return _BASE_BYTES + sum(each)
 
 
 def _available() -> int | None:
@@ -127,30 +152,38 @@ _WHOLE: Final = "whole"
 
 
 def _run(
-    files: Sequence[Path], reading: Reading, targets: dict[Path, Path], workers: int
-) -> Iterator[Path]:
+    files: Sequence[Source], reading: Reading, targets: Mapping[Source, Path], engine: Engine
+) -> Iterator[Source]:
     """Yield the files whose summaries have been written."""
-    waiting, alone = list(reversed(files)), list[Path]()
+    waiting, alone = list(reversed(files)), list[Source]()
     while waiting:
-        running: dict[Future[None], Path] = {}
-        with _pool(workers) as pool:
-            try:
-                while waiting or running:
-                    # No more than there are processes: what dies is known.
-                    while waiting and len(running) < workers:
-                        file = waiting.pop()
+        running: dict[Future[None], Source] = {}
+        broken = False
+        with engine.pool() as pool:
+            while running or (waiting and not broken):
+                # No more than there are processes: what dies is known.
+                while waiting and not broken and len(running) < engine.workers:
+                    file = waiting.pop()
+                    try:
                         running[_submitted(pool, file, reading, targets)] = file
-                    finished, _ = wait(running, return_when=FIRST_COMPLETED)
-                    for one in finished:
+                    except engine.died:
+                        waiting.append(file)
+                        broken = True
+                finished, _ = wait(running, return_when=FIRST_COMPLETED)
+                for one in finished:
+                    file = running.pop(one)
+                    try:
                         one.result()
-                        yield running.pop(one)
-            except BrokenProcessPool:
-                alone += running.values()
+                    except engine.died:
+                        alone.append(file)
+                        broken = True
+                    else:
+                        yield file
     for file in alone:
-        with _pool(1) as pool:
+        with engine.pool() as pool:
             try:
                 _submitted(pool, file, reading, targets).result()
-            except BrokenProcessPool:
+            except engine.died:
                 _not_read(file, "its process was ended twice: out of memory?", targets[file])
         yield file
 
@@ -168,12 +201,12 @@ def _begin() -> None:
 
 
 def _submitted(
-    pool: Executor, file: Path, reading: Reading, targets: dict[Path, Path]
+    pool: Executor, file: Source, reading: Reading, targets: Mapping[Source, Path]
 ) -> Future[None]:
     return pool.submit(_summarized, file, reading, targets[file])
 
 
-def _summarized(file: Path, reading: Reading, target: Path) -> None:
+def _summarized(file: Source, reading: Reading, target: Path) -> None:
     """Write the summaries of ``file`` into the folder ``target``, or the reason why there are
     none."""
     from traceana.job import summary
@@ -181,7 +214,9 @@ def _summarized(file: Path, reading: Reading, target: Path) -> None:
 
     options: dict[str, Any] = msgspec.to_builtins(reading)
     try:
-        each = summary.summaries(open_trace(file, **options))
+        with fetched(file) as path:
+            trace = open_trace(path, **options)
+            each = summary.summaries(trace.with_meta(source=name_of(file)))
     except (BadRulesError, BadStepMarkerError):
         raise
     except TraceanaError as error:
@@ -197,11 +232,10 @@ def _summarized(file: Path, reading: Reading, target: Path) -> None:
     (target / _WHOLE).touch()
 
 
-def _not_read(file: Path, reason: str, target: Path) -> None:
-    from traceana.files import as_unicode
+def _not_read(file: Source, reason: str, target: Path) -> None:
     from traceana.job import summary
 
-    _written([summary.unread(as_unicode(str(file)), reason)], target)
+    _written([summary.unread(name_of(file), reason)], target)
 
 
 def _written(each: Sequence[Any], target: Path) -> None:

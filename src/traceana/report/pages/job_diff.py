@@ -14,7 +14,8 @@ from traceana.comparison.jobs import JobDiff, compare_jobs
 from traceana.comparison.verdicts import Criteria, Step
 from traceana.ingest.ranks import spans
 from traceana.ingest.source import silent
-from traceana.job.ranks import DAMAGED, OK, Job, job, sources, summarize
+from traceana.job.ranks import DAMAGED, OK, Job, job, summarize
+from traceana.job.sources import sources
 from traceana.job.tasks import Done, Reading
 from traceana.report import numbers
 from traceana.report.numbers import arrow, percent, signed

@@ -21,9 +21,9 @@ from traceana.job.ranks import (
     job,
     merged,
     shard_of,
-    sources,
     summarize,
 )
+from traceana.job.sources import Source, sources
 from traceana.job.tasks import Done, Reading
 from traceana.report import numbers
 from traceana.report.columns import Kind
@@ -65,17 +65,20 @@ def ranks(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     workers: int | None = None,
+    scheduler: str | None = None,
     keep: str | os.PathLike[str] | None = None,
     step_marker: str | None = None,
     device_model: str | None = None,
     rules: str | os.PathLike[str] | None = None,
     progress: Done = silent,
 ) -> Result:
-    """Return one row per rank of the job in ``paths``: files, or folders of them.
+    """Return one row per rank of the job in ``paths``: files, or folders of them, or URLs.
 
     Every file is read by a task in a process of its own; ``workers`` is the number of processes
-    (default: by cores and memory). Summaries are kept in ``keep``, by default traceana's cache, and
-    files that are unchanged are not read again. Columns:
+    (default: by cores and memory). With ``scheduler``, the address of a Dask scheduler or its
+    scheduler file, its workers read; they need the files and the folder ``keep``. Summaries are
+    kept in ``keep``, by default traceana's cache, and files that are unchanged are not read again.
+    Columns:
 
     ``rank``, ``status``, ``reason``, ``file``, ``host``, ``format``, ``problems``
         ``status`` is ``ok``, ``damaged`` (figures of what is readable), ``not read`` or
@@ -102,10 +105,11 @@ def ranks(
     Ranks that differ most come first. Raises the errors of :mod:`traceana.errors`.
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    files = sources([Path(one) for one in given])
+    files = sources(given)
     reading = Reading(step_marker, device_model, None if rules is None else os.fspath(rules))
     folder = None if keep is None else Path(keep)
-    return page(job(summarize(files, reading, folder, workers=workers, done=progress)))
+    kept = summarize(files, reading, folder, workers=workers, scheduler=scheduler, done=progress)
+    return page(job(kept))
 
 
 def of_shards(folder: Path) -> Result:
@@ -114,16 +118,19 @@ def of_shards(folder: Path) -> Result:
 
 
 def write_shard(
-    files: Sequence[Path],
+    files: Sequence[Source],
     shard: str,
     reading: Reading,
     folder: Path,
     *,
     workers: int | None,
+    scheduler: str | None = None,
     done: Done,
 ) -> int:
     """Write the summaries of ``shard``, i/N, into ``folder``; return their number."""
-    kept = summarize(shard_of(files, shard), reading, folder, workers=workers, done=done)
+    kept = summarize(
+        shard_of(files, shard), reading, folder, workers=workers, scheduler=scheduler, done=done
+    )
     return sum(len(one.folders) for one in kept)
 
 

@@ -1,0 +1,224 @@
+"""The files of a job's ranks: on this machine, or at URLs of object stores and web servers."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+import msgspec
+
+from traceana.errors import MissingExtraError, NotFoundError, UnreadableError
+from traceana.files import as_unicode
+
+
+class Remote(msgspec.Struct, frozen=True):
+    """A file at a URL; ``version`` changes with its content."""
+
+    url: str
+    size: int
+    version: str
+
+    def __str__(self) -> str:
+        return self.url
+
+
+Source = Path | Remote
+
+_URL: Final = re.compile(r"(?i)([a-z][a-z0-9+.-]*)://([^/]*)/?(.*)", re.DOTALL)
+_SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https")
+_PATTERN: Final = re.compile(r"[*?\[]")
+_RETRIES: Final[Any] = {"max_retries": 5, "retry_timeout": timedelta(seconds=30)}
+# A large file takes longer than the default of 30 s. An endpoint without TLS is one that the user
+# has named.
+_CLIENT: Final[Any] = {
+    "allow_http": True,
+    "connect_timeout": timedelta(seconds=10),
+    "read_timeout": timedelta(seconds=60),
+    "timeout": timedelta(hours=6),
+}
+_MOST_TEXT: Final = 200
+_REQUEST: Final = re.compile(r" in [0-9.]+.?s\b.*? - ")
+_REPORTED: Final = (re.compile("<Code>([^<]*)<"), re.compile("<Message>([^<]*)<"))
+"""What an object store says in XML."""
+
+
+def is_url(text: str | os.PathLike[str]) -> bool:
+    """Return whether ``text`` is a URL; paths never are."""
+    return isinstance(text, str) and _URL.fullmatch(text) is not None
+
+
+def sources(given: Sequence[str | os.PathLike[str]]) -> list[Source]:
+    """Return the files of the ranks in ``given``.
+
+    Paths are traces, folders of traces, recorded runs and saved bundles. URLs are files
+    (``https://``, and ``s3://``, ``gs://``, ``az://`` with the credentials of the environment), and
+    of object stores folders (ending with ``/``) and patterns. Raises the errors of
+    :func:`traceana.ingest.ranks.find`, ``NotFoundError``, ``UnreadableError`` where an object store
+    cannot be listed, and ``MissingExtraError``.
+    """
+    if not given:
+        raise NotFoundError("no input: give the files of a job's ranks, or their folder")
+    found: dict[Source, None] = {}
+    for one in given:
+        each = _at(str(one)) if is_url(one) else _files(Path(one))
+        found.update(dict.fromkeys(each))
+    return list(found)
+
+
+def _files(path: Path) -> Iterator[Path]:
+    from traceana.ingest.ranks import find
+    from traceana.runs.run_folders import check_finished, is_run, read_run
+    from traceana.trace.bundle import is_bundle
+
+    if not path.exists():
+        raise NotFoundError(f"{path} does not exist: give the files of a job's ranks")
+    check_finished(path)
+    if not path.is_dir() or is_bundle(path):
+        yield path
+    elif is_run(path):
+        yield from read_run(path).traces()
+    else:
+        yield from find(path).files
+
+
+def _at(url: str) -> list[Remote]:
+    """Return the files at ``url``: of a folder those with the names of traces, of a pattern all."""
+    from traceana.ingest.ranks import is_name_of_trace
+
+    store, key = _store(url)
+    root = url.removesuffix(key)
+    pattern = _PATTERN.search(key)
+    with _explained(url):
+        if pattern is None and key and not key.endswith("/"):
+            return [_remote(url, store.head(key))]
+        # Objects are listed by whole folders.
+        folder = key[: pattern.start()].rpartition("/")[0] if pattern else key.rstrip("/")
+        listed = sorted(
+            (one for batch in store.list(folder or None) for one in batch),
+            key=lambda one: one["path"],
+        )
+    wanted = [
+        one
+        for one in listed
+        if (
+            fnmatchcase(one["path"], key)
+            if pattern
+            else is_name_of_trace(PurePosixPath(one["path"]).name)
+        )
+    ]
+    if not wanted:
+        raise NotFoundError(f"{url}: no traces there, of {len(listed):,} objects")
+    return [_remote(root + one["path"], one) for one in wanted]
+
+
+def _remote(url: str, known: Any) -> Remote:
+    version = known["e_tag"] or known["version"] or str(known["last_modified"])
+    return Remote(url, known["size"], version)
+
+
+def _store(url: str) -> tuple[Any, str]:
+    """Return the store of ``url`` and the key in it."""
+    parts = _URL.fullmatch(url)
+    assert parts is not None
+    scheme, host, key = parts.groups()
+    if scheme.lower() not in _SCHEMES:
+        raise NotFoundError(
+            f"{url}: a URL that is read begins with s3://, gs://, az://, https:// or http://"
+        )
+    try:
+        from obstore.store import from_url
+    except ImportError as error:
+        raise MissingExtraError("URLs need obstore: pip install 'traceana[remote]'") from error
+    with _explained(url):
+        root = f"{scheme}://{host}"
+        return from_url(root, client_options=_CLIENT, retry_config=_RETRIES), key
+
+
+@contextmanager
+def _explained(url: str) -> Iterator[None]:
+    """Turn the errors of the object store into one line that says what to do."""
+    from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
+
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise NotFoundError(f"{url} does not exist: check the name and the bucket") from error
+    except (PermissionDeniedError, UnauthenticatedError) as error:
+        raise UnreadableError(
+            f"{url}: access denied: check the credentials in the environment ({_line(error)})"
+        ) from error
+    except (BaseError, OSError, ValueError) as error:
+        raise UnreadableError(f"{url}: {_line(error)}") from error
+
+
+def _line(error: Exception) -> str:
+    """Return what ``error`` says, without times, debugging text, and the request.
+
+    It is kept as the reason why a rank was not read, which is the same in each run.
+    """
+    text = " ".join(str(error).partition("Debug source:")[0].split())
+    said = _REQUEST.split(text)[-1]
+    reported = [found[1] for one in _REPORTED if (found := one.search(text))]
+    said = ": ".join([said.partition(": <")[0], *reported])
+    denied = "Forbidden" in said or "Unauthorized" in said
+    hint = "access denied, check the credentials in the environment: " if denied else ""
+    return hint + (said if len(said) <= _MOST_TEXT else said[: _MOST_TEXT - 1] + "…")
+
+
+def name_of(source: Source) -> str:
+    """Return ``source`` as it is shown."""
+    return source.url if isinstance(source, Remote) else as_unicode(str(source))
+
+
+def state(source: Source) -> list[str]:
+    """Return texts of which one changes where the content of ``source`` does."""
+    if isinstance(source, Remote):
+        return [source.url, str(source.size), source.version]
+    found = [str(source.resolve())]
+    for one in sorted(source.rglob("*")) if source.is_dir() else [source]:
+        try:
+            facts = one.stat()
+        except OSError:
+            continue
+        found.append(f"{one.name} {facts.st_size} {facts.st_mtime_ns} {facts.st_ino}")
+    return found
+
+
+def sizes(source: Source) -> list[tuple[str, int]]:
+    """Return the ending of the name and the bytes of each file of ``source``."""
+    if isinstance(source, Remote):
+        return [(PurePosixPath(source.url).suffix, source.size)]
+    inside = source.rglob("*") if source.is_dir() else [source]
+    return [(one.suffix, one.stat().st_size) for one in inside if one.is_file()]
+
+
+@contextmanager
+def fetched(source: Source) -> Iterator[Path]:
+    """Give the path of ``source`` on this machine; a remote file is there until the end.
+
+    Raises ``UnreadableError`` where it cannot be fetched whole, and ``NotFoundError``.
+    """
+    if isinstance(source, Path):
+        yield source
+        return
+    store, key = _store(source.url)
+    with tempfile.TemporaryDirectory(prefix="traceana-") as folder:
+        path = Path(folder, PurePosixPath(key).name)
+        with _explained(source.url), path.open("wb") as file:
+            got = store.get(key)
+            if _remote(source.url, got.meta) != source:
+                raise UnreadableError(f"{source.url} has changed: run the command again")
+            for part in got.stream():
+                file.write(part)
+            if file.tell() != source.size:
+                raise UnreadableError(
+                    f"{source.url}: {file.tell():,} of {source.size:,} bytes came"
+                )
+        yield path

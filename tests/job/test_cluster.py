@@ -1,0 +1,167 @@
+"""A Dask scheduler and its workers, as processes of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+from tests.job.jobs import Job, even
+from tests.support.command_line import Run
+from traceana.errors import ExitCode
+
+pytest.importorskip("distributed")
+pytestmark = pytest.mark.slow
+
+
+class Cluster:
+    """A scheduler on a free port and its workers, each with a nanny that starts it again."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.file = folder / "scheduler.json"
+        self._folder = folder
+        self._processes = [self._start("distributed.cli.dask_scheduler", "--port", "0")]
+        wait_until(self.file.exists)
+
+    def _start(self, module: str, *words: str) -> subprocess.Popen[bytes]:
+        log = (self._folder / f"{module}-{time.monotonic_ns()}.log").open("wb")
+        command = [sys.executable, "-m", module, "--scheduler-file", str(self.file), *words]
+        environment = {**os.environ, "POLARS_MAX_THREADS": "1"}
+        with log:
+            return subprocess.Popen(
+                [*command, "--no-dashboard"], stdout=log, stderr=log, env=environment
+            )
+
+    def add_workers(self, count: int) -> None:
+        own = ("--nthreads", "1", "--local-directory", str(self._folder))
+        self._processes += [self._start("distributed.cli.dask_worker", *own) for _ in range(count)]
+
+    def end(self) -> None:
+        for one in self._processes:
+            one.terminate()
+        for one in self._processes:
+            one.wait(timeout=30)
+
+    def end_scheduler(self) -> None:
+        self._processes[0].kill()
+
+    def workers(self) -> list[int]:
+        """Return the processes that run tasks: the children of the nannies."""
+        below = [
+            child
+            for nanny in self._processes[1:]
+            for child in psutil.Process(nanny.pid).children(recursive=True)
+        ]
+        return [one.pid for one in below if any("spawn_main" in word for word in one.cmdline())]
+
+
+def wait_until(done: Any, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = Cluster(tmp_path_factory.mktemp("dask") / "own")
+    made.add_workers(2)
+    yield made
+    made.end()
+
+
+def command(job: Path, keep: Path, *words: object) -> list[str]:
+    given = ("ranks", job, "-f", "json", "--keep", keep, *words)
+    return [sys.executable, "-m", "traceana", *map(str, given)]
+
+
+def test_the_workers_of_a_scheduler_give_the_same_bytes(
+    cluster: Cluster, tmp_path: Path, run: Run
+) -> None:
+    files = Job(even(5, 8, 1)).write(tmp_path / "job")
+    files[3].write_bytes(b"{")
+    plain = subprocess.run(command(tmp_path / "job", tmp_path / "a"), capture_output=True)
+    there = run(
+        *("ranks", tmp_path / "job", "-f", "json", "--keep", tmp_path / "b"),
+        *("--scheduler", cluster.file),
+    )
+    assert there.exit_code == plain.returncode == 0
+    assert there.stdout_bytes == plain.stdout
+    of = "--shard", "1/2", "--keep", tmp_path / "c", "--scheduler", cluster.file
+    assert run("ranks", tmp_path / "job", *of).exit_code == 0
+    assert len(list((tmp_path / "c").iterdir())) == 3
+
+
+def test_workers_that_are_killed_change_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    Job(even(6, 40, 1)).write(tmp_path / "job")
+    plain = subprocess.run(command(tmp_path / "job", tmp_path / "a"), capture_output=True)
+    words = command(tmp_path / "job", tmp_path / "b", "--scheduler", cluster.file)
+    running = subprocess.Popen(words, stdout=subprocess.PIPE)
+    wait_until(lambda: (tmp_path / "b").exists() and len(list((tmp_path / "b").iterdir())) > 0)
+    killed = cluster.workers()[:1]
+    for one in killed:
+        os.kill(one, signal.SIGKILL)
+    output, _ = running.communicate(timeout=120)
+    assert killed
+    assert running.returncode == 0
+    assert output == plain.stdout
+
+
+def test_a_scheduler_that_does_not_answer_is_one_line(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from traceana.job import cluster
+
+    monkeypatch.setattr(cluster, "_WAIT_S", 1)
+    Job(even(1, 2, 1)).write(tmp_path / "job")
+    found = run("ranks", tmp_path / "job", "--scheduler", "tcp://127.0.0.1:1")
+    assert found.exit_code == ExitCode.MISSING_DEPENDENCY
+    assert found.stderr == (
+        "traceana: no Dask scheduler at tcp://127.0.0.1:1: give tcp://host:port of one that runs, "
+        "or its scheduler file\n"
+    )
+    alone = Cluster(tmp_path / "alone")
+    try:
+        found = run("ranks", tmp_path / "job", "--scheduler", alone.file)
+    finally:
+        alone.end()
+    assert found.exit_code == ExitCode.MISSING_DEPENDENCY
+    assert "has no workers: start some with dask worker" in found.stderr
+    assert found.stderr.count("\n") == 1
+
+
+def test_a_scheduler_that_goes_away_is_one_line_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    Job(even(8, 12, 1)).write(tmp_path / "job")
+    own = Cluster(tmp_path / "own")
+    own.add_workers(1)
+    keep = tmp_path / "kept"
+    words = command(tmp_path / "job", keep, "--scheduler", own.file)
+    environment = {**os.environ, "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "1s"}
+    running = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    try:
+        wait_until(lambda: any(keep.glob("*/whole")))
+        own.end_scheduler()
+        output, error = running.communicate(timeout=120)
+    finally:
+        own.end()
+    assert (running.returncode, output) == (ExitCode.MISSING_DEPENDENCY, "")
+    assert error.splitlines() == [
+        f"traceana: the Dask scheduler at {own.file} went away: the same command goes on with the "
+        "ranks that are left"
+    ]
+    shutil.rmtree(tmp_path / "own", ignore_errors=True)
+    whole = subprocess.run(command(tmp_path / "job", keep), capture_output=True, check=True)
+    fresh = command(tmp_path / "job", tmp_path / "fresh")
+    assert subprocess.run(fresh, capture_output=True, check=True).stdout == whole.stdout
