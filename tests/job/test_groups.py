@@ -212,6 +212,13 @@ def test_some_ranks_of_a_group_were_read() -> None:
     assert sorted(ranks) == [[0, 1], [0, 2, 4, 6], [1, 3, 7], [2, 3], [6, 7]]
 
 
+def test_ranks_whose_numbers_are_not_their_own_are_not_matched() -> None:
+    _, rows = collectives(Grid(slow(5)))
+    # Files without a recorded rank are numbered by their names.
+    turned = rows.with_columns((pl.col("rank") + 1) % RANKS)
+    assert match(turned, range(RANKS), RANKS).matched == 0
+
+
 def paired(rows: list[tuple[int, bool, int, int, int]]) -> Matched:
     """Return the matches of sends and receives: rank, sends, peer, start and duration."""
     frame = pl.DataFrame(

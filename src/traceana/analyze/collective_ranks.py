@@ -121,7 +121,7 @@ def match(collectives: pl.DataFrame, read: Collection[int], world: int) -> Match
             .otherwise(pl.lit(BY_ORDER)).alias("by"),
             pl.when(is_pair).then(pl.when("sends").then(own).otherwise(other)).alias("source"),
             pl.when(is_pair).then(pl.when("sends").then(other).otherwise(own)).alias("destination"),
-            pl.when(is_pair).then(2).otherwise("expected").alias("expected"),
+            pl.when(is_pair & (pl.col("expected") > 0)).then(2).otherwise("expected").alias("expected"),
             pl.col("message_bytes").alias("size_bytes"),
             pl.when(is_even).then("message_bytes").alias("message_bytes"),
         )
@@ -176,22 +176,25 @@ def match(collectives: pl.DataFrame, read: Collection[int], world: int) -> Match
 def _groups(collectives: pl.DataFrame, read: frozenset[int], world: int) -> pl.DataFrame:
     """Return the distinct process groups, and how many ranks of each are ``expected`` to have its
     collectives; 0 where that is not known."""
+    text = pl.col("group_name", "group_ranks").cast(pl.String)
     groups = (
         collectives.group_by(_GROUP)
-        .agg(pl.col("rank").n_unique().alias("ranks"))
-        .sort(*_GROUP, nulls_last=True)
+        .agg(pl.col("rank").unique())
+        .sort(text, "group_size", nulls_last=True)
         .with_row_index("group")
     )
     expected = []
-    for name, text, size, ranks in groups.select(*_GROUP, "ranks").iter_rows():
-        members = _members(text)
+    for name, listed, size, having in groups.select(*_GROUP, "rank").iter_rows():
+        members = _members(listed)
         if members:
-            expected.append(len(members & read) if len(members) == size else 0)
+            # A rank outside has a number that is not its own.
+            sound = len(members) == size and members.issuperset(having)
+            expected.append(len(members & read) if sound else 0)
         elif size == world or (size is None and name is None):
             expected.append(len(read))
         else:
             # Several groups may have one name; then more ranks than one has its collectives.
-            expected.append(size if name is not None and ranks == size else 0)
+            expected.append(size if name is not None and len(having) == size else 0)
     return groups.select(
         *_GROUP,
         pl.col("group").cast(pl.Int64),

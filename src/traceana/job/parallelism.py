@@ -78,6 +78,7 @@ def groups(collectives: pl.DataFrame, matched: Matched) -> pl.DataFrame:
         of_all.join(matched.groups, on=keys, how="left", nulls_equal=True)
         .join(found, on="group", how="left")
         .join(bandwidths(matched, ["group"]), on="group", how="left")
+        .with_columns(pl.col("group_name", "group_ranks", "description").cast(pl.String))
         .sort("time_ns", *keys, descending=[True, False, False, False], nulls_last=True)
         .with_columns(
             pl.col("matched").fill_null(0),
@@ -181,7 +182,7 @@ def experts(collectives: pl.DataFrame) -> pl.DataFrame:
     sizes = pl.col("bytes", "output_bytes")
     rows = (
         collectives.filter(
-            pl.col("description").is_in(of_experts),
+            pl.col("description").cast(pl.String).is_in(of_experts),
             pl.col("collective") == "all_to_all",
             pl.col("group_ranks").is_not_null(),
         )
@@ -190,6 +191,7 @@ def experts(collectives: pl.DataFrame) -> pl.DataFrame:
             pl.len().cast(pl.Int64).alias("count"),
             pl.when(sizes.is_not_null().all()).then(sizes.sum()),
         )
+        .with_columns(pl.col(keys).cast(pl.String))
         .rename({"bytes": "input_bytes"})
     )
     complete = (pl.len() == pl.col("group_size").first()) & (pl.col("count").n_unique() == 1)
@@ -221,7 +223,8 @@ def experts(collectives: pl.DataFrame) -> pl.DataFrame:
 def _of_ranks(collectives: pl.DataFrame) -> list[tuple[int, str | None, str | None, str | None]]:
     """Return (rank, name, description, ranks) of the groups that each rank used."""
     columns = ("rank", "group_name", "description", "group_ranks")
-    return collectives.select(columns).unique().sort(columns, nulls_last=True).rows()
+    text = pl.col("group_name", "description", "group_ranks").cast(pl.String)
+    return collectives.select(columns).unique().with_columns(text).sort(columns).rows()
 
 
 def _ranks_of(text: str | None) -> list[int]:

@@ -146,15 +146,14 @@ def job(kept: Sequence[Kept]) -> Job:
         if number is not None and not one.reason
     }
     steps = _gathered(read, "steps")
+    # Ranks of a group are a long text, and each of thousands of ranks has it.
+    named = _gathered(read, "process_groups").with_columns(
+        pl.col("group_name", "description", "group_ranks").cast(pl.Categorical)
+    )
     collectives = (
         _gathered(read, "collectives")
         .join(_epochs(read), on="rank", how="left", maintain_order="left")
-        .join(
-            _gathered(read, "process_groups"),
-            on=["rank", "process_group"],
-            how="left",
-            maintain_order="left",
-        )
+        .join(named, on=["rank", "process_group"], how="left", maintain_order="left")
     )
     found = match(collectives, read.keys(), max(_world(facts), len(read)))
     own = own_times(steps, found.each)

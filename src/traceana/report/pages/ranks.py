@@ -95,8 +95,9 @@ def ranks(
     ``steps``, ``step_median_ns``, ``step_min_ns``, ``step_max_ns``
         Number and wall times of the measured steps.
     ``wait_ns``, ``last_count``, ``delay_ns``
-        In the collectives that all ranks have: the rank's waits for the last to arrive, how often
-        it was last itself, and by how much it was later than the rank before it.
+        In the collectives matched across the ranks of their process group: the rank's waits for
+        the last to arrive, how often it was last itself, and by how much later than the rank
+        before it.
     ``clock_offset_ns``, ``clock_uncertainty_ns``
         How far its clock is ahead of the median rank's, by the ends of collectives.
     ``excess_ns``, ``excess_share``, ``longest``, ``p``, ``straggler``
