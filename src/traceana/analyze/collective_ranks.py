@@ -121,7 +121,8 @@ def match(collectives: pl.DataFrame, read: Collection[int], world: int) -> Match
             .otherwise(pl.lit(BY_ORDER)).alias("by"),
             pl.when(is_pair).then(pl.when("sends").then(own).otherwise(other)).alias("source"),
             pl.when(is_pair).then(pl.when("sends").then(other).otherwise(own)).alias("destination"),
-            pl.when(is_pair & (pl.col("expected") > 0)).then(2).otherwise("expected").alias("expected"),
+            pl.when(is_pair & (pl.col("expected") > 0)).then(2).otherwise("expected")
+            .alias("expected"),
             pl.col("message_bytes").alias("size_bytes"),
             pl.when(is_even).then("message_bytes").alias("message_bytes"),
         )

@@ -92,7 +92,7 @@ def _legend(data: Data) -> dict[str, str]:
         on_axis = any(marks.get("colour") == marks[axis] for axis in ("x", "y"))
         if marks["shape"] == "rule" or on_axis:
             continue
-        if marks["shape"] == "point" or len(names) > 1:
+        if marks["shape"] in ("point", "cell") or len(names) > 1:
             found.update(dict.fromkeys(names, marks["shape"]))
     return found
 

@@ -91,7 +91,7 @@ traceana.charts = (pictures) => {
     if (marks.colour && marks.shape !== "rule") {
       // Names that stand on an axis need no legend.
       const named = [marks.x, marks.y].some((values) => values.every((value, at) => value === marks.colour[at]));
-      const legend = !named && (marks.shape === "point" || new Set(marks.colour).size > 1) ? { title: null, orient: "bottom", columns } : null;
+      const legend = !named && (["point", "cell"].includes(marks.shape) || new Set(marks.colour).size > 1) ? { title: null, orient: "bottom", columns } : null;
       // The classes have the colours of the other pictures.
       const scale = marks.colours && { domain: Object.keys(marks.colours), range: Object.values(marks.colours) };
       encoding.color = { field: "colour", type: "nominal", sort: null, legend, ...(scale && { scale }) };
