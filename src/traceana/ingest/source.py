@@ -13,10 +13,11 @@ Progress = Callable[[int, int], None]
 _GZIP: Final = b"\x1f\x8b"
 _COMPRESSED_BLOCK: Final = 256 << 10
 """Inflates to some megabytes as a rule."""
-_BLOCK: Final = 4 << 20
-"""Most bytes of a block."""
-_LEAST: Final = 1 << 20
-"""Fewest bytes of a block but the last: members of a gzip file may be of single bytes."""
+BLOCK: Final = 4 << 20
+"""Most bytes of a block, unless the reader asks for others."""
+_FEWEST: Final = 4
+"""A block but the last has at least a part of the most bytes, one in so many: members of a gzip
+file may be of single bytes."""
 
 
 def is_text(content: bytes) -> bool:
@@ -68,15 +69,19 @@ class ByteSource:
             ) from error
         self._progress = progress
 
-    def blocks(self) -> Iterator[bytes]:
-        """Yield the content in blocks of 1 to 5 MiB, the last of which may be smaller."""
+    def blocks(self, most: int = BLOCK) -> Iterator[bytes]:
+        """Yield the content in blocks of about ``most`` bytes, of a compressed file from a quarter
+        of that on; the last may be smaller."""
         try:
             with self.path.open("rb") as file:
                 self.compressed = file.read(2) == _GZIP
                 file.seek(0)
-                size = _COMPRESSED_BLOCK if self.compressed else _BLOCK
+                size = _COMPRESSED_BLOCK if self.compressed else most
                 raw = self._raw(iter(lambda: file.read(size), b""))
-                yield from _gathered(self._inflated(raw)) if self.compressed else raw
+                if self.compressed:
+                    yield from _gathered(self._inflated(raw), most // _FEWEST)
+                else:
+                    yield from raw
         except OSError as error:
             raise UnreadableError(
                 f"{self.path} cannot be read ({error.strerror}): check the file and its permissions"
@@ -102,13 +107,11 @@ class ByteSource:
                         break
                     inflater = decompressobj(wbits=31)
                 try:
-                    inflated = inflater.decompress(rest, _BLOCK)
+                    inflated = inflater.decompress(rest, BLOCK)
                     yield inflated
                     # A member may hold more output than one block when its input is used up.
-                    while len(inflated) == _BLOCK and not (
-                        inflater.unconsumed_tail or inflater.eof
-                    ):
-                        inflated = inflater.decompress(b"", _BLOCK)
+                    while len(inflated) == BLOCK and not (inflater.unconsumed_tail or inflater.eof):
+                        inflated = inflater.decompress(b"", BLOCK)
                         yield inflated
                 except IsalError:  # type: ignore[misc]  # the stub types it as an instance
                     self.truncated = self.damaged = True
@@ -117,14 +120,14 @@ class ByteSource:
         self.truncated = not inflater.eof
 
 
-def _gathered(parts: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield ``parts`` joined to at least :data:`_LEAST` bytes."""
+def _gathered(parts: Iterator[bytes], least: int) -> Iterator[bytes]:
+    """Yield ``parts`` joined to at least ``least`` bytes."""
     held: list[bytes] = []
     size = 0
     for part in parts:
         held.append(part)
         size += len(part)
-        if size >= _LEAST:
+        if size >= least:
             yield b"".join(held)
             held.clear()
             size = 0

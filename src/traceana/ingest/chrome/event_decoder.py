@@ -15,6 +15,7 @@ import msgspec
 import polars as pl
 
 from traceana.files import UNDECODABLE
+from traceana.ingest.source import BLOCK
 
 _MICROSECONDS: Final = pl.Decimal(38, 3)
 """A decimal whose unscaled integer is the time in nanoseconds."""
@@ -67,6 +68,8 @@ class EventDecoder(Generic[Event, Columns]):
 
     threads = 0
     """Threads in which :meth:`decode` is worth calling; 0 where it holds Python's lock."""
+    block = BLOCK
+    """Bytes of the blocks in which the file is read. Objects of larger ones leave the caches."""
 
     def __init__(self, event: type[Event], columns: Callable[[list[Event]], Columns]) -> None:
         self._one = msgspec.json.Decoder(event)

@@ -77,7 +77,7 @@ def read_stream(
     without events and ``CorruptError`` where the file ends before the first.
     """
     try:
-        document = read_document(source.blocks(), decoder, take)
+        document = read_document(source.blocks(decoder.block), decoder, take)
     except NoEventsError as error:
         raise _no_events(error, source) from error
     source.truncated |= not document.whole

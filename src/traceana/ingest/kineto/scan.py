@@ -121,6 +121,8 @@ class ScanningDecoder(EventDecoder[Event, Columns]):
     """Decodes by the scanner, and what it refuses as :class:`EventDecoder` does."""
 
     threads = 2
+    # No objects are made of the events, and columns cost by their number.
+    block = 16 << 20
 
     def __init__(self) -> None:
         super().__init__(Event, columns_of)
