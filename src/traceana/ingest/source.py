@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
@@ -15,6 +16,8 @@ _COMPRESSED_BLOCK: Final = 256 << 10
 """Inflates to some megabytes as a rule."""
 BLOCK: Final = 4 << 20
 """Most bytes of a block, unless the reader asks for others."""
+_FIRST: Final = 1 << 20
+"""Bytes of the first block of a file that is not compressed: what it is of is searched in it."""
 _FEWEST: Final = 4
 """A block but the last has at least a part of the most bytes, one in so many: members of a gzip
 file may be of single bytes."""
@@ -71,13 +74,14 @@ class ByteSource:
 
     def blocks(self, most: int = BLOCK) -> Iterator[bytes]:
         """Yield the content in blocks of about ``most`` bytes, of a compressed file from a quarter
-        of that on; the last may be smaller."""
+        of that on; the first and the last may be smaller."""
         try:
             with self.path.open("rb") as file:
                 self.compressed = file.read(2) == _GZIP
                 file.seek(0)
                 size = _COMPRESSED_BLOCK if self.compressed else most
-                raw = self._raw(iter(lambda: file.read(size), b""))
+                first = file.read(min(size, _FIRST))
+                raw = self._raw(chain([first] if first else [], iter(lambda: file.read(size), b"")))
                 if self.compressed:
                     yield from _gathered(self._inflated(raw), most // _FEWEST)
                 else:

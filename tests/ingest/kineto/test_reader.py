@@ -11,6 +11,8 @@ import pytest
 
 from tests.ingest.kineto.writing import call, kernel, op, write
 from traceana.ingest import read
+from traceana.ingest.chrome.event_decoder import EventDecoder
+from traceana.ingest.kineto import decode, reader, scan
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 
@@ -285,3 +287,21 @@ def test_a_kernel_has_the_group_of_its_launch(tmp_path: Path) -> None:
     assert rows["collective_sequence"].to_list() == [9, 9, None, None]
     assert rows["peer"].to_list() == [1, 1, None, None]
     assert trace.ops.height == 2
+
+
+@pytest.mark.parametrize("decoder", [decode.DECODER, scan.DECODER])
+def test_the_ledger_has_one_order_however_the_file_is_cut(
+    decoder: EventDecoder[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allocation = {"ph": "i", "s": "t", "name": "[memory]", "pid": 1, "tid": 2, "ts": 1.0}
+    allocation["args"] = {"Device Type": 0, "Device Id": -1, "Addr": 5, "Bytes": 64}
+    span = {"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "ts": 1.0, "dur": 90.0}
+    end = {"ph": "i", "s": "g", "name": "Record Window End", "pid": "", "tid": "", "ts": 99.0}
+    path = write(tmp_path / "t.json", [allocation, *[kernel("k", 12.5, 1)] * 50, span, end])
+    monkeypatch.setattr(reader, "DECODER", decoder)
+    found = []
+    for block in (1 << 10, 1 << 20):
+        monkeypatch.setattr(type(decoder), "block", block)
+        found.append(read(path).ledger["reason"].to_list())
+    assert found[0] == found[1]
+    assert found[0][:2] == ["instant", "span"]

@@ -35,10 +35,9 @@ class Counted(msgspec.Struct):
     """Field -> events kept without it, because it could not be parsed."""
 
     def count(self, reason: str, detail: str, events: int) -> None:
-        """Add ``events`` without a row in any table."""
-        if events:
-            key = (reason, detail)
-            self.left_out[key] = self.left_out.get(key, 0) + events
+        """Add ``events`` without a row in any table; none keep the place of later ones."""
+        key = (reason, detail)
+        self.left_out[key] = self.left_out.get(key, 0) + events
 
     def lose(self, name: str, events: int) -> None:
         """Add ``events`` that are kept without their field ``name``."""
@@ -116,7 +115,8 @@ class EventDecoder(Generic[Event, Columns]):
         columns = self._columns(events)
         columns.events += malformed
         columns.repaired += repaired
-        columns.count("malformed", "", malformed)
+        if malformed:
+            columns.count("malformed", "", malformed)
         for name in lost:
             columns.lose(name, 1)
         return columns

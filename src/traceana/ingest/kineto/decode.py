@@ -145,7 +145,8 @@ def _instants(columns: Columns, events: list[Event]) -> None:
     memory = [event for event in events if event.name == MEMORY]
     if memory:
         columns.frames["memory"].append(pl.DataFrame(_memory(memory), schema=FRAMES["memory"]))
-    if len(events) > len(memory):
+    if events:
+        # The order of the reasons is that of the file, however it is cut.
         columns.count("instant", "", len(events) - len(memory))
 
 
