@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import traceana
-from tests.ingest.kineto.writing import annotation, call, kernel, write
+from tests.ingest.kineto.writing import annotation, call, kernel, op, write
 from tests.job.jobs import DATA_BYTES, DATA_NS, FIRST_NS, TENSOR_BYTES, TENSOR_NS, Grid, even
 from traceana.analyze.collective_ranks import (
     BY_ORDER,
@@ -127,6 +127,27 @@ def test_groups_of_one_name_whose_ranks_are_not_recorded_are_not_matched(tmp_pat
     assert groups["members"].to_list() == [None, None]
     assert groups["algbw_bytes_per_s"].to_list() == [None, None]
     assert rows["wait_ns"].to_list() == [None] * RANKS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("smaller", [True, False])
+def test_unnamed_collectives_of_a_job_with_smaller_groups(smaller: bool, tmp_path: Path) -> None:
+    """Gloo records no groups, but the file lists those that the job made."""
+    names = [{"pg_name": "0", "ranks": [0, 1, 2, 3]}]
+    for rank in range(4):
+        pair = [rank // 2 * 2, rank // 2 * 2 + 1]
+        listed = [*names, {"pg_name": "1", "ranks": pair}] if smaller else names
+        events = [
+            {**annotation("gloo:all_reduce", 100 * at, 50, tid=2), "args": {}} for at in range(1, 9)
+        ]
+        events += [op("c10d::allreduce_", 100 * at, 60) for at in range(1, 9)]
+        info = {"rank": rank, "world_size": 4, "pg_config": listed}
+        write(tmp_path / f"rank{rank}.json", events, distributedInfo=info)
+    _, sections = opened(tmp_path, tmp_path / "kept")
+    (group,) = sections["groups"].frame.to_dicts()
+    assert (group["group_size"], group["matched"]) == ((None, 0) if smaller else (4, 32))
+    waits = by_rank(traceana.open(tmp_path)).frame["wait_ns"].null_count()
+    assert bool(waits) is smaller
 
 
 def collectives(grid: Grid) -> tuple[pl.DataFrame, pl.DataFrame]:

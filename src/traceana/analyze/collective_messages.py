@@ -58,8 +58,7 @@ def messages(collectives: pl.DataFrame, trace: Trace) -> pl.DataFrame:
         inputs, where shapes and types are recorded; else null.
     ``ranks``
         The group size: from the kernel's arguments, else from the operator's input and output,
-        else the world size; null where a collective of the run has a smaller group and this one's
-        is not recorded.
+        else the world size; null where the run has a smaller group and this one's is not recorded.
     """
     ops = trace.ops.select(
         pl.col("name").cast(pl.String),
@@ -94,7 +93,7 @@ def messages(collectives: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     )
     named = pl.when(of_backend).then(pl.coalesce(_named(pl.col("name")), "part")).otherwise(named)
     group = pl.coalesce("group_size", pl.when(alone).then("group"))
-    every = pl.lit(trace.meta.world_size, pl.Int32)
+    every = pl.lit(None if has_smaller_groups(trace) else trace.meta.world_size, pl.Int32)
     ranks = joined.select(
         pl.coalesce(group, pl.when((group == every).fill_null(value=True).all()).then(every))
     ).to_series()
@@ -111,6 +110,12 @@ def messages(collectives: pl.DataFrame, trace: Trace) -> pl.DataFrame:
         .alias("bytes"),
         ranks.cast(pl.Int32).alias("ranks"),
     )
+
+
+def has_smaller_groups(trace: Trace) -> bool:
+    """Return whether the run has a process group of several ranks, but not of all."""
+    size, world = trace.process_groups["size"], trace.meta.world_size
+    return world is not None and bool(((size > 1) & (size < world)).any())
 
 
 def _launches(ops: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:

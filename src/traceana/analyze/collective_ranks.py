@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
+from traceana.analyze.collective_messages import has_smaller_groups
 from traceana.analyze.communication import message_size, with_messages
 from traceana.analyze.per_trace import per_trace
 from traceana.result import Result, sums
@@ -87,13 +88,16 @@ def collectives_of(trace: Trace) -> pl.DataFrame:
     )
 
 
-def match(collectives: pl.DataFrame, read: Collection[int], world: int) -> Matched:
+def match(
+    collectives: pl.DataFrame, read: Collection[int], world: int, *, smaller: bool = False
+) -> Matched:
     """Return the collectives that can be matched across the ranks ``read``.
 
     ``collectives`` has ``rank``, ``epoch_ns``, ``group_name``, ``group_ranks`` (JSON text) and
     columns of :func:`collectives_of`, in order of time. A group is one of the same name and ranks
     everywhere. Where its ranks are not recorded, all of them must have been read; collectives of
-    no recorded group are matched if they are of the whole ``world`` (or of an unknown size).
+    no recorded group are matched if they are of the whole ``world``, or of an unknown size where
+    the job has no ``smaller`` groups.
 
     - By their sequence number in the group, where it is recorded.
     - By their order: those of one name and message size in a step, if every rank of the group has
@@ -106,7 +110,7 @@ def match(collectives: pl.DataFrame, read: Collection[int], world: int) -> Match
     # A float holds nanoseconds since the first epoch, not since 1970.
     epoch = (pl.col("epoch_ns") - pl.col("epoch_ns").min()).fill_null(0)
     is_pair = pl.col("collective").eq_missing(BETWEEN_TWO)
-    groups = _groups(collectives, frozenset(read), world)
+    groups = _groups(collectives, frozenset(read), world, smaller=smaller)
     numbered = is_pair.not_() & pl.any_horizontal(pl.col("group_name", "group_ranks").is_not_null())
     numbered &= pl.col("sequence").is_not_null()
     own, other = pl.col("rank"), pl.col("peer").cast(pl.Int64)
@@ -174,7 +178,9 @@ def match(collectives: pl.DataFrame, read: Collection[int], world: int) -> Match
     return Matched(found, groups.drop("expected"), collectives.height, found.height)
 
 
-def _groups(collectives: pl.DataFrame, read: frozenset[int], world: int) -> pl.DataFrame:
+def _groups(
+    collectives: pl.DataFrame, read: frozenset[int], world: int, *, smaller: bool
+) -> pl.DataFrame:
     """Return the distinct process groups, and how many ranks of each are ``expected`` to have its
     collectives; 0 where that is not known."""
     text = pl.col("group_name", "group_ranks").cast(pl.String)
@@ -191,7 +197,7 @@ def _groups(collectives: pl.DataFrame, read: frozenset[int], world: int) -> pl.D
             # A rank outside has a number that is not its own.
             sound = len(members) == size and members.issuperset(having)
             expected.append(len(members & read) if sound else 0)
-        elif size == world or (size is None and name is None):
+        elif size == world or (size is None and name is None and not smaller):
             expected.append(len(read))
         else:
             # Several groups may have one name; then more ranks than one has its collectives.
@@ -276,7 +282,8 @@ def by_rank(trace: Trace) -> Result:
         )
     )  # fmt: skip
     world = max(trace.meta.world_size or 0, partners.height) if of_ranks else partners.height
-    matched = match(given, given["rank"].unique().to_list(), world)
+    read = given["rank"].unique().to_list()
+    matched = match(given, read, world, smaller=has_smaller_groups(trace))
     found = _by_partner(each, matched.each)
     time = pl.col("time_ns").sum().over(_KEYS)
     frame = found.sort(time, *_KEYS, *_PARTNER, descending=[True, *[False] * 4], nulls_last=True)

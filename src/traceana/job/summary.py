@@ -18,6 +18,7 @@ import polars as pl
 from isal.isal_zlib import crc32
 
 from traceana.analyze.breakdown import breakdown
+from traceana.analyze.collective_messages import has_smaller_groups
 from traceana.analyze.collective_ranks import BETWEEN_TWO, collectives_of
 from traceana.analyze.communication import communication, with_messages
 from traceana.analyze.devices import devices
@@ -88,7 +89,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     durations; ``busy_ns``, ``compute_ns``, ``communication_ns``, ``copy_ns`` and the exposed times
     are unions of intervals, summed over the rank's ``devices``: of all work, of kernels other than
     collectives, of collectives, of copies. ``problems`` are the integrity problems by reason.
-    ``reason`` says why a rank has no figures.
+    ``reason`` says why a rank has no figures. ``smaller_groups``: the file lists process groups of
+    several ranks, but not of all.
     """
 
     source: str
@@ -99,6 +101,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     format: str | None = None
     framework: str | None = None
     epoch_ns: int | None = None
+    smaller_groups: bool = False
     truncated: bool = False
     problems: dict[str, int] = msgspec.field(default_factory=dict)
     devices: int = 0
@@ -154,6 +157,7 @@ def _of(trace: Trace, rank: int | None) -> Summary:
         format=meta.format,
         framework=meta.framework,
         epoch_ns=meta.epoch_ns,
+        smaller_groups=has_smaller_groups(trace),
         truncated=meta.truncated,
         problems=dict(problems.group_by("reason").agg(pl.col("count").sum()).sort("reason").rows()),
         devices=by_device.height,

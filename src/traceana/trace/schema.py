@@ -376,8 +376,8 @@ _MEMORY: Final = Table(
 )
 
 _PROCESS_GROUPS: Final = Table(
-    "one process group of a rank that a collective was called on. Names are those of the rank: two "
-    "ranks may give one name to different groups",
+    "one process group of a rank, whether the capture uses it or not. Names are those of the rank: "
+    "two ranks may give one name to different groups",
     {
         "name": _text("name"),
         "description": _text('description: "default_pg", "mesh_tp"'),

@@ -269,6 +269,22 @@ def test_ranks_of_a_group_that_are_not_recorded_in_full_are_unknown(
     assert read(path).process_groups.select("ranks", "size").rows() == [(ranks, number)]
 
 
+def test_groups_that_the_file_lists_and_no_kernel_has(tmp_path: Path) -> None:
+    listed = [
+        {"pg_name": "0", "pg_desc": "default_pg", "ranks": [0, 1]},
+        {"pg_name": "7", "ranks": [1]},
+    ]
+    path = write(
+        tmp_path / "t.json",
+        [kernel(NCCL, 1, 1, **_in_group("0", "[0, 1]", 2))],
+        distributedInfo={"rank": 0, "world_size": 2, "pg_config": listed},
+    )
+    assert read(path).process_groups.rows() == [
+        ("0", "default_pg", "[0,1]", 2, None),
+        ("7", None, "[1]", 1, None),
+    ]
+
+
 def test_a_kernel_has_the_group_of_its_launch(tmp_path: Path) -> None:
     """Some versions record groups and sequence numbers on the operator alone."""
     launch = _in_group("3", "[0, 1]", 2, **{"External id": 5, "Seq": 9, "Dst Rank": 1})

@@ -119,17 +119,17 @@ def rank(keys: dict[str, Any]) -> tuple[int | None, int | None]:
     return number, size if size is not None and 0 < size <= _MOST_RANKS else None
 
 
-def process_groups(keys: dict[str, Any]) -> dict[str, list[int]]:
-    """Return the ranks of the process groups that the file lists, by name."""
+def process_groups(keys: dict[str, Any]) -> dict[str, tuple[str | None, list[int]]]:
+    """Return the description and the ranks of the process groups that the file lists, by name."""
     info = keys.get("distributedInfo")
     listed = info.get("pg_config") if isinstance(info, dict) else None
-    groups: dict[str, list[int]] = {}
+    groups: dict[str, tuple[str | None, list[int]]] = {}
     for group in listed if isinstance(listed, list) else ():
         if not isinstance(group, dict):
             continue
-        name, ranks = group.get("pg_name"), group.get("ranks")
+        name, ranks, description = (group.get(key) for key in ("pg_name", "ranks", "pg_desc"))
         if isinstance(name, str) and isinstance(ranks, list) and _are_ranks(ranks):
-            groups[name] = ranks
+            groups[name] = (description if isinstance(description, str) else None, ranks)
     return groups
 
 

@@ -121,11 +121,12 @@ def with_launches(device: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
 
 
 def process_groups(
-    activities: pl.DataFrame, listed: Mapping[str, list[int]]
+    activities: pl.DataFrame, listed: Mapping[str, tuple[str | None, list[int]]]
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return (activities with the row of their process group, the table of process groups).
 
-    ``listed`` has the ranks of the groups that the file lists, by name.
+    ``listed`` has the description and the ranks of the groups that the file lists, by name. Those
+    that no activity has are in the table, too.
     """
     size = pl.col("group_size").cast(pl.Int32, strict=False)
     known = activities.filter(
@@ -140,9 +141,17 @@ def process_groups(
         found = activities.join(
             row, on=_GROUP, how="left", nulls_equal=True, maintain_order="left"
         ).with_columns(size, peer)
+    unlisted = (None, None)
     rows = [
-        (name, description, *_ranks(text, number, listed.get(name or "")), None)
+        (name, description or also, *_ranks(text, number, ranks), None)
         for _, name, description, text, number in distinct.iter_rows()
+        for also, ranks in [listed.get(name or "", unlisted)]
+    ]
+    used = set(distinct["group_name"])
+    rows += [
+        (name, description, *_ranks(None, len(ranks), ranks), None)
+        for name, (description, ranks) in listed.items()
+        if name not in used
     ]
     table = pl.DataFrame(rows, schema=TABLES["process_groups"], orient="row")
     return found.drop("group_name", "group_description", "group_ranks"), table
