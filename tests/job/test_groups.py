@@ -203,7 +203,7 @@ def test_none_is_found_where_there_is_none() -> None:
     assert found == [[]] * 100
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(20))
 def test_clocks_are_compared_from_group_to_group(seed: int) -> None:
     random = np.random.default_rng(seed)
     clocks = {rank: int(random.integers(-(10**7), 10**7)) for rank in range(RANKS)}
@@ -213,8 +213,7 @@ def test_clocks_are_compared_from_group_to_group(seed: int) -> None:
     middle = float(np.median([*clocks.values()]))
     assert found["rank"].to_list() == list(range(RANKS))
     for rank, offset, uncertainty in found.iter_rows():
-        # That of the median rank, too.
-        assert abs(offset - (clocks[rank] - middle)) <= 2 * uncertainty
+        assert abs(offset - (clocks[rank] - middle)) <= uncertainty
         assert uncertainty < 50_000
 
 

@@ -31,7 +31,8 @@ def offsets(matched: Matched) -> pl.DataFrame:
     ranks; its uncertainty three standard errors of that median, by the median absolute deviation,
     and a microsecond for the resolution. Ranks that are in two groups carry offsets from one to the
     other, the largest group first, and uncertainties add up. The offset is that from the median of
-    all ranks that groups connect. A drift within the capture widens the uncertainty.
+    all ranks that groups connect; of several groups its uncertainty is added, too. A drift
+    within the capture widens the uncertainty.
     """
     ahead = pl.col("ahead")
     spread = (ahead - ahead.median()).abs().median()
@@ -69,13 +70,18 @@ def _connected(groups: list[_Clocks]) -> Iterator[_Clocks]:
         clocks: dict[int, tuple[float, float]] = {}
         waiting = [first]
         done.add(first)
+        several = False
         while waiting:
             # In the order in which they are reached: few steps from the first, which is largest.
             reached = [number for one in waiting for number in _added(clocks, groups[one], of_rank)]
             waiting = sorted(set(reached) - done)
             done.update(waiting)
+            several |= bool(waiting)
         middle = median(offset for offset, _ in clocks.values())
-        yield {rank: (offset - middle, unsure) for rank, (offset, unsure) in clocks.items()}
+        # The median of a single group is what its offsets are from; that of several is as
+        # uncertain as they are.
+        also = median(unsure for _, unsure in clocks.values()) if several else 0.0
+        yield {rank: (offset - middle, unsure + also) for rank, (offset, unsure) in clocks.items()}
 
 
 def _added(
