@@ -8,10 +8,11 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.analyze.classes import SOURCE, category_of
+from traceana.analyze.classes import SOURCE, classified
 from traceana.analyze.operator_flops import OperatorCosts, Tree
 from traceana.analyze.work import work
 from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take, to_rows
+from traceana.enrich.numbering import first_rows, numbered
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -116,7 +117,14 @@ def coverage(
     around = tree.nearest(counted, own)
     op = to_rows(np.where(around == NONE, own, around))
     part = known.filter("at_least")["instruction"]
-    instruction, category = pl.col("instruction"), pl.lit(category_of(rows.select(SOURCE), trace))
+    instruction = pl.col("instruction")
+    # Few classes and many rows.
+    (number,) = numbered(rows.select(SOURCE))
+    category = classified(rows.select(SOURCE)[first_rows(number)], trace)["category"]
+    moves, known_class = (
+        pl.lit(flags.gather(number))
+        for flags in (category.is_in(NO_ARITHMETIC), ~category.is_in([*PRODUCTS, "other"]))
+    )
     of_operator = (
         pl.when(pl.col("op").is_null())
         .then(pl.lit(NOT_LAUNCHED))
@@ -134,10 +142,9 @@ def coverage(
         .otherwise(pl.lit(NO_PRODUCT))
     )
     left = reason.is_not_null() & ~reason.is_in(COUNTED)
-    known_class = ~category.cast(pl.String).is_in([*PRODUCTS, "other"])
     return rows.select(
         pl.lit(op).alias("op"),
-        pl.when(left & category.cast(pl.String).is_in(NO_ARITHMETIC))
+        pl.when(left & moves)
         .then(pl.lit(MOVES))
         # XLA: only products are counted.
         .when(left & known_class & pl.col("op").is_not_null() & bool(trace.instructions.height))

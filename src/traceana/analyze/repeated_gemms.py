@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import polars as pl
 
 from traceana.analyze.classes import described
@@ -22,7 +23,7 @@ _COLUMNS: Final = (
     *("start", "duration", "step", "op", "layer", "name_id", "class"),
     *("grid_x", "grid_y", "grid_z"),
 )
-_KEYS: Final = ("name_id", "layer_row", "operator", "shapes", "grid_x", "grid_y", "grid_z")
+_KEYS: Final = ("name_id", "layer_row", "operands", "grid_x", "grid_y", "grid_z")
 
 
 def products(trace: Trace) -> Result:
@@ -53,7 +54,10 @@ def products(trace: Trace) -> Result:
 
 
 def _in_order(trace: Trace) -> pl.DataFrame:
-    """Return non-batched products by stream and time, with their ``run`` and the ``gap`` before."""
+    """Return non-batched products by stream and time, with their ``run`` and the ``gap`` before.
+
+    ``operands`` is the number of the operator's name and shapes.
+    """
     ran = kernels_of(trace, *_COLUMNS)
     # Few classes and many rows.
     (number,) = numbered(ran.select("name_id", "class"))
@@ -63,20 +67,23 @@ def _in_order(trace: Trace) -> pl.DataFrame:
     named = trace.names["category"].gather(ran["name_id"])
     plain = ((named == "gemm") & batched.not_()).fill_null(value=False)
     helping = ((named == "conv") & ~plain).fill_null(value=False)
+    (queue,) = numbered(ran.select(_QUEUE))
+    shapes = trace.ops["input_shapes"].cast(pl.Categorical)
+    (operands,) = numbered(trace.ops.select("name", shapes))
+    each = ran.rename({"layer": "layer_row"}).with_columns(
+        plain.alias("plain"),
+        helping.alias("helping"),
+        pl.Series("queue", queue),
+        pl.Series("operands", operands).gather(ran["op"]),
+    )
+    start = each["start"].to_numpy()
+    if ((queue[1:] < queue[:-1]) | ((queue[1:] == queue[:-1]) & (start[1:] < start[:-1]))).any():
+        each = each[np.lexsort((start, queue))]
     end = pl.col("start") + pl.col("duration")
-    same = pl.struct("plain", *_KEYS).rle_id()
     each = (
-        ran.rename({"layer": "layer_row"})
-        .with_columns(
-            plain.alias("plain"),
-            helping.alias("helping"),
-            trace.ops["name"].gather(ran["op"]).alias("operator"),
-            trace.ops["input_shapes"].gather(ran["op"]).alias("shapes"),
-        )
-        .sort(*_QUEUE, "start")
-        .with_columns((pl.col("start") - end.shift(1)).clip(0).alias("gap"))
+        each.with_columns((pl.col("start") - end.shift(1)).clip(0).alias("gap"))
         .filter(~pl.col("helping"))
-        .with_columns(pl.struct(pl.struct(*_QUEUE, "step").rle_id(), same).rle_id().alias("run"))
+        .with_columns(pl.struct("plain", "queue", "step", *_KEYS).rle_id().alias("run"))
         .filter("plain")
     )
     follows = (pl.col("run") == pl.col("run").shift(1)).fill_null(value=False)
@@ -92,7 +99,7 @@ def _added(each: pl.DataFrame, trace: Trace) -> pl.DataFrame:
         ["rank", "device"], keep="first"
     )
     in_run = pl.col("length") >= REPEATED_GEMMS
-    return (
+    summed = (
         each.join(sms, on=["rank", "device"], how="left", nulls_equal=True)
         .group_by(_KEYS)
         .agg(
@@ -104,9 +111,11 @@ def _added(each: pl.DataFrame, trace: Trace) -> pl.DataFrame:
             in_run.sum().cast(pl.Int64).alias("in_runs"),
             pl.col("duration").filter(in_run).sum().alias("in_runs_ns"),
             pl.col("gap").filter(in_run).sum().alias("gaps_ns"),
+            pl.col("op").first(),
         )
-        .with_columns(
-            (pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")).alias("blocks"),
-            pl.col("operator").cast(pl.String),
-        )
+    )
+    return summed.with_columns(
+        (pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")).alias("blocks"),
+        trace.ops["name"].gather(summed["op"]).cast(pl.String).alias("operator"),
+        trace.ops["input_shapes"].gather(summed["op"]).alias("shapes"),
     )

@@ -295,15 +295,15 @@ def _direction(
     time: Ints,
 ) -> pl.Series:
     """Return the direction of each activity, from its layer's role, scope, operator or range."""
-    roles = pl.Series([role for _, _, role in layers], dtype=pl.String)
-    by_scope = host.scopes.direction_of(activities["scope"]).cast(pl.String)
-    by_op = host.ops["direction"].cast(pl.String).gather(to_rows(op))
+    # The last entry is that of NONE.
+    updates = np.array([*(role == "optimizer" for _, _, role in layers), False])
+    by_scope = host.scopes.direction_of(activities["scope"]).cast(Direction)
+    by_op = host.ops["direction"].gather(to_rows(op))
     by_range = host.thread_ranges.direction_at(key, time)
     return pl.select(
-        pl.when(roles.gather(to_rows(layer)) == "optimizer")
-        .then(pl.lit("optimizer"))
+        pl.when(pl.Series(updates[layer]))
+        .then(pl.lit("optimizer", Direction))
         .otherwise(pl.coalesce(by_scope, by_op, by_range))
-        .cast(Direction)
     ).to_series()
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from traceana.enrich.nesting import NONE, Ints, Nesting, inherit, take, to_rows
+from traceana.trace.schema import Direction
 
 _ON_THREADS: Final = ("module", "annotation", "step", "nvtx")
 """Kinds that mark parts of the program; Python frames and OS calls are too many."""
@@ -60,11 +61,11 @@ class ThreadRanges(msgspec.Struct, frozen=True):
         return take(self.row, found)
 
     def direction_at(self, key: Ints, time: Ints) -> pl.Series:
-        """Return "forward", "backward" or null at each (thread, time), by the ranges' texts."""
+        """Return the direction, or null, at each (thread, time), by the ranges' texts."""
         found = self.nesting.innermost(key, time)
         backward = take(self.backward, found)
         return pl.Series(backward).replace_strict(
-            {0: "forward", 1: "backward"}, default=None, return_dtype=pl.String
+            {0: "forward", 1: "backward"}, default=None, return_dtype=Direction
         )
 
     def nested(self, ranges: pl.DataFrame) -> pl.DataFrame:

@@ -13,7 +13,7 @@ from traceana.enrich.nesting import NONE, Ints, Nesting, thread_keys, to_rows
 from traceana.errors import BadStepMarkerError, NoSuchSelectionError
 from traceana.settings import STEP_COVERAGE
 from traceana.trace import Trace
-from traceana.trace.schema import PERIOD, conform
+from traceana.trace.schema import DEVICE_WORK, PERIOD, conform
 
 STEP_TEXT: Final = (
     r"(?i)^_?(?:ProfilerStep[#*]?|(?:train[ _-]?|training[ _-]?|global[ _-]?|minibatch[ _-]?)?"
@@ -164,7 +164,8 @@ class _Work(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, trace: Trace, activities: pl.DataFrame) -> _Work:
         calls, time = trace.calls, pl.col("start").alias("time")
-        device = activities.filter(pl.col("kind").is_in(["kernel", "memcpy", "memset", "graph"]))
+        columns = ("kind", "call", "process", "start", "duration")
+        device = activities.select(columns).filter(pl.col("kind").is_in(DEVICE_WORK))
         if device.height:
             at = device["call"]
             frame = device.select(
@@ -183,13 +184,16 @@ class _Work(msgspec.Struct, frozen=True):
                 host = trace.ranges.filter(inner)
             one = pl.lit(1, pl.Int64).alias("weight"), pl.lit(value=True).alias("kernel")
             frame = host.select("process", "thread", time, *one)
-        return cls(frame.sort("time"))
+        time_ns = frame["time"].to_numpy()
+        in_order = not (time_ns[1:] < time_ns[:-1]).any()
+        return cls(frame if in_order else frame.sort("time"))
 
     def of_process(self, process: int | None) -> pl.DataFrame:
         """Return the work of ``process``, or all work if no process is recorded."""
         if process is None or self.frame["process"].null_count() == self.frame.height:
             return self.frame
-        return self.frame.filter(pl.col("process") == process)
+        own = (self.frame["process"] == process).fill_null(value=False)
+        return self.frame if own.all() else self.frame.filter(own)
 
     def launched(self, marks: pl.DataFrame) -> tuple[int, int, int]:
         """Return the weight inside ``marks`` (disjoint, of one process), the weight from the first
