@@ -33,7 +33,7 @@ from traceana.analyze.steps import measured_steps
 from traceana.analyze.work import any_work, why_no_work
 from traceana.enrich.numbering import first_rows, numbered
 from traceana.result import Result, sums
-from traceana.trace.schema import CPU_DEVICE
+from traceana.trace.schema import CPU_DEVICE, join_pieces
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -60,6 +60,10 @@ _GAPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "range": pl.UInt32,
     "op": pl.UInt32,
 }
+
+
+_BLOCK: Final = 1 << 20
+"""Gaps whose causes are found at a time: finding them takes 200 bytes for each."""
 
 
 class IdleTime(msgspec.Struct, frozen=True):
@@ -142,8 +146,11 @@ def _gaps_of(
     if work:
         causes = CauseFinder(whole)
         parts = [
-            causes.added_to(gaps(one, *limits[one.device[0]], _first_step(whole, one)))
+            causes.added_to(some)
             for one in work
+            for some in gaps(one, *limits[one.device[0]], _first_step(whole, one)).iter_slices(
+                _BLOCK
+            )
         ]
     cpus = {}
     for rank, device in devices:
@@ -152,6 +159,7 @@ def _gaps_of(
             cpus[rank, device] = cpu.busy
             parts.append(cpu.gaps)
     every = pl.concat([pl.DataFrame(schema=_GAPS), *(part.select(*_GAPS) for part in parts)])
+    join_pieces(every)
     return every, work, Busy(cpus)
 
 
