@@ -10,8 +10,10 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 
 from tests.support.traces import TraceBuilder
+from traceana.analyze import idle as idle_module
 from traceana.analyze.devices import devices
 from traceana.analyze.idle import idle, idle_time
 from traceana.analyze.selection import select
@@ -177,6 +179,18 @@ def test_the_cause_is_the_largest_part_of_a_sweep(
         most = max(parts.values())
         expected = next(k for k in ORDER if parts[k] == most) if most else "host"
         assert (row["cause"], row["explained_ns"]) == (expected, most)
+
+
+@settings(max_examples=20, deadline=None)
+@given(WORK, LAUNCHES, HOST, _steps())
+def test_causes_do_not_depend_on_how_many_gaps_are_examined_at_a_time(
+    work: list[Span], launches: list[int], host: list[Span], steps: list[Span]
+) -> None:
+    at_once = idle_time(built(work, launches, host, steps)).gaps
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(idle_module, "_BLOCK", 2)
+        in_blocks = idle_time(built(work, launches, host, steps)).gaps
+    assert_frame_equal(in_blocks, at_once)
 
 
 def _first_step(work: list[Span], launches: list[int], steps: list[Span]) -> int:
