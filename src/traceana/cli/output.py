@@ -56,6 +56,11 @@ class Output:
             require_matplotlib()
             check_free(self._plot, force=writing.force, reads=reads)
 
+    @property
+    def is_illustrated(self) -> bool:
+        """Whether the page is written with its pictures."""
+        return self._plot is not None or self._format in ILLUSTRATED_FORMATS
+
     def write(self, result: Result) -> None:
         """Write the page of ``result`` in the format of the options, and its pictures."""
         self.write_page(result)

@@ -17,5 +17,6 @@ def report(files: TraceFiles, reading: Reading, tabling: Tabling, writing: Drawi
 
     output = Output(tabling, writing, reads=files)
     trace = open_trace(files, reading)
-    output.write(page(trace, batches=batches_beside(files)))
+    batches = batches_beside(files)
+    output.write(page(trace, batches=batches, illustrated=output.is_illustrated))
     return exit_code(trace, reading)

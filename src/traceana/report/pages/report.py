@@ -161,17 +161,25 @@ class Overview(msgspec.Struct, frozen=True):
         }
 
 
-def report(trace: Trace, *, batches: BatchSeries | None = None) -> Result:
+def report(
+    trace: Trace, *, batches: BatchSeries | None = None, illustrated: bool = False
+) -> Result:
     """Return the time by class; its page is the summary of the run.
 
-    ``batches`` are the step times of runs that differ in the batch size only.
+    ``batches`` are the step times of runs that differ in the batch size only. ``illustrated``: the
+    page will have its pictures, so that they are begun beside the tables.
     """
+    begun = None
+    if illustrated:
+        from traceana.report.pages.whole_report import begin_pictures
+
+        begun = begin_pictures(trace)
     whole = overview(trace, batches=batches)
 
     def pictures(page: Page, limit: int | None) -> Page:
-        from traceana.report.pages.whole_report import with_sections
+        from traceana.report.pages.whole_report import begin_pictures, with_sections
 
-        return with_sections(trace, whole, page, limit)
+        return with_sections(trace, whole, begun or begin_pictures(trace), page, limit)
 
     return whole.breakdown.with_page(partial(_page, trace, whole), pictures=pictures)
 

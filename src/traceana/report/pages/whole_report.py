@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from traceana.analyze.timeline import timeline
+from traceana.analyze.timeline import Window, timeline
 from traceana.report.page import Block, Heading, Page, Section, Table
 from traceana.report.pages.advise import advised
 from traceana.report.pages.bars import class_bars
@@ -27,10 +27,31 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 
-def with_sections(trace: Trace, whole: Overview, page: Page, limit: int | None) -> Page:
+def begin_pictures(trace: Trace) -> Future[tuple[Window, ...]]:
+    """Begin the timeline of ``trace`` in a thread of its own.
+
+    It takes as long as all other sections together; polars and numpy let both run.
+    """
+    beside = ThreadPoolExecutor(1)
+    begun = beside.submit(_timeline, trace)
+    beside.shutdown(wait=False)
+    return begun
+
+
+def _timeline(trace: Trace) -> tuple[Window, ...]:
+    return () if trace.is_summary else timeline(trace)
+
+
+def with_sections(
+    trace: Trace,
+    whole: Overview,
+    drawn: Future[tuple[Window, ...]],
+    page: Page,
+    limit: int | None,
+) -> Page:
     """Return ``page`` with the time of the steps and the classes, and a section per analysis.
 
-    Their tables have at most ``limit`` rows.
+    ``drawn`` is of :func:`begin_pictures`. Tables have at most ``limit`` rows.
     """
 
     def section(name: str, title: str, result: Result, *, folded: bool = False) -> Section:
@@ -49,12 +70,9 @@ def with_sections(trace: Trace, whole: Overview, page: Page, limit: int | None) 
     ranks = trace.steps.select("process", "rank").drop_nulls().unique()
     ranks = ranks.filter(ranks["process"].is_unique()).sort("rank")
     steps = step_times(whole.steps.frame, ranks)
-    with ThreadPoolExecutor(1) as beside:
-        # The timeline takes about as long as all other sections: polars and numpy let both run.
-        drawn = beside.submit(timeline, trace)
-        gaps = section("idle", "Idle time", idle(trace))
-        tables = _tables(trace, whole, section)
-        windows = step_timeline(drawn.result(), whole.steps.frame["step"].n_unique())
+    gaps = section("idle", "Idle time", idle(trace))
+    tables = _tables(trace, whole, section)
+    windows = step_timeline(drawn.result(), whole.steps.frame["step"].n_unique())
     sections = (
         Section("timeline", "Timeline", tuple(windows)),
         gaps,
