@@ -60,12 +60,16 @@ def messages(collectives: pl.DataFrame, trace: Trace) -> pl.DataFrame:
         The group size: from the kernel's arguments, else from the operator's input and output,
         else the world size; null where the run has a smaller group and this one's is not recorded.
     """
-    ops = trace.ops.select(
+    # Most traces are of one GPU: their operators and annotations need not be looked at.
+    every_op, every_range = (
+        table if collectives.height else table.clear() for table in (trace.ops, trace.ranges)
+    )
+    ops = every_op.select(
         pl.col("name").cast(pl.String),
         *("input_shapes", "input_types", "parent"),
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("op"),
     )
-    ranges = trace.ranges.select(
+    ranges = every_range.select(
         pl.col("text").cast(pl.String).alias("name"),
         *("input_shapes", "input_types"),
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("range"),

@@ -13,6 +13,7 @@ import polars as pl
 from traceana.analyze.classes import SOURCE, classified
 from traceana.analyze.collective_messages import messages
 from traceana.analyze.intervals import COMPUTING, Busy, exposed
+from traceana.analyze.per_trace import per_small_trace
 from traceana.analyze.steps import measured_steps, step_windows
 from traceana.analyze.work import why_no_work, work
 from traceana.result import Result, sums, with_share
@@ -208,6 +209,7 @@ def _computing(trace: Trace) -> Busy:
     return Busy.of(computing.join(_classes(whole), on=SOURCE, how="anti", nulls_equal=True))
 
 
+@per_small_trace
 def with_messages(trace: Trace) -> pl.DataFrame:
     """Return the collectives of ``trace``: activities with their messages.
 
