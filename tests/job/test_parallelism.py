@@ -64,7 +64,7 @@ def test_bubbles_are_what_no_other_work_than_sends_and_receives_fills(tmp_path: 
     message = {"In msg nelems": 500}
     sent = group("mesh_pp", ranks, **message, **{"Collective name": "send", "Dst Rank": 2})
     received = group("mesh_pp", ranks, **message, **{"Collective name": "recv", "Src Rank": 4})
-    # Stage 0 computes for 6 ms, the send for 1 ms beside it. Stage 1 waits for 5 ms, of which an
+    # Stage 0 computes for 6 ms, the send for 1 ms beside it. Stage 1 waits for 5 ms, in which an
     # optimizer covers 1, and computes for 4.
     first = [("gemm", 1_000.0, 6_000.0, {}), (SENDS, 6_500.0, 1_000.0, sent)]
     second = [
@@ -99,7 +99,7 @@ def test_without_sends_and_receives_there_are_no_bubbles(tmp_path: Path) -> None
 
 
 def exchanged(tmp_path: Path, description: str, processed: list[int]) -> Path:
-    """Write a job whose ranks have 100 tokens each, of which experts process ``processed``."""
+    """Write a job whose ranks have 100 tokens each; their experts process ``processed``."""
     ranks = list(range(len(processed)))
     for rank in ranks:
         own, there = {"elements": 100}, {"elements": processed[rank]}

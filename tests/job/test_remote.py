@@ -117,6 +117,8 @@ def test_ranks_in_a_bucket_have_the_rows_that_their_files_have(
         assert rows[row["rank"]] == {**row, "file": f"{bucket}rank{row['rank']}.json"}
     for name in ("stragglers", "collectives"):
         assert there["sections"][name] == here["sections"][name]
+    (of_bucket,) = (one for one in sources([bucket.removesuffix("/today/")]) if "rank3" in str(one))
+    assert str(of_bucket) == f"{bucket}rank3.json"
     patterned = document(run, f"{bucket}rank[2-4].json", "--keep", tmp_path / "a")
     read = [row["rank"] for row in patterned["rows"] if row["status"] == "ok"]
     assert sorted(read) == [2, 3, 4]

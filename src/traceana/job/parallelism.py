@@ -174,7 +174,7 @@ def experts(collectives: pl.DataFrame) -> pl.DataFrame:
         those of its experts as output, the one back the other way round; the rank's own are taken
         to be as many on all ranks.
 
-    Groups of which a rank or a size is missing have no rows.
+    Groups that lack a rank or a size have no rows.
     """
     keys = ["group_name", "group_ranks"]
     described = collectives["description"].unique().to_list()

@@ -93,7 +93,7 @@ def _at(url: str) -> list[Remote]:
     from traceana.ingest.ranks import is_name_of_trace
 
     store, key = _store(url)
-    root = url.removesuffix(key)
+    root = url.removesuffix(key).removesuffix("/") + "/"
     pattern = _PATTERN.search(key)
     with _explained(url):
         if pattern is None and key and not key.endswith("/"):
@@ -150,12 +150,13 @@ def _explained(url: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise NotFoundError(f"{url} does not exist: check the name and the bucket") from error
-    except (PermissionDeniedError, UnauthenticatedError) as error:
-        raise UnreadableError(
-            f"{url}: access denied: check the credentials in the environment ({_line(error)})"
-        ) from error
     except (BaseError, OSError, ValueError) as error:
-        raise UnreadableError(f"{url}: {_line(error)}") from error
+        said = _line(error)
+        # The errors of lists and of web servers have no class of their own.
+        denied = isinstance(error, PermissionDeniedError | UnauthenticatedError)
+        denied = denied or "Forbidden" in said or "Unauthorized" in said
+        hint = "access denied, check the credentials in the environment: " if denied else ""
+        raise UnreadableError(f"{url}: {hint}{said}") from error
 
 
 def _line(error: Exception) -> str:
@@ -167,9 +168,7 @@ def _line(error: Exception) -> str:
     said = _REQUEST.split(text)[-1]
     reported = [found[1] for one in _REPORTED if (found := one.search(text))]
     said = ": ".join([said.partition(": <")[0], *reported])
-    denied = "Forbidden" in said or "Unauthorized" in said
-    hint = "access denied, check the credentials in the environment: " if denied else ""
-    return hint + (said if len(said) <= _MOST_TEXT else said[: _MOST_TEXT - 1] + "…")
+    return said if len(said) <= _MOST_TEXT else said[: _MOST_TEXT - 1] + "…"
 
 
 def name_of(source: Source) -> str:
@@ -178,7 +177,7 @@ def name_of(source: Source) -> str:
 
 
 def state(source: Source) -> list[str]:
-    """Return texts of which one changes where the content of ``source`` does."""
+    """Return texts that differ where the content of ``source`` does."""
     if isinstance(source, Remote):
         return [source.url, str(source.size), source.version]
     found = [str(source.resolve())]

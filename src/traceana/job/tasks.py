@@ -161,8 +161,9 @@ def _run(
         broken = False
         with engine.pool() as pool:
             while running or (waiting and not broken):
-                # No more than there are processes: what dies is known.
-                while waiting and not broken and len(running) < engine.workers:
+                # No more than there are processes: what dies is known. A cluster may grow.
+                most = engine.workers
+                while waiting and not broken and len(running) < most:
                     file = waiting.pop()
                     try:
                         running[_submitted(pool, file, reading, targets)] = file
