@@ -20,7 +20,7 @@ from traceana.cli.options import (
     Tabling,
 )
 from traceana.cli.output import Output
-from traceana.cli.ranks import MOST_LINES
+from traceana.cli.ranks import list_bad, progress
 from traceana.cli.streams import message
 from traceana.errors import ExitCode
 
@@ -200,7 +200,6 @@ def _jobs(
     output: Output,
 ) -> ExitCode:
     """Write the difference of two jobs, rank by rank."""
-    from traceana.cli.ranks import progress
     from traceana.job.tasks import Reading as RankReading
     from traceana.report.pages.job_diff import diff_jobs
     from traceana.report.pages.ranks import bad_ranks
@@ -219,10 +218,7 @@ def _jobs(
         result, found = diff_jobs(paths[0], paths[1], reading, criteria, done)
     output.write(result)
     bad = [line for job in (found.baseline, found.candidate) for line in bad_ranks(job.rows)]
-    for line in bad[:MOST_LINES]:
-        message(line)
-    if len(bad) > MOST_LINES:
-        message(f"{len(bad) - MOST_LINES} more in the rows")
+    list_bad(bad)
     jobs = (found.baseline, found.candidate)
     none_read = any(not job.rows["kernels"].count() for job in jobs)
     if none_read or (inputs.strict and bad):

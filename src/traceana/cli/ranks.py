@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -70,7 +70,7 @@ Strict = Annotated[
 ]
 
 
-MOST_LINES: Final = 10
+_MOST_LINES: Final = 10
 
 
 def ranks(
@@ -139,12 +139,17 @@ def ranks(
             )
     output.write(result)
     bad = pages.problems(result)
-    for line in bad[:MOST_LINES]:
-        message(line)
-    if len(bad) > MOST_LINES:
-        message(f"{len(bad) - MOST_LINES} more in the rows")
+    list_bad(bad)
     none_read = not result.frame["kernels"].count()
     return ExitCode.DAMAGED_INPUT if none_read or (strict and bad) else ExitCode.OK
+
+
+def list_bad(lines: Sequence[str]) -> None:
+    """Print a line for each rank that is missing, damaged or not read; of many the first."""
+    for line in lines[:_MOST_LINES]:
+        message(line)
+    if len(lines) > _MOST_LINES:
+        message(f"{len(lines) - _MOST_LINES} more in the rows")
 
 
 @contextmanager
