@@ -142,6 +142,27 @@ def test_ranks_that_cannot_be_read_have_a_row(tmp_path: Path, keep: Path, run: R
     assert strict.exit_code == ExitCode.DAMAGED_INPUT
 
 
+def test_a_truncated_rank_does_not_hide_the_straggler(tmp_path: Path, keep: Path, run: Run) -> None:
+    compute = even(5, 30, 6)
+    compute[1] += 1_000_000
+    ahead = {3: 70_000}
+    files = Job(compute, clock_ns=ahead).write(tmp_path / "job")
+    whole = files[3].read_bytes()
+    files[3].write_bytes(whole[: len(whole) // 5])
+    found = document(run, tmp_path / "job", "--keep", keep, "--workers", 1)
+    rows = {row["rank"]: row for row in found["rows"]}
+    assert [rank for rank, row in rows.items() if row["straggler"]] == [1]
+    assert found["sections"]["stragglers"][0]["steps"] == 30
+    assert rows[0]["wait_ns"] > 29 * 900_000
+    # Clocks are compared by what the truncated rank has.
+    assert abs(rows[3]["clock_offset_ns"] - 70_000) <= rows[3]["clock_uncertainty_ns"]
+    assert rows[3]["wait_ns"] is None
+    assert (
+        "own time, waits, last to arrive: without rank 3, which has few of the steps"
+        in found["meta"]["notes"]
+    )
+
+
 def test_without_a_rank_that_can_be_read(tmp_path: Path, keep: Path, run: Run) -> None:
     (tmp_path / "rank0.json").write_bytes(b"")
     result = run("ranks", tmp_path / "rank0.json", "--keep", keep, "--workers", 1)

@@ -15,6 +15,7 @@ from traceana.job.stragglers import (
     COMPUTE,
     by_step,
     cause,
+    comparable,
     heat,
     own_times,
     spent_per_step,
@@ -68,7 +69,7 @@ def in_no_group(collectives: pl.DataFrame) -> pl.DataFrame:
 
 def found(compute: Times) -> list[int]:
     steps, matched = tables(compute)
-    late = stragglers(own_times(steps, matched.each))
+    late = stragglers(own_times(comparable(steps), matched.each))
     return late.filter("straggler")["rank"].to_list()
 
 
@@ -92,9 +93,35 @@ def test_a_few_steps_prove_nothing() -> None:
     compute = even(4, 3, 1, spread=0)
     compute[1] *= 2
     steps, matched = tables(compute)
-    (row,) = stragglers(own_times(steps, matched.each)).filter(pl.col("rank") == 1).to_dicts()
+    (row,) = (
+        stragglers(own_times(comparable(steps), matched.each))
+        .filter(pl.col("rank") == 1)
+        .to_dicts()
+    )
     assert (row["longest"], row["steps"], row["straggler"]) == (3, 3, False)
     assert row["p"] == pytest.approx(4 * 0.25**3)
+
+
+@pytest.mark.parametrize(
+    ("steps", "ranks", "common"),
+    [
+        ([range(8)] * 4, [0, 1, 2, 3], range(8)),
+        ([range(8), range(2), range(8), range(8)], [0, 2, 3], range(8)),
+        # As many rows with all ranks: none is left out.
+        ([range(8), range(4)], [0, 1], range(4)),
+        ([range(1, 8), range(8), range(7)], [0, 1, 2], range(1, 7)),
+        ([range(4), range(4, 8)], [0], range(4)),
+        ([], [], []),
+    ],
+)
+def test_ranks_with_few_steps_are_not_compared(
+    steps: list[range], ranks: list[int], common: range
+) -> None:
+    rows = [(rank, step, False) for rank, own in enumerate(steps) for step in own]
+    rows += [(rank, 100, True) for rank in range(len(steps))]
+    schema = {"rank": pl.Int64, "step": pl.Int64, "warm_up": pl.Boolean}
+    found = comparable(pl.DataFrame(rows, schema=schema, orient="row"))
+    assert found.select("rank", "step").rows() == [(r, s) for r in ranks for s in common]
 
 
 def test_waits_that_other_work_overlaps_are_no_loss() -> None:
@@ -240,7 +267,7 @@ def test_a_heat_map_keeps_the_worst_step_of_a_run() -> None:
     compute = even(4, 10, 1, spread=0)
     compute[2, 5] += 3_000_000
     steps, matched = tables(compute)
-    each = by_step(own_times(steps, matched.each))
+    each = by_step(own_times(comparable(steps), matched.each))
     typical = 10_000_000 + TRANSFER_NS
     late = each.filter((pl.col("rank") == 2) & (pl.col("step") == 5)).row(0, named=True)
     assert (late["excess_ns"], late["excess_share"]) == (3_000_000, 3_000_000 / typical)

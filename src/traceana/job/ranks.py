@@ -23,7 +23,14 @@ from traceana.ingest.ranks import ranks as ranks_of
 from traceana.job.collectives import offsets
 from traceana.job.parallelism import bandwidths, experts, groups, pipeline
 from traceana.job.sources import Source
-from traceana.job.stragglers import by_step, cause, own_times, spent_per_step, stragglers
+from traceana.job.stragglers import (
+    by_step,
+    cause,
+    comparable,
+    own_times,
+    spent_per_step,
+    stragglers,
+)
 from traceana.job.summary import TABLES, Facts, read_facts, read_table
 from traceana.job.tasks import Done, Kept, Processes, Reading, default_workers, kept_or_read
 
@@ -44,7 +51,8 @@ class Job(msgspec.Struct, frozen=True):
     ``collectives`` and ``groups`` are the tables of these names, ``causes`` has the cause of each
     straggler, ``matched`` and ``collective_count`` are numbers of collectives of all ranks.
     ``parts`` is where the time of each rank goes, ``pipeline`` and ``experts`` are tables of
-    :mod:`traceana.job.parallelism`.
+    :mod:`traceana.job.parallelism`. ``left_out`` are the ranks with too few steps to be compared
+    (:func:`~traceana.job.stragglers.comparable`).
     """
 
     rows: pl.DataFrame
@@ -59,6 +67,7 @@ class Job(msgspec.Struct, frozen=True):
     parts: pl.DataFrame
     pipeline: pl.DataFrame
     experts: pl.DataFrame
+    left_out: tuple[int, ...]
 
     @property
     def count_text(self) -> str:
@@ -157,10 +166,18 @@ def job(kept: Sequence[Kept]) -> Job:
     )
     smaller = any(one.smaller_groups for _, one in read.values())
     world = max(_world(facts), len(read))
-    found = match(collectives, read.keys(), world, smaller=smaller)
-    own = own_times(steps, found.each)
+    of_all = match(collectives, read.keys(), world, smaller=smaller)
+    clocks = offsets(of_all)
+    compared = comparable(steps)
+    left_out = sorted(set(steps["rank"]).difference(compared["rank"]))
+    found = of_all
+    if left_out:
+        # Collectives of the other ranks that these lack have waits all the same.
+        theirs = collectives.filter(~pl.col("rank").is_in(left_out))
+        found = match(theirs, read.keys() - left_out, world, smaller=smaller)
+    own = own_times(compared, found.each)
     late = stragglers(own)
-    rows = _rows(numbers, facts, steps, read, found, late)
+    rows = _rows(numbers, facts, steps, read, found, late, clocks)
     return Job(
         _ordered(rows),
         late,
@@ -168,12 +185,13 @@ def job(kept: Sequence[Kept]) -> Job:
         _by_collective(found),
         groups(collectives, found),
         _causes(read, late, steps),
-        found.count,
+        of_all.count,
         found.matched,
         own["step"].n_unique(),
         _parts(read, steps),
         pipeline(steps, collectives),
         experts(collectives),
+        tuple(left_out),
     )
 
 
@@ -233,6 +251,7 @@ def _rows(
     read: Mapping[int, tuple[Path, Facts]],
     found: Matched,
     late: pl.DataFrame,
+    clocks: pl.DataFrame,
 ) -> pl.DataFrame:
     schema: dict[str, Any] = {
         "rank": pl.Int64,
@@ -271,7 +290,7 @@ def _rows(
         pl.col("delay_ns").sum(),
     )
     frame = pl.DataFrame(rows, schema=schema, orient="row")
-    for table in (of_steps, waits, offsets(found), late.drop("steps", "own_ns")):
+    for table in (of_steps, waits, clocks, late.drop("steps", "own_ns")):
         frame = frame.join(table, on="rank", how="left", maintain_order="left")
     was_read = pl.col("rank").is_in(list(read))
     return frame.with_columns(

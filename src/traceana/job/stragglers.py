@@ -17,19 +17,40 @@ _SIMILAR: Final = 0.5
 """The part of a rank's excess that one cause must explain."""
 
 
-def own_times(steps: pl.DataFrame, each: pl.DataFrame) -> pl.DataFrame:
-    """Return ``rank``, ``step``, ``wall_ns``, ``wait_ns``, ``own_ns`` of the measured steps that
-    every rank has.
+def comparable(steps: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of ``steps`` by which ranks are compared: the measured steps that all of the
+    ranks compared have.
 
-    ``steps`` has ``rank`` and the columns of a summary's table, ``each`` is that of the matched
-    collectives (:class:`traceana.job.collectives.Matched`).
+    ``steps`` has ``rank`` and the columns of a summary's table. Ranks with few steps, for example
+    of a truncated trace, are left out where that leaves more rows: of the ranks with most steps as
+    many are compared as have most steps in common, times their number.
+    """
+    measured = steps.filter(~pl.col("warm_up"))
+    having = (
+        measured.group_by("rank")
+        .agg(pl.col("step").unique())
+        .sort(pl.col("step").list.len(), "rank", descending=[True, False])
+    )
+    common: set[int] = set()
+    most = compared = 0
+    numbers: set[int] = set()
+    for number, (_, own) in enumerate(having.iter_rows(), 1):
+        common = common.intersection(own) if number > 1 else set(own)
+        if number * len(common) >= most:
+            most, compared, numbers = number * len(common), number, common
+    ranks = having["rank"].head(compared).to_list()
+    return measured.filter(pl.col("rank").is_in(ranks), pl.col("step").is_in(list(numbers)))
+
+
+def own_times(steps: pl.DataFrame, each: pl.DataFrame) -> pl.DataFrame:
+    """Return ``rank``, ``step``, ``wall_ns``, ``wait_ns``, ``own_ns`` of ``steps``.
+
+    ``steps`` are those of :func:`comparable`, ``each`` is the table of the collectives that are
+    matched across their ranks (:class:`traceana.analyze.collective_ranks.Matched`).
     """
     waits = each.group_by("rank", "step").agg(pl.col("wait_ns").sum())
-    ranks = steps["rank"].n_unique()
     return (
-        steps.filter(~pl.col("warm_up"))
-        .filter(pl.col("rank").n_unique().over("step") == ranks)
-        .join(waits, on=["rank", "step"], how="left")
+        steps.join(waits, on=["rank", "step"], how="left")
         .with_columns(pl.col("wait_ns").fill_null(0))
         # What other work overlaps takes nothing of the step.
         .with_columns(pl.min_horizontal("wait_ns", "exposed_communication_ns").alias("exposed"))

@@ -310,6 +310,11 @@ def _stragglers(found: Job) -> str:
 def _notes(found: Job) -> Iterator[str]:
     if found.rows.is_empty():
         yield "no ranks"
+    if found.left_out:
+        yield (
+            f"own time, waits, last to arrive: without {'rank' if len(found.left_out) == 1 else 'ranks'} {spans(found.left_out)}, which "
+            f"{'has' if len(found.left_out) == 1 else 'have'} few of the steps"
+        )
     if found.collective_count and found.matched < found.collective_count:
         yield (
             f"waits, last to arrive, clocks: of {found.matched:,} of {found.collective_count:,} "
