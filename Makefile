@@ -15,6 +15,8 @@ COUNT   ?= 2000
 FORMATS ?=
 MINUTES ?=
 JOBS    ?=
+# Tests wait for processes that they start: one worker more than there are cores.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
 .PHONY: help demo test test-fast fuzz lint bench docs lock clean
 
 help: ## Show the targets
@@ -28,10 +30,10 @@ demo: $(CORE) ## Set up, and report on a real trace of AlexNet, on the terminal 
 # A file stays with one worker: its recordings are made once. The tests of a shared trace stay with
 # one too, which opens it once (tests/support/scheduling.py).
 test: $(READY) ## Set up, and run the tests
-	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
 
 test-fast: $(READY) ## The tests that neither start a framework nor take long
-	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile -m "not frameworks and not slow"
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "not frameworks and not slow"
 
 fuzz: $(READY) ## Damaged and hostile inputs: SEED, COUNT, FORMATS, MINUTES, JOBS (docs/reliability.md)
 	$(BIN)/python -m tests.fuzz.scanner $(if $(SEED),--seed $(SEED))
