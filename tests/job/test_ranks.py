@@ -158,7 +158,7 @@ def test_a_truncated_rank_does_not_hide_the_straggler(tmp_path: Path, keep: Path
     assert abs(rows[3]["clock_offset_ns"] - 70_000) <= rows[3]["clock_uncertainty_ns"]
     assert rows[3]["wait_ns"] is None
     assert (
-        "own time, waits, last to arrive: without rank 3, which has few of the steps"
+        "own time, waits, last to arrive: without 1 rank with few steps: 3"
         in found["meta"]["notes"]
     )
 

@@ -311,9 +311,10 @@ def _notes(found: Job) -> Iterator[str]:
     if found.rows.is_empty():
         yield "no ranks"
     if found.left_out:
+        few = numbers.counted(len(found.left_out), "rank")
         yield (
-            f"own time, waits, last to arrive: without {'rank' if len(found.left_out) == 1 else 'ranks'} {spans(found.left_out)}, which "
-            f"{'has' if len(found.left_out) == 1 else 'have'} few of the steps"
+            f"own time, waits, last to arrive: without {few} with few steps: "
+            f"{spans(found.left_out)}"
         )
     if found.collective_count and found.matched < found.collective_count:
         yield (
