@@ -27,6 +27,16 @@ def readers(process: int) -> list[int]:
     return [int(one) for one in found if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]
 
 
+def test_a_plain_script_may_call_it(tmp_path: Path) -> None:
+    """Its processes must not run the script again, which has no ``if __name__ == "__main__"``."""
+    Job(even(2, 6, 1)).write(tmp_path / "job")
+    script = tmp_path / "mine.py"
+    words = f"{str(tmp_path / 'job')!r}, keep={str(tmp_path / 'kept')!r}, workers=2"
+    script.write_text(f"import traceana\nprint(*traceana.ranks({words}).frame['status'])\n")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("ok ok\n", "")
+
+
 @pytest.mark.skipif(not CHILDREN.exists(), reason="the system does not list processes")
 def test_processes_that_are_killed_change_nothing(tmp_path: Path) -> None:
     """Some are killed at random moments; the answer is that of a run in which none is."""

@@ -9,14 +9,15 @@ polars, so that a process sets its threads before it does.
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager
+from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -190,9 +191,33 @@ def _run(
 
 
 def _pool(workers: int) -> Executor:
-    # A process that is forked has the threads of polars without their locks.
-    context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin)
+    return ProcessPoolExecutor(workers, mp_context=_Context(), initializer=_begin)
+
+
+_OF_SCRIPT: Final = ("__file__", "__spec__")
+"""By what of its main module a process would be told to run that again."""
+
+
+class _Process(SpawnProcess):
+    """A process that does not run the caller's script, which may have no guard against that."""
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:  # noqa: N802
+        script: dict[str, Any] = vars(sys.modules["__main__"])
+        known = {name: script[name] for name in _OF_SCRIPT if name in script}
+        script.update(dict.fromkeys(_OF_SCRIPT))
+        try:
+            return SpawnProcess._Popen(process_obj)  # type: ignore[attr-defined]
+        finally:
+            for name in _OF_SCRIPT:
+                del script[name]
+            script.update(known)
+
+
+class _Context(SpawnContext):
+    """A process that is forked would have the threads of polars without their locks."""
+
+    Process = _Process
 
 
 def _begin() -> None:
