@@ -214,6 +214,17 @@ def test_a_transposed_convolution_is_whole_however_long_its_copies_take() -> Non
         assert timed(attribute(b.build())) == [("aten::_convolution", 0, 1000)]
 
 
+@pytest.mark.parametrize("name", ["aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward"])
+def test_a_recurrent_layer_is_whole_though_it_adds_its_biases(name: str) -> None:
+    build = TraceBuilder()
+    op(build, name, 0, 1_000)
+    op(build, "aten::add", 10, 20)
+    op(build, "aten::copy_", 900, 30)
+    trace = attribute(build.build())
+    rows = trace.activities.select("name_id", "duration").rows()
+    assert [(trace.names["name"][at], time) for at, time in rows] == [(name, 1_000)]
+
+
 def test_the_sum_of_a_bias_is_part_of_the_gradient_that_takes_it() -> None:
     b = TraceBuilder()
     op(b, "autograd::engine::evaluate_function: ConvolutionBackward0", 0, 1000)

@@ -3,7 +3,7 @@
 Operators nest, so time is assigned to some of them only. The choice depends on the kinds of the
 nested operators, not on shares of time, so that two recordings of a program have the same rows.
 
-1. Every operator has a rank by its name: 3 for convolutions, matrix products and attention; 2 for
+1. Every operator has a rank by its name: 3 for what multiplies matrices (:data:`_MULTIPLIES`); 2 for
    other operators that compute, and unknown operators; 1 for copies and fills; 0 for views,
    allocations and operators that only call others (:mod:`traceana.flops.passive`).
 2. An operator is *entered* if an operator inside it, at any depth, has at least the same rank and
@@ -43,9 +43,11 @@ _FRAMES: Final = f"{STEP_TEXT}|{WARM_UP_TEXT}|(?i){DIRECTION_ALONE}"
 
 _MULTIPLIES: Final = ascii_classes(
     r"(?i)conv(?:[^e]|$)|attention|"
-    r"(?:^|[_.:])(?:\w*mm|\w*matmul|linear|addmv|mv|einsum|bilinear)(?:v\d)?(?:_\w*)?$"
+    r"(?:^|[_.:])(?:\w*mm|\w*matmul|linear|addmv|mv|einsum|bilinear)(?:v\d)?(?:_\w*)?$|"
+    r"_rnn(?:_\w*)?$"
 )
-"""Names of convolutions (not of conversions), matrix products and attention."""
+"""Names of convolutions (not of conversions), matrix products, attention, and layers of recurrent
+networks that are one operator of a library."""
 _MOVES: Final = r"^aten::(?:copy_|_copy_from|fill_|zero_|cat|stack)$"
 _DISPATCHERS: Final = ascii_classes(
     r"^(?:aten::|torch\.|Tensor\.|autograd::engine::|torch::autograd::)|Backward\d+$|"

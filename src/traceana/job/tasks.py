@@ -204,10 +204,10 @@ class _Process(SpawnProcess):
     @staticmethod
     def _Popen(process_obj: Any) -> Any:  # noqa: N802
         script: dict[str, Any] = vars(sys.modules["__main__"])
-        known = {name: script[name] for name in _OF_SCRIPT if name in script}
+        known: dict[str, Any] = {one: script[one] for one in _OF_SCRIPT if one in script}
         script.update(dict.fromkeys(_OF_SCRIPT))
         try:
-            return SpawnProcess._Popen(process_obj)  # type: ignore[attr-defined]
+            return SpawnProcess._Popen(process_obj)
         finally:
             for name in _OF_SCRIPT:
                 del script[name]
