@@ -3,8 +3,8 @@
 Operators nest, so time is assigned to some of them only. The choice depends on the kinds of the
 nested operators, not on shares of time, so that two recordings of a program have the same rows.
 
-1. Every operator has a rank by its name: 3 for what multiplies matrices (:data:`_MULTIPLIES`); 2 for
-   other operators that compute, and unknown operators; 1 for copies and fills; 0 for views,
+1. Every operator has a rank by its name: 3 for what multiplies matrices (:data:`_MULTIPLIES`); 2
+   for other operators that compute, and unknown operators; 1 for copies and fills; 0 for views,
    allocations and operators that only call others (:mod:`traceana.flops.passive`).
 2. An operator is *entered* if an operator inside it, at any depth, has at least the same rank and
    at least rank 1. ``aten::conv2d`` is entered down to ``aten::mkldnn_convolution``. A transposed
