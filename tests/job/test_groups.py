@@ -24,7 +24,7 @@ from traceana.analyze.collective_ranks import (
 )
 from traceana.job import tasks
 from traceana.job.collectives import offsets
-from traceana.job.parallelism import kind_of
+from traceana.job.parallelism import groups, kind_of
 from traceana.job.stragglers import own_times, stragglers
 from traceana.report.page import Rows
 
@@ -179,6 +179,20 @@ def collectives(grid: Grid) -> tuple[pl.DataFrame, pl.DataFrame]:
             pl.lit(None, pl.Int64).alias("peer"), pl.lit(None, pl.Boolean).alias("sends")
         ),
     )
+
+
+def test_bytes_move_within_a_host_or_between_hosts() -> None:
+    _, rows = collectives(Grid(slow(5)))
+    rows = rows.with_columns(pl.lit(None, pl.String).alias("description"), bytes="message_bytes")
+    matched = match(rows, range(RANKS), RANKS)
+    two = {rank: "a" if rank < RANKS // 2 else "b" for rank in range(RANKS)}
+    links = dict(groups(rows, matched, two).select("members", "link").iter_rows())
+    assert links == {
+        **dict.fromkeys(["0-1", "2-3", "4-5", "6-7"], "within a host"),
+        **dict.fromkeys(["0, 2, 4, 6", "1, 3, 5, 7"], "between hosts"),
+    }
+    unknown = groups(rows, matched, {**two, 5: None}).filter(pl.col("link").is_null())
+    assert sorted(unknown["members"]) == ["1, 3, 5, 7", "4-5"]
 
 
 def late_ranks(compute: Any) -> list[int]:

@@ -4,6 +4,7 @@ pipeline and the balance of experts."""
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Set
 from typing import Final
 
 import msgspec
@@ -38,14 +39,19 @@ def kind_of(description: str | None) -> str | None:
     return _JOINED if set(found) == {"CP", "DP"} else None
 
 
-def groups(collectives: pl.DataFrame, matched: Matched) -> pl.DataFrame:
+def groups(
+    collectives: pl.DataFrame, matched: Matched, hosts: Mapping[int, str | None]
+) -> pl.DataFrame:
     """Return one row per process group, and per size of groups that are not recorded, most time
-    first.
+    first. ``hosts`` are those of the ranks.
 
     ``group``, ``description``, ``kind``, ``group_size``
         Its name, description, parallelism by the description (:func:`kind_of`), number of ranks.
     ``members``, ``ranks``
         Its ranks, as recorded (``0-3, 8``), null where not in full; how many of them were read.
+    ``link``
+        What its bytes move over: ``within a host``, or ``between hosts`` if its ranks that were
+        read have several; null where the host of one is not recorded.
     ``count``, ``bytes``, ``time_ns``
         Collectives, sends and receives of all its ranks; their input, null where the size of one
         is not recorded; their summed durations.
@@ -62,7 +68,7 @@ def groups(collectives: pl.DataFrame, matched: Matched) -> pl.DataFrame:
     size = pl.col("bytes")
     of_all = collectives.group_by(keys).agg(
         pl.col("description").drop_nulls().first(),
-        pl.col("rank").n_unique().cast(pl.Int64).alias("ranks"),
+        pl.col("rank").unique().alias("of_ranks"),
         pl.len().cast(pl.Int64).alias("count"),
         pl.when(size.is_not_null().all()).then(size.sum()),
         pl.col("time_ns").sum(),
@@ -89,14 +95,25 @@ def groups(collectives: pl.DataFrame, matched: Matched) -> pl.DataFrame:
         None if text is None else spans(sorted(_ranks_of(text))) for text in rows["group_ranks"]
     ]
     kinds = [kind_of(description) for description in rows["description"]]
+    links = [_link({hosts.get(rank) for rank in ranks}) for ranks in rows["of_ranks"]]
     return rows.with_columns(
-        pl.Series("members", members, dtype=pl.String), pl.Series("kind", kinds, dtype=pl.String)
+        pl.Series("members", members, dtype=pl.String),
+        pl.Series("kind", kinds, dtype=pl.String),
+        pl.Series("link", links, dtype=pl.String),
+        pl.col("of_ranks").list.len().cast(pl.Int64).alias("ranks"),
     ).select(
         pl.col("group_name").alias("group"),
-        *("description", "kind", "group_size", "members", "ranks", "count", "bytes", "time_ns"),
+        *("description", "kind", "group_size", "members", "ranks", "link"),
+        *("count", "bytes", "time_ns"),
         *("matched", "matched_by", "confidence", "wait_ns", "transfer_ns"),
         *("algbw_bytes_per_s", "busbw_bytes_per_s"),
     )
+
+
+def _link(hosts: Set[str | None]) -> str | None:
+    if None in hosts or not hosts:
+        return None
+    return "within a host" if len(hosts) == 1 else "between hosts"
 
 
 def bandwidths(matched: Matched, keys: list[str]) -> pl.DataFrame:

@@ -183,7 +183,7 @@ def job(kept: Sequence[Kept]) -> Job:
         late,
         by_step(own),
         _by_collective(found),
-        groups(collectives, found),
+        groups(collectives, found, {rank: one.host for rank, (_, one) in read.items()}),
         _causes(read, late, steps),
         of_all.count,
         found.matched,

@@ -194,7 +194,7 @@ def _heat(found: Job) -> tuple[Block, ...]:
 
 def _groups(groups: pl.DataFrame) -> tuple[Table, ...]:
     """Return the table of the process groups, those of one description and size together."""
-    keys = ["kind", "description", "group_size"]
+    keys = ["kind", "description", "group_size", "link"]
     known = groups.drop_nulls("group")
     if known.is_empty():
         return ()
@@ -207,7 +207,7 @@ def _groups(groups: pl.DataFrame) -> tuple[Table, ...]:
             pl.when(size.is_not_null().all()).then(size.sum()),
             pl.col("busbw_bytes_per_s").median(),
         )
-        .sort("time_ns", *keys, descending=[True, False, False, False], nulls_last=True)
+        .sort("time_ns", *keys, descending=[True, *[False] * len(keys)], nulls_last=True)
     )
     shown = [*keys, "groups", "count", "matched", "bytes", "time_ns", "wait_ns"]
     titles = {
@@ -215,7 +215,7 @@ def _groups(groups: pl.DataFrame) -> tuple[Table, ...]:
         **{"count": "collectives", "wait_ns": "waiting", "busbw_bytes_per_s": "median busbw"},
     }
     columns = columns_of(frame, [*shown, "busbw_bytes_per_s"], {}, titles)
-    return (Table(frame, columns, dropped=("matched", "bytes", "groups", "kind")),)
+    return (Table(frame, columns, dropped=("link", "matched", "bytes", "groups", "kind")),)
 
 
 def _columns(rows: pl.DataFrame) -> list[str]:

@@ -382,9 +382,12 @@ def _last_to_arrive(whole: Overview) -> Iterator[tuple[str, str]]:
     if text := wait_and_transfer(basis.trace, basis.steps):
         yield "Collectives", f"{text}, {basis.per}" if basis.per else text
     numbered = basis.trace.steps["number"].n_unique() if basis.stepped else None
+    ranks = basis.trace.activities["rank"].n_unique()
+    each = "traceana ranks: each rank"
     if text := last_to_arrive(basis.trace, numbered):
-        many = basis.trace.activities["rank"].n_unique() > _FEW_RANKS
-        yield "Last to arrive", f"{text} · traceana ranks: each rank" if many else text
+        yield "Last to arrive", f"{text} · {each}" if ranks > _FEW_RANKS else text
+    elif ranks > _FEW_RANKS:
+        yield "Ranks", f"{ranks} · {each}"
 
 
 def _by_device(frame: pl.DataFrame) -> str:
