@@ -14,7 +14,7 @@ import pytest
 import traceana
 from tests.job.jobs import TRANSFER_NS, Job, even
 from tests.support.command_line import Run
-from tests.support.manifest import TRACES
+from tests.support.manifest import FIXTURES, TRACES
 from tests.support.opened import opened
 from traceana.analyze.collective_ranks import by_rank
 from traceana.analyze.devices import devices
@@ -176,6 +176,16 @@ def test_a_saved_bundle_of_all_ranks_has_the_same_rows(tmp_path: Path, keep: Pat
     columns = ["rank", "kernels", "kernel_ns", "busy_ns", "step_median_ns", "wait_ns"]
     each = traceana.ranks(files, keep=keep, workers=1).frame.select(columns)
     assert traceana.ranks(tmp_path / "bundle", keep=keep).frame.select(columns).equals(each)
+
+
+@pytest.mark.parametrize(
+    ("fixture", "host"),
+    [("alexnet-cpu-nsys-2024.2.sqlite", "traceana"), ("alexnet-cpu-ranges.json.gz", None)],
+)
+def test_the_host_of_a_rank_where_it_is_recorded(
+    fixture: str, host: str | None, keep: Path
+) -> None:
+    assert traceana.ranks(FIXTURES / fixture, keep=keep).frame["host"].to_list() == [host]
 
 
 def test_a_summary_is_used_again_until_its_file_changes(tmp_path: Path, keep: Path) -> None:

@@ -326,9 +326,7 @@ def _meta(
     epochs = [meta.epoch_ns for meta in metas if meta.epoch_ns is not None]
 
     hosts = {
-        str(number): ", ".join(names)
-        for number, meta in zip(numbers, metas, strict=True)
-        if (names := meta.properties.get("hostnames"))
+        str(number): meta.host for number, meta in zip(numbers, metas, strict=True) if meta.host
     }
 
     def common(values: set[str | None]) -> str | None:

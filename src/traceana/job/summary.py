@@ -178,8 +178,7 @@ def _host(trace: Trace, rank: int | None) -> str | None:
     hosts = trace.meta.properties.get("hosts")
     if isinstance(hosts, dict) and rank is not None:
         return hosts.get(str(rank))
-    names = trace.meta.properties.get("hostnames")
-    return ", ".join(map(str, names)) if isinstance(names, list) and names else None
+    return trace.meta.host
 
 
 def _tables(trace: Trace) -> dict[str, pl.DataFrame]:

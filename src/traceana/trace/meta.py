@@ -33,6 +33,15 @@ class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
     properties: dict[str, Any] = msgspec.field(default_factory=dict)
     """Properties of the format: driver and CUDA versions, host, profiler options."""
 
+    @property
+    def host(self) -> str | None:
+        """Name of the machine, or names, as recorded: nsys has ``host``, XPlane ``hostnames``."""
+        names = self.properties.get("hostnames")
+        if isinstance(names, list) and names:
+            return ", ".join(map(str, names))
+        name = self.properties.get("host")
+        return str(name) if name else None
+
     def __post_init__(self) -> None:
         """Make the path valid text; a file name may have bytes that are not UTF-8."""
         msgspec.structs.force_setattr(self, "source", shown(as_unicode(self.source)))
