@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from tests.support.opened import opened
 from traceana.analyze.collective_ranks import by_rank
 from traceana.analyze.devices import devices
 from traceana.errors import ExitCode, NotFoundError
-from traceana.job import tasks
+from traceana.job import gathering, tasks
 from traceana.report.page import Chart, pictures_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_threads")]
@@ -186,6 +188,47 @@ def test_the_host_of_a_rank_where_it_is_recorded(
     fixture: str, host: str | None, keep: Path
 ) -> None:
     assert traceana.ranks(FIXTURES / fixture, keep=keep).frame["host"].to_list() == [host]
+
+
+def test_many_ranks_are_put_together_as_a_tree(
+    tmp_path: Path, keep: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute = even(9, 10, 6)
+    compute[4] += 1_000_000
+    Job(compute, clock_ns={3: 5_000}).write(tmp_path / "job")
+    words = ("ranks", tmp_path / "job", "--keep", keep, "--workers", 1, "-f", "json")
+    direct = run(*words).stdout_bytes
+    merged: list[Path] = []
+    merge = gathering._merge
+
+    def counted(parts: Sequence[tuple[int | None, Path]], target: Path) -> None:
+        assert len(parts) <= 2
+        merged.append(target)
+        merge(parts, target)
+
+    monkeypatch.setattr(gathering, "_merge", counted)
+    monkeypatch.setattr(gathering, "FEW", 2)
+    monkeypatch.setattr(gathering, "AT_ONCE", 2)
+    assert run(*words).stdout_bytes == direct
+    # Nine ranks are put together as five, three and two.
+    assert len(merged) == 5 + 3 + 2
+    assert not any(target.exists() for target in merged)
+
+
+def test_a_process_that_dies_while_they_are_put_together_is_not_missed(
+    tmp_path: Path, keep: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Job(even(5, 8, 7)).write(tmp_path / "job")
+    words = ("ranks", tmp_path / "job", "--keep", keep, "--workers", 1, "-f", "json")
+    direct = run(*words).stdout_bytes
+    monkeypatch.setattr(gathering, "FEW", 2)
+    monkeypatch.setattr(gathering, "AT_ONCE", 2)
+
+    def died(*_: object) -> None:
+        raise BrokenProcessPool
+
+    monkeypatch.setattr(gathering, "_merge", died)
+    assert run(*words).stdout_bytes == direct
 
 
 def test_a_summary_is_used_again_until_its_file_changes(tmp_path: Path, keep: Path) -> None:

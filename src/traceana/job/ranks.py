@@ -21,6 +21,7 @@ from traceana.files import cache_folder
 from traceana.ingest.ranks import rank_in
 from traceana.ingest.ranks import ranks as ranks_of
 from traceana.job.collectives import offsets
+from traceana.job.gathering import gathered
 from traceana.job.parallelism import bandwidths, experts, groups, pipeline
 from traceana.job.sources import Source
 from traceana.job.stragglers import (
@@ -31,7 +32,7 @@ from traceana.job.stragglers import (
     spent_per_step,
     stragglers,
 )
-from traceana.job.summary import TABLES, Facts, read_facts, read_table
+from traceana.job.summary import Facts, read_facts
 from traceana.job.tasks import Done, Kept, Processes, Reading, default_workers, kept_or_read
 
 OK: Final = "ok"
@@ -154,13 +155,14 @@ def job(kept: Sequence[Kept]) -> Job:
         for number, folder, one in zip(numbers, folders, facts, strict=True)
         if number is not None and not one.reason
     }
-    steps = _gathered(read, "steps")
+    tables = gathered({rank: folder for rank, (folder, _) in read.items()})
+    steps = tables["steps"]
     # Ranks of a group are a long text, and each of thousands of ranks has it.
-    named = _gathered(read, "process_groups").with_columns(
+    named = tables["process_groups"].with_columns(
         pl.col("group_name", "description", "group_ranks").cast(pl.Categorical)
     )
     collectives = (
-        _gathered(read, "collectives")
+        tables["collectives"]
         .join(_epochs(read), on="rank", how="left", maintain_order="left")
         .join(named, on=["rank", "process_group"], how="left", maintain_order="left")
     )
@@ -184,11 +186,11 @@ def job(kept: Sequence[Kept]) -> Job:
         by_step(own),
         _by_collective(found),
         groups(collectives, found, {rank: one.host for rank, (_, one) in read.items()}),
-        _causes(read, late, steps),
+        _causes(read, late, tables),
         of_all.count,
         found.matched,
         own["step"].n_unique(),
-        _parts(read, steps),
+        _parts(read, steps, tables["idle"]),
         pipeline(steps, collectives),
         experts(collectives),
         tuple(left_out),
@@ -220,16 +222,6 @@ def _numbers(facts: Sequence[Facts]) -> list[int | None]:
         if free:
             taken.add(named)
     return numbers
-
-
-def _gathered(read: Mapping[int, tuple[Path, Facts]], name: str) -> pl.DataFrame:
-    """Return the table ``name`` of all ranks, with ``rank``."""
-    empty = pl.DataFrame(schema={"rank": pl.Int64, **TABLES[name]})
-    tables = [
-        read_table(folder, name).select(pl.lit(rank, pl.Int64).alias("rank"), pl.all())
-        for rank, (folder, _) in sorted(read.items())
-    ]
-    return pl.concat([empty, *tables])
 
 
 def _epochs(read: Mapping[int, tuple[Path, Facts]]) -> pl.DataFrame:
@@ -368,7 +360,9 @@ def _by_collective(found: Matched) -> pl.DataFrame:
     )
 
 
-def _parts(read: Mapping[int, tuple[Path, Facts]], steps: pl.DataFrame) -> pl.DataFrame:
+def _parts(
+    read: Mapping[int, tuple[Path, Facts]], steps: pl.DataFrame, idle: pl.DataFrame
+) -> pl.DataFrame:
     """Return where the time of each rank's devices goes, per step of its capture.
 
     ``rank``, ``part``, ``cause`` (of idle time, else null) and ``step_ns``.
@@ -386,22 +380,22 @@ def _parts(read: Mapping[int, tuple[Path, Facts]], steps: pl.DataFrame) -> pl.Da
         rows += [(rank, part, None, time / counts.get(rank, 1)) for part, time in times.items()]
     rows += [
         (rank, "idle", cause, time / counts.get(rank, 1))
-        for rank, cause, time in _gathered(read, "idle").select("rank", "cause", "time_ns").rows()
+        for rank, cause, time in idle.select("rank", "cause", "time_ns").rows()
     ]
     schema = {"rank": pl.Int64, "part": pl.String, "cause": pl.String, "step_ns": pl.Float64}
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def _causes(
-    read: Mapping[int, tuple[Path, Facts]], late: pl.DataFrame, steps: pl.DataFrame
+    read: Mapping[int, tuple[Path, Facts]], late: pl.DataFrame, tables: Mapping[str, pl.DataFrame]
 ) -> dict[int, str]:
     found = late.filter("straggler")
     if found.is_empty():
         return {}
-    counts = dict(steps.group_by("rank").len().rows())
+    counts = dict(tables["steps"].group_by("rank").len().rows())
     compute = {rank: facts.compute_ns for rank, (_, facts) in read.items()}
-    spent = spent_per_step(compute, _gathered(read, "idle"), counts)
-    kernels = _gathered(read, "kernels").filter(pl.col("category").fill_null("") != "collective")
+    spent = spent_per_step(compute, tables["idle"], counts)
+    kernels = tables["kernels"].filter(pl.col("category").fill_null("") != "collective")
     return {
         rank: cause(rank, spent, kernels, excess)
         for rank, excess in found.select("rank", "excess_ns").iter_rows()

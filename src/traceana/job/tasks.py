@@ -127,12 +127,18 @@ def identity(file: Source, reading: Reading) -> str:
 def default_workers(files: Sequence[Source]) -> int:
     """Return the number of processes: one a core, fewer where the files need more memory."""
     needed = sorted((_needed(file) for file in files), reverse=True)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    most = max(1, min(cores or 1, len(files)))
+    most = max(1, min(cores(), len(files)))
     memory = _available()
     while most > 1 and memory is not None and sum(needed[:most]) > _SHARE_OF_MEMORY * memory:
         most -= 1
     return most
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _needed(file: Source) -> int:
