@@ -251,6 +251,12 @@ class BadShardError(TraceanaError):
     exit_code = ExitCode.USAGE
 
 
+class BadScenarioError(TraceanaError):
+    """A scenario is malformed, has an unknown name, or its file is invalid."""
+
+    exit_code = ExitCode.USAGE
+
+
 class BadSweepError(TraceanaError):
     """The axes of a sweep are malformed, or differ from those of the sweep to resume."""
 

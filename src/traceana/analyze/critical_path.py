@@ -195,6 +195,42 @@ def of_process(frame: pl.DataFrame, rank: int | None, process: int | None) -> Fl
     return frame.select(here).to_series().to_numpy()
 
 
+class Waits(msgspec.Struct, frozen=True):
+    """The waits of the device work and of the threads of one process.
+
+    ``ops``, ``calls`` and ``markers`` are the keys of the threads of the trace's operators and
+    calls, NONE for those of other processes, and of the steps' markers. ``syncs`` are the
+    synchronization records.
+    """
+
+    device: WorkWaits
+    host: HostWaits
+    syncs: pl.DataFrame
+    ops: Ints
+    calls: Ints
+    markers: Ints
+
+    @classmethod
+    def of(cls, trace: Trace, steps: pl.DataFrame, threads: ThreadKeys) -> Waits:
+        """Return those of the process with the windows ``steps``, of :func:`windows`, which have
+        ``step_row``."""
+        whole = trace.whole
+        rank = steps["rank"][0]
+        alone = whole.steps.filter(of_process(whole.steps, rank, None))["process"].n_unique() <= 1
+        process = None if alone else steps["process"][0]
+        ops = np.where(of_process(whole.ops, rank, process), threads.ops, NONE)
+        calls = np.where(of_process(whole.calls, rank, process), threads.calls, NONE)
+        markers = threads.windows[steps["step_row"].to_numpy()]
+        activities = whole.activities.with_row_index("row").filter(
+            of_process(whole.activities, rank, process)
+        )
+        syncs = activities.filter(pl.col("kind") == "sync")
+        work = activities.filter(pl.col("kind").is_in(DEVICE_WORK))
+        device = work_waits(trace, work, syncs, calls)
+        host = host_waits(trace, device, syncs, ops, calls, markers)
+        return cls(device, host, syncs, ops, calls, markers)
+
+
 def paths(trace: Trace, steps: pl.DataFrame, threads: ThreadKeys) -> pl.DataFrame:
     """Return the path of each step as stretches, the last stretch of a step first.
 
@@ -202,11 +238,11 @@ def paths(trace: Trace, steps: pl.DataFrame, threads: ThreadKeys) -> pl.DataFram
     ``what`` (WORK, GAP, LAUNCH, SYNC, HOST), ``of`` (row of the activity, for SYNC of the call, for
     HOST the key of the thread, -1 where unknown) and ``why`` (the kind of wait of work).
     """
-    parts = [_paths(trace, own, threads) for own in _processes(steps)]
+    parts = [_paths(trace, own, threads) for own in processes(steps)]
     return pl.concat(parts) if parts else _frame([], Stretches())
 
 
-def _processes(own: pl.DataFrame) -> Iterator[pl.DataFrame]:
+def processes(own: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """Yield the windows of each process that marked steps."""
     for rank in own.partition_by("rank", maintain_order=True):
         yield from rank.partition_by("process", maintain_order=True)
@@ -214,24 +250,13 @@ def _processes(own: pl.DataFrame) -> Iterator[pl.DataFrame]:
 
 def _paths(trace: Trace, steps: pl.DataFrame, threads: ThreadKeys) -> pl.DataFrame:
     """Return the path of each of ``steps``, the windows of one process, last stretch first."""
-    whole = trace.whole
-    rank = steps["rank"][0]
-    alone = whole.steps.filter(of_process(whole.steps, rank, None))["process"].n_unique() <= 1
-    process = None if alone else steps["process"][0]
-    op_key = np.where(of_process(whole.ops, rank, process), threads.ops, NONE)
-    call_key = np.where(of_process(whole.calls, rank, process), threads.calls, NONE)
-    window_key = threads.windows[steps["step_row"].to_numpy()]
-    activities = whole.activities.with_row_index("row").filter(
-        of_process(whole.activities, rank, process)
-    )
-    syncs = activities.filter(pl.col("kind") == "sync")
-    work = activities.filter(pl.col("kind").is_in(DEVICE_WORK))
-    device = work_waits(trace, work, syncs, call_key)
-    walk = Walk(device, host_waits(trace, device, syncs, op_key, call_key, window_key))
+    own = Waits.of(trace, steps, threads)
+    device = own.device
+    walk = Walk(device, own.host)
     columns = steps.select("step_row", "begin", "end", "host_end").iter_rows()
     rows: list[int] = []
     stretches = Stretches()
-    for (row, begin, end, host_end), thread in zip(columns, window_key.tolist(), strict=True):
+    for (row, begin, end, host_end), thread in zip(columns, own.markers.tolist(), strict=True):
         walk.window(stretches, begin, end, host_end, thread)
         rows += [row] * (len(stretches.begin) - len(rows))
     path = _frame(rows, stretches)

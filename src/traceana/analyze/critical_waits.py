@@ -41,8 +41,8 @@ another stream; for its launch."""
 
 STREAM: Final = ("device", "context", "stream")
 
-_STREAM_CALL: Final = r"StreamSynchronize"
-_EVENT_CALL: Final = r"EventSynchronize"
+STREAM_CALL: Final = r"StreamSynchronize"
+EVENT_CALL: Final = r"EventSynchronize"
 _FREE: Final = r"^(?:cuda|hip)(?:Free(?:Host|Array)?|HostFree)$|^cuMemFree(?:Host)?(?:_v2)?$"
 WAITING: Final = rf"Synchronize|{_FREE}"
 """Calls that block until device work is done; launches and copies can block too.
@@ -79,6 +79,10 @@ class WorkWaits(msgspec.Struct, frozen=True):
     blocking: Flags
     before: Ints
     why: Ints
+    on_stream: Ints
+    """The work that ended last before it on its stream; NONE without."""
+    by_event: Ints
+    """The work that its stream waited for last; NONE without."""
     streams: pl.DataFrame
     """``device``, ``context``, ``stream`` and their ``key``."""
     contexts: pl.DataFrame
@@ -147,6 +151,8 @@ def work_waits(
         blocking,
         np.where(by_event != NONE, by_event, before),
         why,
+        before,
+        by_event,
         streams,
         contexts,
         by_stream,
@@ -364,7 +370,7 @@ def _waits(
     end = begin + calls["duration"].to_numpy()[rows]
     work = device.by_none.last_launched(np.zeros_like(rows), begin, end, begin)
     names = Texts.of(calls["name"].gather(rows))
-    of_event, of_stream = names.matching(_EVENT_CALL), names.matching(_STREAM_CALL)
+    of_event, of_stream = names.matching(EVENT_CALL), names.matching(STREAM_CALL)
     # Streams by device: contexts of several devices can have equal numbers, or null.
     devices = device.streams.select(pl.struct("device", "context").rank("dense"))
     of_device = devices.to_series().cast(pl.Int64).to_numpy()[device.stream]

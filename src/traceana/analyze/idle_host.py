@@ -42,7 +42,7 @@ _CALLS: Final[dict[int, str]] = {
 }
 """Patterns of the names of calls that delay the host."""
 
-_LOADING: Final = rf"{ROLE_OF_TEXT['data']}|^(?:EagerLocalExecute: )?IteratorGetNext"
+LOADING: Final = rf"{ROLE_OF_TEXT['data']}|^(?:EagerLocalExecute: )?IteratorGetNext"
 """Ranges and operators that wait for the next batch. The ranges of TensorFlow's background threads
 that produce it (``Iterator::Prefetch``) do not count."""
 
@@ -234,7 +234,7 @@ def host_times(
         rows = np.flatnonzero(names.matching(pattern))
         add(cause, _Intervals.of(trace.calls, threads.calls, rows))
     add(COLLECTIVE, _named(trace, threads, _BLOCKING_COLLECTIVE))
-    add(DATA_LOADER, _named(trace, threads, _LOADING).by(threads.process), threads.process)
+    add(DATA_LOADER, _named(trace, threads, LOADING).by(threads.process), threads.process)
     outermost = trace.ops["depth"].eq(0).fill_null(value=False).to_numpy()
     add(OPERATOR, _Intervals.of(trace.ops, threads.ops, np.flatnonzero(outermost)).without_rows())
     for cause, part in _overhead(trace, threads):
@@ -265,7 +265,7 @@ def _shared(part: _Intervals, threads: Threads, wanted: Flags) -> _Intervals:
 def loading(trace: Trace) -> pl.DataFrame:
     """Return the waits for a batch: ``row`` in ranges, ``rank``, ``start``, ``duration``."""
     columns = ("row", "rank", "start", "duration")
-    ranges, ops = _rows_named(trace, _LOADING)
+    ranges, ops = _rows_named(trace, LOADING)
     return pl.concat(
         [
             trace.ranges[ranges].with_columns(pl.Series("row", ranges)).select(columns),

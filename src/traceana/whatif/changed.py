@@ -1,0 +1,199 @@
+"""A scenario applied to a graph: the lags of its edges and the durations of its work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from traceana.analyze.classes import SOURCE, classified
+from traceana.analyze.idle_host import LOADING
+from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, rows_by_depth
+from traceana.enrich.numbering import first_rows, numbered
+from traceana.enrich.texts import Texts
+from traceana.errors import NoSuchSelectionError
+from traceana.whatif.graph import EVENT, LAUNCH, STREAM, Graph
+from traceana.whatif.host_time import Factors
+from traceana.whatif.scenario import Change, Scenario
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+_MOST_NAMED: Final = 6
+
+
+class Changed(NamedTuple):
+    """Lags of the edges and durations of the nodes of a graph, in nanoseconds."""
+
+    lag: Ints
+    duration: Ints
+
+
+class Selected(msgspec.Struct, frozen=True):
+    """What each change of a scenario is about: the selected activities of the trace."""
+
+    scenario: Scenario
+    activities: tuple[Flags, ...]
+
+    @classmethod
+    def of(cls, trace: Trace, scenario: Scenario) -> Selected:
+        """Return what ``scenario`` selects of the whole of ``trace``.
+
+        Raises :class:`~traceana.errors.NoSuchSelectionError` where a change selects nothing.
+        """
+        whole = trace.whole
+        return cls(scenario, tuple(_activities(whole, change) for change in scenario.changes))
+
+    def work_ns(self, trace: Trace, steps: Ints) -> int:
+        """Return the summed time by which selected work of ``steps`` gets shorter by itself."""
+        activities = trace.whole.activities
+        step = from_rows(activities["step"])
+        own = np.isin(step, steps) if trace.whole.steps.height else np.ones(len(step), dtype=bool)
+        left = np.ones(len(step))
+        for change, flags in zip(self.scenario.changes, self.activities, strict=True):
+            left[flags] *= sum(change.factors) / 2
+        return round(float((activities["duration"].to_numpy() * (1 - left))[own].sum()))
+
+
+def changed(trace: Trace, graph: Graph, selected: Selected, where: float) -> Changed:
+    """Return ``graph`` with the changes, at ``where`` (0 to 1) between least and most factors."""
+    whole = trace.whole
+    work, host = np.ones(len(graph.at)), np.ones(len(graph.host.begin))
+    gone = np.zeros(len(graph.at), dtype=np.bool_)
+    is_work = graph.activity != NONE
+    for change, flags in zip(selected.scenario.changes, selected.activities, strict=True):
+        least, most = change.factors
+        factor = least + where * (most - least)
+        if change.what == "work":
+            own = is_work & flags[graph.activity]
+            work[own] *= factor
+            gone |= own & change.remove
+            host[_pieces_of_operators(whole, graph, flags, remove=change.remove)] *= factor
+        else:
+            host[_pieces(whole, graph, change)] *= factor
+    edges = graph.edges
+    lag = edges.lag.copy()
+    rows = np.flatnonzero(edges.thread != NONE)
+    begin, until = edges.begin[rows], edges.until[rows]
+    lag[rows] += graph.host.lengths(edges.thread[rows], begin, until, host) - (until - begin)
+    # Work that does not run needs no time before it either.
+    lag[gone[edges.target] & np.isin(edges.kind, [STREAM, EVENT, LAUNCH])] = 0
+    return Changed(lag, np.rint(graph.duration * work).astype(np.int64))
+
+
+def _activities(trace: Trace, change: Change) -> Flags:
+    """Return which activities ``change`` selects; none if it is about the host."""
+    activities = trace.activities
+    if change.what != "work":
+        return np.zeros(activities.height, dtype=np.bool_)
+    found = activities["kind"].ne("sync").to_numpy().copy()
+    if change.category or change.part or change.kernel:
+        found &= _by_class(trace, change)
+    if change.direction is not None:
+        found &= (activities["direction"].cast(pl.String) == change.direction).fill_null(False).to_numpy()
+    if change.layer is not None:
+        paths = trace.layers["path"]
+        wanted = np.append(paths.str.contains(_pattern(change.layer)).fill_null(value=False), [False])
+        found &= wanted[from_rows(activities["layer"])]
+    if change.operator is not None:
+        wanted = np.append(Texts.of(trace.ops["name"]).matching(_pattern(change.operator)), [False])
+        found &= wanted[from_rows(activities["op"])]
+    if not found.any():
+        raise NoSuchSelectionError(f"no work {_described(change)} in the trace{_instead(trace, change)}")
+    return found
+
+
+def _by_class(trace: Trace, change: Change) -> Flags:
+    keys = trace.activities.select(SOURCE)
+    (number,) = numbered(keys)
+    first = first_rows(number)
+    rows = classified(keys[first], trace)
+    name = trace.names["name"].gather(trace.activities["name_id"][first])
+    wanted = pl.Series([True]).new_from_index(0, rows.height)
+    if change.category:
+        wanted &= rows["category"] == change.category
+    if change.part:
+        wanted &= rows["part"] == change.part
+    if change.kernel:
+        wanted &= name.str.contains(change.kernel)
+    return np.asarray(wanted.fill_null(value=False).to_numpy()[number])
+
+
+def _pattern(glob: str) -> str:
+    """Return the regular expression of a pattern in which ``*`` is any text."""
+    import re
+
+    return "^" + ".*".join(re.escape(part) for part in glob.split("*")) + "$"
+
+
+def _described(change: Change) -> str:
+    fields = {"class": change.category, "part": change.part, "direction": change.direction,
+              "layer": change.layer, "kernel": change.kernel, "operator": change.operator}  # fmt: skip
+    given = [f"{name} {value!r}" for name, value in fields.items() if value]
+    return "of " + ", ".join(given) if given else "of a device"
+
+
+def _instead(trace: Trace, change: Change) -> str:
+    """Return the classes that there are, if ``change`` names another."""
+    if change.category is None:
+        return ""
+    (number,) = numbered(trace.activities.select(SOURCE))
+    keys = trace.activities.select(SOURCE)[first_rows(number)]
+    there = classified(keys.filter(pl.col("kind") != "sync"), trace)["category"].unique().sort()
+    if not len(there):
+        return ""
+    more = ", …" if len(there) > _MOST_NAMED else ""
+    return f": it has {', '.join(there.head(_MOST_NAMED))}{more}"
+
+
+def _pieces_of_operators(trace: Trace, graph: Graph, flags: Flags, *, remove: bool) -> Flags:
+    """Return the pieces of host threads that are of the selected activities.
+
+    Of work of the CPU these are the pieces of its operators. Of device work that is removed, they
+    are those of operators and calls that launched nothing else.
+    """
+    activities, host = trace.activities, graph.host
+    is_op = (activities["kind"] == "op").to_numpy()
+    found = np.zeros(len(host.begin), dtype=np.bool_)
+    for column, row in (("op", host.op), ("call", host.call)):
+        of = from_rows(activities[column])
+        table = trace.ops if column == "op" else trace.calls
+        chosen, other = (np.zeros(table.height + 1, dtype=np.bool_) for _ in range(2))
+        wanted = flags if remove else flags & is_op
+        chosen[of[wanted]] = True
+        other[of[~wanted & activities["kind"].ne("sync").to_numpy()]] = True
+        chosen[NONE] = False
+        found |= (chosen & ~other)[row]
+    return found
+
+
+def _pieces(trace: Trace, graph: Graph, change: Change) -> Flags:
+    host = graph.host
+    if change.what == "launch":
+        launching = np.zeros(trace.calls.height + 1, dtype=np.bool_)
+        launching[from_rows(trace.activities.filter(pl.col("kind") == "kernel")["call"])] = True
+        launching[NONE] = False
+        return launching[host.call]
+    if change.what == "data":
+        return _loading(trace, graph)
+    if change.operator is None:
+        return np.ones(len(host.begin), dtype=np.bool_)
+    named = np.append(Texts.of(trace.ops["name"]).matching(_pattern(change.operator)), [False])
+    return named[host.op]
+
+
+def _loading(trace: Trace, graph: Graph) -> Flags:
+    """Return the pieces in which a thread waits for the next batch, or makes it itself."""
+    found = np.zeros(len(graph.host.begin), dtype=np.bool_)
+    for table, text, row in (
+        (trace.ops, "name", graph.host.op),
+        (trace.ranges, "text", graph.host.range),
+    ):
+        inside = np.append(Texts.of(table[text]).matching(LOADING), [False])
+        parent = from_rows(table["parent"])
+        for rows in rows_by_depth(table["depth"].fill_null(0).to_numpy())[1:]:
+            inside[rows] |= inside[parent[rows]]
+        found |= inside[row]
+    return found

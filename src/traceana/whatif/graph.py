@@ -1,0 +1,377 @@
+"""What happened in a process as a graph: device work and moments of host threads, and what each
+waited for.
+
+A node is a piece of device work, or a moment of a thread: a launch, the begin or end of a waiting
+call, the begin of activity after that of another thread, a step's marker. An edge leads from what
+was waited for to what waited, and has the time that passed in between, its lag. A node happens as
+soon as all its edges allow. In the trace this is its recorded time: what no edge explains is part
+of the lag of its latest one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from traceana.analyze.critical_path import ThreadKeys, Waits, processes, windows
+from traceana.analyze.critical_waits import (
+    BY_EVENT,
+    BY_LAUNCH,
+    BY_STREAM,
+    EVENT_CALL,
+    STREAM_CALL,
+    WAITING,
+)
+from traceana.enrich.nesting import NONE, Flags, Ints, timeline
+from traceana.enrich.texts import Texts
+from traceana.whatif.host_time import HostTime
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+HOST, WAIT, LAUNCH, STREAM, EVENT, SYNC, HANDOVER = range(7)
+"""Kinds of edges: time of a thread; a thread that waits, in a call or idle; from a launch to its
+work; from work to the next on its stream, or through an event; from work to the end of a call that
+waited for it; from one thread to another."""
+
+_MOST_QUEUES: Final = 64
+"""Streams of a process; with more, a call that waits for all has the recorded wait alone."""
+
+
+class Edges(msgspec.Struct, frozen=True):
+    """Edges in the order of their targets.
+
+    ``thread`` is -1, or the lag has the time of that thread from ``begin`` to ``until`` (ns).
+    """
+
+    source: Ints
+    target: Ints
+    kind: Ints
+    lag: Ints
+    thread: Ints
+    begin: Ints
+    until: Ints
+
+
+class Graph(msgspec.Struct, frozen=True):
+    """The graph of one process. Whatever is waited for has a smaller number than what waits.
+
+    ``at`` is when a node happened: the time of a moment, the start of work; ``duration`` is that of
+    work, else 0. ``activity`` is the row of work in ``activities``, ``step`` the row in ``steps``
+    of the step that launched it, ``thread`` the key of a moment's thread; else -1. ``steps`` are
+    the windows of the process; ``begins`` and ``ends`` the moments of their markers, -1 without.
+    """
+
+    at: Ints
+    duration: Ints
+    activity: Ints
+    step: Ints
+    thread: Ints
+    edges: Edges
+    host: HostTime
+    steps: pl.DataFrame
+    begins: Ints
+    ends: Ints
+    rank: int | None
+
+
+def graphs(trace: Trace) -> Iterator[Graph]:
+    """Yield the graph of each process of ``trace`` that marked steps; without steps of each rank.
+
+    ``trace`` is taken as a whole, whatever is selected of it.
+    """
+    whole = trace.whole
+    own = windows(whole).with_row_index("step_row")
+    threads = ThreadKeys.of(whole, own)
+    for steps in processes(own):
+        yield _graph(whole, steps, threads)
+
+
+def _graph(trace: Trace, steps: pl.DataFrame, threads: ThreadKeys) -> Graph:
+    waits = Waits.of(trace, steps, threads)
+    device = waits.device
+    calling, idle = _Calls.of(trace, waits), _Handovers.of(waits)
+    # A copy that blocks can have begun at any time in its call.
+    within = device.blocking & (device.returned == device.start)
+    launched = np.where(within, device.launched, device.returned)
+    known = (device.call != NONE) & (device.thread != NONE)
+    marker, begin, end = _markers(trace, steps, waits)
+    marked = marker != NONE
+    moments = _Moments.of(
+        (device.thread[known], launched[known]),
+        (calling.thread, calling.begin),
+        (calling.thread, calling.end),
+        (idle.thread, idle.begin),
+        (idle.thread, idle.end),
+        (idle.other, idle.handed),
+        (marker[marked], begin[marked]),
+        (marker[marked], end[marked]),
+    )
+    count = len(moments.time)
+    work = count + np.arange(len(device.start))
+    returned, resumed = (moments.find(of.thread, of.end) for of in (calling, idle))
+    waited = calling.waited != NONE
+    late = calling.end[waited] - device.end[calling.waited[waited]]
+    # A thread that waited needs no time of its own, but what its call took to return.
+    least = np.full(count, NONE, dtype=np.int64)
+    least[resumed] = 0
+    least[returned[waited]] = late
+    edges = _Edges()
+    edges.along_threads(moments, least)
+    launch = moments.find(device.thread[known], launched[known])
+    latency = _lag(device.start - launched, device.why == BY_LAUNCH, known)
+    edges.add(launch, work[known], LAUNCH, latency[known])
+    for before, kind, why in (
+        (device.on_stream, STREAM, BY_STREAM),
+        (device.by_event, EVENT, BY_EVENT),
+    ):
+        has = before != NONE
+        gap = _lag(device.start - device.end[before], device.why == why, has)
+        edges.add(work[before[has]], work[has], kind, gap[has])
+    edges.add(work[calling.waited[waited]], returned[waited], SYNC, late)
+    also = returned[calling.also]
+    edges.add(work[calling.launched], also, SYNC, np.zeros(len(also), dtype=np.int64))
+    handed = moments.find(idle.other, idle.handed)
+    edges.add(handed, resumed, HANDOVER, idle.end - idle.handed)
+    edges.in_thread(idle.thread, idle.handed, idle.end)
+    at = np.concatenate((moments.time, device.start))
+    duration = np.concatenate((np.zeros(count, dtype=np.int64), device.end - device.start))
+    # Of equal times a moment comes first: the work that starts then was launched by it.
+    order = np.argsort(at, kind="stable")
+    number = np.empty_like(order)
+    number[order] = np.arange(len(order))
+    first = np.flatnonzero(np.append(True, moments.thread[1:] != moments.thread[:-1])[:count])
+    last = np.append(first[1:], count)[: len(first)] - 1
+    none = np.full(len(work), NONE, dtype=np.int64)
+    of_step = np.full(count, NONE, dtype=np.int64)
+    numbers = number[moments.find(marker[marked], begin[marked])]
+    until = number[moments.find(marker[marked], end[marked])]
+    begins, ends = np.full(len(marker), NONE), np.full(len(marker), NONE)
+    begins[marked], ends[marked] = numbers, until
+    return Graph(
+        at[order],
+        duration[order],
+        np.concatenate((np.full(count, NONE), device.activity))[order],
+        np.concatenate((of_step, _step_of(trace, steps, device.activity)))[order],
+        np.concatenate((moments.thread, none))[order],
+        edges.placed(number, at[order], (at + duration)[order]),
+        HostTime.of(
+            trace, threads, moments.thread[first], moments.time[first], moments.time[last]
+        ),
+        steps,
+        begins,
+        ends,
+        steps["rank"][0],
+    )
+
+
+def _lag(passed: Ints, decided: Flags, known: Flags) -> Ints:
+    """Return the lag of edges after which ``passed`` nanoseconds passed.
+
+    It is all of it where the edge ``decided``; else what such edges usually take, their median, if
+    that is less.
+    """
+    usual = passed[decided & known]
+    most = int(np.median(usual)) if len(usual) else 0
+    return np.where(decided, passed, np.minimum(passed, most))
+
+
+def _step_of(trace: Trace, steps: pl.DataFrame, activity: Ints) -> Ints:
+    """Return the row in ``steps`` of the step of each of the activities, or -1."""
+    if trace.steps.is_empty():
+        return np.zeros(len(activity), dtype=np.int64)
+    own = np.full(trace.steps.height + 1, NONE, dtype=np.int64)
+    own[steps["step_row"].to_numpy()] = np.arange(steps.height)
+    step = trace.activities["step"].cast(pl.Int64).fill_null(trace.steps.height).to_numpy()
+    return own[step[activity]]
+
+
+def _markers(trace: Trace, steps: pl.DataFrame, waits: Waits) -> tuple[Ints, Ints, Ints]:
+    """Return the thread, begin and end of the marker of each of ``steps``.
+
+    The thread is -1 where it has no operators and calls, and device work was launched: then the
+    step is that of its work.
+    """
+    if trace.steps.is_empty():
+        none = np.full(steps.height, NONE, dtype=np.int64)
+        return none, steps["begin"].to_numpy(), steps["end"].to_numpy()
+    active = np.isin(waits.markers, list(waits.host.spans))
+    if not len(waits.device.start):
+        active |= True
+    begin = trace.steps["start"].gather(steps["step_row"]).to_numpy()
+    return np.where(active, waits.markers, NONE), begin, steps["host_end"].to_numpy()
+
+
+class _Moments(msgspec.Struct, frozen=True):
+    """Distinct moments of threads, by thread and time."""
+
+    thread: Ints
+    time: Ints
+
+    @classmethod
+    def of(cls, *pairs: tuple[Ints, Ints]) -> _Moments:
+        thread, time = (np.concatenate(part).astype(np.int64) for part in zip(*pairs, strict=True))
+        order = np.lexsort((time, thread))
+        thread, time = thread[order], time[order]
+        new = np.append(True, (thread[1:] != thread[:-1]) | (time[1:] != time[:-1]))[: len(thread)]
+        return cls(thread[new], time[new])
+
+    def find(self, thread: Ints, time: Ints) -> Ints:
+        """Return the number of moments that are among these."""
+        own = len(self.thread)
+        both = np.concatenate((self.thread, thread)), np.concatenate((self.time, time))
+        (place,) = timeline(*both)
+        return np.searchsorted(place[:own], place[own:])
+
+
+class _Calls(msgspec.Struct, frozen=True):
+    """Calls that wait for device work: thread, begin and end, and the work ``waited`` for, or -1.
+
+    ``also`` and ``launched`` are pairs of a call and work that had been launched before on a stream
+    that it waits for: it would have waited if that had ended later.
+    """
+
+    thread: Ints
+    begin: Ints
+    end: Ints
+    waited: Ints
+    also: Ints
+    launched: Ints
+
+    @classmethod
+    def of(cls, trace: Trace, waits: Waits) -> _Calls:
+        calls = trace.calls
+        found = [
+            (call, work)
+            for of in waits.host.waits.values()
+            for call, work in zip(of.call, of.work, strict=True)
+        ]
+        recorded = np.array(found, dtype=np.int64).reshape(-1, 2)
+        named = Texts.of(calls["name"]).matching(WAITING) & (waits.calls != NONE)
+        others = np.setdiff1d(np.flatnonzero(named), recorded[:, 0])
+        call = np.concatenate((recorded[:, 0], others))
+        waited = np.concatenate((recorded[:, 1], np.full(len(others), NONE, dtype=np.int64)))
+        begin = calls["start"].to_numpy()[call]
+        end = begin + calls["duration"].to_numpy()[call]
+        also, launched = _launched_before(trace, waits, call, begin, end)
+        return cls(waits.calls[call], begin, end, waited, also, launched)
+
+
+def _launched_before(
+    trace: Trace, waits: Waits, call: Ints, begin: Ints, end: Ints
+) -> tuple[Ints, Ints]:
+    """Return pairs of a waiting call and the last work of a stream that it waits for."""
+    device = waits.device
+    streams = np.unique(device.stream)
+    if len(streams) > _MOST_QUEUES:
+        streams = streams[:0]
+    names = Texts.of(trace.calls["name"].gather(call))
+    of_all = ~names.matching(EVENT_CALL)
+    if len(streams) > 1:
+        # Which stream is not always recorded.
+        of_all &= ~names.matching(STREAM_CALL)
+    pairs: list[tuple[Ints, Ints]] = [(np.zeros(0, dtype=np.int64),) * 2]
+    for stream in streams.tolist():
+        rows = np.flatnonzero(device.stream == stream)
+        rows = rows[np.argsort(device.launched[rows], kind="stable")]
+        position = np.searchsorted(device.launched[rows], begin, side="left") - 1
+        last = rows[np.maximum(position, 0)]
+        own = np.flatnonzero(of_all & (position >= 0) & (device.end[last] <= end))
+        pairs.append((own, last[own]))
+    also, work = (np.concatenate(part) for part in zip(*pairs, strict=True))
+    return also, work
+
+
+class _Handovers(msgspec.Struct, frozen=True):
+    """Idle times of a thread, ``begin`` to ``end``, in which activity of another thread ended last:
+    that thread, and when (``handed``)."""
+
+    thread: Ints
+    begin: Ints
+    end: Ints
+    other: Ints
+    handed: Ints
+
+    @classmethod
+    def of(cls, waits: Waits) -> _Handovers:
+        ended = np.array(waits.host.handing_end, dtype=np.int64)
+        whose = np.array(waits.host.handing_thread, dtype=np.int64)
+        parts = [_Handovers(*(np.zeros(0, dtype=np.int64),) * 5)]
+        for thread, (begins, ends) in waits.host.spans.items():
+            resumed = np.array(begins, dtype=np.int64)
+            # Before its first activity a thread waited since ever.
+            idle_since = np.append(resumed[:1], np.array(ends, dtype=np.int64)[:-1])
+            last = np.searchsorted(ended, resumed, side="left") - 1
+            other = (last >= 0) & (whose[last] != thread)
+            other[1:] &= ended[last[1:]] > idle_since[1:]
+            own = np.full(int(other.sum()), thread)
+            parts.append(
+                _Handovers(own, idle_since[other], resumed[other], whose[last[other]],
+                           ended[last[other]])
+            )  # fmt: skip
+        return cls(
+            *(np.concatenate([getattr(one, name) for one in parts])
+              for name in cls.__struct_fields__)
+        )  # fmt: skip
+
+
+class _Edges:
+    """Edges as they are collected."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, list[Ints]] = {name: [] for name in Edges.__struct_fields__}
+
+    def add(self, source: Ints, target: Ints, kind: int, lag: Ints) -> None:
+        none = np.full(len(source), NONE, dtype=np.int64)
+        columns = (source, target, np.full(len(source), kind), lag, none, none, none)
+        for part, column in zip(self._parts.values(), columns, strict=True):
+            part.append(column)
+
+    def in_thread(self, thread: Ints, begin: Ints, until: Ints) -> None:
+        """Set the thread's time that is the lag of the edges that were added last."""
+        for name, column in (("thread", thread), ("begin", begin), ("until", until)):
+            self._parts[name][-1] = column
+
+    def along_threads(self, moments: _Moments, least: Ints) -> None:
+        """Add the edges from each moment to the next of its thread.
+
+        Their lag is the time between, or ``least`` where that is not -1.
+        """
+        same = np.flatnonzero(moments.thread[1:] == moments.thread[:-1])
+        rows = same[least[same + 1] == NONE]
+        begin, until = moments.time[rows], moments.time[rows + 1]
+        self.add(rows, rows + 1, HOST, until - begin)
+        self.in_thread(moments.thread[rows], begin, until)
+        rows = same[least[same + 1] != NONE]
+        self.add(rows, rows + 1, WAIT, least[rows + 1])
+
+    def placed(self, number: Ints, at: Ints, done: Ints) -> Edges:
+        """Return the edges by target, of nodes that are numbered anew.
+
+        ``at`` is when each node happened, ``done`` when it was over. Lags are at most what passed;
+        what no edge of a node explains is added to the latest of them.
+        """
+        columns = {name: np.concatenate(part) for name, part in self._parts.items()}
+        columns["source"], columns["target"] = number[columns["source"]], number[columns["target"]]
+        passed = at[columns["target"]] - done[columns["source"]]
+        kept = (columns["source"] < columns["target"]) & (passed >= 0)
+        columns["lag"] = np.minimum(columns["lag"], passed)
+        order = np.flatnonzero(kept)
+        order = order[np.argsort(columns["target"][order], kind="stable")]
+        edges = Edges(**{name: column[order] for name, column in columns.items()})
+        if not len(order):
+            return edges
+        first = np.flatnonzero(np.append(True, edges.target[1:] != edges.target[:-1]))
+        reached = done[edges.source] + edges.lag
+        latest = np.maximum.reduceat(reached, first)
+        missing = at[edges.target[first]] - latest
+        group = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(order))))
+        of_latest = np.flatnonzero(reached == latest[group])
+        _, one = np.unique(group[of_latest], return_index=True)
+        lag = edges.lag.copy()
+        lag[of_latest[one]] += missing
+        return Edges(**{**{n: getattr(edges, n) for n in edges.__struct_fields__}, "lag": lag})

@@ -1,0 +1,196 @@
+"""Scenarios: what is changed, as text, as TOML, or by a name.
+
+In text a scenario is one change or several, joined by `` + ``::
+
+    conv x 0.6                 work of a class takes 0.6 times as long
+    conv/winograd x 0.5..0.8   of a class and part; a factor that is known as an interval only
+    layer:features.* x 0       of layers, by a pattern of their paths
+    kernel:.*sgemm.* x 0.5     of kernels, by a regular expression of their names
+    operator:aten::linear x 2  of what an operator launched
+    host x 0.7                 time of host threads
+    launch x 0.5               time of calls that launch kernels
+    no layout                  the work does not run, and the host does not launch it
+    no data                    the host does not wait for the next batch
+
+or one of :data:`NAMED`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+import rtoml
+
+from traceana.errors import BadScenarioError
+
+What: TypeAlias = Literal["work", "host", "launch", "data"]
+"""What is changed: work, of a device or of operators of the CPU; the time of host threads; calls
+that launch kernels; waits for the next batch."""
+
+_HOST: Final = ("host", "launch", "data")
+_SELECTORS: Final = ("layer", "kernel", "operator")
+_CHANGE: Final = re.compile(r"(?s)\s*(?P<no>no\s+)?(?P<what>.+?)\s*(?:\s[x×*]\s*(?P<factor>\S+))?\s*")
+_LARGEST: Final = 1000.0
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One change. Work is selected by all fields that are given; ``class`` in TOML is a category.
+
+    ``factor`` is how many times as long it takes, a number or [least, most]; with ``remove`` it
+    does not run, nor do the operators and calls that launch nothing else.
+    """
+
+    what: What = "work"
+    category: str | None = msgspec.field(default=None, name="class")
+    part: str | None = None
+    direction: str | None = None
+    layer: str | None = None
+    kernel: str | None = None
+    operator: str | None = None
+    factor: float | tuple[float, float] = 1.0
+    remove: bool = False
+
+    @property
+    def factors(self) -> tuple[float, float]:
+        """The least and the most of the factor."""
+        if self.remove:
+            return 0.0, 0.0
+        return self.factor if isinstance(self.factor, tuple) else (self.factor, self.factor)
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Changes that are made together, and what they take for granted."""
+
+    name: str
+    changes: tuple[Change, ...] = msgspec.field(name="change")
+    assumes: tuple[str, ...] = ()
+
+
+NAMED: Final[dict[str, Scenario]] = {
+    one.name: one
+    for one in (
+        Scenario(
+            name="data-ready",
+            changes=(Change(what="data", remove=True),),
+            assumes=("the next batch is there whenever the host asks for it",),
+        ),
+        Scenario(
+            name="fused-activation",
+            changes=tuple(
+                Change(category=kind, direction="forward", remove=True)
+                for kind in ("bias", "activation")
+            ),
+            assumes=(
+                "the kernel before adds the bias and applies the activation in the same time, as "
+                "a fused one reads and writes no more",
+            ),
+        ),
+        Scenario(
+            name="cuda-graphs",
+            changes=(Change(what="launch", factor=(0.0, 0.1)),
+                     Change(what="host", operator="*", factor=(0.0, 0.1))),
+            assumes=(
+                "the step is captured, and its replay runs no operators: what remains of their "
+                "time and of the launches is at most a tenth",
+            ),
+        ),
+    )
+}  # fmt: skip
+"""Scenarios with a name."""
+
+
+def scenario(text: str) -> Scenario:
+    """Return the scenario that ``text`` describes: a name, changes, or the path of a TOML file.
+
+    Raises :class:`~traceana.errors.BadScenarioError`.
+    """
+    if text.strip() in NAMED:
+        return NAMED[text.strip()]
+    if text.endswith(".toml"):
+        return _file(Path(text))
+    assumes: tuple[str, ...] = ()
+    changes: list[Change] = []
+    for part in text.split(" + "):
+        if known := NAMED.get(part.strip()):
+            changes += known.changes
+            assumes += known.assumes
+        else:
+            changes.append(_change(part, text))
+    return Scenario(name=" ".join(text.split()), changes=tuple(changes), assumes=assumes)
+
+
+def _change(text: str, whole: str) -> Change:
+    found = _CHANGE.fullmatch(text)
+    if found is None or (found["no"] is None) == (found["factor"] is None):
+        raise BadScenarioError(
+            f"{whole!r} is no scenario: use 'CLASS x FACTOR', 'layer:PATTERN x FACTOR', 'host x "
+            f"FACTOR', 'no CLASS', a TOML file, or {_either(NAMED)}"
+        )
+    fields: dict[str, Any] = {"remove": bool(found["no"])}
+    if found["factor"] is not None:
+        fields["factor"] = _factor(found["factor"], whole)
+    what, selector = found["what"], found["what"].partition(":")
+    if what in _HOST:
+        return Change(what=what, **fields)
+    if selector[0] in _SELECTORS and selector[2]:
+        return _checked(Change(**{selector[0]: selector[2]}, **fields), whole)
+    category, _, part = what.partition("/")
+    return Change(category=category, part=part or None, **fields)
+
+
+def _factor(text: str, whole: str) -> float | tuple[float, float]:
+    try:
+        numbers = [float(one) for one in text.split("..")]
+    except ValueError:
+        numbers = []
+    if not 1 <= len(numbers) <= 2 or not all(0 <= one <= _LARGEST for one in numbers):
+        raise BadScenarioError(
+            f"{text!r} in {whole!r} is no factor: use a number from 0 to {_LARGEST:g}, or two as in "
+            "0.5..0.8"
+        )
+    return numbers[0] if len(numbers) == 1 else (min(numbers), max(numbers))
+
+
+def _checked(change: Change, where: object) -> Change:
+    """Return ``change``. Raises :class:`BadScenarioError` where a field has no meaning."""
+    least, most = change.factors
+    if not 0 <= least <= most <= _LARGEST:
+        raise BadScenarioError(
+            f"{where}: the factor is a number from 0 to {_LARGEST:g}, or [least, most]"
+        )
+    if change.kernel is not None:
+        import polars as pl
+
+        try:
+            pl.Series([""]).str.contains(change.kernel)
+        except pl.exceptions.ComputeError:
+            raise BadScenarioError(
+                f"{where}: {change.kernel!r} is no regular expression"
+            ) from None
+    return change
+
+
+def _file(path: Path) -> Scenario:
+    try:
+        table = rtoml.loads(path.read_text("utf-8"))
+        found = msgspec.convert({"name": path.stem, **table}, Scenario)
+    except OSError as error:
+        raise BadScenarioError(
+            f"cannot read the scenario {path}: {error.strerror or error}"
+        ) from error
+    except (UnicodeDecodeError, rtoml.TomlParsingError, msgspec.ValidationError) as error:
+        reason = str(error).splitlines()[0]
+        raise BadScenarioError(
+            f"{path} is no scenario: {reason}; see docs/whatif.md"
+        ) from error
+    for change in found.changes:
+        _checked(change, path)
+    return found
+
+
+def _either(names: Any) -> str:
+    *some, last = names
+    return f"{', '.join(some)} or {last}"
