@@ -253,3 +253,14 @@ STRAGGLER_CHANCE: Final = _setting(
     1e-4,
     "Probability, over all ranks, that a rank has the longest own time as often by chance.",
 )
+
+# What if
+PREDICTION_LEVEL: Final = _setting(
+    "prediction_level", 0.9, "Of the intervals of predicted step times; the usual value."
+)
+RUN_TO_RUN: Final = _setting(
+    "run_to_run",
+    0.02,
+    "Standard deviation of the median step time of runs of one program on one machine, relative to "
+    "it, beyond what the variation of the steps explains.",
+)

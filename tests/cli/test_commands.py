@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 
 TABLE_COMMANDS = [
     *("report", "info", "kernels", "layers", "flops", "transfers", "idle", "critical", "advise"),
+    "whatif",
 ]
 
 

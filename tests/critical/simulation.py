@@ -123,6 +123,10 @@ class Machine:
             self._waits.append((self.now, work))
         self.run.call(call, at, self.now)
 
+    def ends(self) -> list[int]:
+        """Return the ends of the last work of the streams."""
+        return [work.end for work in self._last.values()]
+
     def expected(self) -> Counter[str]:
         """Return how long which kinds of segments are on the path."""
         found: Counter[str] = Counter()

@@ -49,6 +49,12 @@ def commands(trace: Trace) -> Iterator[tuple[str, Callable[[], Result]]]:
             yield f"{name} {one}", lambda name=name, one=one: getattr(trace, name)(by=one)  # type: ignore[misc]
     yield "layer_times direction", lambda: trace.layer_times(direction=True)
     yield "transfers collectives", lambda: trace.transfers(collectives=True)
+    if not trace.is_summary:
+        yield "whatif", trace.whatif
+        yield (
+            "whatif sweep",
+            lambda: trace.whatif("host x 0.5", "host x 0.25..0.75 + host x 1", sweep=True),
+        )
     yield "flops explain", lambda: trace.flops(explain=True)
 
 

@@ -16,6 +16,7 @@ from tests.support.opened import forget
 
 COMMANDS = (
     *("report", "info", "advise", "kernels", "kernels --unclassified", "transfers", "critical"),
+    *("whatif", "whatif --replay"),
     *("transfers --collectives", "layers", "layers --direction", "layers --by type"),
     *("layers --depth 1", "flops", "flops --by class", "flops --explain", "critical --by segment"),
     *("idle", "idle --by operator", "idle --by range", "idle --by step", "idle --by gap"),

@@ -82,7 +82,10 @@ class WorkWaits(msgspec.Struct, frozen=True):
     on_stream: Ints
     """The work that ended last before it on its stream; NONE without."""
     by_event: Ints
-    """The work that its stream waited for last; NONE without."""
+    """The work of another stream that it waited for; NONE without."""
+    by_record: Ints
+    """The last work before a recorded event that its stream waits for, also where that had ended
+    before; NONE without."""
     streams: pl.DataFrame
     """``device``, ``context``, ``stream`` and their ``key``."""
     contexts: pl.DataFrame
@@ -153,6 +156,7 @@ def work_waits(
         why,
         before,
         by_event,
+        np.where(take(end, by_record) <= start, by_record, NONE),
         streams,
         contexts,
         by_stream,

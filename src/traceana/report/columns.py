@@ -66,7 +66,7 @@ _NAMES: Final[Mapping[Kind, str]] = {
         "last_count problems kernels steps_count copies_count launches_count launches "
         "launch_bound ranks groups matched group_size "
         "synchronous staged asynchronous measured allocations steps layers of_layers "
-        "trials of_trials batch_before batch_after"
+        "trials of_trials batch_before batch_after events"
     ),
     Kind.MEAN: (
         "blocks step_launches step_count images_per_s step_calls step_kernels "
@@ -76,7 +76,7 @@ _NAMES: Final[Mapping[Kind, str]] = {
         "launch_bound_share idle_share peak_share step_share saving_share flops_share "
         "unused_share share of_peak of_attainable tensor_active confidence relative "
         "excess_share of_step efficiency communication_share exposed_share of_parameters "
-        "residual_share counted_share occupancy sm_efficiency"
+        "residual_share counted_share occupancy sm_efficiency limit_share"
     ),
     Kind.BYTES: "bytes mean_bytes step_bytes workspace_bytes dram_bytes bytes_a bytes_b",
     Kind.BINARY: "size",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from traceana.result import Result
     from traceana.runs import BatchSeries
     from traceana.trace.trace import Trace
+    from traceana.whatif.scenario import Scenario
 
 
 class Commands:
@@ -111,6 +112,16 @@ class Commands:
         from traceana.report.pages.idle import critical
 
         return critical(self._trace, by=by)
+
+    def whatif(self, *scenarios: str | Scenario, sweep: bool = False) -> Result:
+        """Return the predicted step time of each of ``scenarios``, by replaying the trace.
+
+        A scenario is text such as ``"conv x 0.5"``, a name, a TOML file or a
+        :class:`~traceana.whatif.scenario.Scenario`; without one, some that are worth asking.
+        """
+        from traceana.report.pages.whatif import whatif
+
+        return whatif(self._trace, scenarios, sweep=sweep)
 
     def memory_use(self, *, by: MemoryBy = "device") -> Result:
         """Return allocated memory: peak per device, its contents, growth per step.

@@ -25,10 +25,12 @@ _MOST_NAMED: Final = 6
 
 
 class Changed(NamedTuple):
-    """Lags of the edges and durations of the nodes of a graph, in nanoseconds."""
+    """Lags of the edges and durations of the nodes of a graph, in nanoseconds, and the factors of
+    the pieces of its threads."""
 
     lag: Ints
     duration: Ints
+    host: Factors
 
 
 class Selected(msgspec.Struct, frozen=True):
@@ -80,29 +82,49 @@ def changed(trace: Trace, graph: Graph, selected: Selected, where: float) -> Cha
     lag[rows] += graph.host.lengths(edges.thread[rows], begin, until, host) - (until - begin)
     # Work that does not run needs no time before it either.
     lag[gone[edges.target] & np.isin(edges.kind, [STREAM, EVENT, LAUNCH])] = 0
-    return Changed(lag, np.rint(graph.duration * work).astype(np.int64))
+    return Changed(lag, np.rint(graph.duration * work).astype(np.int64), host)
 
 
 def _activities(trace: Trace, change: Change) -> Flags:
     """Return which activities ``change`` selects; none if it is about the host."""
     activities = trace.activities
     if change.what != "work":
+        _check_host(trace, change)
         return np.zeros(activities.height, dtype=np.bool_)
     found = activities["kind"].ne("sync").to_numpy().copy()
     if change.category or change.part or change.kernel:
         found &= _by_class(trace, change)
     if change.direction is not None:
-        found &= (activities["direction"].cast(pl.String) == change.direction).fill_null(False).to_numpy()
+        found &= (
+            (activities["direction"].cast(pl.String) == change.direction)
+            .fill_null(False)
+            .to_numpy()
+        )
     if change.layer is not None:
         paths = trace.layers["path"]
-        wanted = np.append(paths.str.contains(_pattern(change.layer)).fill_null(value=False), [False])
+        wanted = np.append(
+            paths.str.contains(_pattern(change.layer)).fill_null(value=False), [False]
+        )
         found &= wanted[from_rows(activities["layer"])]
     if change.operator is not None:
         wanted = np.append(Texts.of(trace.ops["name"]).matching(_pattern(change.operator)), [False])
         found &= wanted[from_rows(activities["op"])]
     if not found.any():
-        raise NoSuchSelectionError(f"no work {_described(change)} in the trace{_instead(trace, change)}")
+        raise NoSuchSelectionError(
+            f"no work {_described(change)} in the trace{_instead(trace, change)}"
+        )
     return found
+
+
+def _check_host(trace: Trace, change: Change) -> None:
+    """Raise ``NoSuchSelectionError`` where there is no such time of the host."""
+    if change.what == "launch" and not trace.activities["call"].is_not_null().any():
+        raise NoSuchSelectionError("no calls that launch kernels in the trace")
+    loads = (
+        Texts.of(one).matching(LOADING).any() for one in (trace.ops["name"], trace.ranges["text"])
+    )
+    if change.what == "data" and not any(loads):
+        raise NoSuchSelectionError("no waits for the next batch in the trace")
 
 
 def _by_class(trace: Trace, change: Change) -> Flags:
@@ -117,6 +139,7 @@ def _by_class(trace: Trace, change: Change) -> Flags:
     if change.part:
         wanted &= rows["part"] == change.part
     if change.kernel:
+        wanted &= rows["kind"].cast(pl.String).is_in(["kernel", "graph", "op"])
         wanted &= name.str.contains(change.kernel)
     return np.asarray(wanted.fill_null(value=False).to_numpy()[number])
 
@@ -129,8 +152,14 @@ def _pattern(glob: str) -> str:
 
 
 def _described(change: Change) -> str:
-    fields = {"class": change.category, "part": change.part, "direction": change.direction,
-              "layer": change.layer, "kernel": change.kernel, "operator": change.operator}  # fmt: skip
+    fields = {
+        "class": change.category,
+        "part": change.part,
+        "direction": change.direction,
+        "layer": change.layer,
+        "kernel": change.kernel,
+        "operator": change.operator,
+    }
     given = [f"{name} {value!r}" for name, value in fields.items() if value]
     return "of " + ", ".join(given) if given else "of a device"
 
@@ -181,7 +210,8 @@ def _pieces(trace: Trace, graph: Graph, change: Change) -> Flags:
     if change.operator is None:
         return np.ones(len(host.begin), dtype=np.bool_)
     named = np.append(Texts.of(trace.ops["name"]).matching(_pattern(change.operator)), [False])
-    return named[host.op]
+    # What loads the next batch is an operator by its form only.
+    return named[host.op] & ~_loading(trace, graph)
 
 
 def _loading(trace: Trace, graph: Graph) -> Flags:

@@ -125,9 +125,10 @@ def _graph(trace: Trace, steps: pl.DataFrame, threads: ThreadKeys) -> Graph:
     launch = moments.find(device.thread[known], launched[known])
     latency = _lag(device.start - launched, device.why == BY_LAUNCH, known)
     edges.add(launch, work[known], LAUNCH, latency[known])
+    awaited = np.where(device.by_event != NONE, device.by_event, device.by_record)
     for before, kind, why in (
         (device.on_stream, STREAM, BY_STREAM),
-        (device.by_event, EVENT, BY_EVENT),
+        (awaited, EVENT, BY_EVENT),
     ):
         has = before != NONE
         gap = _lag(device.start - device.end[before], device.why == why, has)
@@ -159,9 +160,7 @@ def _graph(trace: Trace, steps: pl.DataFrame, threads: ThreadKeys) -> Graph:
         np.concatenate((of_step, _step_of(trace, steps, device.activity)))[order],
         np.concatenate((moments.thread, none))[order],
         edges.placed(number, at[order], (at + duration)[order]),
-        HostTime.of(
-            trace, threads, moments.thread[first], moments.time[first], moments.time[last]
-        ),
+        HostTime.of(trace, threads, moments.thread[first], moments.time[first], moments.time[last]),
         steps,
         begins,
         ends,
@@ -187,7 +186,8 @@ def _step_of(trace: Trace, steps: pl.DataFrame, activity: Ints) -> Ints:
     own = np.full(trace.steps.height + 1, NONE, dtype=np.int64)
     own[steps["step_row"].to_numpy()] = np.arange(steps.height)
     step = trace.activities["step"].cast(pl.Int64).fill_null(trace.steps.height).to_numpy()
-    return own[step[activity]]
+    found: Ints = own[step[activity]]
+    return found
 
 
 def _markers(trace: Trace, steps: pl.DataFrame, waits: Waits) -> tuple[Ints, Ints, Ints]:
@@ -301,7 +301,7 @@ class _Handovers(msgspec.Struct, frozen=True):
         ended = np.array(waits.host.handing_end, dtype=np.int64)
         whose = np.array(waits.host.handing_thread, dtype=np.int64)
         parts = [_Handovers(*(np.zeros(0, dtype=np.int64),) * 5)]
-        for thread, (begins, ends) in waits.host.spans.items():
+        for thread, (begins, ends) in waits.host.spans.items() if len(ended) else ():
             resumed = np.array(begins, dtype=np.int64)
             # Before its first activity a thread waited since ever.
             idle_since = np.append(resumed[:1], np.array(ends, dtype=np.int64)[:-1])

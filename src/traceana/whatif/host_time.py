@@ -76,4 +76,5 @@ class HostTime(msgspec.Struct, frozen=True):
         first = np.searchsorted(self.thread, both, side="left")
         base = before[np.minimum(first, own - 1)]
         saved = np.where(inside, before[rows] + into - base, 0.0)
-        return end - begin - np.rint(saved[asked:] - saved[:asked]).astype(np.int64)
+        less_time: Ints = np.rint(saved[asked:] - saved[:asked]).astype(np.int64)
+        return end - begin - less_time

@@ -75,8 +75,8 @@ def _windows(graph: Graph, over: Ints, start: Ints) -> tuple[Ints, Ints]:
     marked = graph.begins != NONE
     own = graph.steps["begin"].to_numpy()
     begun = np.where(begun == np.iinfo(np.int64).max, own, begun)
-    begun = np.where(marked, over[graph.begins], begun)
-    ended = np.where(marked, np.maximum(ended, over[graph.ends]), ended)
+    begun[marked] = over[graph.begins[marked]]
+    ended[marked] = np.maximum(ended[marked], over[graph.ends[marked]])
     ended = np.where(ended == least, begun, ended)
     order = np.argsort(own, kind="stable")
     before = np.append(least, np.maximum.accumulate(ended[order])[:-1])

@@ -22,7 +22,9 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
+import polars as pl
 import rtoml
+from msgspec.structs import replace
 
 from traceana.errors import BadScenarioError
 
@@ -30,9 +32,10 @@ What: TypeAlias = Literal["work", "host", "launch", "data"]
 """What is changed: work, of a device or of operators of the CPU; the time of host threads; calls
 that launch kernels; waits for the next batch."""
 
-_HOST: Final = ("host", "launch", "data")
 _SELECTORS: Final = ("layer", "kernel", "operator")
-_CHANGE: Final = re.compile(r"(?s)\s*(?P<no>no\s+)?(?P<what>.+?)\s*(?:\s[x×*]\s*(?P<factor>\S+))?\s*")
+_CHANGE: Final = re.compile(
+    r"(?s)\s*(?P<no>no\s+)?(?P<what>.+?)\s*(?:\s[x\u00d7*]\s*(?P<factor>\S+))?\s*"
+)
 _LARGEST: Final = 1000.0
 
 
@@ -129,16 +132,16 @@ def _change(text: str, whole: str) -> Change:
             f"{whole!r} is no scenario: use 'CLASS x FACTOR', 'layer:PATTERN x FACTOR', 'host x "
             f"FACTOR', 'no CLASS', a TOML file, or {_either(NAMED)}"
         )
-    fields: dict[str, Any] = {"remove": bool(found["no"])}
+    one = Change(remove=True)
     if found["factor"] is not None:
-        fields["factor"] = _factor(found["factor"], whole)
-    what, selector = found["what"], found["what"].partition(":")
-    if what in _HOST:
-        return Change(what=what, **fields)
-    if selector[0] in _SELECTORS and selector[2]:
-        return _checked(Change(**{selector[0]: selector[2]}, **fields), whole)
+        one = Change(factor=_factor(found["factor"], whole))
+    what, (kind, _, pattern) = found["what"], found["what"].partition(":")
+    if what == "host" or what == "launch" or what == "data":
+        return replace(one, what=what)
+    if kind in _SELECTORS and pattern:
+        return _checked(replace(one, **{kind: pattern}), whole)
     category, _, part = what.partition("/")
-    return Change(category=category, part=part or None, **fields)
+    return replace(one, category=category, part=part or None)
 
 
 def _factor(text: str, whole: str) -> float | tuple[float, float]:
@@ -148,8 +151,8 @@ def _factor(text: str, whole: str) -> float | tuple[float, float]:
         numbers = []
     if not 1 <= len(numbers) <= 2 or not all(0 <= one <= _LARGEST for one in numbers):
         raise BadScenarioError(
-            f"{text!r} in {whole!r} is no factor: use a number from 0 to {_LARGEST:g}, or two as in "
-            "0.5..0.8"
+            f"{text!r} in {whole!r} is no factor: use a number from 0 to {_LARGEST:g}, or two as "
+            "in 0.5..0.8"
         )
     return numbers[0] if len(numbers) == 1 else (min(numbers), max(numbers))
 
@@ -162,14 +165,10 @@ def _checked(change: Change, where: object) -> Change:
             f"{where}: the factor is a number from 0 to {_LARGEST:g}, or [least, most]"
         )
     if change.kernel is not None:
-        import polars as pl
-
         try:
             pl.Series([""]).str.contains(change.kernel)
         except pl.exceptions.ComputeError:
-            raise BadScenarioError(
-                f"{where}: {change.kernel!r} is no regular expression"
-            ) from None
+            raise BadScenarioError(f"{where}: {change.kernel!r} is no regular expression") from None
     return change
 
 
@@ -183,9 +182,7 @@ def _file(path: Path) -> Scenario:
         ) from error
     except (UnicodeDecodeError, rtoml.TomlParsingError, msgspec.ValidationError) as error:
         reason = str(error).splitlines()[0]
-        raise BadScenarioError(
-            f"{path} is no scenario: {reason}; see docs/whatif.md"
-        ) from error
+        raise BadScenarioError(f"{path} is no scenario: {reason}; see docs/whatif.md") from error
     for change in found.changes:
         _checked(change, path)
     return found

@@ -1,0 +1,49 @@
+"""``traceana whatif``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from traceana.cli.opening import exit_code, open_trace
+from traceana.cli.options import Drawing, Reading, Tabling, TraceFiles
+from traceana.cli.output import Output
+from traceana.errors import ExitCode
+
+Scenarios = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--scenario",
+        metavar="TEXT|FILE.toml",
+        help="'conv x 0.5', 'no layout', 'layer:fc* x 0', 'host x 0.5', a name or a file; "
+        "repeatable. Default: some that are worth asking.",
+        show_default=False,
+    ),
+]
+Sweep = Annotated[bool, typer.Option("--sweep", help="Also with factors from 0 to 1.")]
+Replay = Annotated[
+    bool, typer.Option("--replay", help="Replay without a change, and show how exact that is.")
+]
+
+
+def whatif(
+    files: TraceFiles,
+    reading: Reading,
+    tabling: Tabling,
+    writing: Drawing,
+    scenario: Scenarios = None,
+    sweep: Sweep = False,
+    replay: Replay = False,
+) -> ExitCode:
+    """The predicted step time after a change.
+
+    The trace is replayed with it: launches, streams, event waits, synchronization and threads wait
+    for each other as they did.
+    """
+    from traceana.report.pages.whatif import replayed, whatif
+
+    output = Output(tabling, writing, reads=files)
+    trace = open_trace(files, reading)
+    output.write(replayed(trace) if replay else whatif(trace, scenario or (), sweep=sweep))
+    return exit_code(trace, reading)

@@ -1,0 +1,111 @@
+"""``whatif``: the predicted step time of scenarios."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from traceana.analyze.summaries import needs_timeline
+from traceana.errors import NoSuchSelectionError
+from traceana.report import numbers
+from traceana.report.columns import Kind
+from traceana.report.page import Block, Column, Facts, Page, Table
+from traceana.report.pages.single_table import data_of, notes_of, source_of, table_of
+from traceana.result import Arranged, Result
+from traceana.settings import PREDICTION_LEVEL
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+    from traceana.whatif.scenario import Scenario
+    from traceana.whatif.whatif import Replay
+
+_SHOWN: Final = (
+    *("scenario", "predicted_ns", "low_ns", "high_ns", "relative", "at_most_ns", "limit"),
+    "limit_share",
+)
+_TITLES: Final = {
+    "predicted_ns": "predicted step",
+    "low_ns": "from",
+    "high_ns": "to",
+    "relative": "change",
+    "at_most_ns": "its summed time",
+    "limit": "then limited by",
+    "limit_share": "of critical path",
+}
+_DROPPED: Final = ("limit_share", "at_most_ns", "limit")
+
+
+def whatif(
+    trace: Trace, scenarios: Sequence[str | Scenario] = (), *, sweep: bool = False
+) -> Result:
+    """Return the predicted step time of each of ``scenarios``, without one of some usual ones."""
+    needs_timeline(trace, "whatif")
+    from traceana.whatif.whatif import curves, usual
+    from traceana.whatif.whatif import whatif as analysis
+
+    asked = list(scenarios) or usual(trace)
+    if not asked:
+        raise NoSuchSelectionError("no work in the trace that a scenario could change")
+    found = analysis(trace, asked)
+    if not scenarios:
+        ordered = found.frame.sort("predicted_ns", maintain_order=True)
+        found = Result(ordered, found.totals, found.notes)
+    curve = curves(trace, asked) if sweep else None
+    return found.with_page(partial(_page, trace, curve))
+
+
+def _page(trace: Trace, curve: pl.DataFrame | None, shown: Arranged) -> Page:
+    table = table_of(shown, _SHOWN, dropped=_DROPPED, titles=_TITLES)
+    step = numbers.duration(shown.frame["step_ns"][0]) if shown.frame.height else ""
+    facts = Facts(
+        (
+            ("Step time", f"{step} measured, median"),
+            (
+                "Table",
+                f"median step if the scenario holds, and its {PREDICTION_LEVEL:.0%} interval",
+            ),
+        )
+    )
+    sections = {} if curve is None else {"curve": Result(curve)}
+    blocks: list[Block] = [facts, table]
+    if curve is not None:
+        wide = curve.pivot("factor", index="scenario", values="predicted_ns")
+        factors = [name for name in wide.columns if name != "scenario"]
+        columns = (
+            Column("scenario", "scenario", Kind.TEXT),
+            *(
+                Column(one, f"{float(one):g}", Kind.TIME, "predicted", "step by factor")
+                for one in factors
+            ),
+        )
+        blocks.append(Table(wide, columns, dropped=tuple(factors[1::2])))
+    return Page(
+        "whatif", (*blocks, *notes_of(shown.notes)), data_of(shown, source_of(trace), sections)
+    )
+
+
+def replayed(trace: Trace) -> Result:
+    """Return one row: a replay of ``trace`` without a change."""
+    needs_timeline(trace, "whatif")
+    from msgspec.structs import asdict
+
+    from traceana.whatif.whatif import replay
+
+    found = replay(trace)
+    result = Result(pl.DataFrame([asdict(found)]))
+    return result.with_page(partial(_replayed, trace, found))
+
+
+def _replayed(trace: Trace, found: Replay, shown: Arranged) -> Page:
+    facts = Facts(
+        (
+            ("Replay", f"{found.events:,} events: device work, and moments of host threads"),
+            ("Steps", f"{numbers.duration(found.measured_ns)} measured, "
+             f"{numbers.duration(found.replayed_ns)} replayed"),
+            ("Largest error", f"{found.largest_error_ns:,} ns, of the end of any event"),
+        )
+    )  # fmt: skip
+    return Page("whatif", (facts,), data_of(shown, source_of(trace)))

@@ -1,0 +1,128 @@
+"""Predictions for programs of a simulated machine: what it takes with the change, exactly."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.critical import simulation
+from tests.critical.simulation import CALL, Machine
+from tests.support.synthetic import kineto
+from traceana.trace import Trace
+from traceana.whatif.whatif import whatif
+
+pytestmark = pytest.mark.usefixtures("resumed_at_once")
+
+Program = Callable[[Machine, float, float], None]
+FACTORS = (0.0, 0.1, 0.25, 0.5, 0.8, 1.0, 1.5, 4.0)
+
+
+def one_stream(machine: Machine, kernels: float, copies: float) -> None:
+    for length in (400, 900, 120, 400, 2_000):
+        machine.work("kernel", 7, round(length * kernels))
+    machine.synchronize(7)
+
+
+def host_bound(machine: Machine, kernels: float, copies: float) -> None:
+    for _ in range(20):
+        machine.idle(700)
+        machine.work("kernel", 7, round(80 * kernels))
+    machine.synchronize(7)
+
+
+def two_streams_and_an_event(machine: Machine, kernels: float, copies: float) -> None:
+    machine.work("kernel", 7, round(600 * kernels))
+    machine.work("copy", 13, round(3_000 * copies))
+    machine.event(13, 7)
+    machine.work("kernel", 7, round(5_000 * kernels))
+    machine.work("copy", 13, round(9_000 * copies))
+    machine.event(13, 7)
+    machine.work("kernel", 7, round(4_000 * kernels))
+    machine.synchronize(7)
+
+
+def copy_bound(machine: Machine, kernels: float, copies: float) -> None:
+    for _ in range(4):
+        machine.work("copy", 7, round(8_000 * copies))
+        machine.work("kernel", 7, round(1_000 * kernels))
+    machine.synchronize(7)
+
+
+PROGRAMS = (one_stream, host_bound, two_streams_and_an_event, copy_bound)
+
+
+@pytest.fixture
+def resumed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let work begin with the event that it waits for; the machine delays it only if it waits."""
+    monkeypatch.setattr(simulation, "RESUME", 0)
+
+
+def ran(program: Program, kernels: float = 1, copies: float = 1) -> Machine:
+    machine = Machine()
+    program(machine, kernels, copies)
+    machine.run.step(0, 0, machine.now)
+    return machine
+
+
+def traced(program: Program, folder: Path) -> Trace:
+    return kineto(ran(program).run, folder)
+
+
+def predicted(trace: Trace, scenario: str) -> int:
+    return int(whatif(trace, [scenario]).frame["predicted_ns"][0])
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_kernels_that_take_longer_or_shorter(program: Program, tmp_path: Path) -> None:
+    trace = traced(program, tmp_path)
+    found = {f: predicted(trace, f"kernel:. x {f}") for f in FACTORS}
+    assert found == {f: ran(program, kernels=f).now for f in FACTORS}
+
+
+@pytest.mark.parametrize("program", [two_streams_and_an_event, copy_bound])
+def test_copies_that_take_longer_or_shorter(program: Program, tmp_path: Path) -> None:
+    trace = traced(program, tmp_path)
+    found = {f: predicted(trace, f"memcpy x {f}") for f in FACTORS}
+    assert found == {f: ran(program, copies=f).now for f in FACTORS}
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["kernel", "kernel", "copy", "event", "synchronize", "idle"]),
+        st.sampled_from([7, 13]),
+        st.integers(1, 3_000),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps, st.sampled_from(FACTORS))
+def test_any_program(done: list[tuple[str, int, int]], factor: float) -> None:
+    def program(machine: Machine, kernels: float, copies: float) -> None:
+        machine.work("kernel", 7, round(10 * kernels))
+        for what, stream, length in done:
+            match what:
+                case "event":
+                    machine.event(stream, 20 - stream)
+                case "synchronize":
+                    machine.synchronize(stream)
+                case "idle":
+                    machine.idle(length)
+                case kind:
+                    scaled = kernels if kind == "kernel" else copies
+                    machine.work(kind, stream, round(length * scaled))
+        machine.synchronize(7)
+
+    with tempfile.TemporaryDirectory() as folder:
+        found = predicted(traced(program, Path(folder)), f"kernel:. x {factor}")
+    machine = ran(program, kernels=factor)
+    # A call of the machine takes longer where it has nothing to wait for.
+    waits = 1 + sum(what == "synchronize" for what, _, _ in done)
+    assert abs(found - max(machine.now, *machine.ends())) <= waits * CALL

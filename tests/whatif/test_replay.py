@@ -1,0 +1,47 @@
+"""A replay without a change is the trace itself, to the nanosecond."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+from tests.critical.test_exact import tables
+from tests.support.manifest import traces_at_hand
+from tests.support.opened import opened
+from traceana.analyze.critical_path import windows
+from traceana.trace import Trace
+from traceana.whatif.graph import graphs
+from traceana.whatif.replay import replayed, step_windows
+from traceana.whatif.whatif import replay
+
+pytestmark = pytest.mark.slow
+
+
+def check(trace: Trace) -> None:
+    for graph in graphs(trace):
+        assert (graph.edges.source < graph.edges.target).all()
+        over = replayed(graph, graph.edges.lag, graph.duration)
+        assert (over == graph.at + graph.duration).all()
+        begin, end = step_windows(graph, over, graph.duration)
+        assert begin.tolist() == graph.steps["begin"].to_list()
+        assert end.tolist() == graph.steps["end"].to_list()
+
+
+@pytest.mark.parametrize("path", traces_at_hand(), ids=lambda path: path.name)
+def test_a_recorded_trace(path: Path) -> None:
+    trace = opened(path)
+    if trace.is_summary:
+        pytest.skip("a summary has no timeline")
+    check(trace)
+    found = replay(trace)
+    assert found.largest_error_ns == 0
+    spans = windows(trace.whole)
+    assert found.measured_ns == found.replayed_ns == (spans["end"] - spans["begin"]).sum()
+
+
+@settings(max_examples=100)
+@given(tables())
+def test_a_trace_that_no_machine_has_recorded(trace: Trace) -> None:
+    check(trace)

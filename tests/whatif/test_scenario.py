@@ -1,0 +1,120 @@
+"""Scenarios as text and as files, and what they select."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.traces import cnn_steps
+from traceana.errors import BadScenarioError, NoSuchSelectionError
+from traceana.whatif.changed import Selected
+from traceana.whatif.scenario import NAMED, Change, Scenario, scenario
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        ("conv x 0.6", [Change(category="conv", factor=0.6)]),
+        ("conv/winograd * 0.5..0.8", [Change(category="conv", part="winograd", factor=(0.5, 0.8))]),
+        ("conv × 2", [Change(category="conv", factor=2.0)]),  # noqa: RUF001
+        ("no layout", [Change(category="layout", remove=True)]),
+        ("layer:features.* x 0", [Change(layer="features.*", factor=0.0)]),
+        ("kernel:.*x 2.* x 0.5", [Change(kernel=".*x 2.*", factor=0.5)]),
+        ("operator:aten::mm x 1", [Change(operator="aten::mm", factor=1.0)]),
+        ("host x 0.7", [Change(what="host", factor=0.7)]),
+        ("launch x 0.5", [Change(what="launch", factor=0.5)]),
+        ("no data", [Change(what="data", remove=True)]),
+        ("conv x 0.5 + no bias",
+         [Change(category="conv", factor=0.5), Change(category="bias", remove=True)]),
+        ("data-ready + host x 2",
+         [Change(what="data", remove=True), Change(what="host", factor=2.0)]),
+    ],
+)  # fmt: skip
+def test_text(text: str, changes: list[Change]) -> None:
+    assert scenario(text).changes == tuple(changes)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "conv", "conv x", "conv x fast", "conv x -1", "conv x nan", "conv x 1e9", "no conv x 2",
+     "conv x 0.5 + ", "conv x 0.5..0.6..0.7", "kernel:( x 1", "nothing.toml"],
+)  # fmt: skip
+def test_text_that_is_no_scenario(text: str) -> None:
+    with pytest.raises(BadScenarioError) as caught:
+        scenario(text)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_a_scenario_or_refused(text: str) -> None:
+    try:
+        found = scenario(text)
+    except BadScenarioError:
+        return
+    assert found.changes
+
+
+def test_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'assumes = ["the new GEMM library"]\n'
+        '[[change]]\nclass = "gemm"\nfactor = [0.5, 0.8]\n'
+        '[[change]]\nlayer = "features.*"\ndirection = "backward"\nremove = true\n'
+        '[[change]]\nwhat = "launch"\nfactor = 0.5\n'
+    )
+    assert scenario(str(file)) == Scenario(
+        name="mine",
+        changes=(
+            Change(category="gemm", factor=(0.5, 0.8)),
+            Change(layer="features.*", direction="backward", remove=True),
+            Change(what="launch", factor=0.5),
+        ),
+        assumes=("the new GEMM library",),
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[[change]]\nfactor = 'fast'", "[[change]]\nclas = 'conv'", "[[change]]\nfactor = -1",
+     "[[change]]\nwhat = 'gpu'", "[[change]]\nkernel = '('", "change = 3", "\0", "[[change]]\nfactor = [2, 1]"],
+)  # fmt: skip
+def test_a_file_that_is_no_scenario(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text(text)
+    with pytest.raises(BadScenarioError, match=r"bad\.toml") as caught:
+        scenario(str(file))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "kernels"),
+    [
+        ("conv x 1", ["scudnn", "winograd"]),
+        ("conv/winograd x 1", ["winograd"]),
+        ("layer:features.* x 1", ["nchwToNhwc", "relu", "scudnn", "winograd"]),
+        ("kernel:^s x 1", ["scudnn", "sgemmBatched"]),
+        ("memcpy x 1", ["Memcpy HtoD"]),
+    ],
+)
+def test_what_is_selected(text: str, kernels: list[str]) -> None:
+    trace = cnn_steps()
+    (flags,) = Selected.of(trace, scenario(text)).activities
+    names = trace.names["name"].gather(trace.activities["name_id"]).filter(flags)
+    assert sorted(names.unique()) == kernels
+
+
+@pytest.mark.parametrize(
+    "text", ["rnn x 1", "conv/fft x 1", "layer:nothing x 1", "kernel:zzz x 1", "no data",
+             "operator:aten::mm x 1"]
+)  # fmt: skip
+def test_what_the_trace_does_not_have(text: str) -> None:
+    with pytest.raises(NoSuchSelectionError) as caught:
+        Selected.of(cnn_steps(), scenario(text))
+    assert "\n" not in str(caught.value)
+
+
+def test_names_are_no_text_of_a_change() -> None:
+    assert all(scenario(name) is one for name, one in NAMED.items())
