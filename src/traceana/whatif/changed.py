@@ -123,6 +123,10 @@ def _check_host(trace: Trace, change: Change) -> None:
     loads = (
         Texts.of(one).matching(LOADING).any() for one in (trace.ops["name"], trace.ranges["text"])
     )
+    if change.range is not None:
+        named = Texts.of(trace.ranges["text"]).matching(_pattern(change.range))
+        if not named.any():
+            raise NoSuchSelectionError(f"no annotation {change.range!r} in the trace")
     if change.what == "data" and not any(loads):
         raise NoSuchSelectionError("no waits for the next batch in the trace")
 
@@ -207,23 +211,30 @@ def _pieces(trace: Trace, graph: Graph, change: Change) -> Flags:
         return launching[host.call]
     if change.what == "data":
         return _loading(trace, graph)
+    if change.range is not None:
+        named = Texts.of(trace.ranges["text"]).matching(_pattern(change.range))
+        return _inside(trace.ranges, named)[host.range]
     if change.operator is None:
         return np.ones(len(host.begin), dtype=np.bool_)
-    named = np.append(Texts.of(trace.ops["name"]).matching(_pattern(change.operator)), [False])
+    named = Texts.of(trace.ops["name"]).matching(_pattern(change.operator))
     # What loads the next batch is an operator by its form only.
-    return named[host.op] & ~_loading(trace, graph)
+    return _inside(trace.ops, named)[host.op] & ~_loading(trace, graph)
 
 
 def _loading(trace: Trace, graph: Graph) -> Flags:
     """Return the pieces in which a thread waits for the next batch, or makes it itself."""
-    found = np.zeros(len(graph.host.begin), dtype=np.bool_)
-    for table, text, row in (
-        (trace.ops, "name", graph.host.op),
-        (trace.ranges, "text", graph.host.range),
-    ):
-        inside = np.append(Texts.of(table[text]).matching(LOADING), [False])
-        parent = from_rows(table["parent"])
-        for rows in rows_by_depth(table["depth"].fill_null(0).to_numpy())[1:]:
-            inside[rows] |= inside[parent[rows]]
-        found |= inside[row]
-    return found
+    host = graph.host
+    ops, ranges = (Texts.of(one) for one in (trace.ops["name"], trace.ranges["text"]))
+    return (
+        _inside(trace.ops, ops.matching(LOADING))[host.op]
+        | _inside(trace.ranges, ranges.matching(LOADING))[host.range]
+    )
+
+
+def _inside(table: pl.DataFrame, chosen: Flags) -> Flags:
+    """Return which rows of ``table`` are ``chosen`` or inside one that is; false for row -1."""
+    inside = np.append(chosen, [False])
+    parent = from_rows(table["parent"])
+    for rows in rows_by_depth(table["depth"].fill_null(0).to_numpy())[1:]:
+        inside[rows] |= inside[parent[rows]]
+    return inside

@@ -7,6 +7,7 @@ In text a scenario is one change or several, joined by `` + ``::
     layer:features.* x 0       of layers, by a pattern of their paths
     kernel:.*sgemm.* x 0.5     of kernels, by a regular expression of their names
     operator:aten::linear x 2  of what an operator launched
+    range:logging x 0          time of host threads in an annotation
     host x 0.7                 time of host threads
     launch x 0.5               time of calls that launch kernels
     no layout                  the work does not run, and the host does not launch it
@@ -41,6 +42,7 @@ _LARGEST: Final = 1000.0
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One change. Work is selected by all fields that are given; ``class`` in TOML is a category.
+    The time of host threads is selected by ``operator`` or ``range``, an annotation.
 
     ``factor`` is how many times as long it takes, a number or [least, most]; with ``remove`` it
     does not run, nor do the operators and calls that launch nothing else.
@@ -53,6 +55,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     layer: str | None = None
     kernel: str | None = None
     operator: str | None = None
+    range: str | None = None
     factor: float | tuple[float, float] = 1.0
     remove: bool = False
 
@@ -138,6 +141,8 @@ def _change(text: str, whole: str) -> Change:
     what, (kind, _, pattern) = found["what"], found["what"].partition(":")
     if what == "host" or what == "launch" or what == "data":
         return replace(one, what=what)
+    if kind == "range" and pattern:
+        return replace(one, what="host", range=pattern)
     if kind in _SELECTORS and pattern:
         return _checked(replace(one, **{kind: pattern}), whole)
     category, _, part = what.partition("/")

@@ -1,0 +1,1 @@
+"""Predictions of ``traceana whatif`` against what happened: ``python -m benchmarks.backtest``."""
