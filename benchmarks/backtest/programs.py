@@ -92,7 +92,7 @@ def _First(module: Any) -> Any:  # noqa: N802
     """Return ``module`` with the first of its outputs only."""
     from torch import nn
 
-    class First(nn.Module):
+    class First(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.cell = module
@@ -116,7 +116,7 @@ def batches(program: Program) -> Iterator[Any]:
         "transformer": (program.length, program.width),
     }
 
-    class Batches(Dataset[Any]):
+    class Batches(Dataset[Any]):  # type: ignore[misc]
         def __len__(self) -> int:
             return WARM_UP + STEPS + 8
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.traces import cnn_steps
+from tests.support.traces import TraceBuilder, cnn_steps
 from traceana.errors import BadScenarioError, NoSuchSelectionError
 from traceana.whatif.changed import Selected
 from traceana.whatif.scenario import NAMED, Change, Scenario, scenario
@@ -79,7 +79,8 @@ def test_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "[[change]]\nfactor = 'fast'", "[[change]]\nclas = 'conv'", "[[change]]\nfactor = -1",
-     "[[change]]\nwhat = 'gpu'", "[[change]]\nkernel = '('", "change = 3", "\0", "[[change]]\nfactor = [2, 1]"],
+     "[[change]]\nwhat = 'gpu'", "[[change]]\nkernel = '('", "change = 3", "\0",
+     "[[change]]\nfactor = [2, 1]"],
 )  # fmt: skip
 def test_a_file_that_is_no_scenario(tmp_path: Path, text: str) -> None:
     file = tmp_path / "bad.toml"
@@ -104,6 +105,16 @@ def test_what_is_selected(text: str, kernels: list[str]) -> None:
     (flags,) = Selected.of(trace, scenario(text)).activities
     names = trace.names["name"].gather(trace.activities["name_id"]).filter(flags)
     assert sorted(names.unique()) == kernels
+
+
+def test_an_operator_is_selected_with_what_it_calls() -> None:
+    build = TraceBuilder()
+    outer = build.row("ops", name="aten::clone", start=0, duration=90, depth=0)
+    inner = build.row("ops", name="aten::copy_", start=10, duration=70, depth=1, parent=outer)
+    build.kernel("copy", 100, 50, op=inner)
+    build.kernel("other", 200, 50)
+    (flags,) = Selected.of(build.build(), scenario("operator:aten::clone x 0")).activities
+    assert flags.tolist() == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -48,16 +48,6 @@ class Selected(msgspec.Struct, frozen=True):
         whole = trace.whole
         return cls(scenario, tuple(_activities(whole, change) for change in scenario.changes))
 
-    def work_ns(self, trace: Trace, steps: Ints) -> int:
-        """Return the summed time by which selected work of ``steps`` gets shorter by itself."""
-        activities = trace.whole.activities
-        step = from_rows(activities["step"])
-        own = np.isin(step, steps) if trace.whole.steps.height else np.ones(len(step), dtype=bool)
-        left = np.ones(len(step))
-        for change, flags in zip(self.scenario.changes, self.activities, strict=True):
-            left[flags] *= sum(change.factors) / 2
-        return round(float((activities["duration"].to_numpy() * (1 - left))[own].sum()))
-
 
 def changed(trace: Trace, graph: Graph, selected: Selected, where: float) -> Changed:
     """Return ``graph`` with the changes, at ``where`` (0 to 1) between least and most factors."""
@@ -107,8 +97,8 @@ def _activities(trace: Trace, change: Change) -> Flags:
         )
         found &= wanted[from_rows(activities["layer"])]
     if change.operator is not None:
-        wanted = np.append(Texts.of(trace.ops["name"]).matching(_pattern(change.operator)), [False])
-        found &= wanted[from_rows(activities["op"])]
+        named = Texts.of(trace.ops["name"]).matching(_pattern(change.operator))
+        found &= _inside(trace.ops, named)[from_rows(activities["op"])]
     if not found.any():
         raise NoSuchSelectionError(
             f"no work {_described(change)} in the trace{_instead(trace, change)}"

@@ -77,7 +77,8 @@ def whatif(trace: Trace, scenarios: Sequence[str | Scenario]) -> Result:
     ``relative``
         Predicted change over ``step_ns``.
     ``at_most_ns``
-        What the step would save if all changed work were on its critical path: the summed time.
+        What the step would save if nothing that changes overlapped: its summed time, less what it
+        takes after the change.
     ``limit``, ``limit_share``
         What takes most of the critical path after the change, and its share of it.
 
@@ -101,7 +102,7 @@ def whatif(trace: Trace, scenarios: Sequence[str | Scenario]) -> Result:
                 ends.append(float(np.median(_per_step(processes, measured, other.windows))))
         spread = _spread(after)
         limit, share = _limit(trace, processes, found, measured)
-        saved = one.work_ns(trace, np.array(measured_steps(trace).rows))
+        saved = _summed(processes, found, measured)
         rows.append(
             {
                 "scenario": one.scenario.name,
@@ -247,6 +248,21 @@ def _limit(
         return None, None
     (name, most), *_ = times.most_common(1)
     return name, most / times.total()
+
+
+def _summed(processes: list[Graph], found: _Replayed, measured: list[Ints]) -> int:
+    """Return by how much work and pieces of threads get shorter in the measured steps, summed."""
+    saved = 0
+    for graph, change, rows in zip(processes, found.changes, measured, strict=True):
+        saved += int((graph.duration - change.duration)[np.isin(graph.step, rows)].sum())
+        begin = graph.steps["begin"].to_numpy()[rows]
+        end = graph.steps["end"].to_numpy()[rows]
+        order = np.argsort(begin)
+        last = np.searchsorted(begin[order], graph.host.begin, side="right") - 1
+        inside = (last >= 0) & (graph.host.begin < end[order][np.maximum(last, 0)])
+        less = (graph.host.end - graph.host.begin) * (1 - change.host)
+        saved += round(float(less[inside].sum()))
+    return saved
 
 
 def _notes(trace: Trace, scenarios: Sequence[Scenario], processes: list[Graph]) -> tuple[str, ...]:

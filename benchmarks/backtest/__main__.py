@@ -1,0 +1,120 @@
+"""Run the experiments and compare predictions with what happened.
+
+``python -m benchmarks.backtest --output FILE.json`` records both programs of every case, each in a
+process of its own, predicts the second from the recording of the first, and writes one row a case.
+``--table FILE.json`` prints the rows as Markdown. The results stand in ``docs/whatif.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import traceana
+from benchmarks.backtest.cases import CASES, Case
+from benchmarks.backtest.programs import Program
+from traceana.analyze.steps import measured_steps
+
+
+def recorded(program: Program, folder: Path) -> None:
+    """Record ``program`` into ``folder``."""
+    words = ("-m", "benchmarks.backtest.programs", folder, msgspec.json.encode(program).decode())
+    subprocess.run([sys.executable, *map(str, words)], check=True, capture_output=True)
+
+
+def row(case: Case, folder: Path) -> dict[str, Any]:
+    """Return what was predicted of ``case`` and what happened; times in milliseconds."""
+    recorded(case.before, folder / "before")
+    before = traceana.open(folder / "before")
+    (found,) = before.whatif(case.scenario).frame.to_dicts()
+    recorded(case.after, folder / "after")
+    after = _step_ns(traceana.open(folder / "after"))
+    step = found["step_ns"]
+    return {
+        "case": case.name,
+        "scenario": case.scenario,
+        "before_ms": step / 1e6,
+        "after_ms": after / 1e6,
+        "predicted_ms": found["predicted_ns"] / 1e6,
+        "low_ms": found["low_ns"] / 1e6,
+        "high_ms": found["high_ns"] / 1e6,
+        "at_most_ms": (step - found["at_most_ns"]) / 1e6,
+    }
+
+
+def _step_ns(trace: traceana.Trace) -> float:
+    """Return the median window of the measured steps, as the prediction is of."""
+    from traceana.analyze.critical_path import windows
+
+    own = windows(trace)[measured_steps(trace).rows]
+    return float((own["end"] - own["begin"]).median())  # type: ignore[arg-type]
+
+
+def error(one: dict[str, Any], of: str) -> float:
+    """Return how far ``of`` is from what happened, relative to the step before."""
+    return float(abs(one[of] - one["after_ms"]) / one["before_ms"])
+
+
+def summary(rows: list[dict[str, Any]]) -> str:
+    """Return the figures of all rows, in words."""
+    inside = sum(one["low_ms"] <= one["after_ms"] <= one["high_ms"] for one in rows)
+    errors = [error(one, "predicted_ms") for one in rows]
+    naive = [error(one, "at_most_ms") for one in rows]
+    nearer = sum(a < b for a, b in zip(errors, naive, strict=True))
+    nothing = sum(a > b for a, b in zip(errors, naive, strict=True))
+    lines = (
+        f"{len(rows)} cases: {inside} within the interval ({inside / len(rows):.0%})",
+        f"median error {statistics.median(errors):.1%} of the step before",
+        f"by summed time {statistics.median(naive):.1%}",
+        f"nearer than by summed time in {nearer}, farther in {nothing}",
+    )
+    return ", ".join(lines)
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Return the rows as Markdown."""
+    lines = [
+        "| case | scenario | before | predicted | interval | happened | error | by summed time |",
+        "|---|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for one in rows:
+        within = one["low_ms"] <= one["after_ms"] <= one["high_ms"]
+        happened = f"{one['after_ms']:.1f}" if within else f"**{one['after_ms']:.1f}**"
+        cells = (
+            *(one["case"], f"`{one['scenario']}`", f"{one['before_ms']:.1f}"),
+            *(f"{one['predicted_ms']:.1f}", f"{one['low_ms']:.1f} to {one['high_ms']:.1f}"),
+            *(happened, f"{error(one, 'predicted_ms'):.1%}", f"{error(one, 'at_most_ms'):.1%}"),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run the experiments, or print the table of a file of them."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.backtest", description=__doc__)
+    parser.add_argument("--output", type=Path, default=Path("backtest.json"))
+    parser.add_argument("--table", type=Path, help="print the rows of this file, and run nothing")
+    options = parser.parse_args()
+    if options.table is not None:
+        rows = json.loads(options.table.read_text("utf-8"))
+        print(table(rows), summary(rows), sep="\n\n")
+        return
+    rows = []
+    for case in CASES:
+        with tempfile.TemporaryDirectory() as folder:
+            rows.append(row(case, Path(folder)))
+        print(json.dumps(rows[-1]), flush=True)
+        options.output.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
+    print(summary(rows))
+
+
+if __name__ == "__main__":
+    main()
