@@ -1,0 +1,94 @@
+"""``traceana whatif`` from the command line, and as a method."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import traceana
+from tests.support.command_line import run
+from tests.support.synthetic import Scenario, write_kineto
+from traceana.errors import ExitCode
+
+pytestmark = pytest.mark.slow
+
+DOCS = (Path(__file__).parents[2] / "docs" / "json.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Two steps of 2,000 ns, in which the host waits for a kernel of 1,000 ns."""
+    run = Scenario()
+    for number in range(2):
+        at = number * 2_000
+        run.step(number, at, at + 2_000)
+        run.operator("aten::mm", at + 50, at + 400)
+        run.launch(at=at + 100, begins=at + 300, duration=1_000)
+        run.sync(at + 420, at + 1_400, "stream", stream=7)
+    return write_kineto(run, tmp_path / "run.json")
+
+
+def test_json(file: Path) -> None:
+    words = ("--scenario", "kernel:. x 0.5", "--scenario", "host x 1", "--sweep", "-f", "json")
+    result = run("whatif", file, *words)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    half, same = found["rows"]
+    assert (half["step_ns"], half["predicted_ns"]) == (2_000, 1_500)
+    assert half["relative"] == -0.25
+    assert half["at_most_ns"] == 500
+    assert half["low_ns"] <= 1_500 <= half["high_ns"]
+    assert (same["predicted_ns"], same["relative"], same["at_most_ns"]) == (2_000, 0, 0)
+    curve = found["sections"]["curve"]
+    assert len(curve) == 2 * 11
+    assert [row["predicted_ns"] for row in curve if row["scenario"] == half["scenario"]][-1] == 2_000
+    documented = DOCS.split("### whatif")[1].split("\n### ")[0]
+    keys = set(re.findall(r"`(\w+)`", documented))
+    assert keys >= {*half, *curve[0]}
+
+
+def test_replay(file: Path) -> None:
+    result = run("whatif", file, "--replay", "--format", "json")
+    (row,) = json.loads(result.stdout)["rows"]
+    assert row["measured_ns"] == row["replayed_ns"] == 4_000
+    assert row["largest_error_ns"] == 0
+    assert row["events"] > 4
+    assert "0 ns, of the end of any event" in run("whatif", file, "--replay").stdout
+
+
+def test_without_a_scenario_some_are_asked(file: Path) -> None:
+    rows = json.loads(run("whatif", file, "-f", "json").stdout)["rows"]
+    assert {"host x 0.5", "launch x 0.5", "cuda-graphs"} <= {row["scenario"] for row in rows}
+    predicted = [row["predicted_ns"] for row in rows]
+    assert predicted == sorted(predicted)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "code", "says"),
+    [
+        ("fast", ExitCode.USAGE, "is no scenario"),
+        ("conv x much", ExitCode.USAGE, "is no factor"),
+        ("none.toml", ExitCode.USAGE, "cannot read the scenario"),
+        ("rnn x 0.5", ExitCode.EMPTY_SELECTION, "no work of class 'rnn' in the trace: it has"),
+        ("range:logging x 0", ExitCode.EMPTY_SELECTION, "no annotation 'logging'"),
+        ("no data", ExitCode.EMPTY_SELECTION, "no waits for the next batch"),
+        ("\x1b[31m\nx", ExitCode.USAGE, "is no scenario"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_line(
+    file: Path, scenario: str, code: ExitCode, says: str
+) -> None:
+    result = run("whatif", file, "--scenario", scenario)
+    assert result.exit_code == code
+    assert says in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert "\x1b" not in result.stderr
+
+
+def test_the_method_has_what_the_command_prints(file: Path) -> None:
+    found = traceana.open(file).whatif("kernel:. x 0.5")
+    assert found.frame["predicted_ns"].to_list() == [1_500]
+    assert "kernel:. x 0.5" in found._repr_html_()
