@@ -1,7 +1,7 @@
 """Run the experiments and compare predictions with what happened.
 
-``python -m benchmarks.backtest --output FILE.json`` records both programs of every case, each in a
-process of its own, predicts the second from the recording of the first, and writes one row a case.
+``python -m benchmarks.backtest --output FILE.json`` records both programs of every case, predicts
+the second from the recording of the first, and writes one row a case.
 ``--table FILE.json`` prints the rows as Markdown. The results stand in ``docs/whatif.md``.
 """
 
@@ -22,16 +22,18 @@ import traceana
 from benchmarks.backtest.cases import CASES, Case
 from benchmarks.backtest.programs import Program
 from traceana.analyze.steps import measured_steps
+from traceana.trace import Trace
 
 _STEADY: Final = 0.03
 """Relative difference of two recordings of one program, on a machine of one speed."""
 _TRIES: Final = 3
 
 
-def recorded(program: Program, folder: Path) -> None:
-    """Record ``program`` into ``folder``."""
-    words = ("-m", "benchmarks.backtest.programs", folder, msgspec.json.encode(program).decode())
+def recorded(programs: list[Program], folder: Path) -> list[Trace]:
+    """Record ``programs`` one after the other in one process, and return their traces."""
+    words = ("-m", "benchmarks.backtest.programs", folder, msgspec.json.encode(programs).decode())
     subprocess.run([sys.executable, *map(str, words)], check=True, capture_output=True)
+    return [traceana.open(folder / str(at)) for at in range(len(programs))]
 
 
 def row(case: Case) -> dict[str, Any]:
@@ -40,7 +42,7 @@ def row(case: Case) -> dict[str, Any]:
     The program before is recorded again after the changed one. A machine whose speed changed
     meanwhile tells nothing: then all three are recorded again.
     """
-    tries = []
+    tries: list[dict[str, Any]] = []
     while not tries or (tries[-1]["drift"] > _STEADY and len(tries) < _TRIES):
         with tempfile.TemporaryDirectory() as folder:
             tries.append(_tried(case, Path(folder)))
@@ -48,26 +50,23 @@ def row(case: Case) -> dict[str, Any]:
 
 
 def _tried(case: Case, folder: Path) -> dict[str, Any]:
-    recorded(case.before, folder / "before")
-    recorded(case.after, folder / "after")
-    recorded(case.before, folder / "again")
-    before = traceana.open(folder / "before")
+    before, after, again = recorded([case.before, case.after, case.before], folder)
     (found,) = before.whatif(case.scenario).frame.to_dicts()
     step = found["step_ns"]
     return {
         "case": case.name,
         "scenario": case.scenario,
         "before_ms": step / 1e6,
-        "after_ms": _step_ns(traceana.open(folder / "after")) / 1e6,
+        "after_ms": _step_ns(after) / 1e6,
         "predicted_ms": found["predicted_ns"] / 1e6,
         "low_ms": found["low_ns"] / 1e6,
         "high_ms": found["high_ns"] / 1e6,
         "at_most_ms": (step - found["at_most_ns"]) / 1e6,
-        "drift": abs(_step_ns(traceana.open(folder / "again")) / step - 1),
+        "drift": abs(_step_ns(again) / step - 1),
     }
 
 
-def _step_ns(trace: traceana.Trace) -> float:
+def _step_ns(trace: Trace) -> float:
     """Return the median window of the measured steps, as the prediction is of."""
     from traceana.analyze.critical_path import windows
 

@@ -1,6 +1,7 @@
 """The programs of the experiments: a training step on the CPU, with one thing or another changed.
 
-``python -m benchmarks.backtest.programs FOLDER JSON`` records the steps of one program.
+``python -m benchmarks.backtest.programs FOLDER JSON`` records the steps of the programs of a list,
+one after the other, into folders with their numbers.
 """
 
 from __future__ import annotations
@@ -163,4 +164,5 @@ def record(program: Program, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    record(msgspec.json.decode(sys.argv[2], type=Program), Path(sys.argv[1]))
+    for at, one in enumerate(msgspec.json.decode(sys.argv[2], type=list[Program])):
+        record(one, Path(sys.argv[1], str(at)))

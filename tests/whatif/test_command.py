@@ -44,7 +44,9 @@ def test_json(file: Path) -> None:
     assert (same["predicted_ns"], same["relative"], same["at_most_ns"]) == (2_000, 0, 0)
     curve = found["sections"]["curve"]
     assert len(curve) == 2 * 11
-    assert [row["predicted_ns"] for row in curve if row["scenario"] == half["scenario"]][-1] == 2_000
+    assert [row["predicted_ns"] for row in curve if row["scenario"] == half["scenario"]][
+        -1
+    ] == 2_000
     documented = DOCS.split("### whatif")[1].split("\n### ")[0]
     keys = set(re.findall(r"`(\w+)`", documented))
     assert keys >= {*half, *curve[0]}

@@ -18,7 +18,7 @@ from traceana.analyze.steps import measured_steps
 from traceana.enrich.nesting import NONE, Ints
 from traceana.errors import NoSuchSelectionError
 from traceana.result import Result
-from traceana.settings import PREDICTION_LEVEL, RUN_TO_RUN
+from traceana.settings import PREDICTION_LEVEL, RUN_TO_RUN, RUN_TO_RUN_CPU
 from traceana.trace.schema import DEVICE_WORK
 from traceana.whatif.changed import Changed, Selected, changed
 from traceana.whatif.graph import Graph, graphs
@@ -100,7 +100,7 @@ def whatif(trace: Trace, scenarios: Sequence[str | Scenario]) -> Result:
             for where in (0.0, 1.0):
                 other = _predicted(trace, processes, one, where)
                 ends.append(float(np.median(_per_step(processes, measured, other.windows))))
-        spread = _spread(after)
+        spread = _spread(after, RUN_TO_RUN_CPU if trace.on_cpu else RUN_TO_RUN)
         limit, share = _limit(trace, processes, found, measured)
         saved = _summed(processes, found, measured)
         rows.append(
@@ -216,11 +216,12 @@ def _per_step(
     return list(longest.values())
 
 
-def _spread(after: Sequence[int]) -> float:
+def _spread(after: Sequence[int], between: float) -> float:
     """Return the half width of the interval for the median step of another run, in ns.
 
     The medians of two runs of as many steps differ by chance: the standard error of a median, by
-    the median absolute deviation, of both; and runs differ by more than their steps do.
+    the median absolute deviation, of both; and runs differ by more than their steps do, by the
+    standard deviation ``between`` them.
     """
     from scipy.stats import norm, t
 
@@ -231,7 +232,7 @@ def _spread(after: Sequence[int]) -> float:
     if count > 1:
         error = _OF_MEDIAN * _NORMAL * float(np.median(np.abs(relative - 1))) * math.sqrt(2 / count)
         error *= float(t.ppf((1 + PREDICTION_LEVEL) / 2, count - 1))
-    run = RUN_TO_RUN * float(norm.ppf((1 + PREDICTION_LEVEL) / 2))
+    run = math.sqrt(2) * between * float(norm.ppf((1 + PREDICTION_LEVEL) / 2))
     return middle * math.hypot(error, run)
 
 
