@@ -17,7 +17,7 @@ MINUTES ?=
 JOBS    ?=
 # Tests wait for processes that they start: one worker more than there are cores.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
-.PHONY: help demo test test-fast fuzz lint bench docs lock clean
+.PHONY: help demo test test-fast fuzz lint bench backtest docs lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 12
@@ -49,6 +49,9 @@ lint: $(READY) ## Check style, types, layers and the printed output in the docs
 
 bench: $(READY) ## Measure speed and memory beside the peers (minutes, and gigabytes of scratch space)
 	$(BIN)/python -m benchmarks
+
+backtest: $(READY) ## Compare predictions of whatif with what happens: half an hour, on a quiet machine
+	$(BIN)/python -m benchmarks.backtest --output backtest.json
 
 docs: $(READY) ## Make anew the pages that are generated
 	$(BIN)/python -m traceana.cli.reference > docs/cli.md

@@ -124,7 +124,13 @@ def main() -> None:
         print(table(rows), summary(rows), sep="\n\n")
         return
     rows = []
+    if options.output.exists():
+        # An interrupted run goes on.
+        rows = json.loads(options.output.read_text("utf-8"))
+    done = {one["case"] for one in rows}
     for case in CASES:
+        if case.name in done:
+            continue
         rows.append(row(case))
         print(json.dumps(rows[-1]), flush=True)
         options.output.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")

@@ -176,7 +176,10 @@ CASES: Final = (
     _case("transformer, batch 16 to 8", _TRANSFORMER, "layer:* x 0.5", batch=8),
     # Training.
     _case(
-        "mlp, Adam to SGD", replace(_MLP, optimizer="Adam"), "optimizer x 0..0.5", optimizer="SGD"
+        "mlp, Adam to SGD",
+        replace(_MLP, optimizer="Adam"),
+        "direction:optimizer x 0..0.5",
+        optimizer="SGD",
     ),
     _case("mlp, first layer frozen", _MLP, "layer:fc1 x 0.4..0.6", frozen=1),
     _case("cnn, two threads", _CNN, "layer:* x 0.5..0.7", threads=2),

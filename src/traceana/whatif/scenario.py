@@ -7,6 +7,7 @@ In text a scenario is one change or several, joined by `` + ``::
     layer:features.* x 0       of layers, by a pattern of their paths
     kernel:.*sgemm.* x 0.5     of kernels, by a regular expression of their names
     operator:aten::linear x 2  of what an operator launched
+    direction:optimizer x 0.5  work of a pass of training: forward, backward, optimizer
     range:logging x 0          time of host threads in an annotation
     host x 0.7                 time of host threads
     launch x 0.5               time of calls that launch kernels
@@ -33,7 +34,7 @@ What: TypeAlias = Literal["work", "host", "launch", "data"]
 """What is changed: work, of a device or of operators of the CPU; the time of host threads; calls
 that launch kernels; waits for the next batch."""
 
-_SELECTORS: Final = ("layer", "kernel", "operator")
+_SELECTORS: Final = ("direction", "layer", "kernel", "operator")
 _CHANGE: Final = re.compile(
     r"(?s)\s*(?P<no>no\s+)?(?P<what>.+?)\s*(?:\s[x\u00d7*]\s*(?P<factor>\S+))?\s*"
 )
