@@ -11,6 +11,7 @@ import pytest
 import traceana
 from tests.support.command_line import run
 from tests.support.synthetic import Scenario, write_kineto
+from tests.support.traces import cnn_steps
 from traceana.errors import ExitCode
 
 pytestmark = pytest.mark.slow
@@ -94,3 +95,10 @@ def test_the_method_has_what_the_command_prints(file: Path) -> None:
     found = traceana.open(file).whatif("kernel:. x 0.5")
     assert found.frame["predicted_ns"].to_list() == [1_500]
     assert "kernel:. x 0.5" in found._repr_html_()
+
+
+@pytest.mark.parametrize("name", ["conv", "convolution", "Convolution"])
+def test_a_class_is_called_as_screens_call_it(name: str) -> None:
+    found = cnn_steps().whatif(f"{name} x 0.5").frame
+    assert found["scenario"].to_list() == [f"{name} x 0.5"]
+    assert found["at_most_ns"].to_list() == [1_800]

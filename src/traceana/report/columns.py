@@ -58,7 +58,7 @@ _NAMES: Final[Mapping[Kind, str]] = {
         "reference status"
     ),
     Kind.PATH: "layer a b",
-    Kind.CATEGORY: "category class",
+    Kind.CATEGORY: "category class limit",
     Kind.PART: "part direction pass cause precision",
     Kind.PARTS: "algorithm algorithms algorithm_before algorithm_after",
     Kind.COUNT: (

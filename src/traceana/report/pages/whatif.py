@@ -7,10 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.analyze.summaries import needs_timeline
 from traceana.errors import NoSuchSelectionError
-from traceana.report import numbers
+from traceana.report import names, numbers
 from traceana.report.columns import Kind
 from traceana.report.page import Block, Column, Facts, Page, Table
 from traceana.report.pages.single_table import data_of, notes_of, source_of, table_of
@@ -46,7 +47,7 @@ def whatif(
     from traceana.whatif.whatif import curves, usual
     from traceana.whatif.whatif import whatif as analysis
 
-    asked = list(scenarios) or usual(trace)
+    asked = [_as_recorded(one) for one in scenarios] or usual(trace)
     if not asked:
         raise NoSuchSelectionError("no work in the trace that a scenario could change")
     found = analysis(trace, asked)
@@ -55,6 +56,21 @@ def whatif(
         found = Result(ordered, found.totals, found.notes)
     curve = curves(trace, asked) if sweep else None
     return found.with_page(partial(_page, trace, curve))
+
+
+def _as_recorded(given: str | Scenario) -> Scenario:
+    """Return a scenario with the classes' own names for those that screens show."""
+    from traceana.whatif.scenario import scenario
+
+    found = scenario(given) if isinstance(given, str) else given
+    own = {shown.lower(): name for name, shown in reversed(names.CATEGORIES.items())}
+    changes = [
+        replace(one, category=own.get(one.category.lower(), one.category.lower()))
+        if one.category
+        else one
+        for one in found.changes
+    ]
+    return replace(found, changes=tuple(changes))
 
 
 def _page(trace: Trace, curve: pl.DataFrame | None, shown: Arranged) -> Page:
