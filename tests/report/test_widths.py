@@ -53,7 +53,7 @@ def commands(trace: Trace) -> Iterator[tuple[str, Callable[[], Result]]]:
         yield "whatif", trace.whatif
         yield (
             "whatif sweep",
-            lambda: trace.whatif("host x 0.5", "host x 0.25..0.75 + host x 1", sweep=True),
+            lambda: trace.whatif(["host x 0.5", "host x 0.25..0.75 + host x 1"], sweep=True),
         )
     yield "flops explain", lambda: trace.flops(explain=True)
 

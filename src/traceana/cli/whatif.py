@@ -41,9 +41,9 @@ def whatif(
     The trace is replayed with it: launches, streams, event waits, synchronization and threads wait
     for each other as they did.
     """
-    from traceana.report.pages.whatif import replayed, whatif
+    from traceana.report.pages.whatif import whatif
 
     output = Output(tabling, writing, reads=files)
     trace = open_trace(files, reading)
-    output.write(replayed(trace) if replay else whatif(trace, scenario or (), sweep=sweep))
+    output.write(whatif(trace, scenario or (), sweep=sweep, replay=replay))
     return exit_code(trace, reading)

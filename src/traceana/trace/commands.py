@@ -6,7 +6,7 @@ A method runs the command's analysis and returns its :class:`Result`.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -113,15 +113,22 @@ class Commands:
 
         return critical(self._trace, by=by)
 
-    def whatif(self, *scenarios: str | Scenario, sweep: bool = False) -> Result:
-        """Return the predicted step time of each of ``scenarios``, by replaying the trace.
+    def whatif(
+        self,
+        scenario: str | Scenario | Sequence[str | Scenario] = (),
+        *,
+        sweep: bool = False,
+        replay: bool = False,
+    ) -> Result:
+        """Return the predicted step time of each ``scenario``, by replaying the trace.
 
         A scenario is text such as ``"conv x 0.5"``, a name, a TOML file or a
-        :class:`~traceana.whatif.scenario.Scenario`; without one, some that are worth asking.
+        :class:`~traceana.whatif.scenario.Scenario`; without one, some that are worth asking. With
+        ``replay`` nothing is changed: the row says how exact the replay is.
         """
         from traceana.report.pages.whatif import whatif
 
-        return whatif(self._trace, scenarios, sweep=sweep)
+        return whatif(self._trace, scenario, sweep=sweep, replay=replay)
 
     def memory_use(self, *, by: MemoryBy = "device") -> Result:
         """Return allocated memory: peak per device, its contents, growth per step.

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
-from traceana.analyze.classes import category_of
 from traceana.enrich.nesting import NONE, from_rows, timeline
 from traceana.whatif.graph import HANDOVER, HOST, LAUNCH, SYNC, WAIT, Graph
 
@@ -29,19 +28,25 @@ _GAP: Final = "gap"
 
 
 def path_times(
-    trace: Trace, graph: Graph, change: Changed, over: Ints, begins: Ints, rows: Ints
+    trace: Trace,
+    category: pl.Series,
+    graph: Graph,
+    change: Changed,
+    over: Ints,
+    begins: Ints,
+    rows: Ints,
 ) -> Counter[str]:
     """Return the time of the critical paths of the steps ``rows``, in ns: by class of work, and for
     host, launch, sync and gap (of a stream between work).
 
-    Nodes are ``over`` when given, after ``change``; ``begins`` are those of all steps.
+    ``category`` is that of each activity. Nodes are ``over`` when given, after ``change``;
+    ``begins`` are those of all steps.
     """
     edges, whole = graph.edges, trace.whole
     start = over - change.duration
     deciding = np.flatnonzero(over[edges.source] + change.lag == start[edges.target])
     decides = np.full(len(over), NONE, dtype=np.int64)
     decides[edges.target[deciding]] = deciding
-    category = category_of(whole.activities, whole)
     last = _last_nodes(graph, over)
     path: list[int] = []
     found: Counter[str] = Counter()

@@ -14,6 +14,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.analyze.breakdown import breakdown
+from traceana.analyze.classes import category_of
 from traceana.analyze.steps import measured_steps
 from traceana.enrich.nesting import NONE, Ints
 from traceana.errors import NoSuchSelectionError
@@ -89,6 +90,7 @@ def whatif(trace: Trace, scenarios: Sequence[str | Scenario]) -> Result:
     selected = [Selected.of(trace, one) for one in given]
     processes = list(graphs(trace))
     measured = _measured(trace, processes)
+    category = category_of(trace.whole.activities, trace.whole)
     rows = []
     for one in selected:
         found = _predicted(trace, processes, one, 0.5)
@@ -101,7 +103,7 @@ def whatif(trace: Trace, scenarios: Sequence[str | Scenario]) -> Result:
                 other = _predicted(trace, processes, one, where)
                 ends.append(float(np.median(_per_step(processes, measured, other.windows))))
         spread = _spread(after, RUN_TO_RUN_CPU if trace.on_cpu else RUN_TO_RUN)
-        limit, share = _limit(trace, processes, found, measured)
+        limit, share = _limit(trace, category, processes, found, measured)
         saved = _summed(processes, found, measured)
         rows.append(
             {
@@ -237,14 +239,18 @@ def _spread(after: Sequence[int], between: float) -> float:
 
 
 def _limit(
-    trace: Trace, processes: list[Graph], found: _Replayed, measured: list[Ints]
+    trace: Trace,
+    category: pl.Series,
+    processes: list[Graph],
+    found: _Replayed,
+    measured: list[Ints],
 ) -> tuple[str | None, float | None]:
     """Return what takes most of the critical paths of the measured steps, and its share."""
     times: Counter[str] = Counter()
     for graph, one, over, windows, rows in zip(
         processes, found.changes, found.over, found.windows, measured, strict=True
     ):
-        times += path_times(trace, graph, one, over, windows[0], rows)
+        times += path_times(trace, category, graph, one, over, windows[0], rows)
     if not times:
         return None, None
     (name, most), *_ = times.most_common(1)

@@ -40,18 +40,30 @@ _DROPPED: Final = ("limit_share", "at_most_ns", "limit")
 
 
 def whatif(
-    trace: Trace, scenarios: Sequence[str | Scenario] = (), *, sweep: bool = False
+    trace: Trace,
+    scenario: str | Scenario | Sequence[str | Scenario] = (),
+    *,
+    sweep: bool = False,
+    replay: bool = False,
 ) -> Result:
-    """Return the predicted step time of each of ``scenarios``, without one of some usual ones."""
+    """Return the predicted step time of each ``scenario``, without one of some usual ones.
+
+    With ``replay`` return one row: a replay of ``trace`` without a change.
+    """
     needs_timeline(trace, "whatif")
+    if replay:
+        return _replay(trace)
     from traceana.whatif.whatif import curves, usual
     from traceana.whatif.whatif import whatif as analysis
 
-    asked = [_as_recorded(one) for one in scenarios] or usual(trace)
+    given = (
+        scenario if isinstance(scenario, Sequence) and not isinstance(scenario, str) else [scenario]
+    )
+    asked = [_as_recorded(one) for one in given] or usual(trace)
     if not asked:
         raise NoSuchSelectionError("no work in the trace that a scenario could change")
     found = analysis(trace, asked)
-    if not scenarios:
+    if not given:
         ordered = found.frame.sort("predicted_ns", maintain_order=True)
         found = Result(ordered, found.totals, found.notes)
     curve = curves(trace, asked) if sweep else None
@@ -103,9 +115,7 @@ def _page(trace: Trace, curve: pl.DataFrame | None, shown: Arranged) -> Page:
     )
 
 
-def replayed(trace: Trace) -> Result:
-    """Return one row: a replay of ``trace`` without a change."""
-    needs_timeline(trace, "whatif")
+def _replay(trace: Trace) -> Result:
     from msgspec.structs import asdict
 
     from traceana.whatif.whatif import replay
