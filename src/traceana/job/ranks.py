@@ -155,7 +155,8 @@ def job(kept: Sequence[Kept]) -> Job:
         for number, folder, one in zip(numbers, folders, facts, strict=True)
         if number is not None and not one.reason
     }
-    tables = gathered({rank: folder for rank, (folder, _) in read.items()})
+    of_ranks = {rank: folder for rank, (folder, _) in read.items()}
+    tables = gathered(of_ranks, "steps", "process_groups", "collectives", "idle")
     steps = tables["steps"]
     # Ranks of a group are a long text, and each of thousands of ranks has it.
     named = tables["process_groups"].with_columns(
@@ -186,7 +187,7 @@ def job(kept: Sequence[Kept]) -> Job:
         by_step(own),
         _by_collective(found),
         groups(collectives, found, {rank: one.host for rank, (_, one) in read.items()}),
-        _causes(read, late, tables),
+        _causes(read, late, steps, tables["idle"]),
         of_all.count,
         found.matched,
         own["step"].n_unique(),
@@ -387,15 +388,21 @@ def _parts(
 
 
 def _causes(
-    read: Mapping[int, tuple[Path, Facts]], late: pl.DataFrame, tables: Mapping[str, pl.DataFrame]
+    read: Mapping[int, tuple[Path, Facts]],
+    late: pl.DataFrame,
+    steps: pl.DataFrame,
+    idle: pl.DataFrame,
 ) -> dict[int, str]:
     found = late.filter("straggler")
     if found.is_empty():
         return {}
-    counts = dict(tables["steps"].group_by("rank").len().rows())
+    counts = dict(steps.group_by("rank").len().rows())
     compute = {rank: facts.compute_ns for rank, (_, facts) in read.items()}
-    spent = spent_per_step(compute, tables["idle"], counts)
-    kernels = tables["kernels"].filter(pl.col("category").fill_null("") != "collective")
+    spent = spent_per_step(compute, idle, counts)
+    # The largest of the tables, which only this needs.
+    of_ranks = {rank: folder for rank, (folder, _) in read.items()}
+    kernels = gathered(of_ranks, "kernels")["kernels"]
+    kernels = kernels.filter(pl.col("category").fill_null("") != "collective")
     return {
         rank: cause(rank, spent, kernels, excess)
         for rank, excess in found.select("rank", "excess_ns").iter_rows()
