@@ -21,7 +21,6 @@ import msgspec
 import traceana
 from benchmarks.backtest.cases import CASES, Case
 from benchmarks.backtest.programs import Program
-from traceana.analyze.steps import measured_steps
 from traceana.trace import Trace
 
 _STEADY: Final = 0.03
@@ -66,12 +65,9 @@ def _tried(case: Case, folder: Path) -> dict[str, Any]:
     }
 
 
-def _step_ns(trace: Trace) -> float:
-    """Return the median window of the measured steps, as the prediction is of."""
-    from traceana.analyze.critical_path import windows
-
-    own = windows(trace)[measured_steps(trace).rows]
-    return float((own["end"] - own["begin"]).median())  # type: ignore[arg-type]
+def _step_ns(trace: Trace) -> int:
+    """Return the step time that predictions are of."""
+    return int(trace.whatif("host x 1").frame["step_ns"][0])
 
 
 def error(one: dict[str, Any], of: str) -> float:

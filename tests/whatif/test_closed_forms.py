@@ -14,7 +14,6 @@ from tests.critical import simulation
 from tests.critical.simulation import CALL, Machine
 from tests.support.synthetic import kineto
 from traceana.trace import Trace
-from traceana.whatif.whatif import whatif
 
 pytestmark = pytest.mark.usefixtures("resumed_at_once")
 
@@ -74,7 +73,7 @@ def traced(program: Program, folder: Path) -> Trace:
 
 
 def predicted(trace: Trace, scenario: str) -> int:
-    return int(whatif(trace, [scenario]).frame["predicted_ns"][0])
+    return int(trace.whatif(scenario).frame["predicted_ns"][0])
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -53,6 +53,17 @@ def test_json(file: Path) -> None:
     assert keys >= {*half, *curve[0]}
 
 
+def test_the_curve_of_what_is_removed_begins_with_its_prediction(file: Path) -> None:
+    words = ("--scenario", "operator:aten::mm x 0", "--scenario", "no kernel:.", "--sweep")
+    found = json.loads(run("whatif", file, *words, "-f", "json").stdout)
+    curve = found["sections"]["curve"]
+    first = {row["scenario"]: row["predicted_ns"] for row in curve if row["factor"] == 0}
+    last = {row["scenario"]: row["predicted_ns"] for row in curve if row["factor"] == 1}
+    for row in found["rows"]:
+        assert first[row["scenario"]] == row["predicted_ns"] < 2_000
+        assert last[row["scenario"]] == 2_000
+
+
 def test_replay(file: Path) -> None:
     result = run("whatif", file, "--replay", "--format", "json")
     (row,) = json.loads(result.stdout)["rows"]
@@ -72,13 +83,13 @@ def test_without_a_scenario_some_are_asked(file: Path) -> None:
 @pytest.mark.parametrize(
     ("scenario", "code", "says"),
     [
-        ("fast", ExitCode.USAGE, "is no scenario"),
-        ("conv x much", ExitCode.USAGE, "is no factor"),
+        ("fast", ExitCode.USAGE, "is not a scenario"),
+        ("conv x much", ExitCode.USAGE, "is not a factor"),
         ("none.toml", ExitCode.USAGE, "cannot read the scenario"),
         ("rnn x 0.5", ExitCode.EMPTY_SELECTION, "no work of class 'rnn' in the trace: it has"),
         ("range:logging x 0", ExitCode.EMPTY_SELECTION, "no annotation 'logging'"),
         ("no data", ExitCode.EMPTY_SELECTION, "no waits for the next batch"),
-        ("\x1b[31m\nx", ExitCode.USAGE, "is no scenario"),
+        ("\x1b[31m\nx", ExitCode.USAGE, "is not a scenario"),
     ],
 )
 def test_what_cannot_be_asked_is_one_line(

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from tests.support.traces import TraceBuilder, cnn_steps
 from traceana.errors import BadScenarioError, NoSuchSelectionError
-from traceana.whatif.changed import Selected
 from traceana.whatif.scenario import NAMED, Change, Scenario, scenario
+from traceana.whatif.selected import selected_work
+from traceana.whatif.whatif import Asked, Model
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,10 @@ def test_a_file(tmp_path: Path) -> None:
     "text",
     ["", "[[change]]\nfactor = 'fast'", "[[change]]\nclas = 'conv'", "[[change]]\nfactor = -1",
      "[[change]]\nwhat = 'gpu'", "[[change]]\nkernel = '('", "change = 3", "\0",
-     "[[change]]\nfactor = [2, 1]"],
+     "[[change]]\nfactor = [2, 1]", "[[change]]\nrange = 'logging'\nfactor = 0",
+     "[[change]]\nwhat = 'host'\nlayer = 'fc1'\nfactor = 0",
+     "[[change]]\nwhat = 'data'\noperator = 'aten::mm'\nremove = true",
+     "[[change]]\nwhat = 'host'\noperator = 'aten::mm'\nrange = 'logging'"],
 )  # fmt: skip
 def test_a_file_that_is_no_scenario(tmp_path: Path, text: str) -> None:
     file = tmp_path / "bad.toml"
@@ -102,7 +106,7 @@ def test_a_file_that_is_no_scenario(tmp_path: Path, text: str) -> None:
 )
 def test_what_is_selected(text: str, kernels: list[str]) -> None:
     trace = cnn_steps()
-    (flags,) = Selected.of(trace, scenario(text)).activities
+    flags = selected_work(trace, *scenario(text).changes)
     names = trace.names["name"].gather(trace.activities["name_id"]).filter(flags)
     assert sorted(names.unique()) == kernels
 
@@ -113,7 +117,7 @@ def test_an_operator_is_selected_with_what_it_calls() -> None:
     inner = build.row("ops", name="aten::copy_", start=10, duration=70, depth=1, parent=outer)
     build.kernel("copy", 100, 50, op=inner)
     build.kernel("other", 200, 50)
-    (flags,) = Selected.of(build.build(), scenario("operator:aten::clone x 0")).activities
+    flags = selected_work(build.build(), *scenario("operator:aten::clone x 0").changes)
     assert flags.tolist() == [True, False]
 
 
@@ -123,7 +127,7 @@ def test_an_operator_is_selected_with_what_it_calls() -> None:
 )  # fmt: skip
 def test_what_the_trace_does_not_have(text: str) -> None:
     with pytest.raises(NoSuchSelectionError) as caught:
-        Selected.of(cnn_steps(), scenario(text))
+        Asked.of(Model.of(cnn_steps()), text)
     assert "\n" not in str(caught.value)
 
 

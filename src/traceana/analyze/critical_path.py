@@ -198,15 +198,12 @@ def of_process(frame: pl.DataFrame, rank: int | None, process: int | None) -> Fl
 class Waits(msgspec.Struct, frozen=True):
     """The waits of the device work and of the threads of one process.
 
-    ``ops``, ``calls`` and ``markers`` are the keys of the threads of the trace's operators and
-    calls, NONE for those of other processes, and of the steps' markers. ``syncs`` are the
-    synchronization records.
+    ``calls`` and ``markers`` are the keys of the threads of the trace's calls, NONE for those of
+    other processes, and of the steps' markers.
     """
 
     device: WorkWaits
     host: HostWaits
-    syncs: pl.DataFrame
-    ops: Ints
     calls: Ints
     markers: Ints
 
@@ -228,7 +225,7 @@ class Waits(msgspec.Struct, frozen=True):
         work = activities.filter(pl.col("kind").is_in(DEVICE_WORK))
         device = work_waits(trace, work, syncs, calls)
         host = host_waits(trace, device, syncs, ops, calls, markers)
-        return cls(device, host, syncs, ops, calls, markers)
+        return cls(device, host, calls, markers)
 
 
 def paths(trace: Trace, steps: pl.DataFrame, threads: ThreadKeys) -> pl.DataFrame:

@@ -10,11 +10,8 @@ from typing import Final, TypeAlias
 import polars as pl
 
 from traceana.analyze.collective_ranks import AHEAD, LINE, Matched
+from traceana.analyze.median_error import MEDIAN_ERROR
 
-_NORMAL: Final = 1.4826
-"""Standard deviation over median absolute deviation, of normal errors."""
-_OF_MEDIAN: Final = 1.2533
-"""Standard error of a median over that of a mean, of normal errors: sqrt(pi / 2)."""
 _SPREADS: Final = 3
 _RESOLUTION_NS: Final = 1_000
 """Kineto rounds times to microseconds in many versions."""
@@ -36,7 +33,7 @@ def offsets(matched: Matched) -> pl.DataFrame:
     """
     ahead = pl.col("ahead")
     spread = (ahead - ahead.median()).abs().median()
-    error = _SPREADS * _NORMAL * _OF_MEDIAN * spread / pl.len().sqrt()
+    error = _SPREADS * MEDIAN_ERROR * spread / pl.len().sqrt()
     within = (
         matched.each.with_columns(AHEAD.alias("ahead"))
         .group_by(*LINE, "rank")

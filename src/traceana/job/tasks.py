@@ -201,7 +201,7 @@ def _pool(workers: int) -> Executor:
 
 
 _OF_SCRIPT: Final = ("__file__", "__spec__")
-"""By what of its main module a process would be told to run that again."""
+"""What of its main module makes a process run that again."""
 
 
 class _Process(SpawnProcess):

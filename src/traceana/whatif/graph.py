@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.analyze.critical_path import ThreadKeys, Waits, processes, windows
 from traceana.analyze.critical_waits import (
@@ -62,21 +63,19 @@ class Graph(msgspec.Struct, frozen=True):
 
     ``at`` is when a node happened: the time of a moment, the start of work; ``duration`` is that of
     work, else 0. ``activity`` is the row of work in ``activities``, ``step`` the row in ``steps``
-    of the step that launched it, ``thread`` the key of a moment's thread; else -1. ``steps`` are
-    the windows of the process; ``begins`` and ``ends`` the moments of their markers, -1 without.
+    of the step that launched it; else -1. ``steps`` are the windows of the process; ``begins`` and
+    ``ends`` the moments of their markers, -1 without.
     """
 
     at: Ints
     duration: Ints
     activity: Ints
     step: Ints
-    thread: Ints
     edges: Edges
     host: HostTime
     steps: pl.DataFrame
     begins: Ints
     ends: Ints
-    rank: int | None
 
 
 def graphs(trace: Trace) -> Iterator[Graph]:
@@ -137,8 +136,8 @@ def _graph(trace: Trace, steps: pl.DataFrame, threads: ThreadKeys) -> Graph:
     also = returned[calling.also]
     edges.add(work[calling.launched], also, SYNC, np.zeros(len(also), dtype=np.int64))
     handed = moments.find(idle.other, idle.handed)
-    edges.add(handed, resumed, HANDOVER, idle.end - idle.handed)
-    edges.in_thread(idle.thread, idle.handed, idle.end)
+    own = (idle.thread, idle.handed, idle.end)
+    edges.add(handed, resumed, HANDOVER, idle.end - idle.handed, own)
     at = np.concatenate((moments.time, device.start))
     duration = np.concatenate((np.zeros(count, dtype=np.int64), device.end - device.start))
     # Of equal times a moment comes first: the work that starts then was launched by it.
@@ -147,24 +146,20 @@ def _graph(trace: Trace, steps: pl.DataFrame, threads: ThreadKeys) -> Graph:
     number[order] = np.arange(len(order))
     first = np.flatnonzero(np.append(True, moments.thread[1:] != moments.thread[:-1])[:count])
     last = np.append(first[1:], count)[: len(first)] - 1
-    none = np.full(len(work), NONE, dtype=np.int64)
-    of_step = np.full(count, NONE, dtype=np.int64)
-    numbers = number[moments.find(marker[marked], begin[marked])]
-    until = number[moments.find(marker[marked], end[marked])]
+    of_moments = np.full(count, NONE, dtype=np.int64)
     begins, ends = np.full(len(marker), NONE), np.full(len(marker), NONE)
-    begins[marked], ends[marked] = numbers, until
+    for nodes, time in ((begins, begin), (ends, end)):
+        nodes[marked] = number[moments.find(marker[marked], time[marked])]
     return Graph(
         at[order],
         duration[order],
-        np.concatenate((np.full(count, NONE), device.activity))[order],
-        np.concatenate((of_step, _step_of(trace, steps, device.activity)))[order],
-        np.concatenate((moments.thread, none))[order],
+        np.concatenate((of_moments, device.activity))[order],
+        np.concatenate((of_moments, _step_of(trace, steps, device.activity)))[order],
         edges.placed(number, at[order], (at + duration)[order]),
         HostTime.of(trace, threads, moments.thread[first], moments.time[first], moments.time[last]),
         steps,
         begins,
         ends,
-        steps["rank"][0],
     )
 
 
@@ -325,16 +320,19 @@ class _Edges:
     def __init__(self) -> None:
         self._parts: dict[str, list[Ints]] = {name: [] for name in Edges.__struct_fields__}
 
-    def add(self, source: Ints, target: Ints, kind: int, lag: Ints) -> None:
+    def add(
+        self,
+        source: Ints,
+        target: Ints,
+        kind: int,
+        lag: Ints,
+        within: tuple[Ints, Ints, Ints] | None = None,
+    ) -> None:
+        """Add edges; their lag has the time ``within`` a thread, from one time to another."""
         none = np.full(len(source), NONE, dtype=np.int64)
-        columns = (source, target, np.full(len(source), kind), lag, none, none, none)
+        columns = (source, target, np.full(len(source), kind), lag, *(within or (none,) * 3))
         for part, column in zip(self._parts.values(), columns, strict=True):
             part.append(column)
-
-    def in_thread(self, thread: Ints, begin: Ints, until: Ints) -> None:
-        """Set the thread's time that is the lag of the edges that were added last."""
-        for name, column in (("thread", thread), ("begin", begin), ("until", until)):
-            self._parts[name][-1] = column
 
     def along_threads(self, moments: _Moments, least: Ints) -> None:
         """Add the edges from each moment to the next of its thread.
@@ -344,8 +342,7 @@ class _Edges:
         same = np.flatnonzero(moments.thread[1:] == moments.thread[:-1])
         rows = same[least[same + 1] == NONE]
         begin, until = moments.time[rows], moments.time[rows + 1]
-        self.add(rows, rows + 1, HOST, until - begin)
-        self.in_thread(moments.thread[rows], begin, until)
+        self.add(rows, rows + 1, HOST, until - begin, (moments.thread[rows], begin, until))
         rows = same[least[same + 1] != NONE]
         self.add(rows, rows + 1, WAIT, least[rows + 1])
 
@@ -374,4 +371,4 @@ class _Edges:
         _, one = np.unique(group[of_latest], return_index=True)
         lag = edges.lag.copy()
         lag[of_latest[one]] += missing
-        return Edges(**{**{n: getattr(edges, n) for n in edges.__struct_fields__}, "lag": lag})
+        return replace(edges, lag=lag)

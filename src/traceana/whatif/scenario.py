@@ -46,7 +46,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     The time of host threads is selected by ``operator`` or ``range``, an annotation.
 
     ``factor`` is how many times as long it takes, a number or [least, most]; with ``remove`` it
-    does not run, nor do the operators and calls that launch nothing else.
+    does not run, nor do the operators and calls that launch nothing else. The fields that select
+    work have no meaning for the host, nor has ``range`` for work.
     """
 
     what: What = "work"
@@ -59,6 +60,28 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     range: str | None = None
     factor: float | tuple[float, float] = 1.0
     remove: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise :class:`BadScenarioError` where a field has no meaning."""
+        least, most = self.factors
+        if not 0 <= least <= most <= _LARGEST:
+            raise BadScenarioError(
+                f"the factor is a number from 0 to {_LARGEST:g}, or [least, most]"
+            )
+        if self.kernel is not None:
+            try:
+                pl.Series([""]).str.contains(self.kernel)
+            except pl.exceptions.ComputeError:
+                raise BadScenarioError(f"{self.kernel!r} is not a regular expression") from None
+        of_work = (self.category, self.part, self.direction, self.layer, self.kernel)
+        if self.what != "work" and any(one is not None for one in of_work):
+            raise BadScenarioError(
+                "class, part, direction, layer and kernel select work: leave out what"
+            )
+        if self.range is not None and self.what != "host":
+            raise BadScenarioError('range selects time of the host: add what = "host"')
+        if self.operator is not None and (self.what in ("launch", "data") or self.range):
+            raise BadScenarioError("operator selects work, or time of the host without a range")
 
     @property
     def factors(self) -> tuple[float, float]:
@@ -133,19 +156,22 @@ def _change(text: str, whole: str) -> Change:
     found = _CHANGE.fullmatch(text)
     if found is None or (found["no"] is None) == (found["factor"] is None):
         raise BadScenarioError(
-            f"{whole!r} is no scenario: use 'CLASS x FACTOR', 'layer:PATTERN x FACTOR', 'host x "
+            f"{whole!r} is not a scenario: use 'CLASS x FACTOR', 'layer:PATTERN x FACTOR', 'host x "
             f"FACTOR', 'no CLASS', a TOML file, or {_either(NAMED)}"
         )
     one = Change(remove=True)
     if found["factor"] is not None:
         one = Change(factor=_factor(found["factor"], whole))
     what, (kind, _, pattern) = found["what"], found["what"].partition(":")
-    if what == "host" or what == "launch" or what == "data":
-        return replace(one, what=what)
-    if kind == "range" and pattern:
-        return replace(one, what="host", range=pattern)
-    if kind in _SELECTORS and pattern:
-        return _checked(replace(one, **{kind: pattern}), whole)
+    try:
+        if what == "host" or what == "launch" or what == "data":
+            return replace(one, what=what)
+        if kind == "range" and pattern:
+            return replace(one, what="host", range=pattern)
+        if kind in _SELECTORS and pattern:
+            return replace(one, **{kind: pattern})
+    except BadScenarioError as error:
+        raise BadScenarioError(f"{whole!r}: {error}") from None
     category, _, part = what.partition("/")
     return replace(one, category=category, part=part or None)
 
@@ -157,41 +183,28 @@ def _factor(text: str, whole: str) -> float | tuple[float, float]:
         numbers = []
     if not 1 <= len(numbers) <= 2 or not all(0 <= one <= _LARGEST for one in numbers):
         raise BadScenarioError(
-            f"{text!r} in {whole!r} is no factor: use a number from 0 to {_LARGEST:g}, or two as "
-            "in 0.5..0.8"
+            f"{text!r} in {whole!r} is not a factor: use a number from 0 to {_LARGEST:g}, or two "
+            "as in 0.5..0.8"
         )
     return numbers[0] if len(numbers) == 1 else (min(numbers), max(numbers))
-
-
-def _checked(change: Change, where: object) -> Change:
-    """Return ``change``. Raises :class:`BadScenarioError` where a field has no meaning."""
-    least, most = change.factors
-    if not 0 <= least <= most <= _LARGEST:
-        raise BadScenarioError(
-            f"{where}: the factor is a number from 0 to {_LARGEST:g}, or [least, most]"
-        )
-    if change.kernel is not None:
-        try:
-            pl.Series([""]).str.contains(change.kernel)
-        except pl.exceptions.ComputeError:
-            raise BadScenarioError(f"{where}: {change.kernel!r} is no regular expression") from None
-    return change
 
 
 def _file(path: Path) -> Scenario:
     try:
         table = rtoml.loads(path.read_text("utf-8"))
-        found = msgspec.convert({"name": path.stem, **table}, Scenario)
+        return msgspec.convert({"name": path.stem, **table}, Scenario)
     except OSError as error:
         raise BadScenarioError(
             f"cannot read the scenario {path}: {error.strerror or error}"
         ) from error
-    except (UnicodeDecodeError, rtoml.TomlParsingError, msgspec.ValidationError) as error:
+    except (
+        UnicodeDecodeError,
+        rtoml.TomlParsingError,
+        msgspec.ValidationError,
+        BadScenarioError,
+    ) as error:
         reason = str(error).splitlines()[0]
-        raise BadScenarioError(f"{path} is no scenario: {reason}; see docs/whatif.md") from error
-    for change in found.changes:
-        _checked(change, path)
-    return found
+        raise BadScenarioError(f"{path} is not a scenario: {reason}; see docs/whatif.md") from error
 
 
 def _either(names: Any) -> str:

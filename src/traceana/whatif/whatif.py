@@ -15,28 +15,27 @@ from msgspec.structs import replace
 
 from traceana.analyze.breakdown import breakdown
 from traceana.analyze.classes import category_of
+from traceana.analyze.median_error import MEDIAN_ERROR
 from traceana.analyze.steps import measured_steps
 from traceana.enrich.nesting import NONE, Ints
 from traceana.errors import NoSuchSelectionError
 from traceana.result import Result
 from traceana.settings import PREDICTION_LEVEL, RUN_TO_RUN, RUN_TO_RUN_CPU
 from traceana.trace.schema import DEVICE_WORK
-from traceana.whatif.changed import Changed, Selected, changed
+from traceana.whatif.changed import Changed, changed
 from traceana.whatif.graph import Graph, graphs
 from traceana.whatif.path import path_times
 from traceana.whatif.replay import replayed, step_windows
 from traceana.whatif.scenario import NAMED, Scenario, scenario
+from traceana.whatif.selected import Selection, selected
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
+    from traceana.whatif.scenario import Change
 
 FACTORS: Final = tuple(one / 10 for one in range(11))
 """Those of a curve."""
 _HEAVIEST: Final = 4
-_NORMAL: Final = 1.4826
-"""Standard deviation over median absolute deviation, of normal errors."""
-_OF_MEDIAN: Final = 1.2533
-"""Standard error of a median over that of a mean, of normal errors: sqrt(pi / 2)."""
 
 
 class Replay(msgspec.Struct, frozen=True):
@@ -65,7 +64,39 @@ def replay(trace: Trace) -> Replay:
     return Replay(events, measured, again, error)
 
 
-def whatif(trace: Trace, scenarios: Sequence[str | Scenario]) -> Result:
+class Model(msgspec.Struct, frozen=True):
+    """A trace, the graphs of its processes, and the rows of its measured steps in each of them."""
+
+    trace: Trace
+    processes: list[Graph]
+    measured: list[Ints]
+
+    @classmethod
+    def of(cls, trace: Trace) -> Model:
+        """Return the model of ``trace``."""
+        processes = list(graphs(trace))
+        return cls(trace, processes, _measured(trace, processes))
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A scenario, and what each of its changes is about in each process of a model."""
+
+    scenario: Scenario
+    selections: list[list[Selection]]
+
+    @classmethod
+    def of(cls, model: Model, asked: str | Scenario) -> Asked:
+        """Return the scenario ``asked`` of ``model``.
+
+        Raises :class:`~traceana.errors.BadScenarioError`, and
+        :class:`~traceana.errors.NoSuchSelectionError` where a change is about nothing in the trace.
+        """
+        found = scenario(asked) if isinstance(asked, str) else asked
+        of_changes = [selected(model.trace, model.processes, one) for one in found.changes]
+        return cls(found, [list(one) for one in zip(*of_changes, strict=True)])
+
+
+def whatif(model: Model, asked: Sequence[Asked]) -> Result:
     """Return one row per scenario, in their order.
 
     ``scenario``
@@ -82,29 +113,24 @@ def whatif(trace: Trace, scenarios: Sequence[str | Scenario]) -> Result:
         takes after the change.
     ``limit``, ``limit_share``
         What takes most of the critical path after the change, and its share of it.
-
-    Raises :class:`~traceana.errors.BadScenarioError`, and
-    :class:`~traceana.errors.NoSuchSelectionError` where a change is about nothing in the trace.
     """
-    given = [one if isinstance(one, Scenario) else scenario(one) for one in scenarios]
-    selected = [Selected.of(trace, one) for one in given]
-    processes = list(graphs(trace))
-    measured = _measured(trace, processes)
+    trace = model.trace
     category = category_of(trace.whole.activities, trace.whole)
+    before = _per_step(model, None)
+    step = float(np.median(before))
     rows = []
-    for one in selected:
-        found = _predicted(trace, processes, one, 0.5)
-        before = _per_step(processes, measured, None)
-        after = _per_step(processes, measured, found.windows)
-        step, predicted = float(np.median(before)), float(np.median(after))
+    for one in asked:
+        changes = one.scenario.changes
+        found = _predicted(model, one, changes, 0.5)
+        after = _per_step(model, found.windows)
+        predicted = float(np.median(after))
         ends = [predicted]
-        if any(least < most for least, most in (change.factors for change in one.scenario.changes)):
+        if any(least < most for least, most in (change.factors for change in changes)):
             for where in (0.0, 1.0):
-                other = _predicted(trace, processes, one, where)
-                ends.append(float(np.median(_per_step(processes, measured, other.windows))))
+                other = _predicted(model, one, changes, where)
+                ends.append(float(np.median(_per_step(model, other.windows))))
         spread = _spread(after, RUN_TO_RUN_CPU if trace.on_cpu else RUN_TO_RUN)
-        limit, share = _limit(trace, category, processes, found, measured)
-        saved = _summed(processes, found, measured)
+        limit, share = _limit(model, category, found)
         rows.append(
             {
                 "scenario": one.scenario.name,
@@ -113,50 +139,49 @@ def whatif(trace: Trace, scenarios: Sequence[str | Scenario]) -> Result:
                 "low_ns": max(0, math.floor(min(ends) - spread)),
                 "high_ns": math.ceil(max(ends) + spread),
                 "relative": predicted / step - 1 if step else None,
-                "at_most_ns": round(saved / max(len(before), 1)),
+                "at_most_ns": round(_summed(model, found) / max(len(before), 1)),
                 "limit": limit,
                 "limit_share": share,
             }
         )
     frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
-    return Result(frame, {}, _notes(trace, given, processes))
+    return Result(frame, {}, _notes(model, asked))
 
 
-def curves(trace: Trace, scenarios: Sequence[str | Scenario]) -> pl.DataFrame:
+def curves(model: Model, asked: Sequence[Asked]) -> pl.DataFrame:
     """Return ``scenario``, ``factor`` and ``predicted_ns``: the median step of each scenario with
-    all its factors replaced by 0, 0.1, … 1."""
-    processes = list(graphs(trace))
-    measured = _measured(trace, processes)
+    all its factors replaced by 0, 0.1, … 1; what it removes is removed at 0."""
     rows = []
-    for one in scenarios:
-        given = one if isinstance(one, Scenario) else scenario(one)
+    for one in asked:
         for factor in FACTORS:
-            changes = tuple(replace(c, factor=factor, remove=False) for c in given.changes)
-            selected = Selected.of(trace, replace(given, changes=changes))
-            found = _predicted(trace, processes, selected, 0.5)
-            median = float(np.median(_per_step(processes, measured, found.windows)))
-            rows.append((given.name, factor, round(median)))
+            changes = [
+                replace(c, factor=factor, remove=c.remove and not factor)
+                for c in one.scenario.changes
+            ]
+            found = _predicted(model, one, changes, 0.5)
+            median = float(np.median(_per_step(model, found.windows)))
+            rows.append((one.scenario.name, factor, round(median)))
     schema = {"scenario": pl.String, "factor": pl.Float64, "predicted_ns": pl.Int64}
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def usual(trace: Trace) -> list[Scenario]:
+def usual(model: Model) -> list[Asked]:
     """Return scenarios that are worth asking of any trace, as far as they are about something in
     it: the heaviest classes in half the time, a faster host, and those with a name."""
-    frame = breakdown(trace).frame
     heavy = (
-        frame.group_by("category", maintain_order=True)
+        breakdown(model.trace)
+        .frame.group_by("category", maintain_order=True)
         .agg(pl.col("time_ns").sum())
         .sort("time_ns", descending=True, maintain_order=True)["category"]
         .head(_HEAVIEST)
     )
-    on_device = trace.activities["kind"].is_in(DEVICE_WORK).any()
+    on_device = model.trace.activities["kind"].is_in(DEVICE_WORK).any()
     texts = [f"{category} x 0.5" for category in heavy]
     texts += ["host x 0.5", "launch x 0.5"] if on_device else []
     found = []
     for one in [*texts, *NAMED]:
         with suppress(NoSuchSelectionError):
-            found.append(Selected.of(trace, scenario(one)).scenario)
+            found.append(Asked.of(model, one))
     return found
 
 
@@ -182,13 +207,16 @@ class _Replayed(msgspec.Struct, frozen=True):
     windows: list[tuple[Ints, Ints]]
 
 
-def _predicted(trace: Trace, processes: list[Graph], one: Selected, where: float) -> _Replayed:
-    changes = [changed(trace, graph, one, where) for graph in processes]
-    over = [replayed(g, c.lag, c.duration) for g, c in zip(processes, changes, strict=True)]
+def _predicted(model: Model, asked: Asked, changes: Sequence[Change], where: float) -> _Replayed:
+    both = zip(model.processes, asked.selections, strict=True)
+    made = [changed(graph, changes, chosen, where) for graph, chosen in both]
+    pairs = list(zip(model.processes, made, strict=True))
+    over = [replayed(graph, one.lag, one.duration) for graph, one in pairs]
     windows = [
-        step_windows(g, o, c.duration) for g, o, c in zip(processes, over, changes, strict=True)
+        step_windows(graph, ended, one.duration)
+        for (graph, one), ended in zip(pairs, over, strict=True)
     ]
-    return _Replayed(changes, over, windows)
+    return _Replayed(made, over, windows)
 
 
 def _measured(trace: Trace, processes: list[Graph]) -> list[Ints]:
@@ -202,12 +230,11 @@ def _measured(trace: Trace, processes: list[Graph]) -> list[Ints]:
     return [np.flatnonzero(graph.steps["step_row"].is_in(kept.implode())) for graph in processes]
 
 
-def _per_step(
-    processes: list[Graph], measured: list[Ints], windows: list[tuple[Ints, Ints]] | None
-) -> list[int]:
-    """Return the longest window of each measured step over the processes."""
+def _per_step(model: Model, windows: list[tuple[Ints, Ints]] | None) -> list[int]:
+    """Return the longest window of each measured step over the processes; as recorded without
+    ``windows``."""
     longest: dict[int | None, int] = {}
-    for at, (graph, rows) in enumerate(zip(processes, measured, strict=True)):
+    for at, (graph, rows) in enumerate(zip(model.processes, model.measured, strict=True)):
         if windows is None:
             length = (graph.steps["end"] - graph.steps["begin"]).to_numpy()
         else:
@@ -232,35 +259,29 @@ def _spread(after: Sequence[int], between: float) -> float:
     relative = np.array(after) / max(middle, 1)
     error = 0.0
     if count > 1:
-        error = _OF_MEDIAN * _NORMAL * float(np.median(np.abs(relative - 1))) * math.sqrt(2 / count)
+        error = MEDIAN_ERROR * float(np.median(np.abs(relative - 1))) * math.sqrt(2 / count)
         error *= float(t.ppf((1 + PREDICTION_LEVEL) / 2, count - 1))
     run = math.sqrt(2) * between * float(norm.ppf((1 + PREDICTION_LEVEL) / 2))
     return middle * math.hypot(error, run)
 
 
-def _limit(
-    trace: Trace,
-    category: pl.Series,
-    processes: list[Graph],
-    found: _Replayed,
-    measured: list[Ints],
-) -> tuple[str | None, float | None]:
+def _limit(model: Model, category: pl.Series, found: _Replayed) -> tuple[str | None, float | None]:
     """Return what takes most of the critical paths of the measured steps, and its share."""
     times: Counter[str] = Counter()
     for graph, one, over, windows, rows in zip(
-        processes, found.changes, found.over, found.windows, measured, strict=True
+        model.processes, found.changes, found.over, found.windows, model.measured, strict=True
     ):
-        times += path_times(trace, category, graph, one, over, windows[0], rows)
+        times += path_times(model.trace, category, graph, one, over, windows[0], rows)
     if not times:
         return None, None
     (name, most), *_ = times.most_common(1)
     return name, most / times.total()
 
 
-def _summed(processes: list[Graph], found: _Replayed, measured: list[Ints]) -> int:
+def _summed(model: Model, found: _Replayed) -> int:
     """Return by how much work and pieces of threads get shorter in the measured steps, summed."""
     saved = 0
-    for graph, change, rows in zip(processes, found.changes, measured, strict=True):
+    for graph, change, rows in zip(model.processes, found.changes, model.measured, strict=True):
         saved += int((graph.duration - change.duration)[np.isin(graph.step, rows)].sum())
         begin = graph.steps["begin"].to_numpy()[rows]
         end = graph.steps["end"].to_numpy()[rows]
@@ -272,16 +293,16 @@ def _summed(processes: list[Graph], found: _Replayed, measured: list[Ints]) -> i
     return saved
 
 
-def _notes(trace: Trace, scenarios: Sequence[Scenario], processes: list[Graph]) -> tuple[str, ...]:
-    notes = list(dict.fromkeys(note for one in scenarios for note in one.assumes))
-    notes += measured_steps(trace).notes or ("no steps: the capture is one",)
+def _notes(model: Model, asked: Sequence[Asked]) -> tuple[str, ...]:
+    notes = list(dict.fromkeys(note for one in asked for note in one.scenario.assumes))
+    notes += measured_steps(model.trace).notes or ("no steps: the capture is one",)
     stays = sum(
         int((graph.activity != NONE).sum())
         - len(np.unique(graph.edges.target[graph.activity[graph.edges.target] != NONE]))
-        for graph in processes
+        for graph in model.processes
     )
     if stays:
         notes.append(f"{stays:,} activities wait for nothing that is recorded: they do not move")
-    if (trace.activities["collective"].is_not_null()).any():
+    if model.trace.activities["collective"].is_not_null().any():
         notes.append("collectives take as long as recorded, with their waits for other ranks")
     return tuple(notes)

@@ -53,20 +53,21 @@ def whatif(
     needs_timeline(trace, "whatif")
     if replay:
         return _replay(trace)
-    from traceana.whatif.whatif import curves, usual
+    from traceana.whatif.whatif import Asked, Model, curves, usual
     from traceana.whatif.whatif import whatif as analysis
 
     given = (
         scenario if isinstance(scenario, Sequence) and not isinstance(scenario, str) else [scenario]
     )
-    asked = [_as_recorded(one) for one in given] or usual(trace)
+    model = Model.of(trace)
+    asked = [Asked.of(model, _as_recorded(one)) for one in given] or usual(model)
     if not asked:
         raise NoSuchSelectionError("no work in the trace that a scenario could change")
-    found = analysis(trace, asked)
+    found = analysis(model, asked)
     if not given:
         ordered = found.frame.sort("predicted_ns", maintain_order=True)
         found = Result(ordered, found.totals, found.notes)
-    curve = curves(trace, asked) if sweep else None
+    curve = curves(model, asked) if sweep else None
     return found.with_page(partial(_page, trace, curve))
 
 
