@@ -85,6 +85,9 @@ _DIRECTION: Final = re.compile(
 )
 """A direction alone, or before or after a layer: ``forward``, ``bwd: conv1``, ``conv1.bwd``."""
 
+_MODULE: Final = re.compile(r"^nn\.Module\.forward: ")
+"""A module's call in a recording of traceana; the rest of the text is the module's whole path."""
+
 _LIBRARIES: Final = ("NCCL", "cuDNN", "cuBLAS")
 """NVTX domains in which libraries mark their own calls."""
 
@@ -113,7 +116,7 @@ def annotation_intervals(
     Ranges that mark steps, roles or single operators are excluded. A word for the direction is not
     part of the path, so that both directions of a layer have one row. In a trace with operators, a
     range that directly contains more than one weighted operator is not a layer, such as
-    ``## forward ##`` around a whole network.
+    ``model`` around a whole network, unless it is the call of a module (:data:`_MODULE`).
     """
     texts = ranges.select("text").unique().with_columns(_names_a_layer())
     described = ranges.select("text", "kind", "domain", "start", "duration").join(
@@ -133,8 +136,13 @@ def annotation_intervals(
     nesting = nest(chosen, key[wanted])
     code, names = codes(chosen["text"])
     tree = PathTree.of(nesting, code)
-    paths, too_long = tree.paths([_DIRECTION.sub("", name).strip() for name in names], SEPARATOR)
-    crowded = _crowded(nesting, tree, ops, op_names, op_key)
+    modules = np.array([_MODULE.search(name) is not None for name in names], dtype=np.bool_)
+    shown = [
+        _MODULE.sub("", name) if module else _DIRECTION.sub("", name).strip()
+        for name, module in zip(names, modules, strict=True)
+    ]
+    paths, too_long = tree.paths(shown, SEPARATOR, whole=modules)
+    crowded = _crowded(nesting, tree, ops, op_names, op_key) & ~modules[tree.code]
     layer_of_node = np.full(len(paths), NONE, dtype=np.int64)
     layers: dict[str, int] = {}
     for node, path in enumerate(paths):

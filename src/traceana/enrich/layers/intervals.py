@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.enrich.nesting import NONE, Ints, Nesting, take
+from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, take
 
 SEPARATOR: Final = "."
 
@@ -96,7 +96,9 @@ class PathTree(msgspec.Struct, frozen=True):
         empty = np.zeros(0, dtype=np.int64)
         return cls(node, np.concatenate([empty, *parents]), np.concatenate([empty, *codes]))
 
-    def paths(self, texts: Sequence[str], separator: str) -> tuple[list[str], int]:
+    def paths(
+        self, texts: Sequence[str], separator: str, *, whole: Flags | None = None
+    ) -> tuple[list[str], int]:
         """Return the path of every node, and the number of intervals whose path is too long.
 
         An empty text adds nothing to its parent's path. Nodes deeper than :data:`DEEPEST_PATH`, and
@@ -104,7 +106,7 @@ class PathTree(msgspec.Struct, frozen=True):
         because the memory of all paths grows with the square of the depth.
 
         A text that already begins with its parent's path (``features.0`` within ``features``)
-        replaces it.
+        replaces it, and so does one that is a ``whole`` path.
         """
         paths: list[str] = []
         long = np.zeros(len(self.parent), dtype=np.bool_)
@@ -113,7 +115,7 @@ class PathTree(msgspec.Struct, frozen=True):
             above, text = paths[parent] if parent != NONE else "", texts[code]
             if depth >= DEEPEST_PATH:
                 paths.append(above)
-            elif not text or not above:
+            elif not text or not above or (whole is not None and whole[code]):
                 paths.append(text or above)
             elif text.startswith(above + separator):
                 paths.append(text)

@@ -88,7 +88,7 @@ WEIGHTED: Final = (
     r"(?:^|::|\.)_?(?:conv(?:olution|_transpose)?(?:[123]d)?|linear|addmm(?:_activation)?|mm|bmm|matmul|"
     r"(?:native_|cudnn_|miopen_)?(?:batch|layer|group)_norm(?:_impl_index)?|embedding|scaled_dot_product_attention|lstm|gru)$"
 )
-"""Operators with weights; a layer has one, so a range around several is not a layer."""
+"""Operators with weights. A program's own range around several is taken for that of a network."""
 
 _OPTIMIZER_OP: Final = (
     r"(?:^|::|\.)(?:_fused_\w+_|_foreach_\w+|_amp_(?:foreach|update)_\w+|multi_tensor_\w+)(?:\.\w+)?$|"

@@ -98,7 +98,11 @@ class Model:
         return wraps and group is not None and group.size() == self._world
 
     def mark(self, range_: Range) -> None:
-        """Register hooks that open ranges ``forward: PATH`` around the layers."""
+        """Register hooks that open ranges ``nn.Module.forward: PATH`` around the calls of modules.
+
+        Modules that call others have ranges too: they may compute with parameters of their own,
+        like ``MultiheadAttention``.
+        """
         if self._root is None:
             return
         if self._compiled():
@@ -119,8 +123,9 @@ class Model:
                 ranges.open.pop().__exit__(None, None, None)
 
         for path, module in _unwrapped(self._root).named_modules():
-            if path and not any(module.children()):
-                self._handles.append(module.register_forward_pre_hook(opener(f"forward: {path}")))
+            if path:
+                before = opener(f"nn.Module.forward: {path}")
+                self._handles.append(module.register_forward_pre_hook(before))
                 after = module.register_forward_hook(close_range, always_call=True)
                 self._handles.append(after)
 

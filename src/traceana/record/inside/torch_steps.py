@@ -88,7 +88,7 @@ class CudaClock(Clock):
 
 
 class TorchRecorder(Recorder):
-    """torch.profiler with shapes, and a range around each layer's forward pass.
+    """torch.profiler with shapes, and a range around each module's forward pass.
 
     Its warm-up is the last step before the window, if the window has warm-up steps.
     """
