@@ -121,6 +121,19 @@ def test_an_operator_is_selected_with_what_it_calls() -> None:
     assert flags.tolist() == [True, False]
 
 
+def test_layers_are_neither_the_optimizer_nor_work_outside() -> None:
+    build = TraceBuilder()
+    for number, (path, role) in enumerate(
+        (("fc", "layer"), ("adam", "optimizer"), ("(outside all layers)", "unattributed"))
+    ):
+        build.kernel(path, 100 * number, 50, layer=build.layer(path, role=role))
+    assert selected_work(build.build(), *scenario("layer:* x 2").changes).tolist() == [
+        True,
+        False,
+        False,
+    ]
+
+
 @pytest.mark.parametrize(
     "text", ["rnn x 1", "conv/fft x 1", "layer:nothing x 1", "kernel:zzz x 1", "no data",
              "operator:aten::mm x 1"]

@@ -93,13 +93,14 @@ def graphs(trace: Trace) -> Iterator[Graph]:
 def _graph(trace: Trace, steps: pl.DataFrame, threads: ThreadKeys) -> Graph:
     waits = Waits.of(trace, steps, threads)
     device = waits.device
-    calling, idle = _Calls.of(trace, waits), _Handovers.of(waits)
     # A copy that blocks can have begun at any time in its call.
     within = device.blocking & (device.returned == device.start)
     launched = np.where(within, device.launched, device.returned)
     known = (device.call != NONE) & (device.thread != NONE)
     marker, begin, end = _markers(trace, steps, waits)
     marked = marker != NONE
+    marks = np.concatenate((marker[marked],) * 2), np.concatenate((begin[marked], end[marked]))
+    calling, idle = _Calls.of(trace, waits), _Handovers.of(waits, *marks)
     moments = _Moments.of(
         (device.thread[known], launched[known]),
         (calling.thread, calling.begin),
@@ -107,8 +108,7 @@ def _graph(trace: Trace, steps: pl.DataFrame, threads: ThreadKeys) -> Graph:
         (idle.thread, idle.begin),
         (idle.thread, idle.end),
         (idle.other, idle.handed),
-        (marker[marked], begin[marked]),
-        (marker[marked], end[marked]),
+        marks,
     )
     count = len(moments.time)
     work = count + np.arange(len(device.start))
@@ -136,8 +136,9 @@ def _graph(trace: Trace, steps: pl.DataFrame, threads: ThreadKeys) -> Graph:
     also = returned[calling.also]
     edges.add(work[calling.launched], also, SYNC, np.zeros(len(also), dtype=np.int64))
     handed = moments.find(idle.other, idle.handed)
-    own = (idle.thread, idle.handed, idle.end)
-    edges.add(handed, resumed, HANDOVER, idle.end - idle.handed, own)
+    # The annotations of the thread that marks the steps name the time before another goes on.
+    spent = np.where(np.isin(idle.other, marker), idle.other, idle.thread)
+    edges.add(handed, resumed, HANDOVER, idle.end - idle.handed, (spent, idle.handed, idle.end))
     at = np.concatenate((moments.time, device.start))
     duration = np.concatenate((np.zeros(count, dtype=np.int64), device.end - device.start))
     # Of equal times a moment comes first: the work that starts then was launched by it.
@@ -283,7 +284,11 @@ def _launched_before(
 
 class _Handovers(msgspec.Struct, frozen=True):
     """Idle times of a thread, ``begin`` to ``end``, in which activity of another thread ended last:
-    that thread, and when (``handed``)."""
+    that thread, and when (``handed``).
+
+    The begin and end of a step are activity of the thread that marks it: the threads of TensorFlow
+    and XLA compute while it has neither operators nor calls.
+    """
 
     thread: Ints
     begin: Ints
@@ -292,14 +297,28 @@ class _Handovers(msgspec.Struct, frozen=True):
     handed: Ints
 
     @classmethod
-    def of(cls, waits: Waits) -> _Handovers:
+    def of(cls, waits: Waits, marking: Ints, marked: Ints) -> _Handovers:
+        """Return those of all threads; the threads ``marking`` mark steps at ``marked``."""
         ended = np.array(waits.host.handing_end, dtype=np.int64)
         whose = np.array(waits.host.handing_thread, dtype=np.int64)
+        active = {
+            thread: (np.array(begins, dtype=np.int64), np.array(ends, dtype=np.int64))
+            for thread, (begins, ends) in waits.host.spans.items()
+        }
+        for thread in np.unique(marking).tolist():
+            begins, ends = active.get(thread, (np.zeros(0, dtype=np.int64),) * 2)
+            times = np.unique(marked[marking == thread])
+            before = np.searchsorted(begins, times, side="right") - 1
+            idle = (before < 0) | (np.append(ends, [0])[before] < times)
+            times = times[idle]
+            active[thread] = np.sort(np.append(begins, times)), np.sort(np.append(ends, times))
+            ended, whose = np.append(ended, times), np.append(whose, np.full(len(times), thread))
+        order = np.argsort(ended, kind="stable")
+        ended, whose = ended[order], whose[order]
         parts = [_Handovers(*(np.zeros(0, dtype=np.int64),) * 5)]
-        for thread, (begins, ends) in waits.host.spans.items() if len(ended) else ():
-            resumed = np.array(begins, dtype=np.int64)
+        for thread, (resumed, ends) in active.items() if len(ended) else ():
             # Before its first activity a thread waited since ever.
-            idle_since = np.append(resumed[:1], np.array(ends, dtype=np.int64)[:-1])
+            idle_since = np.append(resumed[:1], ends[:-1])
             last = np.searchsorted(ended, resumed, side="left") - 1
             other = (last >= 0) & (whose[last] != thread)
             other[1:] &= ended[last[1:]] > idle_since[1:]

@@ -70,10 +70,9 @@ def selected_work(trace: Trace, change: Change) -> Flags:
             .to_numpy()
         )
     if change.layer is not None:
-        paths = trace.layers["path"]
-        wanted = np.append(
-            paths.str.contains(_pattern(change.layer)).fill_null(value=False), [False]
-        )
+        of_role = trace.layers["role"].cast(pl.String) == "layer"
+        layers = trace.layers["path"].str.contains(_pattern(change.layer)) & of_role
+        wanted = np.append(layers.fill_null(value=False), [False])
         found &= wanted[from_rows(activities["layer"])]
     if change.operator is not None:
         named = Texts.of(trace.ops["name"]).matching(_pattern(change.operator))
