@@ -258,6 +258,12 @@ STRAGGLER_CHANCE: Final = _setting(
 PREDICTION_LEVEL: Final = _setting(
     "prediction_level", 0.9, "Of the intervals of predicted step times; the usual value."
 )
+LEAST_TENSOR_CORE_GAIN: Final = _setting(
+    "least_tensor_core_gain",
+    1.5,
+    "Convolutions and GEMMs are predicted to be at least this much faster on tensor cores: the "
+    "least that PyTorch's guide to mixed precision reports of networks on a V100 (1.5 to 5.5).",
+)
 RUN_TO_RUN: Final = _setting(
     "run_to_run",
     0.02,

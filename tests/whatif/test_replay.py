@@ -12,17 +12,22 @@ from tests.support.manifest import traces_at_hand
 from tests.support.opened import opened
 from traceana.analyze.critical_path import windows
 from traceana.trace import Trace
+from traceana.whatif.collectives import Meetings
 from traceana.whatif.graph import graphs
-from traceana.whatif.replay import replayed, step_windows
+from traceana.whatif.replay import replayed_together, step_windows
 from traceana.whatif.whatif import replay
 
 pytestmark = pytest.mark.slow
 
 
 def check(trace: Trace) -> None:
-    for graph in graphs(trace):
+    processes = list(graphs(trace))
+    meetings = Meetings.of(trace.whole, processes)
+    lags, durations = [one.edges.lag for one in processes], [one.duration for one in processes]
+    together = replayed_together(processes, meetings, lags, durations)
+    for graph, (over, lengths) in zip(processes, together, strict=True):
         assert (graph.edges.source < graph.edges.target).all()
-        over = replayed(graph, graph.edges.lag, graph.duration)
+        assert (lengths == graph.duration).all()
         assert (over == graph.at + graph.duration).all()
         begin, end = step_windows(graph, over, graph.duration)
         assert begin.tolist() == graph.steps["begin"].to_list()

@@ -9,6 +9,7 @@ import msgspec
 import polars as pl
 
 from traceana.advise.rule import Change, Found, rule
+from traceana.analyze.convolutions import of_input
 from traceana.flops.convolution import Convolution, forward
 from traceana.flops.cost import Refusal, UncountableError
 from traceana.flops.executed import Direction, executed
@@ -33,9 +34,6 @@ _CUDNN_TRANSFORMS: Final[dict[Direction, tuple[str, ...]]] = {
 
 _INT64_MAX: Final = 2**63 - 1
 """Limit of FLOP counts; malformed extents can exceed it."""
-
-_IMAGE_CHANNELS: Final = 4
-"""Images have up to four channels; deeper layers have more."""
 
 
 @rule(
@@ -204,14 +202,7 @@ def layout_changes(figures: Figures) -> Found | None:
 def first_data_gradient(figures: Figures) -> Found | None:
     """The gradient of the network's input, which is not used."""
     table = figures.convolutions
-    forward = table.filter((pl.col("direction") == "fprop") & pl.col("position").is_not_null())
-    first = forward.filter(pl.col("position") == pl.col("position").min())["layer"]
-    of_image = (
-        (pl.col("in_channels") <= _IMAGE_CHANNELS) & (pl.col("groups") == 1) & ~pl.col("transposed")
-    )
-    # Without shapes the first layer is known from the forward passes only.
-    unknown = pl.col("in_channels").is_null() & pl.col("layer").is_in(first.implode())
-    rows = table.filter((pl.col("direction") == "dgrad") & (of_image | unknown))
+    rows = table.filter(of_input(table))
     total = int(rows["time_ns"].sum()) + int(rows["layout_ns"].sum())
     if not figures.worth(total):
         return None

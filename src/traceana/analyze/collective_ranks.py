@@ -245,27 +245,13 @@ def _ending_together(paired: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-@per_trace
-def by_rank(trace: Trace) -> Result:
-    """Return one row per collective, message size, rank and device; empty with one device.
-
-    ``collective``, ``message_bytes``, ``rank``, ``device``
-        As in :func:`traceana.analyze.communication.by_message`.
-    ``count``, ``time_ns``
-        Number and summed durations.
-    ``wait_ns``
-        Time in which it waited for the last rank: of each occurrence the duration less the shortest
-        one over the ranks of its process group. No clocks of different ranks are compared. Null
-        where an occurrence is not matched across the ranks (:func:`match`).
-    ``last_count``
-        Number of occurrences in which it arrived last: the shortest duration is its own.
-    ``others_wait_ns``
-        The waits of the other ranks in these occurrences, added up.
-    """
+def matched_of(trace: Trace) -> tuple[pl.DataFrame, Matched | None]:
+    """Return the collectives of the devices of ``trace``, as :func:`collectives_of` does, and
+    those of them that are matched across its ranks; None with one device."""
     each = collectives_of(trace).drop_nulls("device")
     partners = each.select(_PARTNER).unique(maintain_order=True).with_row_index("partner")
     if partners.height < 2:
-        return Result(_by_partner(each, None).clear(), {}, ())
+        return each, None
     of_ranks = partners["rank"].null_count() == 0 and partners["rank"].is_unique().all()
     groups = trace.process_groups.with_row_index("process_group").select(
         "process_group", pl.col("name").alias("group_name"), pl.col("ranks").alias("group_ranks")
@@ -283,7 +269,29 @@ def by_rank(trace: Trace) -> Result:
     )  # fmt: skip
     world = max(trace.meta.world_size or 0, partners.height) if of_ranks else partners.height
     read = given["rank"].unique().to_list()
-    matched = match(given, read, world, smaller=has_smaller_groups(trace))
+    return each, match(given, read, world, smaller=has_smaller_groups(trace))
+
+
+@per_trace
+def by_rank(trace: Trace) -> Result:
+    """Return one row per collective, message size, rank and device; empty with one device.
+
+    ``collective``, ``message_bytes``, ``rank``, ``device``
+        As in :func:`traceana.analyze.communication.by_message`.
+    ``count``, ``time_ns``
+        Number and summed durations.
+    ``wait_ns``
+        Time in which it waited for the last rank: of each occurrence the duration less the shortest
+        one over the ranks of its process group. No clocks of different ranks are compared. Null
+        where an occurrence is not matched across the ranks (:func:`match`).
+    ``last_count``
+        Number of occurrences in which it arrived last: the shortest duration is its own.
+    ``others_wait_ns``
+        The waits of the other ranks in these occurrences, added up.
+    """
+    each, matched = matched_of(trace)
+    if matched is None:
+        return Result(_by_partner(each, None).clear(), {}, ())
     found = _by_partner(each, matched.each)
     time = pl.col("time_ns").sum().over(_KEYS)
     frame = found.sort(time, *_KEYS, *_PARTNER, descending=[True, *[False] * 4], nulls_last=True)

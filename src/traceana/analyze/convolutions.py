@@ -33,7 +33,7 @@ def convolutions(trace: Trace) -> Result:
     ``executed_flops``, ``tried`` (number of trials of an algorithm search among them),
     ``tried_ns`` (their time), ``share`` (of the time of all rows). Most time first.
     """
-    each = _each(trace)
+    each = each_convolution(trace)
     frame = each.group_by(_KEYS).agg(
         pl.len().cast(pl.Int64).alias("count"),
         pl.col("kernels", "time_ns", "layout_ns").sum(),
@@ -51,12 +51,31 @@ def convolutions(trace: Trace) -> Result:
     return Result(frame, sums(frame, "count", "time_ns", "layout_ns", "tried_ns"), notes)
 
 
+_IMAGE_CHANNELS: Final = 4
+
+
+def of_input(table: pl.DataFrame) -> pl.Series:
+    """Return which rows of a table of convolutions are data gradients of a network's input.
+
+    An image has at most four channels; without shapes the first layer is known from the forward
+    passes only.
+    """
+    forward = table.filter((pl.col("direction") == "fprop") & pl.col("position").is_not_null())
+    first = forward.filter(pl.col("position") == pl.col("position").min())["layer"]
+    of_image = (
+        (pl.col("in_channels") <= _IMAGE_CHANNELS) & (pl.col("groups") == 1) & ~pl.col("transposed")
+    )
+    unknown = pl.col("in_channels").is_null() & pl.col("layer").is_in(first.implode())
+    wanted = (pl.col("direction") == "dgrad") & (of_image | unknown)
+    return table.select(wanted.fill_null(value=False)).to_series()
+
+
 def tries_algorithms(trace: Trace) -> bool:
     """Return whether any algorithm search ran, in any step."""
     return bool((trace.layers["role"] == SEARCH).any())
 
 
-def _each(trace: Trace) -> pl.DataFrame:
+def each_convolution(trace: Trace) -> pl.DataFrame:
     """Return one row per convolution."""
     executed = executed_convolutions(trace.whole)
     episodes = trace.episodes.with_row_index("episode").hstack(

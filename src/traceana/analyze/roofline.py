@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from traceana.analyze.classes import SEARCH, SOURCE, classified, described
+from traceana.analyze.classes import SEARCH, SOURCE, category_of, classified, described
 from traceana.analyze.costs import COUNTS, Charges, charges, executions, on_flops, whole_sum
 from traceana.analyze.flop_coverage import BY_MODEL, NO_ARITHMETIC, PARTLY, PRODUCTS
 from traceana.analyze.manifest_pairing import with_names_of
@@ -162,17 +162,11 @@ def _rows(trace: Trace, activities: pl.DataFrame, known: Charges) -> pl.DataFram
     may have counted children. Numbers after those of operators are instructions of a compiled
     program; numbers after these are directions of layers of the manifest.
     """
-    by_model = known.coverage["reason"].eq_missing(BY_MODEL)
     each = activities.select(
         *SOURCE,
         # An instruction, or an operator of a CPU, includes its children.
         (activities["instruction"].is_not_null() | (activities["kind"] == "op")).alias("alone"),
-        pl.when(by_model)
-        .then(_unit_of_layer(trace, activities["layer"], activities["direction"] == "backward"))
-        .when(activities["instruction"].is_not_null())
-        .then(_unit_of_instruction(trace, activities["instruction"]))
-        .otherwise(known.coverage["op"].cast(pl.Int64))
-        .alias("unit"),
+        _unit(trace, activities, known),
     )
     (number,) = numbered(each)
     summed = (
@@ -195,6 +189,19 @@ def _rows(trace: Trace, activities: pl.DataFrame, known: Charges) -> pl.DataFram
             "tensor_core",
         )
         .get_columns(),
+    )
+
+
+def _unit(trace: Trace, activities: pl.DataFrame, known: Charges) -> pl.Expr:
+    """Return ``unit`` of each of ``activities``: see :func:`_rows`."""
+    by_model = known.coverage["reason"].eq_missing(BY_MODEL)
+    return (
+        pl.when(by_model)
+        .then(_unit_of_layer(trace, activities["layer"], activities["direction"] == "backward"))
+        .when(activities["instruction"].is_not_null())
+        .then(_unit_of_instruction(trace, activities["instruction"]))
+        .otherwise(known.coverage["op"].cast(pl.Int64))
+        .alias("unit")
     )
 
 
@@ -381,4 +388,48 @@ def fp32_products(computed: Units) -> pl.DataFrame:
         .join(moved, on=list(_EXACT), how="left", nulls_equal=True)
         .with_columns(pl.when(pl.col("unit").is_not_null()).then("bytes").alias("bytes"))
         .select("category", "calls", "time_ns", "bytes")
+    )
+
+
+def counted_work(trace: Trace) -> pl.DataFrame:
+    """Return for each of ``work(trace)`` the counts of what it computed, with others or alone.
+
+    Columns: ``category``, ``precision``, ``tensor_core``; ``flops`` and ``bytes`` of its unit, of
+    its gradient where known, for products those of products; ``unit_ns``, the summed durations of
+    the activities that have the same counts. Null where there is no count.
+    """
+    columns = (*SOURCE, "duration", "op", "instruction", "layer", "direction")
+    activities = work(trace, *columns)
+    of_class = described(activities.select("name_id", "class"), trace)
+    computed = units(trace)
+    each = pl.DataFrame({"category": category_of(activities, trace).cast(pl.String)}).with_columns(
+        of_class["precision"],
+        of_class["tensor_core"],
+        activities["duration"],
+        activities.select(_unit(trace, activities, charges(trace, None))).to_series(),
+        pl.when(of_class["direction"].is_in(_GRADIENTS))
+        .then(of_class["direction"].cast(pl.String))
+        .alias("gradient"),
+        pl.col("category").is_in(PRODUCTS).alias("product"),
+    )
+    exact, whole = [*_EXACT, "product"], ["unit", "product"]
+    counts = (pl.col("flops").sum(), whole_sum("bytes"))
+    charged = computed.charged.group_by(exact).agg(counts)
+    there = each.select(exact).unique()
+    rest = charged.join(there, on=exact, how="anti", nulls_equal=True).group_by(whole).agg(counts)
+    exactly = charged.join(there, on=exact, how="semi", nulls_equal=True)
+    found = each.join(exactly, on=exact, how="left", nulls_equal=True, maintain_order="left").join(
+        rest, on=whole, how="left", maintain_order="left", suffix="_rest"
+    )
+    own, shared = (pl.col("duration").sum().over(keys) for keys in (exact, whole))
+    has = pl.col("flops").is_not_null()
+    return found.select(
+        *("category", "precision", "tensor_core"),
+        pl.coalesce("flops", "flops_rest"),
+        pl.when(has).then("bytes").otherwise("bytes_rest").alias("bytes"),
+        pl.when(has)
+        .then(own)
+        .when(pl.col("flops_rest").is_not_null())
+        .then(shared)
+        .alias("unit_ns"),
     )

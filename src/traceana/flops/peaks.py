@@ -164,6 +164,14 @@ def with_device_model(trace: Trace, model: str) -> Trace:
     )
 
 
+def listed_peaks(model: str) -> Peaks:
+    """Return the peaks of the listed device ``model``.
+
+    Raises ``NoSuchSelectionError`` where no listed name begins with the words of ``model``.
+    """
+    return _listed(model).peaks
+
+
 def _listed(model: str) -> _Device:
     """Return the listed device with this driver name, else the first with this prefix."""
     words = normalized(model)

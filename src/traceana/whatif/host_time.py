@@ -6,17 +6,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from traceana.analyze.critical import cut
 from traceana.enrich.nesting import NONE, Ints, Nesting, timeline
 from traceana.enrich.ranges import ThreadRanges
+from traceana.whatif.factors import Floats
 
 if TYPE_CHECKING:
     from traceana.analyze.critical_path import ThreadKeys
     from traceana.trace import Trace
-
-Factors = npt.NDArray[np.float64]
 
 
 class HostTime(msgspec.Struct, frozen=True):
@@ -52,7 +50,7 @@ class HostTime(msgspec.Struct, frozen=True):
             ranges.innermost(thread, since),
         )
 
-    def lengths(self, thread: Ints, begin: Ints, end: Ints, factors: Factors) -> Ints:
+    def lengths(self, thread: Ints, begin: Ints, end: Ints, factors: Floats) -> Ints:
         """Return how long each thread takes from ``begin`` to ``end``, if each piece takes as many
         times as long as ``factors`` says.
 

@@ -13,12 +13,19 @@ In text a scenario is one change or several, joined by `` + ``::
     launch x 0.5               time of calls that launch kernels
     no layout                  the work does not run, and the host does not launch it
     no data                    the host does not wait for the next batch
+    workers:4                  as many processes make the batches, beside the step
+    gpu:H100                   work on another GPU, by its peaks
+    batch:2                    twice as many examples in a batch
+    link:2                     a link with twice the bandwidth between ranks
+    ranks:16                   as many ranks, each with the same work
+    recording:FILE             convolutions take as long as those of their shapes in another trace
 
 or one of :data:`NAMED`.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -35,10 +42,16 @@ What: TypeAlias = Literal["work", "host", "launch", "data"]
 that launch kernels; waits for the next batch."""
 
 _SELECTORS: Final = ("direction", "layer", "kernel", "operator")
+_PLAIN_MODELS: Final = ("tensor-cores", "pinned")
+_RATIOS: Final = ("batch", "link")
+_COUNTS: Final = ("ranks", "workers")
+_MODELS: Final = (*_PLAIN_MODELS, "gpu", "batch", "link", "ranks", "recording")
 _CHANGE: Final = re.compile(
     r"(?s)\s*(?P<no>no\s+)?(?P<what>.+?)\s*(?:\s[x\u00d7*]\s*(?P<factor>\S+))?\s*"
 )
 _LARGEST: Final = 1000.0
+_MOST_RANKS: Final = 1_000_000
+_MOST_WORKERS: Final = 10_000
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,6 +61,11 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ``factor`` is how many times as long it takes, a number or [least, most]; with ``remove`` it
     does not run, nor do the operators and calls that launch nothing else. The fields that select
     work have no meaning for the host, nor has ``range`` for work.
+
+    ``by`` gives each piece of the selected work a factor of its own: ``tensor-cores``, ``pinned``,
+    ``gpu:NAME``, ``batch:RATIO``, ``link:RATIO``, ``ranks:COUNT`` or ``recording:FILE``. What runs
+    ``beside`` holds nothing up, but a step takes at least as long. ``input_gradient`` selects
+    convolutions that compute the gradient of the network's input.
     """
 
     what: What = "work"
@@ -60,6 +78,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     range: str | None = None
     factor: float | tuple[float, float] = 1.0
     remove: bool = False
+    by: str | None = None
+    beside: bool = False
+    input_gradient: bool = False
 
     def __post_init__(self) -> None:
         """Raise :class:`BadScenarioError` where a field has no meaning."""
@@ -78,6 +99,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise BadScenarioError(
                 "class, part, direction, layer and kernel select work: leave out what"
             )
+        if self.by is not None:
+            _check_model(self)
         if self.range is not None and self.what != "host":
             raise BadScenarioError('range selects time of the host: add what = "host"')
         if self.operator is not None and (self.what in ("launch", "data") or self.range):
@@ -89,6 +112,28 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if self.remove:
             return 0.0, 0.0
         return self.factor if isinstance(self.factor, tuple) else (self.factor, self.factor)
+
+
+def _check_model(change: Change) -> None:
+    kind, _, argument = (change.by or "").partition(":")
+    if kind not in _MODELS or (kind in _PLAIN_MODELS) == bool(argument):
+        raise BadScenarioError(
+            f"{change.by!r} is not a model: use tensor-cores, pinned, gpu:NAME, batch:RATIO, "
+            "link:RATIO, ranks:COUNT or recording:FILE"
+        )
+    if change.what != "work" or change.remove or change.factor != 1.0:
+        raise BadScenarioError("with by there is neither factor nor remove, and it is about work")
+    if kind in _RATIOS and not 0 < _number(argument) <= _LARGEST:
+        raise BadScenarioError(f"{argument!r} is not a ratio: use more than 0, to {_LARGEST:g}")
+    if kind == "ranks" and not (argument.isdecimal() and 2 <= int(argument) <= _MOST_RANKS):
+        raise BadScenarioError(f"{argument!r} is not a number of ranks: use 2 to {_MOST_RANKS:,}")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -119,6 +164,29 @@ NAMED: Final[dict[str, Scenario]] = {
             ),
         ),
         Scenario(
+            name="tensor-cores",
+            changes=(Change(by="tensor-cores"),),
+            assumes=(
+                "FP32 convolutions and GEMMs run in TF32, or where the GPU has none in FP16; no "
+                "casts are added",
+            ),
+        ),
+        Scenario(
+            name="pinned",
+            changes=(Change(by="pinned"),),
+            assumes=("pageable host memory is pinned, once and not in every step",),
+        ),
+        Scenario(
+            name="overlapped-copies",
+            changes=(Change(category="memcpy", part="HtoD", beside=True),),
+            assumes=("the next batch is copied during the step, on another stream",),
+        ),
+        Scenario(
+            name="no-input-gradient",
+            changes=(Change(input_gradient=True, remove=True),),
+            assumes=("nothing needs the gradient of the network's input",),
+        ),
+        Scenario(
             name="cuda-graphs",
             changes=(Change(what="launch", factor=(0.0, 0.1)),
                      Change(what="host", operator="*", factor=(0.0, 0.1))),
@@ -144,12 +212,41 @@ def scenario(text: str) -> Scenario:
     assumes: tuple[str, ...] = ()
     changes: list[Change] = []
     for part in text.split(" + "):
-        if known := NAMED.get(part.strip()):
+        if known := NAMED.get(part.strip()) or _modelled(part.strip(), text):
             changes += known.changes
             assumes += known.assumes
         else:
             changes.append(_change(part, text))
     return Scenario(name=" ".join(text.split()), changes=tuple(changes), assumes=assumes)
+
+
+_ASSUMED: Final = {
+    "gpu": "work goes with the peaks of the other GPU; host, links and kernels are the same",
+    "batch": "work other than the optimizer's goes with the batch; the host does the same",
+    "link": "the latency of collectives stays",
+    "ranks": "each rank has the same work, and the other ranks are like those in the trace",
+    "recording": "the convolutions of the other recording would take as long here",
+    "workers": "processes make batches beside the step, each as fast as the host did",
+}
+
+
+def _modelled(text: str, whole: str) -> Scenario | None:
+    """Return the scenario of a model with an argument, as in ``gpu:H100``; None if it is none."""
+    kind, _, argument = text.partition(":")
+    if kind not in _ASSUMED or not argument:
+        return None
+    assumes = (_ASSUMED[kind],)
+    if kind != "workers":
+        try:
+            return Scenario(name=text, changes=(Change(by=text),), assumes=assumes)
+        except BadScenarioError as error:
+            raise BadScenarioError(f"{whole!r}: {error}") from None
+    if not (argument.isdecimal() and 1 <= int(argument) <= _MOST_WORKERS):
+        raise BadScenarioError(
+            f"{argument!r} in {whole!r} is not a number of workers: use 1 to {_MOST_WORKERS:,}"
+        )
+    change = Change(what="data", factor=1 / int(argument), beside=True)
+    return Scenario(name=text, changes=(change,), assumes=assumes)
 
 
 def _change(text: str, whole: str) -> Change:

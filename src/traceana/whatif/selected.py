@@ -9,14 +9,22 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.analyze.classes import SOURCE, category_of, classified
+from traceana.analyze.convolutions import each_convolution, of_input
 from traceana.analyze.idle_host import LOADING
 from traceana.enrich.nesting import NONE, Flags, from_rows, rows_by_depth
 from traceana.enrich.numbering import first_rows, numbered
 from traceana.enrich.texts import Texts
 from traceana.errors import NoSuchSelectionError
+from traceana.whatif.another_batch import with_batch
+from traceana.whatif.device_rates import on_another_gpu, with_tensor_cores
+from traceana.whatif.factors import Factors, Floats
 from traceana.whatif.graph import Graph
+from traceana.whatif.other_links import over_another_link, with_ranks
+from traceana.whatif.other_recording import as_in
+from traceana.whatif.pinned_copies import from_pinned_memory
 from traceana.whatif.scenario import Change
 
 if TYPE_CHECKING:
@@ -26,10 +34,15 @@ _MOST_NAMED: Final = 6
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """What one change is about in one graph: nodes of ``work``, and pieces of its ``host`` time."""
+    """What one change is about in one graph: nodes of ``work``, and pieces of its ``host`` time.
+
+    ``factors`` are the ends of how many times as long each node takes; ``None`` where it is the
+    factor of the change.
+    """
 
     work: Flags
     host: Flags
+    factors: tuple[Floats, Floats] | None = None
 
 
 def selected(trace: Trace, processes: Sequence[Graph], change: Change) -> list[Selection]:
@@ -45,13 +58,39 @@ def selected(trace: Trace, processes: Sequence[Graph], change: Change) -> list[S
             for one in processes
         ]
     flags = selected_work(whole, change)
-    return [
-        Selection(
-            (one.activity != NONE) & np.append(flags, [False])[one.activity],
-            _pieces_of_operators(whole, one, flags, remove=change.remove),
-        )
-        for one in processes
-    ]
+    if change.by is None:
+        return [_selection(whole, one, flags, change) for one in processes]
+    factors = _factors(whole, flags, change)
+    found = []
+    for one in processes:
+        least, most = (np.append(end, [1.0])[one.activity] for end in factors[1:])
+        found.append(replace(_selection(whole, one, factors.chosen, change), factors=(least, most)))
+    return found
+
+
+def _selection(trace: Trace, graph: Graph, flags: Flags, change: Change) -> Selection:
+    return Selection(
+        (graph.activity != NONE) & np.append(flags, [False])[graph.activity],
+        _pieces_of_operators(trace, graph, flags, remove=change.remove),
+    )
+
+
+def _factors(trace: Trace, flags: Flags, change: Change) -> Factors:
+    """Return the factors of the activities ``flags`` by the kind of ``change``."""
+    kind, _, argument = (change.by or "").partition(":")
+    if kind == "tensor-cores":
+        return with_tensor_cores(trace, flags)
+    if kind == "gpu":
+        return on_another_gpu(trace, flags, argument)
+    if kind == "batch":
+        return with_batch(trace, flags, float(argument))
+    if kind == "pinned":
+        return from_pinned_memory(trace, flags)
+    if kind == "recording":
+        return as_in(trace, flags, argument)
+    if kind == "link":
+        return over_another_link(trace, flags, float(argument))
+    return with_ranks(trace, flags, int(argument))
 
 
 def selected_work(trace: Trace, change: Change) -> Flags:
@@ -77,6 +116,12 @@ def selected_work(trace: Trace, change: Change) -> Flags:
     if change.operator is not None:
         named = Texts.of(trace.ops["name"]).matching(_pattern(change.operator))
         found &= _inside(trace.ops, named)[from_rows(activities["op"])]
+    if change.input_gradient:
+        found &= _of_input_gradients(trace)
+        if not found.any():
+            raise NoSuchSelectionError(
+                "no convolution in the trace computes the gradient of the network's input"
+            )
     if not found.any():
         raise NoSuchSelectionError(
             f"no work {_described(change)} in the trace{_instead(trace, change)}"
@@ -112,6 +157,13 @@ def _by_class(trace: Trace, change: Change) -> Flags:
         wanted &= rows["kind"].cast(pl.String).is_in(["kernel", "graph", "op"])
         wanted &= name.str.contains(change.kernel)
     return np.asarray(wanted.fill_null(value=False).to_numpy()[number])
+
+
+def _of_input_gradients(trace: Trace) -> Flags:
+    """Return the activities of data gradients of the networks' inputs, which nothing needs."""
+    each = each_convolution(trace)
+    episodes = each.filter(of_input(each))["episode"]
+    return trace.activities["episode"].is_in(episodes.implode()).fill_null(value=False).to_numpy()
 
 
 def _pattern(glob: str) -> str:

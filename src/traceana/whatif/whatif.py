@@ -23,9 +23,10 @@ from traceana.result import Result
 from traceana.settings import PREDICTION_LEVEL, RUN_TO_RUN, RUN_TO_RUN_CPU
 from traceana.trace.schema import DEVICE_WORK
 from traceana.whatif.changed import Changed, changed
+from traceana.whatif.collectives import Meetings
 from traceana.whatif.graph import Graph, graphs
 from traceana.whatif.path import path_times
-from traceana.whatif.replay import replayed, step_windows
+from traceana.whatif.replay import replayed_together, step_windows
 from traceana.whatif.scenario import NAMED, Scenario, scenario
 from traceana.whatif.selected import Selection, selected
 
@@ -54,8 +55,12 @@ def replay(trace: Trace) -> Replay:
     ``largest_error_ns`` the largest difference of the end of any event.
     """
     events = measured = again = error = 0
-    for graph in graphs(trace):
-        over = replayed(graph, graph.edges.lag, graph.duration)
+    processes = list(graphs(trace))
+    meetings = Meetings.of(trace.whole, processes)
+    lags, lengths = [one.edges.lag for one in processes], [one.duration for one in processes]
+    for graph, (over, _) in zip(
+        processes, replayed_together(processes, meetings, lags, lengths), strict=True
+    ):
         begin, end = step_windows(graph, over, graph.duration)
         events += len(over)
         measured += int((graph.steps["end"] - graph.steps["begin"]).sum())
@@ -65,17 +70,20 @@ def replay(trace: Trace) -> Replay:
 
 
 class Model(msgspec.Struct, frozen=True):
-    """A trace, the graphs of its processes, and the rows of its measured steps in each of them."""
+    """A trace, the graphs of its processes, the collectives in which these meet, and the rows of
+    its measured steps in each of them."""
 
     trace: Trace
     processes: list[Graph]
+    meetings: Meetings
     measured: list[Ints]
 
     @classmethod
     def of(cls, trace: Trace) -> Model:
         """Return the model of ``trace``."""
         processes = list(graphs(trace))
-        return cls(trace, processes, _measured(trace, processes))
+        meetings = Meetings.of(trace.whole, processes)
+        return cls(trace, processes, meetings, _measured(trace, processes))
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -122,13 +130,13 @@ def whatif(model: Model, asked: Sequence[Asked]) -> Result:
     for one in asked:
         changes = one.scenario.changes
         found = _predicted(model, one, changes, 0.5)
-        after = _per_step(model, found.windows)
+        after = _per_step(model, found)
         predicted = float(np.median(after))
         ends = [predicted]
-        if any(least < most for least, most in (change.factors for change in changes)):
+        if any(change.by or change.factors[0] < change.factors[1] for change in changes):
             for where in (0.0, 1.0):
                 other = _predicted(model, one, changes, where)
-                ends.append(float(np.median(_per_step(model, other.windows))))
+                ends.append(float(np.median(_per_step(model, other))))
         spread = _spread(after, RUN_TO_RUN_CPU if trace.on_cpu else RUN_TO_RUN)
         limit, share = _limit(model, category, found)
         rows.append(
@@ -155,11 +163,11 @@ def curves(model: Model, asked: Sequence[Asked]) -> pl.DataFrame:
     for one in asked:
         for factor in FACTORS:
             changes = [
-                replace(c, factor=factor, remove=c.remove and not factor)
+                replace(c, factor=factor, by=None, remove=c.remove and not factor)
                 for c in one.scenario.changes
             ]
             found = _predicted(model, one, changes, 0.5)
-            median = float(np.median(_per_step(model, found.windows)))
+            median = float(np.median(_per_step(model, found)))
             rows.append((one.scenario.name, factor, round(median)))
     schema = {"scenario": pl.String, "factor": pl.Float64, "predicted_ns": pl.Int64}
     return pl.DataFrame(rows, schema=schema, orient="row")
@@ -199,24 +207,46 @@ _SCHEMA: Final = {
 
 
 class _Replayed(msgspec.Struct, frozen=True):
-    """A scenario replayed in each process: what it changed, when each node was over, and the begin
-    and end of the windows of the steps."""
+    """A scenario replayed in each process: what it changed, when each node was over, the begin and
+    end of the windows of the steps, and what runs beside each of them (ns)."""
 
     changes: list[Changed]
     over: list[Ints]
     windows: list[tuple[Ints, Ints]]
+    beside: list[Ints]
 
 
 def _predicted(model: Model, asked: Asked, changes: Sequence[Change], where: float) -> _Replayed:
     both = zip(model.processes, asked.selections, strict=True)
     made = [changed(graph, changes, chosen, where) for graph, chosen in both]
-    pairs = list(zip(model.processes, made, strict=True))
-    over = [replayed(graph, one.lag, one.duration) for graph, one in pairs]
+    found = replayed_together(
+        model.processes, model.meetings, [one.lag for one in made], [one.duration for one in made]
+    )
+    # A collective takes as long as its ranks let it.
+    taken = [one._replace(duration=lengths) for one, (_, lengths) in zip(made, found, strict=True)]
+    over = [ended for ended, _ in found]
     windows = [
         step_windows(graph, ended, one.duration)
-        for (graph, one), ended in zip(pairs, over, strict=True)
+        for graph, ended, one in zip(model.processes, over, taken, strict=True)
     ]
-    return _Replayed(made, over, windows)
+    beside = [_beside(*pair) for pair in zip(model.processes, made, strict=True)]
+    return _Replayed(taken, over, windows, beside)
+
+
+def _beside(graph: Graph, change: Changed) -> Ints:
+    """Return the time (ns) of what runs beside each step."""
+    found = np.zeros(graph.steps.height, dtype=np.int64)
+    rows = np.flatnonzero(change.beside)
+    np.add.at(found, graph.step[rows], change.beside[rows])
+    pieces = np.flatnonzero(change.host_beside)
+    if len(pieces):
+        begin = graph.steps["begin"].to_numpy()
+        order = np.argsort(begin)
+        place = np.searchsorted(begin[order], graph.host.begin[pieces], side="right") - 1
+        inside = place >= 0
+        times = np.rint(change.host_beside[pieces[inside]]).astype(np.int64)
+        np.add.at(found, order[place[inside]], times)
+    return found
 
 
 def _measured(trace: Trace, processes: list[Graph]) -> list[Ints]:
@@ -230,15 +260,16 @@ def _measured(trace: Trace, processes: list[Graph]) -> list[Ints]:
     return [np.flatnonzero(graph.steps["step_row"].is_in(kept.implode())) for graph in processes]
 
 
-def _per_step(model: Model, windows: list[tuple[Ints, Ints]] | None) -> list[int]:
-    """Return the longest window of each measured step over the processes; as recorded without
-    ``windows``."""
+def _per_step(model: Model, after: _Replayed | None) -> list[int]:
+    """Return the longest window of each measured step over the processes, or what runs beside it
+    where that is longer; as recorded without ``after``."""
     longest: dict[int | None, int] = {}
     for at, (graph, rows) in enumerate(zip(model.processes, model.measured, strict=True)):
-        if windows is None:
+        if after is None:
             length = (graph.steps["end"] - graph.steps["begin"]).to_numpy()
         else:
-            length = windows[at][1] - windows[at][0]
+            begin, end = after.windows[at]
+            length = np.maximum(end - begin, after.beside[at])
         numbers = graph.steps["number"].gather(rows).to_list()
         for number, one in zip(numbers, length[rows].tolist(), strict=True):
             longest[number] = max(longest.get(number, 0), one)

@@ -1,0 +1,246 @@
+"""Scenarios that give each piece of work a factor of its own, where the answer is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.traces import TraceBuilder
+from traceana.errors import BadScenarioError, NoSuchSelectionError
+from traceana.trace import Trace
+from traceana.whatif.scenario import NAMED, scenario
+from traceana.whatif.whatif import Asked, Model
+
+V100: dict[str, Any] = {
+    "device": 0,
+    "name": "Tesla V100-SXM2-16GB",
+    "vendor": "NVIDIA",
+    "compute_capability": "7.0",
+    "multiprocessors": 80,
+}
+
+
+def predicted(trace: Trace, text: str) -> tuple[int, int, int]:
+    frame = trace.whatif(text).frame
+    return frame.select("predicted_ns", "low_ns", "high_ns").row(0)
+
+
+def factors(trace: Trace, text: str) -> tuple[list[float], list[float]]:
+    """Return the ends of the factors of all activities, in order."""
+    model = Model.of(trace)
+    (selection,) = (one for of in Asked.of(model, text).selections for one in of)
+    assert selection.factors is not None
+    (graph,) = model.processes
+    rows = np.argsort(graph.activity)[-trace.activities.height :]
+    least, most = (end[rows].tolist() for end in selection.factors)
+    return least, most
+
+
+def one_kernel(
+    shape: tuple[int, int, int], time: int, device: dict[str, Any] = V100, **of_name: Any
+) -> Trace:
+    """Return a step of a matrix product (m, k, n) of ``time`` ns and a kernel of 1,000."""
+    m, k, n = shape
+    b = TraceBuilder(framework="PyTorch")
+    b.row("devices", **device)
+    b.name("sgemm", category="gemm", **{"precision": "fp32", "tensor_core": False, **of_name})
+    b.name("add", category="elementwise")
+    shapes = f"[[{m}, {k}], [{k}, {n}]]"
+    op = b.row("ops", name="aten::mm", start=0, duration=90, depth=0,
+               input_shapes=shapes, input_types='["float", "float"]')  # fmt: skip
+    s = b.step(1, 0, 100)
+    b.kernel("sgemm", 0, time, op=op, step=s)
+    b.kernel("add", time, 1_000, step=s)
+    return b.build()
+
+
+def test_tensor_cores_by_the_peaks() -> None:
+    # A V100 has 15.7 TFLOP/s in FP32 and 125 on tensor cores; memory needs far less.
+    trace = one_kernel((4096, 4096, 4096), 10_000_000)
+    (least, _), (most, _) = factors(trace, "tensor-cores")
+    assert (least, most) == (pytest.approx(15.7 / 125), pytest.approx(1 / 1.5))
+    middle = round(10_000_000 * (least + most) / 2)
+    assert predicted(trace, "tensor-cores")[0] == pytest.approx(middle + 1_000, abs=1)
+
+
+def test_tensor_cores_move_as_many_bytes() -> None:
+    # 3 x 4 MiB of floats, of which half are left, at 900 GB/s.
+    trace = one_kernel((1024, 1024, 1024), 8_000)
+    (least, _), _ = factors(trace, "tensor-cores")
+    assert least == pytest.approx(3 * 1024 * 1024 * 2 / 900e9 * 1e9 / 8_000)
+
+
+def test_tensor_cores_as_fast_as_those_at_like_shapes() -> None:
+    b = TraceBuilder(framework="PyTorch")
+    b.row("devices", **V100)
+    b.name("sgemm", category="gemm", precision="fp32", tensor_core=False)
+    b.name("hgemm", category="gemm", precision="fp16", tensor_core=True)
+    s = b.step(1, 0, 200_000_000)
+    flops = 2 * 4096**3
+    # Six products at half of the tensor cores' peak.
+    times = [10_000_000, *[round(flops / (0.5 * 125e12) * 1e9)] * 6]
+    at = 0
+    for number, time in enumerate(times):
+        dtype = "float" if number == 0 else "c10::Half"
+        op = b.row("ops", name="aten::mm", start=number * 10, duration=5, depth=0,
+                   input_shapes="[[4096, 4096], [4096, 4096]]",
+                   input_types=f'["{dtype}", "{dtype}"]')  # fmt: skip
+        b.kernel("sgemm" if number == 0 else "hgemm", at, time, op=op, step=s)
+        at += time
+    least, most = factors(b.build(), "tensor-cores")
+    assert least[0] == pytest.approx(times[1] / times[0], rel=1e-6)
+    assert most[0] == pytest.approx(times[1] / times[0], rel=1e-6)
+    assert least[1:] == most[1:] == [1.0] * 6
+
+
+def test_another_gpu_by_the_bound_of_each_kernel() -> None:
+    flops = 2 * 4096**3
+    attainable = flops / 15.7e12 * 1e9
+    trace = one_kernel((4096, 4096, 4096), round(2 * attainable))
+    least, most = factors(trace, "gpu:A100-SXM4-40GB")
+    # Half of the time is explained by arithmetic; the rest may be latency.
+    assert least[0] == pytest.approx(15.7 / 19.5, rel=1e-6)
+    assert most[0] == pytest.approx(0.5 * 15.7 / 19.5 + 0.5, rel=1e-6)
+    # Elementwise work goes with the memory: 900 to 1,555 GB/s.
+    assert least[1] == most[1] == pytest.approx(900 / 1555, rel=1e-6)
+
+
+def test_copies_of_pinned_memory_are_as_fast_as_others() -> None:
+    b = TraceBuilder()
+    s = b.step(1, 0, 5_000_000)
+    size = 10 << 20
+    for at, (memory, time) in enumerate(
+        [("pageable", 2_000_000), ("pinned", 1_000_000), ("pinned", 1_000_000)]
+    ):
+        b.copy("HtoD", at * 2_000_000, time, bytes=size, source_memory=memory, step=s)
+    assert factors(b.build(), "pinned") == ([0.5, 1.0, 1.0], [0.5, 1.0, 1.0])
+
+
+def test_copies_beside_the_step_bound_it() -> None:
+    def trace(copy: int, kernel: int) -> Trace:
+        b = TraceBuilder()
+        b.name("add", category="elementwise")
+        s = b.step(1, 0, copy + kernel)
+        b.copy("HtoD", 0, copy, bytes=1 << 20, source_memory="pinned", step=s)
+        b.kernel("add", copy, kernel, step=s)
+        return b.build()
+
+    assert predicted(trace(3_000, 7_000), "overlapped-copies")[0] == 7_000
+    assert predicted(trace(7_000, 3_000), "overlapped-copies")[0] == 7_000
+
+
+@pytest.mark.parametrize(("blocks", "least"), [(80, 1.0), (160, 2.0), (640, 2.0)])
+def test_a_batch_fills_the_device_before_it_takes_longer(blocks: int, least: float) -> None:
+    b = TraceBuilder()
+    b.row("devices", **V100)
+    b.name("add", category="elementwise")
+    b.name("adam", category="optimizer")
+    s = b.step(1, 0, 2_000)
+    # 80 multiprocessors hold 160 blocks of 1,024 threads.
+    grid = {"grid_x": blocks, "grid_y": 1, "grid_z": 1}
+    block = {"block_x": 1024, "block_y": 1, "block_z": 1}
+    b.kernel("add", 0, 1_000, step=s, direction="forward", **grid, **block)
+    b.kernel("adam", 1_000, 1_000, step=s, direction="optimizer", **grid, **block)
+    assert factors(b.build(), "batch:2") == ([least, 1.0], [2.0, 1.0])
+
+
+def test_workers_make_batches_beside_the_step() -> None:
+    b = TraceBuilder()
+    b.name("add", category="elementwise")
+    s = b.step(1, 0, 10_000, process=1)
+    b.row("ops", name="enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", start=0,
+          duration=8_000, depth=0, process=1, thread=1)  # fmt: skip
+    b.row("ops", name="aten::add", start=8_000, duration=2_000, depth=0, process=1, thread=1)
+    call = b.row("calls", name="cudaLaunchKernel", start=8_500, duration=10, process=1, thread=1)
+    b.kernel("add", 9_000, 500, call=call, op=1, step=s)
+    trace = b.build()
+    assert [predicted(trace, f"workers:{n}")[0] for n in (1, 2, 8)] == [8_000, 4_000, 2_000]
+
+
+def two_ranks(slow: int, *, bytes_: int = 4096) -> Trace:
+    """Return a step of two ranks, which compute for 1,000 and ``slow`` ns, and then reduce for 500
+    after the last arrived. Their clocks are 1 ms apart."""
+    b = TraceBuilder(framework="PyTorch", world_size=2)
+    b.name("fast", category="elementwise")
+    b.name("slow", category="elementwise")
+    b.name("ncclDevKernel_AllReduce_Sum", category="collective", function="all_reduce")
+    late = max(1_000, slow)
+    for rank, compute in enumerate((1_000, slow)):
+        at = rank * 1_000_000
+        s = b.step(1, at, late + 500, rank=rank, process=rank)
+        b.kernel("slow" if rank else "fast", at, compute, step=s, rank=rank, stream=7)
+        b.kernel("ncclDevKernel_AllReduce_Sum", at + compute, late + 500 - compute, step=s,
+                 rank=rank, stream=7, bytes=bytes_)  # fmt: skip
+    return b.build()
+
+
+@pytest.mark.parametrize("factor", [0, 0.2, 0.5, 1, 2])
+def test_ranks_wait_for_the_last(factor: float) -> None:
+    found = predicted(two_ranks(3_000), f"kernel:slow x {factor}")[0]
+    assert found == max(1_000, round(3_000 * factor)) + 500
+    found = predicted(two_ranks(3_000), f"kernel:fast x {4 * factor}")[0]
+    assert found == max(3_000, round(4_000 * factor)) + 500
+
+
+def test_only_the_transfer_of_a_collective_goes_with_its_factor() -> None:
+    trace = two_ranks(3_000)
+    assert predicted(trace, "collective x 0.5")[0] == 3_250
+    # Without a fit the link's part is none to all of it: 1 to 0.25 times as long.
+    found, low, high = predicted(trace, "link:4")
+    assert (found, low <= 3_125, high >= 3_500) == (round(3_000 + 500 * 0.625), True, True)
+
+
+def test_more_ranks_move_more() -> None:
+    # A ring of 4 moves 3/4 of a message where one of 2 moved 1/2; its latency is 2 to 3 times.
+    found, low, high = predicted(two_ranks(3_000), "ranks:4")
+    assert found == round(3_000 + 500 * (1.5 + 3) / 2)
+    assert low <= 3_750
+    assert high >= 4_500
+
+
+def test_a_link_by_the_fit_of_three_sizes() -> None:
+    b = TraceBuilder(world_size=2)
+    b.name("ncclDevKernel_AllReduce_Sum", category="collective", function="all_reduce")
+    s = b.step(1, 0, 100_000)
+    at = 0
+    for size in (10_000, 20_000, 40_000):
+        b.kernel("ncclDevKernel_AllReduce_Sum", at, 10_000 + size, step=s, bytes=size)
+        at += 10_000 + size
+    least, most = factors(b.build(), "link:2")
+    assert least == pytest.approx([15 / 20, 20 / 30, 30 / 50])
+    assert most == pytest.approx(least)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["gpu:", "batch:0", "batch:x", "batch:nan", "link:-1", "ranks:1", "ranks:many", "workers:0",
+     "recording:", "tensor-cores:2"],
+)  # fmt: skip
+def test_arguments_that_have_no_meaning(text: str) -> None:
+    with pytest.raises(BadScenarioError) as caught:
+        scenario(text)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["tensor-cores", "pinned", "gpu:H100", "link:2", "ranks:4", "no-input-gradient",
+             "overlapped-copies", "workers:2"]
+)  # fmt: skip
+def test_what_a_trace_does_not_have(text: str) -> None:
+    b = TraceBuilder()
+    b.name("add", category="elementwise")
+    b.kernel("add", 0, 100)
+    with pytest.raises(NoSuchSelectionError) as caught:
+        Asked.of(Model.of(b.build()), text)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_gpu_is_refused_with_the_nearest() -> None:
+    with pytest.raises(NoSuchSelectionError, match="nearest"):
+        Asked.of(Model.of(one_kernel((64, 64, 64), 1_000)), "gpu:H1000")
+
+
+def test_a_model_has_no_factor() -> None:
+    assert all(c.factor == 1 and not c.remove for s in NAMED.values() for c in s.changes if c.by)
