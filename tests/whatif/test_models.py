@@ -60,7 +60,8 @@ def test_tensor_cores_by_the_peaks() -> None:
     # A V100 has 15.7 TFLOP/s in FP32 and 125 on tensor cores; memory needs far less.
     trace = one_kernel((4096, 4096, 4096), 10_000_000)
     (least, _), (most, _) = factors(trace, "tensor-cores")
-    assert (least, most) == (pytest.approx(15.7 / 125), pytest.approx(1 / 1.5))
+    assert least == pytest.approx(15.7 / 125)
+    assert most == pytest.approx(1 / 1.5)
     middle = round(10_000_000 * (least + most) / 2)
     assert predicted(trace, "tensor-cores")[0] == pytest.approx(middle + 1_000, abs=1)
 
@@ -149,12 +150,14 @@ def test_a_batch_fills_the_device_before_it_takes_longer(blocks: int, least: flo
 def test_workers_make_batches_beside_the_step() -> None:
     b = TraceBuilder()
     b.name("add", category="elementwise")
-    s = b.step(1, 0, 10_000, process=1)
-    b.row("ops", name="enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", start=0,
-          duration=8_000, depth=0, process=1, thread=1)  # fmt: skip
-    b.row("ops", name="aten::add", start=8_000, duration=2_000, depth=0, process=1, thread=1)
-    call = b.row("calls", name="cudaLaunchKernel", start=8_500, duration=10, process=1, thread=1)
-    b.kernel("add", 9_000, 500, call=call, op=1, step=s)
+    here = {"process": 1, "thread": 1}
+    b.row("ranges", text="step#1", kind="step", start=0, duration=10_000, **here)
+    s = b.step(1, 0, 10_000, process=1, source="step")
+    loading = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    b.row("ops", name=loading, start=0, duration=8_000, depth=0, **here)
+    b.row("ops", name="aten::add", start=8_000, duration=2_000, depth=0, **here)
+    call = b.row("calls", name="cudaLaunchKernel", start=8_500, duration=10, **here)
+    b.kernel("add", 9_000, 500, call=call, op=1, step=s, process=1)
     trace = b.build()
     assert [predicted(trace, f"workers:{n}")[0] for n in (1, 2, 8)] == [8_000, 4_000, 2_000]
 

@@ -334,6 +334,18 @@ def _notes(model: Model, asked: Sequence[Asked]) -> tuple[str, ...]:
     )
     if stays:
         notes.append(f"{stays:,} activities wait for nothing that is recorded: they do not move")
-    if model.trace.activities["collective"].is_not_null().any():
-        notes.append("collectives take as long as recorded, with their waits for other ranks")
+    notes += _on_collectives(model)
     return tuple(notes)
+
+
+def _on_collectives(model: Model) -> tuple[str, ...]:
+    """Return how many collectives wait for the last of their ranks, if there are collectives."""
+    trace = model.trace.whole
+    found = int((category_of(trace.activities, trace) == "collective").sum())
+    together = sum(model.meetings.ranks)
+    if not found:
+        return ()
+    if not together:
+        return ("collectives take as long as recorded, with their waits for other ranks",)
+    rest = f", {found - together:,} take as long as recorded" if found > together else ""
+    return (f"{together:,} collectives begin when the last of their ranks arrives{rest}",)
