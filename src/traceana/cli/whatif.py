@@ -16,7 +16,7 @@ Scenarios = Annotated[
     typer.Option(
         "--scenario",
         metavar="TEXT|FILE.toml",
-        help="'conv x 0.5', 'no layout', 'layer:fc* x 0', 'host x 0.5', 'gpu:H100', a name or a file; "
+        help="'conv x 0.5', 'no layout', 'layer:fc* x 0', 'gpu:H100', a name or a file; "
         "repeatable. Default: some that are worth asking.",
         show_default=False,
     ),
