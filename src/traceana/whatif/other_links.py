@@ -62,8 +62,8 @@ def with_ranks(trace: Trace, chosen: Flags, ranks: int) -> Factors:
 
 def _collectives(trace: Trace, chosen: Flags) -> pl.DataFrame:
     """Return the collectives among the ``chosen`` activities that carry a message: ``row``,
-    ``rank``, ``device``, ``duration``, ``collective``, ``bytes``, ``ranks``, and ``own``, the shortest time of those of
-    the same function, bytes and ranks."""
+    ``rank``, ``device``, ``duration``, ``collective``, ``bytes``, ``ranks``, and ``own``, the
+    shortest time of those of the same function, bytes and ranks."""
     found = trace.activities.with_row_index("row").filter(
         category_of(trace.activities, trace).cast(pl.String) == "collective"
     )
