@@ -1,7 +1,7 @@
 """Run the experiments and compare predictions with what happened.
 
 ``python -m benchmarks.backtest --output FILE.json`` records both programs of every case, predicts
-the second from the recording of the first, and writes one row a case.
+the second from the recordings of the first, and writes one row a case.
 ``--table FILE.json`` prints the rows as Markdown. The results stand in ``docs/whatif.md``.
 """
 
@@ -14,54 +14,53 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
+import polars as pl
 
 import traceana
 from benchmarks.backtest.cases import CASES, Case
-from benchmarks.backtest.programs import Program
+from benchmarks.backtest.recording import ROUNDS
 from traceana.trace import Trace
 
-_STEADY: Final = 0.03
-"""Relative difference of two recordings of one program, on a machine of one speed."""
-_TRIES: Final = 3
 
-
-def recorded(programs: list[Program], folder: Path) -> list[Trace]:
-    """Record ``programs`` one after the other in one process, and return their traces."""
-    words = ("-m", "benchmarks.backtest.programs", folder, msgspec.json.encode(programs).decode())
+def recorded(case: Case, folder: Path) -> tuple[list[Trace], list[Trace]]:
+    """Record both programs of ``case`` in turn, in one process, and return their traces."""
+    programs = msgspec.json.encode([case.before, case.after]).decode()
+    words = ("-m", "benchmarks.backtest.recording", folder, programs)
     subprocess.run([sys.executable, *map(str, words)], check=True, capture_output=True)
-    return [traceana.open(folder / str(at)) for at in range(len(programs))]
+    before, after = (
+        [traceana.open(folder / f"{number}-{turn}") for turn in range(1, ROUNDS + 1)]
+        for number in (0, 1)
+    )
+    return before, after
 
 
 def row(case: Case) -> dict[str, Any]:
     """Return what was predicted of ``case`` and what happened; times in milliseconds.
 
-    The program before is recorded again after the changed one. A machine whose speed changed
-    meanwhile tells nothing: then all three are recorded again.
+    Each recording of the program before is asked alone; all figures are medians over the
+    recordings. ``drift`` is how far apart the recordings of the program before are.
     """
-    tries: list[dict[str, Any]] = []
-    while not tries or (tries[-1]["drift"] > _STEADY and len(tries) < _TRIES):
-        with tempfile.TemporaryDirectory() as folder:
-            tries.append(_tried(case, Path(folder)))
-    return min(tries, key=lambda one: float(one["drift"]))
-
-
-def _tried(case: Case, folder: Path) -> dict[str, Any]:
-    before, after, again = recorded([case.before, case.after, case.before], folder)
-    (found,) = before.whatif(case.scenario).frame.to_dicts()
-    step = found["step_ns"]
+    with tempfile.TemporaryDirectory() as folder:
+        before, after = recorded(case, Path(folder))
+        asked = pl.concat([trace.whatif(case.scenario).frame for trace in before])
+        happened = statistics.median(map(_step_ns, after))
+    found = asked.select(pl.col("step_ns", "predicted_ns", "low_ns", "high_ns").median() / 1e6)
+    step, predicted, low, high = found.row(0)
+    without = asked.select((pl.col("step_ns") - pl.col("at_most_ns")).median() / 1e6).item()
+    steps = asked["step_ns"].to_list()
     return {
         "case": case.name,
         "scenario": case.scenario,
-        "before_ms": step / 1e6,
-        "after_ms": _step_ns(after) / 1e6,
-        "predicted_ms": found["predicted_ns"] / 1e6,
-        "low_ms": found["low_ns"] / 1e6,
-        "high_ms": found["high_ns"] / 1e6,
-        "at_most_ms": (step - found["at_most_ns"]) / 1e6,
-        "drift": abs(_step_ns(again) / step - 1),
+        "before_ms": step,
+        "after_ms": happened / 1e6,
+        "predicted_ms": predicted,
+        "low_ms": low,
+        "high_ms": high,
+        "at_most_ms": without,
+        "drift": (max(steps) - min(steps)) / 1e6 / step,
     }
 
 

@@ -11,15 +11,18 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from benchmarks.backtest.programs import Program
+from benchmarks.backtest.jax_programs import JaxProgram
+from benchmarks.backtest.keras_programs import KerasProgram
+from benchmarks.backtest.recording import AnyProgram
+from benchmarks.backtest.torch_programs import Program
 
 
 class Case(msgspec.Struct, frozen=True):
     """An experiment: ``before``, ``after`` and the ``scenario`` that predicts it."""
 
     name: str
-    before: Program
-    after: Program
+    before: AnyProgram
+    after: AnyProgram
     scenario: str
 
 
@@ -29,8 +32,17 @@ _LSTM: Final = Program(network="lstm", width=128)
 _TRANSFORMER: Final = Program(network="transformer", width=128, batch=16)
 _SMALL: Final = Program(batch=4, width=32)
 
+_CNN_2: Final = Program(batch=12, width=48)
+_CNN_3: Final = Program(batch=10, width=40)
+_MLP_2: Final = Program(network="mlp", width=768, batch=96)
+_MLP_3: Final = Program(network="mlp", width=640, batch=96)
+_LSTM_2: Final = Program(network="lstm", width=96)
+_TRANSFORMER_2: Final = Program(network="transformer", width=96, batch=24)
+_KERAS: Final = KerasProgram(width=512, batch=64)
+_JAX: Final = JaxProgram(width=512, batch=64)
 
-def _case(name: str, before: Program, scenario: str, **changes: Any) -> Case:
+
+def _case(name: str, before: AnyProgram, scenario: str, **changes: Any) -> Case:
     return Case(name, before, replace(before, **changes), scenario)
 
 
@@ -186,4 +198,180 @@ CASES: Final = (
     _case("mlp, two threads", _MLP, "layer:* x 0.5..0.7", threads=2),
     _case("transformer, two threads", _TRANSFORMER, "layer:* x 0.5..0.7", threads=2),
     _case("lstm, two threads", _LSTM, "layer:* x 0.5..0.8", threads=2),
+    # The second set. Its sizes are others, so that no changed program is one of the first set.
+    # Contiguous inputs are converted for oneDNN's convolutions and back; how much of them that is
+    # depends on the size. PyTorch's tutorial on channels_last reports up to 1.8 times the speed.
+    _case("cnn, channels_last", _CNN_2, "conv x 0.6..1", channels_last=True),
+    _case(
+        "cnn with normalization, channels_last",
+        replace(_CNN_2, normalization=True),
+        "conv x 0.6..1 + normalization x 0.7..1.3",
+        channels_last=True,
+    ),
+    # Without oneDNN a convolution is a copy of all windows and the same product; a recurrent layer
+    # is operators for each moment; products of 32 bits are the BLAS's anyway.
+    _case("cnn, without oneDNN", _CNN_2, "conv x 1..3", onednn=False),
+    _case("lstm, without oneDNN", _LSTM_2, "rnn x 1..3", onednn=False),
+    _case("mlp, without oneDNN", _MLP_2, _NOTHING, onednn=False),
+    # A compiled program has one pass where elementwise operators had several. Products and
+    # convolutions stay calls of the same libraries.
+    _case(
+        "cnn with normalization, compiled",
+        replace(_CNN_2, normalization=True),
+        "elementwise x 0.3..1 + activation x 0.3..1 + normalization x 0.3..1",
+        compiled=True,
+    ),
+    _case(
+        "mlp with a written GELU, compiled",
+        replace(_MLP_2, activation="written GELU"),
+        "elementwise x 0.1..0.5 + activation x 0.3..1",
+        compiled=True,
+    ),
+    _case(
+        "transformer with dropout, compiled",
+        replace(_TRANSFORMER_2, dropout=True),
+        "elementwise x 0.3..1 + activation x 0.3..1 + normalization x 0.3..1 + dropout x 0.3..1",
+        compiled=True,
+    ),
+    # The processor has no instructions for bfloat16: operands are converted, products not faster.
+    _case("cnn, autocast to bfloat16", _CNN_2, "conv x 1..8", autocast=True),
+    _case("mlp, autocast to bfloat16", _MLP_2, "gemm x 1..8", autocast=True),
+    # 32 bits for 64: half the bytes, and twice the numbers in a register. oneDNN has no convolution
+    # of 64 bits.
+    _case("mlp, float for double", replace(_MLP_3, double=True), "layer:* x 0.5", double=False),
+    _case(
+        "cnn, float for double", replace(_CNN_3, double=True), "layer:* x 0.2..0.5", double=False
+    ),
+    _case("mlp, double for float", _MLP_2, "layer:* x 2", double=True),
+    # Accumulation of gradients.
+    _case(
+        "mlp, four batches in a step",
+        _MLP_2,
+        "direction:forward x 4 + direction:backward x 4 + data x 4",
+        accumulate=4,
+    ),
+    _case(
+        "transformer, two batches in a step for four",
+        replace(_TRANSFORMER_2, accumulate=4),
+        "direction:forward x 0.5 + direction:backward x 0.5 + data x 0.5",
+        accumulate=2,
+    ),
+    # The same work in two halves, which may be slower.
+    _case("cnn, a batch of 12 as two of 6", _CNN_2, "layer:* x 1..1.1", batch=6, accumulate=2),
+    # Layers replaced: factors are the ratios of FLOPs; small kernels do not reach the same rate.
+    _case("cnn, third kernel 1 x 1", _CNN_2, "layer:conv3 x 0.11..0.4", kernel=1),
+    _case("cnn, third kernel 5 x 5", _CNN_2, "layer:conv3 x 2.2..2.8", kernel=5),
+    _case(
+        "cnn, four groups",
+        _CNN_2,
+        "layer:conv2 x 0.25..0.8 + layer:conv3 x 0.25..0.8",
+        groups=4,
+    ),
+    _case("mlp, third layer of rank 96", _MLP_2, "layer:fc3 x 0.25..0.35", rank=96),
+    # Three gates for four, but PyTorch has no GRU of oneDNN.
+    _case("lstm, GRU for LSTM", _LSTM_2, "rnn x 0.75..2", cell="GRU"),
+    _case(
+        "transformer, no third block",
+        _TRANSFORMER_2,
+        "no layer:block3 + no layer:block3.*",
+        layers=2,
+    ),
+    _case(
+        "transformer, no dropout",
+        replace(_TRANSFORMER_2, batch=20, dropout=True),
+        "no layer:*dropout*",
+        dropout=False,
+    ),
+    # Activations: a written GELU has 8 passes forward and about 12 backward, with a tanh in one of
+    # them; SiLU has two forward.
+    _case(
+        "mlp, GELU for a written one",
+        replace(_MLP_3, activation="written GELU"),
+        "layer:act* x 0.15..0.5",
+        activation="tanh GELU",
+    ),
+    _case(
+        "mlp, a written GELU for GELU",
+        replace(_MLP_2, activation="tanh GELU", batch=112),
+        "layer:act* x 2..6.7",
+        activation="written GELU",
+    ),
+    _case(
+        "cnn, SiLU for a written one",
+        replace(_CNN_3, activation="written SiLU"),
+        "layer:act* x 0.4..0.8",
+        activation="SiLU",
+    ),
+    # Keras. TensorFlow fuses the product and the bias into the activation behind them.
+    _case("keras mlp, batch 64 to 128", _KERAS, _DOUBLE, batch=128),
+    _case(
+        "keras mlp, without the third layer", _KERAS, "no layer:*fc3* + no layer:*act3*", layers=2
+    ),
+    _case(
+        "keras mlp, a fourth layer as the third",
+        _KERAS,
+        "layer:*fc3* x 2 + layer:*act3* x 2",
+        layers=4,
+    ),
+    _case(
+        "keras mlp, Adam to SGD",
+        replace(_KERAS, width=448, optimizer="adam"),
+        "direction:optimizer x 0..0.5",
+        optimizer="sgd",
+    ),
+    _case(
+        "keras mlp, no sleep of 15 ms in logging",
+        replace(_KERAS, width=480, logging_ms=15),
+        "range:logging x 0",
+        logging_ms=0,
+    ),
+    _case(
+        "keras mlp, no sleep of 60 ms in the input pipeline",
+        replace(_KERAS, width=544, load_ms=60),
+        "data-ready",
+        load_ms=0,
+    ),
+    # XLA: Adam in one pass, other products.
+    _case(
+        "keras mlp with Adam, compiled",
+        replace(_KERAS, optimizer="adam"),
+        "direction:optimizer x 0.2..0.7 + gemm x 0.7..1.5",
+        jit=True,
+    ),
+    _case(
+        "keras cnn, no normalization",
+        replace(_KERAS, network="cnn", width=16, batch=8, normalization=True),
+        "no layer:*norm*",
+        normalization=False,
+    ),
+    # JAX.
+    _case("jax mlp, batch 64 to 128", _JAX, _DOUBLE, batch=128),
+    _case("jax mlp, without the third layer", _JAX, "no layer:fc3 + no layer:act3", layers=2),
+    _case("jax mlp, a fourth layer as the third", _JAX, "layer:fc3 x 2 + layer:act3 x 2", layers=4),
+    _case(
+        "jax mlp, no sleep of 20 ms for the batch",
+        replace(_JAX, width=480, load_ms=20),
+        "data-ready",
+        load_ms=0,
+    ),
+    _case(
+        "jax mlp, sleep in logging doubled",
+        replace(_JAX, logging_ms=10),
+        "range:logging x 2",
+        logging_ms=20,
+    ),
+    _case(
+        "jax mlp, Adam to SGD",
+        replace(_JAX, width=448, adam=True),
+        "direction:optimizer x 0..0.5",
+        adam=False,
+    ),
+    # Each layer once more in the backward pass, which has two products; XLA may find them equal.
+    _case("jax mlp, recomputed", _JAX, "direction:backward x 1..1.5", remat=True),
+    _case(
+        "jax cnn, no normalization",
+        replace(_JAX, network="cnn", width=24, batch=8, normalization=True),
+        "no layer:norm*",
+        normalization=False,
+    ),
 )
