@@ -276,3 +276,15 @@ RUN_TO_RUN_CPU: Final = _setting(
     "The same of programs on a CPU, whose speed others change: 4 to 7 % were measured on a virtual "
     "machine with 2 cores.",
 )
+FEWEST_LAUNCHES: Final = _setting(
+    "fewest_launches",
+    0.95,
+    "Part of the work of the steps whose launch is recorded, from which savings are simulated: "
+    "work without one cannot wait for the host.",
+)
+REPLAYED_ACTIVITIES: Final = _setting(
+    "replayed_activities",
+    20_000,
+    "Of a longer trace whole steps with at most as many activities are replayed, around the middle "
+    "of the measured ones: they take 0.1 s of CPU time, and half as much a scenario.",
+)

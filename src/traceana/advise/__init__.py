@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.advise import (  # noqa: F401  # these modules register their rules
     convolution_algorithms,
@@ -17,11 +18,12 @@ from traceana.advise import (  # noqa: F401  # these modules register their rule
 )
 from traceana.advise.bottleneck import Bottleneck, bottleneck
 from traceana.advise.figures import Figures
-from traceana.advise.rule import RULES, Finding, Rule
+from traceana.advise.rule import RULES, Finding, Rule, Simulation
 from traceana.analyze.per_trace import per_trace
 from traceana.settings import LEAST_SAVING, LOW_UTILIZATION
 
 if TYPE_CHECKING:
+    from traceana.advise.simulation import Simulated
     from traceana.runs.run_files import BatchSeries
     from traceana.trace import Trace
 
@@ -46,9 +48,10 @@ class Advice(msgspec.Struct, frozen=True):
 def advise(trace: Trace, *, batches: BatchSeries | None = None) -> Advice:
     """Return the findings on ``trace``.
 
-    Savings are per measured step and device; without steps per device, over the capture. They
-    overlap: two findings may cover the same time. ``batches`` are the step times of the runs of a
-    sweep that differ from this run in the batch only.
+    Savings are per measured step and device; without steps per device, over the capture; simulated
+    ones per step, of all its devices. They overlap: two findings may cover the same time.
+    ``batches`` are the step times of the runs of a sweep that differ from this run in the batch
+    only.
     """
     return advised(Figures(trace, batches))
 
@@ -58,34 +61,56 @@ def advised(figures: Figures) -> Advice:
     if not figures.work_ns:
         return Advice((), ("no device activity: no findings",))
     whole = "busy time" if figures.runs_ahead else "step" if figures.stepped else "capture"
-    found = [
-        Finding(
+    holding = [(rule, one) for rule in RULES if (one := rule.find(figures)) is not None]
+    replays = figures.simulated([one.scenario for _, one in holding if one.scenario is not None])
+    savings = replays.savings if replays else {}
+    found = []
+    for rule, one in holding:
+        estimate = figures.each(one.saving_ns)
+        share = one.saving_ns / figures.paced_ns if figures.paced_ns else 0.0
+        finding = Finding(
             figures.program.adapted(rule),
-            figures.each(one.saving_ns),
-            one.saving_ns / figures.paced_ns if figures.paced_ns else 0.0,
+            estimate,
+            share,
             whole,
+            estimate,
             one.figures,
             _per_step(one.evidence, figures),
         )
-        for rule in RULES
-        if (one := rule.find(figures)) is not None
-    ]
+        if one.scenario is not None and (by := savings.get(one.scenario)) is not None:
+            finding = replace(
+                finding,
+                saving_ns=by.time_ns,
+                saving_share=by.share,
+                saving_of="step",
+                simulation=Simulation(one.scenario, by.low_ns, by.high_ns),
+            )
+        found.append(finding)
     found.sort(key=lambda finding: (-finding.saving_ns, finding.rule.id))
     ahead = figures.each(figures.paced_ns) if figures.runs_ahead else None
-    return Advice(tuple(found), _notes(figures, found), ahead, bottleneck(figures))
+    notes = _notes(figures, found, replays)
+    return Advice(tuple(found), notes, ahead, bottleneck(figures))
 
 
-def _notes(figures: Figures, found: list[Finding]) -> tuple[str, ...]:
+def _notes(figures: Figures, found: list[Finding], replays: Simulated | None) -> tuple[str, ...]:
     whole = "step" if figures.stepped else "capture"
     if not found:
         return (f"no findings above {LEAST_SAVING:.0%} of the {whole}".replace("%", " %"),)
     unit = "step and device" if figures.stepped else "device, over the capture"
     notes = [f"savings: estimates per {unit}; they overlap, do not add them"]
+    if replays is not None:
+        notes = ["savings: per step, by simulation or estimate; they overlap, do not add them"]
+        if figures.busy.height > 1:
+            notes.append(
+                "simulated savings: of the longest process of each step, for all its devices; "
+                "estimates: mean of the devices"
+            )
+        notes += [replays.note] if replays.note else []
     if figures.runs_ahead:
         each, wall = (figures.each(time) for time in (figures.paced_ns, figures.window_ns))
         notes.append(
-            f"shares of savings: of {_milliseconds(each)}, the busy time of the work that a step "
-            f"launches; the host runs ahead, its step takes {_milliseconds(wall)}"
+            f"shares of estimated savings: of {_milliseconds(each)}, the busy time of the work "
+            f"that a step launches; the host runs ahead, its step takes {_milliseconds(wall)}"
         )
     if not figures.on_cpu and figures.busy_ns < LOW_UTILIZATION * figures.window_ns:
         utilization = 100 * figures.busy_ns / figures.window_ns

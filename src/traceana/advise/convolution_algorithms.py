@@ -163,6 +163,7 @@ def costly_transforms(figures: Figures) -> Found | None:
         jax="NHWC dimension numbers in lax.conv_general_dilated for tensor cores; XLA changes "
         "layouts once where no custom call is between",
     ),
+    simulation="`no layout`, where all layout changes of the trace belong to convolutions.",
 )
 def layout_changes(figures: Figures) -> Found | None:
     """Layout changes around convolutions."""
@@ -182,6 +183,7 @@ def layout_changes(figures: Figures) -> Found | None:
             "share": total / (total + int(rows["time_ns"].sum())),
         },
         evidence,
+        "no layout" if total == figures.class_ns("layout") else None,
     )
 
 

@@ -28,6 +28,7 @@ from traceana.settings import LEAST_SAVING
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from traceana.advise.simulation import Simulated
     from traceana.advise.time_per_image import TimePerImage
     from traceana.analyze.idle import By as IdleBy
     from traceana.analyze.idle import IdleTime
@@ -118,6 +119,11 @@ class Figures:
     def breakdown(self) -> pl.DataFrame:
         """Time by class: :func:`traceana.analyze.breakdown.breakdown`."""
         return breakdown(self._part).frame
+
+    def class_ns(self, category: str) -> int:
+        """Return the summed time of a class."""
+        of = self.breakdown.filter(pl.col("category").cast(pl.String) == category)
+        return int(of["time_ns"].sum())
 
     @cached_property
     def work_ns(self) -> int:
@@ -289,6 +295,14 @@ class Figures:
     def vendor(self) -> str | None:
         """The vendor of the devices with activity; None if unknown or mixed."""
         return self.program.vendor
+
+    def simulated(self, scenarios: Collection[str]) -> Simulated | None:
+        """Return the savings of ``scenarios``: :func:`traceana.advise.simulation.simulated`."""
+        if not self.stepped or not scenarios:
+            return None
+        from traceana.advise.simulation import simulated
+
+        return simulated(self._trace, scenarios)
 
     def each(self, total_ns: int) -> int:
         """Return the time per unit, rounded down."""

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
         "ReLU in graphs",
         jax="the whole step under jax.jit, so that XLA can fuse across layers",
     ),
+    simulation="`fused-activation`; `no bias + no activation` where no pass is known of any of "
+    "these kernels.",
 )
 def unfused_bias_activation(figures: Figures) -> Found | None:
     """Bias and activation kernels after a convolution or GEMM."""
@@ -36,7 +38,9 @@ def unfused_bias_activation(figures: Figures) -> Found | None:
     both = (pl.col("bias_ns") + pl.col("activation_ns")).alias("saving_ns")
     rows = (
         figures.passes.filter((pl.col("direction") == "forward").fill_null(value=True) & (both > 0))
-        .select("layer", "type", "calls", "time_ns", "bias_ns", "activation_ns", both)
+        .select(
+            *("layer", "type", "calls", "time_ns", "bias_ns", "activation_ns"), both, "direction"
+        )
         .sort("saving_ns", descending=True)
     )
     total = int(rows["saving_ns"].sum())
@@ -48,8 +52,19 @@ def unfused_bias_activation(figures: Figures) -> Found | None:
             "time_ns": figures.each(total),
             "share": total / figures.work_ns,
         },
-        rows,
+        rows.drop("direction"),
+        _without(figures, rows),
     )
+
+
+def _without(figures: Figures, rows: pl.DataFrame) -> str | None:
+    """Return the scenario in which exactly the kernels of ``rows`` do not run, if one does."""
+    if (rows["direction"] == "forward").all():
+        return "fused-activation"
+    there = [one for one in ("bias", "activation") if figures.class_ns(one)]
+    whole = sum(figures.class_ns(one) for one in there)
+    alone = rows["direction"].is_null().all() and int(rows["saving_ns"].sum()) == whole
+    return " + ".join(f"no {one}" for one in there) if alone else None
 
 
 @rule(
@@ -65,6 +80,8 @@ def unfused_bias_activation(figures: Figures) -> Found | None:
         tensorflow="tf.function(jit_compile=True): XLA's kernels replace Eigen's",
         jax="the operation under jax.jit together with the layer before it",
     ),
+    simulation="each of these classes in the part of its time that full bandwidth needs: "
+    "`activation/relu x 0.31`.",
 )
 def slow_bias_activation(figures: Figures) -> Found | None:
     """Bias and activation kernels far below the memory bandwidth."""
@@ -92,7 +109,19 @@ def slow_bias_activation(figures: Figures) -> Found | None:
             "calls": figures.mean(int(rows["calls"].sum())),
         },
         evidence,
+        _at_full_bandwidth(figures, rows),
     )
+
+
+def _at_full_bandwidth(figures: Figures, rows: pl.DataFrame) -> str | None:
+    """Return the scenario in which the classes ``rows`` take as long as their bytes need."""
+    changes = []
+    for category, part, reached in rows.select("category", "part", "of_attainable").iter_rows():
+        of_category = figures.breakdown.filter(pl.col("category").cast(pl.String) == category)
+        if part is None and of_category.height > 1:
+            return None
+        changes.append(f"{category}{f'/{part}' if part else ''} x {reached:.4g}")
+    return " + ".join(changes)
 
 
 @rule(
@@ -109,6 +138,7 @@ def slow_bias_activation(figures: Figures) -> Found | None:
         tensorflow="keras.layers.MultiHeadAttention(flash_attention=True) on Keras 3",
         jax="jax.nn.dot_product_attention(implementation='cudnn')",
     ),
+    simulation="`no softmax`.",
 )
 def unfused_attention(figures: Figures) -> Found | None:
     """Attention as batched GEMMs with a softmax between them."""
@@ -135,6 +165,7 @@ def unfused_attention(figures: Figures) -> Found | None:
             "products_ns": figures.each(products),
         },
         evidence,
+        "no softmax",
     )
 
 

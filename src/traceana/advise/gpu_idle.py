@@ -29,10 +29,11 @@ _STEP_RANGE: Final = r"^ProfilerStep"
         jax="load batches in worker processes (grain, tf.data) and put them on the device ahead",
         native="read and prepare the next input on another thread while the device works",
     ),
+    simulation="`data-ready`.",
 )
 def data_loading(figures: Figures) -> Found | None:
     """Idle time while the next batch is loaded."""
-    return idle_for(figures, "data_loader", by="range")
+    return idle_for(figures, "data_loader", by="range", scenario="data-ready")
 
 
 @rule(
@@ -92,6 +93,7 @@ def host_bound(figures: Figures) -> Found | None:
         inference="CUDA graphs (vLLM: without enforce_eager), "
         "torch.compile(mode='reduce-overhead'); a larger batch",
     ),
+    simulation="`cuda-graphs`: it also shortens gaps that other findings count.",
 )
 def launch_bound(figures: Figures) -> Found | None:
     """GPU idle time while the host dispatches and launches kernels shorter than their launch."""
@@ -103,6 +105,7 @@ def launch_bound(figures: Figures) -> Found | None:
         "operator",
         "launch_latency",
         condition=pl.col("time_ns") <= LONGEST_DISPATCH_NS,
+        scenario="cuda-graphs",
         launch_bound_share=figures.launch_bound,
         launches_count=figures.mean(int(launches)),
     )
@@ -202,11 +205,13 @@ def idle_for(
     by: Literal["operator", "range"] = "operator",
     condition: pl.Expr | None = None,
     more: int = 0,
+    scenario: str | None = None,
     **given: Value,
 ) -> Found | None:
     """Return the finding on the idle time with these ``causes``, None below the minimum saving.
 
-    ``condition`` selects gaps; ``more`` is further time that the same change would save. Figures:
+    ``condition`` selects gaps; ``more`` is further time that the same change would save, and
+    ``scenario`` that of :class:`Found`. Figures:
     ``idle_ns`` per unit, ``share`` of the window, ``count`` of the gaps, ``culprit`` (the operator
     or range with most of the idle time, null below :data:`CULPRIT_SHARE`) and those ``given``,
     which may replace them.
@@ -241,6 +246,7 @@ def idle_for(
             **given,
         },
         evidence,
+        scenario,
     )
 
 

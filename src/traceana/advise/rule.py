@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 import polars as pl
@@ -16,6 +16,9 @@ Value: TypeAlias = int | float | str | None
 Kind = Literal["estimate", "upper bound", "measurement validity", "no saving"]
 """The saving is an estimate or an upper bound. A finding without saving affects measurement
 validity, or shows work that is already at its peak."""
+
+SIMULATION: Final = "simulation"
+"""The kind of a saving by simulation."""
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -38,12 +41,14 @@ class Found(msgspec.Struct, frozen=True):
     ``saving_ns`` is the time of all devices over all steps (see
     :class:`traceana.advise.figures.Figures`), 0 without a saving. ``figures`` are the values of
     the rule's sentence, each named and formatted like the column of that name. ``evidence`` holds
-    the rows of the analyses' tables that the finding is based on.
+    the rows of the analyses' tables that the finding is based on. ``scenario`` is the recommended
+    change as ``whatif --scenario`` reads it, None where no scenario stands for it.
     """
 
     saving_ns: int
     figures: Mapping[str, Value]
     evidence: pl.DataFrame
+    scenario: str | None = None
 
 
 Find: TypeAlias = "Callable[[Figures], Found | None]"
@@ -54,7 +59,8 @@ class Rule(msgspec.Struct, frozen=True):
 
     ``find`` returns None if the condition does not hold. ``sentence`` has figures of
     :class:`Found` in braces; parts in square brackets are omitted if a figure is unknown.
-    ``estimate`` describes the computation of the saving, ``caveat`` the limits of the finding.
+    ``estimate`` describes the computation of the saving, ``caveat`` the limits of the finding,
+    ``simulation`` the scenarios of :class:`Found`, empty where there is none.
     """
 
     id: str
@@ -65,21 +71,39 @@ class Rule(msgspec.Struct, frozen=True):
     estimate: str
     caveat: str
     change: Change
+    simulation: str
+
+
+class Simulation(msgspec.Struct, frozen=True):
+    """A saving by simulation of a ``scenario``: the ends of its interval (``prediction_level``)."""
+
+    scenario: str
+    low_ns: int
+    high_ns: int
 
 
 class Finding(msgspec.Struct, frozen=True):
     """A rule that holds: ``saving_ns`` is per device and step, ``saving_share`` of ``saving_of``.
 
     That is the ``step``, the ``capture`` in a trace without steps, or where the host runs ahead the
-    ``busy time`` of the work that a step launches.
+    ``busy time`` of the work that a step launches. With ``simulation`` the saving is that of
+    :class:`traceana.whatif.whatif.Saving`, of the ``step``. ``estimate_ns`` is by the rule's own
+    estimate in either case.
     """
 
     rule: Rule
     saving_ns: int
     saving_share: float
     saving_of: str
+    estimate_ns: int
     figures: Mapping[str, Value]
     evidence: pl.DataFrame
+    simulation: Simulation | None = None
+
+    @property
+    def kind(self) -> str:
+        """The kind of the saving."""
+        return self.rule.kind if self.simulation is None else SIMULATION
 
 
 RULES: list[Rule] = []
@@ -87,12 +111,20 @@ RULES: list[Rule] = []
 
 
 def rule(
-    *, title: str, kind: Kind, sentence: str, estimate: str, caveat: str, change: Change
+    *,
+    title: str,
+    kind: Kind,
+    sentence: str,
+    estimate: str,
+    caveat: str,
+    change: Change,
+    simulation: str = "",
 ) -> Callable[[Find], Find]:
     """Register the decorated function as a rule; its name is the rule's id."""
 
     def register(find: Find) -> Find:
-        RULES.append(Rule(find.__name__, title, find, kind, sentence, estimate, caveat, change))
+        texts = (kind, sentence, estimate, caveat, change, simulation)
+        RULES.append(Rule(find.__name__, title, find, *texts))
         return find
 
     return register

@@ -25,6 +25,7 @@ from traceana.analyze.critical_waits import (
 from traceana.analyze.idle_gaps import capture
 from traceana.enrich.nesting import NONE, Flags, Ints
 from traceana.enrich.numbering import thread_numbers
+from traceana.enrich.steps import OPTIMIZER_STEP
 from traceana.trace.schema import DEVICE_WORK
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ time from a launch to its work; the rest of a call after the awaited work; time 
 _PROCESS: Final = ("rank", "process")
 _SAME: Final = ("number", "start", "duration", *_PROCESS)
 _MARK: Final = ("start", "duration", *_PROCESS)
+_END: Final = ("host_end", *_PROCESS)
 
 _NOBODY: Final = -1
 _NEVER: Final = -(2**63)
@@ -77,6 +79,8 @@ def windows(trace: Trace) -> pl.DataFrame:
         .with_columns(pl.max_horizontal("start", earlier, "before").alias("begin"))
         .with_columns(pl.max_horizontal("begin", "complete").alias("end"))
         .join(_threads(whole), on=_MARK, how="left", nulls_equal=True, maintain_order="left")
+        .join(_ending(whole), on=_END, how="left", nulls_equal=True, maintain_order="left")
+        .with_columns(pl.coalesce("thread", "ending"))
     )
     return trace.steps.join(
         every.unique(_SAME, keep="first", maintain_order=True),
@@ -129,6 +133,25 @@ def _threads(trace: Trace) -> pl.DataFrame:
     """Return the thread of the outermost range of each time and process."""
     found = trace.ranges.filter(pl.col("thread").is_not_null())
     return found.select(*_MARK, "thread").unique(_MARK, keep="first", maintain_order=True)
+
+
+def _ending(trace: Trace) -> pl.DataFrame:
+    """Return ``ending``, the thread of the outermost range of each process that ends at each time.
+
+    A step that the optimizer ends has no marker of its own.
+    """
+    found = trace.ranges.filter(
+        pl.col("thread").is_not_null() & pl.lit((trace.steps["source"] == OPTIMIZER_STEP).any())
+    )
+    return (
+        found.sort("start", maintain_order=True)
+        .select(
+            (pl.col("start") + pl.col("duration")).alias("host_end"),
+            *_PROCESS,
+            pl.col("thread").alias("ending"),
+        )
+        .unique(_END, keep="first", maintain_order=True)
+    )
 
 
 def _spans(trace: Trace) -> pl.DataFrame:
@@ -208,24 +231,40 @@ class Waits(msgspec.Struct, frozen=True):
     markers: Ints
 
     @classmethod
-    def of(cls, trace: Trace, steps: pl.DataFrame, threads: ThreadKeys) -> Waits:
+    def of(
+        cls,
+        trace: Trace,
+        steps: pl.DataFrame,
+        threads: ThreadKeys,
+        between: tuple[int, int] | None = None,
+    ) -> Waits:
         """Return those of the process with the windows ``steps``, of :func:`windows`, which have
-        ``step_row``."""
+        ``step_row``; of what happened ``between`` two times, where given."""
         whole = trace.whole
         rank = steps["rank"][0]
         alone = whole.steps.filter(of_process(whole.steps, rank, None))["process"].n_unique() <= 1
         process = None if alone else steps["process"][0]
-        ops = np.where(of_process(whole.ops, rank, process), threads.ops, NONE)
-        calls = np.where(of_process(whole.calls, rank, process), threads.calls, NONE)
-        markers = threads.windows[steps["step_row"].to_numpy()]
-        activities = whole.activities.with_row_index("row").filter(
-            of_process(whole.activities, rank, process)
+        ops, calls, activities = (
+            of_process(table, rank, process) & _within(table, between)
+            for table in (whole.ops, whole.calls, whole.activities)
         )
-        syncs = activities.filter(pl.col("kind") == "sync")
-        work = activities.filter(pl.col("kind").is_in(DEVICE_WORK))
-        device = work_waits(trace, work, syncs, calls)
-        host = host_waits(trace, device, syncs, ops, calls, markers)
-        return cls(device, host, calls, markers)
+        markers = threads.windows[steps["step_row"].to_numpy()]
+        own = whole.activities.with_row_index("row").filter(activities)
+        syncs = own.filter(pl.col("kind") == "sync")
+        work = own.filter(pl.col("kind").is_in(DEVICE_WORK))
+        of_ops, of_calls = np.where(ops, threads.ops, NONE), np.where(calls, threads.calls, NONE)
+        device = work_waits(trace, work, syncs, of_calls)
+        host = host_waits(trace, device, syncs, of_ops, of_calls, markers)
+        return cls(device, host, of_calls, markers)
+
+
+def _within(table: pl.DataFrame, between: tuple[int, int] | None) -> Flags:
+    """Return the rows that overlap the time ``between``, all without it."""
+    if between is None:
+        return np.ones(table.height, dtype=np.bool_)
+    start = table["start"].to_numpy()
+    found: Flags = (start < between[1]) & (start + table["duration"].to_numpy() > between[0])
+    return found
 
 
 def paths(trace: Trace, steps: pl.DataFrame, threads: ThreadKeys) -> pl.DataFrame:

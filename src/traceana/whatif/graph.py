@@ -10,7 +10,7 @@ of the lag of its latest one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -78,20 +78,32 @@ class Graph(msgspec.Struct, frozen=True):
     ends: Ints
 
 
-def graphs(trace: Trace) -> Iterator[Graph]:
+def graphs(trace: Trace, numbers: Collection[int] | None = None) -> Iterator[Graph]:
     """Yield the graph of each process of ``trace`` that marked steps; without steps of each rank.
 
-    ``trace`` is taken as a whole, whatever is selected of it.
+    With ``numbers`` it is the graph of these steps, which are consecutive, and of all that happened
+    from the begin of the first to the end of the last. ``trace`` is taken as a whole, whatever is
+    selected of it.
     """
     whole = trace.whole
     own = windows(whole).with_row_index("step_row")
     threads = ThreadKeys.of(whole, own)
+    if numbers is not None:
+        own = own.filter(pl.col("number").is_in(numbers))
     for steps in processes(own):
-        yield _graph(whole, steps, threads)
+        between = None if numbers is None else _between(whole, steps)
+        yield _graph(whole, steps, threads, between)
 
 
-def _graph(trace: Trace, steps: pl.DataFrame, threads: ThreadKeys) -> Graph:
-    waits = Waits.of(trace, steps, threads)
+def _between(trace: Trace, steps: pl.DataFrame) -> tuple[int, int]:
+    begin = trace.steps["start"].gather(steps["step_row"]).to_numpy()
+    return int(begin.min()), int(steps["end"].to_numpy().max())
+
+
+def _graph(
+    trace: Trace, steps: pl.DataFrame, threads: ThreadKeys, between: tuple[int, int] | None
+) -> Graph:
+    waits = Waits.of(trace, steps, threads, between)
     device = waits.device
     # A copy that blocks can have begun at any time in its call.
     within = device.blocking & (device.returned == device.start)

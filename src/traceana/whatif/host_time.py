@@ -8,11 +8,13 @@ import msgspec
 import numpy as np
 
 from traceana.analyze.critical import cut
-from traceana.enrich.nesting import NONE, Ints, Nesting, timeline
+from traceana.enrich.nesting import NONE, Ints, Nesting, take, timeline
 from traceana.enrich.ranges import ThreadRanges
 from traceana.whatif.factors import Floats
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from traceana.analyze.critical_path import ThreadKeys
     from traceana.trace import Trace
 
@@ -33,11 +35,11 @@ class HostTime(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, trace: Trace, threads: ThreadKeys, key: Ints, begin: Ints, end: Ints) -> HostTime:
         """Return the pieces of the threads ``key``, in order, each from ``begin`` to ``end``."""
-        ops, calls = (
-            Nesting.of(keys, frame["start"].to_numpy(), frame["duration"].to_numpy())
-            for frame, keys in ((trace.ops, threads.ops), (trace.calls, threads.calls))
-        )
-        ranges = ThreadRanges.of(trace.ranges, threads.ranges)
+        near = (int(begin.min()), int(end.max())) if len(key) else (0, 0)
+        frames = ((trace.ops, threads.ops), (trace.calls, threads.calls))
+        (op_rows, ops), (call_rows, calls) = (_nested(*frame, near) for frame in frames)
+        range_rows = _rows(trace.ranges, near)
+        ranges = ThreadRanges.of(trace.ranges[range_rows], threads.ranges[range_rows])
         whole = np.zeros(len(key), dtype=np.bool_)
         of, since, until = cut(key, begin, end, whole, [ops, calls, ranges.nesting])
         thread = key[of]
@@ -45,9 +47,9 @@ class HostTime(msgspec.Struct, frozen=True):
             thread,
             since,
             until,
-            calls.innermost(thread, since),
-            ops.innermost(thread, since),
-            ranges.innermost(thread, since),
+            take(call_rows, calls.innermost(thread, since)),
+            take(op_rows, ops.innermost(thread, since)),
+            take(range_rows, ranges.innermost(thread, since)),
         )
 
     def lengths(self, thread: Ints, begin: Ints, end: Ints, factors: Floats) -> Ints:
@@ -76,3 +78,15 @@ class HostTime(msgspec.Struct, frozen=True):
         saved = np.where(inside, before[rows] + into - base, 0.0)
         less_time: Ints = np.rint(saved[asked:] - saved[:asked]).astype(np.int64)
         return end - begin - less_time
+
+
+def _nested(frame: pl.DataFrame, key: Ints, near: tuple[int, int]) -> tuple[Ints, Nesting]:
+    """Return the nested rows of ``frame`` that overlap the time ``near``, after their numbers."""
+    rows = _rows(frame, near)
+    start, duration = (frame[name].to_numpy()[rows] for name in ("start", "duration"))
+    return rows, Nesting.of(key[rows], start, duration)
+
+
+def _rows(frame: pl.DataFrame, near: tuple[int, int]) -> Ints:
+    start = frame["start"].to_numpy()
+    return np.flatnonzero((start <= near[1]) & (start + frame["duration"].to_numpy() >= near[0]))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 from msgspec.structs import replace
 
@@ -20,15 +22,21 @@ from traceana.analyze.steps import measured_steps
 from traceana.enrich.nesting import NONE, Ints
 from traceana.errors import NoSuchSelectionError
 from traceana.result import Result
-from traceana.settings import PREDICTION_LEVEL, RUN_TO_RUN, RUN_TO_RUN_CPU
+from traceana.settings import FEWEST_STEPS, PREDICTION_LEVEL, RUN_TO_RUN, RUN_TO_RUN_CPU
 from traceana.trace.schema import DEVICE_WORK
 from traceana.whatif.changed import Changed, changed
 from traceana.whatif.collectives import Meetings
 from traceana.whatif.graph import Graph, graphs
+<<<<<<< HEAD
 from traceana.whatif.path import path_times
 from traceana.whatif.replay import replayed_together, step_windows
+=======
+from traceana.whatif.part import Part, part_of
+from traceana.whatif.replay import replayed, step_windows
+>>>>>>> 498ada4 (advise: savings by simulation where a scenario stands for the recommendation)
 from traceana.whatif.scenario import NAMED, Scenario, scenario
 from traceana.whatif.selected import Selection, selected
+from traceana.whatif.student import student_quantile
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -70,20 +78,47 @@ def replay(trace: Trace) -> Replay:
 
 
 class Model(msgspec.Struct, frozen=True):
+<<<<<<< HEAD
     """A trace, the graphs of its processes, the collectives in which these meet, and the rows of
     its measured steps in each of them."""
+=======
+    """A trace, the graphs of its processes, and the rows of its measured steps in each of them.
+
+    ``part`` is in the graphs; ``first`` is its first step.
+    """
+>>>>>>> 498ada4 (advise: savings by simulation where a scenario stands for the recommendation)
 
     trace: Trace
+    part: Part
+    first: int | None
     processes: list[Graph]
     meetings: Meetings
     measured: list[Ints]
 
+    @property
+    def marked(self) -> bool:
+        """Whether the measured steps begin on threads of the host.
+
+        Else a step is from its first work to its last, and time before that is in no step.
+        """
+        both = zip(self.processes, self.measured, strict=True)
+        return all((graph.begins[rows] != NONE).all() for graph, rows in both)
+
     @classmethod
     def of(cls, trace: Trace) -> Model:
+<<<<<<< HEAD
         """Return the model of ``trace``."""
         processes = list(graphs(trace))
         meetings = Meetings.of(trace.whole, processes)
         return cls(trace, processes, meetings, _measured(trace, processes))
+=======
+        """Return the model of ``trace``, of a part of its steps if it is long."""
+        part = part_of(trace)
+        steps = part.numbers or trace.whole.steps.sort("start")["number"].to_list()
+        first = steps[0] if steps else None
+        processes = list(graphs(trace, part.numbers))
+        return cls(trace, part, first, processes, _measured(trace, processes))
+>>>>>>> 498ada4 (advise: savings by simulation where a scenario stands for the recommendation)
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -116,18 +151,20 @@ def whatif(model: Model, asked: Sequence[Asked]) -> Result:
         intervals, the variation of the steps, and that from run to run.
     ``relative``
         Predicted change over ``step_ns``.
+    ``saving_ns``, ``saving_low_ns``, ``saving_high_ns``, ``saving_share``
+        :class:`Saving`: the mean over the steps, so not the difference of the medians.
     ``at_most_ns``
         What the step would save if nothing that changes overlapped: its summed time, less what it
         takes after the change.
     ``limit``, ``limit_share``
         What takes most of the critical path after the change, and its share of it.
     """
-    trace = model.trace
-    category = category_of(trace.whole.activities, trace.whole)
-    before = _per_step(model, None)
-    step = float(np.median(before))
+    category = category_of(model.trace.whole.activities, model.trace.whole)
+    before = _median(_per_step(model, None))
+    steps = len(_per_step(model, None))
     rows = []
     for one in asked:
+<<<<<<< HEAD
         changes = one.scenario.changes
         found = _predicted(model, one, changes, 0.5)
         after = _per_step(model, found)
@@ -138,22 +175,77 @@ def whatif(model: Model, asked: Sequence[Asked]) -> Result:
                 other = _predicted(model, one, changes, where)
                 ends.append(float(np.median(_per_step(model, other))))
         spread = _spread(after, RUN_TO_RUN_CPU if trace.on_cpu else RUN_TO_RUN)
+=======
+        found, *ends = _replays(model, one)
+        medians = [_median(_per_step(model, end.windows)) for end in (found, *ends)]
+        spread = _spread(_per_step(model, found.windows).values(), _between_runs(model))
+>>>>>>> 498ada4 (advise: savings by simulation where a scenario stands for the recommendation)
         limit, share = _limit(model, category, found)
+        saving = _saving(model, found, ends)
         rows.append(
             {
                 "scenario": one.scenario.name,
-                "step_ns": round(step),
-                "predicted_ns": round(predicted),
-                "low_ns": max(0, math.floor(min(ends) - spread)),
-                "high_ns": math.ceil(max(ends) + spread),
-                "relative": predicted / step - 1 if step else None,
-                "at_most_ns": round(_summed(model, found) / max(len(before), 1)),
+                "step_ns": round(before),
+                "predicted_ns": round(medians[0]),
+                "low_ns": max(0, math.floor(min(medians) - spread)),
+                "high_ns": math.ceil(max(medians) + spread),
+                "relative": medians[0] / before - 1 if before else None,
+                "saving_ns": saving.time_ns,
+                "saving_low_ns": saving.low_ns,
+                "saving_high_ns": saving.high_ns,
+                "saving_share": saving.share,
+                "at_most_ns": round(_summed(model, found) / max(steps, 1)),
                 "limit": limit,
                 "limit_share": share,
             }
         )
     frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
     return Result(frame, {}, _notes(model, asked))
+
+
+class Saving(msgspec.Struct, frozen=True):
+    """What a scenario saves of a step: the mean over the measured steps. Of
+    ``fewest_steps_for_warm_up`` the first that is replayed does not count, which begins as recorded
+    whatever changes.
+
+    A mean, because a batch that is late in every fourth step is not in a median. ``low_ns`` and
+    ``high_ns`` are its interval (``prediction_level``): from the factors' own intervals, the
+    variation of the savings of the steps, and that from run to run. All are between 0 and the mean
+    step, of which ``share`` is a part.
+    """
+
+    time_ns: int
+    low_ns: int
+    high_ns: int
+    share: float
+
+
+def saving(model: Model, asked: Asked) -> Saving:
+    """Return what a step saves."""
+    found, *ends = _replays(model, asked)
+    return _saving(model, found, ends)
+
+
+def _saving(model: Model, found: _Replayed, ends: Sequence[_Replayed]) -> Saving:
+    before = _settled(model, _per_step(model, None))
+    step = float(before.mean())
+    saved = [before - _settled(model, _per_step(model, one.windows)) for one in (found, *ends)]
+    means = [float(one.mean()) for one in saved]
+    error = 0.0
+    if len(before) > 1:
+        error = float(saved[0].std(ddof=1)) / math.sqrt(len(before))
+        error *= student_quantile((1 + PREDICTION_LEVEL) / 2, len(before) - 1)
+    spread = math.hypot(error, step * _run_error(_between_runs(model)))
+    least, most = min(means) - spread, max(means) + spread
+    time, low, high = (round(min(max(one, 0.0), step)) for one in (means[0], least, most))
+    return Saving(time, low, high, time / step if step else 0.0)
+
+
+def _settled(model: Model, times: Mapping[int | None, int]) -> npt.NDArray[np.float64]:
+    """Return the times of the measured steps, of several without the first that is replayed."""
+    few = len(times) < FEWEST_STEPS
+    kept = [time for number, time in times.items() if few or number != model.first]
+    return np.array(kept, dtype=np.float64)
 
 
 def curves(model: Model, asked: Sequence[Asked]) -> pl.DataFrame:
@@ -167,7 +259,11 @@ def curves(model: Model, asked: Sequence[Asked]) -> pl.DataFrame:
                 for c in one.scenario.changes
             ]
             found = _predicted(model, one, changes, 0.5)
+<<<<<<< HEAD
             median = float(np.median(_per_step(model, found)))
+=======
+            median = _median(_per_step(model, found.windows))
+>>>>>>> 498ada4 (advise: savings by simulation where a scenario stands for the recommendation)
             rows.append((one.scenario.name, factor, round(median)))
     schema = {"scenario": pl.String, "factor": pl.Float64, "predicted_ns": pl.Int64}
     return pl.DataFrame(rows, schema=schema, orient="row")
@@ -200,6 +296,10 @@ _SCHEMA: Final = {
     "low_ns": pl.Int64,
     "high_ns": pl.Int64,
     "relative": pl.Float64,
+    "saving_ns": pl.Int64,
+    "saving_low_ns": pl.Int64,
+    "saving_high_ns": pl.Int64,
+    "saving_share": pl.Float64,
     "at_most_ns": pl.Int64,
     "limit": pl.String,
     "limit_share": pl.Float64,
@@ -214,6 +314,16 @@ class _Replayed(msgspec.Struct, frozen=True):
     over: list[Ints]
     windows: list[tuple[Ints, Ints]]
     beside: list[Ints]
+
+
+def _replays(model: Model, asked: Asked) -> Iterator[_Replayed]:
+    """Yield the replay of a scenario, and those with its least and most factors where they are
+    intervals."""
+    changes = asked.scenario.changes
+    yield _predicted(model, asked, changes, 0.5)
+    if any(least < most for least, most in (change.factors for change in changes)):
+        for where in (0.0, 1.0):
+            yield _predicted(model, asked, changes, where)
 
 
 def _predicted(model: Model, asked: Asked, changes: Sequence[Change], where: float) -> _Replayed:
@@ -260,9 +370,15 @@ def _measured(trace: Trace, processes: list[Graph]) -> list[Ints]:
     return [np.flatnonzero(graph.steps["step_row"].is_in(kept.implode())) for graph in processes]
 
 
+<<<<<<< HEAD
 def _per_step(model: Model, after: _Replayed | None) -> list[int]:
     """Return the longest window of each measured step over the processes, or what runs beside it
     where that is longer; as recorded without ``after``."""
+=======
+def _per_step(model: Model, windows: list[tuple[Ints, Ints]] | None) -> Mapping[int | None, int]:
+    """Return the longest window of each measured step over the processes; as recorded without
+    ``windows``."""
+>>>>>>> 498ada4 (advise: savings by simulation where a scenario stands for the recommendation)
     longest: dict[int | None, int] = {}
     for at, (graph, rows) in enumerate(zip(model.processes, model.measured, strict=True)):
         if after is None:
@@ -273,31 +389,43 @@ def _per_step(model: Model, after: _Replayed | None) -> list[int]:
         numbers = graph.steps["number"].gather(rows).to_list()
         for number, one in zip(numbers, length[rows].tolist(), strict=True):
             longest[number] = max(longest.get(number, 0), one)
-    return list(longest.values())
+    return longest
 
 
-def _spread(after: Sequence[int], between: float) -> float:
+def _median(times: Mapping[int | None, int]) -> float:
+    return float(np.median(list(times.values())))
+
+
+def _spread(times: Collection[int], between: float) -> float:
     """Return the half width of the interval for the median step of another run, in ns.
 
     The medians of two runs of as many steps differ by chance: the standard error of a median, by
     the median absolute deviation, of both; and runs differ by more than their steps do, by the
     standard deviation ``between`` them.
     """
-    from scipy.stats import norm, t
-
-    count = len(after)
+    after, count = np.array(list(times)), len(times)
     middle = float(np.median(after))
-    relative = np.array(after) / max(middle, 1)
+    relative = after / max(middle, 1)
     error = 0.0
     if count > 1:
         error = MEDIAN_ERROR * float(np.median(np.abs(relative - 1))) * math.sqrt(2 / count)
-        error *= float(t.ppf((1 + PREDICTION_LEVEL) / 2, count - 1))
-    run = math.sqrt(2) * between * float(norm.ppf((1 + PREDICTION_LEVEL) / 2))
-    return middle * math.hypot(error, run)
+        error *= student_quantile((1 + PREDICTION_LEVEL) / 2, count - 1)
+    return middle * math.hypot(error, _run_error(between))
+
+
+def _run_error(between: float) -> float:
+    """Return by what two runs differ, relative to their step: standard deviation ``between``."""
+    return math.sqrt(2) * between * NormalDist().inv_cdf((1 + PREDICTION_LEVEL) / 2)
+
+
+def _between_runs(model: Model) -> float:
+    return RUN_TO_RUN_CPU if model.trace.on_cpu else RUN_TO_RUN
 
 
 def _limit(model: Model, category: pl.Series, found: _Replayed) -> tuple[str | None, float | None]:
     """Return what takes most of the critical paths of the measured steps, and its share."""
+    from traceana.whatif.path import path_times
+
     times: Counter[str] = Counter()
     for graph, one, over, windows, rows in zip(
         model.processes, found.changes, found.over, found.windows, model.measured, strict=True
@@ -327,6 +455,7 @@ def _summed(model: Model, found: _Replayed) -> int:
 def _notes(model: Model, asked: Sequence[Asked]) -> tuple[str, ...]:
     notes = list(dict.fromkeys(note for one in asked for note in one.scenario.assumes))
     notes += measured_steps(model.trace).notes or ("no steps: the capture is one",)
+    notes += [model.part.note] if model.part.note else []
     stays = sum(
         int((graph.activity != NONE).sum())
         - len(np.unique(graph.edges.target[graph.activity[graph.edges.target] != NONE]))

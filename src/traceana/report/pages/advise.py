@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
@@ -17,6 +18,7 @@ from traceana.report.page import Block, Data, Finding, Findings, Hidden, Page, R
 from traceana.report.pages.single_table import columns_of, named, notes_of, source_of, table_page
 from traceana.report.text import cut_end
 from traceana.result import Arranged, Result, sums
+from traceana.settings import PREDICTION_LEVEL
 
 if TYPE_CHECKING:
     from traceana.advise import Advice, Rule
@@ -38,6 +40,10 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "kind": pl.String,
     "saving_ns": pl.Int64,
     "saving_share": pl.Float64,
+    "saving_low_ns": pl.Int64,
+    "saving_high_ns": pl.Int64,
+    "scenario": pl.String,
+    "estimate_ns": pl.Int64,
     "finding": pl.String,
     "estimate": pl.String,
     "caveat": pl.String,
@@ -110,8 +116,8 @@ def rules_listed() -> Result:
     rows = [
         (one.id, one.title, one.kind, one.estimate, one.caveat, *_changes(one)) for one in RULES
     ]
-    of_trace = ("saving_ns", "saving_share", "finding")
-    schema = [(name, dtype) for name, dtype in SCHEMA.items() if name not in of_trace]
+    without = [name for name in SCHEMA if name in ("scenario", "finding") or "_" in name]
+    schema = [(name, dtype) for name, dtype in SCHEMA.items() if name not in without]
     frame = pl.DataFrame(rows, schema=schema, orient="row")
     return Result(frame).with_page(partial(table_page, "advise", columns=("rule", "title")))
 
@@ -151,7 +157,7 @@ def findings_of(
             sentence(one),
             (
                 ("rule", one.rule.id),
-                ("estimate", one.rule.estimate),
+                *_saving_lines(one),
                 ("caveat", one.rule.caveat),
                 *_how_to(one, framework),
             ),
@@ -167,8 +173,8 @@ def finding_rows(found: Sequence[Found]) -> tuple[pl.DataFrame, list[dict[str, A
     """Return one row per finding with the columns of :data:`SCHEMA`, and figures and evidence."""
     rows = [
         (
-            *(one.rule.id, one.rule.title, one.rule.kind),
-            *(one.saving_ns, one.saving_share, sentence(one)),
+            *(one.rule.id, one.rule.title, one.kind),
+            *(one.saving_ns, one.saving_share, *_simulation(one), one.estimate_ns, sentence(one)),
             *(one.rule.estimate, one.rule.caveat, *_changes(one.rule)),
         )
         for one in found
@@ -196,16 +202,40 @@ def sentence(finding: Found) -> str:
 
 
 def saving(finding: Found) -> str:
-    """Return the saving of a finding: ``≈ 3.20 ms (12.3 % of step)``; an upper bound has ``≤``."""
-    match finding.rule.kind:
+    """Return the saving of a finding: ``3.20 ms (12.3 % of step)``, simulated.
+
+    An estimate has ``≈``, an upper bound ``≤``.
+    """
+    match finding.kind:
         case "measurement validity":
             return "affects measurement validity"
         case "no saving":
             return "no saving"
         case kind:
-            about = "≤" if kind == "upper bound" else "≈"
+            about = {"upper bound": "≤ ", "estimate": "≈ "}.get(kind, "")
             share = f"{numbers.share(finding.saving_share)} of {finding.saving_of}"
-            return f"{about} {numbers.duration(finding.saving_ns)} ({share})"
+            return f"{about}{numbers.duration(finding.saving_ns)} ({share})"
+
+
+def _simulation(finding: Found) -> tuple[int | None, int | None, str | None]:
+    one = finding.simulation
+    return (None, None, None) if one is None else (one.low_ns, one.high_ns, one.scenario)
+
+
+def _saving_lines(finding: Found) -> tuple[tuple[str, str], ...]:
+    """Return how the saving was obtained; of a simulated one the rule's own estimate too."""
+    one, estimate = finding.simulation, finding.rule.estimate
+    if one is None:
+        return (("estimate", estimate),)
+    scale = numbers.scale((one.high_ns,), numbers.TIME)
+    interval = f"{scale.write(one.low_ns)}\u2013{scale.write(one.high_ns)} {scale.unit}"
+    level = f"{PREDICTION_LEVEL:.0%}".replace("%", " %")
+    command = f"traceana whatif --scenario {quote(one.scenario)}"
+    return (
+        ("saving", f"{numbers.duration(finding.saving_ns)} ({level}: {interval}) by simulation: "
+         f"{command}"),
+        ("estimate", f"{numbers.duration(finding.estimate_ns)} without simulation: {estimate}"),
+    )  # fmt: skip
 
 
 def broken_gate(gate: Broken) -> str:

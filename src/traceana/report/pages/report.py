@@ -45,6 +45,9 @@ from traceana.trace.ledger import REASONS
 from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from traceana.advise import Finding
     from traceana.runs import BatchSeries
     from traceana.trace import Trace
 
@@ -548,7 +551,7 @@ def _findings(whole: Overview) -> list[Block]:
         return []
     found = whole.advice.findings[:MOST_FINDINGS]
     title = Heading(
-        f"Recommendations, by estimated saving{_saved_per(whole)}",
+        f"Recommendations, by {_saving(whole, found)}",
         "(traceana advise: evidence)" if found else "",
     )
     if not found:
@@ -556,6 +559,13 @@ def _findings(whole: Overview) -> list[Block]:
     # The evidence of each is there, with a link to the rows that it is from.
     items = (replace(one, section="recommendations") for one in findings_of(found))
     return [title, Findings(tuple(items), brief=True)]
+
+
+def _saving(whole: Overview, found: Sequence[Finding]) -> str:
+    """Return of what the savings of ``found`` are, and how they were obtained."""
+    if not any(one.simulation is not None for one in found):
+        return f"estimated saving{_saved_per(whole)}"
+    return f"saving{_saved_per(whole)}, simulated or estimated (≤, ≈)"
 
 
 def _saved_per(whole: Overview) -> str:

@@ -24,14 +24,15 @@ if TYPE_CHECKING:
     from traceana.whatif.whatif import Replay
 
 _SHOWN: Final = (
-    *("scenario", "predicted_ns", "low_ns", "high_ns", "relative", "at_most_ns", "limit"),
-    "limit_share",
+    *("scenario", "predicted_ns", "low_ns", "high_ns", "relative"),
+    *("saving_ns", "at_most_ns", "limit", "limit_share"),
 )
 _TITLES: Final = {
     "predicted_ns": "predicted step",
     "low_ns": "from",
     "high_ns": "to",
     "relative": "change",
+    "saving_ns": "saving",
     "at_most_ns": "its summed time",
     "limit": "then limited by",
     "limit_share": "of critical path",
@@ -94,7 +95,8 @@ def _page(trace: Trace, curve: pl.DataFrame | None, shown: Arranged) -> Page:
             ("Step time", f"{step} measured, median"),
             (
                 "Table",
-                f"median step if the scenario holds, and its {PREDICTION_LEVEL:.0%} interval",
+                f"median step if the scenario holds, and its {PREDICTION_LEVEL:.0%} interval · "
+                "saving: mean over the steps",
             ),
         )
     )
