@@ -284,7 +284,7 @@ FEWEST_LAUNCHES: Final = _setting(
 )
 REPLAYED_ACTIVITIES: Final = _setting(
     "replayed_activities",
-    20_000,
+    10_000,
     "Of a longer trace whole steps with at most as many activities are replayed, around the middle "
     "of the measured ones: they take 0.1 s of CPU time, and half as much a scenario.",
 )

@@ -200,6 +200,7 @@ def layout_changes(figures: Figures) -> Found | None:
         tensorflow="take gradients of the trainable variables only, and do not watch the input",
         jax="differentiate by the parameters only (argnums), not by the batch",
     ),
+    simulation="`no-input-gradient`.",
 )
 def first_data_gradient(figures: Figures) -> Found | None:
     """The gradient of the network's input, which is not used."""
@@ -217,6 +218,7 @@ def first_data_gradient(figures: Figures) -> Found | None:
         total,
         {"layer": layer, "time_ns": figures.each(total), "share": total / figures.work_ns},
         evidence,
+        "no-input-gradient",
     )
 
 

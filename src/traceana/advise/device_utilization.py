@@ -42,6 +42,7 @@ _OF_BATCHES: Final = ("image_ns", "batch", "larger_image_ns", "larger_batch")
         jax="jax.default_matmul_precision('tensorfloat32'), or bfloat16 (float16 below 8.0) "
         "arrays in the layers",
     ),
+    simulation="`tensor-cores`: at less than their peak, as docs/whatif.md describes.",
 )
 def tensor_cores_unused(figures: Figures) -> Found | None:
     """FP32 convolutions and GEMMs on a device with tensor cores."""
@@ -86,6 +87,7 @@ def tensor_cores_unused(figures: Figures) -> Found | None:
             "unbounded_ns": figures.each(unbounded) if unbounded else None,
         },
         evidence,
+        "tensor-cores",
     )
 
 

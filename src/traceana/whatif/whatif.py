@@ -27,13 +27,8 @@ from traceana.trace.schema import DEVICE_WORK
 from traceana.whatif.changed import Changed, changed
 from traceana.whatif.collectives import Meetings
 from traceana.whatif.graph import Graph, graphs
-<<<<<<< HEAD
-from traceana.whatif.path import path_times
-from traceana.whatif.replay import replayed_together, step_windows
-=======
 from traceana.whatif.part import Part, part_of
-from traceana.whatif.replay import replayed, step_windows
->>>>>>> 498ada4 (advise: savings by simulation where a scenario stands for the recommendation)
+from traceana.whatif.replay import replayed_together, step_windows
 from traceana.whatif.scenario import NAMED, Scenario, scenario
 from traceana.whatif.selected import Selection, selected
 from traceana.whatif.student import student_quantile
@@ -78,15 +73,11 @@ def replay(trace: Trace) -> Replay:
 
 
 class Model(msgspec.Struct, frozen=True):
-<<<<<<< HEAD
     """A trace, the graphs of its processes, the collectives in which these meet, and the rows of
-    its measured steps in each of them."""
-=======
-    """A trace, the graphs of its processes, and the rows of its measured steps in each of them.
+    its measured steps in each of them.
 
     ``part`` is in the graphs; ``first`` is its first step.
     """
->>>>>>> 498ada4 (advise: savings by simulation where a scenario stands for the recommendation)
 
     trace: Trace
     part: Part
@@ -106,19 +97,13 @@ class Model(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, trace: Trace) -> Model:
-<<<<<<< HEAD
-        """Return the model of ``trace``."""
-        processes = list(graphs(trace))
-        meetings = Meetings.of(trace.whole, processes)
-        return cls(trace, processes, meetings, _measured(trace, processes))
-=======
         """Return the model of ``trace``, of a part of its steps if it is long."""
         part = part_of(trace)
         steps = part.numbers or trace.whole.steps.sort("start")["number"].to_list()
         first = steps[0] if steps else None
         processes = list(graphs(trace, part.numbers))
-        return cls(trace, part, first, processes, _measured(trace, processes))
->>>>>>> 498ada4 (advise: savings by simulation where a scenario stands for the recommendation)
+        meetings = Meetings.of(trace.whole, processes)
+        return cls(trace, part, first, processes, meetings, _measured(trace, processes))
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -164,22 +149,9 @@ def whatif(model: Model, asked: Sequence[Asked]) -> Result:
     steps = len(_per_step(model, None))
     rows = []
     for one in asked:
-<<<<<<< HEAD
-        changes = one.scenario.changes
-        found = _predicted(model, one, changes, 0.5)
-        after = _per_step(model, found)
-        predicted = float(np.median(after))
-        ends = [predicted]
-        if any(change.by or change.factors[0] < change.factors[1] for change in changes):
-            for where in (0.0, 1.0):
-                other = _predicted(model, one, changes, where)
-                ends.append(float(np.median(_per_step(model, other))))
-        spread = _spread(after, RUN_TO_RUN_CPU if trace.on_cpu else RUN_TO_RUN)
-=======
         found, *ends = _replays(model, one)
-        medians = [_median(_per_step(model, end.windows)) for end in (found, *ends)]
-        spread = _spread(_per_step(model, found.windows).values(), _between_runs(model))
->>>>>>> 498ada4 (advise: savings by simulation where a scenario stands for the recommendation)
+        medians = [_median(_per_step(model, end)) for end in (found, *ends)]
+        spread = _spread(_per_step(model, found).values(), _between_runs(model))
         limit, share = _limit(model, category, found)
         saving = _saving(model, found, ends)
         rows.append(
@@ -229,7 +201,7 @@ def saving(model: Model, asked: Asked) -> Saving:
 def _saving(model: Model, found: _Replayed, ends: Sequence[_Replayed]) -> Saving:
     before = _settled(model, _per_step(model, None))
     step = float(before.mean())
-    saved = [before - _settled(model, _per_step(model, one.windows)) for one in (found, *ends)]
+    saved = [before - _settled(model, _per_step(model, one)) for one in (found, *ends)]
     means = [float(one.mean()) for one in saved]
     error = 0.0
     if len(before) > 1:
@@ -259,11 +231,7 @@ def curves(model: Model, asked: Sequence[Asked]) -> pl.DataFrame:
                 for c in one.scenario.changes
             ]
             found = _predicted(model, one, changes, 0.5)
-<<<<<<< HEAD
-            median = float(np.median(_per_step(model, found)))
-=======
-            median = _median(_per_step(model, found.windows))
->>>>>>> 498ada4 (advise: savings by simulation where a scenario stands for the recommendation)
+            median = _median(_per_step(model, found))
             rows.append((one.scenario.name, factor, round(median)))
     schema = {"scenario": pl.String, "factor": pl.Float64, "predicted_ns": pl.Int64}
     return pl.DataFrame(rows, schema=schema, orient="row")
@@ -321,7 +289,7 @@ def _replays(model: Model, asked: Asked) -> Iterator[_Replayed]:
     intervals."""
     changes = asked.scenario.changes
     yield _predicted(model, asked, changes, 0.5)
-    if any(least < most for least, most in (change.factors for change in changes)):
+    if any(change.by or change.factors[0] < change.factors[1] for change in changes):
         for where in (0.0, 1.0):
             yield _predicted(model, asked, changes, where)
 
@@ -370,15 +338,9 @@ def _measured(trace: Trace, processes: list[Graph]) -> list[Ints]:
     return [np.flatnonzero(graph.steps["step_row"].is_in(kept.implode())) for graph in processes]
 
 
-<<<<<<< HEAD
-def _per_step(model: Model, after: _Replayed | None) -> list[int]:
+def _per_step(model: Model, after: _Replayed | None) -> Mapping[int | None, int]:
     """Return the longest window of each measured step over the processes, or what runs beside it
     where that is longer; as recorded without ``after``."""
-=======
-def _per_step(model: Model, windows: list[tuple[Ints, Ints]] | None) -> Mapping[int | None, int]:
-    """Return the longest window of each measured step over the processes; as recorded without
-    ``windows``."""
->>>>>>> 498ada4 (advise: savings by simulation where a scenario stands for the recommendation)
     longest: dict[int | None, int] = {}
     for at, (graph, rows) in enumerate(zip(model.processes, model.measured, strict=True)):
         if after is None:
