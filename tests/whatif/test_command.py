@@ -113,3 +113,17 @@ def test_a_class_is_called_as_screens_call_it(name: str) -> None:
     found = cnn_steps().whatif(f"{name} x 0.5").frame
     assert found["scenario"].to_list() == [f"{name} x 0.5"]
     assert found["at_most_ns"].to_list() == [1_800]
+
+
+def test_pictures_have_the_values_of_the_table(file: Path) -> None:
+    from traceana.report.page import Chart, Page
+
+    found = traceana.open(file).whatif(["kernel:. x 0.5", "host x 1"], sweep=True)
+    page: Page = found.illustrated()
+    intervals, curve = (block for block in page.blocks if isinstance(block, Chart))
+    ends, middle, measured = (marks.frame for marks in intervals.marks)
+    assert middle["step_ns"].to_list() == [1_500, 2_000]
+    assert measured["step_ns"].to_list() == [2_000, 2_000]
+    assert ends["step_ns"].to_list() == [*found.frame["low_ns"], *found.frame["high_ns"]]
+    (lines,) = curve.marks
+    assert set(lines.frame["factor"]) == {one / 10 for one in range(11)}

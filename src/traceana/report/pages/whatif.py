@@ -14,6 +14,7 @@ from traceana.errors import NoSuchSelectionError
 from traceana.report import names, numbers
 from traceana.report.columns import Kind
 from traceana.report.page import Block, Column, Facts, Page, Table
+from traceana.report.pages.pictures import above
 from traceana.report.pages.single_table import data_of, notes_of, source_of, table_of
 from traceana.result import Arranged, Result
 from traceana.settings import PREDICTION_LEVEL
@@ -69,7 +70,13 @@ def whatif(
         ordered = found.frame.sort("predicted_ns", maintain_order=True)
         found = Result(ordered, found.totals, found.notes)
     curve = curves(model, asked) if sweep else None
-    return found.with_page(partial(_page, trace, curve))
+
+    def pictures() -> list[Block]:
+        from traceana.report.pages.whatif_pictures import by_factor, intervals
+
+        return [*intervals(found.frame), *(() if curve is None else by_factor(curve))]
+
+    return found.with_page(partial(_page, trace, curve), pictures=above(pictures))
 
 
 def _as_recorded(given: str | Scenario) -> Scenario:
