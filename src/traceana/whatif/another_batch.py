@@ -24,7 +24,8 @@ def with_batch(trace: Trace, chosen: Flags, ratio: float) -> Factors:
 
     Work of the forward and backward passes and copies from the host go with the batch; a kernel
     takes no more time as long as all of its blocks are resident at once (at most 2,048 threads of a
-    multiprocessor), which is one end of the interval. The optimizer and collectives, which
+    multiprocessor), which is one end of the interval; without grid or device that is the time
+    before. The optimizer and collectives, which
     go with the weights, stay as they are. Raises
     :class:`~traceana.errors.NoSuchSelectionError` where no work goes with the batch.
     """
@@ -43,7 +44,9 @@ def with_batch(trace: Trace, chosen: Flags, ratio: float) -> Factors:
     room = _room(trace)[rows]
     # Of one block or more: what is not resident at once comes in turns.
     before, after = np.maximum(room, 1), np.maximum(room * ratio, 1)
-    resident = np.where(np.isfinite(room), after / before, ratio)
+    is_kernel = (activities["kind"] == "kernel").to_numpy()[rows]
+    unknown = np.where(is_kernel, 1.0, ratio)
+    resident = np.where(np.isfinite(room), after / before, unknown)
     return Factors.of_rows(trace, rows, np.minimum(resident, ratio), np.maximum(resident, ratio))
 
 
