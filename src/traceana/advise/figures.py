@@ -152,7 +152,9 @@ class Figures:
 
     @cached_property
     def _units(self) -> Units:
-        return units(self._part)
+        # That of a whole trace is kept, and a simulation of tensor cores needs it.
+        same = self._part.activities.height == self._trace.activities.height
+        return units(self._trace if same else self._part)
 
     @cached_property
     def roofline(self) -> pl.DataFrame:

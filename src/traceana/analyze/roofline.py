@@ -12,6 +12,7 @@ from traceana.analyze.costs import COUNTS, Charges, charges, executions, on_flop
 from traceana.analyze.flop_coverage import BY_MODEL, NO_ARITHMETIC, PARTLY, PRODUCTS
 from traceana.analyze.manifest_pairing import with_names_of
 from traceana.analyze.operator_flops import Tree
+from traceana.analyze.per_trace import per_small_trace
 from traceana.analyze.rates import machine, peak_note, rate_columns
 from traceana.analyze.work import why_no_work, work
 from traceana.enrich.nesting import from_rows, to_rows
@@ -103,6 +104,7 @@ class Units(NamedTuple):
     notes: tuple[str, ...]
 
 
+@per_small_trace
 def units(trace: Trace, model: Manifest | None = None) -> Units:
     """Return the work of ``trace`` by unit.
 
