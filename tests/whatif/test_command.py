@@ -45,6 +45,12 @@ def test_json(file: Path) -> None:
     assert (same["predicted_ns"], same["relative"], same["at_most_ns"]) == (2_000, 0, 0)
     curve = found["sections"]["curve"]
     assert len(curve) == 2 * 11
+    path = found["sections"]["path"]
+    whole = {name: sum(p["time_ns"] for p in path if p["scenario"] == name) for name in
+             (None, "kernel:. x 0.5", "host x 1")}  # fmt: skip
+    assert whole == {None: 2_000, "kernel:. x 0.5": 1_500, "host x 1": 2_000}
+    shorter = {p["scenario"]: p["time_ns"] for p in path if p["of"] == "gemm"}
+    assert shorter == {None: 1_000, "kernel:. x 0.5": 500, "host x 1": 1_000}
     assert [row["predicted_ns"] for row in curve if row["scenario"] == half["scenario"]][
         -1
     ] == 2_000

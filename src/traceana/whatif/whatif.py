@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -124,8 +124,19 @@ class Asked(msgspec.Struct, frozen=True):
         return cls(found, [list(one) for one in zip(*of_changes, strict=True)])
 
 
-def whatif(model: Model, asked: Sequence[Asked]) -> Result:
-    """Return one row per scenario, in their order.
+class Prediction(NamedTuple):
+    """The ``table`` of :func:`whatif`, and the critical ``path`` by what its time is of.
+
+    ``path`` has ``scenario`` (null: as recorded), ``of`` (a class of work, ``host``, ``launch``,
+    ``sync`` or ``gap``) and ``time_ns``, the mean over the measured steps; most time first.
+    """
+
+    table: Result
+    path: pl.DataFrame
+
+
+def whatif(model: Model, asked: Sequence[Asked]) -> Prediction:
+    """Return one row per scenario, in their order, and their critical paths.
 
     ``scenario``
         Its name.
@@ -148,11 +159,14 @@ def whatif(model: Model, asked: Sequence[Asked]) -> Result:
     before = _median(_per_step(model, None))
     steps = len(_per_step(model, None))
     rows = []
+    paths = [_path(model, category, None, _recorded(model))]
     for one in asked:
         found, *ends = _replays(model, one)
         medians = [_median(_per_step(model, end)) for end in (found, *ends)]
         spread = _spread(_per_step(model, found).values(), _between_runs(model))
-        limit, share = _limit(model, category, found)
+        path = _path(model, category, one.scenario.name, found)
+        limit, longest = path.row(0)[1:] if path.height else (None, 0)
+        paths.append(path)
         saving = _saving(model, found, ends)
         rows.append(
             {
@@ -168,11 +182,11 @@ def whatif(model: Model, asked: Sequence[Asked]) -> Result:
                 "saving_share": saving.share,
                 "at_most_ns": round(_summed(model, found) / max(steps, 1)),
                 "limit": limit,
-                "limit_share": share,
+                "limit_share": longest / path["time_ns"].sum() if longest else None,
             }
         )
     frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
-    return Result(frame, {}, _notes(model, asked))
+    return Prediction(Result(frame, {}, _notes(model, asked)), pl.concat(paths))
 
 
 class Saving(msgspec.Struct, frozen=True):
@@ -384,8 +398,27 @@ def _between_runs(model: Model) -> float:
     return RUN_TO_RUN_CPU if model.trace.on_cpu else RUN_TO_RUN
 
 
-def _limit(model: Model, category: pl.Series, found: _Replayed) -> tuple[str | None, float | None]:
-    """Return what takes most of the critical paths of the measured steps, and its share."""
+def _recorded(model: Model) -> _Replayed:
+    """Return the trace as it is."""
+    lags = [graph.edges.lag for graph in model.processes]
+    lengths = [graph.duration for graph in model.processes]
+    none = [np.zeros(0, dtype=np.int64) for _ in model.processes]
+    made = [
+        Changed(lag, length, np.ones(len(graph.host.begin)), nothing, nothing.astype(np.float64))
+        for graph, lag, length, nothing in zip(model.processes, lags, lengths, none, strict=True)
+    ]
+    over = [graph.at + graph.duration for graph in model.processes]
+    windows = [
+        (graph.steps["begin"].to_numpy(), graph.steps["end"].to_numpy())
+        for graph in model.processes
+    ]
+    return _Replayed(made, over, windows, none)
+
+
+def _path(
+    model: Model, category: pl.Series, scenario: str | None, found: _Replayed
+) -> pl.DataFrame:
+    """Return the rows of a scenario of :class:`Prediction`'s ``path``."""
     from traceana.whatif.path import path_times
 
     times: Counter[str] = Counter()
@@ -393,10 +426,10 @@ def _limit(model: Model, category: pl.Series, found: _Replayed) -> tuple[str | N
         model.processes, found.changes, found.over, found.windows, model.measured, strict=True
     ):
         times += path_times(model.trace, category, graph, one, over, windows[0], rows)
-    if not times:
-        return None, None
-    (name, most), *_ = times.most_common(1)
-    return name, most / times.total()
+    steps = max(len(_per_step(model, None)), 1)
+    parts = [(scenario, of, round(time / steps)) for of, time in times.most_common()]
+    schema = {"scenario": pl.String, "of": pl.String, "time_ns": pl.Int64}
+    return pl.DataFrame(parts, schema=schema, orient="row")
 
 
 def _summed(model: Model, found: _Replayed) -> int:

@@ -65,7 +65,7 @@ def whatif(
     asked = [Asked.of(model, _as_recorded(one)) for one in given] or usual(model)
     if not asked:
         raise NoSuchSelectionError("no work in the trace that a scenario could change")
-    found = analysis(model, asked)
+    found, path = analysis(model, asked)
     if not given:
         ordered = found.frame.sort("predicted_ns", maintain_order=True)
         found = Result(ordered, found.totals, found.notes)
@@ -76,7 +76,7 @@ def whatif(
 
         return [*intervals(found.frame), *(() if curve is None else by_factor(curve))]
 
-    return found.with_page(partial(_page, trace, curve), pictures=above(pictures))
+    return found.with_page(partial(_page, trace, path, curve), pictures=above(pictures))
 
 
 def _as_recorded(given: str | Scenario) -> Scenario:
@@ -94,7 +94,7 @@ def _as_recorded(given: str | Scenario) -> Scenario:
     return replace(found, changes=tuple(changes))
 
 
-def _page(trace: Trace, curve: pl.DataFrame | None, shown: Arranged) -> Page:
+def _page(trace: Trace, path: pl.DataFrame, curve: pl.DataFrame | None, shown: Arranged) -> Page:
     table = table_of(shown, _SHOWN, dropped=_DROPPED, titles=_TITLES)
     step = numbers.duration(shown.frame["step_ns"][0]) if shown.frame.height else ""
     facts = Facts(
@@ -107,9 +107,12 @@ def _page(trace: Trace, curve: pl.DataFrame | None, shown: Arranged) -> Page:
             ),
         )
     )
-    sections = {} if curve is None else {"curve": Result(curve)}
+    sections = {"path": Result(path)}
     blocks: list[Block] = [facts, table]
+    if shown.frame.height == 1:
+        blocks.append(_paths(path))
     if curve is not None:
+        sections["curve"] = Result(curve)
         wide = curve.pivot("factor", index="scenario", values="predicted_ns")
         factors = [name for name in wide.columns if name != "scenario"]
         columns = (
@@ -122,6 +125,32 @@ def _page(trace: Trace, curve: pl.DataFrame | None, shown: Arranged) -> Page:
         blocks.append(Table(wide, columns, dropped=tuple(factors[1::2])))
     return Page(
         "whatif", (*blocks, *notes_of(shown.notes)), data_of(shown, source_of(trace), sections)
+    )
+
+
+def _paths(path: pl.DataFrame) -> Table:
+    """Return the table of the critical path before and after the one scenario."""
+    before, after = (
+        path.filter(of).select("of", pl.col("time_ns").alias(name))
+        for of, name in (
+            (pl.col("scenario").is_null(), "before_ns"),
+            (pl.col("scenario").is_not_null(), "after_ns"),
+        )
+    )
+    both = (
+        before.join(after, on="of", how="full", coalesce=True, maintain_order="left_right")
+        .with_columns(pl.col("before_ns", "after_ns").fill_null(0))
+        .with_columns((pl.col("after_ns") - pl.col("before_ns")).alias("change_ns"))
+    )
+    group = "time on it, mean per step"
+    return Table(
+        both,
+        (
+            Column("of", "critical path", Kind.CATEGORY),
+            Column("before_ns", "before", Kind.TIME, "path", group),
+            Column("after_ns", "after", Kind.TIME, "path", group),
+            Column("change_ns", "change", Kind.TIME, "path", group),
+        ),
     )
 
 
