@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.algorithms.test_onednn import installed
-from traceana.study.timed_algorithms import read
+from traceana.flops.timed_algorithms import read
 from workloads.algorithms.__main__ import main
 from workloads.algorithms.layers import LayerError, convolutions
 from workloads.manifest import layer_manifest

@@ -14,7 +14,7 @@ import torch
 
 from tests.algorithms.shapes import LAYERS, layer
 from traceana.flops.executed import Direction
-from traceana.study.timed_algorithms import Layer, Measurement
+from traceana.flops.timed_algorithms import Layer, Measurement
 from workloads.algorithms.cudnn import CuDNNBench
 from workloads.algorithms.cudnn_api import FUNCTIONS, CuDNN, CuDNNError, Performance
 from workloads.algorithms.libraries import LibraryError

@@ -13,7 +13,7 @@ import torch
 
 from tests.algorithms.shapes import LAYERS, layer
 from traceana.flops.executed import Direction
-from traceana.study.timed_algorithms import Layer
+from traceana.flops.timed_algorithms import Layer
 from workloads.algorithms.direct import SAMPLES, Expected, Sum, expected, shapes, wrong
 
 pytestmark = pytest.mark.frameworks

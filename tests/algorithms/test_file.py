@@ -18,7 +18,7 @@ from traceana.errors import (
     NotFoundError,
     UnknownFormatError,
 )
-from traceana.study.timed_algorithms import (
+from traceana.flops.timed_algorithms import (
     ALGORITHMS,
     AlgorithmStudy,
     Device,

@@ -15,9 +15,10 @@ from traceana.comparison.run_inputs import forced_pairs
 from traceana.enrich.classify import rules_in_use
 from traceana.enrich.classify.engine import classify_names
 from traceana.errors import TraceanaError
+from traceana.flops import timed_algorithms
 from traceana.ingest.detect import is_nsys_export
 from traceana.model import read as read_model
-from traceana.study import algorithm_tables, timed_algorithms
+from traceana.study import algorithm_tables
 from traceana.trace import Trace
 from traceana.trace.bundle import is_bundle
 

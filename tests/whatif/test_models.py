@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 
 from tests.support.traces import TraceBuilder
 from traceana.errors import BadScenarioError, NoSuchSelectionError
+from traceana.flops.timed_algorithms import AlgorithmStudy, Device, Layer, Measurement, write
 from traceana.trace import Trace
-from traceana.whatif.scenario import NAMED, scenario
+from traceana.whatif.scenario import NAMED, Change, Scenario, scenario
 from traceana.whatif.whatif import Asked, Model
 
 V100: dict[str, Any] = {
@@ -247,3 +249,64 @@ def test_an_unknown_gpu_is_refused_with_the_nearest() -> None:
 
 def test_a_model_has_no_factor() -> None:
     assert all(c.factor == 1 and not c.remove for s in NAMED.values() for c in s.changes if c.by)
+
+
+def test_a_batch_by_recordings_of_others(tmp_path: Path) -> None:
+    def trace(batch: int) -> Trace:
+        b = TraceBuilder()
+        b.name("add", category="elementwise")
+        b.name("adam", category="optimizer")
+        layer = b.layer("fc")
+        for number in range(2):
+            s = b.step(number, number * 100_000, 50_000)
+            at = number * 100_000
+            b.kernel("add", at, 1_000 + 10 * batch, step=s, layer=layer, direction="forward")
+            b.kernel("adam", at + 50_000, 700, step=s, direction="optimizer")
+        return b.build()
+
+    files = []
+    for batch in (8, 16):
+        trace(batch).save(tmp_path / f"{batch}.traceana")
+        files.append((batch / 32, str(tmp_path / f"{batch}.traceana")))
+    change = Change(by="batch:4", recordings=tuple(files))
+    model = Model.of(trace(32))
+    asked = Asked.of(model, Scenario(name="x", changes=(change,)))
+    ((selection,),) = asked.selections
+    assert selection.factors is not None
+    for end in selection.factors:
+        assert sorted(end.tolist()) == pytest.approx([1, 1, 2_280 / 1_320, 2_280 / 1_320])
+
+
+def test_convolutions_as_in_another_recording_and_as_timed(tmp_path: Path) -> None:
+    def trace(time: int) -> Trace:
+        b = TraceBuilder(framework="PyTorch")
+        b.name("winograd", category="conv", algorithm="winograd", direction="fprop")
+        op = b.row("ops", name="aten::cudnn_convolution", start=0, duration=90, depth=0,
+                   input_shapes="[[4, 3, 8, 8], [5, 3, 3, 3]]", input_types='["float", "float"]',
+                   inputs='["", "", "[1, 1]", "[1, 1]", "[1, 1]", "1"]')  # fmt: skip
+        episode = b.row("episodes", op=op, algorithm="winograd", direction="fprop")
+        s = b.step(1, 0, 100)
+        b.kernel("winograd", 0, time, op=op, step=s, direction="forward", episode=episode)
+        return b.build()
+
+    trace(400).save(tmp_path / "other.traceana")
+    here = trace(1_000)
+    assert factors(here, f"recording:{tmp_path / 'other.traceana'}") == ([0.4], [0.4])
+    layer = Layer(
+        path="conv", in_channels=3, out_channels=5, input=(8, 8), output=(8, 8), kernel=(3, 3),
+        stride=(1, 1), padding=((1, 1), (1, 1)), dilation=(1, 1),
+    )  # fmt: skip
+    timed = [
+        Measurement(layer="conv", direction="fprop", batch=4, algorithm=name, name=name,
+                    status="ok", times_ns=times)
+        for name, times in (("fft", (500, 500)), ("winograd", (200, 300)), ("direct", (900,)))
+    ]  # fmt: skip
+    file = tmp_path / "times.json"
+    study = AlgorithmStudy(
+        library="cuDNN", library_version="9", device=Device(kind="gpu", name="x"), network="x",
+        precision="fp32", layout="nchw", warm_up=0, tolerance=1, recorded="now", versions={},
+        ended=None, layers=(layer,), measurements=tuple(timed),
+    )  # fmt: skip
+    write(study, file)
+    assert factors(here, f"recording:{file}") == ([0.225], [0.275])
+    assert factors(here, f"recording:fft@{file}") == ([0.5], [0.5])

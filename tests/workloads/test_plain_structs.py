@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from traceana.study.timed_algorithms import AlgorithmStudy, Device, Layer, Measurement, read
+from traceana.flops.timed_algorithms import AlgorithmStudy, Device, Layer, Measurement, read
 from workloads.algorithms.layers import convolutions
 from workloads.manifest import layer_manifest
 from workloads.options import RunOptions
@@ -62,7 +62,7 @@ def test_files_are_the_same_without_msgspec(tmp_path: Path) -> None:
     without = (
         "import sys, pathlib; sys.modules['msgspec'] = None; import workloads\n"
         "from tests.workloads.test_plain_structs import layers, study\n"
-        "from traceana.study.timed_algorithms import write\n"
+        "from traceana.flops.timed_algorithms import write\n"
         "folder = pathlib.Path(sys.argv[1])\n"
         "(folder / 'layers.json').write_text(layers(), encoding='utf-8')\n"
         "write(study(), folder / 'study.json')\n"

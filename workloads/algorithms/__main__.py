@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from traceana.errors import ExitCode, TraceanaError
+from traceana.flops.timed_algorithms import write
 from traceana.model import Manifest, read
-from traceana.study.timed_algorithms import write
 from workloads.algorithms.accelerator import Cuda
 from workloads.algorithms.cudnn import CuDNNBench
 from workloads.algorithms.cudnn_api import PACKAGES as CUDNN_PACKAGES

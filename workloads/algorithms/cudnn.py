@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from traceana.flops.executed import Direction
-from traceana.study.timed_algorithms import Device, Layer, Measurement
+from traceana.flops.timed_algorithms import Device, Layer, Measurement
 from workloads.algorithms.accelerator import Accelerator
 from workloads.algorithms.cudnn_api import (
     FUNCTIONS,

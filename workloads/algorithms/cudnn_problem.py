@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from traceana.flops.executed import Direction
-from traceana.study.timed_algorithms import Layer
+from traceana.flops.timed_algorithms import Layer
 from workloads.algorithms.accelerator import Accelerator
 from workloads.algorithms.cudnn_api import (
     CROSS_CORRELATION,

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from traceana.flops.executed import Direction
-from traceana.study.timed_algorithms import Layer
+from traceana.flops.timed_algorithms import Layer
 
 Shape = tuple[int, int, int, int]
 Sum = tuple[float, float]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from traceana.flops.timed_algorithms import Layer
 from traceana.model import Manifest
 from traceana.model.manifest import Layer as Described
-from traceana.study.timed_algorithms import Layer
 
 
 class LayerError(ValueError):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceana.flops.executed import Direction
-from traceana.study.timed_algorithms import Device, Layer, Measurement
+from traceana.flops.timed_algorithms import Device, Layer, Measurement
 from workloads.algorithms.direct import Expected, Shape, Sum, expected, shapes, wrong
 from workloads.algorithms.onednn_api import Algorithm, OneDNN, OneDNNError, Role, Status
 from workloads.algorithms.onednn_engine import Engine, Handle

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceana.flops.executed import Direction
-from traceana.study.timed_algorithms import Layer
+from traceana.flops.timed_algorithms import Layer
 from workloads.algorithms.direct import Shape
 from workloads.algorithms.onednn_api import (
     ANY,

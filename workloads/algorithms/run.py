@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Literal, Protocol
 
 from traceana.flops.executed import Direction
-from traceana.study.timed_algorithms import AlgorithmStudy, Device, Layer, Measurement
+from traceana.flops.timed_algorithms import AlgorithmStudy, Device, Layer, Measurement
 
 
 class DeviceLostError(RuntimeError):

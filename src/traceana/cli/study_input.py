@@ -12,12 +12,12 @@ from traceana.files import as_unicode
 from traceana.study import Name
 
 if TYPE_CHECKING:
+    from traceana.flops.timed_algorithms import AlgorithmStudy
     from traceana.model import Manifest
     from traceana.runs import RecordedRun
     from traceana.study.recorded_runs import Recorded, Traced
     from traceana.study.scaling import Communication
     from traceana.study.study import Study
-    from traceana.study.timed_algorithms import AlgorithmStudy
 
 OF_STEPS: Final = (Name.BATCH, Name.RATIO, Name.SCALING)
 OF_ALGORITHMS: Final = (Name.ALGORITHMS, Name.LAYERWISE)
@@ -163,7 +163,7 @@ def _without_run(path: Path, reading: Reading) -> Traced:
 def _measured(paths: Sequence[Path]) -> tuple[list[AlgorithmStudy], list[Path]]:
     """Return the files of timed algorithms among ``paths``, and the other paths."""
     from traceana.errors import UnknownFormatError, UnreadableError
-    from traceana.study.timed_algorithms import read
+    from traceana.flops.timed_algorithms import read
 
     found, rest = [], []
     for path in paths:

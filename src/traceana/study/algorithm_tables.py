@@ -8,7 +8,7 @@ import polars as pl
 
 from traceana.flops.cost import Refusal
 from traceana.flops.executed import executed
-from traceana.study.timed_algorithms import AlgorithmStudy
+from traceana.flops.timed_algorithms import AlgorithmStudy
 from traceana.trace.taxonomy import FAMILY_OF_ALGORITHM
 
 _TEXT, _COUNT = pl.String, pl.Int64

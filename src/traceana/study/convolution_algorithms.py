@@ -13,12 +13,12 @@ from traceana.analyze.steps import measured_steps
 from traceana.comparison.compared_run import Run
 from traceana.comparison.layer_table import layer_table
 from traceana.comparison.run_tables import algorithms
+from traceana.flops.timed_algorithms import AlgorithmStudy
 from traceana.result import Result
 from traceana.study import Name
 from traceana.study.algorithm_tables import by_batch, by_layer, measurements
 from traceana.study.recorded_runs import Traced, conditions, labels
 from traceana.study.study import Study
-from traceana.study.timed_algorithms import AlgorithmStudy
 from traceana.study.trace_tables import conformed, of_basis
 from traceana.study.trials import Trials, as_runs, by_algorithm, kernel_times, switches
 

@@ -1,4 +1,4 @@
-"""Factors of convolutions that take as long as in another recording."""
+"""Factors of convolutions that take as long as in another recording, or as timed algorithms."""
 
 from __future__ import annotations
 
@@ -15,42 +15,73 @@ if TYPE_CHECKING:
     from traceana.enrich.nesting import Flags
     from traceana.trace import Trace
 
-_KEY: Final = [*(name for name in SHAPE if name != "element_bytes"), "direction"]
+_EXTENTS: Final = [name for name in SHAPE if name != "element_bytes"]
+_KEY: Final = [*_EXTENTS, "direction"]
+_WHOLE: Final = pl.col("time_ns") + pl.col("layout_ns")
 
 
-def as_in(trace: Trace, chosen: Flags, path: str) -> Factors:
-    """Return the factors of the ``chosen`` convolutions if they take as long as in the trace
-    ``path``: from the lower to the upper quartile of those of the same shape and direction there,
-    layout changes included.
+def as_in(trace: Trace, chosen: Flags, source: str) -> Factors:
+    """Return the factors of the ``chosen`` convolutions if they take as long as in ``source``.
 
-    Raises :class:`~traceana.errors.NoSuchSelectionError` where no shape is in both, and what
+    ``source`` is a trace: then from the lower to the upper quartile of those of the same shape and
+    direction, layout changes included. Or it is a file of timed algorithms, ``docs/algorithms.md``:
+    then the quartiles of the runs of the fastest algorithm for the shape and direction, or with
+    ``ALGORITHM@`` before the file of that one, reorders included. Raises
+    :class:`~traceana.errors.NoSuchSelectionError` where no shape is in both, and what
     :func:`traceana.open` raises.
     """
-    from traceana.opening import open_trace
-
-    whole = pl.col("time_ns") + pl.col("layout_ns")
-    there = (
-        each_convolution(open_trace(path))
-        .filter(~pl.col("tried"), pl.col("batch").is_not_null())
-        .group_by(_KEY)
-        .agg(
-            whole.quantile(0.25, "linear").alias("least"),
-            whole.quantile(0.75, "linear").alias("most"),
-        )
-    )
+    there = _times(source)
     here = (
         each_convolution(trace)
-        .filter(~pl.col("tried"), whole > 0)
+        .filter(~pl.col("tried"), _WHOLE > 0)
+        .with_columns(pl.col("direction").cast(pl.String))
         .join(there, on=_KEY, how="inner")
-        .select("episode", pl.col("least") / whole, pl.col("most") / whole)
+        .select("episode", pl.col("least") / _WHOLE, pl.col("most") / _WHOLE)
     )
-    if here.is_empty():
-        raise NoSuchSelectionError(f"no convolution has a shape of one in {path}")
     episodes = trace.activities.select("episode").with_row_index("row")
     found = (
         episodes.filter(pl.Series(chosen)).join(here, on="episode", how="inner").drop_nulls("least")
     )
     if found.is_empty():
-        raise NoSuchSelectionError(f"no selected convolution has a shape of one in {path}")
+        raise NoSuchSelectionError(f"no selected convolution has a shape of one in {source}")
     ends = (found[end].to_numpy() for end in ("least", "most"))
     return Factors.of_rows(trace, found["row"].cast(pl.Int64).to_numpy(), *ends)
+
+
+def _times(source: str) -> pl.DataFrame:
+    """Return ``least`` and ``most`` (ns) by :data:`_KEY`."""
+    from traceana.flops.timed_algorithms import ALGORITHMS, is_study, read
+    from traceana.opening import open_trace
+
+    algorithm, _, path = source.rpartition("@")
+    if algorithm not in ("", *ALGORITHMS):
+        algorithm, path = "", source
+    if not is_study(path):
+        return (
+            each_convolution(open_trace(path))
+            .filter(~pl.col("tried"), pl.col("batch").is_not_null())
+            .with_columns(pl.col("direction").cast(pl.String))
+            .group_by(_KEY)
+            .agg(
+                _WHOLE.quantile(0.25, "linear").alias("least"),
+                _WHOLE.quantile(0.75, "linear").alias("most"),
+            )
+        )
+    study = read(path)
+    layers = {layer.path: layer for layer in study.layers}
+    rows = []
+    for each in study.measurements:
+        if each.times_ns and algorithm in ("", each.algorithm):
+            shape = layers[each.layer].convolution(each.batch)
+            times = pl.Series(each.times_ns)
+            reorder = pl.Series(each.reorder_ns, dtype=pl.Int64).median() or 0.0
+            ends = (times.quantile(q, "linear") for q in (0.25, 0.75))
+            rows.append(
+                {name: getattr(shape, name) for name in _EXTENTS}
+                | {"direction": each.direction, "median": times.median()}
+                | {name: end + reorder for name, end in zip(("least", "most"), ends, strict=True)}
+            )
+    schema = {name: SHAPE[name] for name in _EXTENTS} | {
+        "direction": pl.String, "median": pl.Float64, "least": pl.Float64, "most": pl.Float64
+    }  # fmt: skip
+    return pl.DataFrame(rows, schema=schema, orient="row").sort("median").unique(_KEY, keep="first")

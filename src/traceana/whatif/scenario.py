@@ -18,7 +18,8 @@ In text a scenario is one change or several, joined by `` + ``::
     batch:2                    twice as many examples in a batch
     link:2                     a link with twice the bandwidth between ranks
     ranks:16                   as many ranks, each with the same work
-    recording:FILE             convolutions take as long as those of their shapes in another trace
+    recording:FILE             convolutions take as long as those of their shapes in another trace,
+                               or as the fastest of timed algorithms; fft@FILE: as that one
 
 or one of :data:`NAMED`.
 """
@@ -63,7 +64,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     work have no meaning for the host, nor has ``range`` for work.
 
     ``by`` gives each piece of the selected work a factor of its own: ``tensor-cores``, ``pinned``,
-    ``gpu:NAME``, ``batch:RATIO``, ``link:RATIO``, ``ranks:COUNT`` or ``recording:FILE``. What runs
+    ``gpu:NAME``, ``batch:RATIO``, ``link:RATIO``, ``ranks:COUNT`` or ``recording:FILE``.
+    ``recordings`` are traces with other batches, as ratios and paths. What runs
     ``beside`` holds nothing up, but a step takes at least as long. ``input_gradient`` selects
     convolutions that compute the gradient of the network's input.
     """
@@ -79,6 +81,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     factor: float | tuple[float, float] = 1.0
     remove: bool = False
     by: str | None = None
+    recordings: tuple[tuple[float, str], ...] = ()
     beside: bool = False
     input_gradient: bool = False
 
@@ -123,6 +126,8 @@ def _check_model(change: Change) -> None:
         )
     if change.what != "work" or change.remove or change.factor != 1.0:
         raise BadScenarioError("with by there is neither factor nor remove, and it is about work")
+    if change.recordings and (kind != "batch" or any(r <= 0 for r, _ in change.recordings)):
+        raise BadScenarioError("recordings are for by = 'batch:RATIO', with ratios above 0")
     if kind in _RATIOS and not 0 < _number(argument) <= _LARGEST:
         raise BadScenarioError(f"{argument!r} is not a ratio: use more than 0, to {_LARGEST:g}")
     if kind == "ranks" and not (argument.isdecimal() and 2 <= int(argument) <= _MOST_RANKS):

@@ -83,7 +83,7 @@ def _factors(trace: Trace, flags: Flags, change: Change) -> Factors:
     if kind == "gpu":
         return on_another_gpu(trace, flags, argument)
     if kind == "batch":
-        return with_batch(trace, flags, float(argument))
+        return with_batch(trace, flags, float(argument), change.recordings)
     if kind == "pinned":
         return from_pinned_memory(trace, flags)
     if kind == "recording":

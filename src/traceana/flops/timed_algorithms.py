@@ -166,6 +166,15 @@ class _Header(msgspec.Struct):
     version: int
 
 
+def is_study(path: str | os.PathLike[str]) -> bool:
+    """Return whether the file begins as :func:`write` begins one; false where it cannot be read."""
+    try:
+        with Path(path).open("rb") as file:
+            return FORMAT.encode() in file.read(256)
+    except OSError:
+        return False
+
+
 def read(path: str | os.PathLike[str]) -> AlgorithmStudy:
     """Return the algorithm study in a file.
 
