@@ -90,6 +90,24 @@ def test_copies_that_take_longer_or_shorter(program: Program, tmp_path: Path) ->
     assert found == {f: ran(program, copies=f).now for f in FACTORS}
 
 
+def test_pinned_copies_to_the_device_do_not_block(tmp_path: Path) -> None:
+    def program(machine: Machine, *, pinned: bool) -> None:
+        for _ in range(4):
+            machine.work("kernel", 7, 50_000)
+            if pinned:
+                machine.work("copy", 7, 2_000)
+            else:
+                machine.blocking(7, 2_000, staged=True)
+            machine.idle(40_000)
+        machine.synchronize(7)
+
+    trace = traced(lambda machine, *_: program(machine, pinned=False), tmp_path)
+    found = ran(lambda machine, *_: program(machine, pinned=True)).now
+    # The machine's copy takes as long, but its calls and the begin of a copy take some nanoseconds.
+    assert abs(predicted(trace, "pinned") - found) <= 4 * CALL
+    assert predicted(trace, "host x 1") > 1.7 * found
+
+
 steps = st.lists(
     st.tuples(
         st.sampled_from(["kernel", "kernel", "copy", "event", "synchronize", "idle"]),

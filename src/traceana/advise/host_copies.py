@@ -76,12 +76,17 @@ def small_copies(figures: Figures) -> Found | None:
 )
 def pageable_copies(figures: Figures) -> Found | None:
     """Copies from or to pageable host memory."""
-    return _copied(
+    pageable = pl.col("host_memory") == "pageable"
+    found = _copied(
         figures,
-        _host_copies(figures, (pl.col("host_memory") == "pageable") & _NOT_SMALL),
+        _host_copies(figures, pageable & _NOT_SMALL),
         ("bytes", "direction", "bytes_per_s", "peak_share"),
         ("bytes_per_s", "link", "peak_share", "blocking"),
     )
+    if found is None or _host_copies(figures, pageable & ~_NOT_SMALL).height:
+        # The scenario is about all copies of pageable memory, the finding about large ones.
+        return found
+    return replace(found, scenario="pinned")
 
 
 @rule(

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from traceana.enrich.nesting import NONE
 from traceana.whatif.factors import Floats
-from traceana.whatif.graph import EVENT, LAUNCH, STREAM, Graph
+from traceana.whatif.graph import EVENT, LAUNCH, STREAM, SYNC, Graph
 
 if TYPE_CHECKING:
     from traceana.enrich.nesting import Ints
     from traceana.whatif.scenario import Change
     from traceana.whatif.selected import Selection
+
+
+_NO_WAIT: Final = -(1 << 60)
+"""A lag with which an edge holds nothing up."""
 
 
 class Changed(NamedTuple):
@@ -39,6 +43,8 @@ def changed(
     their least and most factors."""
     work, host = np.ones(len(graph.at)), np.ones(len(graph.host.begin))
     gone = np.zeros(len(graph.at), dtype=np.bool_)
+    edges = graph.edges
+    free = np.zeros(len(edges.target), dtype=np.bool_)
     beside, host_beside = gone.copy(), np.zeros(len(host), dtype=np.bool_)
     for change, chosen in zip(changes, selections, strict=True):
         least, most = change.factors
@@ -52,10 +58,12 @@ def changed(
         gone |= chosen.work & change.remove
         beside |= chosen.work & change.beside
         host_beside |= chosen.host & change.beside
+        if change.by is not None and chosen.returned is not None:
+            # Whatever the call waited for, it returns at once.
+            free |= np.isin(edges.target, chosen.returned) & (edges.kind == SYNC)
     duration = np.rint(graph.duration * work).astype(np.int64)
     own_time = (graph.host.end - graph.host.begin) * host
     host[host_beside] = 0
-    edges = graph.edges
     lag = edges.lag.copy()
     rows = np.flatnonzero(edges.thread != NONE)
     begin, until = edges.begin[rows], edges.until[rows]
@@ -63,6 +71,7 @@ def changed(
     # Work that does not run, or elsewhere, needs no time before it either.
     gone |= beside
     lag[gone[edges.target] & np.isin(edges.kind, [STREAM, EVENT, LAUNCH])] = 0
+    lag[free] = _NO_WAIT
     return Changed(
         lag,
         np.where(beside, 0, duration),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import polars as pl
 
 from traceana.analyze.convolutions import each_convolution
@@ -73,13 +74,12 @@ def _times(source: str) -> pl.DataFrame:
     for each in study.measurements:
         if each.times_ns and algorithm in ("", each.algorithm):
             shape = layers[each.layer].convolution(each.batch)
-            times = pl.Series(each.times_ns)
-            reorder = pl.Series(each.reorder_ns, dtype=pl.Int64).median() or 0.0
-            ends = (times.quantile(q, "linear") for q in (0.25, 0.75))
+            least, median, most = np.quantile(each.times_ns, [0.25, 0.5, 0.75])
+            reorder = float(np.median(each.reorder_ns or (0,)))
             rows.append(
                 {name: getattr(shape, name) for name in _EXTENTS}
-                | {"direction": each.direction, "median": times.median()}
-                | {name: end + reorder for name, end in zip(("least", "most"), ends, strict=True)}
+                | {"direction": each.direction, "median": median}
+                | {"least": least + reorder, "most": most + reorder}
             )
     schema = {name: SHAPE[name] for name in _EXTENTS} | {
         "direction": pl.String, "median": pl.Float64, "least": pl.Float64, "most": pl.Float64

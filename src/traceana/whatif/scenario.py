@@ -179,7 +179,10 @@ NAMED: Final[dict[str, Scenario]] = {
         Scenario(
             name="pinned",
             changes=(Change(by="pinned"),),
-            assumes=("pageable host memory is pinned, once and not in every step",),
+            assumes=(
+                "pageable host memory is pinned, once and not in every step, and copies to the "
+                "device do not block (non_blocking=True)",
+            ),
         ),
         Scenario(
             name="overlapped-copies",

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from traceana.analyze.classes import SOURCE, category_of, classified
 from traceana.analyze.convolutions import each_convolution, of_input
 from traceana.analyze.idle_host import LOADING
-from traceana.enrich.nesting import NONE, Flags, from_rows, rows_by_depth
+from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, rows_by_depth
 from traceana.enrich.numbering import first_rows, numbered
 from traceana.enrich.texts import Texts
 from traceana.errors import NoSuchSelectionError
@@ -37,12 +37,13 @@ class Selection(msgspec.Struct, frozen=True):
     """What one change is about in one graph: nodes of ``work``, and pieces of its ``host`` time.
 
     ``factors`` are the ends of how many times as long each node takes; ``None`` where it is the
-    factor of the change.
+    factor of the change. ``returned`` are nodes at which calls return that no longer wait.
     """
 
     work: Flags
     host: Flags
     factors: tuple[Floats, Floats] | None = None
+    returned: Ints | None = None
 
 
 def selected(trace: Trace, processes: Sequence[Graph], change: Change) -> list[Selection]:
@@ -64,7 +65,13 @@ def selected(trace: Trace, processes: Sequence[Graph], change: Change) -> list[S
     found = []
     for one in processes:
         least, most = (np.append(end, [1.0])[one.activity] for end in factors[1:])
-        found.append(replace(_selection(whole, one, factors.chosen, change), factors=(least, most)))
+        found.append(
+            replace(
+                _selection(whole, one, factors.chosen, change),
+                factors=(least, most),
+                returned=_returns(whole, one, factors.chosen) if change.by == "pinned" else None,
+            )
+        )
     return found
 
 
@@ -73,6 +80,21 @@ def _selection(trace: Trace, graph: Graph, flags: Flags, change: Change) -> Sele
         (graph.activity != NONE) & np.append(flags, [False])[graph.activity],
         _pieces_of_operators(trace, graph, flags, remove=change.remove),
     )
+
+
+def _returns(trace: Trace, graph: Graph, copies: Flags) -> Ints:
+    """Return the nodes at which the calls of those ``copies`` return that are to the device.
+
+    What is copied to the host is needed there, so their calls wait as before.
+    """
+    to_device = copies & (trace.activities["copy_kind"] == "HtoD").fill_null(value=False).to_numpy()
+    calls = trace.calls[from_rows(trace.activities["call"])[to_device & _launched(trace)]]
+    ends = (calls["start"] + calls["duration"]).to_numpy()
+    return np.flatnonzero((graph.activity == NONE) & np.isin(graph.at, ends))
+
+
+def _launched(trace: Trace) -> Flags:
+    return trace.activities["call"].is_not_null().to_numpy()
 
 
 def _factors(trace: Trace, flags: Flags, change: Change) -> Factors:
