@@ -1,0 +1,121 @@
+"""``traceana doctor``."""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import webbrowser
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from traceana.cli.options import Tabling, Writing
+from traceana.cli.output import Output
+from traceana.errors import CannotWriteError, ExitCode, MissingToolError
+
+if TYPE_CHECKING:
+    from traceana.result import Result
+
+CACHES: Final = ("nsys", "peaks", "ranks", "vega")
+"""Folders of the cache: exports of nsys reports, measured peaks, summaries of ranks, the library
+that draws charts."""
+_FOR_DEVELOPERS: Final = ("dev", "workloads")
+_REQUIREMENT: Final = re.compile(r"(?P<name>[\w.-]+)[^;]*(?:;.*extra == ['\"](?P<extra>\w+)['\"])?")
+
+ClearCache = Annotated[
+    bool, typer.Option("--clear-cache", help="Delete what traceana keeps in its cache.")
+]
+
+
+def doctor(tabling: Tabling, writing: Writing, clear_cache: ClearCache = False) -> ExitCode:
+    """Show what traceana runs on: versions, extras, nsys and the cache."""
+    output = Output(tabling, writing)
+    if clear_cache:
+        _clear()
+    output.write(_result())
+    return ExitCode.OK
+
+
+def _result() -> Result:
+    """Return one row per ``fact``, with its ``value``."""
+    import polars as pl
+
+    from traceana.report.page import Data, Facts, Page, Rows
+    from traceana.result import Result
+
+    rows = list(_facts())
+    frame = pl.DataFrame(rows, schema={"fact": pl.String, "value": pl.String}, orient="row")
+    return Result(frame).with_page(
+        lambda shown: Page("doctor", (Facts(tuple(rows)),), Data(Rows(shown.frame)))
+    )
+
+
+def _facts() -> Iterator[tuple[str, str]]:
+    from traceana import __version__
+    from traceana.ingest.chrome.compiled import COMPILED
+    from traceana.record.nsys import find_nsys
+
+    scanner = "with" if COMPILED else "without"
+    place = Path(__file__).parents[1]
+    yield "traceana", f"{__version__}, {scanner} the compiled scanner, in {place}"
+    yield "Python", f"{platform.python_version()}, {platform.system()} {platform.machine()}"
+    needs: dict[str | None, list[str]] = {}
+    for requirement in requires("traceana") or ():
+        if found := _REQUIREMENT.match(requirement):
+            needs.setdefault(found["extra"], []).append(found["name"])
+    yield "packages", ", ".join(f"{name} {_version(name) or 'missing'}" for name in needs[None])
+    for extra, names in needs.items():
+        if extra is not None and extra not in _FOR_DEVELOPERS:
+            missing = [name for name in names if _version(name) is None]
+            there = ", ".join(f"{name} {_version(name)}" for name in names)
+            hint = f"not installed: pip install 'traceana[{extra}]'"
+            yield f"extra {extra}", hint if missing else there
+    try:
+        yield "nsys", find_nsys()
+    except MissingToolError as error:
+        yield "nsys", str(error)
+    try:
+        yield "browser", webbrowser.get().name
+    except webbrowser.Error:
+        yield "browser", "not found: open HTML pages elsewhere"
+    yield "cache", _cache()
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _cache() -> str:
+    """Return where the cache is, and the size of its folders."""
+    from traceana.files import cache_folder
+    from traceana.report import numbers
+
+    sizes = {name: _size(cache_folder(name)) for name in CACHES}
+    parts = ", ".join(f"{name} {numbers.size(size)}" for name, size in sizes.items() if size)
+    return f"{cache_folder('')}: {parts or 'empty'}"
+
+
+def _size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def _clear() -> None:
+    """Delete the folders of the cache; raise ``CannotWriteError`` where that is not possible."""
+    from traceana.files import cache_folder
+
+    for name in CACHES:
+        folder = cache_folder(name)
+        try:
+            if folder.is_dir() and not folder.is_symlink():
+                shutil.rmtree(folder)
+        except OSError as error:
+            raise CannotWriteError(
+                f"cannot delete {error.filename or folder}: {error.strerror or error}"
+            ) from error
