@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from importlib import metadata
 from pathlib import Path
 
 import polars as pl
@@ -40,16 +42,14 @@ def test_versions_and_extras() -> None:
 
 
 def test_an_extra_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from traceana.cli import doctor
-
-    known = doctor.version
+    known = metadata.version
 
     def version(name: str) -> str:
         if name == "obstore":
-            raise doctor.PackageNotFoundError
+            raise metadata.PackageNotFoundError
         return known(name)
 
-    monkeypatch.setattr(doctor, "version", version)
+    monkeypatch.setattr("traceana.cli.doctor.version", version)
     assert facts()["extra remote"] == "not installed: pip install 'traceana[remote]'"
 
 
@@ -80,14 +80,12 @@ def test_a_linked_folder_is_not_followed(cache: Path, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_deleted_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    from traceana.cli import doctor
-
     cache_folder("ranks").mkdir(parents=True)
 
     def refused(path: Path) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(doctor.shutil, "rmtree", refused)
+    monkeypatch.setattr(shutil, "rmtree", refused)
     result = run("doctor", "--clear-cache")
     assert result.exit_code == ExitCode.CANNOT_WRITE
     assert result.stderr.count("\n") == 1
