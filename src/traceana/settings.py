@@ -258,6 +258,12 @@ STRAGGLER_CHANCE: Final = _setting(
 PREDICTION_LEVEL: Final = _setting(
     "prediction_level", 0.9, "Of the intervals of predicted step times; the usual value."
 )
+CHANGE_ERROR: Final = _setting(
+    "change_error",
+    0.25,
+    "Standard deviation by which a predicted change misses, relative to it: caches, contention and "
+    "whatever else a factor does not know. Fitted to the first record, 60 experiments on a CPU.",
+)
 LEAST_TENSOR_CORE_GAIN: Final = _setting(
     "least_tensor_core_gain",
     1.5,

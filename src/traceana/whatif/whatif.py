@@ -22,7 +22,13 @@ from traceana.analyze.steps import measured_steps
 from traceana.enrich.nesting import NONE, Ints
 from traceana.errors import NoSuchSelectionError
 from traceana.result import Result
-from traceana.settings import FEWEST_STEPS, PREDICTION_LEVEL, RUN_TO_RUN, RUN_TO_RUN_CPU
+from traceana.settings import (
+    CHANGE_ERROR,
+    FEWEST_STEPS,
+    PREDICTION_LEVEL,
+    RUN_TO_RUN,
+    RUN_TO_RUN_CPU,
+)
 from traceana.trace.schema import DEVICE_WORK
 from traceana.whatif.changed import Changed, changed
 from traceana.whatif.collectives import Meetings
@@ -144,7 +150,7 @@ def whatif(model: Model, asked: Sequence[Asked]) -> Prediction:
         Median window of the measured steps, of several processes the longest of each step.
     ``predicted_ns``, ``low_ns``, ``high_ns``
         The same after the change, and its interval (``prediction_level``): from the factors' own
-        intervals, the variation of the steps, and that from run to run.
+        intervals, the variation of the steps and that from run to run, and ``change_error``.
     ``relative``
         Predicted change over ``step_ns``.
     ``saving_ns``, ``saving_low_ns``, ``saving_high_ns``, ``saving_share``
@@ -163,7 +169,8 @@ def whatif(model: Model, asked: Sequence[Asked]) -> Prediction:
     for one in asked:
         found, *ends = _replays(model, one)
         medians = [_median(_per_step(model, end)) for end in (found, *ends)]
-        spread = _spread(_per_step(model, found).values(), _between_runs(model))
+        steps_after = _per_step(model, found).values()
+        spread = _spread(steps_after, _between_runs(model), medians[0] - before)
         path = _path(model, category, one.scenario.name, found)
         limit, longest = path.row(0)[1:] if path.height else (None, 0)
         paths.append(path)
@@ -221,7 +228,8 @@ def _saving(model: Model, found: _Replayed, ends: Sequence[_Replayed]) -> Saving
     if len(before) > 1:
         error = float(saved[0].std(ddof=1)) / math.sqrt(len(before))
         error *= student_quantile((1 + PREDICTION_LEVEL) / 2, len(before) - 1)
-    spread = math.hypot(error, step * _run_error(_between_runs(model)))
+    of_run, of_change = step * _run_error(_between_runs(model)), _change_error(means[0])
+    spread = math.hypot(error, of_run, of_change)
     least, most = min(means) - spread, max(means) + spread
     time, low, high = (round(min(max(one, 0.0), step)) for one in (means[0], least, most))
     return Saving(time, low, high, time / step if step else 0.0)
@@ -372,12 +380,13 @@ def _median(times: Mapping[int | None, int]) -> float:
     return float(np.median(list(times.values())))
 
 
-def _spread(times: Collection[int], between: float) -> float:
-    """Return the half width of the interval for the median step of another run, in ns.
+def _spread(times: Collection[int], between: float, change: float) -> float:
+    """Return the half width of the interval for the median step of another run, in ns, of which a
+    ``change`` (ns) is predicted.
 
     The medians of two runs of as many steps differ by chance: the standard error of a median, by
     the median absolute deviation, of both; and runs differ by more than their steps do, by the
-    standard deviation ``between`` them.
+    standard deviation ``between`` them. What a factor does not know makes changes miss.
     """
     after, count = np.array(list(times)), len(times)
     middle = float(np.median(after))
@@ -386,12 +395,17 @@ def _spread(times: Collection[int], between: float) -> float:
     if count > 1:
         error = MEDIAN_ERROR * float(np.median(np.abs(relative - 1))) * math.sqrt(2 / count)
         error *= student_quantile((1 + PREDICTION_LEVEL) / 2, count - 1)
-    return middle * math.hypot(error, _run_error(between))
+    return math.hypot(middle * error, middle * _run_error(between), _change_error(change))
 
 
 def _run_error(between: float) -> float:
     """Return by what two runs differ, relative to their step: standard deviation ``between``."""
     return math.sqrt(2) * between * NormalDist().inv_cdf((1 + PREDICTION_LEVEL) / 2)
+
+
+def _change_error(change: float) -> float:
+    """Return by what a predicted ``change`` misses, in its unit."""
+    return abs(change) * CHANGE_ERROR * NormalDist().inv_cdf((1 + PREDICTION_LEVEL) / 2)
 
 
 def _between_runs(model: Model) -> float:
