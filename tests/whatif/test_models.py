@@ -134,6 +134,18 @@ def test_copies_beside_the_step_bound_it() -> None:
     assert predicted(trace(7_000, 3_000), "overlapped-copies")[0] == 7_000
 
 
+def test_copies_of_two_devices_run_beside_each_other() -> None:
+    b = TraceBuilder()
+    b.name("add", category="elementwise")
+    s = b.step(1, 0, 10_000)
+    for device in (0, 1):
+        b.copy("HtoD", 0, 7_000, bytes=1 << 20, source_memory="pinned", step=s, device=device)
+        b.kernel("add", 7_000, 3_000, step=s, device=device)
+    # Two streams of one device share its link.
+    b.copy("HtoD", 1_000, 7_000, bytes=1 << 20, source_memory="pinned", step=s, stream=9)
+    assert predicted(b.build(), "overlapped-copies")[0] == 8_000
+
+
 @pytest.mark.parametrize(("blocks", "least"), [(80, 1.0), (160, 2.0), (640, 2.0)])
 def test_a_batch_fills_the_device_before_it_takes_longer(blocks: int, least: float) -> None:
     b = TraceBuilder()

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from traceana.analyze.breakdown import breakdown
 from traceana.analyze.classes import category_of
+from traceana.analyze.intervals import union
 from traceana.analyze.median_error import MEDIAN_ERROR
 from traceana.analyze.steps import measured_steps
 from traceana.enrich.nesting import NONE, Ints
@@ -329,15 +330,19 @@ def _predicted(model: Model, asked: Asked, changes: Sequence[Change], where: flo
         step_windows(graph, ended, one.duration)
         for graph, ended, one in zip(model.processes, over, taken, strict=True)
     ]
-    beside = [_beside(*pair) for pair in zip(model.processes, made, strict=True)]
+    beside = [_beside(model.trace, *pair) for pair in zip(model.processes, made, strict=True)]
     return _Replayed(taken, over, windows, beside)
 
 
-def _beside(graph: Graph, change: Changed) -> Ints:
-    """Return the time (ns) of what runs beside each step."""
+def _beside(trace: Trace, graph: Graph, change: Changed) -> Ints:
+    """Return the time (ns) of what runs beside each step: of the busiest device, or of threads."""
     found = np.zeros(graph.steps.height, dtype=np.int64)
-    rows = np.flatnonzero(change.beside)
-    np.add.at(found, graph.step[rows], change.beside[rows])
+    rows = np.flatnonzero((change.beside > 0) & (graph.step != NONE))
+    devices = trace.whole.activities["device"].cast(pl.Int64).fill_null(NONE).to_numpy()
+    of_device = devices[graph.activity[rows]]
+    for device in np.unique(of_device).tolist():
+        own = rows[of_device == device]
+        np.maximum(found, _busy(graph, own, change.beside[own]), out=found)
     pieces = np.flatnonzero(change.host_beside)
     if len(pieces):
         begin = graph.steps["begin"].to_numpy()
@@ -346,6 +351,18 @@ def _beside(graph: Graph, change: Changed) -> Ints:
         inside = place >= 0
         times = np.rint(change.host_beside[pieces[inside]]).astype(np.int64)
         np.add.at(found, order[place[inside]], times)
+    return found
+
+
+def _busy(graph: Graph, nodes: Ints, lengths: Ints) -> Ints:
+    """Return for each step how long some of ``nodes`` runs, if they take ``lengths`` (ns)."""
+    start = graph.at[nodes] - graph.at[nodes].min()
+    # Each step has a stretch of time of its own.
+    stretch = int((start + lengths).max()) + 1
+    start = start + graph.step[nodes] * stretch
+    starts, ends = union(start, start + lengths)
+    found = np.zeros(graph.steps.height, dtype=np.int64)
+    np.add.at(found, starts // stretch, ends - starts)
     return found
 
 
