@@ -5,6 +5,22 @@ from __future__ import annotations
 import gc
 import os
 import sys
+
+# As the command line does (cli/main.py, cli/threads.py). Polars reads the variable when it is
+# imported, and its threads wait by spinning: without workers, tests take a third more CPU time.
+gc.set_threshold(100_000)
+os.environ.setdefault("POLARS_MAX_THREADS", "1")
+# Threads that wait for each other by spinning take the time of whatever else runs.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Else it starts processes beside, which import PyTorch.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+# XLA compiles longer than its programs run. What it does before LLVM, and records, is the same.
+os.environ.setdefault(
+    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+)
+
+# ruff: noqa: E402
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,18 +31,6 @@ from hypothesis import settings
 from tests.support import command_line
 from tests.support.manifest import TRACES
 from tests.support.once import once
-
-# As the command line does (cli/main.py, cli/threads.py); polars reads the variable when first used.
-gc.set_threshold(100_000)
-os.environ.setdefault("POLARS_MAX_THREADS", "1")
-# Threads that wait for each other by spinning take the time of whatever else runs.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Else it starts processes beside, which import PyTorch.
-os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-# XLA compiles longer than its programs run. What it does before LLVM, and records, is the same.
-os.environ.setdefault(
-    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-)
 
 # Tests start many processes. What these import is compiled once, whatever the shell's setting.
 sys.dont_write_bytecode = False
