@@ -289,20 +289,24 @@ def test_a_batch_by_recordings_of_others(tmp_path: Path) -> None:
         assert sorted(end.tolist()) == pytest.approx([1, 1, 2_280 / 1_320, 2_280 / 1_320])
 
 
-def test_convolutions_as_in_another_recording_and_as_timed(tmp_path: Path) -> None:
-    def trace(time: int) -> Trace:
+@pytest.mark.parametrize("inputs", ['["", "", "[1, 1]", "[1, 1]", "[1, 1]", "1"]', None])
+def test_convolutions_as_in_another_recording_and_as_timed(
+    tmp_path: Path, inputs: str | None
+) -> None:
+    def trace(time: int, *, inputs: str | None) -> Trace:
         b = TraceBuilder(framework="PyTorch")
         b.name("winograd", category="conv", algorithm="winograd", direction="fprop")
         op = b.row("ops", name="aten::cudnn_convolution", start=0, duration=90, depth=0,
                    input_shapes="[[4, 3, 8, 8], [5, 3, 3, 3]]", input_types='["float", "float"]',
-                   inputs='["", "", "[1, 1]", "[1, 1]", "[1, 1]", "1"]')  # fmt: skip
+                   inputs=inputs)  # fmt: skip
         episode = b.row("episodes", op=op, algorithm="winograd", direction="fprop")
         s = b.step(1, 0, 100)
         b.kernel("winograd", 0, time, op=op, step=s, direction="forward", episode=episode)
         return b.build()
 
-    trace(400).save(tmp_path / "other.traceana")
-    here = trace(1_000)
+    # Old versions of PyTorch record neither strides nor dilations.
+    trace(400, inputs=None).save(tmp_path / "other.traceana")
+    here = trace(1_000, inputs=inputs)
     assert factors(here, f"recording:{tmp_path / 'other.traceana'}") == ([0.4], [0.4])
     layer = Layer(
         path="conv", in_channels=3, out_channels=5, input=(8, 8), output=(8, 8), kernel=(3, 3),

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from traceana.enrich.nesting import Flags
     from traceana.trace import Trace
 
-_EXTENTS: Final = [name for name in SHAPE if name != "element_bytes"]
+_EXTENTS: Final = [name for name in SHAPE if name not in ("stride", "element_bytes")]
+"""What a convolution is known by. Input and output determine the stride, which PyTorch does not
+always record."""
 _KEY: Final = [*_EXTENTS, "direction"]
 _WHOLE: Final = pl.col("time_ns") + pl.col("layout_ns")
 
@@ -33,9 +35,8 @@ def as_in(trace: Trace, chosen: Flags, source: str) -> Factors:
     """
     there = _times(source)
     here = (
-        each_convolution(trace)
-        .filter(~pl.col("tried"), _WHOLE > 0)
-        .with_columns(pl.col("direction").cast(pl.String))
+        _known(trace)
+        .filter(_WHOLE > 0)
         .join(there, on=_KEY, how="inner")
         .select("episode", pl.col("least") / _WHOLE, pl.col("most") / _WHOLE)
     )
@@ -49,6 +50,19 @@ def as_in(trace: Trace, chosen: Flags, source: str) -> Factors:
     return Factors.of_rows(trace, found["row"].cast(pl.Int64).to_numpy(), *ends)
 
 
+def _known(trace: Trace) -> pl.DataFrame:
+    """Return the convolutions of ``trace`` whose shape is known, without trials; a dilation that is
+    not recorded is 1."""
+    return (
+        each_convolution(trace)
+        .filter(~pl.col("tried"), pl.col("batch").is_not_null())
+        .with_columns(
+            pl.col("direction").cast(pl.String),
+            pl.col("dilation").fill_null(pl.col("window").list.eval(pl.element() * 0 + 1)),
+        )
+    )
+
+
 def _times(source: str) -> pl.DataFrame:
     """Return ``least`` and ``most`` (ns) by :data:`_KEY`."""
     from traceana.flops.timed_algorithms import ALGORITHMS, is_study, read
@@ -59,9 +73,7 @@ def _times(source: str) -> pl.DataFrame:
         algorithm, path = "", source
     if not is_study(path):
         return (
-            each_convolution(open_trace(path))
-            .filter(~pl.col("tried"), pl.col("batch").is_not_null())
-            .with_columns(pl.col("direction").cast(pl.String))
+            _known(open_trace(path))
             .group_by(_KEY)
             .agg(
                 _WHOLE.quantile(0.25, "linear").alias("least"),
