@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.manifest import TRACES
+from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
 from traceana.errors import BadScenarioError, NoSuchSelectionError
 from traceana.flops.timed_algorithms import AlgorithmStudy, Device, Layer, Measurement, write
@@ -289,24 +291,20 @@ def test_a_batch_by_recordings_of_others(tmp_path: Path) -> None:
         assert sorted(end.tolist()) == pytest.approx([1, 1, 2_280 / 1_320, 2_280 / 1_320])
 
 
-@pytest.mark.parametrize("inputs", ['["", "", "[1, 1]", "[1, 1]", "[1, 1]", "1"]', None])
-def test_convolutions_as_in_another_recording_and_as_timed(
-    tmp_path: Path, inputs: str | None
-) -> None:
-    def trace(time: int, *, inputs: str | None) -> Trace:
+def test_convolutions_as_in_another_recording_and_as_timed(tmp_path: Path) -> None:
+    def trace(time: int) -> Trace:
         b = TraceBuilder(framework="PyTorch")
         b.name("winograd", category="conv", algorithm="winograd", direction="fprop")
         op = b.row("ops", name="aten::cudnn_convolution", start=0, duration=90, depth=0,
                    input_shapes="[[4, 3, 8, 8], [5, 3, 3, 3]]", input_types='["float", "float"]',
-                   inputs=inputs)  # fmt: skip
+                   inputs='["", "", "[1, 1]", "[1, 1]", "[1, 1]", "1"]')  # fmt: skip
         episode = b.row("episodes", op=op, algorithm="winograd", direction="fprop")
         s = b.step(1, 0, 100)
         b.kernel("winograd", 0, time, op=op, step=s, direction="forward", episode=episode)
         return b.build()
 
-    # Old versions of PyTorch record neither strides nor dilations.
-    trace(400, inputs=None).save(tmp_path / "other.traceana")
-    here = trace(1_000, inputs=inputs)
+    trace(400).save(tmp_path / "other.traceana")
+    here = trace(1_000)
     assert factors(here, f"recording:{tmp_path / 'other.traceana'}") == ([0.4], [0.4])
     layer = Layer(
         path="conv", in_channels=3, out_channels=5, input=(8, 8), output=(8, 8), kernel=(3, 3),
@@ -326,3 +324,13 @@ def test_convolutions_as_in_another_recording_and_as_timed(
     write(study, file)
     assert factors(here, f"recording:{file}") == ([0.225], [0.275])
     assert factors(here, f"recording:fft@{file}") == ([0.5], [0.5])
+
+
+@pytest.mark.skipif(not TRACES.is_dir(), reason="no shared traces")
+def test_convolutions_without_recorded_strides() -> None:
+    path = TRACES / "kineto" / "resnet50_train_v100_workers0.json.gz"
+    least, most = factors(opened(path), f"recording:{path}")
+    changed = [(low, high) for low, high in zip(least, most, strict=True) if (low, high) != (1, 1)]
+    assert len(changed) > 1_000
+    # Half of the convolutions of a shape are between its quartiles.
+    assert sum(low <= 1 <= high for low, high in changed) >= 0.4 * len(changed)
