@@ -72,7 +72,9 @@ class Shared(nn.Module):  # type: ignore[misc]
 
 def recorded(model: Any, x: Any, folder: Path) -> Trace:
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    with traceana.recorder(folder / "run", warm_up=1, steps=2, model=model) as recorder:
+    # Other tests of the same process may have imported JAX.
+    recorder = traceana.recorder(folder / "run", warm_up=1, steps=2, model=model, profiler="torch")
+    with recorder:
         for _ in range(4):
             optimizer.zero_grad()
             model(x).square().mean().backward()
