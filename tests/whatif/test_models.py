@@ -71,7 +71,7 @@ def test_tensor_cores_by_the_peaks() -> None:
 
 
 def test_tensor_cores_move_as_many_bytes() -> None:
-    # 3 x 4 MiB of floats, of which half are left, at 900 GB/s.
+    # 3 x 4 MiB of floats, half of them left, at 900 GB/s.
     trace = one_kernel((1024, 1024, 1024), 8_000)
     (least, _), _ = factors(trace, "tensor-cores")
     assert least == pytest.approx(3 * 1024 * 1024 * 2 / 900e9 * 1e9 / 8_000)

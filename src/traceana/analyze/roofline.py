@@ -111,8 +111,14 @@ def units(trace: Trace, model: Manifest | None = None) -> Units:
     A layer counted by the layer manifest ``model`` is a unit per direction.
     """
     trace = with_names_of(trace, model)
-    activities = work(trace, *SOURCE, "duration", "op", "instruction", "layer", "direction")
-    known = charges(trace, model)
+    activities = work(trace, *_UNIT_COLUMNS)
+    return _units(trace, activities, charges(trace, model))
+
+
+_UNIT_COLUMNS: Final = (*SOURCE, "duration", "op", "instruction", "layer", "direction")
+
+
+def _units(trace: Trace, activities: pl.DataFrame, known: Charges) -> Units:
     rows = _rows(trace, activities, known)
     parts = [
         _of_operators(trace, known, rows, activities),
@@ -398,17 +404,16 @@ def counted_work(trace: Trace) -> pl.DataFrame:
 
     Columns: ``category``, ``precision``, ``tensor_core``; ``flops`` and ``bytes`` of its unit, of
     its gradient where known, for products those of products; ``unit_ns``, the summed durations of
-    the activities that have the same counts. Null where there is no count.
+    the activities that have the same counts. Null where not counted.
     """
-    columns = (*SOURCE, "duration", "op", "instruction", "layer", "direction")
-    activities = work(trace, *columns)
+    activities, known = work(trace, *_UNIT_COLUMNS), charges(trace, None)
     of_class = described(activities.select("name_id", "class"), trace)
-    computed = units(trace)
+    computed = _units(trace, activities, known)
     each = pl.DataFrame({"category": category_of(activities, trace).cast(pl.String)}).with_columns(
         of_class["precision"],
         of_class["tensor_core"],
         activities["duration"],
-        activities.select(_unit(trace, activities, charges(trace, None))).to_series(),
+        activities.select(_unit(trace, activities, known)).to_series(),
         pl.when(of_class["direction"].is_in(_GRADIENTS))
         .then(of_class["direction"].cast(pl.String))
         .alias("gradient"),

@@ -87,14 +87,11 @@ def _returns(trace: Trace, graph: Graph, copies: Flags) -> Ints:
 
     What is copied to the host is needed there, so their calls wait as before.
     """
+    launched = trace.activities["call"].is_not_null().to_numpy()
     to_device = copies & (trace.activities["copy_kind"] == "HtoD").fill_null(value=False).to_numpy()
-    calls = trace.calls[from_rows(trace.activities["call"])[to_device & _launched(trace)]]
+    calls = trace.calls[from_rows(trace.activities["call"])[to_device & launched]]
     ends = (calls["start"] + calls["duration"]).to_numpy()
     return np.flatnonzero((graph.activity == NONE) & np.isin(graph.at, ends))
-
-
-def _launched(trace: Trace) -> Flags:
-    return trace.activities["call"].is_not_null().to_numpy()
 
 
 def _factors(trace: Trace, flags: Flags, change: Change) -> Factors:

@@ -163,16 +163,16 @@ def whatif(model: Model, asked: Sequence[Asked]) -> Prediction:
         What takes most of the critical path after the change, and its share of it.
     """
     category = category_of(model.trace.whole.activities, model.trace.whole)
-    before = _median(_per_step(model, None))
-    steps = len(_per_step(model, None))
+    recorded = _per_step(model, None)
+    before, steps = _median(recorded), max(len(recorded), 1)
     rows = []
-    paths = [_path(model, category, None, _recorded(model))]
+    paths = [_path(model, category, None, _recorded(model), steps)]
     for one in asked:
         found, *ends = _replays(model, one)
         medians = [_median(_per_step(model, end)) for end in (found, *ends)]
         steps_after = _per_step(model, found).values()
         spread = _spread(steps_after, _between_runs(model), medians[0] - before)
-        path = _path(model, category, one.scenario.name, found)
+        path = _path(model, category, one.scenario.name, found, steps)
         limit, longest = path.row(0)[1:] if path.height else (None, 0)
         paths.append(path)
         saving = _saving(model, found, ends)
@@ -188,7 +188,7 @@ def whatif(model: Model, asked: Sequence[Asked]) -> Prediction:
                 "saving_low_ns": saving.low_ns,
                 "saving_high_ns": saving.high_ns,
                 "saving_share": saving.share,
-                "at_most_ns": round(_summed(model, found) / max(steps, 1)),
+                "at_most_ns": round(_summed(model, found) / steps),
                 "limit": limit,
                 "limit_share": longest / path["time_ns"].sum() if longest else None,
             }
@@ -205,7 +205,7 @@ class Saving(msgspec.Struct, frozen=True):
     A mean, because a batch that is late in every fourth step is not in a median. ``low_ns`` and
     ``high_ns`` are its interval (``prediction_level``): from the factors' own intervals, the
     variation of the savings of the steps, and that from run to run. All are between 0 and the mean
-    step, of which ``share`` is a part.
+    step; ``share`` is a part of that.
     """
 
     time_ns: int
@@ -398,7 +398,7 @@ def _median(times: Mapping[int | None, int]) -> float:
 
 
 def _spread(times: Collection[int], between: float, change: float) -> float:
-    """Return the half width of the interval for the median step of another run, in ns, of which a
+    """Return the half width of the interval for the median step of another run, in ns, where a
     ``change`` (ns) is predicted.
 
     The medians of two runs of as many steps differ by chance: the standard error of a median, by
@@ -447,7 +447,7 @@ def _recorded(model: Model) -> _Replayed:
 
 
 def _path(
-    model: Model, category: pl.Series, scenario: str | None, found: _Replayed
+    model: Model, category: pl.Series, scenario: str | None, found: _Replayed, steps: int
 ) -> pl.DataFrame:
     """Return the rows of a scenario of :class:`Prediction`'s ``path``."""
     from traceana.whatif.path import path_times
@@ -457,7 +457,6 @@ def _path(
         model.processes, found.changes, found.over, found.windows, model.measured, strict=True
     ):
         times += path_times(model.trace, category, graph, one, over, windows[0], rows)
-    steps = max(len(_per_step(model, None)), 1)
     parts = [(scenario, of, round(time / steps)) for of, time in times.most_common()]
     schema = {"scenario": pl.String, "of": pl.String, "time_ns": pl.Int64}
     return pl.DataFrame(parts, schema=schema, orient="row")
