@@ -8,16 +8,18 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.record.scripts import DOES_NOT_EXIT, SLEEPS, TORCH
 from tests.support.command_line import Run as Command
 from tests.support.frameworks import needs
-from traceana.record.child_process import Ended
-from traceana.record.outcome import ProcessReport, Raised
+from traceana.record.child_process import Ended, run_child
+from traceana.record.outcome import Launch, ProcessReport, Raised
 from traceana.record.partial_folder import PartialFolder
 from traceana.record.recording import reason, why_unusable
 from traceana.record.script import Script
@@ -28,6 +30,31 @@ pytestmark = pytest.mark.frameworks
 
 Write = Callable[[str], Path]
 PYTHON = (sys.executable, "-c")
+
+
+def test_an_interrupt_before_the_wait_ends_the_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The child may run, and be interrupted, before its recorder waits for it."""
+    begun: list[subprocess.Popen[bytes]] = []
+
+    class Popen(subprocess.Popen):  # type: ignore[type-arg]
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            begun.append(self)
+
+    def interrupted(_: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "Popen", Popen)
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    words = [sys.executable, "-c", "import time; time.sleep(60)"]
+    try:
+        assert run_child(Launch(words), tmp_path).interrupted
+        assert begun[0].poll() is not None
+    finally:
+        begun[0].kill()
+        begun[0].wait()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

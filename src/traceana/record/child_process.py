@@ -57,12 +57,18 @@ def run_child(launch: Launch, reports: Path, exit_timeout: float = EXIT_TIMEOUT)
             f"{launch.words[0]} cannot be run ({error.strerror}): check the command after --"
         ) from error
     interrupted = False
-    with _ending_signals(), _ExitWatch(process.pid, reports, exit_timeout) as watch:
-        try:
+    watch = _ExitWatch(process.pid, reports, exit_timeout)
+    # The child may be interrupted as soon as it runs, before the watch has begun.
+    try:
+        with _ending_signals():
+            watch.start()
             status = process.wait()
-        except KeyboardInterrupt:
-            interrupted = True
+    except KeyboardInterrupt:
+        interrupted = True
+        with _ending_signals():
             status = _end(process)
+    finally:
+        watch.stop()
     by_kill = status in (-signal.SIGKILL, 128 + signal.SIGKILL)
     out_of_memory = by_kill and not watch.overdue and _killed_for_memory() > killed
     return Ended(status, interrupted, out_of_memory, watch.overdue)
@@ -80,13 +86,11 @@ class _ExitWatch(threading.Thread):
         self._done = threading.Event()
         self.overdue = False
 
-    def __enter__(self) -> _ExitWatch:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def stop(self) -> None:
+        """End the thread, if it has begun."""
         self._done.set()
-        self.join()
+        if self.is_alive():
+            self.join()
 
     def run(self) -> None:
         """Check the reports until the command has ended."""
