@@ -17,7 +17,7 @@ MINUTES ?=
 JOBS    ?=
 # Tests wait for processes that they start: one worker more than there are cores.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
-.PHONY: help demo test test-fast fuzz lint bench backtest docs lock clean
+.PHONY: help demo test test-fast fuzz lint bench backtest docs site lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 12
@@ -61,6 +61,10 @@ docs: $(READY) ## Make anew the pages that are generated
 	$(BIN)/python -m tools.flops
 	$(BIN)/python -m tools.advice
 	$(BIN)/python -m tools.consoles --write
+
+site: $(READY) ## Build the documentation: build/site/index.html, which opens without a server
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "$(CURDIR)/build/site/index.html; links to other hosts: build/external-links.txt"
 
 lock: $(READY) ## Write down the versions that are installed here, for `make test` elsewhere
 	$(BIN)/python -m tools.lock > $(LOCK)
