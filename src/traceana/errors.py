@@ -71,6 +71,12 @@ class NotFoundError(TraceanaError):
     exit_code = ExitCode.NOT_FOUND
 
 
+class OutsideRootError(TraceanaError):
+    """The path leads out of the folder that the MCP server opens."""
+
+    exit_code = ExitCode.NOT_FOUND
+
+
 class IsDirectoryError(TraceanaError):
     """The path is a directory that is not a trace bundle."""
 

@@ -229,6 +229,8 @@ def umask() -> int:
     return current
 
 
+STANDARD_INPUT: Final = "standard input"
+"""The source of a trace that was read from there."""
 _SHOWN: dict[str, str] = {}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import polars as pl
@@ -64,6 +65,17 @@ def test_json_has_figures_and_evidence(run: Invoke, slow: Path) -> None:
     assert copies["evidence"][0]["exposed_ns"] == 2_000_000
     assert copies["evidence"][0]["step_ns"] == copies["evidence"][0]["time_ns"] // 4
     assert {"pytorch", "tensorflow", "jax", "estimate", "caveat", "finding"} <= copies.keys()
+
+
+def test_the_command_of_a_finding_prints_its_evidence(run: Invoke, slow: Path) -> None:
+    for chosen in ([], ["--step", "1-2", "--device", "0"]):
+        found = json.loads(run("advise", slow, *chosen, "-f", "json").stdout)["rows"]
+        assert len(found) > 1
+        for row in found:
+            words = shlex.split(row["command"])
+            assert words[0] == "traceana"
+            (again,) = json.loads(run(*words[1:]).stdout)["rows"]
+            assert again == row
 
 
 def test_limit_and_order_hold_in_every_format(run: Invoke, slow: Path) -> None:

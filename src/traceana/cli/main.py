@@ -18,7 +18,7 @@ from traceana.cli.command import command
 COMMANDS: Final = (
     *("report", "advise", "info", "kernels", "layers", "flops", "transfers", "idle", "critical"),
     *("whatif", "memory", "ranks", "diff", "compare", "study", "classify", "save", "export"),
-    *("record", "doctor"),
+    *("record", "mcp", "doctor"),
 )
 """The commands in the order of ``--help``: each a function in the module of its name."""
 

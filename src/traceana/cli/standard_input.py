@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Final
 
 from traceana.errors import CannotWriteError, UnreadableError
-
-NAME: Final = "standard input"
 
 
 def spooled() -> Path:
@@ -25,6 +22,8 @@ def spooled() -> Path:
     import shutil
     import tempfile
 
+    from traceana.files import STANDARD_INPUT, show_as
+
     if sys.stdin is None or sys.stdin.isatty():
         raise UnreadableError(
             "standard input is closed or a terminal: pipe the profiler's output into traceana"
@@ -32,19 +31,17 @@ def spooled() -> Path:
     try:
         folder = Path(tempfile.mkdtemp(prefix="traceana-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        target = (folder / NAME).open("wb")
+        target = (folder / STANDARD_INPUT).open("wb")
     except OSError as error:
         raise CannotWriteError(f"no room for standard input: {error.strerror}") from error
-    from traceana.files import show_as
-
-    show_as(folder / NAME, NAME)
+    show_as(folder / STANDARD_INPUT, STANDARD_INPUT)
     with target:
         while block := _block():
             try:
                 target.write(block)
             except OSError as error:
                 raise CannotWriteError(f"no room for standard input: {error.strerror}") from error
-    return folder / NAME
+    return folder / STANDARD_INPUT
 
 
 def _block() -> bytes:

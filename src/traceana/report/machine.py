@@ -28,7 +28,7 @@ def render_json(page: Page) -> str:
     Names in it cannot control a terminal. docs/json.md describes the keys.
     """
     # With an indent json.dumps is written in Python, which takes three times as long.
-    return msgspec.json.format(json.dumps(_object(page), allow_nan=False), indent=2) + "\n"
+    return msgspec.json.format(json.dumps(json_object(page), allow_nan=False), indent=2) + "\n"
 
 
 def render_csv(page: Page) -> str:
@@ -54,7 +54,8 @@ def render_parquet(page: Page) -> bytes:
     return buffer.getvalue()
 
 
-def _object(page: Page) -> dict[str, Any]:
+def json_object(page: Page) -> dict[str, Any]:
+    """Return the data of ``page``, with the keys of docs/json.md."""
     data = page.data
     if data.whole is not None:
         return {"schema_version": JSON_SCHEMA_VERSION, **data.whole}

@@ -91,7 +91,10 @@ def save(
             checksums[name] = crc32(encoded.getbuffer())
             (scratch / f"{name}.parquet").write_bytes(encoded.getbuffer())
         manifest = Manifest(
-            schema_version=SCHEMA_VERSION, meta=meta, rows=rows, checksums=checksums
+            schema_version=SCHEMA_VERSION,
+            meta=msgspec.structs.replace(meta, opened=()),
+            rows=rows,
+            checksums=checksums,
         ).checked()
         (scratch / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
         scratch.chmod(0o777 & ~umask())

@@ -30,6 +30,9 @@ class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
     bytes_total: int | None = None
     events: int | None = None
     """Events found in the file; each is in a table or counted in the ledger."""
+    opened: tuple[str, ...] = ()
+    """The paths that the trace was opened by, where they are not ``source``: of a bundle, or the
+    files of several ranks."""
     properties: dict[str, Any] = msgspec.field(default_factory=dict)
     """Properties of the format: driver and CUDA versions, host, profiler options."""
 

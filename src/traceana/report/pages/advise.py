@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from shlex import quote
+from shlex import join, quote
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 from msgspec.structs import replace
 
+from traceana.files import STANDARD_INPUT
 from traceana.report import numbers
 from traceana.report.cells import value_text
 from traceana.report.columns import Kind, kind_of
@@ -19,6 +20,7 @@ from traceana.report.pages.single_table import columns_of, named, notes_of, sour
 from traceana.report.text import cut_end
 from traceana.result import Arranged, Result, sums
 from traceana.settings import PREDICTION_LEVEL
+from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:
     from traceana.advise import Advice, Rule
@@ -92,7 +94,7 @@ def advised(trace: Trace, advice: Advice, *, rule: str | None = None) -> Result:
         found = tuple(one for one in advice.findings if one.rule.id == rule)
         notes = advice.notes if found else (f"{rule} does not hold in this trace",)
         advice = replace(advice, findings=found, notes=notes)
-    frame, _ = finding_rows(advice.findings)
+    frame, _ = finding_rows(advice.findings, trace)
     make = partial(_page, trace, advice, rule is not None)
     folded = "" if rule else "Evidence"
 
@@ -133,7 +135,7 @@ def _page(trace: Trace, advice: Advice, whole: bool, shown: Arranged) -> Page:
         Findings(findings_of(found, framework, evidence=whole)),
         *notes_of(notes),
     )
-    rows = Rows(*finding_rows(found))
+    rows = Rows(*finding_rows(found, trace))
     total = shown.frame.height + shown.hidden
     return Page("advise", blocks, Data(rows, source_of(trace), {}, total, shown.notes))
 
@@ -169,8 +171,10 @@ def findings_of(
     )
 
 
-def finding_rows(found: Sequence[Found]) -> tuple[pl.DataFrame, list[dict[str, Any]]]:
-    """Return one row per finding with the columns of :data:`SCHEMA`, and figures and evidence."""
+def finding_rows(found: Sequence[Found], trace: Trace) -> tuple[pl.DataFrame, list[dict[str, Any]]]:
+    """Return one row per finding with the columns of :data:`SCHEMA`, and command, figures and
+    evidence.
+    """
     rows = [
         (
             *(one.rule.id, one.rule.title, one.kind),
@@ -179,8 +183,33 @@ def finding_rows(found: Sequence[Found]) -> tuple[pl.DataFrame, list[dict[str, A
         )
         for one in found
     ]
-    details = [{"figures": dict(one.figures), "evidence": one.evidence} for one in found]
+    details = [
+        {
+            "command": _command(one.rule, trace),
+            "figures": dict(one.figures),
+            "evidence": one.evidence,
+        }
+        for one in found
+    ]
     return pl.DataFrame(rows, schema=SCHEMA, orient="row"), details
+
+
+def _command(rule: Rule, trace: Trace) -> str:
+    """Return the command that prints the evidence of ``rule``, with the selection of ``trace``."""
+    files = trace.meta.opened or (trace.meta.source,)
+    # A name that begins with a dash would be an option.
+    given = [f"./{one}" if one.startswith("-") else one for one in files]
+    words = ["traceana", "advise", *("-" if one == STANDARD_INPUT else one for one in given)]
+    for option, name in (
+        ("--step", "selected_steps"),
+        ("--device", "selected_devices"),
+        ("--rank", "selected_ranks"),
+    ):
+        if (chosen := trace.meta.properties.get(name)) is not None:
+            words += [option, ",".join("cpu" if one == CPU_DEVICE else str(one) for one in chosen)]
+    if (counters := trace.meta.properties.get("counters_file")) is not None:
+        words += ["--counters", str(counters)]
+    return join([*words, "--rule", rule.id, "--format", "json"])
 
 
 def sentence(finding: Found) -> str:

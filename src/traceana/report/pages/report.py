@@ -226,7 +226,7 @@ def _basis(trace: Trace, classes: Result, by_layer: Result, copied: Result) -> B
 def _page(trace: Trace, whole: Overview, rows: Arranged) -> Page:
     data = data_of(rows, source_of(trace), whole.sections)
     findings = whole.advice.findings[:MOST_FINDINGS]
-    sections = {**data.sections, "findings": Rows(*finding_rows(findings))}
+    sections = {**data.sections, "findings": Rows(*finding_rows(findings, trace))}
     blocks: list[Block] = [_title(whole), Facts(tuple(_head(whole)))]
     if whole.breakdown.frame.height:
         blocks += [_classes(whole), *_layers(whole), *_transfers(whole.basis), *_findings(whole)]

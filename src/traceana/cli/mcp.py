@@ -1,0 +1,36 @@
+"""``traceana mcp``."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from traceana.errors import ExitCode, MissingExtraError, NotFoundError
+
+Root = Annotated[
+    Path,
+    typer.Option(
+        metavar="DIR",
+        help="Folder of the traces; nothing outside it is opened.",
+        show_default=False,
+    ),
+]
+
+
+def mcp(root: Root) -> ExitCode:
+    """Serve the traces of a folder to a coding agent, by the Model Context Protocol.
+
+    The server reads standard input and writes standard output. Its tools list and open traces,
+    and return the JSON of the commands; they write nothing. Needs traceana[mcp].
+    """
+    if find_spec("mcp") is None:
+        raise MissingExtraError("the MCP server needs mcp: pip install 'traceana[mcp]'")
+    if not root.is_dir():
+        raise NotFoundError(f"{root}: no such folder; give the folder of the traces")
+    from traceana.mcp_server import serve
+
+    serve(root)
+    return ExitCode.OK
