@@ -63,7 +63,7 @@ docs: $(READY) ## Make anew the pages that are generated
 	$(BIN)/python -m tools.consoles --write
 
 site: $(READY) ## Build the documentation: build/site/index.html, which opens without a server
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "$(CURDIR)/build/site/index.html; links to other hosts: build/external-links.txt"
 
 lock: $(READY) ## Write down the versions that are installed here, for `make test` elsewhere

@@ -9,6 +9,7 @@ which is not run again, or names traces that are not in the repository (separate
 
     <!-- recorded 2026-11-22, AMD EPYC (2 cores): why it is not run -->
     <!-- trace kineto/x.json.gz: whose, and its licence -->
+    <!-- built x.json: a trace that tools/tutorials.py builds -->
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.tutorials import built
+
 ROOT = Path(__file__).resolve().parents[1]
 TRACES = ROOT.parent / "shared" / "traces"
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 LEFT_OUT = "…"
 
 _BLOCK = re.compile(r"(?:<!-- (?P<mark>[^\n]*) -->\n)?```console\n(?P<body>.*?)```\n", re.DOTALL)
-_MARK = re.compile(r"(?P<kind>recorded|trace) (?P<what>[^:]+)")
+_MARK = re.compile(r"(?P<kind>recorded|trace|built) (?P<what>[^:]+)")
 
 
 class BadBlockError(Exception):
@@ -60,9 +63,10 @@ class Block:
     @property
     def _traces(self) -> list[Path]:
         match = _MARK.match(self.mark or "")
-        if match is None or match["kind"] != "trace":
+        if match is None or match["kind"] == "recorded":
             return []
-        return [TRACES / trace for trace in match["what"].split()]
+        folder = built() if match["kind"] == "built" else TRACES
+        return [folder / trace for trace in match["what"].split()]
 
     def _is(self, kind: str) -> bool:
         match = _MARK.match(self.mark or "")

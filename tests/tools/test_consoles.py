@@ -70,3 +70,13 @@ def test_a_block_without_a_command_is_an_error(page: Path) -> None:
     assert isinstance(block, Block)
     with pytest.raises(BadBlockError, match=r"page\.md:4"):
         block.printed()
+
+
+def test_a_block_of_a_built_trace_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consoles, "built", lambda: page.parent / "made")
+    (page.parent / "made").mkdir()
+    (page.parent / "made" / "x.json").write_text("new\n")
+    write(page, "$ cat x.json\nnew\n", "<!-- built x.json: by a tool -->\n")
+    assert main([]) == 0
+    write(page, "$ cat x.json\nold\n", "<!-- built x.json: by a tool -->\n")
+    assert main([]) == 1
