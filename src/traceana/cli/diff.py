@@ -22,7 +22,7 @@ from traceana.cli.options import (
 from traceana.cli.output import Output
 from traceana.cli.ranks import list_bad, progress
 from traceana.cli.streams import message
-from traceana.errors import ExitCode
+from traceana.errors import BadGateError, ExitCode
 
 if TYPE_CHECKING:
     from traceana.comparison.verdicts import Criteria, StatisticVerdict
@@ -234,29 +234,23 @@ def _jobs(
 
 def _gated(step: StatisticVerdict, gate: float, on_inconclusive: Inconclusive) -> ExitCode:
     """Return the exit code of the gate; print a line if it fails or is inconclusive."""
-    # The whole confidence interval lies within the limit.
-    if step.interval is not None and step.interval.high <= gate * step.a:
+    from traceana.comparison.verdicts import gated
+
+    outcome, reason = gated(step, gate)
+    if outcome == "passed":
         return ExitCode.OK
-    if step.verdict in ("not enough steps", "inconclusive"):
-        passes = on_inconclusive == "pass"
-        ends = "passed" if passes else "failed"
-        message(f"gate: step time {step.verdict}: {ends}")
-        return ExitCode.OK if passes else ExitCode.GATE_INCONCLUSIVE
-    if step.verdict == "slower" and step.relative > gate:
-        message(
-            f"gate: candidate slower by {step.relative:.1%}, limit {gate:.1%}: failed",
-        )
-        return ExitCode.GATE_FAILED
-    return ExitCode.OK
+    passes = outcome == "inconclusive" and on_inconclusive == "pass"
+    message(f"gate: {reason}: {'passed' if passes else 'failed'}")
+    if passes:
+        return ExitCode.OK
+    return ExitCode.GATE_FAILED if outcome == "failed" else ExitCode.GATE_INCONCLUSIVE
 
 
 def fraction(text: str, option: str) -> float:
     """Return ``3%`` or ``0.03`` as a fraction; raises ``typer.BadParameter`` on other text."""
-    number, percent, rest = text.strip().partition("%")
+    from traceana.comparison.verdicts import percentage
+
     try:
-        value = float(number) / (100 if percent else 1)
-    except ValueError:
-        value = -1.0
-    if rest or not 0 <= value < float("inf"):
-        raise typer.BadParameter(f"{text!r} is not a percentage: use 3% or 0.03", param_hint=option)
-    return value
+        return percentage(text)
+    except BadGateError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error

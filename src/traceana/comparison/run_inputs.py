@@ -156,10 +156,20 @@ def save_baseline(name: str, trace: Trace, model: Manifest | None) -> Path:
     :class:`~traceana.errors.CannotWriteError`, also for a name with characters other than letters,
     digits, ``-`` and ``_``.
     """
+    return save_run(baselines_folder(), name, trace, model, replace=True)
+
+
+def save_run(
+    folder: Path, name: str, trace: Trace, model: Manifest | None, *, replace: bool
+) -> Path:
+    """Save ``trace`` as the bundle ``name`` in ``folder``, with its layer manifest beside it.
+
+    Return the bundle. Raises :class:`~traceana.errors.CannotWriteError`, also for a name with
+    characters other than letters, digits, ``-`` and ``_``, and if it exists without ``replace``.
+    """
     if not _NAME.fullmatch(name):
         raise CannotWriteError(f"invalid baseline name {name!r}: use letters, digits, - and _ only")
-    folder = baselines_folder()
-    bundle = trace.save(folder / name, overwrite=True)
+    bundle = trace.save(folder / name, overwrite=replace)
     beside = folder / f"{name}.layers.json"
     if model is not None:
         model.write(beside)

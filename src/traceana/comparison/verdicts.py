@@ -29,6 +29,7 @@ from traceana.comparison.resampling import (
     smallest_p,
     statistic,
 )
+from traceana.errors import BadGateError
 from traceana.settings import CONFIDENCE_LEVEL, MINIMUM_EFFECT, NOISE_FLOOR
 
 Verdict = Literal[
@@ -40,6 +41,8 @@ Verdict = Literal[
     "only in baseline",
     "only in candidate",
 ]
+
+Gated = Literal["passed", "inconclusive", "failed"]
 
 FEWEST: Final = 2
 """A single step has no variance."""
@@ -102,6 +105,32 @@ class StatisticVerdict(msgspec.Struct, frozen=True):
     def relative(self) -> float:
         """The relative change: the difference over ``a``."""
         return self.b / self.a - 1 if self.a else 0.0
+
+
+def percentage(text: str) -> float:
+    """Return ``3%`` or ``0.03`` as a fraction; raises ``BadGateError`` on other text."""
+    number, percent, rest = text.strip().partition("%")
+    try:
+        value = float(number) / (100 if percent else 1)
+    except ValueError:
+        value = -1.0
+    if rest or not 0 <= value < float("inf"):
+        raise BadGateError(f"{text!r} is not a percentage: use 3% or 0.03")
+    return value
+
+
+def gated(step: StatisticVerdict, limit: float) -> tuple[Gated, str]:
+    """Return whether the step time of the candidate exceeds the baseline's by more than the
+    fraction ``limit``, and the reason, which is empty where the gate passes.
+    """
+    # The whole confidence interval lies within the limit.
+    if step.interval is not None and step.interval.high <= limit * step.a:
+        return "passed", ""
+    if step.verdict in ("not enough steps", "inconclusive"):
+        return "inconclusive", f"step time {step.verdict}"
+    if step.verdict == "slower" and step.relative > limit:
+        return "failed", f"candidate slower by {step.relative:.1%}, limit {limit:.1%}"
+    return "passed", ""
 
 
 class Step(msgspec.Struct, frozen=True):
