@@ -159,14 +159,17 @@ def _gated(
     folder = config.rootpath / FOLDER
     compared = config.getoption("--traceana-compare")
     if baseline is None and compared is not None:
-        baseline = folder / compared / name
-        if not baseline.exists():
+        kept = folder / compared / name
+        baseline = kept
+        if not kept.exists():
             pytest.fail(
                 f"traceana: baseline {compared} has no trace of this test: save it with "
                 f"--traceana-save {compared}",
                 pytrace=False,
             )
-    failed, inconclusive, found = _unfit(trace), [], None
+    failed = _unfit(trace)
+    inconclusive: list[str] = []
+    found: Diff | None = None
     if baseline is not None and not failed:
         before, model_before = opened(baseline)
         failed += [f"baseline: {line}" for line in _unfit(before)]
