@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -72,8 +73,30 @@ def test_no_page_fetches_from_another_host(site: Path) -> None:
 
 def test_every_page_of_the_documentation_has_a_place_in_the_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("nav:")[2]
-    pages = sorted((ROOT / "docs").rglob("*.md"))
+    pages = sorted((ROOT / "docs").rglob("*.md")) + sorted((ROOT / "docs").rglob("*.ipynb"))
     missing = [
         page.name for page in pages if str(page.relative_to(ROOT / "docs")) not in navigation
     ]
     assert missing == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("notebook", "shown"),
+    [
+        ("first-look", ["94.3 % of step time", "Conv2d"]),
+        ("two-runs", ["input-bound → GPU-bound", "(idle)", "76.9"]),
+        ("kernels-and-flops", ["implicit_precomp_gemm", "129791292", "stage4.conv2"]),
+    ],
+)
+def test_a_notebook_is_executed_into_its_page(site: Path, notebook: str, shown: list[str]) -> None:
+    page = (site / "notebooks" / f"{notebook}.html").read_text(encoding="utf-8")
+    assert [text for text in shown if text not in page] == []
+
+
+def test_notebooks_are_stored_without_outputs() -> None:
+    notebooks = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+    assert len(notebooks) == 3
+    for notebook in notebooks:
+        cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+        assert [cell for cell in cells if cell.get("outputs") or cell.get("execution_count")] == []
