@@ -55,6 +55,8 @@ backtest: $(READY) ## Compare predictions of whatif with what happens: half an h
 
 docs: $(READY) ## Make anew the pages that are generated
 	$(BIN)/python -m traceana.cli.reference > docs/cli.md
+	$(BIN)/python -m traceana.cli.reference exit-codes > docs/exit-codes.md
+	$(BIN)/python -m traceana.cli.reference man > docs/traceana.1
 	$(BIN)/python -m tools.api
 	$(BIN)/python -m tools.formats
 	$(BIN)/python -m tools.tables

@@ -56,7 +56,7 @@ EXIT_CODES: Final[dict[ExitCode, str]] = {
     "profilers conflict",
     ExitCode.INTERRUPTED: "interrupted (Ctrl-C, SIGTERM, SIGHUP)",
 }
-"""What each exit code means, for docs/cli.md."""
+"""What each exit code means, for docs/exit-codes.md."""
 
 
 class TraceanaError(Exception):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 import typer.main
 
 from traceana.cli.app import app
-from traceana.cli.reference import reference
-from traceana.errors import ExitCode
+from traceana.cli.reference import exit_codes, man_page, reference
+from traceana.errors import BadGateError, ExitCode, NotFoundError
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 
@@ -29,8 +31,32 @@ def test_every_command_option_and_code_is_in_it() -> None:
             for option in parameter.opts:
                 assert option in section or parameter.metavar in section
             assert parameter.help, f"{name} {parameter.name} has no help"
+    for option in ("--quiet", "--verbose"):
+        assert text.count(f"`{option}`") == len(commands)
+
+
+def test_the_exit_codes_are_up_to_date() -> None:
+    text = (DOCS.parent / "exit-codes.md").read_text(encoding="utf-8")
+    assert text == exit_codes(), (
+        "run `python -m traceana.cli.reference exit-codes > docs/exit-codes.md`"
+    )
     for code in ExitCode:
-        assert f"| {code.value} |" in text
+        assert f"| {code.value} | `{code.name}` |" in text
+    for error in (NotFoundError, BadGateError):
+        assert f"`{error.__name__}`" in text
+
+
+def test_the_man_page_is_up_to_date() -> None:
+    text = (DOCS.parent / "traceana.1").read_text(encoding="utf-8")
+    assert text == man_page(), "run `python -m traceana.cli.reference man > docs/traceana.1`"
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="needs groff")
+def test_the_man_page_is_valid_roff() -> None:
+    words = ["groff", "-man", "-Tutf8", "-ww", "-K", "utf8", str(DOCS.parent / "traceana.1")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert "--fail-if-slower" in done.stdout
 
 
 @pytest.mark.parametrize("name", ["report", "info", "kernels", "layers", "transfers"])

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
+from traceana.cli import completion
 from traceana.cli.opening import batches_beside, exit_code, open_trace
 from traceana.cli.options import OnInconclusive, Reading, Tabling, Writing
 from traceana.cli.output import Output
-from traceana.cli.streams import message
+from traceana.cli.streams import message, note
 from traceana.errors import ExitCode, NoSuchSelectionError
 
 Files = Annotated[
@@ -27,7 +28,12 @@ Listed = Annotated[
 ]
 One = Annotated[
     str | None,
-    typer.Option("--rule", metavar="ID", help="Show one finding with its evidence."),
+    typer.Option(
+        "--rule",
+        metavar="ID",
+        help="Show one finding with its evidence.",
+        autocompletion=completion.rules,
+    ),
 ]
 FailOn = Annotated[
     list[str] | None,
@@ -35,6 +41,7 @@ FailOn = Annotated[
         "--fail-on",
         metavar="RULE,RULE|any",
         help="Exit code 31 when one of these rules has a finding; may be repeated.",
+        autocompletion=completion.rules,
         show_default=False,
     ),
 ]
@@ -45,6 +52,7 @@ Most = Annotated[
         metavar="FIGURE=LIMIT",
         help="Exit code 31 when a figure exceeds its limit, as in exposed_copy=5%; may be "
         "repeated. docs/advice.md lists the figures.",
+        autocompletion=completion.figures,
         show_default=False,
     ),
 ]
@@ -94,7 +102,7 @@ def advise(
         passes = one.unknown and on_inconclusive == "pass"
         if not passes:
             codes.add(ExitCode.GATE_INCONCLUSIVE if one.unknown else ExitCode.GATE_FAILED)
-        message(f"gate: {broken_gate(one)}{': passed' if passes else ''}")
+        (note if passes else message)(f"gate: {broken_gate(one)}{': passed' if passes else ''}")
     return min(codes) if codes else exit_code(trace, reading)
 
 

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, Final, NoReturn, get_type_hints
+from typing import Annotated, Any, Final, NoReturn, get_type_hints
 
 import typer
 
 from traceana.cli import interrupt
-from traceana.cli.streams import message, remove_bar
+from traceana.cli.streams import detail, message, remove_bar, set_verbosity
 from traceana.errors import ExitCode, TraceanaError
 
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Only results and errors: no notes, no progress bar.")
+]
+Verbose = Annotated[
+    bool,
+    typer.Option("--verbose", "-v", help="On stderr: reader, phases with times, ledger, warnings."),
+]
 _DASH: Final = Path("-")
 """Standard input, where a command takes a file."""
 
@@ -26,7 +34,7 @@ def command(function: Callable[..., ExitCode]) -> Callable[..., None]:
     field. The process exits with the code that ``function`` returns. A
     :class:`~traceana.errors.TraceanaError` is printed as one line on stderr, and its exit code is
     used. An interrupt exits with 130. Any other exception is printed as one line with instructions
-    to report it.
+    to report it. ``--quiet`` and ``--verbose`` are added to the options.
     """
     hints = get_type_hints(function, include_extras=True)
     groups: dict[str, type[Any]] = {}
@@ -38,8 +46,13 @@ def command(function: Callable[..., ExitCode]) -> Callable[..., None]:
         else:
             parameters.append(_parameter(name, hints[name], parameter.default))
 
+    parameters += [_parameter("quiet", Quiet, False), _parameter("verbose", Verbose, False)]
+
     @wraps(function)
-    def run(context: typer.Context, **arguments: Any) -> None:
+    def run(context: typer.Context, quiet: bool, verbose: bool, **arguments: Any) -> None:
+        if quiet and verbose:
+            raise typer.BadParameter("contradicts --verbose", param_hint="--quiet")
+        set_verbosity(quiet=quiet, verbose=verbose)
         for name, group in groups.items():
             arguments[name] = group(
                 **{field.name: arguments.pop(field.name) for field in fields(group)}
@@ -69,6 +82,7 @@ def _options_of(group: type[Any]) -> list[inspect.Parameter]:
 
 
 def _run(function: Callable[..., ExitCode], arguments: dict[str, Any], *, debug: bool) -> int:
+    begin = time.monotonic()
     try:
         code = function(**_with_standard_input(arguments))
     except TraceanaError as error:
@@ -88,6 +102,7 @@ def _run(function: Callable[..., ExitCode], arguments: dict[str, Any], *, debug:
         _report(error)
     finally:
         remove_bar()
+        detail(f"{time.monotonic() - begin:.2f} s in all")
     return code
 
 

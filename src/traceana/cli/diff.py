@@ -21,7 +21,7 @@ from traceana.cli.options import (
 )
 from traceana.cli.output import Output
 from traceana.cli.ranks import list_bad, progress
-from traceana.cli.streams import message
+from traceana.cli.streams import message, note
 from traceana.errors import BadGateError, ExitCode
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def diff(
     models = [trace.manifest for trace in traces]
     if comparing.save_baseline is not None:
         kept = save_baseline(comparing.save_baseline, traces[0], models[0])
-        message(f"saved as {kept.name}: {kept}")
+        note(f"saved as {kept.name}: {kept}")
     codes = [exit_code(trace, one) for trace, one in zip(traces, used, strict=True)]
     failed = next((code for code in codes if code is not ExitCode.OK), ExitCode.OK)
     if len(traces) == 1 or ExitCode.EMPTY_SELECTION in codes:
@@ -240,7 +240,7 @@ def _gated(step: StatisticVerdict, gate: float, on_inconclusive: Inconclusive) -
     if outcome == "passed":
         return ExitCode.OK
     passes = outcome == "inconclusive" and on_inconclusive == "pass"
-    message(f"gate: {reason}: {'passed' if passes else 'failed'}")
+    (note if passes else message)(f"gate: {reason}: {'passed' if passes else 'failed'}")
     if passes:
         return ExitCode.OK
     return ExitCode.GATE_FAILED if outcome == "failed" else ExitCode.GATE_INCONCLUSIVE

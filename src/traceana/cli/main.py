@@ -23,11 +23,14 @@ COMMANDS: Final = (
 """The commands in the order of ``--help``: each a function in the module of its name."""
 
 
-def application(names: Iterable[str] = COMMANDS) -> typer.Typer:
-    """Return the application with the commands ``names``; only their modules are imported."""
+def application(names: Iterable[str] = COMMANDS, *, complete: bool = True) -> typer.Typer:
+    """Return the application with the commands ``names``; only their modules are imported.
+
+    ``complete`` adds the options that install the completion of a shell.
+    """
     app = typer.Typer(
         name="traceana",
-        add_completion=False,
+        add_completion=complete,
         no_args_is_help=True,
         # Rich help takes 50 ms at every start.
         rich_markup_mode=None,
@@ -74,7 +77,7 @@ def main() -> None:
     if name != ["record"]:  # whose environment is that of the user's script
         threads.choose(words)
     try:
-        application(name if known else COMMANDS)(prog_name="traceana")
+        application(name if known else COMMANDS, complete=not known)(prog_name="traceana")
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         interrupt.ignore()

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from traceana.cli import streams
 from traceana.cli.options import Reading
-from traceana.cli.streams import message
+from traceana.cli.streams import message, note
 from traceana.errors import ExitCode, ManifestWarning
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ def open_trace(files: Sequence[Path], reading: Reading, *, number: int = 0, of: 
             device_model=reading.device_model and as_unicode(reading.device_model),
         )
     for one in caught:
-        message(str(one.message))
+        note(str(one.message))
+    if streams.is_verbose():
+        _describe(trace)
     return trace.select(steps=steps, devices=devices, ranks=ranks)
 
 
@@ -76,7 +79,7 @@ def batches_beside(files: Sequence[Path]) -> BatchSeries | None:
     try:
         return batch_series(first)
     except TraceanaError as error:
-        message(f"batch sweep ignored: {error}")
+        note(f"batch sweep ignored: {error}")
         return None
 
 
@@ -148,13 +151,55 @@ def numbers(text: str, option: str) -> list[int]:
 
 @contextmanager
 def _progress(file: str, number: int, files: int) -> Iterator[Progress]:
-    if not sys.stderr.isatty():
-        yield notice(file, message)
+    if streams.is_verbose():
+        phases = Phases(file)
+        yield phases
+        phases.end()
+        return
+    if streams.is_quiet() or not sys.stderr.isatty():
+        yield notice(file, note)
         return
     from traceana.cli import progress
 
     with progress.shown(file, number, files) as course:
         yield course
+
+
+class Phases:
+    """A progress that prints each phase of opening a file with its time."""
+
+    def __init__(self, file: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin to read ``file``; ``clock`` returns seconds."""
+        self._file, self._clock = file, clock
+        self._phase, self._begin = "reading", clock()
+
+    def __call__(self, done: int, total: int) -> None:
+        """Ignore the units that were read."""
+
+    def enter(self, phase: str) -> None:
+        """Print the time of the phase before."""
+        self.end()
+        self._phase, self._begin = phase, self._clock()
+
+    def end(self) -> None:
+        """Print the time of the phase."""
+        streams.detail(f"{self._clock() - self._begin:.2f} s {self._phase} {self._file}")
+
+
+def _describe(trace: Trace) -> None:
+    """Print reader, size and ledger of ``trace``."""
+    from traceana.ingest.chrome.compiled import COMPILED
+
+    meta = trace.meta
+    scanner = "with" if COMPILED else "without"
+    streams.detail(
+        f"format {meta.format} {meta.format_version or ''}, {meta.bytes_read or 0:,} bytes, "
+        f"{trace.activities.height:,} activities; {scanner} the compiled scanner"
+    )
+    for severity, reason, table, count, text in trace.ledger.select(
+        "severity", "reason", "table", "count", "detail"
+    ).iter_rows():
+        streams.detail(f"{severity}: {count:,} {reason} in {table}{': ' + text if text else ''}")
 
 
 def notice(

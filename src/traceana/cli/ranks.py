@@ -12,7 +12,7 @@ import typer
 
 from traceana.cli.options import DeviceModel, Drawing, Rules, StepMarker, Tabling
 from traceana.cli.output import Output
-from traceana.cli.streams import message
+from traceana.cli.streams import is_quiet, message
 from traceana.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def list_bad(lines: Sequence[str]) -> None:
 
 @contextmanager
 def progress() -> Iterator[Done]:
-    if not sys.stderr.isatty():
+    if is_quiet() or not sys.stderr.isatty():
         from traceana.ingest.source import silent
 
         yield silent

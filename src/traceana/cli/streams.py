@@ -120,6 +120,41 @@ def message(text: str) -> None:
         sys.stderr.flush()
 
 
+def note(text: str) -> None:
+    """Print ``text`` like :func:`message`, except with ``--quiet``."""
+    if not _verbosity.quiet:
+        message(text)
+
+
+def detail(text: str) -> None:
+    """Print ``text`` like :func:`message`, with ``--verbose`` only."""
+    if _verbosity.verbose:
+        message(text)
+
+
+class _Verbosity:
+    quiet = False
+    verbose = False
+
+
+_verbosity: Final = _Verbosity()
+
+
+def set_verbosity(*, quiet: bool, verbose: bool) -> None:
+    """Choose what :func:`note` and :func:`detail` print."""
+    _verbosity.quiet, _verbosity.verbose = quiet, verbose
+
+
+def is_quiet() -> bool:
+    """Return whether notes and the progress bar are left out."""
+    return _verbosity.quiet
+
+
+def is_verbose() -> bool:
+    """Return whether phases and warnings are printed whole."""
+    return _verbosity.verbose
+
+
 def lines_of_input() -> Iterator[str]:
     """Yield the lines of standard input, without their ends.
 
