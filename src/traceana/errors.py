@@ -47,7 +47,7 @@ EXIT_CODES: Final[dict[ExitCode, str]] = {
     "--fail-if-slower`",
     ExitCode.GATE_INCONCLUSIVE: "a gate is inconclusive, with `--on-inconclusive fail`",
     ExitCode.INVALID_FILE: "a file given with an option is invalid: `--rules`, `--model`, `--map`, "
-    "`--counters`",
+    "`--counters`; or a configuration file",
     ExitCode.CANNOT_WRITE: "the output cannot be written, would overwrite something, the disk "
     "is full, or standard output is closed",
     ExitCode.MISSING_DEPENDENCY: "an optional dependency or an external tool such as nsys is "
@@ -159,6 +159,12 @@ class BundleVersionError(TraceanaError):
     """A saved bundle was written by another version of the schema, or is incomplete."""
 
     exit_code = ExitCode.UNRECOGNIZED_FORMAT
+
+
+class BadConfigurationError(TraceanaError):
+    """A setting of a configuration file or an environment variable is invalid."""
+
+    exit_code = ExitCode.INVALID_FILE
 
 
 class BadRulesError(TraceanaError):

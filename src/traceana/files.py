@@ -134,6 +134,15 @@ def cache_folder(name: str) -> Path:
     return home / "traceana" / name
 
 
+def config_folder() -> Path:
+    """Return traceana's folder of the user's configuration, by the XDG Base Directory
+    Specification.
+    """
+    given = os.environ.get("XDG_CONFIG_HOME", "")
+    home = Path(given) if Path(given).is_absolute() else Path("~/.config").expanduser()
+    return home / "traceana"
+
+
 def check_free(path: Path, *, force: bool, reads: Sequence[Path] = ()) -> None:
     """Raise ``CannotWriteError`` if an output must not be written to ``path``.
 

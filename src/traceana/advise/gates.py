@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
@@ -174,7 +175,8 @@ def rules_of(text: str) -> tuple[str, ...]:
         elif word in known:
             found.append(word)
         else:
-            raise BadGateError(f"unknown rule {_cut(word)!r}: see traceana advise --list")
+            near = "".join(f" (did you mean {one}?)" for one in get_close_matches(word, known, 1))
+            raise BadGateError(f"unknown rule {_cut(word)!r}{near}: see traceana advise --list")
     return tuple(dict.fromkeys(found))
 
 
@@ -183,8 +185,9 @@ def limit_of(text: str) -> Limit:
     name, sign, limit = (piece.strip() for piece in text.partition("="))
     metric = next((one for one in METRICS if one.name == name), None)
     if metric is None:
-        names = ", ".join(one.name for one in METRICS)
-        raise BadGateError(f"unknown figure {_cut(name)!r}; figures: {names}")
+        names = [one.name for one in METRICS]
+        near = "".join(f" (did you mean {one}?)" for one in get_close_matches(name, names, 1))
+        raise BadGateError(f"unknown figure {_cut(name)!r}{near}; figures: {', '.join(names)}")
     match = _LIMIT.fullmatch(limit) if sign else None
     suffixes = SUFFIXES[metric.unit]
     if match is None or match.group(2) not in suffixes:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from traceana.choices import Inconclusive
 from traceana.cli import completion
 from traceana.cli.opening import batches_beside, exit_code, open_trace
-from traceana.cli.options import OnInconclusive, Reading, Tabling, Writing
+from traceana.cli.options import Reading, Tabling, Writing
 from traceana.cli.output import Output
 from traceana.cli.streams import message, note
 from traceana.errors import ExitCode, NoSuchSelectionError
@@ -54,6 +56,15 @@ Most = Annotated[
         "repeated. docs/advice.md lists the figures.",
         autocompletion=completion.figures,
         show_default=False,
+    ),
+]
+
+OnInconclusive = Annotated[
+    Inconclusive,
+    typer.Option(
+        metavar="pass|fail",
+        help="Result of an inconclusive gate: too few or too noisy steps, or a figure that "
+        "the trace does not have.",
     ),
 ]
 
@@ -109,5 +120,7 @@ def advise(
 def _known(rule: str) -> None:
     from traceana.advise import RULES
 
-    if rule not in {one.id for one in RULES}:
-        raise NoSuchSelectionError(f"unknown rule {rule}: see traceana advise --list")
+    known = [one.id for one in RULES]
+    if rule not in known:
+        near = "".join(f" (did you mean {one}?)" for one in get_close_matches(rule, known, 1))
+        raise NoSuchSelectionError(f"unknown rule {rule}{near}: see traceana advise --list")

@@ -53,6 +53,8 @@ def command(function: Callable[..., ExitCode]) -> Callable[..., None]:
         if quiet and verbose:
             raise typer.BadParameter("contradicts --verbose", param_hint="--quiet")
         set_verbosity(quiet=quiet, verbose=verbose)
+        if arguments.get("output") is not None and _is_configured(context, "format"):
+            arguments["format"] = None  # the suffix of the file decides
         for name, group in groups.items():
             arguments[name] = group(
                 **{field.name: arguments.pop(field.name) for field in fields(group)}
@@ -62,6 +64,12 @@ def command(function: Callable[..., ExitCode]) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run
+
+
+def _is_configured(context: typer.Context, name: str) -> bool:
+    """Return whether the option ``name`` has its value from the configuration."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "DEFAULT_MAP"
 
 
 def _parameter(

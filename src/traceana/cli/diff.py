@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from traceana.choices import Inconclusive, JobDiffBy, Statistic
+from traceana.cli.advise import OnInconclusive
 from traceana.cli.opening import exit_code, open_trace
 from traceana.cli.options import (
     DeviceModel,
     Drawing,
-    OnInconclusive,
     Reading,
     Rules,
     StepMarker,

@@ -32,7 +32,7 @@ ClearCache = Annotated[
 
 
 def doctor(tabling: Tabling, writing: Writing, clear_cache: ClearCache = False) -> ExitCode:
-    """Show what traceana runs on: versions, extras, nsys and the cache."""
+    """Show what traceana runs on: versions, extras, nsys, the cache, the configuration."""
     output = Output(tabling, writing)
     if clear_cache:
         _clear()
@@ -83,6 +83,12 @@ def _facts() -> Iterator[tuple[str, str]]:
     except webbrowser.Error:
         yield "browser", "not found: open HTML pages elsewhere"
     yield "cache", _cache()
+    from traceana.cli.configuration import sources
+
+    for number, source in enumerate(sources(), 1):
+        settings = ", ".join(f"{key} = {value}" for key, value in source.settings.items())
+        shown = f"{source.name}: {settings or 'no settings'}"
+        yield f"configuration {number}", f"ignored: {source.error}" if source.error else shown
 
 
 def _version(name: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Iterable
 from importlib import import_module
@@ -55,12 +56,35 @@ def _version(wanted: bool) -> None:
 
 
 def _common(
+    context: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of errors.")] = False,
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001  # its callback prints it
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """Analyze GPU profiler traces of neural networks."""
+    # doctor shows what is wrong with a configuration.
+    name = context.invoked_subcommand
+    if name is not None and name != "doctor":
+        _configure(context, name, debug=debug)
+
+
+def _configure(context: typer.Context, name: str, *, debug: bool) -> None:
+    """Make the settings of environment and configuration files the defaults of command ``name``."""
+    from traceana.cli import configuration
+    from traceana.errors import TraceanaError
+
+    try:
+        settings = configuration.in_effect()
+    except TraceanaError as error:
+        if debug:
+            raise
+        streams.message(str(error))
+        raise typer.Exit(error.exit_code) from error
+    if settings.pop("color", "auto") == "never":
+        os.environ.setdefault("NO_COLOR", "1")
+    if settings:
+        context.default_map = {name: settings}
 
 
 def main() -> None:

@@ -8,7 +8,6 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from traceana.choices import Inconclusive
 from traceana.report.render import Format
 
 TraceFiles = Annotated[
@@ -28,16 +27,6 @@ StepMarker = Annotated[
         metavar="REGEX|RANGE",
         help="Ranges that mark steps: their name without the step number, or a regular expression.",
         show_default=False,
-    ),
-]
-
-
-OnInconclusive = Annotated[
-    Inconclusive,
-    typer.Option(
-        metavar="pass|fail",
-        help="Result of an inconclusive gate: too few or too noisy steps, or a figure that "
-        "the trace does not have.",
     ),
 ]
 

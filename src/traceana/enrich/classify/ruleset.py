@@ -6,7 +6,6 @@ Errors name the file, the line and the rule.
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
@@ -18,7 +17,7 @@ import rtoml
 
 from traceana.enrich.texts import ascii_classes
 from traceana.errors import BadRulesError
-from traceana.files import as_unicode, text_content
+from traceana.files import as_unicode, config_folder, text_content
 from traceana.trace.taxonomy import (
     BOOLEAN_COLUMNS,
     CLASS_COLUMNS,
@@ -96,14 +95,8 @@ def rules_in_use(extra: Path | None) -> RuleSet:
 
 
 def _configured_rules() -> Path | None:
-    """Return the user's rule file ``traceana/rules.toml``, or ``None`` if it does not exist.
-
-    Its directory is ``$XDG_CONFIG_HOME``, or ``~/.config`` if that is unset, empty or, by the XDG
-    Base Directory Specification, not an absolute path.
-    """
-    home = os.environ.get("XDG_CONFIG_HOME", "")
-    folder = Path(home) if Path(home).is_absolute() else Path("~/.config").expanduser()
-    file = folder / "traceana" / "rules.toml"
+    """Return the user's rule file ``traceana/rules.toml``, or ``None`` if it does not exist."""
+    file = config_folder() / "rules.toml"
     return file if file.exists() else None
 
 
