@@ -93,6 +93,7 @@ def test_without_a_scenario_some_are_asked(file: Path) -> None:
         ("conv x much", ExitCode.USAGE, "is not a factor"),
         ("none.toml", ExitCode.USAGE, "cannot read the scenario"),
         ("rnn x 0.5", ExitCode.EMPTY_SELECTION, "no work of class 'rnn' in the trace: it has"),
+        ("gem x 0.5", ExitCode.EMPTY_SELECTION, "did you mean gemm?"),
         ("range:logging x 0", ExitCode.EMPTY_SELECTION, "no annotation 'logging'"),
         ("no data", ExitCode.EMPTY_SELECTION, "no waits for the next batch"),
         ("\x1b[31m\nx", ExitCode.USAGE, "is not a scenario"),
@@ -106,6 +107,14 @@ def test_what_cannot_be_asked_is_one_line(
     assert says in result.stderr
     assert result.stderr.count("\n") == 1
     assert "\x1b" not in result.stderr
+
+
+def test_a_mistyped_layer_has_a_suggestion(tmp_path: Path) -> None:
+    saved = cnn_steps().save(tmp_path / "cnn")
+    names = traceana.open(saved).layers["path"]
+    result = run("whatif", saved, "--scenario", f"layer:{names[0]}x x 0")
+    assert result.exit_code == ExitCode.EMPTY_SELECTION
+    assert f"did you mean layer:{names[0]}?" in result.stderr
 
 
 def test_the_method_has_what_the_command_prints(file: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -204,13 +205,17 @@ def _described(change: Change) -> str:
 
 
 def _instead(trace: Trace, change: Change) -> str:
-    """Return the classes that there are, if ``change`` names another."""
+    """Return the name nearest to the class or layer of ``change``, else the classes there are."""
     if change.category is None:
-        return ""
+        layers = trace.layers["path"].drop_nulls().to_list()
+        near = get_close_matches(change.layer or "", layers, 1)
+        return f": did you mean layer:{near[0]}?" if near else ""
     work = trace.activities.filter(pl.col("kind") != "sync")
     there = category_of(work, trace).unique().cast(pl.String).sort()
     if not len(there):
         return ""
+    if near := get_close_matches(change.category, there.to_list(), 1):
+        return f": did you mean {near[0]}?"
     more = ", …" if len(there) > _MOST_NAMED else ""
     return f": it has {', '.join(there.head(_MOST_NAMED))}{more}"
 
