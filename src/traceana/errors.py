@@ -131,6 +131,12 @@ class CountersError(TraceanaError):
     exit_code = ExitCode.INVALID_FILE
 
 
+class CaptureError(TraceanaError):
+    """A recording of a capture does not apply to the trace, or cannot be used as one."""
+
+    exit_code = ExitCode.USAGE
+
+
 class NotARunError(TraceanaError):
     """A folder is not a recorded run or sweep, or one of its files is damaged."""
 

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from traceana.errors import CountersError, NotARunError, NotFoundError
+from traceana.errors import CaptureError, CountersError, NotARunError, NotFoundError
 from traceana.files import as_unicode
 from traceana.ingest.source import Progress, enter, silent
 from traceana.trace import Trace
 
 if TYPE_CHECKING:
+    from traceana.enrich import Reference
     from traceana.ingest.ranks import Open
     from traceana.model import Manifest
 
@@ -32,6 +33,7 @@ def open_trace(
     rules: str | os.PathLike[str] | None = None,
     counters: str | os.PathLike[str] | None = None,
     device_model: str | None = None,
+    capture: str | os.PathLike[str] | None = None,
     progress: Progress = silent,
 ) -> Trace:
     """Return the Trace of a file, a saved bundle, a recorded run, or the ranks of a distributed
@@ -49,6 +51,9 @@ def open_trace(
     ``counters`` is a table of counters of the same program: of Nsight Compute (``ncu --csv --page
     raw``), ``nvprof --metrics`` or rocprof. Its launches are joined to kernels (``trace.counters``,
     column ``activity``).
+    ``capture`` is another recording of the same program, for a trace that replays CUDA graphs: of
+    the capture, or of the network without graphs. The work of replays gets the operators, layers
+    and directions found there (column ``layer_confidence``).
     ``step_marker`` is the name of the ranges that mark steps, or a regular expression that matches
     it: :func:`traceana.enrich.steps.marked_by`. A bundle keeps its layers and gets new steps.
     Every name has a class. Activities have their launching call, operator, range, layer, step and
@@ -64,8 +69,9 @@ def open_trace(
         raise NotFoundError("no input: give a trace, or the files of one run's ranks")
     (source, *others) = sources
     bundle = not others and is_bundle(source)
-    read_one = partial(_read, step_marker=step_marker)
-    timeline = partial(_timeline, step_marker=step_marker)
+    other = None if capture is None else _reference(Path(capture), progress)
+    read_one = partial(_read, step_marker=step_marker, other=other)
+    timeline = partial(_timeline, step_marker=step_marker, other=other)
     if not bundle and (others or source.is_dir()):
         trace = _read_folder(source, sources, read_one, timeline, progress)
     else:
@@ -161,17 +167,43 @@ def _with_counters(trace: Trace, path: Path, progress: Progress) -> Trace:
     return with_ledger.with_meta(properties=properties)
 
 
-def _timeline(source: Path, progress: Progress, step_marker: str | None = None) -> Trace:
-    trace = _read(source, progress, step_marker)
+def _reference(path: Path, progress: Progress) -> Reference:
+    from traceana.enrich import reference
+    from traceana.ingest import read
+    from traceana.trace.bundle import is_bundle
+
+    if is_bundle(path):
+        raise CaptureError(
+            f"--capture {path}: a saved bundle; give the trace that it was saved from"
+        )
+    return reference(read(path, progress))
+
+
+def _timeline(
+    source: Path,
+    progress: Progress,
+    step_marker: str | None = None,
+    other: Reference | None = None,
+) -> Trace:
+    trace = _read(source, progress, step_marker, other)
     if trace.activities.is_empty() and trace.counters.height:
         raise CountersError(f"{source}: contains counters and no timeline; give it with --counters")
     return trace
 
 
-def _read(source: Path, progress: Progress, step_marker: str | None = None) -> Trace:
+def _read(
+    source: Path,
+    progress: Progress,
+    step_marker: str | None = None,
+    other: Reference | None = None,
+) -> Trace:
     from traceana.trace.bundle import is_bundle
 
     if is_bundle(source):
+        if other is not None:
+            raise CaptureError(
+                f"{source}: a saved bundle keeps its layers; give --capture with the trace"
+            )
         trace = Trace.from_bundle(source)
         if step_marker is None:
             return trace
@@ -179,8 +211,11 @@ def _read(source: Path, progress: Progress, step_marker: str | None = None) -> T
 
         return remarked(trace, step_marker)
     from traceana.enrich import attribute
+    from traceana.enrich.graph_replays import replays_graphs
     from traceana.ingest import read
 
     trace = read(source, progress)
     enter(progress, "attributing")
-    return attribute(trace, step_marker)
+    if other is not None and not replays_graphs(trace):
+        raise CaptureError(f"{source}: no launch of a CUDA graph; --capture does not apply")
+    return attribute(trace, step_marker, other)

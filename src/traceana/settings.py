@@ -294,3 +294,17 @@ REPLAYED_ACTIVITIES: Final = _setting(
     "Of a longer trace whole steps with at most as many activities are replayed, around the middle "
     "of the measured ones: they take 0.1 s of CPU time, and half as much a scenario.",
 )
+
+# Graph replays
+CAPTURE_DISAGREEMENT: Final = _setting(
+    "capture_disagreement",
+    0.1,
+    "Greatest part of a replay's recognizable kernels outside an operator that launches such, for "
+    "an alignment with a capture: another network of as many kernels has far more.",
+)
+LARGEST_CAPTURE_GAP: Final = _setting(
+    "largest_capture_gap",
+    0.05,
+    "Greatest part of a replay without a launch in its capture, and of a capture without a node: "
+    "copies and memsets of no bytes leave none.",
+)

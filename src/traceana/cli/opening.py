@@ -55,6 +55,7 @@ def open_trace(files: Sequence[Path], reading: Reading, *, number: int = 0, of: 
             model=reading.model,
             rules=reading.rules,
             counters=reading.counters,
+            capture=reading.capture,
             step_marker=reading.step_marker and as_unicode(reading.step_marker),
             device_model=reading.device_model and as_unicode(reading.device_model),
         )

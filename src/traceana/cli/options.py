@@ -78,6 +78,15 @@ class Reading:
             help="Counters of the same program: ncu --csv --page raw, nvprof --metrics, rocprof.",
         ),
     ] = None
+    capture: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="For CUDA graphs: a recording of the capture, or of the network without graphs. "
+            "Replays get its layers.",
+            show_default=False,
+        ),
+    ] = None
     model: Annotated[
         Path | None,
         typer.Option(

@@ -6,7 +6,7 @@ Both functions take and return a Trace: :func:`attribute` for the recording of o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import polars as pl
 
@@ -14,17 +14,37 @@ if TYPE_CHECKING:
     from traceana.enrich.classify import RuleSet
     from traceana.trace import Trace
 
-__all__ = ["attribute", "with_classes"]
+__all__ = ["Reference", "attribute", "reference", "with_classes"]
+
+Reference: TypeAlias = "tuple[Trace, pl.DataFrame]"
+"""Another recording of a program, attributed, and its captured calls: :func:`reference`."""
 
 
-def attribute(trace: Trace, step_marker: str | None = None) -> Trace:
+def attribute(
+    trace: Trace, step_marker: str | None = None, other: Reference | None = None
+) -> Trace:
     """Return ``trace`` with the call, operator, range, layer, step and direction of its activities.
 
-    See :func:`traceana.enrich.attribution.attribute`.
+    ``other`` is a recording of the same program that has operators for the work of CUDA graph
+    replays. See :func:`traceana.enrich.attribution.attribute`, and for graphs
+    :mod:`traceana.enrich.graph_replays`.
     """
     from traceana.enrich.attribution import attribute as attributed
+    from traceana.enrich.graph_replays import of_replays, replays_graphs, with_captured
 
-    return attributed(trace, step_marker)
+    if not replays_graphs(trace):
+        return attributed(trace, step_marker)
+    trace, captured = with_captured(trace)
+    return of_replays(attributed(trace, step_marker), captured, other)
+
+
+def reference(trace: Trace) -> Reference:
+    """Return ``trace`` attributed for use as the ``other`` of :func:`attribute`."""
+    from traceana.enrich.attribution import attribute as attributed
+    from traceana.enrich.graph_replays import with_captured
+
+    trace, captured = with_captured(trace)
+    return attributed(trace, of_device=True), captured
 
 
 def with_classes(trace: Trace, rules: RuleSet | None = None) -> Trace:

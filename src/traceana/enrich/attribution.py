@@ -37,7 +37,7 @@ _LONGEST_TABLE: Final = 8
 """Entries of the table of correlation ids, at most, for each call and activity."""
 
 
-def attribute(trace: Trace, step_marker: str | None = None) -> Trace:
+def attribute(trace: Trace, step_marker: str | None = None, *, of_device: bool = False) -> Trace:
     """Return ``trace`` with the attribution columns of its activities filled in.
 
     ``step_marker`` names the ranges that are steps: :func:`traceana.enrich.steps.marked_by`,
@@ -46,7 +46,7 @@ def attribute(trace: Trace, step_marker: str | None = None) -> Trace:
     Also filled in: ``steps`` and ``layers``; parent, depth, direction and layer of ``ops``; parent
     and depth of ``ranges``; operators that only NVTX ranges record. Activities keep their order and
     number. On a trace without device work, the host's operators become the activities, or its
-    ranges if there are no operators (:mod:`traceana.enrich.cpu`).
+    ranges if there are no operators (:mod:`traceana.enrich.cpu`), unless ``of_device``.
     """
     ledger = Ledger()
     activities, names, devices = trace.activities, trace.names, trace.devices
@@ -55,7 +55,8 @@ def attribute(trace: Trace, step_marker: str | None = None) -> Trace:
     if step_marker is not None:
         trace = trace.with_tables(ranges=as_steps(trace, step_marker))
     host = _Host.of(trace, step_table, ledger)
-    if not activities["kind"].is_in(DEVICE_WORK).any() and (host_work := host.work()):
+    on_device = of_device or activities["kind"].is_in(DEVICE_WORK).any()
+    if not on_device and (host_work := host.work()):
         activities, names = host_work
         devices = pl.concat([conform("devices", pl.DataFrame({"device": [CPU_DEVICE]})), devices])
     activities, layers, layer_rows = _attributed(activities, names, trace.calls, host, ledger)
@@ -168,6 +169,8 @@ class _Host(msgspec.Struct, frozen=True):
     range_key: Ints
     thread_ranges: ThreadRanges
     call_key: Ints
+    captured_key: Ints
+    """Of the activities with a ``capture_time``, in order."""
     steps: pl.DataFrame
     scopes: ScopeLayers
     layers: LayerResolution
@@ -175,7 +178,11 @@ class _Host(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, trace: Trace, step_table: pl.DataFrame, ledger: Ledger) -> _Host:
         ops = pl.concat([trace.ops, conform("ops", from_nvtx(trace.ranges))])
-        op_key, range_key, call_key = thread_keys(ops, trace.ranges, trace.calls)
+        nodes = trace.activities.filter(pl.col("capture_time").is_not_null())
+        nodes = nodes.select("process", pl.col("capture_thread").alias("thread"))
+        op_key, range_key, call_key, captured_key = thread_keys(
+            ops, trace.ranges, trace.calls, nodes
+        )
         op_nesting = Nesting.of(op_key, ops["start"].to_numpy(), ops["duration"].to_numpy())
         op_names = Texts.of(ops["name"])
         scopes = ScopeLayers.of(ops, trace.activities)
@@ -206,6 +213,7 @@ class _Host(msgspec.Struct, frozen=True):
             range_key,
             thread_ranges,
             call_key,
+            captured_key,
             step_table,
             scopes,
             layers,
@@ -254,7 +262,8 @@ def _attributed(
 ) -> tuple[pl.DataFrame, pl.DataFrame, Ints]:
     """Return the activities with operator, range, layer, step and direction, the layers, and the
     row of each of the host's layers in them."""
-    key, time = _cause(activities, calls, host)
+    launched_on, launched = _cause(activities, calls, host)
+    key, time = _captured(activities, host, launched_on, launched)
     known = from_rows(activities["op"])
     op = np.where(known == NONE, host.op_nesting.innermost(key, time), known)
     layer = host.layers.of_scope(activities["scope"])
@@ -267,7 +276,7 @@ def _attributed(
     applied &= pl.Series((op == NONE) & (layer == NONE))
     layer = np.where(applied, len(layers) - 1, layer)
     direction = _direction(activities, host, layers, layer, op, key, time)
-    when = np.where(key == NONE, activities["start"].to_numpy(), time)
+    when = np.where(launched_on == NONE, activities["start"].to_numpy(), launched)
     step = step_of(host.steps, activities["process"], pl.Series(when))
     layer, direction, step = _by_repetition(activities, layers, layer, direction, step, ledger)
     backward = (direction == "backward").fill_null(False).to_numpy()
@@ -380,6 +389,17 @@ def _surplus(role: Ints, step: Ints, inferred: Flags, start: pl.Series) -> Flags
     if np.unique(step[step != NONE]).size > 1:
         surplus[found["row"].to_numpy()] = True
     return surplus
+
+
+def _captured(activities: pl.DataFrame, host: _Host, key: Ints, time: Ints) -> tuple[Ints, Ints]:
+    """Return (key, time) of each activity's launch, or of the capture of its graph's node."""
+    captured = activities["capture_time"].is_not_null().to_numpy()
+    if not captured.any():
+        return key, time
+    at_capture = key.copy(), time.copy()
+    at_capture[0][captured] = host.captured_key
+    at_capture[1][captured] = activities["capture_time"].to_numpy()[captured]
+    return at_capture
 
 
 def _cause(activities: pl.DataFrame, calls: pl.DataFrame, host: _Host) -> tuple[Ints, Ints]:

@@ -44,6 +44,20 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
         "note",
         "device work whose layer is inferred from a repetition of its context",
     ),
+    "graph_node": ("note", "records of CUDA graph nodes: the capture of each is that of its work"),
+    "graph_capture": (
+        "note",
+        "work of CUDA graph replays whose layer is that of its node's capture",
+    ),
+    "graph_sequence": (
+        "note",
+        "work of CUDA graph replays whose layer is that of an equal sequence launched by call",
+    ),
+    "graph_unknown": (
+        "note",
+        "work of CUDA graph replays without a layer: give a recording of the capture, or of the "
+        "network without graphs (--capture)",
+    ),
     "no_launch": ("problem", "device work without its launch call"),
     "no_device": ("problem", "device work without a device: in no device's utilization"),
     "zero_timestamp": ("problem", "events with a start of 0: the profiler lost their times"),

@@ -21,7 +21,7 @@ import polars as pl
 
 from traceana.trace.taxonomy import CLASS_COLUMNS, CLASS_MEANINGS
 
-SCHEMA_VERSION: Final = 11
+SCHEMA_VERSION: Final = 12
 """Increased when a column changes its name, type or meaning; stored in saved bundles."""
 
 CPU_DEVICE: Final = -1
@@ -170,6 +170,8 @@ _ACTIVITIES: Final = Table(
         "source_memory": Column(MemoryKind, "memory kind of a copy's source"),
         "destination_memory": Column(MemoryKind, "memory kind of a copy's destination"),
         "graph_node": _number("CUDA graph node"),
+        "capture_thread": _number("of a CUDA graph's node: thread that captured it"),
+        "capture_time": _number("and the time of its capture", "ns from its file's first event"),
         "event_stream": _number("of a wait for a CUDA event: the stream that recorded the event"),
         "event_correlation": _number("and the correlation id of the recording call"),
         "collective": _label('of a collective\'s kernel, as the profiler names it: "allreduce"'),
@@ -189,6 +191,12 @@ _ACTIVITIES: Final = Table(
         "layer": _row("layers", "layer of the model", enriched=True),
         "step": _row("steps", "step in which it was launched", enriched=True),
         "direction": Column(Direction, "pass of training", enriched=True),
+        "layer_confidence": Column(
+            pl.Float64,
+            "of work of a CUDA graph's replay: confidence of its operator, layer and direction, "
+            "from 0 to 1; null for other work, and where none were found",
+            enriched=True,
+        ),
         "rank": _RANK,
         "class": _row(
             "classes",

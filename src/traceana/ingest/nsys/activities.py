@@ -17,10 +17,11 @@ from traceana.ingest.cupti import (
     SYNCS,
     activity_page,
     copy_name,
+    nonzero,
     set_name,
     translated,
 )
-from traceana.ingest.nsys.ids import enumeration, process_of
+from traceana.ingest.nsys.ids import enumeration, process_of, thread_of
 from traceana.ingest.table_source import Integer, Query, TableSource, Texts
 from traceana.trace.schema import ACTIVITIES, ActivityKind
 
@@ -29,6 +30,9 @@ MEMCPY: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
 MEMSET: Final = "CUPTI_ACTIVITY_KIND_MEMSET"
 SYNC: Final = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 GRAPH: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+GRAPH_NODE: Final = "CUDA_GRAPH_NODE_EVENTS"
+_DEEPEST_COPY: Final = 8
+"""Copies of copies of a graph that are followed."""
 KINDS: Final = {KERNEL: "kernel", MEMCPY: "memcpy", MEMSET: "memset", SYNC: "sync", GRAPH: "graph"}
 EVENT: Final = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 _SYNC_EVENT: Final = {"event": Integer("eventId"), "event_sync": Integer("eventSyncId")}
@@ -168,6 +172,63 @@ def event_query() -> Query:
         **_SYNC_EVENT,
     }
     return Query(EVENT, columns, lambda page: page.with_columns(process_of("process")))
+
+
+def node_query() -> Query:
+    """Return the query for the records of CUDA graph nodes: their capture, and their copies.
+
+    An instantiated graph's nodes are copies, which name their original; the record of that is of
+    its capture, on the thread and at the time of the launch call.
+    """
+    columns = {
+        "start": Integer("start"),
+        "thread": Integer("globalTid"),
+        "graph_node": Integer("graphNodeId"),
+        "original": Integer("originalGraphNodeId"),
+    }
+
+    def shape(page: pl.DataFrame) -> pl.DataFrame:
+        return page.select(
+            process_of("thread").alias("process"),
+            thread_of("thread").alias("capture_thread"),
+            pl.col("start").alias("capture_time"),
+            "graph_node",
+            nonzero("original").alias("original"),
+        )
+
+    return Query(GRAPH_NODE, columns, shape)
+
+
+def with_captures(activities: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
+    """Return ``activities`` with the thread and the time of their node's capture.
+
+    Both are null for a node with no recorded original, or with several. A copy of a copy, of a
+    graph that was cloned, is followed to its original.
+    """
+    key = ["process", "graph_node"]
+    once = nodes.drop_nulls("graph_node").filter(pl.col("graph_node").is_not_null())
+    originals = once.filter(pl.col("original").is_null()).unique(key, keep="none").drop("original")
+    above = once.filter(pl.col("original").is_not_null()).select(*key, "original")
+    above = above.unique().unique(key, keep="none")
+    wanted = activities.select(*key).unique().drop_nulls().with_columns(at="graph_node")
+    for _ in range(_DEEPEST_COPY):
+        climbed = wanted.join(
+            above, left_on=["process", "at"], right_on=key, how="left", maintain_order="left"
+        )
+        if climbed["original"].is_null().all():
+            break
+        wanted = climbed.select(*key, pl.coalesce("original", "at").alias("at"))
+    captured = wanted.join(
+        originals.rename({"graph_node": "at"}), on=["process", "at"], how="left"
+    ).select(*key, "capture_thread", "capture_time")
+    return activities.join(captured, on=key, how="left", maintain_order="left")
+
+
+def with_capture_since(activities: pl.DataFrame, first_ns: int) -> pl.DataFrame:
+    """Return ``activities`` with the times of capture from ``first_ns`` on."""
+    if "capture_time" not in activities.columns:
+        return activities
+    return activities.with_columns(pl.col("capture_time") - first_ns)
 
 
 def with_events(syncs: pl.DataFrame, recorded: pl.DataFrame) -> pl.DataFrame:

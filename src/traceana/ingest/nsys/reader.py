@@ -41,6 +41,7 @@ def read_tables(database: TableSource, progress: Progress) -> Trace:
     session.count_lost(database, ledger)
     database.count_damage(ledger)
     tables, first_ns = rebase(tables, ledger)
+    tables["activities"] = activities.with_capture_since(tables["activities"], first_ns)
     tables["names"] = names.frame()
     tables["devices"] = devices(database, tables["activities"]["device"])
     tables["ledger"] = ledger.frame()
@@ -66,6 +67,7 @@ def _tables_read(database: TableSource) -> list[str]:
     candidates = [
         *activities.KINDS,
         activities.EVENT,
+        activities.GRAPH_NODE,
         *host.CALL_TABLES,
         host.NVTX,
         *host.API_TABLES,
@@ -86,6 +88,8 @@ def _query(table: str) -> Query:
         return activities.query(table)
     if table == activities.EVENT:
         return activities.event_query()
+    if table == activities.GRAPH_NODE:
+        return activities.node_query()
     if table in host.CALL_TABLES:
         return host.call_query(table)
     if table == host.NVTX:
@@ -113,6 +117,8 @@ def _activities(
     parts: list[pl.DataFrame] = []
     recorded = frames.pop(activities.EVENT, activities.event_query().nothing())
     ledger.add("event_record", recorded.height, table="-", detail=activities.EVENT)
+    nodes = frames.pop(activities.GRAPH_NODE, activities.node_query().nothing())
+    ledger.add("graph_node", nodes.height, table="-", detail=activities.GRAPH_NODE)
     for table in activities.KINDS:
         if table not in frames:
             continue
@@ -125,7 +131,10 @@ def _activities(
         parts.append(shaped.with_columns(names.ids(texts_of).alias("name_id")))
     if not parts:
         return empty("activities"), names
-    return on_physical_devices(database, pl.concat(parts, how="diagonal")), names
+    found = pl.concat(parts, how="diagonal")
+    if nodes.height:
+        found = activities.with_captures(found, nodes)
+    return on_physical_devices(database, found), names
 
 
 def _ranges(

@@ -1,0 +1,299 @@
+"""The work of CUDA graph replays has the operators, layers and directions of its capture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import traceana
+from tests.ingest.nsys import writing
+from tests.support.graph_replays import as_replays, events, steps, write
+from tests.support.manifest import TRACES
+from traceana.enrich.graph_alignment import Launches, align
+from traceana.errors import CaptureError
+from traceana.trace import Trace
+
+LAYERS = (
+    (
+        "aten::conv2d",
+        "implicit_convolve_sgemm",
+        [[8, 3, 32, 32], [16, 3, 3, 3], [16], [], [], [], []],
+    ),
+    ("aten::relu", "vectorized_elementwise_kernel", [[8, 16, 30, 30]]),
+    (
+        "aten::conv2d",
+        "implicit_convolve_sgemm",
+        [[8, 16, 30, 30], [32, 16, 3, 3], [32], [], [], [], []],
+    ),
+    ("aten::linear", "volta_sgemm_32x32_tn", [[8, 25088], [10, 25088], [10]]),
+)
+NAMES = ["conv2d_0", "relu_0", "conv2d_1", "linear_0"]
+FLOPS = 2 * 8 * 16 * 30 * 30 * 27 + 2 * 8 * 32 * 28 * 28 * 16 * 9 + 2 * 8 * 10 * 25088
+"""Of the convolutions and the product."""
+
+
+def network(count: int) -> dict[str, Any]:
+    """Return a Kineto trace of ``count`` steps of four layers, launched one by one."""
+    rows: list[dict[str, Any]] = []
+    correlation = 0
+    for step in range(count):
+        begin = 1000.0 * step
+        rows.append(row("user_annotation", f"ProfilerStep#{step}", begin, 900, 1))
+        for n, (operator, kernel, shapes) in enumerate(LAYERS):
+            correlation += 1
+            at = begin + 100 * n + 10
+            inputs = {"Input Dims": shapes, "Input type": ["float"] * len(shapes)}
+            if "conv2d" in operator:
+                inputs["Concrete Inputs"] = ["", "", "", "[1, 1]", "[0, 0]", "[1, 1]", "1"]
+            rows.append(row("cpu_op", operator, at, 50, 1, **inputs))
+            rows.append(
+                row("cuda_runtime", "cudaLaunchKernel", at + 10, 5, 1, correlation=correlation)
+            )
+            size = {"grid": [n + 1, 1, 1], "block": [128, 1, 1]}
+            rows.append(
+                row(
+                    "kernel",
+                    kernel,
+                    at + 40,
+                    20,
+                    7,
+                    correlation=correlation,
+                    stream=7,
+                    device=0,
+                    **size,
+                )
+            )
+    return {
+        "schemaVersion": 1,
+        "deviceProperties": [{"id": 0, "name": "Tesla V100-SXM2-16GB"}],
+        "traceEvents": rows,
+    }
+
+
+def row(
+    category: str, name: str, at: float, duration: float, thread: int, **args: Any
+) -> dict[str, Any]:
+    return {
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "ts": at,
+        "dur": duration,
+        "pid": 0 if category == "kernel" else 9,
+        "tid": thread,
+        "args": args,
+    }
+
+
+def layers(trace: Trace) -> list[str | None]:
+    kernels = trace.activities.filter(pl.col("kind") == "kernel").sort("start")
+    return trace.layers["path"].gather(kernels["layer"]).to_list()
+
+
+@pytest.fixture
+def eager(tmp_path: Path) -> Path:
+    return write(network(3), tmp_path / "eager.json")
+
+
+def replayed(path: Path, *, capture: int | None, first: int = 0) -> Path:
+    whole = network(3)
+    spans = list(steps(whole))[first:]
+    return write(as_replays(whole, spans, capture=capture), path)
+
+
+def test_replays_have_the_layers_of_the_capture_in_the_trace(tmp_path: Path) -> None:
+    trace = traceana.open(replayed(tmp_path / "replays.json", capture=0))
+    assert layers(trace) == NAMES * 3
+    kernels = trace.activities.filter(pl.col("kind") == "kernel")
+    assert set(trace.ops["name"].gather(kernels["op"])) == {name for name, *_ in LAYERS}
+    assert set(kernels["direction"]) == {"forward"}
+    assert kernels["layer_confidence"].to_list() == [0.98] * 12
+    assert trace.names["name"].to_list().count("(captured launch)") == 0
+    assert "sync" not in trace.activities["kind"]
+
+
+def test_every_replay_executes_its_operators(tmp_path: Path, eager: Path) -> None:
+    trace = traceana.open(replayed(tmp_path / "replays.json", capture=0))
+    found = [one.flops().totals["flops"] for one in (traceana.open(eager), trace)]
+    # The ReLU counts 8 * 16 * 30 * 30 more.
+    assert found == [3 * (FLOPS + 115_200)] * 2
+
+
+def test_replays_have_the_layers_of_the_recording_of_the_capture(tmp_path: Path) -> None:
+    trace = replayed(tmp_path / "replays.json", capture=None)
+    assert set(layers(traceana.open(trace))) == {"(outside all layers)"}
+    captured = {
+        **network(1),
+        "traceEvents": [e for e in network(1)["traceEvents"] if e["cat"] != "kernel"],
+    }
+    recording = write(captured, tmp_path / "capture.json")
+    found = traceana.open(trace, capture=recording)
+    assert layers(found) == NAMES * 3
+    assert found.activities["layer_confidence"].unique().to_list() == [0.98]
+
+
+def test_replays_have_the_layers_of_the_network_without_graphs(tmp_path: Path, eager: Path) -> None:
+    found = traceana.open(replayed(tmp_path / "replays.json", capture=None), capture=eager)
+    assert layers(found) == NAMES * 3
+    assert found.flops().totals["flops"] == 3 * (FLOPS + 115_200)
+    reasons = dict(found.ledger.select("reason", "count").iter_rows())
+    assert reasons["graph_sequence"] == 12
+
+
+def test_replays_have_the_layers_of_earlier_steps_without_graphs(tmp_path: Path) -> None:
+    assert layers(traceana.open(replayed(tmp_path / "r.json", capture=None, first=1))) == NAMES * 3
+
+
+def test_another_network_gives_no_layers(tmp_path: Path) -> None:
+    other = network(1)
+    for event in other["traceEvents"]:
+        event["name"] = {"aten::conv2d": "aten::softmax"}.get(event["name"], event["name"])
+    other["traceEvents"] = [e for e in other["traceEvents"] if e["cat"] != "kernel"]
+    recording = write(other, tmp_path / "other.json")
+    found = traceana.open(replayed(tmp_path / "replays.json", capture=None), capture=recording)
+    assert set(layers(found)) == {"(outside all layers)"}
+    reasons = dict(found.ledger.select("reason", "count").iter_rows())
+    assert reasons["graph_unknown"] == 12
+
+
+def test_a_part_that_fits_several_layers_gets_none(tmp_path: Path) -> None:
+    """A graph of one of two equal blocks: either may be meant."""
+    block, twice = network(1), network(2)
+    twice["traceEvents"] = [
+        event for event in twice["traceEvents"] if event["cat"] != "user_annotation"
+    ] + [
+        row("user_annotation", f"layer{4 * half + n}", 1000 * half + 100 * n + 5, 90, 1)
+        for half in range(2)
+        for n in range(4)
+    ]
+    reference = write(twice, tmp_path / "blocks.json")
+    replays = write(as_replays(block, list(steps(block)), capture=None), tmp_path / "block.json")
+    found = traceana.open(replays, capture=reference)
+    assert layers(traceana.open(reference)) == [f"layer{n}" for n in range(8)]
+    assert set(layers(found)) == {"(outside all layers)"}
+
+
+def test_capture_needs_a_trace_with_graphs(eager: Path, tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match="no launch of a CUDA graph"):
+        traceana.open(eager, capture=eager)
+    bundle = traceana.open(eager).save(tmp_path / "bundle")
+    with pytest.raises(CaptureError, match="bundle"):
+        traceana.open(replayed(tmp_path / "r.json", capture=None), capture=bundle)
+    with pytest.raises(CaptureError, match="keeps its layers"):
+        traceana.open(bundle, capture=eager)
+
+
+def test_nodes_of_nsys_have_the_layer_in_which_they_were_captured(tmp_path: Path) -> None:
+    """Replayed nodes are copies of copies; their originals were captured within NVTX ranges."""
+    node = [
+        {"start": at, "globalTid": writing.gid(7, 8), "graphNodeId": n, "originalGraphNodeId": of}
+        for at, n, of in (
+            (110, 1, None),
+            (210, 2, None),
+            (300, 11, 1),
+            (301, 12, 2),
+            (310, 21, 11),
+            (311, 22, 12),
+        )
+    ]
+    tables = {
+        "NVTX_EVENTS": [
+            writing.nvtx(100, 150, text="layer1"),
+            writing.nvtx(200, 250, text="layer2"),
+        ],
+        "CUDA_GRAPH_NODE_EVENTS": node,
+        "StringIds": [*writing.STRINGS, {"id": 90, "value": "cudaGraphLaunch_v10000"}],
+        "CUPTI_ACTIVITY_KIND_RUNTIME": [writing.call(400, 410, correlationId=5, nameId=90)],
+        "CUPTI_ACTIVITY_KIND_KERNEL": [
+            writing.kernel(500, 510, correlationId=5, graphNodeId=21),
+            writing.kernel(520, 530, correlationId=5, graphNodeId=22),
+            writing.kernel(540, 550, correlationId=5, graphNodeId=99),
+        ],
+    }
+    trace = writing.trace_of(writing.export(tmp_path / "graph.sqlite", tables))
+    assert trace.activities["capture_time"].to_list() == [10, 110, None]
+    attributed = traceana.open(tmp_path / "graph.sqlite")
+    assert layers(attributed)[:2] == ["layer1", "layer2"]
+
+
+@pytest.mark.skipif(not TRACES.is_dir(), reason="no shared traces")
+@pytest.mark.parametrize(
+    "name",
+    ["resnet50_train_v100_workers4", "recsys_rank0", "timesformer_mi300x", "dlrm_8xv100/rank0"],
+)
+@pytest.mark.parametrize("source", ["capture", "eager"])
+def test_replays_made_of_real_steps_have_their_layers(
+    name: str, source: str, tmp_path: Path
+) -> None:
+    path = TRACES / "kineto" / f"{name}.json.gz"
+    whole = events(path)
+    times = [e["ts"] for e in whole["traceEvents"] if e.get("ph") == "X"]
+    spans = list(steps(whole)) or [(min(times), max(times) + 1)]
+    span = spans[min(1, len(spans) - 1)]
+    rewritten = as_replays(whole, [span], capture=0 if source == "capture" else None, node_ids=True)
+    replays = write(rewritten, tmp_path / "replays.json")
+    found = traceana.open(replays, capture=path if source == "eager" else None)
+    work = compared(found, traceana.open(path))
+    total = float(work["duration"].sum())
+    right = pl.col("path") == pl.col("truth")
+    wrong = work.filter((pl.col("layer_confidence") > 0.9) & ~right)
+    assert wrong.is_empty()
+    assert (
+        float(work.filter(right)["duration"].sum())
+        >= (0.95 if source == "capture" else 0.8) * total
+    )
+
+
+def compared(found: Trace, eager: Trace) -> pl.DataFrame:
+    """Return the work of replays in ``found``, with its layer in ``eager`` as ``truth``."""
+    key = ["start", "name_text", "stream", "device"]
+    frames = []
+    for trace, label in ((found, "path"), (eager, "truth")):
+        work = trace.activities.with_columns(
+            trace.layers["path"].gather(trace.activities["layer"]).alias(label),
+            trace.names["name"].gather(trace.activities["name_id"]).alias("name_text"),
+        ).filter(pl.col("kind").is_in(["kernel", "memcpy", "memset"]))
+        last = work["start"].max()
+        frames.append(work.with_columns(pl.col("start") - last))
+    calls = found.calls["name"].cast(pl.String)
+    of_graph = calls.gather(frames[0]["call"]).eq("cudaGraphLaunch").fill_null(value=False)
+    return frames[0].filter(of_graph).join(frames[1].select(*key, "truth"), on=key, how="left")
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), min_size=1, max_size=60), st.data()
+)
+def test_launches_without_a_node_are_left_out(
+    made: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    """Every activity gets its own launch, or one of the same layer, or none."""
+    kinds = np.array([kind for kind, _ in made])
+    bits = np.array([1 << of if kind == 0 else 0 for kind, of in made], dtype=np.uint32)
+    count = len(made)
+    lost = data.draw(st.sets(st.integers(0, count - 1), max_size=min(4, count - 1)))
+    kept = np.array([i for i in range(count) if i not in lost])
+    own = np.arange(count)
+    source = align(Launches(kinds, bits, own), kinds[kept], bits[kept], in_order=False)
+    pairs = [(launch, i) for i, launch in enumerate(source.tolist()) if launch >= 0]
+    assert pairs == sorted(pairs)
+    assert all(kinds[launch] == kinds[kept[i]] for launch, i in pairs)
+    if not lost:
+        assert source.tolist() == own.tolist()
+    # Where each launch is of a kind that no other is, the alignment is certain.
+    if len(set(zip(kinds.tolist(), bits.tolist(), strict=True))) == count:
+        assert source.tolist() == kept.tolist()
+
+
+def test_json_of_the_generator_is_a_trace(tmp_path: Path) -> None:
+    """The replays are launched by one call each, and the operators are gone."""
+    whole = json.loads(replayed(tmp_path / "r.json", capture=None).read_text("utf-8"))
+    names = [event["name"] for event in whole["traceEvents"] if event["ph"] == "X"]
+    assert names.count("cudaGraphLaunch") == 3
+    assert not [name for name in names if name.startswith("aten::")]
