@@ -210,8 +210,7 @@ def _read(
         from traceana.enrich.steps import remarked
 
         return remarked(trace, step_marker)
-    from traceana.enrich import attribute
-    from traceana.enrich.graph_replays import replays_graphs
+    from traceana.enrich import attribute, replays_graphs
     from traceana.ingest import read
 
     trace = read(source, progress)

@@ -6,7 +6,7 @@ Both functions take and return a Trace: :func:`attribute` for the recording of o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import polars as pl
 
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from traceana.enrich.classify import RuleSet
     from traceana.trace import Trace
 
-__all__ = ["Reference", "attribute", "reference", "with_classes"]
+__all__ = ["Reference", "attribute", "reference", "replays_graphs", "with_classes"]
+
+GRAPH_LAUNCH: Final = r"^(?:cu|cuda|hip)GraphLaunch"
+"""The calls that launch a CUDA graph."""
 
 Reference: TypeAlias = "tuple[Trace, pl.DataFrame]"
 """Another recording of a program, attributed, and its captured calls: :func:`reference`."""
@@ -30,12 +33,19 @@ def attribute(
     :mod:`traceana.enrich.graph_replays`.
     """
     from traceana.enrich.attribution import attribute as attributed
-    from traceana.enrich.graph_replays import of_replays, replays_graphs, with_captured
 
     if not replays_graphs(trace):
         return attributed(trace, step_marker)
+    from traceana.enrich.graph_replays import of_replays, with_captured
+
     trace, captured = with_captured(trace)
     return of_replays(attributed(trace, step_marker), captured, other)
+
+
+def replays_graphs(trace: Trace) -> bool:
+    """Return whether ``trace`` has launches of CUDA graphs."""
+    names = trace.calls["name"].unique().cast(pl.String)
+    return bool(names.str.contains(GRAPH_LAUNCH).any())
 
 
 def reference(trace: Trace) -> Reference:

@@ -24,6 +24,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from traceana.enrich import GRAPH_LAUNCH
 from traceana.enrich.graph_alignment import Launches, align
 from traceana.enrich.layers.repetition import Repetitions
 from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take, to_rows
@@ -32,7 +33,6 @@ from traceana.settings import CAPTURE_DISAGREEMENT, LARGEST_CAPTURE_GAP
 from traceana.trace import Ledger, Trace
 from traceana.trace.schema import DEVICE_WORK, ActivityKind, Direction, conform
 
-_GRAPH_LAUNCH: Final = r"^(?:cu|cuda|hip)GraphLaunch"
 _BEGIN: Final = r"^(?:cu|cuda|hip)StreamBeginCapture"
 _END: Final = r"^(?:cu|cuda|hip)StreamEndCapture"
 _LAUNCH: Final = {
@@ -97,7 +97,7 @@ class _Replays(msgspec.Struct, frozen=True):
     def of(cls, trace: Trace) -> _Replays:
         """Return the replays of ``trace``, whose activities have their calls."""
         calls, activities = trace.calls, trace.activities
-        launches = Texts.of(calls["name"]).matching(_GRAPH_LAUNCH)
+        launches = Texts.of(calls["name"]).matching(GRAPH_LAUNCH)
         call = from_rows(activities["call"])
         of_graph = np.append(launches, False)[call] & (call != NONE)
         # A graph that was recorded whole has no nodes.
@@ -164,11 +164,6 @@ class _Found(NamedTuple):
     confidence: np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
-def replays_graphs(trace: Trace) -> bool:
-    """Return whether ``trace`` has launches of CUDA graphs."""
-    return bool(Texts.of(trace.calls["name"]).matching(_GRAPH_LAUNCH).any())
-
-
 def with_captured(trace: Trace) -> tuple[Trace, pl.DataFrame]:
     """Return ``trace`` with an activity for each captured launch call, and the captured calls.
 
@@ -209,7 +204,7 @@ def _captured_calls(calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFra
     if not alone.any() or activities["correlation"].null_count() == activities.height > 0:
         return pl.DataFrame(schema=empty)
     begins, ends = names.matching(_BEGIN), names.matching(_END)
-    graphs = names.matching(_GRAPH_LAUNCH)
+    graphs = names.matching(GRAPH_LAUNCH)
     # Only what begins, ends or interrupts a capture matters.
     rows = np.flatnonzero((kind != NONE) | begins | ends | graphs)
     table = (
