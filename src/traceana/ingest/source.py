@@ -98,8 +98,7 @@ class ByteSource:
             yield part
 
     def _inflated(self, parts: Iterator[bytes]) -> Iterator[bytes]:
-        # isal inflates about three times as fast as zlib, and reads the same streams.
-        from isal.isal_zlib import IsalError, decompressobj
+        from traceana.deflate import InflateError, decompressobj
 
         inflater = decompressobj(wbits=31)
         for part in parts:
@@ -117,7 +116,7 @@ class ByteSource:
                     while len(inflated) == BLOCK and not (inflater.unconsumed_tail or inflater.eof):
                         inflated = inflater.decompress(b"", BLOCK)
                         yield inflated
-                except IsalError:  # type: ignore[misc]  # the stub types it as an instance
+                except InflateError:  # type: ignore[misc]  # isal's stub types it as an instance
                     self.truncated = self.damaged = True
                     return
                 rest = inflater.unused_data if inflater.eof else inflater.unconsumed_tail

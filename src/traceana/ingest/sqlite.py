@@ -26,6 +26,7 @@ import polars as pl
 from traceana.errors import CorruptError, UnreadableError
 from traceana.ingest.source import Progress
 from traceana.ingest.sqlite_check import first_problem
+from traceana.ingest.sqlite_driver import Connection, FetchError, connected
 from traceana.ingest.table_source import Bytes, Integer, Query
 from traceana.trace import Ledger
 
@@ -330,16 +331,10 @@ def _parts(database: Database, table: str) -> list[_Part]:
 
 
 def _read_part(database: Database, query: Query, part: _Part) -> pl.DataFrame:
-    import adbc_driver_manager
-    import adbc_driver_sqlite
-
     source = identifier(query.table)
     pages = []
     try:
-        with (
-            adbc_driver_sqlite.connect(database.uri) as driver,
-            adbc_driver_manager.AdbcConnection(driver) as connection,
-        ):
+        with connected(database.uri) as connection:
             table = _Fetched(connection, query, database.tables[query.table])
             if part.number is None:
                 scanned = table.cast("", f"FROM {source} LIMIT {database.most_rows}")
@@ -359,7 +354,7 @@ def _read_part(database: Database, query: Query, part: _Part) -> pl.DataFrame:
                     break
                 first = int(page[_ROW][-1]) + 1
                 pages.append(query.shape(page.select(*query.columns)))
-    except (adbc_driver_manager.Error, pl.exceptions.ComputeError, UnicodeDecodeError) as error:
+    except (FetchError, pl.exceptions.ComputeError, UnicodeDecodeError) as error:
         raise damaged(database.path, error) from error
     # An unchanged column keeps its whole batch alive: copying frees the pages.
     return _concat(query, pages, copy=True)
@@ -372,7 +367,7 @@ class _Fetched:
     cast only from the first page on that has others than integers and nulls.
     """
 
-    def __init__(self, connection: object, query: Query, present: Collection[str]) -> None:
+    def __init__(self, connection: Connection, query: Query, present: Collection[str]) -> None:
         self._connection = connection
         own = {name: column for name, column in query.columns.items() if _has(column, present)}
         self._integers = [name for name, column in own.items() if isinstance(column, Integer)]
@@ -396,36 +391,25 @@ class _Fetched:
 
     def fetched(self, before: str, rows: str) -> pl.DataFrame:
         """Return the page of SQL ``rows`` with the columns ``before`` the others."""
-        import adbc_driver_manager
-
         if self._only_integers:
             try:
-                page = _fetch(self._connection, f"SELECT {before}{self._listed} {rows}")
+                page = self._connection.fetch(f"SELECT {before}{self._listed} {rows}", PAGE_ROWS)
                 types = {page.schema[name] for name in self._integers}
                 if types <= {pl.Int64(), pl.Null()}:
                     return self._complete(page)
-            except adbc_driver_manager.Error:  # blobs among integers
+            except FetchError:  # blobs among integers
                 pass
             self._only_integers = False
         return self.cast(before, rows)
 
     def cast(self, before: str, rows: str) -> pl.DataFrame:
         """Return what :meth:`fetched` does, with every cell cast."""
-        return self._complete(_fetch(self._connection, f"SELECT {before}{self._cast} {rows}"))
+        return self._complete(
+            self._connection.fetch(f"SELECT {before}{self._cast} {rows}", PAGE_ROWS)
+        )
 
     def _complete(self, page: pl.DataFrame) -> pl.DataFrame:
         return page.with_columns(self._typed)
-
-
-def _fetch(connection: object, sql: str) -> pl.DataFrame:
-    import adbc_driver_manager
-    from adbc_driver_sqlite import StatementOptions
-
-    with adbc_driver_manager.AdbcStatement(connection) as statement:
-        statement.set_options(**{StatementOptions.BATCH_ROWS.value: str(PAGE_ROWS)})
-        statement.set_sql_query(sql)
-        stream, _ = statement.execute_query()
-        return pl.DataFrame(stream)
 
 
 def _has(column: Integer | Bytes, present: Collection[str]) -> bool:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 import polars as pl
-from isal.isal_zlib import crc32
 
 from traceana.analyze.breakdown import breakdown
 from traceana.analyze.collective_messages import has_smaller_groups
@@ -30,6 +29,7 @@ from traceana.analyze.steps import measured_steps, step_windows
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.transfers import transfers
 from traceana.analyze.work import work
+from traceana.deflate import crc32
 from traceana.files import UNDECODABLE, as_unicode, replace_folder, umask
 
 if TYPE_CHECKING:

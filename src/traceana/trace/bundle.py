@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 import polars as pl
-from isal.isal_zlib import crc32
 
+from traceana.deflate import crc32
 from traceana.errors import BundleVersionError, CannotWriteError
 from traceana.files import UNDECODABLE, replace_folder, umask
 from traceana.trace.meta import TraceMeta

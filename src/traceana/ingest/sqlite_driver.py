@@ -1,0 +1,99 @@
+"""Fetches the rows of a query as a frame: by ADBC, or by Python's own driver where ADBC is missing.
+
+ADBC has no wheels for musl. Python's driver makes an object of each cell, so it is slower, with the
+same frames.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any, Protocol
+
+import polars as pl
+
+
+class FetchError(Exception):
+    """A query failed, or a column has cells of several types."""
+
+
+class Connection(Protocol):
+    """An open database."""
+
+    def fetch(self, sql: str, batch_rows: int) -> pl.DataFrame:
+        """Return the rows of ``sql``. Raises :class:`FetchError`."""
+
+
+@contextmanager
+def connected(uri: str) -> Iterator[Connection]:
+    """Yield a connection to the database ``uri``. Raises :class:`FetchError`."""
+    try:
+        import adbc_driver_manager
+        import adbc_driver_sqlite
+    except ImportError:
+        with closing(_opened(uri)) as own:
+            yield _Rows(own)
+        return
+    try:
+        with (
+            adbc_driver_sqlite.connect(uri) as driver,
+            adbc_driver_manager.AdbcConnection(driver) as connection,
+        ):
+            yield _Arrow(connection)
+    except adbc_driver_manager.Error as error:
+        raise FetchError(str(error)) from error
+
+
+class _Arrow:
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def fetch(self, sql: str, batch_rows: int) -> pl.DataFrame:
+        import adbc_driver_manager
+        from adbc_driver_sqlite import StatementOptions
+
+        try:
+            with adbc_driver_manager.AdbcStatement(self._connection) as statement:
+                statement.set_options(**{StatementOptions.BATCH_ROWS.value: str(batch_rows)})
+                statement.set_sql_query(sql)
+                stream, _ = statement.execute_query()
+                return pl.DataFrame(stream)
+        except adbc_driver_manager.Error as error:
+            raise FetchError(str(error)) from error
+
+
+class _Rows:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def fetch(self, sql: str, batch_rows: int) -> pl.DataFrame:
+        del batch_rows
+        try:
+            cursor = self._connection.execute(sql)
+            names = [column[0] for column in cursor.description]
+            cells = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(names)
+        except sqlite3.Error as error:
+            raise FetchError(str(error)) from error
+        return pl.DataFrame(
+            [_column(name, values) for name, values in zip(names, cells, strict=True)]
+        )
+
+
+def _opened(uri: str) -> sqlite3.Connection:
+    try:
+        return sqlite3.connect(uri, uri=True)
+    except sqlite3.Error as error:
+        raise FetchError(str(error)) from error
+
+
+def _column(name: str, values: tuple[Any, ...]) -> pl.Series:
+    """Return integers, bytes or nulls as a column."""
+    types = {type(value) for value in values} - {type(None)}
+    if not types:
+        return pl.Series(name, values, pl.Null)
+    if types == {int}:
+        return pl.Series(name, values, pl.Int64)
+    if types == {bytes}:
+        return pl.Series(name, values, pl.Binary)
+    raise FetchError(f"column {name} has cells of other types")
