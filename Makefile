@@ -11,13 +11,15 @@ DEMO   := fixtures/alexnet-cpu-ranges.json.gz
 
 .DEFAULT_GOAL := help
 SEED    ?=
+VERSION ?=
+DRY     ?=
 COUNT   ?= 2000
 FORMATS ?=
 MINUTES ?=
 JOBS    ?=
 # Tests wait for processes that they start: one worker more than there are cores.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
-.PHONY: help demo test test-fast fuzz lint bench backtest docs site lock clean
+.PHONY: help demo test test-fast fuzz lint bench backtest docs site release lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 12
@@ -67,6 +69,9 @@ docs: $(READY) ## Make anew the pages that are generated
 site: $(READY) ## Build the documentation: build/site/index.html, which opens without a server
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "$(CURDIR)/build/site/index.html; links to other hosts: build/external-links.txt"
+
+release: $(READY) ## Commit, tag, build, check and try a release: VERSION=1.2.3 DRY=yes; publishes nothing
+	$(BIN)/python -m tools.release $(VERSION) $(if $(DRY),--dry-run)
 
 lock: $(READY) ## Write down the versions that are installed here, for `make test` elsewhere
 	$(BIN)/python -m tools.lock > $(LOCK)
