@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import subprocess
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -82,9 +83,16 @@ def cell(platform: str, python: str) -> str:
 def page() -> str:
     """Return the page."""
     lines = [f"| platform | {' | '.join(PYTHONS)} |", f"|---|{'---|' * len(PYTHONS)}"]
-    for name, platform in PLATFORMS.items():
-        cells = " | ".join(cell(platform, python) for python in PYTHONS)
-        lines.append(f"| {name} | {cells} |")
+    # uv waits for the index.
+    with ThreadPoolExecutor(8) as pool:
+        rows = {
+            name: [pool.submit(cell, platform, python) for python in PYTHONS]
+            for name, platform in PLATFORMS.items()
+        }
+        lines += [
+            f"| {name} | {' | '.join(one.result() for one in cells)} |"
+            for name, cells in rows.items()
+        ]
     return HEAD + "\n".join(lines) + "\n"
 
 
