@@ -1,4 +1,4 @@
-"""File access: reading with typed errors, JSON with one row a line, atomic writing."""
+"""File access: reading with typed errors, inflating, JSON with one row a line, atomic writing."""
 
 from __future__ import annotations
 
@@ -14,6 +14,18 @@ from typing import Final
 import msgspec
 
 from traceana.errors import CannotWriteError, IsDirectoryError, NotFoundError, UnreadableError
+
+# isal inflates about three times as fast as zlib and reads the same streams. It has no wheels for
+# Windows on ARM.
+try:
+    from isal.isal_zlib import IsalError
+    from isal.isal_zlib import crc32 as crc32
+    from isal.isal_zlib import decompressobj as decompressobj
+except ImportError:
+    from zlib import crc32 as crc32
+    from zlib import decompressobj as decompressobj  # type: ignore[assignment]
+    from zlib import error as IsalError  # type: ignore[assignment]  # noqa: N812
+InflateError = IsalError
 
 _EXCHANGE: Final = 2
 """RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS."""

@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 
 from tests.support.synthetic import Scenario, write_nsys
-from traceana import deflate
+from traceana import files
 from traceana.errors import CorruptError
 from traceana.ingest import read, source, sqlite
 from traceana.ingest.source import silent
@@ -34,8 +34,8 @@ def without_adbc(monkeypatch: pytest.MonkeyPatch) -> None:
 def zlib_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     with monkeypatch.context() as hidden:
         hidden.setitem(sys.modules, "isal.isal_zlib", None)
-        yield importlib.reload(deflate)
-    importlib.reload(deflate)
+        yield importlib.reload(files)
+    importlib.reload(files)
 
 
 def tables(trace: Trace) -> list[str]:

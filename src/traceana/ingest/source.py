@@ -98,7 +98,7 @@ class ByteSource:
             yield part
 
     def _inflated(self, parts: Iterator[bytes]) -> Iterator[bytes]:
-        from traceana.deflate import InflateError, decompressobj
+        from traceana.files import InflateError, decompressobj
 
         inflater = decompressobj(wbits=31)
         for part in parts:

@@ -29,8 +29,7 @@ from traceana.analyze.steps import measured_steps, step_windows
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.transfers import transfers
 from traceana.analyze.work import work
-from traceana.deflate import crc32
-from traceana.files import UNDECODABLE, as_unicode, replace_folder, umask
+from traceana.files import UNDECODABLE, as_unicode, crc32, replace_folder, umask
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

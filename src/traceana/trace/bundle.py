@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
-from traceana.deflate import crc32
 from traceana.errors import BundleVersionError, CannotWriteError
-from traceana.files import UNDECODABLE, replace_folder, umask
+from traceana.files import UNDECODABLE, crc32, replace_folder, umask
 from traceana.trace.meta import TraceMeta
 from traceana.trace.schema import SCHEMA_VERSION, TABLES
 
