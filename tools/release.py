@@ -56,6 +56,9 @@ def prepare(clone: Path, version: str) -> None:
     if count != 1:
         raise RefusedError(f"{home.name} declares {count} versions")
     home.write_text(text, encoding="utf-8")
+    citation = clone / "CITATION.cff"
+    cited = re.sub(r"(?m)^version: .*$", f"version: {version}", citation.read_text("utf-8"))
+    citation.write_text(cited, encoding="utf-8")
     run(sys.executable, "-m", "towncrier", "build", "--yes", "--version", version, cwd=clone)
     run("git", "add", "--all", cwd=clone)
     run("git", "commit", "--quiet", "--message", f"Release {version}", cwd=clone)

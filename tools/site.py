@@ -21,6 +21,7 @@ OUTSIDE: Final = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "CHANGELOG.md": "project/changes.md",
+    "SECURITY.md": "project/security.md",
     "fixtures/README.md": "project/fixtures.md",
     "workloads/README.md": "project/workloads.md",
 }

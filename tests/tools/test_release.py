@@ -20,6 +20,7 @@ def repository(tmp_path: Path) -> Path:
     (fragments / "+new.added.md").write_text("Something new.\n")
     (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n<!-- towncrier: next release -->\n")
     (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
+    (tmp_path / "CITATION.cff").write_text("title: x\nversion: 0.1.0\n")
     run("git", "init", "--quiet", cwd=tmp_path)
     run("git", "config", "user.name", "A", cwd=tmp_path)
     run("git", "config", "user.email", "a@example.org", cwd=tmp_path)
@@ -33,6 +34,7 @@ def test_version_and_changelog_are_committed_and_tagged(repository: Path) -> Non
     assert '__version__ = "1.2.3"' in run(
         "git", "show", "v1.2.3:src/traceana/__init__.py", cwd=repository
     )
+    assert "version: 1.2.3" in (repository / "CITATION.cff").read_text()
     changes = (repository / "CHANGELOG.md").read_text()
     assert "## 1.2.3" in changes and "Something new." in changes
     assert list((repository / "changelog.d").glob("*.md")) == []
