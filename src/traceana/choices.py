@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 LayersBy: TypeAlias = Literal["layer", "type"]
-FlopsBy: TypeAlias = Literal["operator", "class"]
+FlopsBy: TypeAlias = Literal["operator", "class", "shape"]
+KernelsBy: TypeAlias = Literal["name", "shape"]
 TransfersBy: TypeAlias = Literal["direction", "operator", "layer", "range", "call", "step", "size"]
 IdleBy: TypeAlias = Literal["cause", "operator", "range", "step", "gap"]
 CriticalBy: TypeAlias = Literal["class", "kernel", "layer", "operator", "segment"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,82 +13,22 @@ from hypothesis import strategies as st
 
 import traceana
 from tests.ingest.nsys import writing
-from tests.support.graph_replays import as_replays, events, steps, write
+from tests.support.graph_replays import (
+    LAYERS,
+    PRODUCTS,
+    as_replays,
+    events,
+    network,
+    row,
+    steps,
+    write,
+)
 from tests.support.manifest import TRACES
 from traceana.enrich.graph_alignment import Launches, align
 from traceana.errors import CaptureError
 from traceana.trace import Trace
 
-LAYERS = (
-    (
-        "aten::conv2d",
-        "implicit_convolve_sgemm",
-        [[8, 3, 32, 32], [16, 3, 3, 3], [16], [], [], [], []],
-    ),
-    ("aten::relu", "vectorized_elementwise_kernel", [[8, 16, 30, 30]]),
-    (
-        "aten::conv2d",
-        "implicit_convolve_sgemm",
-        [[8, 16, 30, 30], [32, 16, 3, 3], [32], [], [], [], []],
-    ),
-    ("aten::linear", "volta_sgemm_32x32_tn", [[8, 25088], [10, 25088], [10]]),
-)
 NAMES = ["conv2d_0", "relu_0", "conv2d_1", "linear_0"]
-FLOPS = 2 * 8 * 16 * 30 * 30 * 27 + 2 * 8 * 32 * 28 * 28 * 16 * 9 + 2 * 8 * 10 * 25088
-"""Of the convolutions and the product."""
-
-
-def network(count: int) -> dict[str, Any]:
-    """Return a Kineto trace of ``count`` steps of four layers, launched one by one."""
-    rows: list[dict[str, Any]] = []
-    correlation = 0
-    for step in range(count):
-        begin = 1000.0 * step
-        rows.append(row("user_annotation", f"ProfilerStep#{step}", begin, 900, 1))
-        for n, (operator, kernel, shapes) in enumerate(LAYERS):
-            correlation += 1
-            at = begin + 100 * n + 10
-            inputs = {"Input Dims": shapes, "Input type": ["float"] * len(shapes)}
-            if "conv2d" in operator:
-                inputs["Concrete Inputs"] = ["", "", "", "[1, 1]", "[0, 0]", "[1, 1]", "1"]
-            rows.append(row("cpu_op", operator, at, 50, 1, **inputs))
-            rows.append(
-                row("cuda_runtime", "cudaLaunchKernel", at + 10, 5, 1, correlation=correlation)
-            )
-            size = {"grid": [n + 1, 1, 1], "block": [128, 1, 1]}
-            rows.append(
-                row(
-                    "kernel",
-                    kernel,
-                    at + 40,
-                    20,
-                    7,
-                    correlation=correlation,
-                    stream=7,
-                    device=0,
-                    **size,
-                )
-            )
-    return {
-        "schemaVersion": 1,
-        "deviceProperties": [{"id": 0, "name": "Tesla V100-SXM2-16GB"}],
-        "traceEvents": rows,
-    }
-
-
-def row(
-    category: str, name: str, at: float, duration: float, thread: int, **args: Any
-) -> dict[str, Any]:
-    return {
-        "ph": "X",
-        "cat": category,
-        "name": name,
-        "ts": at,
-        "dur": duration,
-        "pid": 0 if category == "kernel" else 9,
-        "tid": thread,
-        "args": args,
-    }
 
 
 def layers(trace: Trace) -> list[str | None]:
@@ -123,7 +62,7 @@ def test_every_replay_executes_its_operators(tmp_path: Path, eager: Path) -> Non
     trace = traceana.open(replayed(tmp_path / "replays.json", capture=0))
     found = [one.flops().totals["flops"] for one in (traceana.open(eager), trace)]
     # The ReLU counts 8 * 16 * 30 * 30 more.
-    assert found == [3 * (FLOPS + 115_200)] * 2
+    assert found == [3 * (PRODUCTS + 115_200)] * 2
 
 
 def test_replays_have_the_layers_of_the_recording_of_the_capture(tmp_path: Path) -> None:
@@ -142,7 +81,7 @@ def test_replays_have_the_layers_of_the_recording_of_the_capture(tmp_path: Path)
 def test_replays_have_the_layers_of_the_network_without_graphs(tmp_path: Path, eager: Path) -> None:
     found = traceana.open(replayed(tmp_path / "replays.json", capture=None), capture=eager)
     assert layers(found) == NAMES * 3
-    assert found.flops().totals["flops"] == 3 * (FLOPS + 115_200)
+    assert found.flops().totals["flops"] == 3 * (PRODUCTS + 115_200)
     reasons = dict(found.ledger.select("reason", "count").iter_rows())
     assert reasons["graph_sequence"] == 12
 

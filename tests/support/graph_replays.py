@@ -15,6 +15,77 @@ _DEVICE = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")
 _OPERATOR = ("cpu_op", "Operator", "python_function", "fwdbwd", "ac2g")
 
 
+LAYERS = (
+    (
+        "aten::conv2d",
+        "implicit_convolve_sgemm",
+        [[8, 3, 32, 32], [16, 3, 3, 3], [16], [], [], [], []],
+    ),
+    ("aten::relu", "vectorized_elementwise_kernel", [[8, 16, 30, 30]]),
+    (
+        "aten::conv2d",
+        "implicit_convolve_sgemm",
+        [[8, 16, 30, 30], [32, 16, 3, 3], [32], [], [], [], []],
+    ),
+    ("aten::linear", "volta_sgemm_32x32_tn", [[8, 25088], [10, 25088], [10]]),
+)
+PRODUCTS = 2 * 8 * 16 * 30 * 30 * 27 + 2 * 8 * 32 * 28 * 28 * 16 * 9 + 2 * 8 * 10 * 25088
+"""FLOPs of the convolutions and of the matrix product of a step."""
+
+
+def network(count: int) -> dict[str, Any]:
+    """Return a Kineto trace of ``count`` steps of four layers, launched one by one."""
+    rows: list[dict[str, Any]] = []
+    correlation = 0
+    for step in range(count):
+        begin = 1000.0 * step
+        rows.append(row("user_annotation", f"ProfilerStep#{step}", begin, 900, 1))
+        for n, (operator, kernel, shapes) in enumerate(LAYERS):
+            correlation += 1
+            at = begin + 100 * n + 10
+            inputs = {"Input Dims": shapes, "Input type": ["float"] * len(shapes)}
+            if "conv2d" in operator:
+                inputs["Concrete Inputs"] = ["", "", "", "[1, 1]", "[0, 0]", "[1, 1]", "1"]
+            rows.append(row("cpu_op", operator, at, 50, 1, **inputs))
+            rows.append(
+                row("cuda_runtime", "cudaLaunchKernel", at + 10, 5, 1, correlation=correlation)
+            )
+            size = {"grid": [n + 1, 1, 1], "block": [128, 1, 1]}
+            rows.append(
+                row(
+                    "kernel",
+                    kernel,
+                    at + 40,
+                    20,
+                    7,
+                    correlation=correlation,
+                    stream=7,
+                    device=0,
+                    **size,
+                )
+            )
+    return {
+        "schemaVersion": 1,
+        "deviceProperties": [{"id": 0, "name": "Tesla V100-SXM2-16GB"}],
+        "traceEvents": rows,
+    }
+
+
+def row(
+    category: str, name: str, at: float, duration: float, thread: int, **args: Any
+) -> dict[str, Any]:
+    return {
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "ts": at,
+        "dur": duration,
+        "pid": 0 if category == "kernel" else 9,
+        "tid": thread,
+        "args": args,
+    }
+
+
 def events(path: Path) -> dict[str, Any]:
     """Return the JSON of a trace."""
     opener = gzip.open if path.suffix == ".gz" else open

@@ -113,7 +113,7 @@ def rate_columns(
 
     ``work`` has the ``keys``, ``category``, ``precision``, ``tensor_core`` and ``time_ns``.
     """
-    joined = frame.join(_peaks(work, keys, peaks), on=keys, how="left", nulls_equal=True)
+    joined = frame.join(peaks_by(work, keys, peaks), on=keys, how="left", nulls_equal=True)
     return joined.with_columns(_rates()).drop("_over", "_peak", "_bandwidth")
 
 
@@ -137,7 +137,7 @@ def _rates() -> list[pl.Expr]:
     ]
 
 
-def _peaks(work: pl.DataFrame, keys: list[str], peaks: Peaks | None) -> pl.DataFrame:
+def peaks_by(work: pl.DataFrame, keys: list[str], peaks: Peaks | None) -> pl.DataFrame:
     """Return by ``keys`` the peak for the precision of most of the products, else of most work.
 
     Where the use of tensor cores is unknown, the higher of both peaks; where the precision is

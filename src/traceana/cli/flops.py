@@ -14,7 +14,11 @@ from traceana.errors import ExitCode
 
 By = Annotated[
     FlopsBy,
-    by_option(FlopsBy, "One row per operator and pass, or per kernel class with its roofline."),
+    by_option(
+        FlopsBy,
+        "One row per operator and pass; per kernel class with its roofline; or per operator and "
+        "input shapes with FLOP/s and percent of peak.",
+    ),
 ]
 Explain = Annotated[
     bool,

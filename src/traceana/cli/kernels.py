@@ -6,13 +6,19 @@ from typing import Annotated
 
 import typer
 
+from traceana.choices import KernelsBy
 from traceana.cli.opening import exit_code, open_trace
-from traceana.cli.options import Drawing, Reading, Tabling, TraceFiles
+from traceana.cli.options import Drawing, Reading, Tabling, TraceFiles, by_option
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
 
 Unclassified = Annotated[
     bool, typer.Option("--unclassified", help="Only unclassified kernels, by time.")
+]
+
+By = Annotated[
+    KernelsBy,
+    by_option(KernelsBy, "One row per kernel, or per kernel, operator and input shapes."),
 ]
 
 
@@ -22,6 +28,7 @@ def kernels(
     tabling: Tabling,
     writing: Drawing,
     unclassified: Unclassified = False,
+    by: By = "name",
 ) -> ExitCode:
     """Kernels by time: calls, time, class.
 
@@ -32,5 +39,5 @@ def kernels(
 
     output = Output(tabling, writing, reads=files)
     trace = open_trace(files, reading)
-    output.write(page(trace, unclassified=unclassified))
+    output.write(page(trace, by=by, unclassified=unclassified))
     return exit_code(trace, reading, needs_work=trace.counters.is_empty())

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         CriticalBy,
         FlopsBy,
         IdleBy,
+        KernelsBy,
         LayersBy,
         MemoryBy,
         TransfersBy,
@@ -57,11 +58,14 @@ class Commands:
 
         return advised(self._trace, advise(self._trace, batches=batches), rule=rule)
 
-    def kernels(self, *, unclassified: bool = False) -> Result:
-        """Return calls, time and class of each kernel; optionally only ``unclassified`` ones."""
+    def kernels(self, *, by: KernelsBy = "name", unclassified: bool = False) -> Result:
+        """Return calls, time and class of each kernel; optionally only ``unclassified`` ones.
+
+        ``by`` shape: time of each kernel by operator and input shapes.
+        """
         from traceana.report.pages.kernels import kernels
 
-        return kernels(self._trace, unclassified=unclassified)
+        return kernels(self._trace, by=by, unclassified=unclassified)
 
     def layer_times(
         self,
@@ -86,7 +90,7 @@ class Commands:
     def flops(
         self, *, by: FlopsBy = "operator", explain: bool = False, model: Manifest | None = None
     ) -> Result:
-        """Return FLOPs and compulsory bytes by operator, or by class with its roofline.
+        """Return FLOPs and compulsory bytes by operator, by class with its roofline, or by shapes.
 
         With ``explain``, return the formulas in use with their derivations and operators.
         """

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from traceana.analyze import kernels as analysis
 from traceana.analyze.measured import profiler
+from traceana.analyze.summaries import needs_timeline
+from traceana.errors import RefusedOptionsError
 from traceana.report.page import Page
 from traceana.report.pages.bars import kernel_bars
 from traceana.report.pages.pictures import above
@@ -15,6 +17,7 @@ from traceana.report.pages.single_table import table_page
 from traceana.result import Arranged, Result
 
 if TYPE_CHECKING:
+    from traceana.choices import KernelsBy
     from traceana.enrich.classify import RuleSet
     from traceana.trace import Trace
 
@@ -35,12 +38,34 @@ DROPPED_CLASSES: Final = (
 )
 
 
-def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
-    """Return one row per distinct kernel: calls, time and class."""
+_SHAPES: Final = (
+    *("name", "operator", "shapes", "calls", "time_ns", "share", "mean_ns", "min_ns", "max_ns"),
+)
+_SHAPES_DROPPED: Final = ("max_ns", "min_ns", "share", "operator")
+
+
+def kernels(trace: Trace, *, by: KernelsBy = "name", unclassified: bool = False) -> Result:
+    """Return one row per distinct kernel: calls, time and class; or per operator and shapes.
+
+    Raises ``RefusedOptionsError`` on ``unclassified`` rows by shape, which have no class.
+    """
+    if by == "shape":
+        if unclassified:
+            raise RefusedOptionsError("kernels --by shape has no classes: leave out --unclassified")
+        needs_timeline(trace, "kernels --by shape")
+        from traceana.analyze.shapes import kernels_by_shape
+
+        make = partial(_by_shape, trace=trace)
+        return kernels_by_shape(trace).with_page(make, screenful=40)
     found = analysis.kernels(trace, unclassified=unclassified)
     dropped = DROPPED_MEASURED if trace.counters.height else DROPPED
     make = partial(_page, trace=trace, dropped=dropped)
     return found.with_page(make, screenful=30, pictures=above(lambda: kernel_bars(found.frame)))
+
+
+def _by_shape(shown: Arranged, trace: Trace) -> Page:
+    columns, dropped = _SHAPES, _SHAPES_DROPPED
+    return table_page("kernels", shown, trace, columns=columns, dropped=dropped, summed=True)
 
 
 def _page(shown: Arranged, trace: Trace, dropped: tuple[str, ...]) -> Page:

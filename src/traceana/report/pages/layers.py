@@ -11,13 +11,14 @@ import polars as pl
 from traceana.analyze.rates import EXPLAINED, UNEXPLAINED
 from traceana.analyze.summaries import needs_timeline
 from traceana.report import names, numbers
-from traceana.report.page import Block, Notes, Page
+from traceana.report.page import Block, Facts, Notes, Page
 from traceana.report.pages.bars import operator_bars, type_bars
 from traceana.report.pages.pictures import above, layer_icicle, roofline_chart
 from traceana.report.pages.single_table import table_page
 from traceana.result import Arranged, Result
 
 if TYPE_CHECKING:
+    from traceana.choices import FlopsBy
     from traceana.flops.peaks import Peaks
     from traceana.model import Manifest
     from traceana.trace import Trace
@@ -47,6 +48,13 @@ OPERATORS: Final = (
     *("formula", "reason"),
 )
 OPERATORS_DROPPED: Final = ("executed_flops", "bytes", "kind", "formula", "bar", "calls", "share")
+SHAPES: Final = (
+    *("operator", "part", "shapes", "types", "calls", "time_ns", "share", "mean_ns", "flops"),
+    *("flops_per_s", "of_peak", "arithmetic_intensity", "bound", "of_attainable"),
+)
+SHAPES_DROPPED: Final = (
+    *("types", "of_attainable", "arithmetic_intensity", "share", "flops", "bound", "mean_ns"),
+)
 CLASSES: Final = (
     *("category", "part", "calls", "time_ns", "share", "flops", "executed_flops"),
     *("counted_share", "flops_per_s", "of_peak", "arithmetic_intensity", "bound", "of_attainable"),
@@ -123,34 +131,48 @@ def layers(
 def flops(
     trace: Trace,
     *,
-    by: Literal["operator", "class"] = "operator",
+    by: FlopsBy = "operator",
     explain: bool = False,
     model: Manifest | None = None,
 ) -> Result:
-    """Return FLOPs and compulsory bytes by operator, or by class with its roofline.
+    """Return FLOPs and compulsory bytes by operator, by class with its roofline, or by shapes.
 
     With ``explain``, return the formulas in use with their derivations and operators.
     """
     needs_timeline(trace, "flops")
-    if by == "class" and not explain:
+    if explain:
+        return _explained(trace, model)
+    from traceana.analyze.utilization import utilization
+
+    used = utilization(trace, model)
+    facts = () if used is None else (Facts(used.rows()),)
+    if by == "class":
         from traceana.analyze.roofline import roofline
 
         found = roofline(trace, model=model)
-        make = partial(_by_class, trace)
+        make = partial(_by_class, trace, facts)
         return found.with_page(
             make, screenful=40, pictures=above(lambda: _roofline(trace, found.frame))
         )
+    if by == "shape":
+        from traceana.analyze.shapes import shapes
+
+        return shapes(trace, model).with_page(partial(_by_shape, trace, facts), screenful=40)
     from traceana.analyze.flops import flops as analysis
-    from traceana.analyze.flops import formulas
 
     found = analysis(trace, model)
-    if explain:
-        return formulas(found).with_page(partial(_formulas, trace), screenful=40)
     return found.with_page(
-        partial(_by_operator, trace),
+        partial(_by_operator, trace, facts),
         screenful=40,
         pictures=above(lambda: operator_bars(found.frame)),
     )
+
+
+def _explained(trace: Trace, model: Manifest | None) -> Result:
+    from traceana.analyze.flops import flops as analysis
+    from traceana.analyze.flops import formulas
+
+    return formulas(analysis(trace, model)).with_page(partial(_formulas, trace), screenful=40)
 
 
 def _peaks_of(trace: Trace) -> Peaks | None:
@@ -195,14 +217,14 @@ def _roofline(trace: Trace, rows: pl.DataFrame) -> list[Block]:
     return roofline_chart(rows, "part", peaks, "class of kernels", notes)
 
 
-def _by_class(trace: Trace, shown: Arranged) -> Page:
+def _by_class(trace: Trace, facts: tuple[Facts, ...], shown: Arranged) -> Page:
     return table_page(
         "flops",
         shown,
         trace,
         columns=CLASSES,
         dropped=CLASSES_DROPPED,
-        facts=_above_peak(shown.frame, "part"),
+        facts=(*facts, *_above_peak(shown.frame, "part")),
         summed=True,
     )
 
@@ -236,7 +258,19 @@ def _formulas(trace: Trace, shown: Arranged) -> Page:
     return table_page("flops", shown, trace, layout="records")
 
 
-def _by_operator(trace: Trace, shown: Arranged) -> Page:
+def _by_shape(trace: Trace, facts: tuple[Facts, ...], shown: Arranged) -> Page:
+    return table_page(
+        "flops",
+        shown,
+        trace,
+        columns=SHAPES,
+        dropped=SHAPES_DROPPED,
+        facts=(*facts, *_above_peak(shown.frame, "operator")),
+        summed=True,
+    )
+
+
+def _by_operator(trace: Trace, facts: tuple[Facts, ...], shown: Arranged) -> Page:
     return table_page(
         "flops",
         shown,
@@ -245,5 +279,6 @@ def _by_operator(trace: Trace, shown: Arranged) -> Page:
         dropped=OPERATORS_DROPPED,
         bars="share",
         titles={"share": "of FLOPs"},
+        facts=facts,
         summed=True,
     )
