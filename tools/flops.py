@@ -55,6 +55,26 @@ Layouts: N images, C input channels, K filters, R x S windows, P x Q outputs, g 
 """
 
 
+UTILIZATION = """## Utilization of a step
+
+`flops` prints MFU, the FLOP utilization of the model (Chowdhery et al., "PaLM", 2022, appendix B),
+where the trace has steps and the device's peak is known:
+
+    MFU = model FLOPs per step / (step time · devices · peak)
+
+- Model FLOPs are those of convolutions, matrix products, attention and recurrent layers, forward
+  and backward, without what an activation checkpoint computes again. HFU, of the hardware, counts
+  that too.
+- The peak is that of the precision of most of the products, on tensor cores where they ran on
+  these.
+- Steps are the measured ones, without warm-up; idle time counts. `at least`: some products have no
+  FLOP count.
+
+`flops --by shape` has FLOP/s and percent of peak by operator and input shapes; `kernels --by shape`
+has the kernels that ran for each shape.
+"""
+
+
 def formula_list() -> str:
     """Return every formula, by id, with its derivation."""
     lines = ["## Formulas", ""]
@@ -95,7 +115,7 @@ def _plain(text: str) -> str:
 
 def page() -> str:
     """Return the whole page."""
-    return "\n".join([HEAD, formula_list(), operator_table()])
+    return "\n".join([HEAD, formula_list(), UTILIZATION, operator_table()])
 
 
 if __name__ == "__main__":

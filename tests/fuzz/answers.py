@@ -307,6 +307,8 @@ def _commands(trace: Trace, number: int, out: Path) -> Iterator[tuple[str, Calla
     yield "layers --by", show(lambda: trace.layer_times(by=by, depth=depth, direction=True))
     yield "flops", show(trace.flops)
     yield "flops --by class", show(lambda: trace.flops(by="class"))
+    yield "flops --by shape", show(lambda: trace.flops(by="shape"))
+    yield "kernels --by shape", show(lambda: trace.kernels(by="shape"))
     yield "flops --explain", show(lambda: trace.flops(explain=True))
     of_copies = _one(choices.TransfersBy, number)
     yield f"transfers --by {of_copies}", show(lambda: trace.transfers(by=of_copies))

@@ -65,7 +65,7 @@ def _read_folder(path: Path) -> Trace:
     if is_bundle(path):
         return traceana.open(path)
     with (
-        mock.patch.object(traceana.enrich, "attribute", lambda trace, _: trace),
+        mock.patch.object(traceana.enrich, "attribute", lambda trace, *_: trace),
         mock.patch.object(traceana.enrich, "with_classes", lambda trace, _: trace),
     ):
         return traceana.open(path)

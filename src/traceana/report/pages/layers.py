@@ -53,7 +53,16 @@ SHAPES: Final = (
     *("flops_per_s", "of_peak", "arithmetic_intensity", "bound", "of_attainable"),
 )
 SHAPES_DROPPED: Final = (
-    *("types", "of_attainable", "arithmetic_intensity", "share", "flops", "bound", "mean_ns"),
+    *(
+        "types",
+        "of_attainable",
+        "arithmetic_intensity",
+        "share",
+        "flops",
+        "bound",
+        "mean_ns",
+        "calls",
+    ),
 )
 CLASSES: Final = (
     *("category", "part", "calls", "time_ns", "share", "flops", "executed_flops"),
