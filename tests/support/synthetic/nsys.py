@@ -113,6 +113,7 @@ def _kernels(scenario: Scenario, strings: _Strings) -> list[Row]:
             "shortName": strings[kernel.name.split("(")[0]],
             "registersPerThread": 32,
             **extents,
+            "gridX": kernel.blocks,
             "staticSharedMemory": 0,
             "dynamicSharedMemory": 0,
         }

@@ -58,7 +58,7 @@ class Work(Span):
 
 @dataclass(frozen=True)
 class Kernel(Work):
-    """A kernel; the number of its blocks is in Kineto's files alone."""
+    """A kernel."""
 
     name: str
     blocks: int = 1
