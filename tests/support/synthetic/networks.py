@@ -61,10 +61,14 @@ RELU: Final = (
 )
 TRIED: Final = (
     "void fft2d_r2c_32x32<float, false, 1u, false>()",
+    "void fft2d_r2c_32x32<float, false, 0u, false>()",
+    "maxwell_cgemm_32x64_tn",
+    "void fft2d_c2r_32x32<float, false, false, 0u, false, false>()",
     "maxwell_scudnn_128x64_relu_interior_nn_v1",
     "void cudnn::cnn::implicit_convolve_sgemm<float, float, 1024, 5, 5, 3, 3, 3, 1>()",
-    "void cudnn::winograd_nonfused::winogradForwardData4x4<float, float>()",
 )
+"""Three algorithms, the first of four kernels."""
+
 TO_NHWC: Final = "void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true>()"
 
 
@@ -241,8 +245,9 @@ class Run:
         self._at_place("begin")
         for gpu in range(len(self.scenario.gpus)):
             self.gpu = gpu
-            self._upload()
+            self._receive()
             order = self._forward()
+            self._upload()
             self._at_place("middle")
             if self._training:
                 self._backward(order)
@@ -250,7 +255,7 @@ class Run:
                 self._update()
         self._wait()
         self.spend(10_000)
-        self.ends.append(max(self._free.values()))
+        self.ends.append(self.drained())
         self.scenario.step(self.number, began, self.at)
 
     def _at_place(self, place: Place) -> None:
@@ -261,11 +266,9 @@ class Run:
     def _forward(self) -> list[tuple[int, Layer]]:
         order = []
         for place, layer in enumerate(self.layers):
-            start = self.at
-            self.spend(3_000)
-            for one in layer.forward:
-                self.run(one)
-            self.scenario.range(f"forward: {layer.name}", start, self.at)
+            with self.module(layer.name):
+                for one in layer.forward:
+                    self.run(one)
             self._sequence += 1
             order.append((self._sequence - 1, layer))
             if place == len(self.layers) // 2:
@@ -276,17 +279,9 @@ class Run:
         self.run(Operator("aten::nll_loss_forward", [Kernel(LOSS, 5_000)]))
         self._thread = AUTOGRAD
         for place, (sequence, layer) in enumerate(reversed(order)):
-            start = self.at
-            number: dict[str, object] = {"Sequence number": sequence, "Fwd thread id": 1}
-            for one in layer.backward:
-                self.run(one)
-            self.spend(2_000)
-            self.scenario.operator(
-                layer.node, start - 500, self.at - 500, thread=AUTOGRAD, arguments=number
-            )
-            text = f"autograd::engine::evaluate_function: {layer.node}"
-            self.scenario.operator(text, start - 1_000, self.at, thread=AUTOGRAD, arguments=number)
-            self.spend(2_000)
+            with self.node(layer.node, sequence):
+                for one in layer.backward:
+                    self.run(one)
             if self._reduced and place < len(order) - 1:
                 self.all_reduce(40_000)
             if place == len(order) // 2:
@@ -320,13 +315,20 @@ class Run:
                     self.at = until
         self._launched.append(events)
 
-    def _upload(self) -> None:
-        """Wait on the stream for this step's batch, and copy the next one beside the kernels."""
+    def _receive(self) -> None:
+        """Let the kernels that follow wait for this step's batch."""
         if (event := self._copied.get(self.gpu)) is not None:
             self._await(event, STREAM)
+
+    def _upload(self) -> None:
+        """Copy the next batch beside the kernels."""
         size = round(120e-6 * 0.8 * self.device.link)
         self.copy("HtoD", size, 0.8, stream=COPIES)
         self._copied[self.gpu] = self._recorded(COPIES)
+
+    def drained(self) -> int:
+        """Return when all the work that was launched is done."""
+        return max(self._free.values(), default=0)
 
     def spend(self, time: int) -> None:
         """Let the host take some time."""
@@ -358,6 +360,30 @@ class Run:
         if inputs:
             given["Concrete Inputs"] = list(inputs)
         self.scenario.operator(name, start, self.at, thread=self._thread, arguments=given)
+
+    @contextmanager
+    def module(self, name: str) -> Iterator[None]:
+        """Run a layer: the range around its forward pass."""
+        start = self.at
+        self.spend(3_000)
+        yield
+        self.scenario.range(f"nn.Module.forward: {name}", start, self.at)
+
+    @contextmanager
+    def node(self, name: str, sequence: int | None = None) -> Iterator[None]:
+        """Run a node of the backward graph, of the last forward operator by default."""
+        start = self.at
+        self.spend(2_000)
+        yield
+        self.spend(2_000)
+        number: dict[str, object] = {
+            "Sequence number": self._sequence - 1 if sequence is None else sequence,
+            "Fwd thread id": 1,
+        }
+        thread, text = self._thread, f"autograd::engine::evaluate_function: {name}"
+        self.scenario.operator(name, start + 500, self.at - 500, thread=thread, arguments=number)
+        self.scenario.operator(text, start, self.at, thread=thread, arguments=number)
+        self.spend(1_000)
 
     def run(self, one: Operator) -> None:
         """Run an operator of kernels."""
@@ -458,11 +484,14 @@ class Run:
         self._free[self.gpu, stream] = max(self.free(stream), event.completed + 500)
 
 
+def usual(run: Run, time: int) -> Shape:
+    """Return the shape that is read and written in ``time`` at a usual bandwidth."""
+    return (64, round(time * 1e-9 * MEMORY * run.device.bandwidth / (2 * run.device.size * 64)))
+
+
 def relu(run: Run, time: int) -> Operator:
-    """Return an activation of its own that takes ``time`` at a usual bandwidth."""
-    size = run.device.size
-    shape: Shape = (64, round(time * 1e-9 * 0.62 * run.device.bandwidth / (2 * size * 64)))
-    return Operator("aten::relu", [Kernel(RELU, time)], [shape])
+    """Return an activation of its own that takes ``time``."""
+    return Operator("aten::relu", [Kernel(RELU, time)], [usual(run, time)])
 
 
 def linear(run: Run, name: str, rows: int, into: int, out: int) -> Layer:
@@ -530,10 +559,13 @@ def _attention(run: Run, name: str, shape: Shape) -> Layer:
     left: Shape = (batch * heads, length, width)
     right: Shape = (batch * heads, width, length)
     scores: Shape = (batch * heads, length, length)
-    product = Kernel(run.device.gemm, run.roofline(flops, 0))
+    moved = run.device.size * (prod(left) + prod(right) + prod(scores))
+    product = Kernel(run.device.gemm, run.roofline(flops, moved))
     forwards = [Operator("aten::bmm", [product], [left, right])]
     if softmax := run.trait("softmax"):
-        forwards.append(Operator("aten::_softmax", [Kernel(SOFTMAX, softmax)], [scores]))
+        forwards.append(
+            Operator("aten::_softmax", [Kernel(SOFTMAX, softmax)], [usual(run, softmax)])
+        )
     forwards.append(Operator("aten::bmm", [product], [scores, left]))
     backs = [Operator("aten::bmm", [product], [scores, left]) for _ in range(4)]
     return Layer(name, "BmmBackward0", forwards, backs)
