@@ -102,6 +102,20 @@ def copies(
     return filled(put)
 
 
+def many_beside_a_hidden_one(folder: Path) -> Trace:
+    """Return 30 small copies a step, and one of 100 MB beside the kernels."""
+
+    def put(run: Run) -> None:
+        begin = run.at - 4_000_000
+        run.copy(
+            "HtoD", begin, 4_000_000, bytes=100_000_000, source_memory="pinned", step=run.step_row
+        )
+        for _ in range(30):
+            run.put_copy("HtoD", 10_000, bytes=1_000, source_memory="pinned")
+
+    return run_of(put)  # type: ignore[no-any-return]
+
+
 def walls(*times: int) -> Build:
     def build(folder: Path) -> Trace:
         run = Run()
@@ -259,6 +273,8 @@ CASES: Final[dict[str, tuple[Build, tuple[Build, ...]]]] = {
             copies(1, 4_000_000, 300_000, "pageable"),
             copies(100, 1_000, 10_000, "pinned"),
             copies(1, 4_000_000, 10_000, "pinned"),
+            copies(1, 4_000_000, 1_000_000, "pinned"),
+            many_beside_a_hidden_one,
         ),
     ),
     "data_loading": (
@@ -277,6 +293,13 @@ CASES: Final[dict[str, tuple[Build, tuple[Build, ...]]]] = {
     "first_step_counted": (
         walls(3 * WALL, WALL, WALL, WALL),
         (walls(WALL, WALL, WALL, WALL), walls(WALL)),
+    ),
+    "zeroing": (
+        kernels(("fill", {"category": "elementwise", "function": "fill"})),
+        (
+            kernels(("add", {"category": "elementwise", "function": "add"})),
+            kernels(("fill", {"category": "elementwise", "function": "fill"}), duration=90_000),
+        ),
     ),
     "memory_bound_at_peak": (added(1_000), (added(1_900),)),
 }

@@ -1,4 +1,4 @@
-"""Rules on the utilization of SMs, tensor cores and memory bandwidth."""
+"""Rules on the utilization of SMs, tensor cores and memory bandwidth, and on zeroed memory."""
 
 from __future__ import annotations
 
@@ -102,7 +102,8 @@ def tensor_cores_unused(figures: Figures) -> Found | None:
     "time per example of this batch), if that is 5 % or more and the interquartile ranges of "
     "the step times do not overlap; else no finding. Without a sweep: time x (1 - blocks / SMs) "
     "of kernels with fewer blocks than SMs, x the part of kernel time without concurrent "
-    "kernels. Kernels below 5 µs on average are left out.",
+    "kernels. Kernels below 5 µs on average, and GEMMs in a row (rule "
+    "batchable_gemms), are left out.",
     caveat="A larger batch lowers the time per example, not the step time. To measure it: "
     "traceana record --sweep batch=…, then advise on the run with this batch.",
     change=Change(
@@ -145,7 +146,7 @@ def _few_blocks(figures: Figures) -> Found | None:
     if figures.on_cpu:
         return None
     # Collectives use few blocks by design.
-    rows = figures.occupancy.filter(
+    rows = _without_rows_of_gemms(figures).filter(
         (pl.col("unused_ns") > 0)
         & ~pl.col("category").is_in(["collective", SEARCH])
         & (pl.col("short_ns") >= LONG_KERNEL_NS * pl.col("short_calls"))
@@ -174,6 +175,26 @@ def _few_blocks(figures: Figures) -> Found | None:
             *("short_calls", "short_ns", "unused_ns"),
         ),
     )
+
+
+def _without_rows_of_gemms(figures: Figures) -> pl.DataFrame:
+    """Return the occupancy without GEMMs in a row, which the rule batchable_gemms reports."""
+    unused = (pl.col("in_runs_ns") * (1 - pl.col("blocks") / pl.col("multiprocessors"))).cast(
+        pl.Int64
+    )
+    in_a_row = (
+        figures.products.filter((pl.col("in_runs") > 0) & (unused > 0))
+        .group_by("name")
+        .agg(
+            pl.col("in_runs").sum().alias("row_calls"),
+            pl.col("in_runs_ns").sum().alias("row_ns"),
+            unused.sum().alias("row_unused_ns"),
+        )
+    )
+    left = {"short_calls": "row_calls", "short_ns": "row_ns", "unused_ns": "row_unused_ns"}
+    return figures.occupancy.join(
+        in_a_row, on="name", how="left", maintain_order="left"
+    ).with_columns((pl.col(of) - pl.col(row).fill_null(0)).clip(0) for of, row in left.items())
 
 
 @rule(
@@ -222,4 +243,46 @@ def memory_bound_at_peak(figures: Figures) -> Found | None:
                 "of_attainable",
             )
         ),
+    )
+
+
+@rule(
+    title="memsets and fills",
+    kind="upper bound",
+    sentence="{calls} memsets and fill kernels: {time_ns}, {share} of GPU time",
+    estimate="all the time of the memsets, and of elementwise kernels that fill.",
+    caveat="Padding, masks, and buffers that are added to need their zeros.",
+    change=Change(
+        pytorch="optimizer.zero_grad(set_to_none=True), the default since PyTorch 2.0; torch.empty "
+        "for what is overwritten",
+        tensorflow="tf.function(jit_compile=True): XLA fuses fills into their consumers",
+        jax="the whole step under jax.jit: XLA fuses fills into their consumers",
+        native="no cudaMemset of memory that the next kernel overwrites",
+    ),
+    simulation="`no memset`, where no kernel fills.",
+)
+def zeroing(figures: Figures) -> Found | None:
+    """Memory that is set to one value: gradients set to zero in each step."""
+    if figures.on_cpu:
+        return None
+    memsets = figures.breakdown.filter(pl.col("category") == "memset")
+    fills = figures.kernels.filter(
+        (pl.col("category") == "elementwise") & (pl.col("function") == "fill")
+    )
+    total = int(memsets["time_ns"].sum()) + int(fills["time_ns"].sum())
+    if not figures.worth(total):
+        return None
+    columns = ("name", "calls", "time_ns")
+    evidence = pl.concat(
+        [memsets.select(pl.lit("memset").alias("name"), *columns[1:]), fills.select(columns)]
+    ).sort("time_ns", "name", descending=[True, False])
+    return Found(
+        total,
+        {
+            "calls": figures.mean(int(evidence["calls"].sum())),
+            "time_ns": figures.each(total),
+            "share": total / figures.work_ns,
+        },
+        evidence,
+        "no memset" if fills.is_empty() else None,
     )

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from traceana.analyze.idle import By as IdleBy
     from traceana.analyze.idle import IdleTime
     from traceana.analyze.roofline import Units
-    from traceana.analyze.transfers import By
+    from traceana.analyze.transfers import Key
     from traceana.flops.peaks import Peaks
     from traceana.result import Result
     from traceana.runs.run_files import BatchSeries
@@ -55,7 +55,7 @@ class Figures:
         self._batches = batches
         self._part = measured(trace)
         self.on_cpu = trace.on_cpu
-        self._transfers: dict[By, Result] = {}
+        self._transfers: dict[Key, Result] = {}
         self._idle: dict[IdleBy, pl.DataFrame] = {}
 
     @cached_property
@@ -197,7 +197,7 @@ class Figures:
 
         return time_per_image(self._batches)
 
-    def transfers(self, by: By = "direction") -> pl.DataFrame:
+    def transfers(self, by: Key = "direction") -> pl.DataFrame:
         """Return the copies: :func:`traceana.analyze.transfers.transfers`."""
         return self._copies(by).frame
 
@@ -217,7 +217,7 @@ class Figures:
             return int(exposed(chosen, kernels, ())["exposed_ns"].sum())
         return exposed_within(chosen, kernels, step_windows(self._part))
 
-    def _copies(self, by: By) -> Result:
+    def _copies(self, by: Key) -> Result:
         if by not in self._transfers:
             self._transfers[by] = transfers(self._part, by)
         return self._transfers[by]

@@ -15,10 +15,14 @@ from traceana.settings import LARGE_COPY_BYTES, SLOW_COPY, SMALL_COPY_BYTES
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures
-    from traceana.analyze.transfers import By
+    from traceana.analyze.transfers import Key
 
 _NOT_SMALL: Final = (pl.col("mean_bytes") >= SMALL_COPY_BYTES).fill_null(value=True)
 """Small copies are limited by the call, and have their own rule."""
+_SLOW: Final = (
+    (pl.col("mean_bytes") >= LARGE_COPY_BYTES) & (pl.col("peak_share") < SLOW_COPY)
+).fill_null(value=False)
+"""So have large copies far below the peak of their link."""
 
 
 @rule(
@@ -148,8 +152,7 @@ def synchronous_copies(figures: Figures) -> Found | None:
 )
 def slow_copies(figures: Figures) -> Found | None:
     """Large copies far below the peak of their link."""
-    slow = (pl.col("mean_bytes") >= LARGE_COPY_BYTES) & (pl.col("peak_share") < SLOW_COPY)
-    rows = _host_copies(figures, (pl.col("host_memory") != "pageable") & slow)
+    rows = _host_copies(figures, (pl.col("host_memory") != "pageable") & _SLOW)
     return _copied(
         figures,
         _with_saving(rows, pl.col("peak_share")),
@@ -164,7 +167,8 @@ def slow_copies(figures: Figures) -> Found | None:
     kind="upper bound",
     sentence="exposed {exposed_ns} of {time_ns} copy time: {count} copies, {direction}"
     "[ of {mean_bytes} on average][ at {bytes_per_s}]; kernel time {kernel_ns}",
-    estimate="all their exposed time. Overlap with compute saves at most the kernel time.",
+    estimate="all their exposed time, without small, pageable, blocking and slow copies: they have "
+    "their own rules. Overlap with compute saves at most the kernel time.",
     caveat="A trace without steps includes the first copy of the weights, which happens once. "
     "Weights that exceed device memory have to be copied.",
     change=Change(
@@ -180,8 +184,10 @@ def slow_copies(figures: Figures) -> Found | None:
 )
 def exposed_copies(figures: Figures) -> Found | None:
     """Copies over the host link that do not overlap with compute."""
-    # Copies of pageable memory cannot overlap with kernels, and have their own rule.
-    rows = _host_copies(figures, (pl.col("host_memory") != "pageable") & _NOT_SMALL)
+    # Copies of pageable memory and by blocking calls cannot overlap with kernels launched later.
+    # They have their own rules.
+    others = (pl.col("host_memory") != "pageable") & (pl.col("kind") != "blocking")
+    rows = _host_copies(figures, others & _NOT_SMALL & ~_SLOW)
     return _copied(
         figures,
         rows.sort("exposed_ns", descending=True, nulls_last=True),
@@ -192,8 +198,11 @@ def exposed_copies(figures: Figures) -> Found | None:
     )
 
 
-def _host_copies(figures: Figures, chosen: pl.Expr, by: By = "direction") -> pl.DataFrame:
-    """Return the ``chosen`` rows of the copies over the host link."""
+def _host_copies(figures: Figures, chosen: pl.Expr, by: Key = "kind") -> pl.DataFrame:
+    """Return the ``chosen`` rows of the copies over the host link.
+
+    By ``kind``, a row of many small copies is apart from the large ones beside them.
+    """
     return figures.transfers(by).filter(pl.col("direction").is_in(HOST_DIRECTIONS) & chosen)
 
 

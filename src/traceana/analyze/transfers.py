@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -33,6 +33,9 @@ By = Literal["direction", "operator", "layer", "range", "call", "step", "size"]
 copying call, its layer, the innermost annotation around the call, the runtime or driver call, the
 step, or the size in powers of two."""
 
+Key: TypeAlias = By | Literal["kind"]
+"""The same, or what limits the copy: its size, the call, or the link."""
+
 COLUMNS: Final = (
     *("direction", "host_memory", "count", "bytes", "mean_bytes", "time_ns", "share", "exposed_ns"),
     *("bytes_per_s", "median_bytes_per_s", "link", "peak_bytes_per_s", "peak_share"),
@@ -50,12 +53,12 @@ _TYPES: Final = {
 _POWERS: Final = 1 << np.arange(63, dtype=np.int64)
 
 
-def transfers(trace: Trace, by: By = "direction") -> Result:
+def transfers(trace: Trace, by: Key = "direction") -> Result:
     """Return one row per direction, kind of host memory and key (``by``).
 
     Columns:
 
-    ``operator``, ``layer``, ``range``, ``call``, ``step`` or ``size``
+    ``operator``, ``layer``, ``range``, ``call``, ``step``, ``size`` or ``kind``
         The key: see :func:`_key_of`.
     ``direction``, ``host_memory``
         See :func:`traceana.analyze.copies.copies`.
@@ -109,7 +112,7 @@ def transfers(trace: Trace, by: By = "direction") -> Result:
     return Result(frame, _totals(frame, each, kernels), _notes(trace, each, frame))
 
 
-def _printed(trace: Trace, by: By) -> Result:
+def _printed(trace: Trace, by: Key) -> Result:
     """Return the copies of a summary by direction and host memory."""
     if by != "direction":
         needs_timeline(trace, f"transfers by {by}")
@@ -126,7 +129,7 @@ def _printed(trace: Trace, by: By) -> Result:
     return Result(frame, sums(frame, "count", *known, "time_ns"), notes)
 
 
-def _key_of(trace: Trace, copies: pl.DataFrame, by: By) -> pl.Series | None:
+def _key_of(trace: Trace, copies: pl.DataFrame, by: Key) -> pl.Series | None:
     """Return the key of each of ``copies``, named as the column; None for ``by="direction"``.
 
     Texts are categorical. ``step`` is the step's number; ``size`` the largest power of two up to
@@ -149,6 +152,18 @@ def _key_of(trace: Trace, copies: pl.DataFrame, by: By) -> pl.Series | None:
             return trace.steps["number"].gather(copies["step_row"]).alias(by)
         case "size":
             return _power_of_two(copies["bytes"]).alias(by)
+        case "kind":
+            below = (pl.col("bytes") < SMALL_COPY_BYTES).fill_null(value=False)
+            many = below.sum().over(*_KEYS) >= MANY_COPIES
+            synchronous = (pl.col("blocking") == SYNCHRONOUS).fill_null(value=False)
+            return copies.select(
+                pl.when(below & many)
+                .then(pl.lit("small"))
+                .when(synchronous)
+                .then(pl.lit("blocking"))
+                .otherwise(pl.lit("other"))
+                .alias(by)
+            ).to_series()
 
 
 def _power_of_two(sizes: pl.Series) -> pl.Series:
@@ -200,7 +215,7 @@ def _rates(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _per_step(trace: Trace, frame: pl.DataFrame, by: By) -> pl.DataFrame:
+def _per_step(trace: Trace, frame: pl.DataFrame, by: Key) -> pl.DataFrame:
     rows = measured_steps(trace).rows
     time = pl.DataFrame({"step": trace.steps["number"], "available_ns": available_ns(trace)})
     count, size, time_ns = (pl.col(f"step_{what}") for what in ("count", "bytes", "ns"))
@@ -245,7 +260,7 @@ def _with_step_share(
     )
 
 
-def _ordered(frame: pl.DataFrame, by: By) -> pl.DataFrame:
+def _ordered(frame: pl.DataFrame, by: Key) -> pl.DataFrame:
     last = ["direction", "host_memory"]
     if by == "step":
         return frame.sort("step", *last, nulls_last=True)

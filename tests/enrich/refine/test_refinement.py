@@ -430,6 +430,16 @@ def test_batched_by_the_operator(names: tuple[str, ...], batched: bool | None) -
     assert column(run.refined(), "batched") == [batched]
 
 
+@pytest.mark.parametrize(("name", "batched"), [("aten::bmm", True), ("aten::mm", None)])
+def test_a_kernel_of_either_form_is_batched_by_the_operator(
+    name: str, batched: bool | None
+) -> None:
+    """cuBLAS runs batches with kernels of single products: ampere_sgemm_128x128_tt of aten::bmm."""
+    run = Run()
+    run.launch(SGEMM, op=run.op(name), grid_z=1)
+    assert column(run.refined(), "batched") == [batched]
+
+
 def test_batched_by_the_grid() -> None:
     run = Run()
     run.launch(CUTLASS, grid_z=16)
