@@ -65,7 +65,7 @@ SECTIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("unfused_bias_activation", "slow_bias_activation"), "layers"),
     **dict.fromkeys(("unfused_attention", "first_data_gradient", "layout_changes"), "layers"),
     **dict.fromkeys(("fast_convolution", "costly_transforms"), "layers"),
-    **dict.fromkeys(("batchable_gemms", "algorithm_search"), "kernels"),
+    **dict.fromkeys(("batchable_gemms", "algorithm_search", "zeroing"), "kernels"),
     "first_step_counted": "summary",
 }
 """The section of the report in HTML with the evidence of each rule."""
