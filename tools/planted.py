@@ -50,8 +50,9 @@ def row(case: Case, found: Score) -> str:
     """Return the row of a case."""
     rules = [rule for rule, _ in found.found]
     wanted = case.cause.rule if case.cause else None
-    place = {"nsys": "nsys", "ranks": "3 ranks", "kineto": "Kineto"}[case.file]
-    if case.devices > 1:
+    files = {"ranks": "3 ranks", "processes": "2 processes in nsys", "kineto": "Kineto"}
+    place = files.get(case.file, case.file)
+    if case.devices > 1 and case.file != "processes":
         place += f", {case.devices} devices"
     loss = f"{100 * found.loss_ns / found.step_ns:.1f} %" if has_size(found) else ""
     cells = (

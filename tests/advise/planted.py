@@ -17,7 +17,7 @@ from typing import Final, Literal
 import msgspec
 
 import traceana
-from tests.support.synthetic import kineto, nsys, write_kineto
+from tests.support.synthetic import kineto, nsys, write_kineto, write_nsys
 from tests.support.synthetic.networks import (
     A100,
     P100,
@@ -81,7 +81,7 @@ class Case:
     device: Device = A100
     steps: int = 5
     pace: Pace = "stream"
-    file: Literal["kineto", "nsys", "ranks"] = "kineto"
+    file: Literal["kineto", "nsys", "ranks", "processes"] = "kineto"
     devices: int = 1
     training: bool = True
     reduced: bool = False
@@ -93,17 +93,20 @@ class Case:
         causes = [*real, *([self.cause] if self.cause else [])]
         return frozenset().union(*({one.rule} | one.also for one in causes))
 
-    def run(self, planted: str = "with", *, slower: bool = False) -> Run:
+    def run(
+        self, planted: str = "with", *, slower: bool = False, process: int | None = None
+    ) -> Run:
         """Return the run ``with`` the bottleneck, ``mended``, or ``healthy``: without decoys too.
 
-        ``slower`` is the rank of a ``ranks`` case that the others wait for.
+        ``slower`` is the rank of a ``ranks`` case that the others wait for, ``process`` one of the
+        two of a ``processes`` case.
         """
         plan = Plan() if planted == "healthy" else self._plan(planted)
         seed = sum(self.name.encode())
         return trained(
             Run(
                 self.device, self.network, plan, pace=self.pace, devices=self.devices, seed=seed,
-                training=self.training, reduced=self.reduced, slower=slower,
+                training=self.training, reduced=self.reduced, slower=slower, process=process,
             ),
             self.steps,
         )  # fmt: skip
@@ -513,6 +516,10 @@ CASES: Final = (
     Case("reduce-devices", WIDE, REDUCE, 0.2, [(LOADER, 0.03)], devices=2),
     Case("straggler-30", transformer(), STRAGGLER, 0.3, [(LOADER, 0.03)], file="ranks"),
     Case("straggler-10", cnn(), STRAGGLER, 0.1, [(ACTIVATION, 0.02)], file="ranks"),
+    Case("processes-loader", transformer(), LOADER, 0.25, [(REDUCE, 0.03)], devices=2,
+         file="processes"),
+    Case("processes-straggler", mlp(), STRAGGLER, 0.2, [(LOADER, 0.03)], devices=2,
+         file="processes"),
     # Copies.
     Case("pageable-40", cnn(), PAGEABLE, 0.4, [(LOADER, 0.1), (REDUCE, 0.05)], steps=6),
     Case("pageable-06", BIG, PAGEABLE, 0.06, [(PYTHON, 0.015), (SMALL, 0.004)], steps=3,
@@ -571,6 +578,7 @@ CASES: Final = (
     Case("healthy-mlp-devices", WIDE, devices=2, pace="event", reduced=True),
     Case("healthy-fp32-p100", FP32_CNN, device=P100, pace="event", decoys=[(REDUCE, 0.004)]),
     Case("healthy-ranks", transformer(), file="ranks", reduced=True, pace="event"),
+    Case("healthy-processes", WIDE, devices=2, file="processes", pace="event", reduced=True),
     Case("healthy-inference", BIG, training=False, pace="event", decoys=[(FP32, 0.004)]),
     Case("healthy-decoys", BIG, pace="event", steps=4,
          decoys=[(LOADER, 0.004), (ACTIVATION, 0.004), (OFFLOAD, 0.004), (FEW, 0.004),
@@ -600,6 +608,11 @@ def score(case: Case) -> Score:
                 slower = case.run(slower=rank == 1)
                 write_kineto(slower.scenario, folder / f"rank{rank}.json")
             trace = traceana.open(folder)
+        elif case.file == "processes":
+            first, second = (
+                case.run(slower=process == 1, process=process).scenario for process in range(2)
+            )
+            trace = traceana.open(write_nsys(first, folder / "run.sqlite", second))
         else:
             trace = {"kineto": kineto, "nsys": nsys}[case.file](run.scenario, folder)
         found = tuple((one.rule.id, one.saving_ns) for one in advise(trace).findings)

@@ -198,18 +198,21 @@ class Run:
         training: bool = True,
         reduced: bool = False,
         slower: bool = False,
+        process: int | None = None,
     ) -> None:
         """Begin a run of ``layers``; with ``reduced``, gradients are all-reduced as they are ready.
 
-        ``slower`` is for plans in which one rank takes longer.
+        ``slower`` is for plans in which one rank takes longer. A ``process`` of several has the
+        device of its number; else there is one, and it has all devices.
         """
         self.device = device
-        self.scenario = Scenario([device.gpu] * devices)
+        self.scenario = Scenario([device.gpu] * devices, process=100 + (process or 0))
+        self._gpus = range(devices) if process is None else [process]
         self.plan = plan
         self.slower = slower
         self.number = -1
         self.at = 0
-        self.gpu = 0
+        self.gpu = self._gpus[0]
         self.ends: list[int] = []
         """When the work of each step is done."""
         self._pace = pace
@@ -243,7 +246,7 @@ class Run:
         began = self.at
         self.spend(10_000)
         self._at_place("begin")
-        for gpu in range(len(self.scenario.gpus)):
+        for gpu in self._gpus:
             self.gpu = gpu
             self._receive()
             order = self._forward()
@@ -300,7 +303,7 @@ class Run:
     def _wait(self) -> None:
         """Let the host wait, for this step or for the one before."""
         events = []
-        for gpu in range(len(self.scenario.gpus)):
+        for place, gpu in enumerate(self._gpus):
             self.gpu = gpu
             if self._pace == "stream":
                 until = max(self.at + 2_000, self.free() + 3_000)
@@ -309,7 +312,7 @@ class Run:
             else:
                 events.append(self._recorded(STREAM))
                 if self._launched:
-                    before = self._launched[-1][gpu]
+                    before = self._launched[-1][place]
                     until = max(self.at + 1_000, before.completed + 2_000)
                     self.scenario.sync(self.at, until, "event", event=before, device=gpu)
                     self.at = until

@@ -40,10 +40,32 @@ class _Strings:
         return [{"id": number, "value": text} for text, number in self._numbers.items()]
 
 
-def write_nsys(scenario: Scenario, path: Path) -> Path:
-    """Write ``scenario`` to an SQLite database; tables that would be empty are left out."""
+def write_nsys(scenario: Scenario, path: Path, *others: Scenario) -> Path:
+    """Write ``scenario``, and other processes that ran beside it, to an SQLite database.
+
+    Tables that would be empty are left out.
+    """
     strings = _Strings()
-    tables = {
+    tables: dict[str, list[Row]] = {}
+    for one in (scenario, *others):
+        for table, rows in _records(one, strings).items():
+            tables.setdefault(table, []).extend(rows)
+    tables["TARGET_INFO_GPU"] = _gpus(scenario)
+    tables["META_DATA_EXPORT"] = [
+        {"name": "EXPORT_PRODUCT_NAME", "value": "NVIDIA Nsight Systems"},
+        {"name": "EXPORT_SCHEMA_VERSION", "value": "3.13.2"},
+    ]
+    tables["StringIds"] = strings.rows()
+    with closing(sqlite3.connect(path)) as connection:
+        for table, rows in tables.items():
+            if rows:
+                _write(connection, table, rows)
+        connection.commit()
+    return path
+
+
+def _records(scenario: Scenario, strings: _Strings) -> dict[str, list[Row]]:
+    return {
         f"{_CUPTI}RUNTIME": _calls(scenario, strings),
         f"{_CUPTI}KERNEL": _kernels(scenario, strings),
         f"{_CUPTI}MEMCPY": _copies(scenario),
@@ -52,19 +74,7 @@ def write_nsys(scenario: Scenario, path: Path) -> Path:
         f"{_CUPTI}CUDA_EVENT": _events(scenario),
         "NVTX_EVENTS": _ranges(scenario, strings),
         "PROFILER_OVERHEAD": _overheads(scenario, strings),
-        "TARGET_INFO_GPU": _gpus(scenario),
-        "META_DATA_EXPORT": [
-            {"name": "EXPORT_PRODUCT_NAME", "value": "NVIDIA Nsight Systems"},
-            {"name": "EXPORT_SCHEMA_VERSION", "value": "3.13.2"},
-        ],
     }
-    tables["StringIds"] = strings.rows()
-    with closing(sqlite3.connect(path)) as connection:
-        for table, rows in tables.items():
-            if rows:
-                _write(connection, table, rows)
-        connection.commit()
-    return path
 
 
 def _write(connection: sqlite3.Connection, table: str, rows: list[Row]) -> None:
