@@ -28,9 +28,9 @@ The runs are trainings of a CNN, a transformer and an MLP, described call by cal
 read from it. No trace here was recorded: kernel times are those of a roofline.
 
 The cases and their expected findings were committed before `advise` was run on them. At the first
-run 29 of the 79 traces had a cause that was not first, or a finding that was not expected. In part
-the rules were wrong (batched GEMMs of cuBLAS, small copies beside large ones, blocking and slow
-copies counted as exposed ones, GEMMs in a row counted as a small batch, no rule for zeroed
+run 29 of the then 79 traces had a cause that was not first, or a finding that was not expected.
+In part the rules were wrong (batched GEMMs of cuBLAS, small copies beside large ones, blocking and
+slow copies counted as exposed ones, GEMMs in a row counted as a small batch, no rule for zeroed
 memory), in part the cases: the history of `tests/advise/planted.py` has each correction of a case
 with its reason. So the score is of rules that these cases have corrected, not of unseen traces.
 
