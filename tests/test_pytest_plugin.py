@@ -75,7 +75,7 @@ def test_the_gates(session: pytest.Pytester) -> None:
             "traceana: gate: unfused_bias_activation holds",
             "traceana: gate: step time not enough steps: failed",
             "traceana: *absent*",
-            "traceana: unknown figure 'idel'; figures: *",
+            "traceana: unknown figure 'idel' (did you mean *",
             "traceana: 'much' is not a percentage: use 3% or 0.03",
             "*inconclusive gates, passed*",
             "*test_2: step time not enough steps",
