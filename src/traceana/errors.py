@@ -7,6 +7,7 @@ code. Messages are one line and end with what to do.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import ClassVar, Final
 
@@ -57,6 +58,19 @@ EXIT_CODES: Final[dict[ExitCode, str]] = {
     ExitCode.INTERRUPTED: "interrupted (Ctrl-C, SIGTERM, SIGHUP)",
 }
 """What each exit code means, for docs/exit-codes.md."""
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """Return the one of ``known`` that ``name`` may be mistyped from, empty without one."""
+    from difflib import get_close_matches
+
+    return "".join(get_close_matches(name, list(known), 1))
+
+
+def suggested(name: str, known: Iterable[str]) -> str:
+    """Return `` (did you mean X?)``, for behind a mistyped ``name``; empty without one near it."""
+    found = near(name, known)
+    return f" (did you mean {found}?)" if found else ""
 
 
 class TraceanaError(Exception):

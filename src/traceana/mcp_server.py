@@ -11,8 +11,7 @@ import math
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from difflib import get_close_matches
+from collections.abc import Callable, Collection, Iterator
 from functools import partial, wraps
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Annotated, Any, Final, ParamSpec
@@ -30,6 +29,7 @@ from traceana.errors import (
     NotFoundError,
     OutsideRootError,
     TraceanaError,
+    near,
 )
 from traceana.ingest.detect import Format, detect
 from traceana.opening import open_trace
@@ -289,9 +289,9 @@ def _cut(value: Any, path: str, rows: int, longest: int, cut: dict[str, dict[str
             return value
 
 
-def _like(name: str, names: Any) -> str:
-    near = get_close_matches(name, names, 1)
-    return f"did you mean {near[0]}?" if near else f"one of {', '.join(names)}"
+def _like(name: str, names: Collection[str]) -> str:
+    known = near(name, names)
+    return f"did you mean {known}?" if known else f"one of {', '.join(names)}"
 
 
 class _Confined:

@@ -217,9 +217,12 @@ def _sorted(frame: pl.DataFrame, sort: str) -> pl.DataFrame:
 
 def with_share(frame: pl.DataFrame, of: str = "time_ns") -> pl.DataFrame:
     """Append ``share``, each row's fraction of the sum of column ``of``; null where that is 0."""
-    total = int(frame[of].sum())
-    share = pl.col(of) / total if total else pl.lit(None, pl.Float64)
-    return frame.with_columns(share.alias("share"))
+    return frame.with_columns(share_of(int(frame[of].sum()), of))
+
+
+def share_of(total: int, of: str = "time_ns") -> pl.Expr:
+    """Return ``share``, the fraction of ``total`` that column ``of`` is; null where that is 0."""
+    return (pl.col(of) / total if total else pl.lit(None, pl.Float64)).alias("share")
 
 
 def ratio(value: pl.Expr, reference: pl.Expr) -> pl.Expr:

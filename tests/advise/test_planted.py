@@ -1,7 +1,7 @@
 """Planted bottlenecks: found, ranked first, and nothing claimed that is not there.
 
-``python -m tools.planted`` runs all of them. Here it is one of each rule and two healthy runs, each
-of which must be as docs/planted.md has it.
+``python -m tools.planted`` runs all of them. Here it is one of each rule and two healthy runs; each
+must be as docs/planted.md has it.
 """
 
 from __future__ import annotations

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 import polars as pl
 
 from traceana.advise.rule import RULES
-from traceana.errors import BadGateError
+from traceana.errors import BadGateError, suggested
 
 if TYPE_CHECKING:
     from traceana.advise import Advice
@@ -175,8 +174,9 @@ def rules_of(text: str) -> tuple[str, ...]:
         elif word in known:
             found.append(word)
         else:
-            near = "".join(f" (did you mean {one}?)" for one in get_close_matches(word, known, 1))
-            raise BadGateError(f"unknown rule {_cut(word)!r}{near}: see traceana advise --list")
+            raise BadGateError(
+                f"unknown rule {_cut(word)!r}{suggested(word, known)}: see traceana advise --list"
+            )
     return tuple(dict.fromkeys(found))
 
 
@@ -186,8 +186,9 @@ def limit_of(text: str) -> Limit:
     metric = next((one for one in METRICS if one.name == name), None)
     if metric is None:
         names = [one.name for one in METRICS]
-        near = "".join(f" (did you mean {one}?)" for one in get_close_matches(name, names, 1))
-        raise BadGateError(f"unknown figure {_cut(name)!r}{near}; figures: {', '.join(names)}")
+        raise BadGateError(
+            f"unknown figure {_cut(name)!r}{suggested(name, names)}; figures: {', '.join(names)}"
+        )
     match = _LIMIT.fullmatch(limit) if sign else None
     suffixes = SUFFIXES[metric.unit]
     if match is None or match.group(2) not in suffixes:

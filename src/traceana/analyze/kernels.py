@@ -17,7 +17,7 @@ from traceana.analyze.measured import (
     with_rates,
 )
 from traceana.analyze.work import kernels_of, processor, why_no_work, work_ns
-from traceana.result import Result, sums, with_share
+from traceana.result import Result, share_of, sums, with_share
 from traceana.trace.taxonomy import CLASS_COLUMNS
 
 if TYPE_CHECKING:
@@ -59,11 +59,9 @@ def _ran(trace: Trace) -> pl.DataFrame:
     keys = ["name_id", "class"]
     by_name = summaries.kernels(trace) if trace.is_summary else _by_name(trace)
     by_name = by_name.join(measured_sums(trace, *keys), on=keys, how="left", nulls_equal=True)
-    whole = work_ns(trace)
-    share = pl.col("time_ns") / whole if whole else pl.lit(None, pl.Float64)
     return (
         described(with_rates(by_name, trace), trace)
-        .with_columns(share.alias("share"))
+        .with_columns(share_of(work_ns(trace)))
         .sort(["time_ns", "name", "class"], descending=[True, False, False])
     )
 

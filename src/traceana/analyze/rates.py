@@ -37,6 +37,17 @@ rows above the peak, ``executed fewer`` where the algorithm executes fewer, else
 in the roofline model.
 """
 
+RATES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "flops_per_s": pl.Float64,
+    "of_peak": pl.Float64,
+    "over_peak": pl.String,
+    "bytes": pl.Int64,
+    "arithmetic_intensity": pl.Float64,
+    "bound": pl.String,
+    "of_attainable": pl.Float64,
+}
+"""The types of the last of them."""
+
 EXPLAINED: Final = "executed fewer"
 UNEXPLAINED: Final = "unexplained"
 

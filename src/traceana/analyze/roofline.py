@@ -13,7 +13,7 @@ from traceana.analyze.flop_coverage import BY_MODEL, NO_ARITHMETIC, PARTLY, PROD
 from traceana.analyze.manifest_pairing import with_names_of
 from traceana.analyze.operator_flops import Tree
 from traceana.analyze.per_trace import per_small_trace
-from traceana.analyze.rates import machine, peak_note, rate_columns
+from traceana.analyze.rates import RATES, machine, peak_note, rate_columns
 from traceana.analyze.work import why_no_work, work
 from traceana.enrich.nesting import from_rows, to_rows
 from traceana.enrich.numbering import first_rows, numbered
@@ -144,7 +144,7 @@ def _without_class(flops: int) -> tuple[str, ...]:
     )
 
 
-_SCHEMA: Final[dict[str, type[pl.DataType]]] = {
+_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "category": pl.String,
     "part": pl.String,
     "calls": pl.Int64,
@@ -153,13 +153,7 @@ _SCHEMA: Final[dict[str, type[pl.DataType]]] = {
     "flops": pl.Int64,
     "executed_flops": pl.Int64,
     "counted_share": pl.Float64,
-    "flops_per_s": pl.Float64,
-    "of_peak": pl.Float64,
-    "over_peak": pl.String,
-    "bytes": pl.Int64,
-    "arithmetic_intensity": pl.Float64,
-    "bound": pl.String,
-    "of_attainable": pl.Float64,
+    **RATES,
 }
 
 
@@ -270,13 +264,13 @@ def _of_model(trace: Trace, known: Charges) -> pl.DataFrame:
     return costs.select(unit, *_CHARGED, pl.lit(False).alias("partial"))
 
 
-_PRODUCT: Final = r"^(?:convolution|recurrent)\.(?:forward|dgrad|wgrad)$|^matmul$|^attention\."
+PRODUCT: Final = r"^(?:convolution|recurrent)\.(?:forward|dgrad|wgrad)$|^matmul$|^attention\."
 """Formulas of products."""
 _CHARGED: Final = (
     pl.when(pl.col("part").cast(pl.String).is_in(_GRADIENTS))
     .then(pl.col("part").cast(pl.String))
     .alias("gradient"),
-    pl.col("formula").str.contains(_PRODUCT).alias("product"),
+    pl.col("formula").str.contains(PRODUCT).alias("product"),
     *COUNTS,
 )
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.costs import whole_sum
-from traceana.analyze.rates import machine, rate_columns
+from traceana.analyze.rates import RATES, machine, rate_columns
 from traceana.analyze.roofline import units
 from traceana.analyze.work import kernels_of, processor, why_no_work, work, work_ns
-from traceana.result import Result, sums
+from traceana.result import Result, share_of, sums
 
 if TYPE_CHECKING:
     from traceana.model import Manifest
@@ -33,13 +33,7 @@ _SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "mean_ns": pl.Int64,
     "flops": pl.Int64,
     "executed_flops": pl.Int64,
-    "flops_per_s": pl.Float64,
-    "of_peak": pl.Float64,
-    "over_peak": pl.String,
-    "bytes": pl.Int64,
-    "arithmetic_intensity": pl.Float64,
-    "bound": pl.String,
-    "of_attainable": pl.Float64,
+    **RATES,
 }
 
 
@@ -79,9 +73,7 @@ def shapes(trace: Trace, model: Manifest | None = None) -> Result:
     )
     peaks, on_peak = machine(trace)
     rated = rate_columns(frame, named[1], keys, peaks)
-    whole = work_ns(trace)
-    share = pl.col("time_ns") / whole if whole else pl.lit(None, pl.Float64)
-    rated = rated.with_columns(share.alias("share")).sort(
+    rated = rated.with_columns(share_of(work_ns(trace))).sort(
         ["time_ns", *keys], descending=[True, *([False] * len(keys))], nulls_last=True
     )
     return Result(
@@ -230,10 +222,8 @@ def kernels_by_shape(trace: Trace) -> Result:
         .agg(pl.col("calls", "time_ns").sum(), pl.col("min_ns").min(), pl.col("max_ns").max())
         .with_columns((pl.col("time_ns") // pl.col("calls")).alias("mean_ns"))
     )
-    whole = work_ns(trace)
-    share = pl.col("time_ns") / whole if whole else pl.lit(None, pl.Float64)
     keys = ["name", "operator", "shapes"]
-    frame = frame.with_columns(share.alias("share")).sort(
+    frame = frame.with_columns(share_of(work_ns(trace))).sort(
         ["time_ns", *keys], descending=[True, False, False, False], nulls_last=True
     )
     unshaped = int(frame.filter(pl.col("shapes").is_null())["time_ns"].sum())

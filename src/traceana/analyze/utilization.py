@@ -13,7 +13,7 @@ import polars as pl
 from traceana.analyze.costs import charges
 from traceana.analyze.flop_coverage import PRODUCTS
 from traceana.analyze.rates import machine, peaks_by
-from traceana.analyze.roofline import units
+from traceana.analyze.roofline import PRODUCT, units
 from traceana.analyze.steps import available_ns, measured_steps
 
 if TYPE_CHECKING:
@@ -96,8 +96,6 @@ def _recomputed(trace: Trace, model: Manifest | None) -> int:
     again = costs.filter(
         directions.eq("backward").fill_null(value=False)
         & (costs["part"].cast(pl.String) == "forward")
-        & costs["formula"].str.contains(
-            r"^(?:convolution|recurrent)\.forward$|^matmul$|^attention\."
-        )
+        & costs["formula"].str.contains(PRODUCT)
     )
     return int(again["flops"].sum())

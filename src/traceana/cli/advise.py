@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +13,7 @@ from traceana.cli.opening import batches_beside, exit_code, open_trace
 from traceana.cli.options import Reading, Tabling, Writing
 from traceana.cli.output import Output
 from traceana.cli.streams import message, note
-from traceana.errors import ExitCode, NoSuchSelectionError
+from traceana.errors import ExitCode, NoSuchSelectionError, suggested
 
 Files = Annotated[
     list[Path] | None,
@@ -122,5 +121,6 @@ def _known(rule: str) -> None:
 
     known = [one.id for one in RULES]
     if rule not in known:
-        near = "".join(f" (did you mean {one}?)" for one in get_close_matches(rule, known, 1))
-        raise NoSuchSelectionError(f"unknown rule {rule}{near}: see traceana advise --list")
+        raise NoSuchSelectionError(
+            f"unknown rule {rule}{suggested(rule, known)}: see traceana advise --list"
+        )

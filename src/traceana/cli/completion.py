@@ -38,7 +38,7 @@ def _selectable(context: typer.Context) -> Iterator[str]:
     from traceana.trace.taxonomy import CATEGORIES
 
     yield from CATEGORIES
-    for file in context.args:  # what is no option; parameters are not filled in yet
+    for file in context.args:  # files: parameters are not filled in yet
         from traceana.model import find, read
 
         try:

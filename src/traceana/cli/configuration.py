@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from traceana.errors import BadConfigurationError, TraceanaError
+from traceana.errors import BadConfigurationError, TraceanaError, near
 
 VARIABLES: Final = "TRACEANA_"
 """The beginning of an environment variable; the key follows in capitals."""
@@ -159,10 +159,8 @@ def _settings(file: Path, table: Any) -> dict[str, str]:
 
 def _check(where: str, key: str, value: Any) -> None:
     if key not in KEYS:
-        from difflib import get_close_matches
-
-        near = get_close_matches(key, KEYS, 1)
-        hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(KEYS)}"
+        known = near(key, KEYS)
+        hint = f"did you mean {known}?" if known else f"use one of {', '.join(KEYS)}"
         raise BadConfigurationError(f"{where} is not a setting: {hint}")
     if not isinstance(value, str):
         raise BadConfigurationError(f"{where} is not text: write it in quotes")

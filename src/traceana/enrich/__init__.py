@@ -30,13 +30,14 @@ def attribute(
 
     ``other`` is a recording of the same program that has operators for the work of CUDA graph
     replays. See :func:`traceana.enrich.attribution.attribute`, and for graphs
-    :mod:`traceana.enrich.graph_replays`.
+    :mod:`traceana.enrich.graphs`.
     """
     from traceana.enrich.attribution import attribute as attributed
 
     if not replays_graphs(trace):
         return attributed(trace, step_marker)
-    from traceana.enrich.graph_replays import of_replays, with_captured
+    from traceana.enrich.graphs.captured_launches import with_captured
+    from traceana.enrich.graphs.replays import of_replays
 
     trace, captured = with_captured(trace)
     return of_replays(attributed(trace, step_marker), captured, other)
@@ -51,7 +52,7 @@ def replays_graphs(trace: Trace) -> bool:
 def reference(trace: Trace) -> Reference:
     """Return ``trace`` attributed for use as the ``other`` of :func:`attribute`."""
     from traceana.enrich.attribution import attribute as attributed
-    from traceana.enrich.graph_replays import with_captured
+    from traceana.enrich.graphs.captured_launches import with_captured
 
     trace, captured = with_captured(trace)
     return attributed(trace, of_device=True), captured

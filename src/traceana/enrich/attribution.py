@@ -46,7 +46,7 @@ def attribute(trace: Trace, step_marker: str | None = None, *, of_device: bool =
     Also filled in: ``steps`` and ``layers``; parent, depth, direction and layer of ``ops``; parent
     and depth of ``ranges``; operators that only NVTX ranges record. Activities keep their order and
     number. On a trace without device work, the host's operators become the activities, or its
-    ranges if there are no operators (:mod:`traceana.enrich.cpu`), unless ``of_device``.
+    ranges where it has no operators (:mod:`traceana.enrich.cpu`), unless ``of_device``.
     """
     ledger = Ledger()
     activities, names, devices = trace.activities, trace.names, trace.devices

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from html import escape
 from typing import TYPE_CHECKING, Any, Never
 
 import msgspec
 import polars as pl
 
-from traceana.errors import CorruptError, MissingExtraError
+from traceana.errors import CorruptError, MissingExtraError, near
 from traceana.trace import bundle
 from traceana.trace.commands import Commands
 from traceana.trace.meta import TraceMeta
@@ -288,5 +287,5 @@ def _html(trace: Trace) -> str:
 
 def _tables_like(name: str) -> str:
     """Return a hint with the most similar table name and all table names."""
-    near = get_close_matches(name, TABLES, n=1)
-    return (f"did you mean {near[0]!r}? " if near else "") + f"tables: {', '.join(TABLES)}"
+    known = near(name, TABLES)
+    return (f"did you mean {known!r}? " if known else "") + f"tables: {', '.join(TABLES)}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -18,7 +17,7 @@ from traceana.analyze.idle_host import LOADING
 from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, rows_by_depth
 from traceana.enrich.numbering import first_rows, numbered
 from traceana.enrich.texts import Texts
-from traceana.errors import NoSuchSelectionError
+from traceana.errors import NoSuchSelectionError, near
 from traceana.whatif.another_batch import with_batch
 from traceana.whatif.device_rates import on_another_gpu, with_tensor_cores
 from traceana.whatif.factors import Factors, Floats
@@ -208,14 +207,14 @@ def _instead(trace: Trace, change: Change) -> str:
     """Return the name nearest to the class or layer of ``change``, else the classes there are."""
     if change.category is None:
         layers = trace.layers["path"].drop_nulls().to_list()
-        near = get_close_matches(change.layer or "", layers, 1)
-        return f": did you mean layer:{near[0]}?" if near else ""
+        layer = near(change.layer or "", layers)
+        return f": did you mean layer:{layer}?" if layer else ""
     work = trace.activities.filter(pl.col("kind") != "sync")
     there = category_of(work, trace).unique().cast(pl.String).sort()
     if not len(there):
         return ""
-    if near := get_close_matches(change.category, there.to_list(), 1):
-        return f": did you mean {near[0]}?"
+    if category := near(change.category, there.to_list()):
+        return f": did you mean {category}?"
     more = ", …" if len(there) > _MOST_NAMED else ""
     return f": it has {', '.join(there.head(_MOST_NAMED))}{more}"
 

@@ -206,9 +206,9 @@ def with_captures(activities: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame
     graph that was cloned, is followed to its original.
     """
     key = ["process", "graph_node"]
-    once = nodes.drop_nulls("graph_node").filter(pl.col("graph_node").is_not_null())
-    originals = once.filter(pl.col("original").is_null()).unique(key, keep="none").drop("original")
-    above = once.filter(pl.col("original").is_not_null()).select(*key, "original")
+    nodes = nodes.drop_nulls("graph_node")
+    originals = nodes.filter(pl.col("original").is_null()).unique(key, keep="none").drop("original")
+    above = nodes.filter(pl.col("original").is_not_null()).select(*key, "original")
     above = above.unique().unique(key, keep="none")
     wanted = activities.select(*key).unique().drop_nulls().with_columns(at="graph_node")
     for _ in range(_DEEPEST_COPY):

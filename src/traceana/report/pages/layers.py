@@ -151,30 +151,35 @@ def flops(
     needs_timeline(trace, "flops")
     if explain:
         return _explained(trace, model)
-    from traceana.analyze.utilization import utilization
-
-    used = utilization(trace, model)
-    facts = () if used is None else (Facts(used.rows()),)
     if by == "class":
         from traceana.analyze.roofline import roofline
 
         found = roofline(trace, model=model)
-        make = partial(_by_class, trace, facts)
+        make = partial(_rated, trace, model, CLASSES, CLASSES_DROPPED, "part")
         return found.with_page(
             make, screenful=40, pictures=above(lambda: _roofline(trace, found.frame))
         )
     if by == "shape":
         from traceana.analyze.shapes import shapes
 
-        return shapes(trace, model).with_page(partial(_by_shape, trace, facts), screenful=40)
+        make = partial(_rated, trace, model, SHAPES, SHAPES_DROPPED, "operator")
+        return shapes(trace, model).with_page(make, screenful=40)
     from traceana.analyze.flops import flops as analysis
 
     found = analysis(trace, model)
     return found.with_page(
-        partial(_by_operator, trace, facts),
+        partial(_by_operator, trace, model),
         screenful=40,
         pictures=above(lambda: operator_bars(found.frame)),
     )
+
+
+def _utilization(trace: Trace, model: Manifest | None) -> tuple[Facts, ...]:
+    """Return MFU and HFU, which are computed for a page only."""
+    from traceana.analyze.utilization import utilization
+
+    used = utilization(trace, model)
+    return () if used is None else (Facts(used.rows()),)
 
 
 def _explained(trace: Trace, model: Manifest | None) -> Result:
@@ -226,14 +231,22 @@ def _roofline(trace: Trace, rows: pl.DataFrame) -> list[Block]:
     return roofline_chart(rows, "part", peaks, "class of kernels", notes)
 
 
-def _by_class(trace: Trace, facts: tuple[Facts, ...], shown: Arranged) -> Page:
+def _rated(
+    trace: Trace,
+    model: Manifest | None,
+    columns: tuple[str, ...],
+    dropped: tuple[str, ...],
+    algorithm: str,
+    shown: Arranged,
+) -> Page:
+    """Return the page of a table with rates; ``algorithm`` names the rows above the peak."""
     return table_page(
         "flops",
         shown,
         trace,
-        columns=CLASSES,
-        dropped=CLASSES_DROPPED,
-        facts=(*facts, *_above_peak(shown.frame, "part")),
+        columns=columns,
+        dropped=dropped,
+        facts=(*_utilization(trace, model), *_above_peak(shown.frame, algorithm)),
         summed=True,
     )
 
@@ -267,19 +280,7 @@ def _formulas(trace: Trace, shown: Arranged) -> Page:
     return table_page("flops", shown, trace, layout="records")
 
 
-def _by_shape(trace: Trace, facts: tuple[Facts, ...], shown: Arranged) -> Page:
-    return table_page(
-        "flops",
-        shown,
-        trace,
-        columns=SHAPES,
-        dropped=SHAPES_DROPPED,
-        facts=(*facts, *_above_peak(shown.frame, "operator")),
-        summed=True,
-    )
-
-
-def _by_operator(trace: Trace, facts: tuple[Facts, ...], shown: Arranged) -> Page:
+def _by_operator(trace: Trace, model: Manifest | None, shown: Arranged) -> Page:
     return table_page(
         "flops",
         shown,
@@ -288,6 +289,6 @@ def _by_operator(trace: Trace, facts: tuple[Facts, ...], shown: Arranged) -> Pag
         dropped=OPERATORS_DROPPED,
         bars="share",
         titles={"share": "of FLOPs"},
-        facts=facts,
+        facts=_utilization(trace, model),
         summed=True,
     )
