@@ -10,7 +10,9 @@ import pytest
 import traceana
 from tests.support.graph_replays import PRODUCTS, network, write
 from traceana.analyze.utilization import utilization
+from traceana.choices import FlopsBy
 from traceana.errors import RefusedOptionsError
+from traceana.report.machine import json_object
 from traceana.trace import Trace
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -53,6 +55,19 @@ def test_products_without_a_count_make_it_a_lower_bound(tmp_path: Path) -> None:
     assert found.at_least
     assert found.model_flops == PRODUCTS - 2 * 8 * 10 * 25088
     assert found.rows()[0][1].startswith("at least ")
+
+
+@pytest.mark.parametrize("by", ["operator", "class", "shape"])
+def test_the_json_has_the_utilization_of_the_screen(built: Trace, by: FlopsBy) -> None:
+    whole = json_object(built.flops(by=by).page())
+    (row,) = whole["sections"]["utilization"]
+    assert row["mfu"] == row["hfu"] == pytest.approx(PRODUCTS / (900e-6 * 15.7e12))
+    assert row["model_flops"] == PRODUCTS
+    assert row["peak_flops_per_s"] == pytest.approx(15.7e12)
+    assert row["at_least"] is False
+    units = whole["meta"]["units"]
+    assert (units["mfu"], units["hfu"]) == ("fraction of 1", "fraction of 1")
+    assert (units["model_flops"], units["peak_flops_per_s"]) == ("FLOP", "FLOP/s")
 
 
 def test_there_is_none_without_a_peak() -> None:

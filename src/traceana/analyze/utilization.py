@@ -15,6 +15,7 @@ from traceana.analyze.flop_coverage import PRODUCTS
 from traceana.analyze.rates import machine, peaks_by
 from traceana.analyze.roofline import PRODUCT, units
 from traceana.analyze.steps import available_ns, measured_steps
+from traceana.result import Result
 
 if TYPE_CHECKING:
     from traceana.model import Manifest
@@ -50,6 +51,17 @@ class Utilization(msgspec.Struct, frozen=True):
         if self.hfu > self.mfu:
             rows.append(("HFU", f"{about}{100 * self.hfu:.1f} %, with recomputed products"))
         return tuple(rows)
+
+    def result(self) -> Result:
+        """Return one row with the figures; ``peak_flops_per_s`` is that of one device."""
+        row = {
+            "mfu": self.mfu,
+            "hfu": self.hfu,
+            "model_flops": self.model_flops,
+            "peak_flops_per_s": self.peak,
+            "at_least": self.at_least,
+        }
+        return Result(pl.DataFrame([row]))
 
 
 def utilization(trace: Trace, model: Manifest | None = None) -> Utilization | None:

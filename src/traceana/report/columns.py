@@ -76,7 +76,7 @@ _NAMES: Final[Mapping[Kind, str]] = {
         "launch_bound_share idle_share peak_share step_share saving_share flops_share "
         "unused_share share of_peak of_attainable tensor_active confidence relative "
         "excess_share of_step efficiency communication_share exposed_share of_parameters "
-        "residual_share counted_share occupancy sm_efficiency limit_share"
+        "residual_share counted_share occupancy sm_efficiency limit_share mfu hfu"
     ),
     Kind.BYTES: "bytes mean_bytes step_bytes workspace_bytes dram_bytes bytes_a bytes_b",
     Kind.BINARY: "size",
@@ -87,14 +87,16 @@ _NAMES: Final[Mapping[Kind, str]] = {
     ),
     Kind.FLOPS: (
         "measured_flops fp64_flops fp32_flops fp16_flops tensor_flops flops "
-        "executed_flops alternative_flops direct_flops flops_a flops_b"
+        "executed_flops alternative_flops direct_flops model_flops flops_a flops_b"
     ),
     Kind.INTENSITY: "arithmetic_intensity ratio",
-    Kind.FLOP_RATE: "flops_per_s measured_flops_per_s flops_per_s_a flops_per_s_b",
+    Kind.FLOP_RATE: (
+        "flops_per_s measured_flops_per_s peak_flops_per_s flops_per_s_a flops_per_s_b"
+    ),
     Kind.NUMBER: "step process stream thread position rank batch larger_batch",
     Kind.DEVICE: "device",
     Kind.MOMENT: "start_ns at_ns",
-    Kind.FLAG: "warm_up batched small tensor_core fits_better",
+    Kind.FLAG: "warm_up batched small tensor_core fits_better at_least",
     Kind.PROBABILITY: "p",
     Kind.RATIO: "relative_speed speedup to_first image_to_first",
 }

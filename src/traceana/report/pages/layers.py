@@ -174,12 +174,14 @@ def flops(
     )
 
 
-def _utilization(trace: Trace, model: Manifest | None) -> tuple[Facts, ...]:
-    """Return MFU and HFU, which are computed for a page only."""
+def _utilization(
+    trace: Trace, model: Manifest | None
+) -> tuple[tuple[Facts, ...], dict[str, Result]]:
+    """Return MFU and HFU for the screen and for JSON; they are computed for a page only."""
     from traceana.analyze.utilization import utilization
 
     used = utilization(trace, model)
-    return () if used is None else (Facts(used.rows()),)
+    return ((), {}) if used is None else ((Facts(used.rows()),), {"utilization": used.result()})
 
 
 def _explained(trace: Trace, model: Manifest | None) -> Result:
@@ -240,13 +242,15 @@ def _rated(
     shown: Arranged,
 ) -> Page:
     """Return the page of a table with rates; ``algorithm`` names the rows above the peak."""
+    facts, sections = _utilization(trace, model)
     return table_page(
         "flops",
         shown,
         trace,
         columns=columns,
         dropped=dropped,
-        facts=(*_utilization(trace, model), *_above_peak(shown.frame, algorithm)),
+        sections=sections,
+        facts=(*facts, *_above_peak(shown.frame, algorithm)),
         summed=True,
     )
 
@@ -281,6 +285,7 @@ def _formulas(trace: Trace, shown: Arranged) -> Page:
 
 
 def _by_operator(trace: Trace, model: Manifest | None, shown: Arranged) -> Page:
+    facts, sections = _utilization(trace, model)
     return table_page(
         "flops",
         shown,
@@ -289,6 +294,7 @@ def _by_operator(trace: Trace, model: Manifest | None, shown: Arranged) -> Page:
         dropped=OPERATORS_DROPPED,
         bars="share",
         titles={"share": "of FLOPs"},
-        facts=_utilization(trace, model),
+        sections=sections,
+        facts=facts,
         summed=True,
     )
