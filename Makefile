@@ -65,6 +65,7 @@ docs: $(READY) ## Make anew the pages that are generated
 	$(BIN)/python -m tools.flops
 	$(BIN)/python -m tools.advice
 	$(BIN)/python -m tools.planted
+	$(BIN)/python -m tools.gallery
 	$(BIN)/python -m tools.consoles --write
 
 site: $(READY) ## Build the documentation: build/site/index.html, which opens without a server

@@ -38,6 +38,8 @@ from tests.support.synthetic.networks import (
     transformer,
 )
 from traceana.advise import advise
+from traceana.report.page import Page
+from traceana.report.pages.advise import advised
 
 Network = Callable[[Run], Sequence[Layer]]
 Make = Callable[[Device, int], Plan]
@@ -589,12 +591,14 @@ CASES: Final = (
 class Score(msgspec.Struct, frozen=True):
     """What ``advise`` found in the run of a case: rules and savings (ns per step), in its order.
 
-    ``loss_ns`` is the planted loss, ``step_ns`` the step with it.
+    ``loss_ns`` is the planted loss, ``step_ns`` the step with it. ``page`` has the finding of
+    the cause with its evidence, and is None in a healthy run.
     """
 
     found: tuple[tuple[str, int], ...]
     loss_ns: int
     step_ns: int
+    page: Page | None
 
 
 @cache
@@ -615,6 +619,10 @@ def score(case: Case) -> Score:
             trace = traceana.open(write_nsys(first, folder / "run.sqlite", second))
         else:
             trace = {"kineto": kineto, "nsys": nsys}[case.file](run.scenario, folder)
-        found = tuple((one.rule.id, one.saving_ns) for one in advise(trace).findings)
+        advice = advise(trace)
+        found = tuple((one.rule.id, one.saving_ns) for one in advice.findings)
+        page = None
+        if case.cause is not None:
+            page = advised(trace, advice, rule=case.cause.rule).page()
     loss = case.loss() if case.cause is not None else 0
-    return Score(found, loss, round(step_time(run)))
+    return Score(found, loss, round(step_time(run)), page)

@@ -12,8 +12,11 @@ from typing import Final
 import pytest
 
 from tests.advise.planted import CASES, Case, score
+from tools.gallery import BY_RULE, section
+from tools.gallery import PAGE as GALLERY
 from tools.planted import FIRST, PAGE, row
 from traceana.advise import RULES
+from traceana.report.terminal import Terminal, render
 
 pytestmark = pytest.mark.slow
 
@@ -22,14 +25,29 @@ _LINES: Final = {
     for line in PAGE.read_text(encoding="utf-8").splitlines()
     if line.startswith("| ")
 }
-_BY_RULE: Final = {case.cause.rule: case for case in reversed(CASES) if case.cause}
 _HEALTHY: Final = [case for case in CASES if case.cause is None][-2:]
-SAMPLE: Final = [*_BY_RULE.values(), *_HEALTHY]
+SAMPLE: Final = [*BY_RULE.values(), *_HEALTHY]
 
 
 @pytest.mark.parametrize("case", SAMPLE, ids=lambda case: case.name)
 def test_the_planted_cause_is_found_as_the_page_has_it(case: Case) -> None:
     assert row(case, score(case)) == _LINES[case.name]
+
+
+@pytest.mark.parametrize("case", BY_RULE.values(), ids=lambda case: case.name)
+def test_the_gallery_has_what_is_printed(case: Case) -> None:
+    assert case.cause
+    (rule,) = (one for one in RULES if one.id == case.cause.rule)
+    assert section(rule, score(case)) in GALLERY.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("case", BY_RULE.values(), ids=lambda case: case.name)
+def test_no_evidence_is_wider_than_the_terminal(case: Case, width: int) -> None:
+    page = score(case).page
+    assert page is not None
+    lines = render(page, Terminal(width)).splitlines()
+    assert max(map(len, lines)) <= width
 
 
 def test_the_page_has_all_cases_and_at_least_95_percent_of_the_causes_first() -> None:

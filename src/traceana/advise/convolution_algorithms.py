@@ -39,7 +39,7 @@ _INT64_MAX: Final = 2**63 - 1
 @rule(
     title="Winograd or FFT convolution",
     kind="upper bound",
-    sentence="{count} FP32 convolutions of stride 1 use GEMM algorithms: {time_ns}, {share} of "
+    sentence="{count} FP32 convolutions of stride 1 by GEMM algorithms: {time_ns}, {share} of "
     "GPU time; {algorithm} executes {flops_share} of the FLOPs of {layer} ({shape})",
     estimate="time of the convolutions less the larger of (FLOPs that the other algorithm "
     "executes / present FLOP/s) and (its operands and transformed tensors / memory bandwidth). "
@@ -97,7 +97,7 @@ def fast_convolution(figures: Figures) -> Found | None:
 @rule(
     title="costly Winograd or FFT transforms",
     kind="upper bound",
-    sentence="{count} convolutions ({time_ns}) execute more FLOPs than a direct one: "
+    sentence="{count} convolutions ({time_ns}) with more FLOPs than a direct one: "
     "{algorithm} {flops_share} of them in {layer} ({shape})",
     estimate="time of the convolutions x (1 - direct FLOPs / executed FLOPs), at the present "
     "FLOP/s.",

@@ -53,6 +53,13 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 }
 EVIDENCE_ROWS: Final = 12
 _ADDED: Final = ("time_ns", "step_ns", "exposed_ns")
+_DROPPED: Final = (
+    *("workspace_bytes", "mean_bytes", "link", "peak_bytes_per_s", "step_ns"),
+    *("alternative_flops", "flops", "multiprocessors", "precision", "longest"),
+    *("peak_share", "large_bytes_per_s", "category", "executed_flops", "operator", "blocking"),
+    *("synchronous", "algorithm", "count"),
+)
+"""What evidence leaves out first on a narrow terminal; HTML and JSON have it."""
 """Columns of evidence with a total."""
 
 SECTIONS: Final[Mapping[str, str]] = {
@@ -77,7 +84,7 @@ _SINGULAR: Final = {
     **{"copies": "copy", "gaps": "gap", "kernels": "kernel", "launches": "launch"},
     **{"convolutions": "convolution", "calls": "call"},
 }
-_ONE: Final = re.compile(rf"(?<![\d.,])1 ({'|'.join(_SINGULAR)})\b")
+_ONE: Final = re.compile(rf"(?<![\d.,])1 (FP32 )?({'|'.join(_SINGULAR)})\b")
 _GATE_UNITS: Final[dict[str, Callable[[float], str]]] = {
     "share": numbers.share,
     "time": lambda value: numbers.duration(round(value)),
@@ -227,7 +234,7 @@ def sentence(finding: Found) -> str:
 
     template = _OPTIONAL.sub(known, finding.rule.sentence)
     text = _FIGURE.sub(lambda match: _figure(match.group(1), figures), template.strip())
-    return _ONE.sub(lambda match: f"1 {_SINGULAR[match.group(1)]}", text)
+    return _ONE.sub(lambda match: f"1 {match.group(1) or ''}{_SINGULAR[match.group(2)]}", text)
 
 
 def saving(finding: Found) -> str:
@@ -300,7 +307,9 @@ def _evidence(finding: Found, folded: str, rows: int | None) -> Table | None:
         # Means of different devices do not add up to the mean of all.
         added = [one for one in added if one != "step_ns"]
     totals = sums(finding.evidence, *added)
-    return Table(frame, columns, totals, hidden=hidden, folded=folded) if columns else None
+    if not columns:
+        return None
+    return Table(frame, columns, totals, _DROPPED, hidden=hidden, folded=folded)
 
 
 def _figure(name: str, figures: Mapping[str, Any]) -> str:
