@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from benchmarks import peers
+from benchmarks import history, peers
 from benchmarks.source import ROOT, SCRATCH
 
 _BENCHMARKS: Final = (
@@ -34,7 +34,8 @@ def main() -> None:
         "commands": ["--size", str(options.size / 10), "--shapes", "training"],
     }
     failed = [name for name in _BENCHMARKS if not _ran(name, [*for_all, *own.get(name, [])])]
-    print(f"\nresults as JSON: {options.scratch / 'results'}")
+    added = history.add(options.scratch / "results", history.commit(), history.FILE)
+    print(f"\nresults as JSON: {options.scratch / 'results'}; {added} figures added to the history")
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 
