@@ -181,6 +181,21 @@ def summary_row(name: str, trace: Trace) -> tuple[str, ...]:
     return (f"`{name}`", trace.meta.format, _count(trace.summary.height), *counts, f"{time:,.3f}")
 
 
+def support(tables: str) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each format and producer: in how many files of ``tables`` it has what.
+
+    ``tables`` is Markdown with rows of :data:`COLUMNS`.
+    """
+    files: dict[tuple[str, str], list[list[str]]] = {}
+    for line in tables.splitlines():
+        name, *cells = (cell.strip() for cell in line.strip("|").split(" |"))
+        if len(cells) + 1 == len(COLUMNS) and name.startswith("`"):
+            files.setdefault((cells[0], cells[1]), []).append(cells[2:])
+    for (form, producer), rows in sorted(files.items()):
+        filled = (sum(bool(cell) for cell in column) for column in zip(*rows, strict=True))
+        yield form, producer, _count(len(rows)), *map(_count, filled)
+
+
 def page(old: str) -> str:
     """Return the page; the part on others' traces is unchanged where these are not available."""
     kept = old.partition(BEGIN_OTHERS)[2].partition(END_OTHERS)[0]
@@ -191,8 +206,13 @@ def page(old: str) -> str:
         if (PRINTED / "MANIFEST.tsv").is_file()
         else printed_before
     )
+    ours = table(fixtures())
+    matrix = table(support(ours + theirs), ("format", "producer", "files", *COLUMNS[3:]))
     return (
-        f"{HEAD}\n## Recorded by us, in `fixtures/`\n\n{table(fixtures())}"
+        f"{HEAD}\n## Support matrix\n\n"
+        "How many files of a format and producer were read, and how many of them have what. The\n"
+        "files are those of the next two tables; what is recorded depends on the profiler's options.\n"
+        f"\n{matrix}\n## Recorded by us, in `fixtures/`\n\n{ours}"
         "\n## Recorded by others, not part of the repository\n\n"
         "The tests compare their counts of kernels, copies and memsets, and their kernel time,\n"
         "with an independent count.\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.opened import opened
-from tools.formats import FIXTURES, HEAD, PAGE, fixture, recordings, table
+from tools.formats import COLUMNS, FIXTURES, HEAD, PAGE, fixture, recordings, support, table
 
 TEXT = PAGE.read_text(encoding="utf-8")
 
@@ -29,3 +29,18 @@ def test_a_row_is_that_of_its_recording(file: Path) -> None:
 def test_each_recording_has_a_row() -> None:
     described = [file.name.split(".", 1)[0] for file in FIXTURES.rglob("*.provenance.json")]
     assert [name for name in described if f"{name}." not in TEXT] == []
+
+
+def test_the_matrix_counts_the_files_that_have_a_figure() -> None:
+    one = ("`a`", "nsys 3", "Nsight", "1,200", "", "7", "", "yes", "", "2", "")
+    two = ("`b`", "nsys 3", "Nsight", "5", "", "", "", "", "", "", "3 unknown, 1 cut")
+    other = ("`c`", "kineto 1", "", *[""] * 8)
+    assert list(support(table(iter([one, two, other])))) == [
+        ("kineto 1", "", "1", *[""] * 8),
+        ("nsys 3", "Nsight", "2", "2", "", "1", "", "1", "", "1", "1"),
+    ]
+
+
+def test_the_matrix_is_that_of_the_rows_below() -> None:
+    matrix = table(support(TEXT), ("format", "producer", "files", *COLUMNS[3:]))
+    assert f"\n\n{matrix}\n## Recorded by us" in TEXT
