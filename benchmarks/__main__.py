@@ -34,7 +34,7 @@ def main() -> None:
         "commands": ["--size", str(options.size / 10), "--shapes", "training"],
     }
     failed = [name for name in _BENCHMARKS if not _ran(name, [*for_all, *own.get(name, [])])]
-    added = history.add(options.scratch / "results", history.commit(), history.FILE)
+    added = history.add(options.scratch / "results", history.FILE)
     print(f"\nresults as JSON: {options.scratch / 'results'}; {added} figures added to the history")
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")

@@ -6,9 +6,7 @@ python -m benchmarks.history
 from __future__ import annotations
 
 import argparse
-import csv
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -27,23 +25,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.history", description=main.__doc__)
     parser.add_argument("--scratch", type=Path, default=SCRATCH, help="folder of the results")
     options = parser.parse_args()
-    added = add(options.scratch / "results", commit(), FILE)
+    added = add(options.scratch / "results", FILE)
     print(f"{added} figures added to {FILE.relative_to(ROOT)}")
 
 
-def commit() -> str:
-    """Return the commit of the checkout, with a plus sign if tracked files differ from it."""
-    words = ["git", "-C", str(ROOT), "describe", "--always", "--exclude", "*", "--dirty=+"]
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
-
-
-def add(results: Path, commit: str, file: Path) -> int:
+def add(results: Path, file: Path) -> int:
     """Append the targets in ``results`` (a folder of JSON files) to ``file``, and return how many.
 
     Lines that ``file`` has are not added again.
     """
     known = set(file.read_text(encoding="utf-8").splitlines()) if file.is_file() else set()
-    lines = [line for line in _lines(results, commit) if line not in known]
+    lines = [line for line in _lines(results) if line not in known]
     if lines:
         head = [] if known else ["\t".join(COLUMNS)]
         with file.open("a", encoding="utf-8") as out:
@@ -51,13 +43,7 @@ def add(results: Path, commit: str, file: Path) -> int:
     return len(lines)
 
 
-def read(file: Path) -> list[dict[str, str]]:
-    """Return the lines of ``file`` by column."""
-    with file.open(encoding="utf-8", newline="") as text:
-        return list(csv.DictReader(text, delimiter="\t", quoting=csv.QUOTE_NONE))
-
-
-def _lines(results: Path, commit: str) -> Iterator[str]:
+def _lines(results: Path) -> Iterator[str]:
     for path in sorted(results.glob("*.json")):
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         machine = found["machine"]
@@ -69,7 +55,7 @@ def _lines(results: Path, commit: str) -> Iterator[str]:
                 (one, target[one]) for one in ("at_least", "at_most") if one in target
             )
             cells = (
-                *(machine["date"], commit, found["benchmark"], size, target["what"]),
+                *(machine["date"], machine["commit"], found["benchmark"], size, target["what"]),
                 *(f"{target['reached']:.3g}", f"{sign.replace('_', ' ')} {bound:g}"),
                 *(machine["processor"], machine["cores"], machine["load_after"]),
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import subprocess
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -13,9 +14,10 @@ from typing import Any
 
 
 def facts(packages: Iterable[str] = ("traceana", "polars", "msgspec", "numpy")) -> dict[str, Any]:
-    """Return processor, memory, load, versions and date."""
+    """Return processor, memory, load, versions, commit and date."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "commit": _commit(),
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0))
         if hasattr(os, "sched_getaffinity")
@@ -37,6 +39,17 @@ def versions(packages: Iterable[str]) -> dict[str, str | None]:
         except PackageNotFoundError:
             found[package] = None
     return found
+
+
+def _commit() -> str:
+    """Return the commit that is measured, with a plus sign if tracked files differ from it."""
+    words = ["git", "describe", "--always", "--exclude", "*", "--dirty=+"]
+    folder = Path(__file__).parent
+    try:
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip()
 
 
 def _processor() -> str:

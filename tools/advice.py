@@ -75,6 +75,11 @@ def figures() -> str:
     return "\n".join(lines) + "\n"
 
 
+def heading(rule: Rule) -> str:
+    """Return the title of a rule, which begins with a capital."""
+    return rule.title[0].upper() + rule.title[1:]
+
+
 def section(rule: Rule) -> str:
     """Return the section of a rule."""
     entries = (
@@ -87,9 +92,8 @@ def section(rule: Rule) -> str:
         ("PyTorch, inference", rule.change.inference),
         ("without a framework", rule.change.native),
     )
-    title = rule.title[0].upper() + rule.title[1:]
     lines = "".join(f"- **{name}**: {_plain(text)}\n" for name, text in entries if text)
-    return f"### `{rule.id}`\n\n{_plain(title)}.\n\n{lines}"
+    return f"### `{rule.id}`\n\n{_plain(heading(rule))}.\n\n{lines}"
 
 
 def _plain(text: str) -> str:

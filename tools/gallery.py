@@ -8,8 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from tests.advise.planted import CASES, Case, Score, score
-from tools.planted import has_size
+from tests.advise.planted import CASES, score
+from tools.advice import heading
+from tools.planted import file, size
 from traceana.advise import RULES, Rule
 from traceana.report.terminal import render
 
@@ -17,13 +18,6 @@ PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "gallery.md"
 
 BY_RULE: Final = {case.cause.rule: case for case in reversed(CASES) if case.cause}
 """The first run of each rule."""
-
-_FILES: Final = {
-    "kineto": "torch.profiler",
-    "nsys": "Nsight Systems",
-    "ranks": "torch.profiler, three ranks",
-    "processes": "Nsight Systems, two processes",
-}
 
 HEAD: Final = """# Gallery of findings
 
@@ -38,26 +32,20 @@ columns, and by how much the step of the same run is shorter without the cause.
 """
 
 
-def section(rule: Rule, found: Score) -> str:
-    """Return the section of ``rule``: what it printed, and the planted loss."""
+def section(rule: Rule) -> str:
+    """Return the section of ``rule``: its run, the planted loss, and what ``advise`` printed."""
     case = BY_RULE[rule.id]
-    printed = render(found.page).rstrip() if found.page is not None else ""
-    title = rule.title[0].upper() + rule.title[1:]
-    return f"## {title}\n\n{_run(case, found)}\n\n```\n{printed}\n```\n"
-
-
-def _run(case: Case, found: Score) -> str:
-    text = f"Run `{case.name}`: {case.device.gpu.name}, {_FILES[case.file]}, {case.steps} steps."
-    if not has_size(found):
-        return text
-    return (
-        f"{text} Without the cause a step is {100 * found.loss_ns / found.step_ns:.1f} % shorter."
-    )
+    found = score(case)
+    assert found.page is not None
+    run = f"Run `{case.name}`: {file(case)}."
+    if size(found):
+        run += f" Without the cause a step is {size(found)} shorter."
+    return f"## {heading(rule)}\n\n{run}\n\n```\n{render(found.page).rstrip()}\n```\n"
 
 
 def page() -> str:
     """Return the whole page."""
-    return HEAD + "\n".join(section(rule, score(BY_RULE[rule.id])) for rule in RULES)
+    return HEAD + "\n".join(section(rule) for rule in RULES)
 
 
 if __name__ == "__main__":

@@ -50,22 +50,31 @@ def row(case: Case, found: Score) -> str:
     """Return the row of a case."""
     rules = [rule for rule, _ in found.found]
     wanted = case.cause.rule if case.cause else None
-    files = {"ranks": "3 ranks", "processes": "2 processes in nsys", "kineto": "Kineto"}
-    place = files.get(case.file, case.file)
-    if case.devices > 1 and case.file != "processes":
-        place += f", {case.devices} devices"
-    loss = f"{100 * found.loss_ns / found.step_ns:.1f} %" if has_size(found) else ""
     cells = (
         case.name,
-        f"{case.device.gpu.name.split()[1].split('-')[0]}, {place}, {case.steps} steps",
+        file(case),
         f"`{wanted}`" if wanted else "none",
-        loss,
+        size(found),
         str(rules.index(wanted) + 1) if wanted in rules else ("not found" if wanted else ""),
         saving(case, found),
         ", ".join(f"`{one}`" for one in rules if one != wanted and one in case.allowed),
         ", ".join(f"`{one}`" for one in rules if one not in case.allowed),
     )
     return f"| {' | '.join(cells)} |"
+
+
+def file(case: Case) -> str:
+    """Return the GPU, the file and the number of steps of a case."""
+    files = {"ranks": "3 ranks", "processes": "2 processes in nsys", "kineto": "Kineto"}
+    place = files.get(case.file, case.file)
+    if case.devices > 1 and case.file != "processes":
+        place += f", {case.devices} devices"
+    return f"{case.device.gpu.name.split()[1].split('-')[0]}, {place}, {case.steps} steps"
+
+
+def size(found: Score) -> str:
+    """Return by how much the mended run is faster; empty if it is not."""
+    return f"{100 * found.loss_ns / found.step_ns:.1f} %" if has_size(found) else ""
 
 
 def has_size(found: Score) -> bool:

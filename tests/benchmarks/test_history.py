@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
-from benchmarks.history import COLUMNS, FILE, add, read
+from benchmarks import machine
+from benchmarks.history import COLUMNS, FILE, add
 from benchmarks.outcome import Outcome, Target
+
+
+def read(file: Path) -> list[dict[str, str]]:
+    """Return the lines of a history by column."""
+    with file.open(encoding="utf-8", newline="") as text:
+        return list(csv.DictReader(text, delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
 def test_each_figure_has_one_line(tmp_path: Path) -> None:
     targets = [Target("read / json.loads", 0.25, 0.1999), Target("faster\tthan a peer", 2, 3, True)]
-    Outcome("scanner", {"size": "1 GB", "events": 4}, [], targets).save(tmp_path)
     file = tmp_path / "history.tsv"
-    assert add(tmp_path, "abc1234", file) == 2
-    assert add(tmp_path, "abc1234", file) == 0
-    assert add(tmp_path, "def5678", file) == 2
+
+    def measured(commit: str) -> None:
+        facts = {**machine.facts(), "commit": commit}
+        size = {"size": "1 GB", "events": 4}
+        Outcome("scanner", size, [], targets, machine=facts).save(tmp_path)
+
+    measured("abc1234")
+    assert add(tmp_path, file) == 2
+    assert add(tmp_path, file) == 0
+    measured("def5678")
+    assert add(tmp_path, file) == 2
     lines = read(file)
     assert [line["commit"] for line in lines] == ["abc1234"] * 2 + ["def5678"] * 2
     assert lines[0]["input"] == "size 1 GB, events 4"

@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from tests.support.opened import opened
-from tools.formats import COLUMNS, FIXTURES, HEAD, PAGE, fixture, recordings, support, table
+from tools.formats import (
+    FIXTURES,
+    HEAD,
+    PAGE,
+    SUPPORT_COLUMNS,
+    fixture,
+    recordings,
+    support,
+    table,
+)
 
 TEXT = PAGE.read_text(encoding="utf-8")
 
@@ -42,5 +51,5 @@ def test_the_matrix_counts_the_files_that_have_a_figure() -> None:
 
 
 def test_the_matrix_is_that_of_the_rows_below() -> None:
-    matrix = table(support(TEXT), ("format", "producer", "files", *COLUMNS[3:]))
+    matrix = table(support(TEXT), SUPPORT_COLUMNS)
     assert f"\n\n{matrix}\n## Recorded by us" in TEXT

@@ -26,16 +26,18 @@ class Utilization(msgspec.Struct, frozen=True):
     """FLOP utilization of the measured steps.
 
     ``mfu`` is the FLOPs of the model's convolutions, matrix products, attention and recurrent
-    layers over what the devices can compute in the steps: step time times devices times ``peak``
-    (FLOP/s, of the precision of most of the products). ``hfu`` also counts what the backward pass
-    computes again (activation checkpoints). ``at_least``: some products have no FLOP count.
+    layers over what the devices can compute in the steps: step time times devices times
+    ``peak_flops_per_s`` (of the precision of most of the products). ``hfu`` also counts what the
+    backward pass computes again (activation checkpoints). ``at_least``: some products have no FLOP
+    count. The fields are the columns of :meth:`result`.
     """
 
     mfu: float
     hfu: float
     model_flops: float
     """Per step, of all devices."""
-    peak: float
+    peak_flops_per_s: float
+    """Of one device."""
     at_least: bool
 
     def rows(self) -> tuple[tuple[str, str], ...]:
@@ -44,8 +46,9 @@ class Utilization(msgspec.Struct, frozen=True):
         rows = [
             (
                 "MFU",
-                f"{about}{100 * self.mfu:.1f} % of {self.peak / 1e12:.4g} TFLOP/s per device, with "
-                f"{self.model_flops / 1e9:,.4g} GFLOP per step in convolutions and matrix products",
+                f"{about}{100 * self.mfu:.1f} % of {self.peak_flops_per_s / 1e12:.4g} TFLOP/s per "
+                f"device, with {self.model_flops / 1e9:,.4g} GFLOP per step in convolutions and "
+                "matrix products",
             )
         ]
         if self.hfu > self.mfu:
@@ -53,15 +56,8 @@ class Utilization(msgspec.Struct, frozen=True):
         return tuple(rows)
 
     def result(self) -> Result:
-        """Return one row with the figures; ``peak_flops_per_s`` is that of one device."""
-        row = {
-            "mfu": self.mfu,
-            "hfu": self.hfu,
-            "model_flops": self.model_flops,
-            "peak_flops_per_s": self.peak,
-            "at_least": self.at_least,
-        }
-        return Result(pl.DataFrame([row]))
+        """Return the figures as one row."""
+        return Result(pl.DataFrame([msgspec.structs.asdict(self)]))
 
 
 def utilization(trace: Trace, model: Manifest | None = None) -> Utilization | None:
@@ -96,7 +92,7 @@ def utilization(trace: Trace, model: Manifest | None = None) -> Utilization | No
         mfu=(flops - again) / capable,
         hfu=flops / capable,
         model_flops=(flops - again) / len(numbers),
-        peak=peak,
+        peak_flops_per_s=peak,
         at_least=uncounted.height > 0 or bool(products["partial"].any()),
     )
 

@@ -82,9 +82,9 @@ _FIGURE: Final = re.compile(r"\{(\w+)\}")
 _OPTIONAL: Final = re.compile(r"\[([^\[\]]*)\]")
 _SINGULAR: Final = {
     **{"copies": "copy", "gaps": "gap", "kernels": "kernel", "launches": "launch"},
-    **{"convolutions": "convolution", "calls": "call"},
+    **{"convolutions": "convolution", "FP32 convolutions": "FP32 convolution", "calls": "call"},
 }
-_ONE: Final = re.compile(rf"(?<![\d.,])1 (FP32 )?({'|'.join(_SINGULAR)})\b")
+_ONE: Final = re.compile(rf"(?<![\d.,])1 ({'|'.join(_SINGULAR)})\b")
 _GATE_UNITS: Final[dict[str, Callable[[float], str]]] = {
     "share": numbers.share,
     "time": lambda value: numbers.duration(round(value)),
@@ -234,7 +234,7 @@ def sentence(finding: Found) -> str:
 
     template = _OPTIONAL.sub(known, finding.rule.sentence)
     text = _FIGURE.sub(lambda match: _figure(match.group(1), figures), template.strip())
-    return _ONE.sub(lambda match: f"1 {match.group(1) or ''}{_SINGULAR[match.group(2)]}", text)
+    return _ONE.sub(lambda match: f"1 {_SINGULAR[match.group(1)]}", text)
 
 
 def saving(finding: Found) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -155,33 +155,28 @@ def flops(
         from traceana.analyze.roofline import roofline
 
         found = roofline(trace, model=model)
-        make = partial(_rated, trace, model, CLASSES, CLASSES_DROPPED, "part")
+        make = partial(_counted, trace, model, CLASSES, CLASSES_DROPPED, "part")
         return found.with_page(
             make, screenful=40, pictures=above(lambda: _roofline(trace, found.frame))
         )
     if by == "shape":
         from traceana.analyze.shapes import shapes
 
-        make = partial(_rated, trace, model, SHAPES, SHAPES_DROPPED, "operator")
+        make = partial(_counted, trace, model, SHAPES, SHAPES_DROPPED, "operator")
         return shapes(trace, model).with_page(make, screenful=40)
     from traceana.analyze.flops import flops as analysis
 
     found = analysis(trace, model)
     return found.with_page(
-        partial(_by_operator, trace, model),
+        partial(
+            _counted,
+            *(trace, model, OPERATORS, OPERATORS_DROPPED, "operator"),
+            bars="share",
+            titles={"share": "of FLOPs"},
+        ),
         screenful=40,
         pictures=above(lambda: operator_bars(found.frame)),
     )
-
-
-def _utilization(
-    trace: Trace, model: Manifest | None
-) -> tuple[tuple[Facts, ...], dict[str, Result]]:
-    """Return MFU and HFU for the screen and for JSON; they are computed for a page only."""
-    from traceana.analyze.utilization import utilization
-
-    used = utilization(trace, model)
-    return ((), {}) if used is None else ((Facts(used.rows()),), {"utilization": used.result()})
 
 
 def _explained(trace: Trace, model: Manifest | None) -> Result:
@@ -233,24 +228,37 @@ def _roofline(trace: Trace, rows: pl.DataFrame) -> list[Block]:
     return roofline_chart(rows, "part", peaks, "class of kernels", notes)
 
 
-def _rated(
+def _counted(
     trace: Trace,
     model: Manifest | None,
     columns: tuple[str, ...],
     dropped: tuple[str, ...],
     algorithm: str,
     shown: Arranged,
+    *,
+    bars: str | None = None,
+    titles: Mapping[str, str] | None = None,
 ) -> Page:
-    """Return the page of a table with rates; ``algorithm`` names the rows above the peak."""
-    facts, sections = _utilization(trace, model)
+    """Return the page of a table of FLOPs, with MFU and HFU, which are computed for a page only.
+
+    ``algorithm`` names the rows above the peak.
+    """
+    from traceana.analyze.utilization import utilization
+
+    used = utilization(trace, model)
     return table_page(
         "flops",
         shown,
         trace,
         columns=columns,
         dropped=dropped,
-        sections=sections,
-        facts=(*facts, *_above_peak(shown.frame, algorithm)),
+        bars=bars,
+        titles=titles,
+        sections={} if used is None else {"utilization": used.result()},
+        facts=(
+            *([] if used is None else [Facts(used.rows())]),
+            *_above_peak(shown.frame, algorithm),
+        ),
         summed=True,
     )
 
@@ -282,19 +290,3 @@ def _on_peak(frame: pl.DataFrame, algorithm: str) -> tuple[tuple[str, str], ...]
 
 def _formulas(trace: Trace, shown: Arranged) -> Page:
     return table_page("flops", shown, trace, layout="records")
-
-
-def _by_operator(trace: Trace, model: Manifest | None, shown: Arranged) -> Page:
-    facts, sections = _utilization(trace, model)
-    return table_page(
-        "flops",
-        shown,
-        trace,
-        columns=OPERATORS,
-        dropped=OPERATORS_DROPPED,
-        bars="share",
-        titles={"share": "of FLOPs"},
-        sections=sections,
-        facts=facts,
-        summed=True,
-    )
