@@ -35,6 +35,8 @@ from tests.support.once import once
 # Tests start many processes. What these import is compiled once, whatever the shell's setting.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# Nor whether what they print is buffered: that a user sets it is not to be expected.
+os.environ.pop("PYTHONUNBUFFERED", None)
 
 # A deadline measures the machine: two cores that others use as well fail it at random.
 settings.register_profile("shared machine", deadline=None, max_examples=40)

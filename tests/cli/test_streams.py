@@ -53,6 +53,16 @@ def commands(bundle: Path) -> dict[str, str]:
     }
 
 
+def test_what_python_printed_before_comes_first(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('sitecustomize of the user')\n")
+    line = f'PYTHONPATH="{tmp_path}:$PYTHONPATH" traceana --version'
+    done = shell(line)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.decode().splitlines()
+    assert first == "sitecustomize of the user"
+    assert second.startswith("traceana ")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["page", "json", "help", "version"])
 @pytest.mark.parametrize(("to", "why"), [(">/dev/full", b"No space left"), (">&-", b"closed")])

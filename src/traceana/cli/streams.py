@@ -12,6 +12,7 @@ import os
 import select
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, BinaryIO, Final
 
 from traceana.errors import ExitCode, UnreadableError
@@ -69,6 +70,10 @@ def _occupy_descriptors() -> None:
 
 
 def _text(stream: Any) -> io.TextIOWrapper:
+    if stream is not None:
+        # What was printed before, by a sitecustomize for example, would else follow at the end.
+        with suppress(OSError):
+            stream.flush()
     buffer = None if stream is None else stream.buffer
     output = _Output(getattr(buffer, "raw", buffer))
     return io.TextIOWrapper(
