@@ -18,11 +18,11 @@ from typing import Any, Final
 from isal.isal_zlib import crc32
 
 import traceana
-from traceana.ingest import integrity, sqlite_check
+from traceana.ingest import integrity, sqlite
 from traceana.ingest.chrome import event_decoder  # noqa: F401
 from traceana.ingest.kineto import reader as kineto_reader  # noqa: F401
-from traceana.ingest.ncu import checks, rows
-from traceana.ingest.nsys import arrow_lengths
+from traceana.ingest.ncu import reader, rows
+from traceana.ingest.nsys import directory
 from traceana.ingest.nsys.parquet_footer import Footer
 from traceana.ingest.nvprof import reader as nvprof_reader  # noqa: F401
 from traceana.ingest.xplane import reader as xplane_reader  # noqa: F401
@@ -32,17 +32,17 @@ CHECKS: Final[tuple[Callable[..., Any], ...]] = (
     integrity.screen,
     integrity.of_one_time,
     integrity.bounded,
-    sqlite_check.first_problem,
-    arrow_lengths.check_lengths,
+    sqlite.first_problem,
+    directory.check_lengths,
     Footer.check_pages,
     Footer.contradiction,
     rows.is_whole,
     rows.complete_rows,
-    checks.together,
-    checks.count_contradictions,
-    checks.count_missing,
-    checks.count_advice,
-    checks.count_unread,
+    reader.together,
+    reader.count_contradictions,
+    reader.count_missing,
+    reader.count_advice,
+    reader.count_unread,
     crc32,
 )
 

@@ -73,10 +73,10 @@ def _peak() -> int:
 def main(arguments: list[str]) -> None:
     """Run the command of ``arguments`` and print the phases."""
     from traceana.__main__ import main as run
-    from traceana.cli import threads
+    from traceana.cli import main
 
     # Before polars is imported, as the command does.
-    threads.choose(arguments)
+    main.choose_threads(arguments)
     for module, _ in _PHASES.values():
         import_module(module)
     clock = Clock()

@@ -20,7 +20,7 @@ from benchmarks.peers import CRITICAL_PYTHON
 from tests.critical import simulation
 from tests.support.synthetic.kineto import write_kineto
 from tests.whatif.test_closed_forms import PROGRAMS, Program, ran
-from traceana.analyze.selection import select
+from traceana.analyze.steps import select
 from traceana.errors import NoSuchSelectionError
 from traceana.trace import Trace
 

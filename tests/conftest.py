@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 
-# As the command line does (cli/main.py, cli/threads.py). Polars reads the variable when it is
+# As the command line does (cli/main.py, cli/main.py). Polars reads the variable when it is
 # imported, and its threads wait by spinning: without workers, tests take a third more CPU time.
 gc.set_threshold(100_000)
 os.environ.setdefault("POLARS_MAX_THREADS", "1")

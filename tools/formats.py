@@ -41,10 +41,10 @@ format, its version and its producer.
 |---|---|---|
 | Kineto (torch.profiler) | `.json`, `.json.gz`, torch 1.7 and later, NVIDIA and AMD | `kineto` |
 | Nsight Systems | `nsys export` to sqlite, parquetdir, arrowdir | `nsys` |
-| Nsight Systems reports | `.nsys-rep`, `.qdrep`, `.qdstrm`, by your `nsys` | `nsys/report.py` |
+| Nsight Systems reports | `.nsys-rep`, `.qdrep`, `.qdstrm`, by your `nsys` | `nsys/nsys_rep.py` |
 | XPlane (TensorFlow, JAX) | `.xplane.pb`, `.xplane.pb.gz`, a profile directory | `xplane` |
 | trace.json of TensorFlow and JAX, other Chrome traces | `.json`, `.json.gz` | `chrome` |
-| MXNet's profiler | `.json`, `.json.gz` | `chrome/mxnet.py` |
+| MXNet's profiler | `.json`, `.json.gz` | `chrome/reader.py` |
 | nvprof databases | `.nvvp`, `.nvprof`, `.prof`, `.sql` | `nvprof` |
 | nvprof's output | `--print-gpu-trace`, `--print-api-trace`, text and CSV | `nvprof/printed.py` |
 | printed summaries | tables and CSV of nvprof, `nsys stats`, `nsys profile --stats=true`, \
@@ -55,7 +55,7 @@ rocprof, rocpd, torch's `key_averages()`, MXNet's `dumps()`, in logs and Markdow
 one or, by folder or prefix, all of a run; of ROCm 6.2 and later, and of `rocpd convert` \
 | `rocprof` |
 | rocpd, the database of rocprofv3 | `results.db` of `--output-format rocpd`, both layouts | \
-`rocprof/rocpd.py` |
+`rocprof/databases.py` |
 | Perfetto traces of rocprofv3 | `.pftrace`, `.pftrace.gz` | `rocprof/pftrace.py` |
 | rocprof, rocprofv2 | `results.db`, `results.csv`, `--plugin file` | `rocprof` |
 | Nsight Compute | `ncu --csv`, `--page raw` and `--page details`; its text | `ncu` |

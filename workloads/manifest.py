@@ -5,8 +5,8 @@ Made from the description alone, in the format that ``traceana.describe`` writes
 
 from __future__ import annotations
 
-from traceana.model.layer_rows import Details, finished, model_inputs
 from traceana.model.manifest import Layout, Manifest, manifest
+from traceana.model.manifest_rows import Details, finished, model_inputs
 from traceana.model.recorded_calls import ModelCall, Recorded
 from workloads.network import AvgPool, Conv, Layer, LocalResponseNorm, MaxPool
 from workloads.options import Layout as Memory

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.traces import TraceBuilder
-from traceana.advise.program import program
+from traceana.advise.figures import program
 from traceana.advise.rule import RULES
 from traceana.trace import Trace
 

@@ -19,13 +19,13 @@ from tests.support.synthetic import Scenario, kineto, write_kineto
 from tests.support.traces import TraceBuilder
 from traceana.advise import Advice, Finding, advise
 from traceana.advise.figures import Figures
-from traceana.analyze.selection import select
+from traceana.analyze.steps import select
 from traceana.report.pages.advise import findings_of, saving
-from traceana.whatif import part
-from traceana.whatif.part import part_of
+from traceana.whatif import graph
+from traceana.whatif.changed import selected_work
+from traceana.whatif.graph import part_of
 from traceana.whatif.scenario import scenario
-from traceana.whatif.selected import selected_work
-from traceana.whatif.student import student_quantile
+from traceana.whatif.whatif import student_quantile
 
 pytestmark = pytest.mark.slow
 
@@ -211,7 +211,7 @@ def test_a_part_of_a_long_trace_has_the_saving_of_the_whole(
 ) -> None:
     trace = kineto(steps_of([5_000] * 40), tmp_path)
     whole = of(advise(trace), "data_loading")
-    monkeypatch.setattr(part, "REPLAYED_ACTIVITIES", 14)
+    monkeypatch.setattr(graph, "REPLAYED_ACTIVITIES", 14)
     again = kineto(steps_of([5_000] * 40), tmp_path)
     chosen = part_of(again)
     # A kernel and a synchronization record a step.
@@ -240,7 +240,7 @@ def test_the_part_is_consecutive_and_within_the_limit(counts: list[int], most: i
         for _ in range(count):
             builder.kernel("k", number * 1_000, 1, step=step)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(part, "REPLAYED_ACTIVITIES", most)
+        patch.setattr(graph, "REPLAYED_ACTIVITIES", most)
         found = part_of(builder.build())
     if found.numbers is None:
         assert sum(counts) == found.activities <= most

@@ -11,7 +11,7 @@ import pytest
 from tests.algorithms.shapes import layer
 from tests.algorithms.test_file import measurement, study
 from traceana.flops.timed_algorithms import Layer, read
-from traceana.study.algorithm_tables import MEASUREMENTS, by_batch, by_layer, measurements
+from traceana.study.timed_convolutions import MEASUREMENTS, by_batch, by_layer, measurements
 
 FIXTURE = Path(__file__).resolve().parents[2] / "fixtures/algorithms/alexnet-cpu-onednn.json"
 

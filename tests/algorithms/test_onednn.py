@@ -13,7 +13,7 @@ import pytest
 from tests.algorithms.shapes import LAYERS, layer
 from traceana.flops.executed import Direction
 from traceana.flops.timed_algorithms import AlgorithmStudy, Layer, Measurement, read
-from traceana.study.algorithm_tables import by_batch, measurements
+from traceana.study.timed_convolutions import by_batch, measurements
 from workloads.algorithms import onednn
 from workloads.algorithms.__main__ import main
 from workloads.algorithms.libraries import LibraryError

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from tests.support.traces import TraceBuilder, cnn_steps
-from traceana.analyze.breakdown import breakdown, condensed
+from traceana.analyze.classes import breakdown, condensed
 from traceana.analyze.devices import busy, devices
 from traceana.analyze.facts import facts
 from traceana.analyze.kernels import kernels

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from tests.support import manifest
 from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
-from traceana.analyze import layer_tree as module
-from traceana.analyze.layer_tree import layer_classes, layer_tree
-from traceana.analyze.layers import layers
+from traceana.analyze import layers as module
+from traceana.analyze.layers import layer_classes, layer_tree, layers
 from traceana.trace import Trace
 
 

@@ -8,12 +8,12 @@ import polars as pl
 import pytest
 
 from tests.support.traces import TraceBuilder, cnn_steps
-from traceana.analyze.breakdown import breakdown
+from traceana.analyze.classes import breakdown
 from traceana.analyze.facts import facts
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import layers
 from traceana.analyze.measured import COLUMNS
-from traceana.analyze.selection import select
+from traceana.analyze.steps import select
 from traceana.enrich.counters import with_counters
 from traceana.trace import Trace, TraceMeta
 from traceana.trace.merge import merge

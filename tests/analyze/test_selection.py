@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.support.traces import TraceBuilder, cnn_steps
-from traceana.analyze.breakdown import breakdown
+from traceana.analyze.classes import breakdown
 from traceana.analyze.kernels import kernels
-from traceana.analyze.selection import select
-from traceana.analyze.steps import steps
+from traceana.analyze.steps import select, steps
 from traceana.errors import NoSuchSelectionError
 from traceana.result import arrange
 

@@ -9,7 +9,7 @@ import pytest
 
 import traceana
 from tests.support.graph_replays import PRODUCTS, network, write
-from traceana.analyze.utilization import utilization
+from traceana.analyze.roofline import utilization
 from traceana.choices import FlopsBy
 from traceana.errors import RefusedOptionsError
 from traceana.report.machine import json_object

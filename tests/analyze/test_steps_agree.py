@@ -14,8 +14,7 @@ from traceana.advise.figures import Figures
 from traceana.analyze.critical import critical
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import layers
-from traceana.analyze.selection import select
-from traceana.analyze.steps import measured_steps, span_of, steps
+from traceana.analyze.steps import measured_steps, select, span_of, steps
 from traceana.analyze.transfers import transfers
 from traceana.comparison.compare import summary_table
 from traceana.comparison.compared_run import Run

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.manifest import FIXTURES
-from traceana.cli.app import app
+from traceana.cli.reference import app
 
 
 def completed(line: str) -> list[str]:

@@ -22,7 +22,7 @@ COMMAND = [sys.executable, "-m", "traceana"]
 
 def test_help_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from traceana.cli.app import app; from typer.testing import CliRunner;"
+        "import sys; from traceana.cli.reference import app; from typer.testing import CliRunner;"
         "assert CliRunner().invoke(app, ['--help']).exit_code == 0;"
         "heavy = {'polars', 'numpy', 'rich', 'msgspec', 'pydantic', 'torch'} & set(sys.modules);"
         "sys.exit(' '.join(sorted(heavy)) or 0)"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.generate_database import generate
-from traceana.cli.progress import SHARES, Course
+from traceana.cli.opening import SHARES, Course
 
 
 class Clock:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from traceana.cli.app import app
-from traceana.cli.reference import exit_codes, man_page, reference
+from traceana.cli.reference import app, exit_codes, man_page, reference
 from traceana.errors import BadGateError, ExitCode, NotFoundError
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.manifest import traces_at_hand
 from tests.support.opened import opened
-from traceana.analyze.breakdown import breakdown, condensed
+from traceana.analyze.classes import breakdown, condensed
 from traceana.analyze.devices import busy
 from traceana.analyze.facts import facts
 from traceana.analyze.kernels import kernels

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from traceana.cli import threads
+from traceana.cli import main
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 VARIABLES = ("POLARS_MAX_THREADS", "OPENBLAS_NUM_THREADS")
@@ -25,7 +25,7 @@ def unset(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def chosen(*words: str) -> tuple[str | None, str | None]:
     """Return the threads of polars and of OpenBLAS that the command line ``words`` leads to."""
-    threads.choose(words)
+    main.choose_threads(words)
     return os.environ.get(VARIABLES[0]), os.environ.get(VARIABLES[1])
 
 
@@ -37,25 +37,23 @@ def file(path: Path, size: int) -> str:
 
 
 def test_a_small_file_is_read_with_one_thread(tmp_path: Path) -> None:
-    assert chosen("report", file(tmp_path / "a.json", threads.SMALL - 1)) == ("1", "1")
+    assert chosen("report", file(tmp_path / "a.json", main.SMALL - 1)) == ("1", "1")
 
 
 def test_a_large_file_is_read_with_all_threads(tmp_path: Path) -> None:
-    assert chosen("report", file(tmp_path / "a.json", threads.SMALL)) == (None, "1")
+    assert chosen("report", file(tmp_path / "a.json", main.SMALL)) == (None, "1")
 
 
 def test_two_files_count_together(tmp_path: Path) -> None:
-    half = [file(tmp_path / name, threads.SMALL // 2) for name in ("a.json", "b.json")]
+    half = [file(tmp_path / name, main.SMALL // 2) for name in ("a.json", "b.json")]
     assert chosen("diff", *half) == (None, "1")
 
 
 def test_a_compressed_file_counts_as_what_it_holds(tmp_path: Path) -> None:
-    assert chosen("report", file(tmp_path / "a.json.gz", threads.SMALL // 10)) == (None, "1")
+    assert chosen("report", file(tmp_path / "a.json.gz", main.SMALL // 10)) == (None, "1")
 
 
-@pytest.mark.parametrize(
-    ("size", "of_polars"), [(threads.SMALL // 4, "1"), (threads.SMALL // 2, None)]
-)
+@pytest.mark.parametrize(("size", "of_polars"), [(main.SMALL // 4, "1"), (main.SMALL // 2, None)])
 def test_the_files_of_a_folder_count_together(
     tmp_path: Path, size: int, of_polars: str | None
 ) -> None:

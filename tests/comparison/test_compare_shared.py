@@ -9,13 +9,12 @@ import pytest
 
 import traceana
 from tests.comparison import shared
-from traceana.analyze.breakdown import breakdown
-from traceana.analyze.classes import SOURCE, described
+from traceana.analyze.classes import SOURCE, breakdown, described
 from traceana.analyze.layers import layers
 from traceana.analyze.transfers import transfers
 from traceana.analyze.work import work
 from traceana.comparison.compare import Comparison
-from traceana.comparison.step_work import OTHER
+from traceana.comparison.compared_run import OTHER
 
 pytestmark = pytest.mark.slow
 

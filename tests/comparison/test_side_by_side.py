@@ -16,8 +16,7 @@ from tests.support.synthetic.traces import kineto, nsys
 from tests.support.traces import TraceBuilder
 from tests.support.training import KERNELS, training
 from traceana.comparison.compare import summary_table
-from traceana.comparison.compared_run import Run
-from traceana.comparison.epilogue_table import epilogues
+from traceana.comparison.compared_run import NO_TILE, OTHER, Run
 from traceana.comparison.layer_table import layer_table
 from traceana.comparison.run_tables import (
     ITEM,
@@ -25,13 +24,13 @@ from traceana.comparison.run_tables import (
     RUN,
     algorithms,
     classes,
+    epilogues,
     gemms,
     kernels,
     sgemms,
     transfers,
     with_ratio,
 )
-from traceana.comparison.step_work import NO_TILE, OTHER
 
 pytestmark = pytest.mark.slow
 

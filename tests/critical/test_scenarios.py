@@ -14,7 +14,7 @@ from tests.support.synthetic.records import Direction, Memory
 from tests.support.traces import TraceBuilder
 from traceana.analyze.critical import critical, segments
 from traceana.analyze.idle_gaps import capture_ns
-from traceana.analyze.selection import select
+from traceana.analyze.steps import select
 from traceana.trace import Trace
 
 pytestmark = pytest.mark.slow

@@ -24,7 +24,7 @@ from tests.support.graph_replays import (
     write,
 )
 from tests.support.manifest import TRACES
-from traceana.enrich.graphs.alignment import Launches, align
+from traceana.enrich.graph_alignment import Launches, align
 from traceana.errors import CaptureError
 from traceana.trace import Trace
 

@@ -8,7 +8,7 @@ import pytest
 
 import traceana
 from tests.support.traces import TraceBuilder
-from traceana.analyze.breakdown import breakdown
+from traceana.analyze.classes import breakdown
 from traceana.analyze.critical import critical
 from traceana.enrich import attribute
 from traceana.enrich.steps import remarked

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from traceana.flops import calibrate
-from traceana.flops.calibrate import calibrated, processor_name
+from traceana.flops import peaks
+from traceana.flops.peaks import calibrated, processor_name
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(calibrate, "_GEMM_SECONDS", 0.2)
-    monkeypatch.setattr(calibrate, "_COPY_SECONDS", 0.1)
-    monkeypatch.setattr(calibrate, "_COPY_BYTES", 1 << 24)
+    monkeypatch.setattr(peaks, "_GEMM_SECONDS", 0.2)
+    monkeypatch.setattr(peaks, "_COPY_SECONDS", 0.1)
+    monkeypatch.setattr(peaks, "_COPY_BYTES", 1 << 24)
 
 
 def test_measured_rates_are_plausible() -> None:
@@ -37,7 +37,7 @@ def test_what_was_measured_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     def fail() -> float:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(calibrate, "_gemm_rate", fail)
+    monkeypatch.setattr(peaks, "_gemm_rate", fail)
     assert calibrated() == first
     with pytest.raises(AssertionError, match="measured again"):
         calibrated(again=True)

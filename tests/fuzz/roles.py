@@ -18,7 +18,7 @@ from traceana.errors import TraceanaError
 from traceana.flops import timed_algorithms
 from traceana.ingest.detect import is_nsys_export
 from traceana.model import read as read_model
-from traceana.study import algorithm_tables
+from traceana.study import timed_convolutions
 from traceana.trace import Trace
 from traceana.trace.bundle import is_bundle
 
@@ -52,7 +52,7 @@ def only_read(given: Input, path: Path) -> Trace | None:
         layers: Any = _LAYERS
         forced_pairs(path, layers, layers)
     else:
-        algorithm_tables.measurements(timed_algorithms.read(path))
+        timed_convolutions.measurements(timed_algorithms.read(path))
     return None
 
 

@@ -130,8 +130,7 @@ class Blocks:
 
 def _events() -> list[bytes]:
     from tests.fuzz import seeds
-    from traceana.ingest.chrome.document import read_head
-    from traceana.ingest.chrome.structure import scan
+    from traceana.ingest.chrome.document import read_head, scan
 
     found: dict[bytes, None] = {}
     for seed in seeds.of("kineto"):

@@ -15,7 +15,7 @@ from tests.support.traces import TraceBuilder
 from traceana.analyze.devices import devices
 from traceana.analyze.idle import idle
 from traceana.analyze.idle_gaps import CAUSES
-from traceana.analyze.selection import select
+from traceana.analyze.steps import select
 from traceana.trace import Trace
 
 pytestmark = pytest.mark.slow

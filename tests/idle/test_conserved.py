@@ -16,7 +16,7 @@ from tests.support.traces import TraceBuilder
 from traceana.analyze import idle as idle_module
 from traceana.analyze.devices import devices
 from traceana.analyze.idle import idle, idle_time
-from traceana.analyze.selection import select
+from traceana.analyze.steps import select
 from traceana.trace import Trace
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.idle_trace import trace
 from traceana.analyze.idle import gaps_of, idle, idle_time
-from traceana.analyze.selection import select
+from traceana.analyze.steps import select
 
 
 @pytest.mark.parametrize("key", ["operator", "range"])

@@ -14,7 +14,7 @@ import pytest
 from tests.support.opened import opened
 from traceana.analyze.devices import devices
 from traceana.analyze.idle import idle
-from traceana.analyze.selection import select
+from traceana.analyze.steps import select
 from traceana.trace import Trace
 
 SHARED = Path(__file__).parents[3] / "shared" / "traces"

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from tests.support.manifest import TRACES
 from traceana.enrich.classify import classify_names
-from traceana.ingest import names
-from traceana.ingest.names import LONGEST, NameTable, demangle
+from traceana.ingest import kernel_names
+from traceana.ingest.kernel_names import LONGEST, NameTable, demangle
 from traceana.trace import Ledger
 
 
@@ -98,7 +98,7 @@ def test_any_names_leave_one_answer_each(names: list[str]) -> None:
 def test_without_the_library_names_stay_and_the_ledger_has_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(names, "find_spec", lambda name: None)
+    monkeypatch.setattr(kernel_names, "find_spec", lambda name: None)
     ledger = Ledger()
     table = NameTable(ledger)
     table.ids(pl.Series(["_Z6alone1v", "plain"]))
@@ -120,7 +120,7 @@ def test_what_a_broken_helper_process_printed_is_the_error(
 ) -> None:
     helper = tmp_path / "helper.py"
     helper.write_text("raise ImportError('no symbol xyz')")
-    monkeypatch.setattr(names, "_WORKER", helper)
+    monkeypatch.setattr(kernel_names, "_WORKER", helper)
     found = demangle(["_Z6alone1v", "_Z6alone2v"])
     assert (found.names, found.failed) == ({}, 2)
     assert "no symbol xyz" in str(found.error)

@@ -6,7 +6,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceana.ingest.names import UNNAMED, NameTable
+from traceana.ingest.kernel_names import UNNAMED, NameTable
 from traceana.trace import Ledger
 
 texts = st.one_of(st.none(), st.sampled_from(["a", "b", "", "\x00", UNNAMED]), st.text())

@@ -12,7 +12,7 @@ import traceana
 from tests.ingest.kineto.writing import annotation, call, kernel, op, write
 from tests.support.manifest import TRACES
 from traceana.analyze.devices import busy
-from traceana.analyze.selection import select
+from traceana.analyze.steps import select
 from traceana.errors import (
     AmbiguousRanksError,
     EmptyFileError,

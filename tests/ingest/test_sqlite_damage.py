@@ -26,7 +26,7 @@ from tests.ingest.nsys.writing import (
 from tests.ingest.nvprof import writing as nvprof
 from traceana.errors import CorruptError, TraceanaError
 from traceana.ingest import read
-from traceana.ingest.names import UNNAMED
+from traceana.ingest.kernel_names import UNNAMED
 from traceana.ingest.sqlite import Database
 from traceana.trace import Trace
 

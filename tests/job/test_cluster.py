@@ -120,9 +120,9 @@ def test_workers_that_are_killed_change_nothing(cluster: Cluster, tmp_path: Path
 def test_a_scheduler_that_does_not_answer_is_one_line(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from traceana.job import cluster
+    from traceana.job import tasks
 
-    monkeypatch.setattr(cluster, "_WAIT_S", 1)
+    monkeypatch.setattr(tasks, "_WAIT_S", 1)
     Job(even(1, 2, 1)).write(tmp_path / "job")
     found = run("ranks", tmp_path / "job", "--scheduler", "tcp://127.0.0.1:1")
     assert found.exit_code == ExitCode.MISSING_DEPENDENCY

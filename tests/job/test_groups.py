@@ -23,8 +23,8 @@ from traceana.analyze.collective_ranks import (
     match,
 )
 from traceana.job import tasks
-from traceana.job.collectives import offsets
 from traceana.job.parallelism import groups, kind_of
+from traceana.job.ranks import offsets
 from traceana.job.stragglers import own_times, stragglers
 from traceana.report.page import Rows
 

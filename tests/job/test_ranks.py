@@ -21,7 +21,7 @@ from tests.support.opened import opened
 from traceana.analyze.collective_ranks import by_rank
 from traceana.analyze.devices import devices
 from traceana.errors import ExitCode, NotFoundError
-from traceana.job import gathering, tasks
+from traceana.job import ranks, tasks
 from traceana.report.page import Chart, pictures_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_threads")]
@@ -199,7 +199,7 @@ def test_many_ranks_are_put_together_as_a_tree(
     words = ("ranks", tmp_path / "job", "--keep", keep, "--workers", 1, "-f", "json")
     direct = run(*words).stdout_bytes
     merged: list[Path] = []
-    merge = gathering._merge
+    merge = ranks._merge
 
     def counted(
         parts: Sequence[tuple[int | None, Path]], names: Sequence[str], target: Path
@@ -208,9 +208,9 @@ def test_many_ranks_are_put_together_as_a_tree(
         merged.append(target)
         merge(parts, names, target)
 
-    monkeypatch.setattr(gathering, "_merge", counted)
-    monkeypatch.setattr(gathering, "FEW", 2)
-    monkeypatch.setattr(gathering, "AT_ONCE", 2)
+    monkeypatch.setattr(ranks, "_merge", counted)
+    monkeypatch.setattr(ranks, "FEW", 2)
+    monkeypatch.setattr(ranks, "AT_ONCE", 2)
     assert run(*words).stdout_bytes == direct
     # Nine ranks are put together as five, three and two, and so are their kernels, which only
     # the cause of a straggler needs.
@@ -224,13 +224,13 @@ def test_a_process_that_dies_while_they_are_put_together_is_not_missed(
     Job(even(5, 8, 7)).write(tmp_path / "job")
     words = ("ranks", tmp_path / "job", "--keep", keep, "--workers", 1, "-f", "json")
     direct = run(*words).stdout_bytes
-    monkeypatch.setattr(gathering, "FEW", 2)
-    monkeypatch.setattr(gathering, "AT_ONCE", 2)
+    monkeypatch.setattr(ranks, "FEW", 2)
+    monkeypatch.setattr(ranks, "AT_ONCE", 2)
 
     def died(*_: object) -> None:
         raise BrokenProcessPool
 
-    monkeypatch.setattr(gathering, "_merge", died)
+    monkeypatch.setattr(ranks, "_merge", died)
     assert run(*words).stdout_bytes == direct
 
 

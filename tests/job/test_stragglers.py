@@ -10,7 +10,7 @@ import pytest
 
 from tests.job.jobs import TRANSFER_NS, even
 from traceana.analyze.collective_ranks import Matched, match
-from traceana.job.collectives import offsets
+from traceana.job.ranks import offsets
 from traceana.job.stragglers import (
     COMPUTE,
     by_step,

@@ -86,7 +86,7 @@ def test_a_file_whose_process_dies_twice_is_not_read(
     kept = tasks.kept_or_read(
         files, Reading(), tmp_path / "kept", Processes(1), lambda done, of: None
     )
-    from traceana.job.summary import read_facts
+    from traceana.job.rank_summary import read_facts
 
     reasons = [read_facts(one.folders[0]).reason for one in kept]  # type: ignore[union-attr]
     assert reasons == ["", "its process was ended twice: out of memory?"]

@@ -19,7 +19,7 @@ from tests.ingest.nvprof.writing import (
     database,
     kernel,
 )
-from traceana.analyze.breakdown import breakdown
+from traceana.analyze.classes import breakdown
 from traceana.analyze.transfers import transfers
 
 NAMES = Path(__file__).parents[1] / "enrich" / "classify" / "data" / "blind_legacy.tsv"

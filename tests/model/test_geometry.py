@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceana.model.layer_rows import LayerCall, flops
+from traceana.model.manifest_rows import LayerCall, flops
 from traceana.model.recorded_calls import (
     channels_first,
     effective_padding,

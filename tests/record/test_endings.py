@@ -21,8 +21,8 @@ from tests.support.frameworks import needs
 from traceana.record.child_process import Ended, run_child
 from traceana.record.outcome import Launch, ProcessReport, Raised
 from traceana.record.partial_folder import PartialFolder
+from traceana.record.programs import Script
 from traceana.record.recording import reason, why_unusable
-from traceana.record.script import Script
 from traceana.runs import is_run, read_run
 from traceana.runs.run_files import RUN_FILE, Profiler
 
@@ -343,7 +343,7 @@ def test_the_networks_are_in_the_repository(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [str(tmp_path)])
-    monkeypatch.setattr("traceana.record.workload.__file__", str(tmp_path / "a/b/c/d/e.py"))
+    monkeypatch.setattr("traceana.record.programs.__file__", str(tmp_path / "a/b/c/d/e.py"))
     done = run("record", "--framework", "jax", "-o", tmp_path / "run")
     assert done.exit_code == 51
     assert "are in traceana's repository" in done.stderr

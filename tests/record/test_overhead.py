@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.runs import write_run
 from traceana.record.recording import overhead
-from traceana.record.summary import run_summary, sweep_summary
+from traceana.record.run_summary import run_summary, sweep_summary
 from traceana.runs import StepTimes, Timing, read_run
 from traceana.runs.run_files import TIMING_FILE
 

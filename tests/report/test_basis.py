@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.traces import TraceBuilder
-from traceana.analyze.selection import select
+from traceana.analyze.steps import select
 from traceana.report.page import Facts, Findings, Heading, Page, Table
 from traceana.report.pages.idle import idle
 from traceana.report.pages.report import report

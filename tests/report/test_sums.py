@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.traces import TraceBuilder, cnn_steps
-from traceana.analyze.selection import select
+from traceana.analyze.steps import select
 from traceana.report.page import Facts, Table
 from traceana.report.pages.kernels import kernels
 from traceana.report.pages.layers import flops, layers

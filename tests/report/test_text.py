@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from traceana.report import numbers
-from traceana.report.names import brief, briefs
+from traceana.report.display_names import brief, briefs
 from traceana.report.text import cut_distinct, cut_end, cut_middle, cut_path, cut_start, plain
 
 

@@ -9,8 +9,8 @@ import polars as pl
 from tests.study.conftest import Make
 from tests.support.traces import cnn_steps
 from traceana.flops.timed_algorithms import AlgorithmStudy, Device, Layer, Measurement
-from traceana.study.convolution_algorithms import algorithms_study, layerwise_study
 from traceana.study.recorded_runs import Traced
+from traceana.study.timed_convolutions import algorithms_study, layerwise_study
 
 NS = 1_000
 

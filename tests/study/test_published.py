@@ -13,9 +13,9 @@ import polars as pl
 import pytest
 
 from traceana.study import Name, scaling
-from traceana.study.convolution_algorithms import BY_BATCH_SCHEMA, BY_LAYER_SCHEMA
 from traceana.study.study import PAPERS, exhibits, rows
 from traceana.study.throughput import BATCH_SCHEMA, RATIO_SCHEMA
+from traceana.study.timed_convolutions import BY_BATCH_SCHEMA, BY_LAYER_SCHEMA
 from traceana.study.trace_tables import (
     EPILOGUES_SCHEMA,
     FRAMEWORKS_SCHEMA,

@@ -11,7 +11,7 @@ import typer.testing
 from typer.testing import CliRunner, Result
 
 from tests.support.opened import opened_once
-from traceana.cli.app import app
+from traceana.cli.reference import app
 
 Run = Callable[..., Result]
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.synthetic import GPU, Scenario, both, nsys, overlapping
-from traceana.analyze.selection import select
+from traceana.analyze.steps import select
 from traceana.analyze.transfers import transfers
 from traceana.trace import Trace
 

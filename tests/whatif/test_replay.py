@@ -12,9 +12,8 @@ from tests.support.manifest import traces_at_hand
 from tests.support.opened import opened
 from traceana.analyze.critical_path import windows
 from traceana.trace import Trace
-from traceana.whatif.collectives import Meetings
 from traceana.whatif.graph import graphs
-from traceana.whatif.replay import replayed_together, step_windows
+from traceana.whatif.replay import Meetings, replayed_together, step_windows
 from traceana.whatif.whatif import replay
 
 pytestmark = pytest.mark.slow

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.support.traces import TraceBuilder, cnn_steps
 from traceana.errors import BadScenarioError, NoSuchSelectionError
+from traceana.whatif.changed import selected_work
 from traceana.whatif.scenario import NAMED, Change, Scenario, scenario
-from traceana.whatif.selected import selected_work
 from traceana.whatif.whatif import Asked, Model
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
+import msgspec
+import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
-from traceana.advise.program import Program, program
-from traceana.analyze.breakdown import breakdown
+from traceana.advise.rule import Change
+from traceana.analyze.classes import breakdown
 from traceana.analyze.convolutions import convolutions, tries_algorithms
 from traceana.analyze.copies import copies
 from traceana.analyze.devices import busy, devices
@@ -16,20 +20,20 @@ from traceana.analyze.idle import gaps_of, idle, idle_time
 from traceana.analyze.intervals import Busy, computing, exposed, exposed_within
 from traceana.analyze.kernels import kernels, occupancy
 from traceana.analyze.layers import layers
+from traceana.analyze.per_trace import per_trace
 from traceana.analyze.rates import machine
 from traceana.analyze.roofline import fp32_products, roofline, units
-from traceana.analyze.selection import measured
-from traceana.analyze.steps import step_windows, steps
+from traceana.analyze.steps import measured, step_windows, steps
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.transfers import transfers
 from traceana.analyze.work import work
-from traceana.settings import LEAST_SAVING
+from traceana.settings import LEAST_SAVING, LESS_PER_IMAGE
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from traceana.advise.rule import Rule
     from traceana.advise.simulation import Simulated
-    from traceana.advise.time_per_image import TimePerImage
     from traceana.analyze.idle import By as IdleBy
     from traceana.analyze.idle import IdleTime
     from traceana.analyze.roofline import Units
@@ -117,7 +121,7 @@ class Figures:
 
     @cached_property
     def breakdown(self) -> pl.DataFrame:
-        """Time by class: :func:`traceana.analyze.breakdown.breakdown`."""
+        """Time by class: :func:`traceana.analyze.classes.breakdown`."""
         return breakdown(self._part).frame
 
     def class_ns(self, category: str) -> int:
@@ -190,10 +194,9 @@ class Figures:
 
     @cached_property
     def batches(self) -> TimePerImage | None:
-        """Time per image by batch: :func:`traceana.advise.time_per_image.time_per_image`."""
+        """Time per image by batch: :func:`traceana.advise.figures.time_per_image`."""
         if self._batches is None:
             return None
-        from traceana.advise.time_per_image import time_per_image
 
         return time_per_image(self._batches)
 
@@ -290,7 +293,7 @@ class Figures:
 
     @cached_property
     def program(self) -> Program:
-        """What kind of program it is: :func:`traceana.advise.program.program`."""
+        """What kind of program it is: :func:`traceana.advise.figures.program`."""
         return program(self._trace)
 
     @property
@@ -325,3 +328,154 @@ def _version(text: str) -> tuple[int, int] | None:
     if not (major.isdecimal() and minor.isdecimal()):
         return None
     return int(major), int(minor)
+
+
+_OF_NETWORKS: Final = (
+    *("conv", "attention", "normalization", "activation", "softmax", "loss", "optimizer"),
+    *("pooling", "rnn", "fused"),
+)
+"""Categories of kernels that only neural networks have."""
+_OF_FRAMEWORKS: Final = r"at::|c10::|cudnn|miopen|tensorflow|Eigen|triton_|ncclDev|xla"
+_GRADIENTS: Final = ("backward", "optimizer")
+
+_AMD: Final = (
+    ("cuDNN's ConvBiasAct, cuBLASLt", "MIOpen's fusion plans, hipBLASLt"),
+    ("cuDNN", "MIOpen"),
+    ("cuBLASLt", "hipBLASLt"),
+    ("cuBLAS", "rocBLAS"),
+    ("NCCL", "RCCL"),
+    ("NVLink", "Infinity Fabric"),
+    ("SMs", "CUs"),
+    ("SM time", "CU time"),
+    ("fewer blocks", "fewer workgroups"),
+    ("blocks / ", "workgroups / "),
+    (" (MPS)", ""),
+    ("tensor cores", "matrix cores"),
+    ("CUDA graphs", "HIP graphs"),
+    ("CUDA-aware", "GPU-aware"),
+    ("nvidia-smi -q", "amd-smi static --bus"),
+)
+"""Words of NVIDIA's libraries and hardware, and AMD's. Names in PyTorch's API (``torch.cuda``,
+``torch.backends.cudnn``) are the same on both."""
+_CUDA_CALL: Final = re.compile(r"\bcuda(?=[A-Z])")
+
+
+class Program(msgspec.Struct, frozen=True):
+    """The program of a trace.
+
+    ``framework`` is null where it is not recorded; ``native`` is true where nothing in the trace is
+    of a framework for neural networks; ``inference`` where the framework ran no backward pass and
+    no optimizer. ``vendor`` is that of all devices with activity, else null.
+    """
+
+    framework: str | None = None
+    native: bool = False
+    inference: bool = False
+    vendor: str | None = None
+
+    def words(self, text: str) -> str:
+        """Return ``text`` with the words of the devices' vendor."""
+        if self.vendor != "AMD":
+            return text
+        for nvidia, amd in _AMD:
+            text = text.replace(nvidia, amd)
+        return _CUDA_CALL.sub("hip", text)
+
+    def adapted(self, rule: Rule) -> Rule:
+        """Return ``rule`` in the words of the vendor, with the changes that fit the program."""
+        change = rule.change
+        own = {one: self.words(getattr(change, one)) for one in change.__struct_fields__}
+        if self.inference and own["inference"]:
+            own["pytorch"] = own["inference"]
+        for left_out in ("pytorch", "tensorflow", "jax") if self.native else ("native",):
+            own[left_out] = ""
+        return replace(
+            rule,
+            sentence=self.words(rule.sentence),
+            estimate=self.words(rule.estimate),
+            caveat=self.words(rule.caveat),
+            change=Change(**own),
+        )
+
+
+@per_trace
+def program(trace: Trace) -> Program:
+    """Return what kind of program ``trace`` is of."""
+    framework = trace.meta.framework
+    used = work(trace, "rank", "device").unique()
+    vendors = used.join(trace.devices, on=["rank", "device"], nulls_equal=True)["vendor"].unique()
+    directions = pl.concat(
+        [table["direction"].unique().cast(pl.String) for table in (trace.activities, trace.ops)]
+    )
+    return Program(
+        framework,
+        framework is None and trace.ops.is_empty() and not _is_network(trace),
+        framework is not None and not directions.is_in(_GRADIENTS).any(),
+        vendors.item() if len(vendors) == 1 else None,
+    )
+
+
+def _is_network(trace: Trace) -> bool:
+    names = trace.names
+    known = names["category"].cast(pl.String).is_in(_OF_NETWORKS)
+    return bool((known | names["name"].str.contains(_OF_FRAMEWORKS)).any())
+
+
+SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "batch": pl.Int64,
+    "steps": pl.Int64,
+    "image_ns": pl.Int64,
+    "low_ns": pl.Int64,
+    "high_ns": pl.Int64,
+}
+
+_STEPS: Final = 3
+"""The minimum number of steps for quartiles."""
+
+
+class TimePerImage(msgspec.Struct, frozen=True):
+    """The time per example of the runs: one row of :data:`SCHEMA` per batch, by batch.
+
+    ``image_ns`` is the step time divided by the batch, of the median step, or of the mean if only
+    the sum of the steps is exact. ``low_ns`` and ``high_ns`` are the quartiles, null for a mean.
+    All are rounded down.
+    """
+
+    own: int
+    frame: pl.DataFrame
+
+    @property
+    def comparable(self) -> bool:
+        """Whether this run and one with a larger batch were measured."""
+        batches = self.frame["batch"]
+        return bool((batches == self.own).any() and (batches > self.own).any())
+
+    @property
+    def best(self) -> int | None:
+        """The row of the larger batch with the lowest time per example, None without a decrease.
+
+        A decrease is :data:`LESS_PER_IMAGE` or more, with disjoint interquartile ranges of the
+        step times.
+        """
+        if not self.comparable:
+            return None
+        (own,) = self.frame.filter(pl.col("batch") == self.own).iter_rows(named=True)
+        less = (pl.col("image_ns") <= (1 - LESS_PER_IMAGE) * own["image_ns"]) & (
+            pl.col("high_ns") < pl.lit(own["low_ns"], pl.Int64)
+        ).fill_null(value=True)
+        falls = self.frame.with_row_index("row").filter(pl.col("batch") > self.own, less)
+        return None if falls.is_empty() else int(falls.sort("image_ns", "batch")["row"][0])
+
+
+def time_per_image(series: BatchSeries) -> TimePerImage:
+    """Return the time per example of each run of ``series`` with three steps or more."""
+    rows = []
+    for batch, times in sorted(series.times.items()):
+        if len(times.steps_ns) < _STEPS or not batch or not times.step_ns:
+            continue
+        quartiles: tuple[int | None, int | None] = (None, None)
+        if times.synchronized:
+            low, high = np.quantile(np.array(times.steps_ns) / batch, (0.25, 0.75))
+            quartiles = (int(low), int(high))
+        rows.append((batch, len(times.steps_ns), int(times.step_ns / batch), *quartiles))
+    return TimePerImage(series.own, pl.DataFrame(rows, schema=SCHEMA, orient="row"))

@@ -1,16 +1,22 @@
-"""The class of activities and of kernel names: a category and, in some categories, a part."""
+"""The class of activities and of kernel names, and the time by class, which adds up to all work."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import polars as pl
 
+from traceana.analyze import summaries
+from traceana.analyze.measured import measured_notes
+from traceana.analyze.steps import measured_steps
+from traceana.analyze.work import why_no_work, work
 from traceana.enrich.classify.engine import classify_names, explain
-from traceana.enrich.numbering import first_rows, numbered
+from traceana.enrich.distinct_values import first_rows, numbered
 from traceana.enrich.refine.searches import FUNCTION, ROLE
-from traceana.result import Result
+from traceana.result import Result, sums, with_share
+from traceana.settings import LEAST_ROW_SHARE
 from traceana.trace.taxonomy import CLASS_COLUMNS
 
 if TYPE_CHECKING:
@@ -171,3 +177,119 @@ def explained_names(
     )
     whole = name_classes(names, rules, given)
     return Result(pl.concat([whole.frame, why], how="horizontal"), {}, whole.notes)
+
+
+def breakdown(trace: Trace) -> Result:
+    """Return one row per category and part.
+
+    Columns: ``category``, ``part``, ``calls``, ``time_ns`` (sum of durations), ``step_ns`` (mean
+    over the measured steps, rounded down; null without steps), ``share`` of all work. Rows are
+    ordered by the time of their category, then by their own.
+    """
+    measured = measured_steps(trace)
+    in_measured = pl.col("step").is_in(measured.rows)
+    if trace.is_summary:
+        by_source = summaries.added(summaries.counted(trace), *SOURCE).with_columns(in_steps=0)
+    else:
+        by_source = (
+            work(trace, *SOURCE, "duration", "step")
+            .group_by(SOURCE)
+            .agg(
+                pl.len().cast(pl.Int64).alias("calls"),
+                pl.col("duration").sum().alias("time_ns"),
+                pl.col("duration").filter(in_measured).sum().alias("in_steps"),
+            )
+        )
+    frame = (
+        classified(by_source, trace)
+        .group_by("category", "part")
+        .agg(pl.col("calls", "time_ns", "in_steps").sum())
+        .with_columns(pl.col("time_ns").sum().over("category").alias("of_category"))
+        .sort(
+            ["of_category", "category", "time_ns", "part"],
+            descending=[True, False, True, False],
+            nulls_last=True,
+        )
+    )
+    steps = len(measured.rows)
+    step_ns = pl.col("in_steps") // steps if steps else pl.lit(None, pl.Int64)
+    frame = with_share(frame.with_columns(step_ns.alias("step_ns")))
+    notes = list(measured.notes)
+    if frame.is_empty():
+        notes.append(why_no_work(trace))
+    waits = int((trace.activities["kind"] == "sync").sum())
+    if waits:
+        notes.append(f"synchronization events excluded: {waits:,}")
+    notes += [*measured_notes(trace), *summaries.notes(trace)]
+    return Result(
+        frame.select("category", "part", "calls", "time_ns", "step_ns", "share"),
+        sums(frame, "calls", "time_ns"),
+        tuple(notes),
+    )
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A category, a part of the one before it (``depth`` 1), or the rest of either.
+
+    ``category`` and ``part`` are null in a line of the rest, where ``folded`` is the number of
+    rows in it.
+    """
+
+    depth: int
+    category: str | None
+    part: str | None
+    calls: int
+    time_ns: int
+    step_ns: int | None
+    share: float
+    folded: int = 0
+
+
+def condensed(breakdown: pl.DataFrame) -> list[Line]:
+    """Return the lines of ``breakdown``.
+
+    Lines of depth 0 add up to all work, lines of depth 1 to the line of depth 0 before them. A
+    category with one part is one line. Parts and categories with less than 1 % of all work are
+    folded if there are several.
+    """
+    groups = breakdown.partition_by("category", maintain_order=True)
+    shown = [group for group in groups if (group["share"].sum() or 0) >= LEAST_ROW_SHARE]
+    small = groups[len(shown) :]
+    if len(small) == 1:
+        shown, small = groups, []
+    lines: list[Line] = []
+    for group in shown:
+        lines += _of_category(group)
+    if small:
+        lines.append(_line(0, None, None, pl.concat(small), folded=len(small)))
+    return lines
+
+
+def _of_category(group: pl.DataFrame) -> list[Line]:
+    category = group["category"][0]
+    if group.height == 1:
+        return [_line(0, category, group["part"][0], group)]
+    small = group.filter(pl.col("share") < LEAST_ROW_SHARE)
+    shown = group if small.height < 2 else group.filter(pl.col("share") >= LEAST_ROW_SHARE)
+    lines = [_line(0, category, None, group)]
+    if shown.height:
+        lines += [_line(1, category, row["part"][0], row) for row in shown.iter_slices(1)]
+        if shown.height < group.height:
+            lines.append(_line(1, None, None, small, folded=small.height))
+    return lines
+
+
+def _line(
+    depth: int, category: str | None, part: str | None, rows: pl.DataFrame, folded: int = 0
+) -> Line:
+    in_step = rows["step_ns"]
+    return Line(
+        depth=depth,
+        category=category,
+        part=part,
+        calls=int(rows["calls"].sum()),
+        time_ns=int(rows["time_ns"].sum()),
+        step_ns=None if in_step.null_count() else int(in_step.sum()),
+        share=float(rows["share"].sum() or 0.0),
+        folded=folded,
+    )

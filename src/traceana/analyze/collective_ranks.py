@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
-from traceana.analyze.collective_messages import has_smaller_groups
-from traceana.analyze.communication import message_size, with_messages
+from traceana.analyze.communication import has_smaller_groups, message_size, with_messages
 from traceana.analyze.per_trace import per_trace
 from traceana.result import Result, sums
 

@@ -8,8 +8,8 @@ import polars as pl
 
 from traceana.analyze.classes import SEARCH, described
 from traceana.analyze.costs import whole_sum
-from traceana.analyze.executed_flops import SHAPE, executed_convolutions, shapes_of
 from traceana.analyze.layer_rows import OUTSIDE, layer_keys
+from traceana.analyze.operator_flops import SHAPE, executed_convolutions, shapes_of
 from traceana.analyze.work import work
 from traceana.result import Result, sums, with_share
 
@@ -27,7 +27,7 @@ def convolutions(trace: Trace) -> Result:
 
     Columns: ``layer`` (as of :mod:`traceana.analyze.layers`), ``position``, ``operator``,
     ``direction``, ``algorithm``, ``precision`` and ``tensor_core`` (of the kernel with most time),
-    :data:`~traceana.analyze.executed_flops.SHAPE` (null where not known), ``count``
+    :data:`~traceana.analyze.operator_flops.SHAPE` (null where not known), ``count``
     (convolutions), ``kernels``, ``time_ns`` (without layout changes, except those of trials),
     ``layout_ns`` (of the layout changes around them), ``flops`` (of a direct computation),
     ``executed_flops``, ``tried`` (number of trials of an algorithm search among them),

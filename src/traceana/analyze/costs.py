@@ -14,7 +14,6 @@ import numpy as np
 import polars as pl
 
 from traceana.analyze.classes import SEARCH
-from traceana.analyze.executed_flops import executed_convolutions
 from traceana.analyze.flop_coverage import (
     BY_MODEL,
     Uncounted,
@@ -25,11 +24,18 @@ from traceana.analyze.flop_coverage import (
 )
 from traceana.analyze.manifest_names import Pairing
 from traceana.analyze.manifest_pairing import paired
-from traceana.analyze.operator_flops import PART, Flags, OperatorCosts, Tree, operator_costs
+from traceana.analyze.operator_flops import (
+    PART,
+    Flags,
+    OperatorCosts,
+    Tree,
+    executed_convolutions,
+    operator_costs,
+)
 from traceana.analyze.per_trace import per_small_trace
 from traceana.analyze.work import work
 from traceana.enrich.layers.from_scopes import replica_of
-from traceana.enrich.layers.intervals import SEPARATOR
+from traceana.enrich.layers.layer_intervals import SEPARATOR
 from traceana.enrich.nesting import NONE, from_rows, to_rows
 from traceana.flops.cost import LARGEST, Refusal
 from traceana.flops.layer_formulas import Layer as Shapes

@@ -28,9 +28,9 @@ from traceana.analyze.layer_rows import OUTSIDE, layer_keys
 from traceana.analyze.per_trace import per_small_trace
 from traceana.analyze.steps import measured_steps
 from traceana.analyze.work import why_no_work, work
+from traceana.enrich.distinct_values import Texts
 from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, to_rows
 from traceana.enrich.ranges import ThreadRanges
-from traceana.enrich.texts import Texts
 from traceana.result import Result, sums, with_share
 from traceana.trace.schema import DEVICE_WORK
 

@@ -23,8 +23,8 @@ from traceana.analyze.critical_waits import (
     work_waits,
 )
 from traceana.analyze.idle_gaps import capture
+from traceana.enrich.distinct_values import thread_numbers
 from traceana.enrich.nesting import NONE, Flags, Ints
-from traceana.enrich.numbering import thread_numbers
 from traceana.enrich.steps import OPTIMIZER_STEP
 from traceana.trace.schema import DEVICE_WORK
 

@@ -29,8 +29,8 @@ from traceana.analyze.event_waits import (
     wait_records,
 )
 from traceana.analyze.intervals import union
+from traceana.enrich.distinct_values import Texts
 from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take
-from traceana.enrich.texts import Texts
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -14,9 +14,8 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from traceana.enrich.distinct_values import Texts, distinct, first_rows, numbered
 from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take, timeline, to_rows
-from traceana.enrich.numbering import distinct, first_rows, numbered
-from traceana.enrich.texts import Texts
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

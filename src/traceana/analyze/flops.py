@@ -1,7 +1,8 @@
-"""The FLOPs of each operator with the formula, and the operators without a count."""
+"""The FLOPs of each operator, with the formula, and by input shapes; operators without a count."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -10,9 +11,11 @@ from traceana.analyze.classes import SOURCE, described
 from traceana.analyze.costs import Charges, charges, executions, on_flops, whole_sum
 from traceana.analyze.flop_coverage import BY_MODEL
 from traceana.analyze.manifest_pairing import with_names_of
-from traceana.analyze.work import why_no_work, work
+from traceana.analyze.rates import RATES, machine, rate_columns
+from traceana.analyze.roofline import units
+from traceana.analyze.work import kernels_of, processor, why_no_work, work, work_ns
 from traceana.flops.registry import FORMULAS
-from traceana.result import Result, sums, with_share
+from traceana.result import Result, share_of, sums, with_share
 
 if TYPE_CHECKING:
     from traceana.model import Manifest
@@ -211,3 +214,237 @@ def formulas(counted: Result) -> Result:
         .sort(["flops", "formula"], descending=[True, False])
     )
     return Result(frame, sums(frame, "flops"), counted.notes)
+
+
+_KEYS: Final = ("operator", "part", "shapes", "types")
+_UNIT: Final = ("unit", "gradient")
+_BY_SHAPE: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "operator": pl.String,
+    "part": pl.String,
+    "shapes": pl.String,
+    "types": pl.String,
+    "calls": pl.Int64,
+    "time_ns": pl.Int64,
+    "share": pl.Float64,
+    "mean_ns": pl.Int64,
+    "flops": pl.Int64,
+    "executed_flops": pl.Int64,
+    **RATES,
+}
+
+
+def shapes(trace: Trace, model: Manifest | None = None) -> Result:
+    """Return one row per counted operator, part and input shapes.
+
+    Columns: ``operator``, ``part`` (dgrad and wgrad where their kernels are known, else forward or
+    backward), ``shapes`` and ``types`` of the inputs (null where not recorded; "[32,256,14,14]
+    [1024,256,1,1]", without the scalars behind the last tensor),
+    ``calls`` (executions of the operator), ``time_ns`` of its work, layout conversions and copies
+    included, ``share`` of the work's time, ``mean_ns`` per call, and the rates of ``layers``.
+    Layers that the manifest ``model`` counts have no row. Most time first.
+    """
+    if work(trace).is_empty():
+        return Result(pl.DataFrame(schema=_BY_SHAPE), {}, (why_no_work(trace),))
+    computed = units(trace, model)
+    described = _described(trace)
+    counted = _counted(computed.charged, computed.work).join(described, on="unit")
+    spent = _spent(computed.work, counted).join(described, on="unit")
+    named = [_part(frame) for frame in (counted, spent)]
+    keys = list(_KEYS)
+    counts = (
+        named[0]
+        .group_by(keys)
+        .agg(
+            pl.col("unit").n_unique().cast(pl.Int64).alias("calls"),
+            pl.col("flops").sum(),
+            whole_sum("executed_flops"),
+            whole_sum("bytes"),
+            pl.col("partial").any(),
+        )
+    )
+    time = named[1].group_by(keys).agg(pl.col("time_ns").sum())
+    frame = counts.join(time, on=keys, how="left", nulls_equal=True).with_columns(
+        pl.when(~pl.col("partial")).then("time_ns").alias("_over"),
+        (pl.col("time_ns") // pl.col("calls")).alias("mean_ns"),
+    )
+    peaks, on_peak = machine(trace)
+    rated = rate_columns(frame, named[1], keys, peaks)
+    rated = rated.with_columns(share_of(work_ns(trace))).sort(
+        ["time_ns", *keys], descending=[True, *([False] * len(keys))], nulls_last=True
+    )
+    return Result(
+        rated.select(pl.col(name).cast(dtype) for name, dtype in _BY_SHAPE.items()),
+        sums(rated, "calls", "time_ns", "flops"),
+        (*computed.notes, on_peak),
+    )
+
+
+def _described(trace: Trace) -> pl.DataFrame:
+    """Return ``unit`` with ``operator``, ``direction`` and the inputs: operators, instructions."""
+    ops = trace.ops.select(
+        pl.col("name").cast(pl.String).alias("operator"),
+        pl.col("direction").cast(pl.String),
+        _texts(trace.ops["input_shapes"]).alias("shapes"),
+        _types(trace.ops["input_types"]).alias("types"),
+    )
+    instructions = trace.instructions.select(
+        pl.coalesce("target", pl.col("opcode")).cast(pl.String).alias("operator"),
+        pl.lit(None, pl.String).alias("direction"),
+        _texts(trace.instructions["input_shapes"]).alias("shapes"),
+        _types(trace.instructions["input_types"]).alias("types"),
+    )
+    return pl.concat([ops, instructions]).with_columns(
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("unit")
+    )
+
+
+def _texts(shapes: pl.Series) -> pl.Series:
+    """Return JSON texts of shapes as "[32,256] [256,10]", without trailing scalars."""
+    distinct = shapes.unique().drop_nulls()
+    short = (
+        distinct.str.replace_all(r"\s", "")
+        .str.replace(r"(?:,\[\])+\]$", "]")
+        .str.replace(r"^\[(.*)\]$", "$1")
+        .str.replace_all("],[", "] [", literal=True)
+    )
+    return shapes.replace_strict(distinct, short, default=None, return_dtype=pl.String)
+
+
+def _types(types: pl.Series) -> pl.Series:
+    """Return JSON texts of types as "float float", the different ones once."""
+    distinct = types.unique().drop_nulls()
+    texts = [
+        " ".join(dict.fromkeys(re.findall(r'"([^"]+)"', text))).replace(" Scalar", "")
+        for text in distinct
+    ]
+    short = pl.Series(texts, dtype=pl.String)
+    return types.replace_strict(distinct, short, default=None, return_dtype=pl.String)
+
+
+def _counted(charged: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the counts by unit and gradient; by unit alone where the kernels of one of its
+    gradients are not known."""
+    there = rows.select(_UNIT).unique().with_columns(there=True)
+    found = charged.join(there, on=_UNIT, how="left", nulls_equal=True).with_columns(
+        pl.col("there").fill_null(value=False).all().over("unit").alias("exact")
+    )
+    return (
+        found.with_columns(pl.when("exact").then("gradient").alias("gradient"))
+        .group_by(*_UNIT, "exact")
+        .agg(
+            pl.col("flops").sum(),
+            whole_sum("executed_flops"),
+            whole_sum("bytes"),
+            pl.col("partial").any(),
+        )
+    )
+
+
+def _spent(rows: pl.DataFrame, counted: pl.DataFrame) -> pl.DataFrame:
+    """Return the work of the counted units, by the same gradients.
+
+    Work of a unit without a gradient of its own (a layout conversion) belongs to the first one.
+    """
+    exact = counted.group_by("unit").agg(
+        pl.col("exact").first(), pl.col("gradient").sort().first().alias("first")
+    )
+    own = counted.select(_UNIT).unique().with_columns(own=True)
+    return (
+        rows.join(exact, on="unit", how="inner")
+        .join(own, on=_UNIT, how="left", nulls_equal=True)
+        .select(
+            "unit",
+            pl.when(pl.col("exact") & pl.col("own"))
+            .then("gradient")
+            .otherwise("first")
+            .alias("gradient"),
+            "category",
+            "precision",
+            "tensor_core",
+            pl.col("duration").alias("time_ns"),
+        )
+    )
+
+
+def _part(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.with_columns(pl.coalesce("gradient", "direction").alias("part"))
+
+
+KERNEL_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "name": pl.String,
+    "operator": pl.String,
+    "shapes": pl.String,
+    "calls": pl.Int64,
+    "time_ns": pl.Int64,
+    "share": pl.Float64,
+    "mean_ns": pl.Int64,
+    "min_ns": pl.Int64,
+    "max_ns": pl.Int64,
+}
+
+
+def kernels_by_shape(trace: Trace) -> Result:
+    """Return one row per kernel, operator that launched it, and its input shapes.
+
+    Columns: ``name``, ``operator`` (innermost operator with recorded shapes around the launch, else
+    the innermost; null without one), ``shapes`` of its inputs as in :func:`shapes`, ``calls``,
+    ``time_ns``, ``share`` of the GPU time (copies and memsets included), ``mean_ns`` (rounded
+    down), ``min_ns``, ``max_ns``. Most time first.
+    """
+    rows = kernels_of(trace, "name_id", "op", "instruction", "duration")
+    if rows.is_empty():
+        return Result(pl.DataFrame(schema=KERNEL_SCHEMA), {}, (why_no_work(trace),))
+    sums_of = rows.group_by("name_id", "op", "instruction").agg(
+        pl.len().cast(pl.Int64).alias("calls"),
+        pl.col("duration").sum().alias("time_ns"),
+        pl.col("duration").min().alias("min_ns"),
+        pl.col("duration").max().alias("max_ns"),
+    )
+    at = _with_shapes(trace, sums_of["op"])
+    instructions = trace.instructions
+    frame = (
+        sums_of.with_columns(
+            trace.names["name"].gather(sums_of["name_id"]).alias("name"),
+            pl.coalesce(
+                trace.ops["name"].cast(pl.String).gather(at),
+                instructions["opcode"].cast(pl.String).gather(sums_of["instruction"]),
+            ).alias("operator"),
+            pl.coalesce(
+                _texts(trace.ops["input_shapes"].gather(at)),
+                _texts(instructions["input_shapes"].gather(sums_of["instruction"])),
+            ).alias("shapes"),
+        )
+        .group_by("name", "operator", "shapes")
+        .agg(pl.col("calls", "time_ns").sum(), pl.col("min_ns").min(), pl.col("max_ns").max())
+        .with_columns((pl.col("time_ns") // pl.col("calls")).alias("mean_ns"))
+    )
+    keys = ["name", "operator", "shapes"]
+    frame = frame.with_columns(share_of(work_ns(trace))).sort(
+        ["time_ns", *keys], descending=[True, False, False, False], nulls_last=True
+    )
+    unshaped = int(frame.filter(pl.col("shapes").is_null())["time_ns"].sum())
+    notes = (f"input shapes not recorded: {unshaped / 1e6:.1f} ms",) if unshaped else ()
+    return Result(
+        frame.select(pl.col(name).cast(dtype) for name, dtype in KERNEL_SCHEMA.items()),
+        sums(frame, "calls", "time_ns"),
+        (f"share: of the {processor(trace)} time, copies and memsets included", *notes),
+    )
+
+
+def _with_shapes(trace: Trace, ops: pl.Series) -> pl.Series:
+    """Return the innermost operator with recorded shapes around each of ``ops``, else itself."""
+    shaped = trace.ops["input_shapes"].is_not_null()
+    found, at = ops, ops
+    for _ in range(_DEEPEST):
+        missing = ~shaped.gather(at).fill_null(value=True)
+        if not missing.any():
+            break
+        above = trace.ops["parent"].gather(at)
+        at = above.zip_with(missing, at)
+        reached = shaped.gather(at).fill_null(value=False)
+        found = at.zip_with(missing & reached, found)
+    return found
+
+
+_DEEPEST: Final = 32
+"""Operators around a launch that are searched for shapes."""

@@ -37,8 +37,8 @@ from traceana.analyze.idle_gaps import (
 )
 from traceana.analyze.idle_host import HostNesting, HostTime, Threads, host_times
 from traceana.analyze.intervals import Intervals, union, until
+from traceana.enrich.distinct_values import rows_of
 from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take, to_rows
-from traceana.enrich.numbering import rows_of
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

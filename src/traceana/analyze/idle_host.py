@@ -24,10 +24,9 @@ from traceana.analyze.idle_gaps import (
     PROFILER,
     SYNCHRONIZATION,
 )
+from traceana.enrich.distinct_values import Texts, first_rows, numbered, rows_of
 from traceana.enrich.layers.roles import ROLE_OF_TEXT
 from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, from_rows
-from traceana.enrich.numbering import first_rows, numbered, rows_of
-from traceana.enrich.texts import Texts
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -10,7 +10,7 @@ from traceana.analyze.classes import SOURCE, classified, described
 from traceana.analyze.flop_coverage import counted, incomplete
 from traceana.analyze.measured import measured_sums
 from traceana.analyze.work import work
-from traceana.enrich.layers.intervals import SEPARATOR
+from traceana.enrich.layers.layer_intervals import SEPARATOR
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -18,7 +18,7 @@ import polars as pl
 
 from traceana.analyze.layer_operands import operands
 from traceana.analyze.work import work
-from traceana.enrich.layers.intervals import SEPARATOR
+from traceana.enrich.layers.layer_intervals import SEPARATOR
 from traceana.settings import MANIFEST_AGREEMENT, MANIFEST_COVERAGE
 
 if TYPE_CHECKING:

@@ -1,12 +1,20 @@
-"""Pairs the layers of a trace with those of a manifest: by name, by type, by order."""
+"""Pairs the layers of a trace with those of a manifest: by name, by type, by order.
+
+Layers identified by position get the manifest's names if order and counts agree.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import polars as pl
 
+from traceana.analyze.layer_operands import operands
 from traceana.analyze.manifest_names import (
     SEPARATORS,
     Evidence,
@@ -16,9 +24,12 @@ from traceana.analyze.manifest_names import (
     tree_of_manifest,
     tree_of_rows,
 )
-from traceana.analyze.manifest_order import named_in_order
-from traceana.enrich.layers.intervals import SEPARATOR
+from traceana.enrich.layers.from_order import short_name
+from traceana.enrich.layers.layer_intervals import SEPARATOR
+from traceana.enrich.layers.roles import WEIGHTED
+from traceana.flops.cost import Shape
 from traceana.model.manifest import Layer, Manifest
+from traceana.trace.schema import conform
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -160,3 +171,307 @@ def _tail(path: str, depth: int | None) -> tuple[str, ...]:
 
 def _word(kind: str | None) -> str:
     return (kind or "").lower().replace("_", "")
+
+
+_TYPES: Final = {
+    "conv1d": "conv",
+    "conv2d": "conv",
+    "conv3d": "conv",
+    "convolution": "conv",
+    "convtranspose1d": "convtranspose",
+    "convtranspose2d": "convtranspose",
+    "convtranspose3d": "convtranspose",
+    "batchnorm1d": "batchnorm",
+    "batchnorm2d": "batchnorm",
+    "batchnorm3d": "batchnorm",
+    "syncbatchnorm": "batchnorm",
+    "addmm": "linear",
+    "mm": "linear",
+    "hardtanh": "relu6",
+    "rnntanh": "rnn",
+    "rnnrelu": "rnn",
+}
+"""Equivalent operators of PyTorch and types of layers, without ``_``."""
+
+_ACTIVATIONS_ALONE: Final = re.compile(r"^(?:matmul|bmm|baddbmm|scaled_dot_product)")
+"""Weighted operators that multiply two activations."""
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """A layer of the trace that is identified by its position, in order of execution."""
+
+    row: int
+    family: str
+    weight: tuple[int, ...] | None
+    weighted: bool
+
+
+def named_in_order(trace: Trace, model: Manifest | None) -> Trace:
+    """Return ``trace`` with the paths of ``model`` on layers identified by position.
+
+    Operators with weights are paired first: all of them in order if their weights are those of the
+    manifest's layers, else by type if both have the same number with the same weights. Between two
+    of them the other operators are paired where both have the same number of a type; functions
+    that are not layers get the path of the calling module. Layers with one path, such as a shared
+    module called twice, become one row. A layer without a match keeps its name.
+    """
+    if model is None:
+        return trace
+    seen = _positional(trace)
+    calls = _sequence(model, most=len(seen) + 1)
+    anchors = _anchors([one for one in seen if one.weighted], calls)
+    if not anchors:
+        return trace
+    return _renamed(trace, _named(seen, anchors, calls, model.container_paths()), model)
+
+
+def _positional(trace: Trace) -> list[_Seen]:
+    """Return the layers whose path is the name of their outermost operator and its number."""
+    short = short_name(trace.ops["name"])
+    layers = trace.layers.select(
+        pl.int_range(pl.len(), dtype=pl.UInt32).alias("layer"), "path", "role", "position"
+    )
+    rows = (
+        trace.ops.select(
+            "layer", "start", short.alias("short"), name=pl.col("name").cast(pl.String)
+        )
+        .filter(
+            trace.ops["parent"].is_null() & (trace.ops["direction"] != "backward").fill_null(True)
+        )
+        .join(layers, on="layer")
+        .filter(
+            (pl.col("role") == "layer")
+            & (pl.col("path").str.replace(r"_\d+$", "") == pl.col("short"))
+            & pl.col("path").str.contains(r"_\d+$")
+        )
+        .sort("position", "start", maintain_order=True)
+        .unique("layer", keep="first", maintain_order=True)
+        .with_columns(
+            (
+                pl.col("name").str.contains(WEIGHTED)
+                & ~pl.col("short").str.contains(_ACTIVATIONS_ALONE.pattern)
+            ).alias("weighted")
+        )
+    )
+    known = operands(trace)
+    return [
+        _Seen(row, _family(kind), _sorted(known[row].weight) if row in known else None, weighted)
+        for row, kind, weighted in rows.select("layer", "short", "weighted").iter_rows()
+    ]
+
+
+def _sequence(model: Manifest, most: int) -> list[Layer]:
+    """Return the calls of a forward pass in their order.
+
+    In a manifest without the order of shared layers, the calls of a layer are consecutive, at most
+    ``most`` of them: more calls than rows of the trace cannot match.
+    """
+    ordered_calls = {position: layer for layer in model.layers for position in layer.order}
+    ordered = sorted(model.layers, key=lambda layer: layer.position)
+    if not ordered_calls:
+        return [layer for layer in ordered for _ in range(min(max(layer.calls, 1), most))]
+    calls: list[Layer] = []
+    once = iter([layer for layer in ordered if not layer.order])
+    total = len(ordered_calls) + sum(not layer.order for layer in ordered)
+    for position in range(total):
+        layer = ordered_calls.get(position) or next(once, None)
+        if layer is not None:
+            calls.append(layer)
+    return calls
+
+
+_Anchor = tuple[int, int]
+"""(row of the trace's layers, position in the sequence of calls)"""
+
+
+def _anchors(seen: Sequence[_Seen], calls: Sequence[Layer]) -> list[_Anchor]:
+    found = _whole(seen, calls)
+    return sorted(_by_type(seen, calls), key=lambda one: one[1]) if found is None else found
+
+
+def _whole(seen: Sequence[_Seen], calls: Sequence[Layer]) -> list[_Anchor] | None:
+    """Return the weighted operators with their calls, where all agree in order, else None.
+
+    A layer without an operator type has as many operators as its weights have rows.
+    """
+    at = 0
+    found: list[_Anchor] = []
+    for position, layer in enumerate(calls):
+        family = _family(layer.type)
+        if family in _ONE_OPERATOR:
+            if at == len(seen) or not _agree(seen[at], layer):
+                return None
+            found.append((seen[at].row, position))
+            at += 1
+            continue
+        own = [shape for shape in layer.parameters.values() if len(shape) > 1]
+        rows = sum(shape[0] for shape in own)
+        while at < len(seen) and rows > 0 and (weight := seen[at].weight) is not None:
+            used = _rows_of(own, weight)
+            if not 0 < used <= rows:
+                break
+            rows -= used
+            found.append((seen[at].row, position))
+            at += 1
+    return found if at == len(seen) else None
+
+
+def _rows_of(own: Sequence[Shape], weight: Shape) -> int:
+    """Return the rows of a layer's weights that an operator uses, 0 for another layer's."""
+    for shape in own:
+        if _sorted(shape) == weight:
+            return shape[0]
+        whole, rest = divmod(prod(weight), prod(shape))
+        if len(shape) == len(weight) == 2 and not rest and shape[1] in weight and whole > 1:
+            return shape[0] * whole
+    return 0
+
+
+def _by_type(seen: Sequence[_Seen], calls: Sequence[Layer]) -> Iterator[_Anchor]:
+    """Yield pairs by type, where both have the same number with the same weights."""
+    mine, theirs = defaultdict(list), defaultdict(list)
+    for one in seen:
+        mine[one.family].append(one)
+    for position, call in enumerate(calls):
+        theirs[_family(call.type)].append(position)
+    for family, own in mine.items():
+        positions = theirs[family] if family in _ONE_OPERATOR else []
+        if len(own) == len(positions) and all(
+            _agree(one, calls[position]) for one, position in zip(own, positions, strict=True)
+        ):
+            yield from ((one.row, position) for one, position in zip(own, positions, strict=True))
+
+
+_ONE_OPERATOR: Final = frozenset(
+    (
+        *("conv", "convtranspose", "linear", "batchnorm", "layernorm", "groupnorm", "embedding"),
+        *("lstm", "gru", "rnn"),
+    )
+)
+"""Types of layers with one weighted operator per call."""
+
+
+def _agree(seen: _Seen, layer: Layer) -> bool:
+    if seen.family != _family(layer.type):
+        return False
+    if seen.weight is None or seen.family in ("lstm", "gru", "rnn"):
+        return True
+    weight = layer.parameters.get("weight")
+    return weight is None or _sorted(weight) == seen.weight
+
+
+def _named(
+    seen: Sequence[_Seen],
+    anchors: Sequence[_Anchor],
+    calls: Sequence[Layer],
+    around: frozenset[str],
+) -> dict[int, str]:
+    """Return the paths of the rows with a match."""
+    position_of = dict(anchors)
+    paths = {row: calls[position].path for row, position in anchors}
+    between: list[_Seen] = []
+    before = -1
+    for one in seen:
+        if one.row in position_of:
+            here = position_of[one.row]
+            paths |= _segment(between, calls, before, here, around)
+            between, before = [], here
+        else:
+            between.append(one)
+    return paths | _segment(between, calls, before, len(calls), around)
+
+
+def _segment(
+    seen: Sequence[_Seen],
+    calls: Sequence[Layer],
+    before: int,
+    behind: int,
+    around: frozenset[str],
+) -> dict[int, str]:
+    """Return the paths of the rows between two anchors, the calls ``before`` and ``behind``.
+
+    Rows before the first or after the last weighted layer may not belong to the model (a loss).
+    Functions that the model calls outside its modules keep their names.
+    """
+    if not seen:
+        return {}
+    if before == behind:
+        return {one.row: calls[before].path for one in seen}
+    mine, theirs = defaultdict(list), defaultdict(list)
+    for one in seen:
+        mine[one.family].append(one.row)
+    for call in calls[before + 1 : behind]:
+        theirs[_family(call.type)].append(call.path)
+    paths: dict[int, str] = {}
+    for family, rows in mine.items():
+        if len(rows) == len(theirs[family]):
+            paths |= dict(zip(rows, theirs[family], strict=True))
+    if before < 0 or behind == len(calls):
+        return paths
+    callers = {call.path for call in calls[before + 1 : behind] if call.path in around}
+    if not callers:
+        callers = {calls[position].path.rpartition(SEPARATOR)[0] for position in (before, behind)}
+    common = _common(sorted(callers))
+    if common and any(call.path.startswith(common + SEPARATOR) for call in calls):
+        paths |= {one.row: common for one in seen if one.row not in paths}
+    return paths
+
+
+def _common(paths: Sequence[str]) -> str:
+    """Return the common beginning of all paths, in whole parts."""
+    parts = [path.split(SEPARATOR) for path in paths]
+    shared = []
+    for those in zip(*parts, strict=False):
+        if len(set(those)) > 1:
+            break
+        shared.append(those[0])
+    return SEPARATOR.join(shared)
+
+
+def _renamed(trace: Trace, paths: dict[int, str], model: Manifest) -> Trace:
+    """Return ``trace`` with these paths; layers of one path become one row, the first."""
+    types = {layer.path: layer.type for layer in model.layers}
+    new = pl.DataFrame(
+        {
+            "row": list(paths),
+            "named": list(paths.values()),
+            "kind": [types.get(path) for path in paths.values()],
+        },
+        schema={"row": pl.UInt32, "named": pl.String, "kind": pl.String},
+    )
+    named = (
+        trace.layers.with_row_index("row")
+        .join(new, on="row", how="left", maintain_order="left")
+        .with_columns(
+            pl.coalesce("named", "path").alias("path"), pl.coalesce("kind", "type").alias("type")
+        )
+    )
+    kept = named.unique(["path", "role"], keep="first", maintain_order=True).with_row_index("to")
+    to = named.join(kept.select("path", "role", "to"), on=["path", "role"], maintain_order="left")
+    number = to["to"]
+    above = kept.select(pl.col("path").alias("above"), "role", pl.col("to").alias("parent_row"))
+    layers = (
+        kept.with_columns(pl.col("path").str.replace(r"\.?[^.]*$", "").alias("above"))
+        .join(above, on=["above", "role"], how="left", maintain_order="left")
+        .with_columns(
+            pl.col("parent_row").alias("parent"), pl.int_range(pl.len()).alias("position")
+        )
+        .select(trace.layers.columns)
+    )
+    return trace.with_tables(
+        layers=conform("layers", layers),
+        ops=trace.ops.with_columns(number.gather(trace.ops["layer"]).alias("layer")),
+        activities=trace.activities.with_columns(
+            number.gather(trace.activities["layer"]).alias("layer")
+        ),
+    )
+
+
+def _family(kind: str) -> str:
+    plain = kind.lower().replace("_", "")
+    return _TYPES.get(plain, plain)
+
+
+def _sorted(shape: Shape | None) -> tuple[int, ...] | None:
+    """Return sorted extents: a linear layer may have its weight transposed."""
+    return None if shape is None else tuple(sorted(shape))

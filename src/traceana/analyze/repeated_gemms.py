@@ -10,7 +10,7 @@ import polars as pl
 from traceana.analyze.classes import described
 from traceana.analyze.layer_rows import OUTSIDE, layer_keys
 from traceana.analyze.work import kernels_of
-from traceana.enrich.numbering import first_rows, numbered
+from traceana.enrich.distinct_values import first_rows, numbered
 from traceana.result import Result, sums
 from traceana.settings import REPEATED_GEMMS
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from traceana.choices import Inconclusive
-from traceana.cli import completion
+from traceana.cli import options
 from traceana.cli.opening import batches_beside, exit_code, open_trace
 from traceana.cli.options import Reading, Tabling, Writing
 from traceana.cli.output import Output
@@ -33,7 +33,7 @@ One = Annotated[
         "--rule",
         metavar="ID",
         help="Show one finding with its evidence.",
-        autocompletion=completion.rules,
+        autocompletion=options.rules,
     ),
 ]
 FailOn = Annotated[
@@ -42,7 +42,7 @@ FailOn = Annotated[
         "--fail-on",
         metavar="RULE,RULE|any",
         help="Exit code 31 when one of these rules has a finding; may be repeated.",
-        autocompletion=completion.rules,
+        autocompletion=options.rules,
         show_default=False,
     ),
 ]
@@ -53,7 +53,7 @@ Most = Annotated[
         metavar="FIGURE=LIMIT",
         help="Exit code 31 when a figure exceeds its limit, as in exposed_copy=5%; may be "
         "repeated. docs/advice.md lists the figures.",
-        autocompletion=completion.figures,
+        autocompletion=options.figures,
         show_default=False,
     ),
 ]

@@ -37,7 +37,7 @@ def classify(
     """Classify kernel names: one row per name, in the given order."""
     from traceana.enrich.classify import rules_in_use
     from traceana.files import as_unicode
-    from traceana.ingest.names import demangle
+    from traceana.ingest.kernel_names import demangle
     from traceana.report.pages.kernels import classify as page
 
     output = Output(tabling, writing)

@@ -121,7 +121,7 @@ def _with_standard_input(arguments: dict[str, Any]) -> dict[str, Any]:
         return arguments
     if given.count(_DASH) > 1:
         raise typer.BadParameter("standard input can be read once", param_hint="-")
-    from traceana.cli.standard_input import spooled
+    from traceana.cli.streams import spooled
 
     path = spooled()
 

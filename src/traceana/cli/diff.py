@@ -11,14 +11,7 @@ import typer
 from traceana.choices import Inconclusive, JobDiffBy, Statistic
 from traceana.cli.advise import OnInconclusive
 from traceana.cli.opening import exit_code, open_trace
-from traceana.cli.options import (
-    DeviceModel,
-    Drawing,
-    Reading,
-    Rules,
-    StepMarker,
-    Tabling,
-)
+from traceana.cli.options import DeviceModel, Drawing, Reading, Rules, StepMarker, Tabling
 from traceana.cli.output import Output
 from traceana.cli.ranks import list_bad, progress
 from traceana.cli.streams import message, note

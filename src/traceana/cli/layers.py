@@ -64,7 +64,7 @@ def layers(
                 "applies to CPU traces only",
                 param_hint="--calibrate",
             )
-        from traceana.flops.calibrate import calibrated
+        from traceana.flops.peaks import calibrated
 
         peaks = calibrated(again=True)
     output.write(

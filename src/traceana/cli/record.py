@@ -145,8 +145,8 @@ def record(options: RecordOptions, words: Words = None) -> ExitCode:
 
 def _subject_options(options: RecordOptions, words: list[str]) -> SubjectOptions:
     from traceana.errors import ProfilerConflictError
+    from traceana.record.programs import find_workloads
     from traceana.record.sweep import SubjectOptions
-    from traceana.record.workload import find_workloads
     from traceana.runs.run_files import Profiler
 
     cut = words.index(SEPARATOR) if SEPARATOR in words else len(words)
@@ -198,7 +198,7 @@ def _request(options: RecordOptions, subject: SubjectOptions) -> Request:
 def _record_one(options: RecordOptions, subject: SubjectOptions) -> ExitCode:
     from traceana.record.partial_folder import check_free
     from traceana.record.recording import record as record_one
-    from traceana.record.summary import run_summary
+    from traceana.record.run_summary import run_summary
 
     check_free(options.output, force=options.force)
     made = record_one(subject.at({}), options.output, _request(options, subject))
@@ -207,7 +207,7 @@ def _record_one(options: RecordOptions, subject: SubjectOptions) -> ExitCode:
 
 
 def _record_sweep(options: RecordOptions, subject: SubjectOptions) -> ExitCode:
-    from traceana.record.summary import sweep_summary
+    from traceana.record.run_summary import sweep_summary
     from traceana.record.sweep import SweepRequest, parse_axis, points, record_sweep
     from traceana.runs import Point
 

@@ -1,10 +1,4 @@
-"""Generator of docs/cli.md, the reference of the command line, of docs/exit-codes.md and of the man
-page.
-
-    python -m traceana.cli.reference > docs/cli.md
-    python -m traceana.cli.reference exit-codes > docs/exit-codes.md
-    python -m traceana.cli.reference man > docs/traceana.1
-"""
+"""The application with all commands, and its reference: docs/cli.md, exit codes, man page."""
 
 from __future__ import annotations
 
@@ -14,8 +8,11 @@ from typing import Any, Final
 import typer.main
 
 from traceana import __version__
-from traceana.cli.app import app
+from traceana.cli.main import application
 from traceana.errors import EXIT_CODES, ExitCode, TraceanaError
+
+app: Final = application()
+
 
 _HEAD = """\
 # The command line

@@ -1,8 +1,4 @@
-"""The standard streams of the command line, which may be closed, full, or a pipe without reader.
-
-A stream that cannot be written swallows what follows, and remembers why: every writer, such as the
-help of the command line, is spared the error, and the exit code is decided in one place.
-"""
+"""The standard streams, which may be closed, full, or a pipe without reader; ``-`` as a file."""
 
 from __future__ import annotations
 
@@ -13,9 +9,10 @@ import select
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from traceana.errors import ExitCode, UnreadableError
+from traceana.errors import CannotWriteError, ExitCode, UnreadableError
 
 LONGEST_LINE: Final = 1 << 20
 """Bytes of the longest line that is read from standard input."""
@@ -178,5 +175,44 @@ def lines_of_input() -> Iterator[str]:
                     "per line"
                 )
             yield line.removesuffix(b"\n").removesuffix(b"\r").decode(errors="replace")
+    except OSError as error:
+        raise UnreadableError(f"standard input cannot be read: {error.strerror}") from error
+
+
+def spooled() -> Path:
+    """Return a file with the bytes of standard input; it is removed as the process ends.
+
+    Raises ``UnreadableError`` if standard input is a terminal, closed, or cannot be read,
+    ``CannotWriteError``.
+    """
+    import atexit
+    import shutil
+    import tempfile
+
+    from traceana.files import STANDARD_INPUT, show_as
+
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UnreadableError(
+            "standard input is closed or a terminal: pipe the profiler's output into traceana"
+        )
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="traceana-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        target = (folder / STANDARD_INPUT).open("wb")
+    except OSError as error:
+        raise CannotWriteError(f"no room for standard input: {error.strerror}") from error
+    show_as(folder / STANDARD_INPUT, STANDARD_INPUT)
+    with target:
+        while block := _block():
+            try:
+                target.write(block)
+            except OSError as error:
+                raise CannotWriteError(f"no room for standard input: {error.strerror}") from error
+    return folder / STANDARD_INPUT
+
+
+def _block() -> bytes:
+    try:
+        return sys.stdin.buffer.read(1 << 20)
     except OSError as error:
         raise UnreadableError(f"standard input cannot be read: {error.strerror}") from error

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from traceana.cli import completion
+from traceana.cli import options
 from traceana.cli.opening import exit_code, open_trace
 from traceana.cli.options import Drawing, Reading, Tabling, TraceFiles
 from traceana.cli.output import Output
@@ -19,7 +19,7 @@ Scenarios = Annotated[
         metavar="TEXT|FILE.toml",
         help="'conv x 0.5', 'no layout', 'layer:fc* x 0', 'gpu:H100', a name or a file; "
         "repeatable. Default: some that are worth asking.",
-        autocompletion=completion.scenarios,
+        autocompletion=options.scenarios,
         show_default=False,
     ),
 ]

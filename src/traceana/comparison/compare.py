@@ -12,7 +12,6 @@ import polars as pl
 from traceana.analyze.devices import launches
 from traceana.analyze.summaries import needs_timeline
 from traceana.comparison.compared_run import Run, RunSteps, devices, step_flops
-from traceana.comparison.epilogue_table import epilogues
 from traceana.comparison.layer_table import layer_table
 from traceana.comparison.run_inputs import Pairs, labels, opened, recorded_batch, runs_in
 from traceana.comparison.run_tables import (
@@ -22,6 +21,7 @@ from traceana.comparison.run_tables import (
     algorithms,
     classes,
     comparable,
+    epilogues,
     gemms,
     kernels,
     marked,
@@ -242,7 +242,7 @@ class Comparison(HasResult, frozen=True):
 
     @property
     def epilogues(self) -> pl.DataFrame:
-        """Bias and activations: :func:`traceana.comparison.epilogue_table.epilogues`."""
+        """Bias and activations: :func:`traceana.comparison.run_tables.epilogues`."""
         return self.by("epilogue").frame
 
     @property

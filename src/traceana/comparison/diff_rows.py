@@ -9,10 +9,9 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.comparison.compared_run import Run, RunSteps, devices
+from traceana.comparison.compared_run import KEYS, Kind, Run, RunSteps, devices, keyed
 from traceana.comparison.layer_alignment import Alignment
 from traceana.comparison.layer_features import Layer, RunLayers
-from traceana.comparison.step_work import KEYS, Kind, keyed
 from traceana.comparison.verdicts import RowPairs, RowTimes, mean_available, with_deltas
 from traceana.settings import LEAST_CONFIDENCE
 
@@ -217,7 +216,7 @@ def view_table(
     """Return the rows of ``view``, largest difference first; they add up to the step.
 
     By layer the first columns are those of :func:`layer_rows`, otherwise
-    :data:`traceana.comparison.step_work.KEYS`. Then come ``figures``, those of
+    :data:`traceana.comparison.compared_run.KEYS`. Then come ``figures``, those of
     :func:`traceana.comparison.verdicts.verdict_tables`; by layer ``flops_per_s_a``,
     ``flops_per_s_b`` (FLOPs over all time of the layer) and, with ``batches`` that differ,
     ``image_a_ns``, ``image_b_ns`` (time over batch, rounded down; else null); by transfer

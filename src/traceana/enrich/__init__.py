@@ -6,7 +6,7 @@ Both functions take and return a Trace: :func:`attribute` for the recording of o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import polars as pl
 
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 __all__ = ["Reference", "attribute", "reference", "replays_graphs", "with_classes"]
-
-GRAPH_LAUNCH: Final = r"^(?:cu|cuda|hip)GraphLaunch"
-"""The calls that launch a CUDA graph."""
 
 Reference: TypeAlias = "tuple[Trace, pl.DataFrame]"
 """Another recording of a program, attributed, and its captured calls: :func:`reference`."""
@@ -30,14 +27,13 @@ def attribute(
 
     ``other`` is a recording of the same program that has operators for the work of CUDA graph
     replays. See :func:`traceana.enrich.attribution.attribute`, and for graphs
-    :mod:`traceana.enrich.graphs`.
+    :mod:`traceana.enrich.graph_replays`.
     """
     from traceana.enrich.attribution import attribute as attributed
 
     if not replays_graphs(trace):
         return attributed(trace, step_marker)
-    from traceana.enrich.graphs.captured_launches import with_captured
-    from traceana.enrich.graphs.replays import of_replays
+    from traceana.enrich.graph_replays import of_replays, with_captured
 
     trace, captured = with_captured(trace)
     return of_replays(attributed(trace, step_marker), captured, other)
@@ -45,6 +41,8 @@ def attribute(
 
 def replays_graphs(trace: Trace) -> bool:
     """Return whether ``trace`` has launches of CUDA graphs."""
+    from traceana.enrich.attribution import GRAPH_LAUNCH
+
     names = trace.calls["name"].unique().cast(pl.String)
     return bool(names.str.contains(GRAPH_LAUNCH).any())
 
@@ -52,7 +50,7 @@ def replays_graphs(trace: Trace) -> bool:
 def reference(trace: Trace) -> Reference:
     """Return ``trace`` attributed for use as the ``other`` of :func:`attribute`."""
     from traceana.enrich.attribution import attribute as attributed
-    from traceana.enrich.graphs.captured_launches import with_captured
+    from traceana.enrich.graph_replays import with_captured
 
     trace, captured = with_captured(trace)
     return attributed(trace, of_device=True), captured

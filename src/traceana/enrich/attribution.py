@@ -8,10 +8,10 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.enrich.backward import forward_of
 from traceana.enrich.cpu import operator_activities, range_activities
+from traceana.enrich.distinct_values import Texts
 from traceana.enrich.layers.from_scopes import ScopeLayers
-from traceana.enrich.layers.intervals import DEEPEST_PATH, Layer
+from traceana.enrich.layers.layer_intervals import DEEPEST_PATH, Layer
 from traceana.enrich.layers.repetition import Repetitions
 from traceana.enrich.layers.resolve import LayerResolution, layer_table, merge_like, resolve
 from traceana.enrich.layers.roles import MULTI_TENSOR, OPTIMIZER
@@ -26,13 +26,14 @@ from traceana.enrich.nesting import (
     thread_keys,
     to_rows,
 )
-from traceana.enrich.operators import from_nvtx, with_nesting
+from traceana.enrich.operators import forward_of, from_nvtx, with_nesting
 from traceana.enrich.ranges import ThreadRanges
 from traceana.enrich.steps import as_steps, step_of, steps, whole_steps_within
-from traceana.enrich.texts import Texts
 from traceana.trace import Ledger, Trace
 from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK, Direction, conform, join_pieces
 
+GRAPH_LAUNCH: Final = r"^(?:cu|cuda|hip)GraphLaunch"
+"""The calls that launch a CUDA graph."""
 _LONGEST_TABLE: Final = 8
 """Entries of the table of correlation ids, at most, for each call and activity."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.enrich.classify.spelling import canonical
+from traceana.enrich.classify.engine import canonical
 from traceana.errors import CountersError
 from traceana.trace.ledger import Ledger
 

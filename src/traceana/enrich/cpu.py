@@ -30,11 +30,11 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from traceana.enrich.distinct_values import ascii_classes
 from traceana.enrich.nesting import NONE, Flags, Ints, Nesting
 from traceana.enrich.operators import EarlyStopped
 from traceana.enrich.ranges import DIRECTION_ALONE
 from traceana.enrich.steps import STEP_TEXT, WARM_UP_TEXT
-from traceana.enrich.texts import ascii_classes
 from traceana.flops.passive import passive
 from traceana.trace.schema import CPU_DEVICE
 

@@ -1,4 +1,4 @@
-"""Framework operators: operators recorded as NVTX ranges, nesting and direction."""
+"""Framework operators: from NVTX ranges, their nesting and direction, backward to forward."""
 
 from __future__ import annotations
 
@@ -8,8 +8,17 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.enrich.nesting import NONE, Flags, Nesting, from_rows, inherit, to_rows
-from traceana.enrich.texts import Texts
+from traceana.enrich.distinct_values import Texts, ascii_classes
+from traceana.enrich.nesting import (
+    NONE,
+    Flags,
+    Ints,
+    Nesting,
+    from_rows,
+    inherit,
+    thread_keys,
+    to_rows,
+)
 
 # torch.autograd.profiler.emit_nvtx: "aten::conv2d, op_id = 7, seq = 3, sizes = [[64, 3, 224, 224]]"
 # In old versions "conv2d, seq=3" and "AddmmBackward, stashed seq=3".
@@ -191,3 +200,202 @@ class EarlyStopped(msgspec.Struct, frozen=True):
             around[above] = True
             above = parent[above]
         return cls(innermost, around)
+
+
+_EVALUATES: Final = "^autograd::engine::evaluate_function: "
+_ACCUMULATES: Final = r"\btorch::autograd::AccumulateGrad$"
+
+
+def forward_of(
+    ops: pl.DataFrame, names: Texts, nesting: Nesting, links: pl.DataFrame, step: Ints
+) -> Ints:
+    """Return the row of the forward operator whose gradient each operator computes, or NONE.
+
+    ``ops`` have a direction, ``names`` and ``step`` are the name and the step of each. The first of
+    these decides:
+
+    1. A flow from the forward to the backward operator.
+    2. The sequence number. It grows when a node is created, so the last forward operator with
+       number *s* created node *s*.
+    3. In a process without both, the order: a backward pass runs in reverse.
+
+    Operators inside a backward node, and the engine's call of the node, belong to the node,
+    whatever their own number. So do operators that the engine runs after the node, such as
+    AccumulateGrad: a gradient is accumulated as soon as it is computed.
+    """
+    node = is_node(names) & (ops["direction"] == "backward").fill_null(False).to_numpy()
+    forward = _by_flow(ops, nesting, links)
+    by_number = _by_sequence(ops, node)
+    forward = np.where(forward == NONE, by_number, forward)
+    forward = np.where(forward == NONE, _by_order(ops, nesting, node, forward, step), forward)
+    forward = inherit(nesting, _of_evaluated(names, nesting, forward))
+    return inherit(nesting, _behind_nodes(ops, names, nesting, node, forward))
+
+
+def _of_evaluated(names: Texts, nesting: Nesting, forward: Ints) -> Ints:
+    """Return ``forward``, where the engine's call of a node gets that of the node if it has none.
+
+    PyTorch writes the call without its sequence number if a range of hooks overlaps it.
+    """
+    evaluates = names.matching(_EVALUATES)
+    parent = nesting.parent
+    node = np.flatnonzero((forward != NONE) & (parent != NONE))
+    node = node[evaluates[parent[node]] & (forward[parent[node]] == NONE)]
+    completed = forward.copy()
+    completed[parent[node]] = forward[node]
+    return completed
+
+
+def _by_flow(ops: pl.DataFrame, nesting: Nesting, links: pl.DataFrame) -> Ints:
+    forward = np.full(ops.height, NONE, dtype=np.int64)
+    if links.is_empty():
+        return forward
+    origin = links.select(
+        pl.col("from_process").alias("process"), pl.col("from_thread").alias("thread")
+    )
+    target = links.select(
+        pl.col("to_process").alias("process"), pl.col("to_thread").alias("thread")
+    )
+    op_keys, *both = thread_keys(ops, origin, target)
+    # Threads without operators have no number in the nesting.
+    key = np.full(max(int(keys.max(initial=0)) for keys in (op_keys, *both)) + 1, NONE)
+    key[op_keys] = nesting.key
+    source, sink = (
+        nesting.innermost(key[keys], links[f"{end}_time"].to_numpy())
+        for keys, end in zip(both, ("from", "to"), strict=True)
+    )
+    known = (source != NONE) & (sink != NONE)
+    forward[sink[known]] = source[known]
+    return forward
+
+
+def _by_sequence(ops: pl.DataFrame, node: Flags) -> Ints:
+    numbered = (
+        ops.lazy()
+        .with_row_index("op")
+        .with_columns(pl.Series("node", node))
+        .filter(pl.col("sequence") >= 0)
+        .select("op", "process", "sequence", "start", "direction", "node")
+    )
+    creators = (
+        numbered.filter(pl.col("direction") == "forward")
+        .sort("start")
+        .select("process", "sequence", "start", pl.col("op").alias("forward"))
+    )
+    # Numbers are per thread and may repeat: the last creator before the backward node counts.
+    found = (
+        numbered.filter("node")
+        .sort("start")
+        .join_asof(
+            creators,
+            on="start",
+            by=["process", "sequence"],
+            strategy="backward",
+            check_sortedness=False,
+        )
+        .filter(pl.col("forward").is_not_null())
+        .select("op", "forward")
+        .collect()
+    )
+    forward = np.full(ops.height, NONE, dtype=np.int64)
+    forward[found["op"].to_numpy()] = found["forward"].to_numpy()
+    return forward
+
+
+_KEY: Final = r"(?i)^autograd::engine::evaluate_function: |^\w+::|^_backward_|Backward\d*$|_"
+
+
+def _by_order(ops: pl.DataFrame, nesting: Nesting, node: Flags, forward: Ints, step: Ints) -> Ints:
+    """Return the forward operator of each node, for processes in which no node has one yet.
+
+    A node has the name of the operator that created it: ``CudnnConvolutionBackward`` is created by
+    ``aten::cudnn_convolution``, ``_backward_Convolution`` by ``Convolution``. The nodes of a name
+    run in reverse order of the operators of that name before them in the step. They are paired if
+    there are equally many of both.
+    """
+    found = np.full(ops.height, NONE, dtype=np.int64)
+    rows = ops.select("process", "start", "name").with_columns(
+        pl.Series("node", node), pl.Series("known", forward != NONE), pl.Series("step", step)
+    )
+    of_process = rows.filter("node").group_by("process").agg(pl.col("known").any())
+    lacking = of_process.filter(~pl.col("known"))["process"]
+    if not len(lacking):
+        return found
+    open_ = rows["process"].is_in(lacking.implode(), nulls_equal=True)
+    keys = rows.select(pl.col("name").unique()).with_columns(
+        pl.col("name")
+        .cast(pl.String)
+        .str.replace_all(ascii_classes(_KEY), "")
+        .str.to_lowercase()
+        .alias("key"),
+        pl.col("name").cast(pl.String).str.ends_with("_").alias("in_place"),
+    )
+    candidates = (
+        rows.with_row_index("row")
+        .join(keys, on="name", how="left", maintain_order="left")
+        .with_columns(pl.col("key").rank("dense").cast(pl.Int64).alias("code"))
+    )
+    # Of nested operators of one name, the outermost counts.
+    code = candidates["code"].fill_null(NONE).to_numpy()
+    parent = nesting.parent
+    inner = (parent != NONE) & (code[parent] == code) & (node[parent] == node)
+    forwards = (ops["direction"] == "forward").fill_null(False).to_numpy()
+    wanted = open_.to_numpy() & ~inner & (node | forwards)
+    chosen = candidates.filter(pl.Series(wanted))
+    chosen = chosen.filter(pl.col("node").any().over("process", "key")).sort("start", "row")
+    of_any = _mirrored(chosen)
+    apart = [
+        _mirrored(chosen.filter(pl.col("node") | (pl.col("in_place") == in_place)))
+        for in_place in (False, True)
+    ]
+    # ``add`` and ``add_`` create nodes of one name. If the count of only one of them equals the
+    # count of the nodes, that one created them.
+    one = pl.concat(apart).filter(pl.len().over("row") == 1)
+    pairs = pl.concat([of_any, one]).unique("row", keep="first", maintain_order=True)
+    found[pairs["row"].to_numpy()] = pairs["forward"].to_numpy()
+    return found
+
+
+def _mirrored(chosen: pl.DataFrame) -> pl.DataFrame:
+    """Return ``row`` and ``forward`` of the nodes of passes with as many nodes as operators.
+
+    ``chosen`` is in order of time. A pass is a run of operators of a key and the run of nodes of
+    that key after it.
+    """
+    alike = ["process", "step", "key"]
+    node = pl.col("node")
+    begins = node.shift(1).over(alike).fill_null(value=False) & ~node
+    passes = chosen.with_columns(begins.cum_sum().over(alike).alias("pass"))
+    of_pass = [*alike, "pass"]
+    even = passes.filter(node.sum().over(of_pass) == node.not_().sum().over(of_pass))
+    position = pl.int_range(pl.len()).over(of_pass)
+    forward = even.filter(~node).with_columns(position.alias("position"))
+    backward = even.filter(node).with_columns(
+        (pl.len().over(of_pass) - 1 - position).alias("position")
+    )
+    return backward.join(
+        forward.select(*of_pass, "position", pl.col("row").alias("forward")),
+        on=[*of_pass, "position"],
+    ).select("row", "forward")
+
+
+def _behind_nodes(
+    ops: pl.DataFrame, names: Texts, nesting: Nesting, node: Flags, forward: Ints
+) -> Ints:
+    """Return ``forward``, where operators between nodes get that of the node before them.
+
+    These are AccumulateGrad and other operators that the engine runs between nodes.
+    """
+    order = np.lexsort((ops["start"].to_numpy(), nesting.key))
+    order = order[nesting.parent[order] == NONE]
+    if not len(order):
+        return forward
+    backward = (ops["direction"] == "backward").fill_null(False).to_numpy()[order]
+    follows = backward & (names.matching(_ACCUMULATES) | ~node)[order]
+    position = np.arange(len(order))
+    leader = np.maximum.accumulate(np.where(follows, NONE, position))
+    taken = follows & (leader != NONE) & (forward[order] == NONE)
+    taken &= backward[leader] & (nesting.key[order[leader]] == nesting.key[order])
+    completed = forward.copy()
+    completed[order[taken]] = forward[order[leader[taken]]]
+    return completed

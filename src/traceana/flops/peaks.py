@@ -1,19 +1,27 @@
-"""The peaks of a device: rates of arithmetic by precision, and memory bandwidth."""
+"""The peaks of a device: arithmetic by precision and memory bandwidth, known or measured."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import os
+import platform
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
 from importlib import resources
+from pathlib import Path
+from time import perf_counter
 from typing import Any, Final, Literal
 
 import msgspec
+import numpy as np
 import polars as pl
 import rtoml
 
 from traceana.errors import NoSuchSelectionError
+from traceana.files import UNDECODABLE, cache_folder, write_whole
 from traceana.flops.cost import Refusal
 from traceana.trace import Trace
 from traceana.trace.schema import CPU_DEVICE, conform
@@ -223,3 +231,101 @@ def _tables(file: str, key: str) -> list[dict[str, Any]]:
     text = (resources.files("traceana.flops") / "devices" / file).read_text(encoding="utf-8")
     tables: list[dict[str, Any]] = rtoml.loads(text)[key]
     return tables
+
+
+_SIZES: Final = (256, 512, 1024, 2048)
+_REPEATS: Final = 3
+_GEMM_SECONDS: Final = 3.0
+_COPY_SECONDS: Final = 1.0
+_COPY_BYTES: Final = 1 << 28
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    processor: str
+    processors: int
+    fp32: float
+    bandwidth: float
+
+
+def calibrated(*, again: bool = False) -> Peaks:
+    """Return the measured peaks of this machine's processor; takes up to 5 s the first time.
+
+    ``again`` measures again. Without a writable cache folder the result is not kept.
+    """
+    processor, processors = processor_name(), _processors()
+    file = cache_folder("peaks") / f"{_digest(f'{processor} {processors}')}.json"
+    kept = None if again else _read(file, processor, processors)
+    if kept is None:
+        kept = _Kept(processor, processors, _gemm_rate(), _copy_rate())
+        _write(file, kept)
+    return Peaks(
+        name=f"{processor}, {processors} processors",
+        how="measured",
+        source=f"NumPy {np.__version__}: float32 GEMM, {_COPY_BYTES >> 20} MiB copy",
+        flops={"fp32": kept.fp32},
+        bandwidth=kept.bandwidth,
+    )
+
+
+def processor_name() -> str:
+    """Return the processor's name as the system reports it."""
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name" and value.strip():
+                return value.strip()
+    return platform.processor() or platform.machine() or "unknown processor"
+
+
+def _gemm_rate() -> float:
+    """Return operations per second: 2 n³ over the shortest time, sizes growing."""
+    random = np.random.default_rng(0)
+    start, best = perf_counter(), 0.0
+    for size in _SIZES:
+        left = random.standard_normal((size, size), dtype=np.float32)
+        right = random.standard_normal((size, size), dtype=np.float32)
+        product = np.empty_like(left)
+        for _ in range(_REPEATS):
+            before = perf_counter()
+            np.matmul(left, right, out=product)
+            seconds = perf_counter() - before
+            best = max(best, 2 * size**3 / max(seconds, 1e-9))
+            # The next size takes at most eight times as long.
+            if perf_counter() - start + 8 * seconds > _GEMM_SECONDS:
+                return best
+    return best
+
+
+def _copy_rate() -> float:
+    """Return bytes per second of a copy, read and written: STREAM's "Copy" (McCalpin 1995)."""
+    source = np.ones(_COPY_BYTES // 8)
+    target = np.zeros_like(source)
+    start, best = perf_counter(), 0.0
+    while best == 0.0 or perf_counter() - start < _COPY_SECONDS:
+        before = perf_counter()
+        np.copyto(target, source)
+        best = max(best, 2 * source.nbytes / max(perf_counter() - before, 1e-9))
+    return best
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _read(file: Path, processor: str, processors: int) -> _Kept | None:
+    try:
+        kept = msgspec.json.decode(file.read_bytes(), type=_Kept)
+    except (*UNDECODABLE, OSError):
+        return None
+    same = (kept.processor, kept.processors) == (processor, processors)
+    return kept if same and kept.fp32 > 0 and kept.bandwidth > 0 else None
+
+
+def _write(file: Path, kept: _Kept) -> None:
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, msgspec.json.encode(kept))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -29,7 +29,7 @@ FAMILIES: Final = (
     "traceana.flops.convolution",
     "traceana.flops.elementwise",
     "traceana.flops.matmul",
-    "traceana.flops.memory",
+    "traceana.flops.data_movement",
     "traceana.flops.normalization",
     "traceana.flops.pooling",
     "traceana.flops.recurrent",

@@ -62,7 +62,7 @@ def _read(path: Path, progress: Progress) -> Trace:
 
             return read_chrome(path, progress)
         case Format.MXNET:
-            from traceana.ingest.chrome.mxnet import read as read_mxnet
+            from traceana.ingest.chrome.reader import read_mxnet as read_mxnet
 
             return read_mxnet(path, progress)
         case Format.KINETO:
@@ -72,7 +72,7 @@ def _read(path: Path, progress: Progress) -> Trace:
         case Format.SQLITE:
             return _read_sqlite(path, progress)
         case Format.NSYS_REPORT | Format.NSYS_STREAM as kind:
-            from traceana.ingest.nsys.report import read as read_report
+            from traceana.ingest.nsys.nsys_rep import read as read_report
 
             return read_report(path, progress, stream=kind is Format.NSYS_STREAM)
         case Format.NSYS_TABLES:
@@ -132,7 +132,7 @@ def _read_sqlite(path: Path, progress: Progress) -> Trace:
 
                 return read_database(database, progress)
             case Dialect.ROCPD | Dialect.ROCPROF as written_by:
-                from traceana.ingest.rocprof.database import read_database as read_rocprof
+                from traceana.ingest.rocprof.databases import read_database as read_rocprof
 
                 return read_rocprof(database, written_by, progress)
     raise ForeignDatabaseError(

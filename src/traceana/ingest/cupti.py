@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from traceana.ingest.names import distinct_values
+from traceana.ingest.kernel_names import distinct_values
 from traceana.ingest.table_source import Integer, as_int
 from traceana.trace import Ledger
 from traceana.trace.schema import ACTIVITIES, DEVICES

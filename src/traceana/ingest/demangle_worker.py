@@ -1,4 +1,4 @@
-"""Demangles the lines of standard input; the helper process of :mod:`traceana.ingest.names`.
+"""Demangles the lines of standard input; the helper process of :mod:`traceana.ingest.kernel_names`.
 
 The argument is the folder of the package ``pycxxfilt``.
 """

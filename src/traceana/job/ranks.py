@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import closing
+from itertools import repeat
 from pathlib import Path
-from typing import Any, Final
+from statistics import median
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import polars as pl
 
-from traceana.analyze.collective_ranks import Matched, match
-from traceana.errors import (
-    BadShardError,
-    CannotWriteError,
-    NotFoundError,
-    UnreadableError,
-)
+from traceana.analyze.collective_ranks import AHEAD, LINE, Matched, match
+from traceana.analyze.steps import MEDIAN_ERROR
+from traceana.errors import BadShardError, CannotWriteError, NotFoundError, UnreadableError
 from traceana.files import cache_folder
 from traceana.ingest.ranks import rank_in
 from traceana.ingest.ranks import ranks as ranks_of
-from traceana.job.collectives import offsets
-from traceana.job.gathering import gathered
 from traceana.job.parallelism import bandwidths, experts, groups, pipeline
+from traceana.job.rank_summary import TABLES, Facts, read_facts, read_table
 from traceana.job.sources import Source
 from traceana.job.stragglers import (
     by_step,
@@ -32,8 +32,7 @@ from traceana.job.stragglers import (
     spent_per_step,
     stragglers,
 )
-from traceana.job.summary import Facts, read_facts
-from traceana.job.tasks import Done, Kept, Processes, Reading, default_workers, kept_or_read
+from traceana.job.tasks import Done, Kept, Processes, Reading, cores, default_workers, kept_or_read
 
 OK: Final = "ok"
 DAMAGED: Final = "damaged"
@@ -114,7 +113,7 @@ def summarize(
         if scheduler is None:
             engine = Processes(workers or default_workers(files))
             return kept_or_read(files, reading, target, engine, done)
-        from traceana.job.cluster import Cluster
+        from traceana.job.tasks import Cluster
 
         with closing(Cluster(scheduler)) as cluster:
             return kept_or_read(files, reading, target, cluster, done)
@@ -407,3 +406,147 @@ def _causes(
         rank: cause(rank, spent, kernels, excess)
         for rank, excess in found.select("rank", "excess_ns").iter_rows()
     }
+
+
+FEW: Final = 256
+"""Summaries that are read directly: to start processes takes longer."""
+AT_ONCE: Final = 64
+"""Summaries that a task puts together."""
+
+_Part: TypeAlias = tuple[int | None, Path]
+"""A folder with tables, and the rank that it is of; None where the tables have ranks."""
+
+
+def gathered(folders: Mapping[int, Path], *names: str) -> dict[str, pl.DataFrame]:
+    """Return the tables ``names`` of all ranks, with ``rank``, in order of the ranks.
+
+    ``folders`` are the summaries by rank.
+    """
+    parts: list[_Part] = sorted(folders.items())
+    if len(parts) <= FEW:
+        return {name: _together(parts, name) for name in names}
+    engine = Processes(cores())
+    with tempfile.TemporaryDirectory(prefix="traceana-") as scratch:
+        try:
+            with engine.pool() as pool:
+                root = _root(pool, parts, names, Path(scratch))
+        except engine.died:
+            root = parts
+        return {name: _together(root, name) for name in names}
+
+
+def _root(pool: Executor, parts: list[_Part], names: Sequence[str], scratch: Path) -> list[_Part]:
+    level = 0
+    while len(parts) > AT_ONCE:
+        level += 1
+        groups = list(_groups(parts))
+        targets = [scratch / f"{level}-{number}" for number in range(len(groups))]
+        list(pool.map(_merge, groups, repeat(names), targets))
+        parts = [(None, target) for target in targets]
+    return parts
+
+
+def _groups(parts: Sequence[_Part]) -> Iterator[Sequence[_Part]]:
+    for first in range(0, len(parts), AT_ONCE):
+        yield parts[first : first + AT_ONCE]
+
+
+def _merge(parts: Sequence[_Part], names: Sequence[str], target: Path) -> None:
+    target.mkdir()
+    for name in names:
+        _together(parts, name).write_parquet(target / f"{name}.parquet", compression="lz4")
+
+
+def _together(parts: Sequence[_Part], name: str) -> pl.DataFrame:
+    empty = pl.DataFrame(schema={"rank": pl.Int64, **TABLES[name]})
+    return pl.concat([empty, *(_table(rank, folder, name) for rank, folder in parts)])
+
+
+def _table(rank: int | None, folder: Path, name: str) -> pl.DataFrame:
+    table = read_table(folder, name)
+    if rank is None:
+        return table
+    return table.select(pl.lit(rank, pl.Int64).alias("rank"), pl.all())
+
+
+_SPREADS: Final = 3
+_RESOLUTION_NS: Final = 1_000
+"""Kineto rounds times to microseconds in many versions."""
+
+_Clocks: TypeAlias = Mapping[int, tuple[float, float]]
+"""Rank -> (offset, uncertainty)."""
+
+
+def offsets(matched: Matched) -> pl.DataFrame:
+    """Return how far each rank's clock is ahead, by the ends of the matched collectives.
+
+    Columns: ``rank``, ``clock_offset_ns`` and ``clock_uncertainty_ns``. Within a process group the
+    offset is the median over its collectives of the rank's end less the median end of the group's
+    ranks; its uncertainty three standard errors of that median, by the median absolute deviation,
+    and a microsecond for the resolution. Ranks that are in two groups carry offsets from one to the
+    other, the largest group first, and uncertainties add up. The offset is that from the median of
+    all ranks that groups connect; of several groups its uncertainty is added, too. A drift
+    within the capture widens the uncertainty.
+    """
+    ahead = pl.col("ahead")
+    spread = (ahead - ahead.median()).abs().median()
+    error = _SPREADS * MEDIAN_ERROR * spread / pl.len().sqrt()
+    within = (
+        matched.each.with_columns(AHEAD.alias("ahead"))
+        .group_by(*LINE, "rank")
+        .agg(ahead.median(), (error + _RESOLUTION_NS).alias("error"))
+        .sort(*LINE, "rank", nulls_last=True)
+    )
+    groups = [
+        {rank: (offset, unsure) for rank, offset, unsure in rows.iter_rows()}
+        for part in within.partition_by(*LINE, maintain_order=True)
+        for rows in [part.select("rank", "ahead", "error")]
+    ]
+    rows = [
+        (rank, round(offset), math.ceil(unsure))
+        for connected in _connected(sorted(groups, key=len, reverse=True))
+        for rank, (offset, unsure) in connected.items()
+    ]
+    names = ("rank", "clock_offset_ns", "clock_uncertainty_ns")
+    return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.Int64), orient="row").sort("rank")
+
+
+def _connected(groups: list[_Clocks]) -> Iterator[_Clocks]:
+    """Yield the clocks of all ranks that groups connect, for each set of such ranks."""
+    of_rank: dict[int, list[int]] = {}
+    for number, group in enumerate(groups):
+        for rank in group:
+            of_rank.setdefault(rank, []).append(number)
+    done: set[int] = set()
+    for first in range(len(groups)):
+        if first in done:
+            continue
+        clocks: dict[int, tuple[float, float]] = {}
+        waiting = [first]
+        done.add(first)
+        several = False
+        while waiting:
+            # In the order in which they are reached: few steps from the first, which is largest.
+            reached = [number for one in waiting for number in _added(clocks, groups[one], of_rank)]
+            waiting = sorted(set(reached) - done)
+            done.update(waiting)
+            several |= bool(waiting)
+        middle = median(offset for offset, _ in clocks.values())
+        # The median of a single group is what its offsets are from; that of several is as
+        # uncertain as they are.
+        also = median(unsure for _, unsure in clocks.values()) if several else 0.0
+        yield {rank: (offset - middle, unsure + also) for rank, (offset, unsure) in clocks.items()}
+
+
+def _added(
+    clocks: dict[int, tuple[float, float]], group: _Clocks, of_rank: Mapping[int, list[int]]
+) -> list[int]:
+    """Add the ranks of ``group`` to ``clocks``; return the groups of those that are new."""
+    shared = [rank for rank in group if rank in clocks]
+    shift = median(clocks[rank][0] - group[rank][0] for rank in shared) if shared else 0.0
+    unsure = min((clocks[rank][1] + group[rank][1] for rank in shared), default=0.0)
+    new = [rank for rank in group if rank not in clocks]
+    for rank in new:
+        offset, own = group[rank]
+        clocks[rank] = (offset + shift, own + unsure)
+    return [number for rank in new for number in of_rank[rank]]

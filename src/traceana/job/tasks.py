@@ -1,7 +1,7 @@
 """One task a rank: every file is read in a process of its own pool, and its summaries are kept.
 
 Processes come from an executor of ``concurrent.futures``: of this machine, or of a Dask scheduler
-(``cluster.py``). A process that dies takes its file with it: the files that were being read are
+(:class:`Cluster`). A process that dies takes its file with it: the files that were being read are
 read again, each alone in a fresh process, and what dies again is not read. Nothing here imports
 polars, so that a process sets its threads before it does.
 """
@@ -9,14 +9,22 @@ polars, so that a process sets its threads before it does.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -24,7 +32,14 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from traceana import __version__
-from traceana.errors import BadRulesError, BadStepMarkerError, CannotWriteError, TraceanaError
+from traceana.errors import (
+    BadRulesError,
+    BadStepMarkerError,
+    CannotWriteError,
+    MissingExtraError,
+    SchedulerError,
+    TraceanaError,
+)
 from traceana.job.sources import Source, fetched, name_of, sizes, state
 
 _BASE_BYTES: Final = 400_000_000
@@ -106,7 +121,7 @@ def kept_or_read(
 
 def _whole(target: Path) -> tuple[Path, ...]:
     """Return the summaries in ``target`` if all are there as written; else none."""
-    from traceana.job.summary import read_facts
+    from traceana.job.rank_summary import read_facts
 
     folders = _folders(target) if (target / _WHOLE).is_file() else ()
     return folders if all(read_facts(one) for one in folders) else ()
@@ -241,14 +256,14 @@ def _submitted(
 def _summarized(file: Source, reading: Reading, target: Path) -> None:
     """Write the summaries of ``file`` into the folder ``target``, or the reason why there are
     none."""
-    from traceana.job import summary
+    from traceana.job import rank_summary
     from traceana.opening import open_trace
 
     options: dict[str, Any] = msgspec.to_builtins(reading)
     try:
         with fetched(file) as path:
             trace = open_trace(path, **options)
-            each = summary.summaries(trace.with_meta(source=name_of(file)))
+            each = rank_summary.summaries(trace.with_meta(source=name_of(file)))
     except (BadRulesError, BadStepMarkerError):
         raise
     except TraceanaError as error:
@@ -265,14 +280,89 @@ def _summarized(file: Source, reading: Reading, target: Path) -> None:
 
 
 def _not_read(file: Source, reason: str, target: Path) -> None:
-    from traceana.job import summary
+    from traceana.job import rank_summary
 
-    _written([summary.unread(name_of(file), reason)], target)
+    _written([rank_summary.unread(name_of(file), reason)], target)
 
 
 def _written(each: Sequence[Any], target: Path) -> None:
-    from traceana.job import summary
+    from traceana.job import rank_summary
 
     shutil.rmtree(target, ignore_errors=True)
     for number, one in enumerate(each):
-        summary.write(one, target / f"{number:06}")
+        rank_summary.write(one, target / f"{number:06}")
+
+
+_WAIT_S: Final = 60
+"""For the scheduler, and for its first worker."""
+_LOGGERS: Final = ("distributed", "distributed.client", "tornado", "tornado.application")
+_AHEAD: Final = 2
+"""Tasks for each thread of the workers, so that none waits for the next."""
+
+
+class Cluster:
+    """A Dask scheduler at ``address`` (``tcp://host:port``), or that of a scheduler file.
+
+    Workers need this version of traceana, the files of the ranks at the same paths or URLs, and the
+    folder of the summaries. Dask starts a task again elsewhere when its worker dies, as often as
+    its ``distributed.scheduler.allowed-failures`` says.
+    """
+
+    def __init__(self, address: str) -> None:
+        """Raises ``MissingExtraError`` without Dask, ``SchedulerError`` where none answers."""
+        try:
+            from distributed import Client, scheduler
+        except ImportError as error:
+            raise MissingExtraError(
+                "--scheduler needs Dask: pip install 'traceana[ranks]'"
+            ) from error
+        self._address = address
+        self.died: tuple[type[BaseException], ...] = (scheduler.KilledWorker,)
+        # What they say is said by an error of one line.
+        for name in _LOGGERS:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        connect: Any = Client
+        is_file = Path(address).is_file()
+        where: Any = {"scheduler_file": address} if is_file else {"address": address}
+        try:
+            self._client: Any = connect(timeout=_WAIT_S, **where)
+        except (OSError, ValueError, TypeError) as error:
+            raise SchedulerError(
+                f"no Dask scheduler at {address}: give tcp://host:port of one that runs, or its "
+                "scheduler file"
+            ) from error
+        try:
+            self._client.wait_for_workers(1, timeout=_WAIT_S)
+        except (OSError, TimeoutError) as error:
+            self._client.close()
+            raise SchedulerError(
+                f"the Dask scheduler at {address} has no workers: start some with dask worker"
+            ) from error
+
+    @property
+    def workers(self) -> int:
+        """The number of tasks at once."""
+        threads: int = sum(self._client.nthreads().values())
+        return max(1, _AHEAD * threads)
+
+    @contextmanager
+    def pool(self) -> Iterator[Executor]:
+        """Give an executor whose tasks the workers run.
+
+        Raises ``SchedulerError`` where the scheduler goes away.
+        """
+        # A task writes into a folder: its result is not of its arguments alone.
+        pool = self._client.get_executor(pure=False)
+        try:
+            yield pool
+        except (CancelledError, OSError) as error:
+            raise SchedulerError(
+                f"the Dask scheduler at {self._address} went away: the same command goes on with "
+                "the ranks that are left"
+            ) from error
+        finally:
+            pool.shutdown(wait=False)
+
+    def close(self) -> None:
+        """Leave the scheduler, which stays."""
+        self._client.close()

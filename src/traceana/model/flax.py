@@ -12,8 +12,8 @@ import jax
 from flax import nnx
 
 from traceana.model.jaxpr import abstract, dtypes_of, leaves, refused, shapes_in
-from traceana.model.layer_rows import Details, finished, model_inputs
 from traceana.model.manifest import Manifest, Shape, manifest
+from traceana.model.manifest_rows import Details, finished, model_inputs
 from traceana.model.recorded_calls import (
     PARAMETERS,
     ModelCall,

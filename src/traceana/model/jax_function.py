@@ -25,8 +25,8 @@ from traceana.model.jaxpr import (
     live,
     refused,
 )
-from traceana.model.layer_rows import Details, finished, model_inputs
 from traceana.model.manifest import Layout, Manifest, Shape, manifest
+from traceana.model.manifest_rows import Details, finished, model_inputs
 from traceana.model.recorded_calls import PARAMETERS, ModelCall, Pads, Recorded, Recording, renamed
 
 

@@ -15,8 +15,8 @@ import keras
 from keras import layers
 
 from traceana.errors import BadModelError
-from traceana.model.layer_rows import Details, finished, model_inputs
 from traceana.model.manifest import Manifest, Shape, manifest
+from traceana.model.manifest_rows import Details, finished, model_inputs
 from traceana.model.recorded_calls import (
     ACTIVATIONS,
     PARAMETERS,

@@ -16,8 +16,8 @@ from traceana.record.inside.step_window import Clock, Window
 from traceana.record.inside.torch_model import Model, rank_of
 from traceana.record.outcome import Outcome, read_reports
 from traceana.record.partial_folder import PartialFolder, check_free
+from traceana.record.programs import STEPS, WARM_UP, Script
 from traceana.record.recording import Recording, Request, check_profiler, complete
-from traceana.record.script import STEPS, WARM_UP, Script
 from traceana.runs.run_files import LAYERS_FILE, Profiler
 from traceana.runs.run_folders import RecordedRun
 

@@ -16,9 +16,8 @@ from traceana.errors import BadSweepError, CannotWriteError
 from traceana.record import Framework
 from traceana.record.outcome import Subject
 from traceana.record.partial_folder import check_free, remove, write_json
+from traceana.record.programs import STEPS, WARM_UP, Script, WorkloadRun
 from traceana.record.recording import Request, record
-from traceana.record.script import STEPS, WARM_UP, Script
-from traceana.record.workload import WorkloadRun
 from traceana.runs.run_files import SWEEP_FILE, Axis, Point, Profiler, Status, Sweep
 from traceana.runs.run_folders import RecordedRun, is_run, is_sweep, read_run, read_sweep
 

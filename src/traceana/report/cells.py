@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
-from traceana.report import names, numbers
+from traceana.report import display_names, numbers
 from traceana.report.columns import STEP, Kind
 from traceana.report.page import Column, Table
 from traceana.report.text import plain
@@ -121,7 +121,7 @@ def _written(values: pl.Series, write: Callable[[Any], str]) -> list[str]:
 
 def _kernels(values: pl.Series) -> list[str]:
     """Return the brief names of kernels, with arguments if these alone distinguish them."""
-    brief = names.briefs(map(str, values.drop_nulls().unique(maintain_order=True)))
+    brief = display_names.briefs(map(str, values.drop_nulls().unique(maintain_order=True)))
     return ["" if value is None else brief[str(value)] for value in values]
 
 
@@ -151,10 +151,10 @@ _WRITERS: Final[dict[Kind, Callable[[Any], str]]] = {
     Kind.TEXT: lambda value: plain(str(value)),
     Kind.LONG: lambda value: plain(str(value)),
     Kind.PATH: lambda value: plain(str(value)),
-    Kind.KERNEL: lambda value: names.brief(str(value)),
-    Kind.CATEGORY: names.category,
-    Kind.PART: names.part,
-    Kind.PARTS: names.part,
+    Kind.KERNEL: lambda value: display_names.brief(str(value)),
+    Kind.CATEGORY: display_names.category,
+    Kind.PART: display_names.part,
+    Kind.PARTS: display_names.part,
     Kind.NUMBER: str,
     Kind.COUNT: numbers.count,
     Kind.MEAN: numbers.mean,

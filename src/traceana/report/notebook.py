@@ -54,11 +54,11 @@ def _image(page: Page) -> Markup:
 
 def _document(page: Page) -> Markup:
     """Return the page as the value of an attribute in single quotes."""
-    from traceana.report.html import document
+    from traceana.report.html import html_file
 
     # The scripts hold many double quotes, which need no reference between single ones.
     text = (
-        document.render(_shortened(page), packed=True).replace("&", "&amp;").replace("'", "&#39;")
+        html_file.render(_shortened(page), packed=True).replace("&", "&amp;").replace("'", "&#39;")
     )
     return Markup(text.replace("<", "&lt;").replace(">", "&gt;"))
 

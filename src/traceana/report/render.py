@@ -84,9 +84,9 @@ def render(page: Page, form: Format, terminal: Terminal | None = None) -> bytes:
 
         return markdown.render(page).encode()
     if form is Format.HTML:
-        from traceana.report.html import document
+        from traceana.report.html import html_file
 
-        return document.render(page).encode()
+        return html_file.render(page).encode()
     if form is Format.XLSX:
         from traceana.report import workbook
 

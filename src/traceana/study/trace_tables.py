@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.comparison.compared_run import Run
-from traceana.comparison.epilogue_table import epilogues
+from traceana.comparison.compared_run import OTHER, Run
 from traceana.comparison.layer_table import layer_table
-from traceana.comparison.run_tables import Table, sgemms, transfers
-from traceana.comparison.step_work import OTHER
+from traceana.comparison.run_tables import Table, epilogues, sgemms, transfers
 from traceana.result import Result
 from traceana.study import Name
 from traceana.study.recorded_runs import Traced, conditions, labels, on_a_gpu, to_record
@@ -57,7 +55,7 @@ EPILOGUES_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "to_first": pl.Float64,
     "per": pl.String,
 }
-"""The columns of :func:`traceana.comparison.epilogue_table.epilogues`, without the other work."""
+"""The columns of :func:`traceana.comparison.run_tables.epilogues`, without the other work."""
 SGEMM_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "network": pl.String,
     "run": pl.String,

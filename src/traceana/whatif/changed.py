@@ -1,21 +1,37 @@
-"""Changes applied to a graph: the lags of its edges and the durations of its work."""
+"""Changes: what they are about, and the lags and durations of a graph to which they are applied."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
 import numpy as np
+import polars as pl
+from msgspec.structs import replace
 
-from traceana.enrich.nesting import NONE
-from traceana.whatif.factors import Floats
+from traceana.analyze.classes import SOURCE, category_of, classified
+from traceana.analyze.convolutions import each_convolution, of_input
+from traceana.analyze.idle_host import LOADING
+from traceana.enrich.distinct_values import Texts, first_rows, numbered
+from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, rows_by_depth
+from traceana.errors import NoSuchSelectionError, near
 from traceana.whatif.graph import EVENT, LAUNCH, STREAM, SYNC, Graph
+from traceana.whatif.other_hardware import (
+    Factors,
+    Floats,
+    from_pinned_memory,
+    on_another_gpu,
+    over_another_link,
+    with_ranks,
+    with_tensor_cores,
+)
+from traceana.whatif.other_runs import as_in, with_batch
+from traceana.whatif.scenario import Change
 
 if TYPE_CHECKING:
-    from traceana.enrich.nesting import Ints
-    from traceana.whatif.scenario import Change
-    from traceana.whatif.selected import Selection
-
+    from traceana.trace import Trace
 
 _NO_WAIT: Final = -(1 << 60)
 """A lag with which an edge holds nothing up."""
@@ -79,3 +95,251 @@ def changed(
         np.where(beside, duration, 0),
         np.where(host_beside, own_time, 0.0),
     )
+
+
+_MOST_NAMED: Final = 6
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """What one change is about in one graph: nodes of ``work``, and pieces of its ``host`` time.
+
+    ``factors`` are the ends of how many times as long each node takes; ``None`` where it is the
+    factor of the change. ``returned`` are nodes at which calls return that no longer wait.
+    """
+
+    work: Flags
+    host: Flags
+    factors: tuple[Floats, Floats] | None = None
+    returned: Ints | None = None
+
+
+def selected(trace: Trace, processes: Sequence[Graph], change: Change) -> list[Selection]:
+    """Return what ``change`` selects in each of the graphs ``processes`` of ``trace``.
+
+    Raises :class:`~traceana.errors.NoSuchSelectionError` where that is nothing of the trace.
+    """
+    whole = trace.whole
+    if change.what != "work":
+        _check_host(whole, change)
+        return [
+            Selection(np.zeros(len(one.at), dtype=np.bool_), _pieces(whole, one, change))
+            for one in processes
+        ]
+    flags = selected_work(whole, change)
+    if change.by is None:
+        return [_selection(whole, one, flags, change) for one in processes]
+    factors = _factors(whole, flags, change)
+    found = []
+    for one in processes:
+        least, most = (np.append(end, [1.0])[one.activity] for end in factors[1:])
+        found.append(
+            replace(
+                _selection(whole, one, factors.chosen, change),
+                factors=(least, most),
+                returned=_returns(whole, one, factors.chosen) if change.by == "pinned" else None,
+            )
+        )
+    return found
+
+
+def _selection(trace: Trace, graph: Graph, flags: Flags, change: Change) -> Selection:
+    return Selection(
+        (graph.activity != NONE) & np.append(flags, [False])[graph.activity],
+        _pieces_of_operators(trace, graph, flags, remove=change.remove),
+    )
+
+
+def _returns(trace: Trace, graph: Graph, copies: Flags) -> Ints:
+    """Return the nodes at which the calls of those ``copies`` return that are to the device.
+
+    What is copied to the host is needed there, so their calls wait as before.
+    """
+    launched = trace.activities["call"].is_not_null().to_numpy()
+    to_device = copies & (trace.activities["copy_kind"] == "HtoD").fill_null(value=False).to_numpy()
+    calls = trace.calls[from_rows(trace.activities["call"])[to_device & launched]]
+    ends = (calls["start"] + calls["duration"]).to_numpy()
+    return np.flatnonzero((graph.activity == NONE) & np.isin(graph.at, ends))
+
+
+def _factors(trace: Trace, flags: Flags, change: Change) -> Factors:
+    """Return the factors of the activities ``flags`` by the kind of ``change``."""
+    kind, _, argument = (change.by or "").partition(":")
+    if kind == "tensor-cores":
+        return with_tensor_cores(trace, flags)
+    if kind == "gpu":
+        return on_another_gpu(trace, flags, argument)
+    if kind == "batch":
+        return with_batch(trace, flags, float(argument), change.recordings)
+    if kind == "pinned":
+        return from_pinned_memory(trace, flags)
+    if kind == "recording":
+        return as_in(trace, flags, argument)
+    if kind == "link":
+        return over_another_link(trace, flags, float(argument))
+    return with_ranks(trace, flags, int(argument))
+
+
+def selected_work(trace: Trace, change: Change) -> Flags:
+    """Return which activities of ``trace`` a ``change`` of work selects.
+
+    Raises :class:`~traceana.errors.NoSuchSelectionError` where there are none.
+    """
+    activities = trace.activities
+    found = activities["kind"].ne("sync").to_numpy().copy()
+    if change.category or change.part or change.kernel:
+        found &= _by_class(trace, change)
+    if change.direction is not None:
+        found &= (
+            (activities["direction"].cast(pl.String) == change.direction)
+            .fill_null(False)
+            .to_numpy()
+        )
+    if change.layer is not None:
+        of_role = trace.layers["role"].cast(pl.String) == "layer"
+        layers = trace.layers["path"].str.contains(_pattern(change.layer)) & of_role
+        wanted = np.append(layers.fill_null(value=False), [False])
+        found &= wanted[from_rows(activities["layer"])]
+    if change.operator is not None:
+        named = Texts.of(trace.ops["name"]).matching(_pattern(change.operator))
+        found &= _inside(trace.ops, named)[from_rows(activities["op"])]
+    if change.input_gradient:
+        found &= _of_input_gradients(trace)
+        if not found.any():
+            raise NoSuchSelectionError(
+                "no convolution in the trace computes the gradient of the network's input"
+            )
+    if not found.any():
+        raise NoSuchSelectionError(
+            f"no work {_described(change)} in the trace{_instead(trace, change)}"
+        )
+    return found
+
+
+def _check_host(trace: Trace, change: Change) -> None:
+    """Raise ``NoSuchSelectionError`` where the host has no time that ``change`` is about."""
+    ops, ranges = trace.ops["name"], trace.ranges["text"]
+    if change.what == "launch" and not trace.activities["call"].is_not_null().any():
+        raise NoSuchSelectionError("no calls that launch kernels in the trace")
+    if change.what == "data" and not any(
+        Texts.of(one).matching(LOADING).any() for one in (ops, ranges)
+    ):
+        raise NoSuchSelectionError("no waits for the next batch in the trace")
+    if change.range is not None and not Texts.of(ranges).matching(_pattern(change.range)).any():
+        raise NoSuchSelectionError(f"no annotation {change.range!r} in the trace")
+
+
+def _by_class(trace: Trace, change: Change) -> Flags:
+    keys = trace.activities.select(SOURCE)
+    (number,) = numbered(keys)
+    first = first_rows(number)
+    rows = classified(keys[first], trace)
+    name = trace.names["name"].gather(trace.activities["name_id"][first])
+    wanted = pl.Series([True]).new_from_index(0, rows.height)
+    if change.category:
+        wanted &= rows["category"] == change.category
+    if change.part:
+        wanted &= rows["part"] == change.part
+    if change.kernel:
+        wanted &= rows["kind"].cast(pl.String).is_in(["kernel", "graph", "op"])
+        wanted &= name.str.contains(change.kernel)
+    return np.asarray(wanted.fill_null(value=False).to_numpy()[number])
+
+
+def _of_input_gradients(trace: Trace) -> Flags:
+    """Return the activities of data gradients of the networks' inputs, which nothing needs."""
+    each = each_convolution(trace)
+    episodes = each.filter(of_input(each))["episode"]
+    return trace.activities["episode"].is_in(episodes.implode()).fill_null(value=False).to_numpy()
+
+
+def _pattern(glob: str) -> str:
+    """Return the regular expression of a pattern in which ``*`` is any text."""
+    return "^" + ".*".join(re.escape(part) for part in glob.split("*")) + "$"
+
+
+def _described(change: Change) -> str:
+    fields = {
+        "class": change.category,
+        "part": change.part,
+        "direction": change.direction,
+        "layer": change.layer,
+        "kernel": change.kernel,
+        "operator": change.operator,
+    }
+    given = [f"{name} {value!r}" for name, value in fields.items() if value]
+    return "of " + ", ".join(given) if given else "of a device"
+
+
+def _instead(trace: Trace, change: Change) -> str:
+    """Return the name nearest to the class or layer of ``change``, else the classes there are."""
+    if change.category is None:
+        layers = trace.layers["path"].drop_nulls().to_list()
+        layer = near(change.layer or "", layers)
+        return f": did you mean layer:{layer}?" if layer else ""
+    work = trace.activities.filter(pl.col("kind") != "sync")
+    there = category_of(work, trace).unique().cast(pl.String).sort()
+    if not len(there):
+        return ""
+    if category := near(change.category, there.to_list()):
+        return f": did you mean {category}?"
+    more = ", …" if len(there) > _MOST_NAMED else ""
+    return f": it has {', '.join(there.head(_MOST_NAMED))}{more}"
+
+
+def _pieces_of_operators(trace: Trace, graph: Graph, flags: Flags, *, remove: bool) -> Flags:
+    """Return the pieces of host threads that are of the selected activities.
+
+    Of work of the CPU these are the pieces of its operators. Of device work that is removed, they
+    are those of operators and calls that launched nothing else.
+    """
+    activities, host = trace.activities, graph.host
+    is_op = (activities["kind"] == "op").to_numpy()
+    found = np.zeros(len(host.begin), dtype=np.bool_)
+    for column, row in (("op", host.op), ("call", host.call)):
+        of = from_rows(activities[column])
+        table = trace.ops if column == "op" else trace.calls
+        chosen, other = (np.zeros(table.height + 1, dtype=np.bool_) for _ in range(2))
+        wanted = flags if remove else flags & is_op
+        chosen[of[wanted]] = True
+        other[of[~wanted & activities["kind"].ne("sync").to_numpy()]] = True
+        chosen[NONE] = False
+        found |= (chosen & ~other)[row]
+    return found
+
+
+def _pieces(trace: Trace, graph: Graph, change: Change) -> Flags:
+    host = graph.host
+    if change.what == "launch":
+        launching = np.zeros(trace.calls.height + 1, dtype=np.bool_)
+        launching[from_rows(trace.activities.filter(pl.col("kind") == "kernel")["call"])] = True
+        launching[NONE] = False
+        return launching[host.call]
+    if change.what == "data":
+        return _loading(trace, graph)
+    if change.range is not None:
+        named = Texts.of(trace.ranges["text"]).matching(_pattern(change.range))
+        return _inside(trace.ranges, named)[host.range]
+    if change.operator is None:
+        return np.ones(len(host.begin), dtype=np.bool_)
+    named = Texts.of(trace.ops["name"]).matching(_pattern(change.operator))
+    # What loads the next batch is an operator by its form only.
+    return _inside(trace.ops, named)[host.op] & ~_loading(trace, graph)
+
+
+def _loading(trace: Trace, graph: Graph) -> Flags:
+    """Return the pieces in which a thread waits for the next batch, or makes it itself."""
+    host = graph.host
+    ops, ranges = (Texts.of(one) for one in (trace.ops["name"], trace.ranges["text"]))
+    return (
+        _inside(trace.ops, ops.matching(LOADING))[host.op]
+        | _inside(trace.ranges, ranges.matching(LOADING))[host.range]
+    )
+
+
+def _inside(table: pl.DataFrame, chosen: Flags) -> Flags:
+    """Return which rows of ``table`` are ``chosen`` or inside one that is; false for row -1."""
+    inside = np.append(chosen, [False])
+    parent = from_rows(table["parent"])
+    for rows in rows_by_depth(table["depth"].fill_null(0).to_numpy())[1:]:
+        inside[rows] |= inside[parent[rows]]
+    return inside

@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
+from traceana.analyze.critical import cut
 from traceana.analyze.critical_path import ThreadKeys, Waits, processes, windows
 from traceana.analyze.critical_waits import (
     BY_EVENT,
@@ -27,9 +28,12 @@ from traceana.analyze.critical_waits import (
     STREAM_CALL,
     WAITING,
 )
-from traceana.enrich.nesting import NONE, Flags, Ints, timeline
-from traceana.enrich.texts import Texts
-from traceana.whatif.host_time import HostTime
+from traceana.analyze.steps import measured_steps, span_of
+from traceana.enrich.distinct_values import Texts
+from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, take, timeline
+from traceana.enrich.ranges import ThreadRanges
+from traceana.settings import REPLAYED_ACTIVITIES
+from traceana.whatif.other_hardware import Floats
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -403,3 +407,128 @@ class _Edges:
         lag = edges.lag.copy()
         lag[of_latest[one]] += missing
         return replace(edges, lag=lag)
+
+
+class HostTime(msgspec.Struct, frozen=True):
+    """Pieces of the threads of a process, thread by thread and in order, without gaps.
+
+    ``call``, ``op`` and ``range`` are the rows of the innermost one around each piece, or -1.
+    """
+
+    thread: Ints
+    begin: Ints
+    end: Ints
+    call: Ints
+    op: Ints
+    range: Ints
+
+    @classmethod
+    def of(cls, trace: Trace, threads: ThreadKeys, key: Ints, begin: Ints, end: Ints) -> HostTime:
+        """Return the pieces of the threads ``key``, in order, each from ``begin`` to ``end``."""
+        near = (int(begin.min()), int(end.max())) if len(key) else (0, 0)
+        frames = ((trace.ops, threads.ops), (trace.calls, threads.calls))
+        (op_rows, ops), (call_rows, calls) = (_nested(*frame, near) for frame in frames)
+        range_rows = _rows(trace.ranges, near)
+        ranges = ThreadRanges.of(trace.ranges[range_rows], threads.ranges[range_rows])
+        whole = np.zeros(len(key), dtype=np.bool_)
+        of, since, until = cut(key, begin, end, whole, [ops, calls, ranges.nesting])
+        thread = key[of]
+        return cls(
+            thread,
+            since,
+            until,
+            take(call_rows, calls.innermost(thread, since)),
+            take(op_rows, ops.innermost(thread, since)),
+            take(range_rows, ranges.innermost(thread, since)),
+        )
+
+    def lengths(self, thread: Ints, begin: Ints, end: Ints, factors: Floats) -> Ints:
+        """Return how long each thread takes from ``begin`` to ``end``, if each piece takes as many
+        times as long as ``factors`` says.
+
+        Time outside the pieces stays; with factors of 1 the result is ``end - begin`` exactly.
+        """
+        own, asked = len(self.thread), len(thread)
+        changed = factors != 1
+        if not asked or not changed.any():
+            return end - begin
+        both, at = np.concatenate((thread, thread)), np.concatenate((begin, end))
+        place, wanted = np.split(
+            timeline(np.concatenate((self.thread, both)), np.concatenate((self.begin, at)))[0],
+            [own],
+        )
+        rows = np.searchsorted(place, wanted, side="right") - 1
+        # A moment before the pieces of its thread follows those of another one.
+        inside = (rows != NONE) & (self.thread[rows] == both)
+        less = (self.end - self.begin) * (1 - factors)
+        before = np.cumsum(less) - less
+        into = (np.minimum(at, self.end[rows]) - self.begin[rows]) * (1 - factors[rows])
+        first = np.searchsorted(self.thread, both, side="left")
+        base = before[np.minimum(first, own - 1)]
+        saved = np.where(inside, before[rows] + into - base, 0.0)
+        less_time: Ints = np.rint(saved[asked:] - saved[:asked]).astype(np.int64)
+        return end - begin - less_time
+
+
+def _nested(frame: pl.DataFrame, key: Ints, near: tuple[int, int]) -> tuple[Ints, Nesting]:
+    """Return the nested rows of ``frame`` that overlap the time ``near``, after their numbers."""
+    rows = _rows(frame, near)
+    start, duration = (frame[name].to_numpy()[rows] for name in ("start", "duration"))
+    return rows, Nesting.of(key[rows], start, duration)
+
+
+def _rows(frame: pl.DataFrame, near: tuple[int, int]) -> Ints:
+    start = frame["start"].to_numpy()
+    return np.flatnonzero((start <= near[1]) & (start + frame["duration"].to_numpy() >= near[0]))
+
+
+class Part(msgspec.Struct, frozen=True):
+    """The numbers of the steps to replay, in order, None for the whole trace, and how many
+    activities that are."""
+
+    numbers: list[int] | None
+    activities: int
+
+    @property
+    def note(self) -> str | None:
+        """The note on a part of a trace."""
+        if self.numbers is None:
+            return None
+        steps = "step" if len(self.numbers) == 1 else "steps"
+        most = f"{REPLAYED_ACTIVITIES:,} activities"
+        return f"replayed: {steps} {span_of(self.numbers)}, around the middle (at most {most})"
+
+
+def part_of(trace: Trace) -> Part:
+    """Return the part of ``trace`` to replay.
+
+    It has consecutive steps around the middle of the measured ones with at most
+    ``REPLAYED_ACTIVITIES``, after the one before them, with which the replay begins; the middle
+    step alone where it has more. A trace without steps is replayed as a whole.
+    """
+    whole = trace.whole
+    if trace.steps.is_empty() or whole.activities.height <= REPLAYED_ACTIVITIES:
+        return Part(None, whole.activities.height)
+    numbers = whole.steps.group_by("number").agg(pl.col("start").min()).sort("start")["number"]
+    counts = _activities(whole, numbers)
+    chosen = trace.steps["number"].gather(measured_steps(trace).rows).unique()
+    (measured,) = np.nonzero(numbers.is_in(chosen.implode()).to_numpy())
+    first = last = middle = int(measured[len(measured) // 2])
+    lowest, highest = max(int(measured[0]) - 1, 0), int(measured[-1])
+    left = REPLAYED_ACTIVITIES - counts[middle]
+    while first > lowest or last < highest:
+        # In turn, so that the first that is added is the one before.
+        before = last == highest or (first > lowest and middle - first <= last - middle)
+        left -= counts[first - 1 if before else last + 1]
+        if left < 0:
+            break
+        first, last = (first - 1, last) if before else (first, last + 1)
+    return Part(numbers[first : last + 1].to_list(), sum(counts[first : last + 1]))
+
+
+def _activities(trace: Trace, numbers: pl.Series) -> list[int]:
+    """Return how many activities each of the steps ``numbers`` launched, of all processes."""
+    own = trace.steps["number"].gather(trace.activities["step"].drop_nulls())
+    counted = own.value_counts(name="count")
+    of = dict(zip(counted["number"], counted["count"], strict=True))
+    return [of.get(number, 0) for number in numbers]

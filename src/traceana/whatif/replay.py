@@ -1,18 +1,23 @@
-"""When everything happens, given the waits of graphs, and the steps that follow from it."""
+"""Replay: when everything happens, given the waits of graphs; its steps and their critical path."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+import msgspec
 import numpy as np
+import polars as pl
 
-from traceana.enrich.nesting import NONE
+from traceana.analyze.collective_ranks import matched_of
+from traceana.enrich.nesting import NONE, from_rows, timeline
+from traceana.whatif.graph import HANDOVER, HOST, LAUNCH, SYNC, WAIT, Graph
 
 if TYPE_CHECKING:
     from traceana.enrich.nesting import Ints
-    from traceana.whatif.collectives import Meetings
-    from traceana.whatif.graph import Graph
+    from traceana.trace import Trace
+    from traceana.whatif.changed import Changed
 
 _Replay: TypeAlias = "Generator[tuple[int, int], int, tuple[Ints, Ints]]"
 """A replay that stops at collectives: it yields the node and when it begins there, is sent when
@@ -141,3 +146,161 @@ def _windows(graph: Graph, over: Ints, start: Ints) -> tuple[Ints, Ints]:
     begin = np.empty_like(begun)
     begin[order] = np.maximum(begun[order], before)
     return begin, np.maximum(begin, ended)
+
+
+HOST_TIME: Final = "host"
+_OF_EDGE: Final = {
+    HOST: HOST_TIME,
+    HANDOVER: HOST_TIME,
+    LAUNCH: "launch",
+    WAIT: "sync",
+    SYNC: "sync",
+}
+_GAP: Final = "gap"
+
+
+def path_times(
+    trace: Trace,
+    category: pl.Series,
+    graph: Graph,
+    change: Changed,
+    over: Ints,
+    begins: Ints,
+    rows: Ints,
+) -> Counter[str]:
+    """Return the time of the critical paths of the steps ``rows``, in ns: by class of work, and for
+    host, launch, sync and gap (of a stream between work).
+
+    ``category`` is that of each activity. Nodes are ``over`` when given, after ``change``;
+    ``begins`` are those of all steps.
+    """
+    edges, whole = graph.edges, trace.whole
+    start = over - change.duration
+    deciding = np.flatnonzero(over[edges.source] + change.lag == start[edges.target])
+    decides = np.full(len(over), NONE, dtype=np.int64)
+    decides[edges.target[deciding]] = deciding
+    last = _last_nodes(graph, over)
+    path: list[int] = []
+    found: Counter[str] = Counter()
+    for step in rows.tolist():
+        node, begin = int(last[step]), int(begins[step])
+        while node != NONE and over[node] > begin:
+            since = int(start[node])
+            if graph.activity[node] != NONE:
+                of = category[int(graph.activity[node])]
+                found[of] += int(over[node]) - max(since, begin)
+            edge = int(decides[node])
+            if edge == NONE or since <= begin:
+                break
+            node = int(edges.source[edge])
+            found[_OF_EDGE.get(int(edges.kind[edge]), _GAP)] += since - max(int(over[node]), begin)
+            path.append(edge)
+    if (whole.activities["kind"] == "op").any():
+        found.update(_of_operators(whole, graph, change, np.array(path, dtype=np.int64), category))
+    return +found
+
+
+def _of_operators(
+    trace: Trace, graph: Graph, change: Changed, path: Ints, category: pl.Series
+) -> Counter[str]:
+    """Return the time of operators of the CPU on the ``path`` by class, and as much less of the
+    host."""
+    host, edges = graph.host, graph.edges
+    path = path[edges.thread[path] != NONE]
+    thread = edges.thread[path]
+    place, begin, until = np.split(
+        timeline(
+            np.concatenate((host.thread, thread, thread)),
+            np.concatenate((host.begin, edges.begin[path], edges.until[path])),
+        )[0],
+        [len(host.begin), len(host.begin) + len(path)],
+    )
+    of_op = np.full(trace.ops.height + 1, NONE, dtype=np.int64)
+    rows = trace.activities["op"]
+    of_op[from_rows(rows)] = np.arange(len(rows))
+    of_op[NONE] = NONE
+    inside = np.zeros(len(place) + 1, dtype=np.int64)
+    np.add.at(inside, np.searchsorted(place, begin), 1)
+    np.add.at(inside, np.searchsorted(place, until), -1)
+    activity = of_op[host.op]
+    own = np.flatnonzero((np.cumsum(inside)[:-1] > 0) & (activity != NONE))
+    lengths = (host.end - host.begin)[own] * change.host[own]
+    names = category.gather(activity[own])
+    times = pl.DataFrame({"class": names, "ns": lengths}).group_by("class").agg(pl.col("ns").sum())
+    found = Counter({name: round(time) for name, time in times.iter_rows()})
+    found[HOST_TIME] = -found.total()
+    return found
+
+
+def _last_nodes(graph: Graph, over: Ints) -> Ints:
+    """Return the node with which each step is complete, or -1."""
+    steps = np.arange(graph.steps.height)
+    marked = graph.ends != NONE
+    work = np.flatnonzero(graph.step != NONE)
+    node = np.concatenate((work, graph.ends[marked]))
+    step = np.concatenate((graph.step[work], steps[marked]))
+    order = np.lexsort((over[node], step))
+    last = np.full(len(steps), NONE, dtype=np.int64)
+    last[step[order]] = node[order]
+    return last
+
+
+class Meetings(msgspec.Struct, frozen=True):
+    """The collectives that are matched across graphs.
+
+    ``nodes`` are those of each graph, in order; ``number`` is that of the collective by node, -1
+    for others; ``ranks`` is how many graphs have the collective.
+    """
+
+    nodes: list[Ints]
+    number: list[Ints]
+    ranks: list[int]
+
+    @classmethod
+    def of(cls, trace: Trace, graphs: Sequence[Graph]) -> Meetings:
+        """Return those of ``graphs``, the processes of ``trace``."""
+        number = [np.full(len(graph.at), NONE, dtype=np.int64) for graph in graphs]
+        nodes = [np.zeros(0, dtype=np.int64) for _ in graphs]
+        if len(graphs) < 2:
+            return cls(nodes, number, [])
+        occurrence = _occurrences(trace)
+        members: dict[int, list[tuple[int, int]]] = {}
+        for own, graph in enumerate(graphs):
+            of = np.append(occurrence, [NONE])[graph.activity]
+            for node in np.flatnonzero(of != NONE).tolist():
+                members.setdefault(int(of[node]), []).append((own, node))
+        ranks: list[int] = []
+        for found in members.values():
+            owners = {own for own, _ in found}
+            # Several in one process would wait for each other within one replay.
+            if len(owners) < 2 or len(owners) < len(found):
+                continue
+            for own, node in found:
+                number[own][node] = len(ranks)
+            ranks.append(len(found))
+        return cls([np.flatnonzero(one != NONE) for one in number], number, ranks)
+
+
+def _occurrences(trace: Trace) -> Ints:
+    """Return the number of the collective of each activity that is matched across ranks, or -1."""
+    none = np.full(trace.activities.height, NONE, dtype=np.int64)
+    each, matched = matched_of(trace)
+    if matched is None or matched.each.is_empty():
+        return none
+    keys = ["rank", "device", "start", "duration"]
+    rows = (
+        each.with_row_index("row")
+        .join(matched.each.select("row", "occurrence"), on="row")
+        .select("rank", "device", "occurrence", start="start_ns", duration="time_ns")
+        .unique(keys, keep="first")
+        .join(
+            trace.activities.select(keys)
+            .with_row_index("activity")
+            .filter(trace.activities["kind"] != "sync"),
+            on=keys,
+            nulls_equal=True,
+        )
+        .unique(["occurrence", "rank", "device"], keep="first", maintain_order=True)
+    )
+    none[rows["activity"].to_numpy()] = rows["occurrence"].to_numpy()
+    return none

@@ -15,11 +15,9 @@ import numpy.typing as npt
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.analyze.breakdown import breakdown
-from traceana.analyze.classes import category_of
+from traceana.analyze.classes import breakdown, category_of
 from traceana.analyze.intervals import union
-from traceana.analyze.median_error import MEDIAN_ERROR
-from traceana.analyze.steps import measured_steps
+from traceana.analyze.steps import MEDIAN_ERROR, measured_steps
 from traceana.enrich.nesting import NONE, Ints
 from traceana.errors import NoSuchSelectionError
 from traceana.result import Result
@@ -31,14 +29,10 @@ from traceana.settings import (
     RUN_TO_RUN_CPU,
 )
 from traceana.trace.schema import DEVICE_WORK
-from traceana.whatif.changed import Changed, changed
-from traceana.whatif.collectives import Meetings
-from traceana.whatif.graph import Graph, graphs
-from traceana.whatif.part import Part, part_of
-from traceana.whatif.replay import replayed_together, step_windows
+from traceana.whatif.changed import Changed, Selection, changed, selected
+from traceana.whatif.graph import Graph, Part, graphs, part_of
+from traceana.whatif.replay import Meetings, replayed_together, step_windows
 from traceana.whatif.scenario import NAMED, Scenario, scenario
-from traceana.whatif.selected import Selection, selected
-from traceana.whatif.student import student_quantile
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -450,7 +444,7 @@ def _path(
     model: Model, category: pl.Series, scenario: str | None, found: _Replayed, steps: int
 ) -> pl.DataFrame:
     """Return the rows of a scenario of :class:`Prediction`'s ``path``."""
-    from traceana.whatif.path import path_times
+    from traceana.whatif.replay import path_times
 
     times: Counter[str] = Counter()
     for graph, one, over, windows, rows in zip(
@@ -503,3 +497,43 @@ def _on_collectives(model: Model) -> tuple[str, ...]:
         return ("collectives take as long as recorded, with their waits for other ranks",)
     rest = f", {found - together:,} take as long as recorded" if found > together else ""
     return (f"{together:,} collectives begin when the last of their ranks arrives{rest}",)
+
+
+_MOST_TERMS: Final = 200
+"""Degrees of freedom above which the expansion around the normal distribution is exact enough."""
+
+
+def student_quantile(level: float, degrees: int) -> float:
+    """Return the value below which t with ``degrees`` of freedom is with probability ``level``.
+
+    ``level`` is above 0.5. The error is below 1e-8 of the result.
+    """
+    if degrees > _MOST_TERMS:
+        z = NormalDist().inv_cdf(level)
+        first = (z**3 + z) / 4
+        second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+        third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+        return z + first / degrees + second / degrees**2 + third / degrees**3
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        if (1 + _within(middle, degrees)) / 2 < level:
+            low = middle
+        else:
+            high = middle
+    return math.sqrt(degrees) * math.tan(low)
+
+
+def _within(angle: float, degrees: int) -> float:
+    """Return the probability that t is between plus and minus sqrt(degrees) tan(``angle``).
+
+    Abramowitz and Stegun, 26.7.3 and 26.7.4.
+    """
+    cosine, sine = math.cos(angle), math.sin(angle)
+    odd = degrees % 2
+    term = cosine if odd else 1.0
+    total = 0.0
+    for power in range(odd + 2, degrees + 1, 2):
+        total += term
+        term *= cosine**2 * (power - 1) / power
+    return (angle + sine * total) * 2 / math.pi if odd else sine * total

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traceana.enrich.classify import classify_names, explain
+from traceana.enrich.classify.engine import canonical, heads_of, mangled_head
 from traceana.enrich.classify.ruleset import parse_rules
-from traceana.enrich.classify.spelling import canonical, heads_of, mangled_head
 from traceana.trace.taxonomy import (
     ALGORITHMS,
     CATEGORIES,

@@ -8,8 +8,8 @@ import pytest
 
 from tools.classification import SAMPLE
 from traceana.enrich.classify import classify_names, engine, load_rules
-from traceana.enrich.classify.prefilter import Words, literals
-from traceana.enrich.texts import ascii_classes
+from traceana.enrich.classify.engine import Words, literals
+from traceana.enrich.distinct_values import ascii_classes
 
 RULES = load_rules()
 PATTERNS = sorted(

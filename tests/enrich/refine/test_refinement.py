@@ -8,11 +8,11 @@ import polars as pl
 import pytest
 
 from tests.support.traces import TraceBuilder
-from traceana.analyze.breakdown import breakdown
+from traceana.analyze.classes import breakdown
 from traceana.analyze.convolutions import convolutions
 from traceana.analyze.layers import layers
 from traceana.enrich import with_classes
-from traceana.enrich.refine.context_rules import context
+from traceana.enrich.refine.situations import context
 from traceana.trace import Trace
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceana.ingest.chrome.repair import repair
+from traceana.ingest.chrome.document import repair
 
 JSON = st.recursive(
     st.text() | st.integers() | st.booleans() | st.none(),

@@ -13,9 +13,8 @@ from tests.ingest.kineto.equal import assert_equal
 from traceana.ingest.chrome.event_decoder import EventDecoder
 from traceana.ingest.chrome.stream import Document, read_document
 from traceana.ingest.kineto import scan
-from traceana.ingest.kineto.decode import DECODER
+from traceana.ingest.kineto.decode import DECODER, Columns, Event
 from traceana.ingest.kineto.decode import columns_of as events_columns
-from traceana.ingest.kineto.events import Columns, Event
 
 # Names that look like the seams that the splitter looks for.
 NAMES = st.sampled_from(["k", '}, {"', '"}, {"ph": "X"', "a\\", "{[", "]}", '\\"', "é", ""])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceana.ingest.chrome.structure import scan
+from traceana.ingest.chrome.document import scan
 
 TEXT = st.text(st.sampled_from('ab"\\{}[],: \n\té'), max_size=12)
 VALUES = st.recursive(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from traceana.ingest.kineto.events import FRAMES, Columns
+from traceana.ingest.kineto.decode import FRAMES, Columns
 
 
 def assert_equal(found: Columns, wanted: Columns) -> None:

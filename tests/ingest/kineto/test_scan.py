@@ -17,7 +17,7 @@ from tests.support.manifest import FIXTURES, Expected, each
 from traceana.ingest.chrome.compiled import COMPILED
 from traceana.ingest.chrome.event_decoder import EventDecoder, UndecodableError
 from traceana.ingest.kineto import decode, reader, scan
-from traceana.ingest.kineto.events import Args, Columns, Event
+from traceana.ingest.kineto.decode import Args, Columns, Event
 from traceana.ingest.source import silent
 from traceana.trace import Trace
 from traceana.trace.schema import TABLES

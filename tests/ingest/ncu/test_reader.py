@@ -16,7 +16,7 @@ from traceana.errors import CorruptError, NotATraceError, TraceanaError, Unknown
 from traceana.ingest import read
 from traceana.ingest.detect import Format, detect
 from traceana.ingest.ncu import reader, rows
-from traceana.ingest.ncu.metrics import factor, known
+from traceana.ingest.ncu.reader import factor, known
 from traceana.trace import Trace
 
 FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"

@@ -25,7 +25,7 @@ from tests.ingest.nsys.writing import (
     ledger_of,
     trace_of,
 )
-from traceana.ingest.names import UNNAMED
+from traceana.ingest.kernel_names import UNNAMED
 from traceana.trace import Trace
 
 

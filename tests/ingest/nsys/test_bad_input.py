@@ -34,7 +34,7 @@ from traceana.errors import (
     UnreadableError,
 )
 from traceana.ingest import read
-from traceana.ingest.names import UNNAMED
+from traceana.ingest.kernel_names import UNNAMED
 from traceana.ingest.source import silent
 
 

@@ -23,7 +23,7 @@ from traceana.errors import CorruptError, IsDirectoryError
 from traceana.ingest import read
 from traceana.ingest.detect import Format, detect
 from traceana.ingest.nsys import directory
-from traceana.ingest.panics import quiet_panics
+from traceana.ingest.nsys.directory import quiet_panics
 from traceana.trace.schema import TABLES
 
 pytestmark = pytest.mark.slow

@@ -12,10 +12,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from traceana.ingest.nsys.directory import read
-from traceana.ingest.nsys.parquet_footer import Footer
-from traceana.ingest.nsys.thrift import decoded
-from traceana.ingest.panics import quiet_panics
+from traceana.ingest.nsys.directory import quiet_panics, read
+from traceana.ingest.nsys.parquet_footer import Footer, decoded
 
 pytestmark = pytest.mark.slow
 

@@ -27,7 +27,7 @@ from tests.ingest.nvprof.writing import (
 )
 from traceana.errors import CorruptError, ForeignDatabaseError
 from traceana.ingest import read
-from traceana.ingest.names import UNNAMED
+from traceana.ingest.kernel_names import UNNAMED
 from traceana.ingest.source import silent
 
 

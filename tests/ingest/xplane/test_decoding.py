@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.ingest.xplane.writing import message, number, varint
-from traceana.ingest.xplane import runs as runs_module
+from traceana.ingest.xplane import wire as runs_module
 from traceana.ingest.xplane.decode import (
     DURATION_PS,
     METADATA_ID,
@@ -22,8 +22,7 @@ from traceana.ingest.xplane.decode import (
     any_stats,
     events,
 )
-from traceana.ingest.xplane.runs import Records, Runs
-from traceana.ingest.xplane.wire import Buffer
+from traceana.ingest.xplane.wire import Buffer, Records, Runs
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,7 @@ from tests.support.traces import TraceBuilder
 from traceana import diff
 from traceana.comparison.diff import Diff
 from traceana.report.page import Chart, Findings, Table
-from traceana.report.pages.diff_pictures import pictures
-from traceana.report.pages.whole_diff import icicles
+from traceana.report.pages.diff_html import icicles, pictures
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 

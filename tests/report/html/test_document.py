@@ -22,14 +22,14 @@ from traceana.analyze.idle_gaps import CAUSES
 from traceana.errors import MissingExtraError
 from traceana.flops.peaks import Peaks
 from traceana.report.columns import Kind
-from traceana.report.html import document
+from traceana.report.html import html_file
 from traceana.report.html.elements import grid
 from traceana.report.html.pictures import CLASS_COLOURS, EVENT_COLOURS, picture
 from traceana.report.page import Axis, Chart, Column, Marks, Table
 from traceana.report.pages.advise import SECTIONS
 from traceana.report.pages.advise import advised as advice
+from traceana.report.pages.analysis_pictures import bandwidths, roofline_chart
 from traceana.report.pages.kernels import kernels
-from traceana.report.pages.pictures import bandwidths, roofline_chart
 from traceana.report.pages.report import report
 from traceana.report.text import cut_path, plain
 from traceana.trace import Trace
@@ -65,7 +65,7 @@ def hostile(text: str) -> Trace:
 
 @cache
 def page(trace: Trace) -> str:
-    return document.render(report(trace).illustrated())
+    return html_file.render(report(trace).illustrated())
 
 
 def scripts(text: str) -> list[str]:
@@ -177,7 +177,7 @@ def test_rows_of_a_class_are_indented_below_it() -> None:
 
 def test_only_columns_of_long_texts_are_broken_into_lines() -> None:
     def table(name: str) -> str:
-        return document.render(kernels(hostile(name)).page())
+        return html_file.render(kernels(hostile(name)).page())
 
     assert 'class="long"' not in table("short")
     assert 'class="long"' in table("a kernel " * 9)
@@ -230,7 +230,7 @@ def test_evidence_has_as_many_rows_as_other_tables_and_names_the_command_with_th
     whole = report(trace)
 
     def evidence(limit: int | None) -> str:
-        text = document.render(whole.illustrated(limit=limit))
+        text = html_file.render(whole.illustrated(limit=limit))
         item = text[text.index('<li id="recommendation-host_bound">') :]
         return item[: item.index("</details>")]
 
@@ -267,7 +267,7 @@ def test_every_rule_has_a_section_of_the_report() -> None:
 
 
 def test_the_page_of_one_command_names_the_file_and_links_to_no_section() -> None:
-    text = document.render(advice(advised(), advise(advised())).illustrated())
+    text = html_file.render(advice(advised(), advise(advised())).illustrated())
     assert '<p class="remark">built.json</p>' in text
     assert 'href="#transfers"' not in text
 
@@ -458,7 +458,7 @@ def test_the_peak_is_a_line_also_if_all_copies_have_one_size() -> None:
 
 def test_a_page_without_charts_has_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "vl_convert", None)
-    assert "vegaEmbed(" not in "".join(scripts(document.render(kernels(cnn_steps()).page()))[:1])
+    assert "vegaEmbed(" not in "".join(scripts(html_file.render(kernels(cnn_steps()).page()))[:1])
 
 
 def test_without_the_extra_the_error_names_it(
@@ -466,4 +466,4 @@ def test_without_the_extra_the_error_names_it(
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "vl_convert", None)
     with pytest.raises(MissingExtraError, match=re.escape("pip install 'traceana[html]'")):
-        document.render(report(cnn_steps()).illustrated())
+        html_file.render(report(cnn_steps()).illustrated())

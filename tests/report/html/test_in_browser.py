@@ -19,7 +19,7 @@ from tests.report.html.browser import Browser, needs_chromium
 from tests.report.html.test_document import FIXTURE, HOSTILE, hostile
 from tests.support.traces import TraceBuilder
 from traceana import open as open_trace
-from traceana.report.html import document
+from traceana.report.html import html_file
 from traceana.report.page import Data, Finding, Findings, Notes, Page, Rows
 from traceana.trace import Trace
 
@@ -397,7 +397,7 @@ def test_a_long_word_of_a_finding_is_broken_on_a_phone(browser: Browser, tmp_pat
     empty = Data(Rows(pl.DataFrame()))
     shown = Page("advise", (Findings((finding,)), Notes((("", "note" * 40),))), empty)
     path = tmp_path / "page.html"
-    path.write_text(document.render(shown))
+    path.write_text(html_file.render(shown))
     browser.width(390)
     browser.open(path)
     assert browser.run("document.documentElement.scrollWidth") <= 390

@@ -18,7 +18,7 @@ from tests.report.html.test_document import HARMLESS, HOSTILE, hostile
 from tests.support.opened import opened
 from tests.support.traces import TraceBuilder, cnn_steps
 from traceana import compare, diff
-from traceana.report.html import vega
+from traceana.report.html import html_file
 from traceana.result import HasResult, Result
 from traceana.trace import Trace
 
@@ -64,7 +64,7 @@ def test_a_result_without_pictures_has_no_frame() -> None:
 def test_a_result_has_half_the_size_of_the_charts_library() -> None:
     trace = opened(FIXTURE)
     for result in (trace.kernels(), trace.idle(), trace.critical(), trace.flops()):
-        assert len(shown(result)) < 0.6 * len(vega.script())
+        assert len(shown(result)) < 0.6 * len(html_file.vega_script())
     assert len(shown(trace.layer_times())) < 150_000
 
 

@@ -11,8 +11,8 @@ from tests.report.html.browser import Browser, needs_chromium
 from tests.support.command_line import Run
 from tests.support.opened import opened
 from traceana import compare
-from traceana.report.html import document
-from traceana.report.html.panels import charts
+from traceana.report.html import html_file
+from traceana.report.html.elements import charts
 from traceana.report.html.pictures import picture
 from traceana.report.page import Data, Page, Rows
 from traceana.report.panels import Axis, Bars, Failure, Line, Panel, Panels
@@ -56,7 +56,7 @@ def test_a_series_has_one_colour_in_all_panels() -> None:
 
 def test_a_page_without_tables_of_its_own_has_its_panels() -> None:
     panels = Panels("runs", (), [Panel("p", BATCH, TIME, lines=[Line("A", [1], [1.0])])])
-    assert "<figcaption>p</figcaption>" in document.render(
+    assert "<figcaption>p</figcaption>" in html_file.render(
         Page("study", (panels,), Data(Rows(pl.DataFrame())))
     )
 

@@ -13,9 +13,8 @@ import pytest
 from traceana.errors import MissingExtraError
 from traceana.report.page import Data, Page, Rows
 from traceana.report.panels import Axis, Bars, Failure, Line, Panel, Panels
-from traceana.report.plots.draw import drawing, panels_figure
+from traceana.report.plots.draw import drawing, drawn, number, of_series, panels_figure, rounded
 from traceana.report.plots.page_pictures import page_file
-from traceana.report.plots.panels import drawn, number, of_series, rounded
 
 EVIL = "$\\frac{a$_b\n\x1b[2J\u202e<b>&\"'--\ufffe$"
 X, Y = Axis("batch", log=2), Axis("time (ms)", log=10)

@@ -13,13 +13,13 @@ from tests.study.conftest import make as make
 from tests.study.test_convolutions import timed
 from tests.study.test_traced import products
 from tests.support.traces import cnn_steps
-from traceana.report.pages.study_pictures import picture_of
+from traceana.report.pages.study import picture_of
 from traceana.report.panels import Panel, Panels
-from traceana.study.convolution_algorithms import algorithms_study, layerwise_study
 from traceana.study.recorded_runs import Traced
 from traceana.study.scaling import Communication, scaling_study
 from traceana.study.study import Study, with_published
 from traceana.study.throughput import batch_study, ratio_study
+from traceana.study.timed_convolutions import algorithms_study, layerwise_study
 from traceana.study.trace_tables import (
     epilogues_study,
     frameworks_study,

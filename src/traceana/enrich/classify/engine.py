@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress
 from typing import Final
 
@@ -17,9 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.enrich.classify.prefilter import Words
 from traceana.enrich.classify.ruleset import Attribute, ClassValue, Rule, RuleSet, load_rules
-from traceana.enrich.classify.spelling import canonical, heads_of
 from traceana.trace.taxonomy import CLASS_COLUMNS, CLASS_SCHEMA, FAMILY_OF_ALGORITHM
 
 Indices = npt.NDArray[np.int64]
@@ -310,3 +308,192 @@ def _assembled(text: pl.Expr, attribute: Attribute) -> pl.Expr:
     if attribute.values:
         return value.replace_strict(dict(attribute.values), default=None, return_dtype=pl.String)
     return value
+
+
+_TOKEN: Final = re.compile(
+    r"\\(?:[pPuUx]\{[^}]*\}|b\{[a-z-]+\}|x[0-9a-fA-F]{2}|.)"  # an escape
+    r"|\[\^?\]?(?:\\.|\[:\w+:\]|[^\]\\])*\]"  # a set
+    r"|\(\?[a-zA-Z-]+\)"  # flags
+    r"|\((?:\?(?:P?<\w+>|[a-zA-Z-]*:))?"  # the start of a group
+    r"|(?:[*+?]|\{\d+(?:,\d*)?\})\??"  # a repetition
+    r"|[^\\\[\](){}|*+?^$.]+"  # letters
+    r"|.",
+    re.DOTALL,
+)
+_VERBOSE: Final = re.compile(r"\(\?[a-zA-Z]*x")
+_PATTERN_MARKS: Final = frozenset("\\[](){}|*+?^$.")
+_EDGES: Final = frozenset("bBAz<>")
+_CLASSES: Final = frozenset("dDwWsSpPuUxantrfv0")
+
+_SHORTEST: Final = 3
+"""Shorter literals occur in nearly every text and exclude no pattern."""
+
+_LONGEST_TEXT: Final = 200_000
+"""Bytes of text above which nearly all literals occur, so that all patterns are compiled."""
+
+
+class Words:
+    """Texts that patterns are matched against."""
+
+    def __init__(self, texts: pl.Series) -> None:
+        """Join and case-fold ``texts``."""
+        short = texts.estimated_size() <= _LONGEST_TEXT
+        self._text = "\n".join(texts.to_list()).casefold() if short else None
+
+    def allow(self, pattern: str) -> bool:
+        """Return false if ``pattern`` cannot match any of the texts, else true."""
+        if self._text is None:
+            return True
+        text = self._text
+        return all(any(word in text for word in words) for words in literals(pattern))
+
+
+@functools.lru_cache(maxsize=4096)
+def literals(pattern: str) -> tuple[frozenset[str], ...]:
+    """Return sets of case-folded words: every match of ``pattern`` contains a word of each set."""
+    if _VERBOSE.search(pattern):
+        return ()
+    return _alternatives(iter(_TOKEN.findall(pattern)))
+
+
+def _alternatives(tokens: Iterator[str]) -> tuple[frozenset[str], ...]:
+    """Return the sets of words of the alternatives up to the end of the group.
+
+    All sets of a single alternative; of several, one set with the rarest words of each.
+    """
+    branches: list[list[frozenset[str]]] = []
+    found: list[frozenset[str]] = []
+    run = ""  # the letters that follow each other
+    group: tuple[frozenset[str], ...] = ()  # the sets of the group just read, which may be optional
+    for token in tokens:
+        kind = token[0]
+        if kind in "*?" or token[:2] == "{0":
+            run, group = run[:-1], ()
+        if group:
+            found += group
+            group = ()
+        if kind not in _PATTERN_MARKS:
+            run += token
+        elif kind == "\\" and token[1] not in _CLASSES:
+            run += "" if token[1] in _EDGES else token[1:]
+        elif kind not in "^$" and not (kind == "(" and token[-1] == ")"):  # edges and flags
+            if len(run) >= _SHORTEST:
+                found.append(frozenset((run.casefold(),)))
+            run = ""
+            if kind == "(":
+                group = _alternatives(tokens)
+            elif kind == "|":
+                branches.append(found)
+                found = []
+            elif kind == ")":
+                break
+    found += group
+    if len(run) >= _SHORTEST:
+        found.append(frozenset((run.casefold(),)))
+    if not branches:
+        return tuple(found)
+    branches.append(found)
+    if not all(branches):
+        return ()
+    return (frozenset().union(*map(_rarest, branches)),)
+
+
+def _rarest(sets: Sequence[frozenset[str]]) -> frozenset[str]:
+    """Return the set whose shortest word is longest: long words are rare."""
+    return sets[0] if len(sets) == 1 else max(sets, key=lambda words: min(map(len, words)))
+
+
+_INTEGER: Final = r"(?:unsigned |signed )?(?:int|long|long long|short|char|bool|size_t)"
+_REWRITES: Final = (
+    (rf"\b{_INTEGER}=(-?[0-9]+)", "$1"),
+    (rf"\({_INTEGER}\)(-?[0-9]+)", "$1"),
+    (r"\b([A-Za-z_][0-9A-Za-z_:]*)=(-?[0-9]+)\b", "($1)$2"),
+)
+_REPLACEMENTS: Final = {
+    "<unnamed>": "(anonymous namespace)",
+    " >": ">",
+    " ,": ",",
+}
+_EVALUATES: Final = "autograd::engine::evaluate_function: "
+_CONST: Final = r" const\b|\bconst "
+_MARKS: Final = ["<unnamed>", " >", " ,", "=", "(int)", "(bool)", " int)", "(long)", " long)"]
+
+
+def canonical(names: pl.Series) -> pl.Series:
+    """Return ``names`` as CUPTI's demangler prints them, in the same order.
+
+    CUPTI prints ``kernel<2, (Op)0, true>``, nsys ``kernel<(int)2, (Op)0, (bool)1>``, nvprof
+    ``kernel<int=2, Op=0, bool=1>``, and c++filt ``kernel<Other<2> >``. In names of Eigen, CUPTI
+    prints ``const`` after a type and nsys before it, so ``const`` is removed. The prefix that the
+    autograd engine adds to the names of its nodes is removed too.
+    """
+    marked = names.str.contains_any(_MARKS)
+    if marked.any():
+        variant = names.filter(marked).str.replace_many(_REPLACEMENTS)
+        for pattern, replacement in _REWRITES:
+            variant = variant.str.replace_all(pattern, replacement)
+        names = names.clone().scatter(marked.arg_true(), variant)
+    names = names.str.strip_prefix(_EVALUATES)
+    expressions = names.str.contains("Eigen::", literal=True)
+    if expressions.any():
+        bare = names.filter(expressions).str.replace_all(_CONST, "")
+        names = names.clone().scatter(expressions.arg_true(), bare)
+    return names
+
+
+# Spellings of the unnamed namespace: c++filt and CUPTI, nsys, clang, and nvcc's per-file one.
+_ANONYMOUS: Final = (
+    r"\(anonymous namespace\)|<unnamed>|\(anonymous\)|\{anonymous\}|\{unnamed\}"
+    r"|_GLOBAL__N__\w+|_INTERNAL_[0-9a-f]+_\w+"
+)
+_RETURN_TYPE: Final = (
+    r"^(?:(?:static|typename|inline|extern|const) )*"
+    r"(?:(?:std|cuda::std)(?:::__\w+)?::enable_if(?:_t)?<.*?>(?:::type)? "
+    r"|(?:void|bool|int|unsigned int|float|double|__half)\*? )"
+)
+_MANGLED: Final = re.compile(r"_Z(?:N[KVr]*|L)?")
+_SOURCE_NAME: Final = re.compile(r"([1-9]\d{0,3})|(S[at])|(12_GLOBAL__N_)")
+
+
+def heads_of(names: pl.Series) -> pl.Series:
+    """Return the head of each of ``names``: its qualified function name.
+
+    ``void at::native::(anonymous namespace)::elementwise_kernel<128, 4, …>(int, …)`` has the head
+    ``at::native::{anon}::elementwise_kernel``. Most rules match heads only: there are far fewer
+    heads than names, and the type of a template argument must not match as the kernel's own name.
+    """
+    heads = (
+        names.str.replace_all(_ANONYMOUS, "{anon}")
+        .str.replace(_RETURN_TYPE, "")
+        .str.extract(r"(?s)^(.[^<(]*)", 1)
+        .str.strip_suffix(".kd")
+        .str.strip_chars()
+        .fill_null("")
+    )
+    mangled = names.str.starts_with("_Z")
+    if not mangled.any():
+        return heads
+    decoded = names.filter(mangled).map_elements(mangled_head, return_dtype=pl.String)
+    return heads.scatter(mangled.arg_true(), decoded)
+
+
+def mangled_head(name: str) -> str:
+    """Return the qualified function of an Itanium-mangled name, or ``name`` if it is not mangled.
+
+    Only the leading source names are decoded (``_ZN2at6native3fooI…`` is ``at::native::foo``), up
+    to the first template arguments.
+    """
+    start = _MANGLED.match(name)
+    if start is None:
+        return name
+    position, parts = start.end(), []
+    while found := _SOURCE_NAME.match(name, position):
+        position = found.end()
+        if found[2]:
+            parts.append("std")
+            continue
+        length = int(found[1])
+        part = name[position : position + length]
+        position += length
+        parts.append("{anon}" if part.startswith("_GLOBAL__N_") else part)
+    return "::".join(parts) or name

@@ -12,11 +12,11 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from traceana.enrich.distinct_values import Texts
 from traceana.enrich.layers.from_ranges import OPERAND_POSITIONS
-from traceana.enrich.layers.intervals import Layer
+from traceana.enrich.layers.layer_intervals import Layer
 from traceana.enrich.layers.roles import WEIGHTED
 from traceana.enrich.nesting import NONE, Ints
-from traceana.enrich.texts import Texts
 from traceana.flops.call import Call
 from traceana.flops.cost import Shape, UncountableError
 

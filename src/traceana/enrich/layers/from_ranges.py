@@ -13,7 +13,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from traceana.enrich.layers.intervals import (
+from traceana.enrich.distinct_values import Texts
+from traceana.enrich.layers.layer_intervals import (
     SEPARATOR,
     Layer,
     LayerIntervals,
@@ -27,7 +28,6 @@ from traceana.enrich.nesting import NONE, Ints, Nesting, inherit
 from traceana.enrich.operators import OPERATOR_TEXT
 from traceana.enrich.ranges import BOTH_DIRECTIONS, DIRECTION_ALONE, DIRECTION_WORD
 from traceana.enrich.steps import STEP_TEXT, WARM_UP_TEXT
-from traceana.enrich.texts import Texts
 
 _PREFIX: Final = "nn.Module: "
 _INSTANCE: Final = re.compile(r"_\d+$")

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 import polars as pl
 
-from traceana.enrich.layers.intervals import SEPARATOR, Layer
+from traceana.enrich.layers.layer_intervals import SEPARATOR, Layer
 from traceana.enrich.nesting import NONE, Ints
 from traceana.trace.schema import Direction
 

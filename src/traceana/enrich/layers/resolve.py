@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from traceana.enrich.distinct_values import Texts
 from traceana.enrich.layers.from_order import position_layers, short_name
 from traceana.enrich.layers.from_ranges import (
     annotation_intervals,
@@ -13,10 +14,9 @@ from traceana.enrich.layers.from_ranges import (
     module_intervals,
 )
 from traceana.enrich.layers.from_scopes import ScopeLayers
-from traceana.enrich.layers.intervals import SEPARATOR, Layer, LayerIntervals
+from traceana.enrich.layers.layer_intervals import SEPARATOR, Layer, LayerIntervals
 from traceana.enrich.layers.roles import collective_layers, optimizer_layers, role_intervals
 from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, inherit, roots, take
-from traceana.enrich.texts import Texts
 from traceana.trace.schema import empty
 
 OUTSIDE: Layer = ("(outside all layers)", None, "unattributed")
@@ -76,7 +76,7 @@ def resolve(
     the program's own named ranges; for other than backward operators, the position in the step.
     Position is not used in a trace with name scopes, nor for a ``compiled`` program. ``names``
     and ``nesting`` are those of the operators, ``forward`` that of
-    :func:`traceana.enrich.backward.forward_of`.
+    :func:`traceana.enrich.operators.forward_of`.
     """
     start = ops["start"].to_numpy()
     roles = role_intervals(ranges, range_key)

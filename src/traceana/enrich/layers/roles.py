@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from traceana.enrich.layers.intervals import Layer, LayerIntervals, codes, nest
+from traceana.enrich.distinct_values import Texts
+from traceana.enrich.layers.layer_intervals import Layer, LayerIntervals, codes, nest
 from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, from_rows, inherit, roots
-from traceana.enrich.texts import Texts
 
 ROLE_OF_TEXT: Final = {
     "optimizer": r"(?i)^Optimizer\.|^(?:## )?optimizer(?:[._ ]?step)?(?: ##)?$",
@@ -113,7 +113,7 @@ def optimizer_layers(
     them and without a range of an optimizer's step, they are the operators after the backward pass
     of a step, up to the last in-place operator, and before the first operator that has weights or
     a backward node: an update without an optimizer class.
-    ``forward`` is that of :func:`traceana.enrich.backward.forward_of`.
+    ``forward`` is that of :func:`traceana.enrich.operators.forward_of`.
     """
     named = op_names.matching(_OPTIMIZER_OP)
     names = ops["name"].filter(pl.Series(named)).unique(maintain_order=True)

@@ -11,10 +11,9 @@ from typing import Final
 import msgspec
 import polars as pl
 
+from traceana.enrich.distinct_values import ascii_classes
 from traceana.enrich.nesting import NONE, Ints, from_rows
-from traceana.enrich.refine.context_rules import Context
-from traceana.enrich.refine.situations import Operators
-from traceana.enrich.texts import ascii_classes
+from traceana.enrich.refine.situations import Context, Operators
 
 PRODUCTS: Final = ("conv", "gemm")
 _PARTS: Final = (*PRODUCTS, "layout")

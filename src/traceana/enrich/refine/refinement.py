@@ -12,18 +12,18 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
+from traceana.enrich.distinct_values import ascii_classes, first_rows, numbered
 from traceana.enrich.nesting import NONE, from_rows, take, to_rows
-from traceana.enrich.numbering import first_rows, numbered
-from traceana.enrich.refine.context_rules import ContextRule, context
 from traceana.enrich.refine.episodes import Episodes, find_episodes, possible_parts
 from traceana.enrich.refine.searches import with_searches
 from traceana.enrich.refine.situations import (
     MULTIPLIED,
+    ContextRule,
     Operators,
+    context,
     counts_a_batch,
     operand_precision,
 )
-from traceana.enrich.texts import ascii_classes
 from traceana.trace import Trace
 from traceana.trace.schema import conform
 from traceana.trace.taxonomy import CLASS_COLUMNS, FAMILY_OF_ALGORITHM, SETTABLE_COLUMNS

@@ -1,24 +1,22 @@
-"""The situation of each activity: the parts of its context that determine its class.
-
-They are the operators around the launch (:class:`Operators`), whether an addition is along channels
-(by the recorded shapes), the precision (by the recorded types), and whether a GEMM is batched (by
-the launch's grid).
-"""
+"""The situation of each activity: the context that determines its class, and the context rules."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
-from typing import Final
+from importlib import resources
+from typing import Final, Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import rtoml
 
+from traceana.enrich.classify.ruleset import ClassValue
+from traceana.enrich.distinct_values import ascii_classes
 from traceana.enrich.nesting import NONE, WIDEST, Ints, from_rows, rows_by_depth
-from traceana.enrich.refine.context_rules import Context
-from traceana.enrich.texts import ascii_classes
 from traceana.trace import Trace
 
 _SCOPE_TAIL: Final = r"([^/]+?)(?:_\d+)?/?$"
@@ -338,3 +336,55 @@ def counts_a_batch(activities: pl.DataFrame, names: pl.DataFrame) -> pl.Series:
         pl.when(pl.col("undecided") & ~sliced).then(pl.col("grid_z") > 1).alias("many"),
     )
     return result.scatter(counted["row"], counted["many"])
+
+
+Phase = Literal["before", "main", "after"]
+
+
+class PhasePattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The ``phase`` within a convolution of the kernels that match ``name``."""
+
+    phase: Phase
+    name: str
+
+
+class ContextRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Conditions on the name and context of an activity, and the class if they are met.
+
+    ``context.toml`` explains the conditions; an omitted condition always holds. Columns that are
+    neither in ``set`` nor in ``from_episode`` or ``from_purpose`` keep the value of the name.
+    """
+
+    id: str
+    reason: str
+    category: tuple[str, ...] = ()
+    function: tuple[str, ...] = ()
+    library: tuple[str, ...] = ()
+    batched_unknown: bool = False
+    precision_unknown: bool = False
+    operator: str | None = None
+    within: str | None = None
+    purpose: tuple[str, ...] = ()
+    own_purpose: bool = False
+    channel: bool = False
+    episode: bool = False
+    many: bool | None = None
+    set: dict[str, ClassValue] = msgspec.field(default_factory=dict)
+    from_episode: tuple[str, ...] = ()
+    from_purpose: tuple[str, ...] = ()
+
+
+class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole of ``context.toml``."""
+
+    purposes: tuple[str, ...]
+    purposeless: str
+    phases: tuple[PhasePattern, ...]
+    rules: tuple[ContextRule, ...]
+
+
+@functools.cache
+def context() -> Context:
+    """Return traceana's context rules."""
+    text = (resources.files("traceana.enrich.refine") / "context.toml").read_text(encoding="utf-8")
+    return msgspec.convert(rtoml.loads(text), Context)

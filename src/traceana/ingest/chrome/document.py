@@ -1,4 +1,8 @@
-"""Reads the keys of a Chrome trace's document, before, between and after its arrays of events."""
+"""The text of a Chrome trace's document: its keys around the arrays of events, and invalid JSON.
+
+Where text does not decode, objects are found by quotes and brackets alone, and the invalid JSON
+that some exporters write is repaired.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,6 @@ import msgspec
 import numpy as np
 
 from traceana.files import UNDECODABLE
-from traceana.ingest.chrome.structure import outermost
 
 LARGEST: Final = 16 << 20
 """Bytes of an event, or of the keys around the events, that are read. Keys take some kilobytes, and
@@ -113,8 +116,6 @@ def _array(text: bytes) -> re.Match[bytes] | None:
 def _keys(text: bytes) -> dict[str, Any] | None:
     keys = _decoded(text)
     if keys is None:
-        from traceana.ingest.chrome.repair import repair
-
         keys = _decoded(repair(text))
     if keys is not None:
         keys.pop("traceEvents", None)
@@ -134,3 +135,137 @@ def _is_json(text: bytes) -> bool:
     except UNDECODABLE:
         return False
     return True
+
+
+_QUOTE, _BACKSLASH = ord('"'), ord("\\")
+_BRACKETS: Final = np.zeros(256, dtype=np.int8)
+"""Byte -> change of the nesting depth."""
+_BRACKETS[[ord("{"), ord("[")]] = 1
+_BRACKETS[[ord("}"), ord("]")]] = -1
+
+
+class Structure(msgspec.Struct, frozen=True):
+    """The objects in a stretch of an array's elements.
+
+    ``starts[i]:ends[i]`` slices object ``i``; ``closed`` is the position of the bracket that ends
+    the array, None when the stretch ends before it.
+    """
+
+    starts: np.ndarray
+    ends: np.ndarray
+    closed: int | None
+
+
+def scan(text: bytes) -> Structure:
+    """Find the complete objects of ``text``, which begins between two elements of an array."""
+    brackets, change, _ = _brackets(text)
+    depth = np.cumsum(change, dtype=np.int32)
+    closing = np.flatnonzero(depth < 0)
+    closed: int | None = None
+    if len(closing):
+        closed = int(brackets[closing[0]])
+        brackets, change, depth = (part[: closing[0]] for part in (brackets, change, depth))
+    ends = brackets[depth == 0] + 1
+    opening = (depth == 1) & (change == 1)
+    return Structure(starts=brackets[opening][: len(ends)], ends=ends, closed=closed)
+
+
+def outermost(text: bytes, keys: np.ndarray) -> int | None:
+    """Return the first position in ``keys`` at which a key of the first, outermost object begins.
+
+    ``keys`` are ascending positions of quotes in ``text``; None where no key of that object begins
+    at any of them.
+    """
+    brackets, change, quotes = _brackets(text)
+    depth = np.cumsum(change, dtype=np.int32)
+    closing = np.flatnonzero(depth <= 0)
+    if len(closing):
+        keys = keys[keys < brackets[closing[0]]]
+    before = np.searchsorted(brackets, keys)
+    at_depth = np.concatenate((np.zeros(1, dtype=np.int32), depth))[before]
+    opens_string = np.searchsorted(quotes, keys) & 1 == 0
+    found = keys[(at_depth == 1) & opens_string]
+    return int(found[0]) if len(found) else None
+
+
+def _brackets(text: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the brackets outside strings, the change of depth at each, and the strings' quotes."""
+    data = np.frombuffer(text, dtype=np.uint8)
+    depth_change = _BRACKETS[data]
+    brackets = np.flatnonzero(depth_change)
+    quotes = _unescaped_quotes(data)
+    brackets = brackets[np.searchsorted(quotes, brackets) & 1 == 0]
+    return brackets, depth_change[brackets], quotes
+
+
+def _unescaped_quotes(data: np.ndarray) -> np.ndarray:
+    quotes = np.flatnonzero(data == _QUOTE)
+    slashes = np.flatnonzero(data == _BACKSLASH)
+    if not len(slashes):
+        return quotes
+    # A character is escaped when the run of backslashes before it is of odd length.
+    breaks = np.flatnonzero(np.diff(slashes) > 1)
+    first = slashes[np.concatenate(([0], breaks + 1))]
+    last = slashes[np.concatenate((breaks, [len(slashes) - 1]))]
+    escaped = last[(last - first) % 2 == 0] + 1
+    return np.setdiff1d(quotes, escaped, assume_unique=True)
+
+
+# Possessive: without a way back, a string of megabytes is matched in stretches, not by letters.
+_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_NO_NUMBER: Final = re.compile(rb"-?\b(?:NaN|nan|Infinity|inf|N/A)\b")
+_SOUND_ESCAPES: Final = re.compile(rb'(?:[^\\]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
+_BAD_ESCAPE: Final = re.compile(rb'\\(?:(["\\/bfnrt]|u[0-9a-fA-F]{4})|)', re.DOTALL)
+_CONTROL: Final = re.compile(rb"[\x00-\x1f]")
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_PAIR: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
+
+
+def repair(text: bytes) -> bytes:
+    """Return ``text`` with bare non-numbers as null and its strings made valid JSON strings."""
+    if _is_sound(text):
+        return text
+    parts: list[bytes] = []
+    position = 0
+    for string in _STRING.finditer(text):
+        parts.append(_NO_NUMBER.sub(b"null", text[position : string.start()]))
+        parts.append(_repair_string(string.group()))
+        position = string.end()
+    parts.append(_NO_NUMBER.sub(b"null", text[position:]))
+    return b"".join(parts)
+
+
+def _is_sound(text: bytes) -> bool:
+    """Return whether there is certainly nothing to repair, without a look at each string."""
+    if b"\\" in text or not text.isascii():
+        return False
+    pieces = text.split(b'"')  # without escapes, every second one is a string
+    return (
+        len(pieces) % 2 == 1
+        and not _CONTROL.search(b'"'.join(pieces[1::2]))
+        and not _NO_NUMBER.search(b'"'.join(pieces[::2]))
+    )
+
+
+def _repair_string(string: bytes) -> bytes:
+    if b"\\" in string:
+        if not _SOUND_ESCAPES.fullmatch(string):
+            string = _BAD_ESCAPE.sub(lambda m: m.group() if m.group(1) else rb"\\", string)
+        if _SURROGATE.search(string):
+            string = _without_lone_surrogates(string)
+    string = _CONTROL.sub(lambda m: b"\\u%04x" % m.group()[0], string)
+    try:
+        string.decode("utf-8")
+    except UnicodeDecodeError:
+        string = string.decode("utf-8", "replace").encode()
+    return string
+
+
+def _without_lone_surrogates(string: bytes) -> bytes:
+    parts: list[bytes] = []
+    position = 0
+    for pair in _PAIR.finditer(string):
+        parts += [_SURROGATE.sub(rb"\\ufffd", string[position : pair.start()]), pair.group()]
+        position = pair.end()
+    parts.append(_SURROGATE.sub(rb"\\ufffd", string[position:]))
+    return b"".join(parts)

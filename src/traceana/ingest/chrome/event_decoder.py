@@ -95,7 +95,7 @@ class EventDecoder(Generic[Event, Columns]):
         Invalid JSON is repaired where possible; other invalid events are counted. An event with a
         field of an unexpected type is kept without that field.
         """
-        from traceana.ingest.chrome.repair import repair
+        from traceana.ingest.chrome.document import repair
 
         events: list[Event] = []
         lost: list[str] = []

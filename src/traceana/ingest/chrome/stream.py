@@ -26,9 +26,15 @@ from typing import Any, Final, Generic, NamedTuple, TypedDict, TypeVar
 import msgspec
 
 from traceana.errors import CorruptError, NotATraceError
-from traceana.ingest.chrome.document import LARGEST, NoEventsError, read_head, read_tail
+from traceana.ingest.chrome.document import (
+    LARGEST,
+    NoEventsError,
+    Structure,
+    read_head,
+    read_tail,
+    scan,
+)
 from traceana.ingest.chrome.event_decoder import Counted, EventDecoder, UndecodableError
-from traceana.ingest.chrome.structure import Structure, scan
 from traceana.ingest.source import ByteSource
 from traceana.trace import Ledger
 

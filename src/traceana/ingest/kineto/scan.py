@@ -18,14 +18,16 @@ from traceana.ingest.kineto.decode import (
     BACKENDS,
     COMPLETE,
     ELEMENT_BYTES,
+    FRAMES,
     LAUNCH,
     LAUNCH_FLOWS,
     MEMORY,
     NCCL,
+    Columns,
+    Event,
     columns_of,
     leave_out,
 )
-from traceana.ingest.kineto.events import FRAMES, Columns, Event
 
 _LARGEST_MESSAGE: Final = 2**59
 """Elements of a collective; the bytes of larger ones may not fit in 64 bits."""

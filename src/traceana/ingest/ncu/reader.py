@@ -1,29 +1,24 @@
-"""Reads tables of Nsight Compute (``ncu --csv``) into the table of counters."""
+"""Reads tables of Nsight Compute (``ncu --csv``, or printed text) into the table of counters."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from traceana.errors import CorruptError
 from traceana.ingest.detect import NCU_HEADER
-from traceana.ingest.names import demangle
-from traceana.ingest.ncu.checks import (
-    count_advice,
-    count_contradictions,
-    count_missing,
-    count_unread,
-    together,
-)
-from traceana.ingest.ncu.metrics import combined, factor, has_decimal_comma, known, number
+from traceana.ingest.kernel_names import demangle
 from traceana.ingest.ncu.rows import Rows, complete_rows, end_of_table, is_whole
-from traceana.ingest.ncu.text import cells as text_cells
+from traceana.ingest.printed_text import plain_text, printed_lines
 from traceana.ingest.source import ByteSource, Progress
 from traceana.trace import Ledger, Trace, TraceMeta
 from traceana.trace.schema import COUNTERS
@@ -81,7 +76,7 @@ def read(path: Path, progress: Progress) -> Trace:
     if NCU_HEADER.search(content):
         rows, cells = table_rows(path, content)
     else:
-        rows, cells = Rows(b"", 0, False, 0), text_cells(content)
+        rows, cells = Rows(b"", 0, False, 0), printed_cells(content)
         if cells.is_empty():
             raise _without_table(path, ValueError("no metrics"))
     ledger = Ledger()
@@ -263,3 +258,262 @@ def _details(
     if complete:
         count_missing(launch, metrics, ledger)
     return launches, found, [metric for metric in named if metric and metric not in used]
+
+
+_LAUNCH: Final = re.compile(
+    r"(.+?)(?:, \d{4}-\w{3}-\d{2} \d{2}:\d{2}:\d{2})?"
+    r"(?: (\(\d+, \d+, \d+\))x(\(\d+, \d+, \d+\)))?"
+    r", Context (\d+), Stream (\d+)(?:, Device (\d+))?(?:, CC [\d.]+)?"
+)
+_PROCESS: Final = re.compile(r"\[(\d+)\] .+@.+")
+_PRINTED_METRIC: Final = re.compile(r"(\S(?:\S| (?! ))*?)(?: {2,}(\S+))? {2,}(\S+)")
+_RULER: Final = re.compile(r"-{5,}(?: -{5,})*")
+_TITLE: Final = "Metric Name"
+_COLUMNS: Final = (
+    *("ID", "Process ID", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size", "Device"),
+    *("Section Name", "Metric Name", "Metric Unit", "Metric Value"),
+)
+
+
+def printed_cells(content: bytes) -> pl.DataFrame:
+    """Return a row for each metric of each launch in ``content``, with the titles of the CSV."""
+    rows: list[tuple[str | None, ...]] = []
+    launch: tuple[str | None, ...] = ()
+    process, section, in_table, number = None, None, False, -1
+    for line in printed_lines(plain_text(content))["line"].str.strip_chars(" \t").to_list():
+        if match := _PROCESS.fullmatch(line):
+            process = match[1]
+        elif match := _LAUNCH.fullmatch(line):
+            number += 1
+            name, grid, block, context, stream, device = match.groups()
+            launch = (str(number), process, name, context, stream, block, grid, device)
+            section, in_table = None, False
+        elif line.startswith("Section: "):
+            section, in_table = line.removeprefix("Section: "), False
+        elif _RULER.fullmatch(line):
+            in_table = section is not None
+        elif in_table and launch and not line.startswith(_TITLE):
+            if match := _PRINTED_METRIC.fullmatch(line):
+                rows.append((*launch, section, match[1], match[2] or "", match[3]))
+            else:
+                in_table = False
+    return pl.DataFrame(rows, schema=dict.fromkeys(_COLUMNS, pl.String), orient="row")
+
+
+MISSING: Final = "launches without a metric that others have"
+CONTRADICTION: Final = "launches with rows that contradict each other"
+JOINED: Final = "rows with a metric and advice"
+_DIGIT: Final = r"\d"
+
+Numbers = NDArray[np.int64]
+
+
+def together(
+    cells: pl.DataFrame, keys: Sequence[str], launches: int
+) -> tuple[pl.DataFrame, Numbers]:
+    """Return ``cells`` with the rows of each launch together, and the number of each row's launch.
+
+    Rows of a launch have equal ``keys``; there are so many ``launches``. Nsight Compute prints the
+    rows of a launch together.
+    """
+    number: Numbers = np.cumsum(_changes(cells, keys), dtype=np.int64)
+    if number[-1:].tolist() <= [launches]:
+        return cells, number
+    cells = cells.sort(keys, maintain_order=True)
+    return cells, np.cumsum(_changes(cells, keys), dtype=np.int64)
+
+
+def count_contradictions(
+    cells: pl.DataFrame,
+    launch: Numbers,
+    facts: Iterable[str],
+    value: str,
+    metrics: Iterable[pl.Series],
+    ledger: Ledger,
+) -> None:
+    """Count the launches whose rows differ in a fact, or that have two values of a metric.
+
+    ``cells`` and ``launch`` are those of :func:`together`, ``facts`` and ``value`` columns of it;
+    each of ``metrics`` is whether a row is of one. Nsight Compute repeats the facts of a launch in
+    each of its rows, and a metric that stands in two sections has one value.
+    """
+    # Every row has the facts, so an empty cell beside a full one differs; a value may be missing.
+    found = [launch[1:][_changes(cells, facts)[1:] & (launch[1:] == launch[:-1])]]
+    values, has_value = cells[value], cells[value].is_not_null()
+    for is_metric in metrics:
+        rows = is_metric & has_value
+        known, of = values.filter(rows), launch[rows.to_numpy()]
+        differs = known[1:].ne(known[:-1]).to_numpy()
+        found.append(of[1:][differs & (of[1:] == of[:-1])])
+    count = len(np.unique(np.concatenate(found)))
+    ledger.add("damaged", count, table="counters", kept=True, detail=CONTRADICTION)
+
+
+def _changes(cells: pl.DataFrame, columns: Iterable[str]) -> NDArray[np.bool_]:
+    """Return whether each row differs from the one before it in one of ``columns``.
+
+    Hashes of 64 bits are compared, which takes half the time of comparing texts.
+    """
+    changed = np.zeros(cells.height, np.bool_)
+    changed[:1] = True
+    for name in columns:
+        hashes = cells[name].hash().to_numpy()
+        changed[1:] |= hashes[1:] != hashes[:-1]
+    return changed
+
+
+def count_missing(launch: Numbers, metrics: Iterable[pl.Series], ledger: Ledger) -> None:
+    """Count the launches without a row of one of ``metrics``: each is whether a row is of one.
+
+    Nsight Compute has a row of each metric for every launch, ``n/a`` where it has no value.
+    """
+    missing = np.zeros(int(launch[-1]) if len(launch) else 0, np.bool_)
+    for is_metric in metrics:
+        without = np.ones(len(missing), np.bool_)
+        without[launch[is_metric.to_numpy()] - 1] = False
+        missing |= without
+    ledger.add("damaged", int(missing.sum()), table="counters", kept=True, detail=MISSING)
+
+
+def count_advice(cells: pl.DataFrame, metric: str, value: str, ledger: Ledger) -> None:
+    """Count the rows with a name in the column ``metric`` and text behind the column ``value``.
+
+    The columns behind the value hold the advice of Nsight Compute's rules, in rows without a
+    metric: such a row is two halves of others.
+    """
+    advice = cells.columns[cells.columns.index(value) + 1 :]
+    has_advice = pl.repeat(False, cells.height, dtype=pl.Boolean, eager=True)
+    for name in advice:
+        has_advice |= (cells[name] != "").fill_null(False)
+    joined = has_advice & (cells[metric] != "")
+    ledger.add("damaged", int(joined.sum()), table="counters", kept=True, detail=JOINED)
+
+
+def count_unread(text: pl.Series, read: pl.Series, what: str, ledger: Ledger) -> None:
+    """Count the cells of ``text`` with a digit for which ``read`` is null, as ``lost_field``."""
+    lost = text.filter(read.is_null()).str.contains(_DIGIT).sum()
+    ledger.add("lost_field", int(lost), table="counters", kept=True, detail=what)
+
+
+_OPERATIONS: Final = {
+    f"{letter}{operation}": f"fp{bits}_{operation}"
+    for letter, bits in (("d", 64), ("f", 32), ("h", 16))
+    for operation in ("add", "mul", "fma")
+}
+COLUMNS: Final = {
+    # metric name, or label of the details page: column
+    "gpu__time_duration.sum": "duration",
+    "gpu__time_duration.avg": "duration",
+    "gpu__time_duration.max": "duration",
+    "Duration": "duration",
+    "dram__bytes.sum": "dram_bytes",
+    "dram__bytes_read.sum": "dram_read_bytes",
+    "dram__bytes_write.sum": "dram_write_bytes",
+    # since Blackwell
+    "dram__bytes_op_read.sum": "dram_read_bytes",
+    "dram__bytes_op_write.sum": "dram_write_bytes",
+    "sm__inst_executed_pipe_tensor.sum": "tensor_instructions",
+    "smsp__inst_executed_pipe_tensor.sum": "tensor_instructions",
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": "tensor_active_percent",
+    # The same counter once per multiprocessor, once per quarter of one.
+    **{
+        f"{unit}__sass_thread_inst_executed_op_{operation}_pred_on.sum": column
+        for unit in ("sm", "smsp")
+        for operation, column in _OPERATIONS.items()
+    },
+}
+_TENSOR_OPS: Final = re.compile(r"(sm__ops_path_tensor_\w+)\.sum")
+_BY_TYPE: Final = "sm__ops_path_tensor_src_"
+_PREFIXES: Final = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_SECONDS: Final = {
+    # to nanoseconds; long forms: Nsight Compute before 2024
+    **dict.fromkeys(("ns", "nsecond"), 1.0),
+    **dict.fromkeys(("us", "usecond"), 1e3),
+    **dict.fromkeys(("ms", "msecond"), 1e6),
+    **dict.fromkeys(("s", "second"), 1e9),
+}
+_OTHER_LOCALE: Final = r"^-?[0-9.]*,(?:[0-9]{1,2}|[0-9]{4,})$|^[0-9]{1,3}(?:\.[0-9]{3}){2,}(?:,|$)"
+_COUNTED: Final = re.compile(r"([KMGTP]?)(?:byte|inst|ops?|FLOPs?)?")
+
+
+def factor(unit: str) -> float | None:
+    """Return the factor from ``unit`` to nanoseconds, bytes, counts or percent.
+
+    None for other units, rates among them.
+    """
+    if unit == "%":
+        return 1.0
+    if unit in _SECONDS:
+        return _SECONDS[unit]
+    counted = _COUNTED.fullmatch(unit)
+    return None if counted is None else _PREFIXES[counted[1]]
+
+
+def known(names: Iterable[str]) -> dict[str, list[str]]:
+    """Return the metrics among ``names`` for each column of ``counters``.
+
+    The first that is not null counts; those of ``tensor_ops`` are summed. A metric that another
+    includes (``…_src_fp16_dst_fp32`` in ``…_src_fp16``) is left out, as are the counts by
+    instruction (``…_op_hmma_…``) where there are counts by type, which include them.
+    """
+    listed = list(names)
+    found: dict[str, list[str]] = {}
+    for name in COLUMNS:
+        if name in listed:
+            found.setdefault(COLUMNS[name], []).append(name)
+    tensor = {m[1]: name for name in listed if (m := _TENSOR_OPS.fullmatch(name))}
+    if any(stem.startswith(_BY_TYPE) for stem in tensor):
+        tensor = {stem: name for stem, name in tensor.items() if stem.startswith(_BY_TYPE)}
+    parts = [
+        name
+        for stem, name in tensor.items()
+        if not any(stem.startswith(f"{other}_") for other in tensor)
+    ]
+    if parts:
+        found["tensor_ops"] = parts
+    return found
+
+
+def number(text: pl.Expr, *, decimal_comma: bool) -> pl.Expr:
+    """Return the values of ``text`` as float64: ``1,234.50``, null for ``n/a`` and the like.
+
+    With ``decimal_comma`` they are ``1.234,50``.
+    """
+    thousands = "." if decimal_comma else ","
+    plain = text.str.replace_all(thousands, "", literal=True)
+    if decimal_comma:
+        plain = plain.str.replace(",", ".", literal=True)
+    value = plain.cast(pl.Float64, strict=False)
+    return pl.when(value.is_finite()).then(value)
+
+
+def has_decimal_comma(values: pl.Series) -> bool:
+    """Return whether ``values``, all of a table, were printed with a decimal comma.
+
+    ``ncu`` prints in the machine's locale. ``1.234`` is ambiguous; percentages (``65,77``) and
+    numbers above a million (``2.508.800``) are not.
+    """
+    return bool(values.str.contains(_OTHER_LOCALE).any())
+
+
+def combined(found: dict[str, list[str]]) -> list[pl.Expr]:
+    """Return the columns of ``counters`` for the result of :func:`known`."""
+    columns = []
+    for column, names in found.items():
+        if column == "tensor_ops":
+            some = pl.any_horizontal(pl.col(name).is_not_null() for name in names)
+            value: pl.Expr = pl.when(some).then(pl.sum_horizontal(names))
+        else:
+            value = pl.coalesce(names)
+        if column != "tensor_active_percent":
+            value = value.round().cast(pl.Int64, strict=False)
+        columns.append(value.alias(column))
+    sides = ("dram_read_bytes", "dram_write_bytes")
+    if "dram_bytes" not in found and all(side in found for side in sides):
+        columns.append(
+            pl.sum_horizontal(
+                *(pl.coalesce(found[side]).round().cast(pl.Int64, strict=False) for side in sides),
+                ignore_nulls=False,
+            ).alias("dram_bytes")
+        )
+    return columns

@@ -1,7 +1,4 @@
-"""Activities of an nsys export: kernels, copies, memsets, synchronizations, CUDA graphs.
-
-And the records of CUDA events: the stream and the call that a wait depends on.
-"""
+"""Activities of an nsys export: kernels, copies, memsets, synchronizations, graphs; its ids."""
 
 from __future__ import annotations
 
@@ -21,9 +18,40 @@ from traceana.ingest.cupti import (
     set_name,
     translated,
 )
-from traceana.ingest.nsys.ids import enumeration, process_of, thread_of
 from traceana.ingest.table_source import Integer, Query, TableSource, Texts
 from traceana.trace.schema import ACTIVITIES, ActivityKind
+
+_PID_SHIFT: Final = 24
+_MASK: Final = (1 << 24) - 1
+
+
+def process_of(column: str) -> pl.Expr:
+    """Return the process id in a ``globalPid`` or ``globalTid``.
+
+    A global id has, from its highest bits, 8 bits for hardware, 8 for the virtual machine, 24 for
+    the process, 24 for the thread (Nsight Systems, "SQLite Schema Reference"). An export is from
+    one machine: its process ids are unique.
+    """
+    return (pl.col(column) // (1 << _PID_SHIFT)).cast(pl.Int64) & _MASK
+
+
+def thread_of(column: str) -> pl.Expr:
+    """Return the thread id in a ``globalTid``."""
+    return pl.col(column) & _MASK
+
+
+def enumeration(database: TableSource, table: str, known: dict[int, str]) -> dict[int, str]:
+    """Return the names of an enumeration by number: the file's own, else ``known``.
+
+    Schema 3 has an ``ENUM_`` table for each, schema 2 has none.
+    """
+    own = {
+        row["id"]: row["name"]
+        for row in database.records(table)
+        if isinstance(row.get("id"), int) and isinstance(row.get("name"), str)
+    }
+    return {**known, **own}
+
 
 KERNEL: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"

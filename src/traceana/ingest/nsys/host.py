@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from traceana.ingest.cupti import OVERHEADS, nonzero, without_symbol_version
-from traceana.ingest.nsys.ids import enumeration, process_of, thread_of
+from traceana.ingest.nsys.activities import enumeration, process_of, thread_of
 from traceana.ingest.table_source import Bytes, Integer, Query, TableSource, Texts, decoded
 from traceana.trace import Ledger
 

@@ -13,7 +13,7 @@ import polars as pl
 
 from traceana.errors import NotATraceError
 from traceana.ingest.detect import NVPROF_METRICS_TITLES
-from traceana.ingest.names import demangle
+from traceana.ingest.kernel_names import demangle
 from traceana.ingest.printed_text import joined, plain_text, printed_lines, split_csv
 from traceana.ingest.source import ByteSource, Progress
 from traceana.trace import Ledger, Trace, TraceMeta

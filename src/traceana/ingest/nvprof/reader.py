@@ -16,8 +16,8 @@ from traceana.ingest.cupti import (
     with_process,
 )
 from traceana.ingest.integrity import rebase, screen
-from traceana.ingest.names import NameTable
-from traceana.ingest.nvprof import activities, host
+from traceana.ingest.kernel_names import NameTable
+from traceana.ingest.nvprof import records
 from traceana.ingest.source import Progress
 from traceana.ingest.table_source import Query, TableSource, Texts, as_int, has_texts, texts_query
 from traceana.trace import Ledger, Trace, TraceMeta
@@ -62,7 +62,7 @@ def read_database(source: TableSource, progress: Progress) -> Trace:
     ``CorruptError``.
     """
     ledger = Ledger()
-    wanted = [*activities.tables(source), *host.CALL_TABLES, *host.RANGE_TABLES]
+    wanted = [*records.tables(source), *records.CALL_TABLES, *records.RANGE_TABLES]
     tables_read = [table for table in wanted if table in source.tables]
     if _has_strings(source):
         tables_read.append(STRINGS)
@@ -100,14 +100,14 @@ def read_database(source: TableSource, progress: Progress) -> Trace:
 
 
 def _query(table: str) -> Query:
-    if table in activities.KINDS:
-        return activities.query(table)
-    if table in host.CALL_TABLES:
-        return host.call_query(table)
-    if table == host.MARKER:
-        return host.marker_query()
-    if table == host.OVERHEAD:
-        return host.overhead_query()
+    if table in records.KINDS:
+        return records.query(table)
+    if table in records.CALL_TABLES:
+        return records.call_query(table)
+    if table == records.MARKER:
+        return records.marker_query()
+    if table == records.OVERHEAD:
+        return records.overhead_query()
     return texts_query(STRINGS, *_STRING_COLUMNS)
 
 
@@ -122,7 +122,9 @@ def _texts(table: pl.DataFrame | None) -> Texts:
 
 
 def _calls(frames: Frames, ledger: Ledger) -> pl.DataFrame:
-    parts = [host.calls(table, frames.pop(table)) for table in host.CALL_TABLES if table in frames]
+    parts = [
+        records.calls(table, frames.pop(table)) for table in records.CALL_TABLES if table in frames
+    ]
     return screen(pl.concat(parts), "calls", ledger) if parts else empty("calls")
 
 
@@ -131,16 +133,16 @@ def _activities(
 ) -> tuple[pl.DataFrame, NameTable]:
     names = NameTable(ledger)
     parts: list[pl.DataFrame] = []
-    for table in activities.KINDS:
+    for table in records.KINDS:
         if table not in frames:
             continue
         frame = frames.pop(table)
-        if table == activities.UNIFIED:
-            frame = activities.migrations(frame, ledger)
+        if table == records.UNIFIED:
+            frame = records.migrations(frame, ledger)
         frame = screen(frame, "activities", ledger)
-        if table == activities.SYNC:
-            frame = activities.on_devices(source, frame)
-        shaped, texts_of = activities.named(table, frame, texts)
+        if table == records.SYNC:
+            frame = records.on_devices(source, frame)
+        shaped, texts_of = records.named(table, frame, texts)
         ledger.add("unnamed", texts_of.null_count(), table="activities", kept=True, detail=table)
         parts.append(shaped.with_columns(names.ids(texts_of).alias("name_id")))
     if not parts:
@@ -152,10 +154,10 @@ def _activities(
 
 def _ranges(frames: Frames, texts: Texts, others: Frames, ledger: Ledger) -> pl.DataFrame:
     parts = []
-    if host.MARKER in frames:
-        parts.append(host.markers(frames.pop(host.MARKER), texts, ledger))
-    if host.OVERHEAD in frames:
-        parts.append(host.overhead(frames.pop(host.OVERHEAD)))
+    if records.MARKER in frames:
+        parts.append(records.markers(frames.pop(records.MARKER), texts, ledger))
+    if records.OVERHEAD in frames:
+        parts.append(records.overhead(frames.pop(records.OVERHEAD)))
     if not parts:
         return empty("ranges")
     found = pl.concat(parts, how="diagonal")

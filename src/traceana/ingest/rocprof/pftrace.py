@@ -19,9 +19,7 @@ import polars as pl
 
 from traceana.errors import NotATraceError
 from traceana.ingest.messages import Messages, message_classes
-from traceana.ingest.rocprof.activities import numbered
-from traceana.ingest.rocprof.agents import of_work
-from traceana.ingest.rocprof.assembly import Rows, assembled, properties
+from traceana.ingest.rocprof.assembly import Rows, assembled, numbered, of_work, properties
 from traceana.ingest.rocprof.csv_tables import Kind
 from traceana.ingest.source import ByteSource, Progress
 from traceana.trace import Ledger, Trace, TraceMeta

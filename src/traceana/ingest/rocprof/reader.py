@@ -10,9 +10,7 @@ import polars as pl
 
 from traceana.errors import NotATraceError
 from traceana.ingest.detect import rocprof_files
-from traceana.ingest.rocprof.activities import numbered
-from traceana.ingest.rocprof.agents import devices
-from traceana.ingest.rocprof.assembly import Rows, assembled, properties
+from traceana.ingest.rocprof.assembly import Rows, assembled, devices, numbered, properties
 from traceana.ingest.rocprof.csv_tables import Kind, Tables, tables_of
 from traceana.ingest.source import ByteSource, Progress
 from traceana.trace import Ledger, Trace, TraceMeta

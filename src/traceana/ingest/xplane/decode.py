@@ -18,18 +18,19 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from traceana.ingest.xplane.runs import TAG, Records
 from traceana.ingest.xplane.wire import (
     BEYOND,
     FIXED32,
     FIXED64,
     LENGTH,
+    TAG,
     VARINT,
     Buffer,
     Bytes,
     Ints,
     Mask,
     Numbers,
+    Records,
     Words,
 )
 

@@ -23,9 +23,18 @@ from traceana.ingest.xplane.decode import (
     Stats,
     events,
 )
-from traceana.ingest.xplane.runs import TAG, Records, Runs
 from traceana.ingest.xplane.space import Line, Plane, in_line
-from traceana.ingest.xplane.wire import LENGTH, Buffer, Ints, Mask, Numbers, fields
+from traceana.ingest.xplane.wire import (
+    LENGTH,
+    TAG,
+    Buffer,
+    Ints,
+    Mask,
+    Numbers,
+    Records,
+    Runs,
+    fields,
+)
 
 DEVICE_STATS: Final = (
     "correlation_id",

@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
 from traceana.errors import CorruptError, NotATraceError
 from traceana.ingest.integrity import rebase, screen
-from traceana.ingest.names import NameTable
+from traceana.ingest.kernel_names import NameTable
 from traceana.ingest.source import ByteSource, Progress
-from traceana.ingest.xplane.activities import STREAM, activities
 from traceana.ingest.xplane.events import (
     ALLOCATOR_STATS,
     DEVICE_STATS,
@@ -21,24 +20,312 @@ from traceana.ingest.xplane.events import (
     EventColumns,
     LineEvents,
     PlaneEvents,
+    labels,
+    of_distinct,
+    of_each,
 )
-from traceana.ingest.xplane.facts import (
-    device_number,
-    devices,
-    epoch_ns,
-    facts,
-    framework,
-    gpu_number,
-    is_device,
-    process_id,
-    producer,
-)
-from traceana.ingest.xplane.hlo import HloPrograms
+from traceana.ingest.xplane.hlo import METADATA_PLANE, HloPrograms, instruction_keys
 from traceana.ingest.xplane.host import HostTables, derived_ranges
-from traceana.ingest.xplane.space import Line, Plane, Space, read_space
+from traceana.ingest.xplane.space import Line, Plane, Space, Value, read_space
 from traceana.ingest.xplane.wire import Buffer, WireError
 from traceana.trace import Ledger, Trace, TraceMeta
-from traceana.trace.schema import ACTIVITIES, LABEL, TABLES, TIME_COLUMNS, conform
+from traceana.trace.schema import (
+    ACTIVITIES,
+    DEVICES,
+    LABEL,
+    TABLES,
+    TIME_COLUMNS,
+    ActivityKind,
+    CopyKind,
+    MemoryKind,
+    conform,
+)
+
+STREAM: Final = r"^Stream #(\d+)"
+"""Names of the lines that are streams: ``Stream #13(Kernel,MemcpyH2D)``."""
+_NO_SCOPE: Final = "unknown"
+
+_DIRECTION: Final = re.compile(
+    r"memcpy(h2d|d2h|d2d|p2p|h2h|h2a|a2h|a2a|a2d|d2a)", re.ASCII | re.IGNORECASE
+)
+
+_MEMORIES: Final = [kind for kind in MemoryKind.categories if kind != "unknown"]
+
+_AXES: Final = "xyz"
+
+
+def activities(
+    columns: PlaneEvents,
+    lines: Sequence[Line],
+    names: Sequence[str | None],
+    device: int,
+    hlo: HloPrograms,
+) -> pl.DataFrame:
+    """Return the activities of one GPU with their name as text, in the order of the file.
+
+    Names that begin with memcpy or memset are copies and memsets; all others are kernels.
+    """
+    kinds = [_kind(name or "") for name in names]
+    instructions = hlo.of(instruction_keys(columns))
+    frame = pl.DataFrame(
+        {
+            "name": of_each(labels(names), columns.name),
+            "kind": of_each(pl.Series(kinds, dtype=ActivityKind), columns.name),
+            "start": columns.start,
+            "duration": columns.duration,
+            "stream": _streams(columns, lines),
+            "correlation": columns.integers("correlation_id"),
+            "context": _context(columns),
+            "scope": _scopes(columns, instructions["scope"]),
+            "instruction": instructions["instruction"],
+            "copy_kind": of_each(pl.Series(map(_direction, names), dtype=CopyKind), columns.name),
+        }
+    ).with_columns(pl.lit(device).alias("device"))
+    kernels = kernel_details(columns.texts("kernel_details"))
+    copies = memory_details(
+        pl.select(
+            pl.coalesce(columns.texts("memcpy_details"), columns.texts("memset_details"))
+        ).to_series()
+    )
+    is_copy, is_set = pl.col("kind") == "memcpy", pl.col("kind") == "memset"
+    source, destination = pl.col("source_memory"), pl.col("destination_memory")
+    return pl.concat([frame, kernels, copies], how="horizontal").with_columns(
+        pl.when(is_copy).then(source.fill_null("unknown")),
+        pl.when(is_copy | is_set).then(destination.fill_null("unknown")),
+    )
+
+
+def _kind(name: str) -> str:
+    return next((kind for kind in ("memcpy", "memset") if name.lower().startswith(kind)), "kernel")
+
+
+def _direction(name: str | None) -> str | None:
+    if _kind(name or "") != "memcpy":
+        return None
+    found = _DIRECTION.match(name or "")
+    return "to".join(found[1].upper().split("2")) if found else "unknown"
+
+
+def _streams(columns: PlaneEvents, lines: Sequence[Line]) -> pl.Series:
+    numbers = pl.Series([line.name for line in lines], dtype=pl.String).str.extract(STREAM)
+    return of_each(numbers.cast(pl.Int64, strict=False), columns.line)
+
+
+def _context(columns: PlaneEvents) -> pl.Series:
+    """Return the CUDA context, which is text of the form ``$$5``."""
+    number = pl.col("text").str.extract(r"(\d+)$").cast(pl.Int64, strict=False)
+    return of_distinct(columns.texts("context_id"), context=number)["context"]
+
+
+def _scopes(columns: PlaneEvents, instruction: pl.Series) -> pl.Series:
+    """Return the name scope: TensorFlow's annotation, else the scope of XLA's instruction."""
+    annotated = [_scope_column(columns.texts(stat)) for stat in ("tf_op", "annotation")]
+    return pl.select(pl.coalesce(*annotated, instruction)).to_series()
+
+
+def _scope_column(annotated: pl.Series) -> pl.Series:
+    distinct = annotated.unique().drop_nulls()
+    if not len(distinct):
+        return annotated
+    scopes = [scope_of(label) for label in distinct.cast(pl.String).to_list()]
+    table = pl.DataFrame({"label": distinct, "scope": labels(scopes)})
+    found = annotated.alias("label").to_frame()
+    return found.join(table, on="label", how="left", maintain_order="left")["scope"]
+
+
+def scope_of(label: str | None) -> str | None:
+    """Return the name scope in an annotation of an activity, None where there is none.
+
+    TensorFlow's ``annotation`` is ``scope:Type#key=value#``, several joined by ``::``; its
+    ``tf_op`` is ``scope:Type``, and for XLA's kernels ``XlaModule:``.
+    """
+    if label is None:
+        return None
+    for part in label.split("::"):
+        scope, colon, _ = part.partition("#")[0].rpartition(":")
+        if colon and scope and scope != _NO_SCOPE and "XlaModule" not in scope:
+            return scope
+    return None
+
+
+def kernel_details(texts: pl.Series) -> pl.DataFrame:
+    """Return grid, block, registers and shared memory of each text; null where missing."""
+    text = pl.col("text")
+    static, dynamic = _number(text, "static_shared"), _number(text, "dynamic_shared")
+    sizes = {
+        f"{what}_{axis}": text.str.extract(rf"(?:^| ){what}:" + r"\d+," * i + r"(\d+)").cast(
+            pl.Int64, strict=False
+        )
+        for what in ("grid", "block")
+        for i, axis in enumerate(_AXES)
+    }
+    return _of_distinct(
+        texts,
+        registers=_number(text, "regs"),
+        shared_memory=pl.coalesce(
+            static + dynamic, static, dynamic, _number(text, "shm"), _number(text, "group_mem")
+        ),
+        **sizes,
+    )
+
+
+def memory_details(texts: pl.Series) -> pl.DataFrame:
+    """Return bytes and memory kinds of each copy or memset."""
+    text = pl.col("text")
+    return _of_distinct(
+        texts,
+        bytes=_number(text, "size"),
+        source_memory=_memory(text, "kind_src"),
+        destination_memory=pl.coalesce(_memory(text, "kind_dst"), _memory(text, "kind")),
+    )
+
+
+def _number(text: pl.Expr, key: str) -> pl.Expr:
+    return text.str.extract(rf"(?:^| ){key}:(\d+)").cast(pl.Int64, strict=False)
+
+
+def _memory(text: pl.Expr, key: str) -> pl.Expr:
+    word = text.str.extract(rf"(?:^| ){key}:(\w+)").str.to_lowercase()
+    return pl.when(word.is_in(_MEMORIES)).then(word)
+
+
+def _of_distinct(texts: pl.Series, **columns: pl.Expr) -> pl.DataFrame:
+    typed = {
+        name: expression.cast(ACTIVITIES[name], strict=False)
+        for name, expression in columns.items()
+    }
+    return of_distinct(texts, **typed)
+
+
+_TASK: Final = "Task Environment"
+_EPOCH_FLOOR: Final = 10**18
+"""Nanoseconds from 1970 to 2001: larger times are Unix times, smaller ones count from the start."""
+_FARTHEST: Final = 1 << 62
+_JAX: Final = re.compile(r"^(?:PjitFunction\(|jit_|PjRt|CommonPjRt|PJRT_)")
+_TENSORFLOW: Final = re.compile(r"^(?:TFE_|EagerExecute|ExecutorState::|TraceContext)")
+_GPU: Final = re.compile(r"^/device:GPU:(\d+)")
+_ANY: Final = re.compile(r"^/device:.*?:(\d+)")
+_VENDORS: Final = ("AMD", "NVIDIA")
+_INT32: Final = 1 << 31
+
+
+def epoch_ns(space: Space, first_ns: int) -> int | None:
+    """Return the Unix time of the first event, which is at ``first_ns`` on the file's clock."""
+    if first_ns > _EPOCH_FLOOR:
+        return first_ns
+    start = _stats(space, _TASK).get("profile_start_time")
+    if isinstance(start, int) and _EPOCH_FLOOR < start < _FARTHEST:
+        return start + first_ns
+    return None
+
+
+def process_id(plane: Plane) -> int | None:
+    """Return the process id of a host plane, None where not recorded."""
+    value = plane.stats().get("process_id")
+    return value if isinstance(value, int) and 0 <= value < _FARTHEST else None
+
+
+def framework(space: Space) -> str | None:
+    """Return JAX or TensorFlow, by the names of its runtime's events, None for neither."""
+    if "jax_version" in _stats(space, METADATA_PLANE):
+        return "JAX"
+    names = [
+        name
+        for plane in space.planes
+        if not plane.name.startswith("/device:")
+        for name in plane.event_names.values()
+    ]
+    # TensorFlow can run XLA; JAX never runs TensorFlow's executor.
+    if any(map(_TENSORFLOW.match, names)):
+        return "TensorFlow"
+    return "JAX" if any(map(_JAX.match, names)) else None
+
+
+def producer(space: Space) -> str | None:
+    """Return the recording library with its version, None where not recorded."""
+    version = _stats(space, METADATA_PLANE).get("jaxlib_version")
+    return f"jaxlib {version}" if isinstance(version, str) else None
+
+
+def facts(space: Space) -> dict[str, Any]:
+    """Return versions, hosts, and the profiler's errors and warnings."""
+    found: dict[str, Any] = {
+        key: value
+        for key, value in _stats(space, METADATA_PLANE).items()
+        if key.endswith("_version") and isinstance(value, str)
+    }
+    for key in ("hostnames", "errors", "warnings"):
+        if texts := getattr(space, key):
+            found[key] = list(texts)
+    return found
+
+
+def _stats(space: Space, name: str) -> dict[str, Value]:
+    return {
+        key: value
+        for plane in space.planes
+        if plane.name == name
+        for key, value in plane.stats().items()
+    }
+
+
+def is_device(plane: Plane) -> bool:
+    """Return whether a plane is a device's, of any vendor."""
+    return plane.name.startswith("/device:")
+
+
+def gpu_number(plane: Plane) -> int | None:
+    """Return the number of a GPU's plane, None for other planes."""
+    return _number_in_name(_GPU, plane)
+
+
+def device_number(plane: Plane) -> int | None:
+    """Return the number of any device's plane."""
+    return _number_in_name(_ANY, plane)
+
+
+def _number_in_name(pattern: re.Pattern[str], plane: Plane) -> int | None:
+    found = pattern.match(plane.name)
+    number = int(found[1]) if found else None
+    return number if number is not None and number < _INT32 else None
+
+
+def devices(space: Space, used: pl.Series) -> pl.DataFrame:
+    """Return the GPUs with activities (``used``: their numbers), or all where there are none."""
+    rows = {
+        number: _row(number, plane.stats())
+        for plane in space.planes
+        if (number := gpu_number(plane)) is not None
+    }
+    wanted = set(used.drop_nulls().unique().to_list()) or set(rows)
+    return pl.DataFrame([rows[number] for number in sorted(wanted)], schema=DEVICES, orient="row")
+
+
+def _row(number: int, stats: dict[str, Value]) -> tuple[object, ...]:
+    def integer(key: str, most: int = 1 << 63) -> int | None:
+        value = stats.get(key)
+        return value if isinstance(value, int) and 0 <= value < most else None
+
+    def words(*keys: str) -> str | None:
+        return next((v for k in keys if isinstance(v := stats.get(k), str) and v), None)
+
+    major, minor = integer("compute_cap_major"), integer("compute_cap_minor")
+    vendor = words("device_vendor")
+    known = next((v for v in _VENDORS if vendor and v in vendor.upper()), None)
+    return (
+        number,
+        words("device_name", "gpu_device_name", "device_type_string"),
+        # Files without a vendor precede AMD's GPUs; only NVIDIA's have a compute capability.
+        known or vendor or (None if major is None else "NVIDIA"),
+        None if major is None or minor is None else f"{major}.{minor}",
+        integer("core_count", _INT32),
+        integer("clock_rate"),
+        integer("memory_size"),
+        integer("memory_bandwidth"),
+        None,
+        None,
+    )
+
 
 _STREAM: Final = re.compile(STREAM)
 _OFF_ZERO: Final = 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from traceana.report import names, numbers
+from traceana.report import display_names, numbers
 from traceana.report.cells import DISPLAY_UNITS, value_text
 from traceana.report.columns import Kind
 from traceana.report.page import Axis, Chart, Column, Icicle, Illustration, Marks, Timeline
@@ -88,7 +88,7 @@ def _icicle(block: Icicle) -> dict[str, Any]:
         "steps": block.steps,
         "paired": block.paired,
         "category": [code[name] for name in categories],
-        "categories": [names.category(name) for name in distinct],
+        "categories": [display_names.category(name) for name in distinct],
         "colours": [class_colour(name) for name in distinct],
         "tips": _tips(_per_step(frame, block.steps), "path", block.shown),
     }
@@ -117,7 +117,7 @@ def _window(window: Window) -> dict[str, Any]:
     name, named = _coded(events["name"])
     layer, layers = _coded(events["layer"])
     operator, operators = _coded(events["operator"])
-    briefs = names.briefs(one for one in named if one)
+    briefs = display_names.briefs(one for one in named if one)
     return {
         "step": window.step,
         "span_ns": window.end_ns - window.start_ns,
@@ -184,10 +184,10 @@ _GREY: Final = "#c9ced3"
 
 def _event_class(kind: str, category: str) -> str:
     if kind == "critical":
-        return f"critical: {names.category(category)}"
+        return f"critical: {display_names.category(category)}"
     if kind == "idle":
         return f"idle: {category.replace('_', ' ')}"
-    return names.category(category) if kind == "stream" else ""
+    return display_names.category(category) if kind == "stream" else ""
 
 
 def _event_colour(kind: str, category: str) -> str:
@@ -289,7 +289,7 @@ def _marks(marks: Marks, scales: Mapping[str, numbers.Scale]) -> dict[str, Any]:
             used = set(found["colour"])
             found["colours"] = {name: one for name, one in marks.colours.items() if name in used}
         elif marks.colour == "category":
-            known = {names.category(one): colour for one, colour in CLASS_COLOURS.items()}
+            known = {display_names.category(one): colour for one, colour in CLASS_COLOURS.items()}
             found["colours"] = {
                 name: known.get(name, CLASS_COLOURS["other"])
                 for name in dict.fromkeys(found["colour"])

@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from traceana.report import names, numbers
+from traceana.report import display_names, numbers
 from traceana.report.page import Axis, Chart, Column, Marks
 from traceana.report.pages.single_table import column
 from traceana.report.text import cut_distinct, cut_end
@@ -51,7 +51,7 @@ def bars(
     whole = int(summed[figure].sum())
     top = summed.filter(pl.col(figure) >= _LEAST * whole).head(MOST_BARS)
     if coloured:
-        called = [names.category(one or "other") for one in top["category"]]
+        called = [display_names.category(one or "other") for one in top["category"]]
         top = top.with_columns(pl.Series("category", called, pl.String))
     summary = f"Bars of {numbers.counted(top.height, 'row')}, largest first."
     if summed.height > top.height:
@@ -89,7 +89,7 @@ def class_bars(breakdown: pl.DataFrame, processor: str, *, mean: str) -> list[Ch
 
     The figures of ``breakdown`` are ``mean``: ``per step and process``; if empty they are sums.
     """
-    called = [names.category(one or "other") for one in breakdown["category"]]
+    called = [display_names.category(one or "other") for one in breakdown["category"]]
     return bars(
         breakdown.with_columns(pl.Series("class", called, pl.String)),
         f"{processor} time by class{f', mean {mean}' if mean else ''}",
@@ -153,9 +153,11 @@ def path_bars(segments: pl.DataFrame, steps: int | None, *, several: bool) -> li
     )
     if steps is not None:
         by_culprit = by_culprit.with_columns(pl.col("time_ns") // steps, pl.col("count") / steps)
-    brief = names.briefs(map(str, by_culprit["kernel"].drop_nulls()))
+    brief = display_names.briefs(map(str, by_culprit["kernel"].drop_nulls()))
     called = [
-        brief[kernel] if kernel else ": ".join(one for one in (names.category(of), other) if one)
+        brief[kernel]
+        if kernel
+        else ": ".join(one for one in (display_names.category(of), other) if one)
         for of, kernel, other in by_culprit.select("class", "kernel", "other").iter_rows()
     ]
     shown = cut_distinct(called, _LONGEST, cut_end)
@@ -175,7 +177,7 @@ def kernel_bars(kernels: pl.DataFrame) -> list[Chart]:
     by_name = kernels.group_by("name", maintain_order=True).agg(pl.col("time_ns").sum())
     # The names of kernels without a bar, which can be many, stay as they are.
     top = by_name.sort("time_ns", descending=True, maintain_order=True).head(MOST_BARS)["name"]
-    brief = names.briefs(map(str, top.drop_nulls()))
+    brief = display_names.briefs(map(str, top.drop_nulls()))
     shown = dict(zip(brief, cut_distinct([*brief.values()], _LONGEST, cut_end), strict=True))
     label = pl.col("name").cast(pl.String).replace(shown).alias("kernel")
     return bars(

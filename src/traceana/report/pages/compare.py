@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from traceana.comparison.run_tables import comparable
-from traceana.report import numbers
+from traceana.report import display_names, numbers
 from traceana.report.columns import has_values, kind_of, scale_of, title_of
 from traceana.report.page import Block, Column, Facts, Heading, Page, Table
-from traceana.report.pages.pictures import above
+from traceana.report.pages.analysis_pictures import above
 from traceana.report.pages.single_table import columns_of, data_of, hidden_of, notes_of, source_of
+from traceana.report.panels import Bars, Panel, Panels, scaled, summed, time_axis
+from traceana.report.text import cut_distinct, cut_end
 from traceana.result import Arranged, Result, arrange
 
 if TYPE_CHECKING:
@@ -74,7 +76,6 @@ def compare(found: Comparison, *, by: CompareBy = "summary") -> Result:
     make = partial(_page, found, by, table, summed.frame)
 
     def pictures() -> list[Block]:
-        from traceana.report.pages.compare_pictures import picture
 
         conditions = (": ".join(line) for line in _legend(summed.frame))
         return [picture(found, by, KEYS["class" if by == "summary" else by], conditions)]
@@ -163,3 +164,73 @@ def _side_by_side(table: OfRuns, by: str, shown: Arranged) -> Table:
                 scale = "time" if scale_of(figure) else figure
                 columns.append(Column(name, title, kind_of(figure), scale, f"{number} {run}"))
     return Table(frame, tuple(columns), dropped=DROPPED, hidden=hidden_of(shown))
+
+
+MOST_ITEMS: Final = 16
+_LONGEST: Final = 40
+
+_NAMES: Final[Mapping[str, Callable[[dict[str, Any]], str]]] = {
+    "class": lambda row: display_names.class_of(row["category"], row["part"]),
+    "algorithm": lambda row: " ".join(
+        (display_names.class_of(row["category"], row["algorithm"]), row["pass"] or "")
+    ).strip(),
+    "kernel": lambda row: display_names.brief(row["name"]),
+}
+_PICTURE_TITLES: Final[Mapping[str, str]] = {"gemm": "GEMM", "epilogue": "bias and activation"}
+
+
+def picture(
+    found: Comparison, by: CompareBy, keys: tuple[str, ...], conditions: Iterable[str]
+) -> Panels:
+    """Return the wall time of the runs beside that of the largest items of ``by``.
+
+    ``keys`` are the columns that identify an item; a summary has the classes. ``conditions`` are
+    the lines below the title.
+    """
+    runs = found.by("summary").frame
+    stepped = runs["steps"].null_count() == 0
+    panels = [_walls(runs, "Step time" if stepped else "Recording")]
+    of = "class" if by == "summary" else by
+    table = found.by(of)
+    frame = table.frame.drop_nulls(table.time).filter(pl.col(table.time) > 0)
+    if frame.height:
+        panels.append(_items(frame, of, table.time, keys, stepped))
+    title = f"{numbers.counted(runs.height, 'run')} side by side"
+    return Panels(title, tuple(conditions), panels, columns=1)
+
+
+def _walls(runs: pl.DataFrame, title: str) -> Panel:
+    axis, unit = time_axis("wall time", runs["wall_ns"])
+    labels = runs["run"].to_list()
+    values = scaled(runs["wall_ns"].to_list(), unit)
+    bars = [
+        Bars(label, [value if at == own else None for at, value in enumerate(values)])
+        for own, label in enumerate(labels)
+    ]
+    return Panel(title, axis, rows=labels, bars=bars)
+
+
+def _items(frame: pl.DataFrame, by: str, time: str, keys: tuple[str, ...], stepped: bool) -> Panel:
+    """Return the time of the items with most time in all runs."""
+    items = frame.group_by("item").agg(pl.col(time).sum(), pl.col(keys).first())
+    top = items.sort(time, "item", descending=[True, False]).head(MOST_ITEMS)
+    called = [_name(by, {"part": None, **row}, keys) for row in top.to_dicts()]
+    labels = cut_distinct(called, _LONGEST, cut_end)
+    labelled = frame.join(
+        pl.DataFrame({"item": top["item"], "label": labels}), on="item", maintain_order="left"
+    )
+    axis, unit = time_axis("time per step" if stepped else "time", labelled[time])
+    rows = list(dict.fromkeys(labels))
+    bars = summed(labelled, "run", "label", rows, time, unit)
+    rest = items.height - top.height
+    title = f"Time by {_PICTURE_TITLES.get(by, by)}"
+    if rest:
+        title += f" ({numbers.counted(rest, 'other')} left out)"
+    return Panel(title, axis, rows=rows, bars=bars)
+
+
+def _name(by: str, row: dict[str, Any], keys: tuple[str, ...]) -> str:
+    known = _NAMES.get(by)
+    if known is not None:
+        return known(row)
+    return " ".join(display_names.part(str(row[key])) for key in keys if row[key])

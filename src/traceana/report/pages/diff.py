@@ -16,12 +16,12 @@ from traceana.advise.figures import Figures
 from traceana.analyze.idle_gaps import MEANINGS
 from traceana.comparison.diff_rows import IDLE
 from traceana.comparison.verdicts import mean_available, step_times
-from traceana.report import names, numbers
+from traceana.report import display_names, numbers
 from traceana.report.columns import Kind
 from traceana.report.numbers import arrow, percent, signed
 from traceana.report.page import Block, Facts, Finding, Findings, Heading, Hidden, Page, Table
-from traceana.report.pages.diff_pictures import pictures
-from traceana.report.pages.pictures import above
+from traceana.report.pages.analysis_pictures import above
+from traceana.report.pages.diff_html import pictures
 from traceana.report.pages.single_table import (
     columns_of,
     data_of,
@@ -121,7 +121,7 @@ def diff(found: Diff, *, by: DiffBy | None = None) -> Result:
         return whole.with_page(partial(_table, found, by), screenful=40, pictures=illustrated)
 
     def sections(page: Page, limit: int | None) -> Page:
-        from traceana.report.pages.whole_diff import with_sections
+        from traceana.report.pages.diff_html import with_sections
 
         tables = {one: diff(found, by=one) for one in COLUMNS}
         return with_sections(found, tables, _TITLES, page, limit)
@@ -197,7 +197,7 @@ def _named(frame: pl.DataFrame, by: DiffBy) -> pl.DataFrame:
     part = _PARTS.get(by)
     if part is None:
         return frame
-    called = [names.class_of(*row) for row in frame.select("category", part).iter_rows()]
+    called = [display_names.class_of(*row) for row in frame.select("category", part).iter_rows()]
     return frame.with_columns(pl.Series(part, called, pl.String))
 
 
@@ -358,11 +358,11 @@ def _rows(row: Row) -> tuple[str, str]:
         return "layer", row["layer_a"] or row["layer_b"]
     section = _SECTIONS.get(row["change"], "")
     texts = {
-        "layouts": names.category("layout"),
-        "communication": names.category("collective"),
-        "copies": names.part(row["subject"] or "unknown"),
-        "host_memory": names.part(row["subject"] or "unknown"),
-        "idle": names.part(row["subject"] or "unknown"),
+        "layouts": display_names.category("layout"),
+        "communication": display_names.category("collective"),
+        "copies": display_names.part(row["subject"] or "unknown"),
+        "host_memory": display_names.part(row["subject"] or "unknown"),
+        "idle": display_names.part(row["subject"] or "unknown"),
     }
     return section, texts.get(row["change"], "")
 
@@ -384,22 +384,22 @@ def _from_to(row: Row) -> str:
 
 
 def _precision(row: Row) -> str:
-    return f"{names.part(row['before'])} → {names.part(row['after'])} {_where(row)}"
+    return f"{display_names.part(row['before'])} → {display_names.part(row['after'])} {_where(row)}"
 
 
 def _algorithm(row: Row, _: str) -> tuple[str, str]:
-    of = f"{names.part(row['subject'])} " if row["subject"] else ""
-    before, after = names.part(row["before"]), names.part(row["after"])
+    of = f"{display_names.part(row['subject'])} " if row["subject"] else ""
+    before, after = display_names.part(row["before"]), display_names.part(row["after"])
     return "algorithm", f"{of}{before} → {after} {_where(row)}"
 
 
 def _tensor_cores(row: Row, _: str) -> tuple[str, str]:
     used = "used" if row["after"] == "true" else "no longer used"
-    return f"{names.category(row['subject'])} tensor cores", f"{used} {_where(row)}"
+    return f"{display_names.category(row['subject'])} tensor cores", f"{used} {_where(row)}"
 
 
 def _memory(row: Row, _: str) -> tuple[str, str]:
-    direction = names.part(row["subject"] or "unknown")
+    direction = display_names.part(row["subject"] or "unknown")
     return f"{direction} host memory", f"{row['before']} → {row['after']}"
 
 
@@ -411,7 +411,7 @@ def _kernels(row: Row, _: str) -> tuple[str, str]:
 
 def _class(row: Row) -> str:
     category, _colon, part = str(row["subject"]).partition(": ")
-    return names.class_of(category, part or None)
+    return display_names.class_of(category, part or None)
 
 
 def _of_layers(row: Row, _: str) -> tuple[str, str]:
@@ -425,10 +425,13 @@ def _of_layers(row: Row, _: str) -> tuple[str, str]:
 
 _TEXTS: Final[dict[str, Callable[[Row, str], tuple[str, str]]]] = {
     "batch": lambda row, _: ("batch size", f"{row['before']} → {row['after']}"),
-    "idle": lambda row, _: (f"idle: {names.part(row['subject'])}", MEANINGS[row["subject"]]),
+    "idle": lambda row, _: (
+        f"idle: {display_names.part(row['subject'])}",
+        MEANINGS[row["subject"]],
+    ),
     "communication": lambda row, per: ("collectives", f"{_counts(row)}{per}"),
     "copies": lambda row, per: (
-        f"{names.part(row['subject'] or 'unknown')} copies",
+        f"{display_names.part(row['subject'] or 'unknown')} copies",
         f"{_counts(row)}{per}",
     ),
     "host_memory": _memory,
@@ -444,6 +447,9 @@ _TEXTS: Final[dict[str, Callable[[Row, str], tuple[str, str]]]] = {
     "shape": lambda row, _: ("input shape", _from_to(row)),
     "weight": lambda row, _: ("weight shape", _from_to(row)),
     "memory_format": lambda row, _: ("memory format", _from_to(row)),
-    "precision": lambda row, _: (f"{names.category(row['subject'])} precision", _precision(row)),
+    "precision": lambda row, _: (
+        f"{display_names.category(row['subject'])} precision",
+        _precision(row),
+    ),
     "tensor_cores": _tensor_cores,
 }

@@ -18,8 +18,8 @@ from traceana.analyze.summaries import needs_timeline
 from traceana.report import numbers
 from traceana.report.columns import Kind
 from traceana.report.page import Block, Chart, Column, Facts, Hidden, Page, Table
+from traceana.report.pages.analysis_pictures import above
 from traceana.report.pages.bars import cause_bars, path_bars
-from traceana.report.pages.pictures import above
 from traceana.report.pages.single_table import (
     columns_of,
     data_of,

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from traceana.analyze.facts import as_table, facts
-from traceana.report import names, numbers
+from traceana.report import display_names, numbers
 from traceana.report.page import Data, Facts, Page, Rows
 from traceana.result import Arranged, Result
 from traceana.trace.ledger import REASONS
@@ -130,7 +130,10 @@ def _kernels(known: Known) -> str:
 
 
 def _copies(known: Known) -> str:
-    each = [f"{numbers.count(count)} {names.part(kind)}" for kind, count in known["memcpy"].items()]
+    each = [
+        f"{numbers.count(count)} {display_names.part(kind)}"
+        for kind, count in known["memcpy"].items()
+    ]
     return f"{', '.join(each)} in {numbers.duration(known['memcpy_ns'])}" if each else ""
 
 

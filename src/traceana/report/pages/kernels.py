@@ -11,8 +11,8 @@ from traceana.analyze.measured import profiler
 from traceana.analyze.summaries import needs_timeline
 from traceana.errors import RefusedOptionsError
 from traceana.report.page import Page
+from traceana.report.pages.analysis_pictures import above
 from traceana.report.pages.bars import kernel_bars
-from traceana.report.pages.pictures import above
 from traceana.report.pages.single_table import table_page
 from traceana.result import Arranged, Result
 
@@ -53,7 +53,7 @@ def kernels(trace: Trace, *, by: KernelsBy = "name", unclassified: bool = False)
         if unclassified:
             raise RefusedOptionsError("kernels --by shape has no classes: leave out --unclassified")
         needs_timeline(trace, "kernels --by shape")
-        from traceana.analyze.shapes import kernels_by_shape
+        from traceana.analyze.flops import kernels_by_shape
 
         make = partial(_by_shape, trace=trace)
         return kernels_by_shape(trace).with_page(make, screenful=40)

@@ -10,10 +10,10 @@ import polars as pl
 
 from traceana.analyze.rates import EXPLAINED, UNEXPLAINED
 from traceana.analyze.summaries import needs_timeline
-from traceana.report import names, numbers
+from traceana.report import display_names, numbers
 from traceana.report.page import Block, Facts, Notes, Page
+from traceana.report.pages.analysis_pictures import above, layer_icicle, roofline_chart
 from traceana.report.pages.bars import operator_bars, type_bars
-from traceana.report.pages.pictures import above, layer_icicle, roofline_chart
 from traceana.report.pages.single_table import table_page
 from traceana.result import Arranged, Result
 
@@ -108,7 +108,7 @@ def layers(
     columns = [name for name in LAYERS if name in found.frame.columns and name not in own]
 
     def pictures() -> Sequence[Block]:
-        from traceana.analyze.layer_tree import layer_classes, layer_tree
+        from traceana.analyze.layers import layer_classes, layer_tree
 
         known = _peaks_of(trace) or peaks
         rates: Sequence[Block] = ()
@@ -160,7 +160,7 @@ def flops(
             make, screenful=40, pictures=above(lambda: _roofline(trace, found.frame))
         )
     if by == "shape":
-        from traceana.analyze.shapes import shapes
+        from traceana.analyze.flops import shapes
 
         make = partial(_counted, trace, model, SHAPES, SHAPES_DROPPED, "operator")
         return shapes(trace, model).with_page(make, screenful=40)
@@ -243,7 +243,7 @@ def _counted(
 
     ``algorithm`` names the rows above the peak.
     """
-    from traceana.analyze.utilization import utilization
+    from traceana.analyze.roofline import utilization
 
     used = utilization(trace, model)
     return table_page(
@@ -279,7 +279,7 @@ def _on_peak(frame: pl.DataFrame, algorithm: str) -> tuple[tuple[str, str], ...]
     texts = []
     if not fewer.is_empty():
         known = ", ".join(fewer[algorithm].drop_nulls()).split(", ")
-        called = dict.fromkeys(names.part(one) for one in known if one in FEWER)
+        called = dict.fromkeys(display_names.part(one) for one in known if one in FEWER)
         by = f" by {', '.join(called)}" if called else ""
         texts.append(f"FLOPs of the direct convolution, fewer executed{by}")
     others = frame.filter(pl.col("over_peak") == UNEXPLAINED).height

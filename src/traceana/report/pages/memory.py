@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from traceana.analyze.summaries import needs_timeline
 from traceana.report.page import Chart, Page
-from traceana.report.pages.pictures import above, memory_over_time
+from traceana.report.pages.analysis_pictures import above, memory_over_time
 from traceana.report.pages.single_table import table_page
 from traceana.result import Arranged, Result
 

@@ -13,18 +13,17 @@ from msgspec.structs import replace
 
 from traceana.advise import Advice, advise
 from traceana.advise.bottleneck import IDLE
-from traceana.analyze.breakdown import Line, breakdown, condensed
+from traceana.analyze.classes import Line, breakdown, condensed
 from traceana.analyze.devices import busy
 from traceana.analyze.facts import facts
 from traceana.analyze.idle_gaps import selects_steps
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layer_rows import DIRECTIONS
 from traceana.analyze.layers import layers
-from traceana.analyze.selection import measured
-from traceana.analyze.steps import steps
+from traceana.analyze.steps import measured, steps
 from traceana.analyze.transfers import transfers
 from traceana.analyze.work import kernels_of, processor, work, work_ns
-from traceana.report import names, numbers
+from traceana.report import display_names, numbers
 from traceana.report.columns import Kind
 from traceana.report.page import Block, Column, Facts, Findings, Heading, Notes, Page, Rows, Table
 from traceana.report.pages.advise import finding_rows, findings_of
@@ -174,13 +173,13 @@ def report(
     """
     begun = None
     if illustrated:
-        from traceana.report.pages.whole_report import begin_pictures
+        from traceana.report.pages.report_html import begin_pictures
 
         begun = begin_pictures(trace)
     whole = overview(trace, batches=batches)
 
     def pictures(page: Page, limit: int | None) -> Page:
-        from traceana.report.pages.whole_report import begin_pictures, with_sections
+        from traceana.report.pages.report_html import begin_pictures, with_sections
 
         return with_sections(trace, whole, begun or begin_pictures(trace), page, limit)
 
@@ -471,10 +470,14 @@ def _classes(whole: Overview) -> Table:
 
 def _class_name(line: Line) -> str:
     if line.depth:
-        return f"  {line.folded} others" if line.folded else f"  {names.part(line.part or 'other')}"
+        return (
+            f"  {line.folded} others"
+            if line.folded
+            else f"  {display_names.part(line.part or 'other')}"
+        )
     if line.category is None:
         return f"{line.folded} other classes"
-    return names.class_of(line.category, line.part)
+    return display_names.class_of(line.category, line.part)
 
 
 def _layers(whole: Overview) -> list[Block]:

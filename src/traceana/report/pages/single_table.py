@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from traceana.analyze.idle_gaps import selects_steps
 from traceana.analyze.work import processor, work_ns
-from traceana.report import names, numbers
+from traceana.report import display_names, numbers
 from traceana.report.cells import BAR
 from traceana.report.columns import Kind, has_values, kind_of, scale_of, title_of
 from traceana.report.page import Block, Column, Data, Facts, Hidden, Notes, Page, Rows, Table
@@ -124,7 +124,7 @@ def named(frame: pl.DataFrame, first: str) -> pl.DataFrame:
 def _with_kernel(collectives: pl.Series, parts: pl.Series) -> pl.Series:
     """Return ``collectives`` with the class of the kernel where it has another name."""
     called = [
-        f"{one} ({names.part(part)})" if one and part not in (None, "unknown", one) else one
+        f"{one} ({display_names.part(part)})" if one and part not in (None, "unknown", one) else one
         for one, part in zip(collectives, parts, strict=True)
     ]
     return pl.Series("collective", called, pl.String)

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from traceana.analyze.copies import HOST_DIRECTIONS
 from traceana.analyze.summaries import needs_timeline
-from traceana.report import names, numbers
+from traceana.report import display_names, numbers
 from traceana.report.columns import Kind
 from traceana.report.page import Block, Chart, Column, Facts, Notes, Page, Table
-from traceana.report.pages.pictures import above, bandwidths
+from traceana.report.pages.analysis_pictures import above, bandwidths
 from traceana.report.pages.single_table import columns_of, device_title, notes_of, table_page
 from traceana.result import Arranged, Result
 
@@ -266,4 +266,4 @@ def _note(row: Row, traits: list[str]) -> tuple[str, str]:
     if row["exposed_ns"] is not None:
         exposed, whole = (numbers.duration(row[name]) for name in ("exposed_ns", "time_ns"))
         parts.append(f"{exposed} of {whole} exposed")
-    return names.part(row["direction"]), ", ".join((*parts, *traits))
+    return display_names.part(row["direction"]), ", ".join((*parts, *traits))

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from traceana.analyze.summaries import needs_timeline
 from traceana.errors import NoSuchSelectionError
-from traceana.report import names, numbers
+from traceana.report import display_names, numbers
 from traceana.report.columns import Kind
-from traceana.report.page import Block, Column, Facts, Page, Table
-from traceana.report.pages.pictures import above
+from traceana.report.page import Axis, Block, Chart, Column, Facts, Marks, Page, Table
+from traceana.report.pages.analysis_pictures import above
 from traceana.report.pages.single_table import data_of, notes_of, source_of, table_of
 from traceana.result import Arranged, Result
 from traceana.settings import PREDICTION_LEVEL
@@ -72,7 +72,6 @@ def whatif(
     curve = curves(model, asked) if sweep else None
 
     def pictures() -> list[Block]:
-        from traceana.report.pages.whatif_pictures import by_factor, intervals
 
         return [*intervals(found.frame), *(() if curve is None else by_factor(curve))]
 
@@ -84,7 +83,7 @@ def _as_recorded(given: str | Scenario) -> Scenario:
     from traceana.whatif.scenario import scenario
 
     found = scenario(given) if isinstance(given, str) else given
-    own = {shown.lower(): name for name, shown in reversed(names.CATEGORIES.items())}
+    own = {shown.lower(): name for name, shown in reversed(display_names.CATEGORIES.items())}
     changes = [
         replace(one, category=own.get(one.category.lower(), one.category.lower()))
         if one.category
@@ -174,3 +173,62 @@ def _replayed(trace: Trace, found: Replay, shown: Arranged) -> Page:
         )
     )  # fmt: skip
     return Page("whatif", (facts,), data_of(shown, source_of(trace)))
+
+
+_STEP: Final = (Column("step_ns", "step time", Kind.TIME),)
+_HEIGHT_OF_ROW: Final = 26
+_MOST_LINES: Final = 8
+
+
+def intervals(frame: pl.DataFrame) -> list[Chart]:
+    """Return the predicted step of each scenario in ``frame``, with its interval beside the
+    measured step; empty without scenarios."""
+    if frame.is_empty():
+        return []
+    step = int(frame["step_ns"][0])
+    ends = pl.concat(
+        frame.select("scenario", pl.col(end).alias("step_ns")) for end in ("low_ns", "high_ns")
+    )
+    middle = frame.select("scenario", pl.col("predicted_ns").alias("step_ns"))
+    first, last = frame["scenario"][0], frame["scenario"][-1]
+    rule = pl.DataFrame({"scenario": [first, last], "step_ns": [step] * 2}).with_columns(
+        pl.lit("measured").alias("rule")
+    )
+    least = frame.row(frame["predicted_ns"].arg_min() or 0, named=True)
+    return [
+        Chart(
+            f"Predicted step time and its {PREDICTION_LEVEL:.0%} interval, beside the measured",
+            f"{numbers.duration(step)} measured; the shortest is predicted of "
+            f"{least['scenario']}: {numbers.duration(least['predicted_ns'])}.",
+            Axis("step time", Kind.TIME),
+            Axis("", Kind.TEXT),
+            (
+                Marks(ends, "line", "step_ns", "scenario", colour="scenario", shown=_STEP),
+                Marks(middle, "point", "step_ns", "scenario", label="scenario", shown=_STEP),
+                Marks(rule, "rule", "step_ns", "scenario", colour="rule"),
+            ),
+            height=70 + _HEIGHT_OF_ROW * frame.height,
+        )
+    ]
+
+
+def by_factor(curve: pl.DataFrame) -> list[Chart]:
+    """Return the predicted step of the scenarios of ``curve`` by the factor of what changes: of
+    those that change it most, as many as have colours that differ."""
+    most = (
+        curve.filter(pl.col("factor") == 0)
+        .sort("predicted_ns", maintain_order=True)["scenario"]
+        .head(_MOST_LINES)
+    )
+    steps = curve.filter(pl.col("scenario").is_in(most.implode())).rename(
+        {"predicted_ns": "step_ns"}
+    )
+    return [
+        Chart(
+            "Predicted step time by the factor of what changes",
+            f"{numbers.counted(len(most), 'scenario')}, factors from 0 to 1.",
+            Axis("factor", Kind.NUMBER),
+            Axis("step time", Kind.TIME),
+            (Marks(steps, "line", "factor", "step_ns", colour="scenario", shown=_STEP),),
+        )
+    ]

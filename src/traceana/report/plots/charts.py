@@ -7,7 +7,7 @@ from math import ceil, isfinite
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from traceana.report.html.pictures import PALETTE
-from traceana.report.plots.panels import GREY, LONGEST_NAME, MARKERS, drawn, number
+from traceana.report.plots.draw import GREY, LONGEST_NAME, MARKERS, drawn, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

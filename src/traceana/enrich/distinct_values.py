@@ -1,0 +1,216 @@
+"""Distinct values: equal rows are numbered equally, and each distinct text is searched once."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from traceana.enrich.nesting import NONE, Flags, Ints, thread_keys
+
+_NARROW: Final = 1 << 24
+"""Largest span of values that are numbered by a lookup table; others by a search."""
+_WIDEST: Final = 1 << 62
+_BLOCK: Final = 1 << 20
+"""Rows per block: temporary arrays of this size stay in the CPU's caches."""
+
+
+def numbered(*frames: pl.DataFrame) -> tuple[Ints, ...]:
+    """Return numbers for the rows of ``frames``, which have the same columns: integers or labels.
+
+    Two rows, of one frame or of two, have the same number if and only if they are equal in all
+    columns; null equals null. Numbers count from 0 without a gap, in the order of the
+    first column, then of the next (null first, labels by their code).
+    """
+    columns = [_Digits.of([frame[name] for frame in frames]) for name in frames[0].columns]
+    columns = [column for column in columns if column.base > 1]
+    limit = math.prod(column.base for column in columns)
+    if limit > _WIDEST:
+        return _by_halves(*frames)
+    numbers = tuple(np.zeros(frame.height, dtype=np.int64) for frame in frames)
+    for at, found in enumerate(numbers):
+        for begin in range(0, len(found), _BLOCK):
+            block = found[begin : begin + _BLOCK]
+            for column in columns:
+                block *= column.base
+                block += column.digits(at, begin)
+    _close(numbers, limit)
+    return numbers
+
+
+def first_rows(numbers: Ints) -> Ints:
+    """Return the first row of each of ``numbers``, as of :func:`numbered`, in their order."""
+    found = np.full(int(numbers.max(initial=-1)) + 1, -1, dtype=np.int64)
+    for begin in range(0, len(numbers), _BLOCK):
+        block = numbers[begin : begin + _BLOCK]
+        new = np.flatnonzero(found[block] < 0)[::-1]
+        # Of several assignments to one index the last one stays.
+        found[block[new]] = begin + new
+        if (found >= 0).all():
+            break
+    return found
+
+
+def distinct(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the distinct rows of ``frame``, in the order of :func:`numbered`."""
+    (numbers,) = numbered(frame)
+    return frame[first_rows(numbers)]
+
+
+def rows_of(numbers: Ints) -> Iterator[tuple[int, Ints]]:
+    """Yield each of ``numbers``, as of :func:`numbered`, with the rows that have it, in order."""
+    if not len(numbers):
+        return
+    counts = np.bincount(numbers)
+    ends = np.cumsum(counts)
+    if (numbers[1:] >= numbers[:-1]).all():
+        order = np.arange(len(numbers))
+    else:
+        # 16 bits and fewer are sorted in linear time.
+        narrow = numbers.astype(np.uint16) if len(counts) <= 1 << 16 else numbers
+        order = np.argsort(narrow, kind="stable")
+    for number in np.flatnonzero(counts):
+        yield int(number), order[ends[number] - counts[number] : ends[number]]
+
+
+def thread_numbers(*frames: pl.DataFrame) -> list[Ints]:
+    """Return numbers, from 0, for the threads (``rank``, ``process``, ``thread``) of ``frames``."""
+    ranks = pl.concat([frame["rank"].cast(pl.Int64) for frame in frames]).fill_null(NONE)
+    dense = ranks.rank("dense").cast(pl.Int64).to_numpy() - 1
+    of_rank = np.split(dense, np.cumsum([frame.height for frame in frames])[:-1])
+    many = int(dense.max(initial=0)) + 1
+    keys = thread_keys(*frames)
+    return [key * many + rank for key, rank in zip(keys, of_rank, strict=True)]
+
+
+class _Digits(msgspec.Struct, frozen=True):
+    """A column of several frames as digits: 0 for null, values from 1, all below ``base``.
+
+    ``known`` are its distinct values where they are far apart; else digits count from ``low``.
+    """
+
+    parts: Sequence[pl.Series]
+    low: int
+    base: int
+    known: Ints | None = None
+
+    @classmethod
+    def of(cls, parts: Sequence[pl.Series]) -> _Digits:
+        """Return the digits of a column whose ``parts`` are in several frames."""
+        whole = [part if part.dtype.is_integer() else part.to_physical() for part in parts]
+        least, most = ([getattr(part, end)() for part in whole] for end in ("min", "max"))
+        low = min((int(value) for value in least if value is not None), default=0)
+        high = max((int(value) for value in most if value is not None), default=low - 1)
+        nulls = any(part.null_count() for part in parts)
+        if high - low < _NARROW:
+            return cls(whole, low, 1 if low == high and not nulls else high - low + 2)
+        distinct = pl.concat([part.cast(pl.Int64).unique() for part in whole]).drop_nulls()
+        known = distinct.unique().sort().to_numpy()
+        return cls(whole, low, len(known) + 1, known)
+
+    def digits(self, at: int, begin: int) -> Ints:
+        """Return the digits of a block of one of the parts."""
+        block = self.parts[at].slice(begin, _BLOCK)
+        nulls = block.null_count() > 0
+        values = (block.fill_null(self.low) if nulls else block).to_numpy()
+        if self.known is None:
+            found: Ints = np.subtract(values, self.low - 1, dtype=np.int64)
+        else:
+            found = np.searchsorted(self.known, values) + 1
+        if nulls:
+            found[block.is_null().to_numpy()] = 0
+        return found
+
+
+def _by_halves(*frames: pl.DataFrame) -> tuple[Ints, ...]:
+    """Return the numbers, computed from those of each half of the columns."""
+    names = frames[0].columns
+    halves = (names[: len(names) // 2], names[len(names) // 2 :])
+    each = [numbered(*(frame.select(half) for frame in frames)) for half in halves]
+    return numbered(
+        *(pl.DataFrame({"one": one, "other": other}) for one, other in zip(*each, strict=True))
+    )
+
+
+def _close(numbers: Sequence[Ints], limit: int) -> None:
+    """Renumber ``numbers``, all below ``limit``, in-place: without gaps, in the same order."""
+    if limit > _NARROW:
+        known = np.unique(np.concatenate([np.unique(found) for found in numbers]))
+        for found in numbers:
+            found[:] = np.searchsorted(known, found)
+        return
+    there = np.zeros(limit, dtype=np.bool_)
+    for found in numbers:
+        there[found] = True
+    if there.all():
+        return
+    place = np.cumsum(there) - 1
+    for found in numbers:
+        for begin in range(0, len(found), _BLOCK):
+            block = found[begin : begin + _BLOCK]
+            block[:] = place[block]
+
+
+class Texts(msgspec.Struct, frozen=True):
+    """The distinct texts of a categorical column, and their codes.
+
+    ``code_of_row`` has the code of each row, and ``null`` for null, which is above all codes.
+    """
+
+    distinct: pl.Series
+    codes: npt.NDArray[np.uint32]
+    null: int
+    code_of_row: npt.NDArray[np.uint32]
+
+    @classmethod
+    def of(cls, column: pl.Series) -> Texts:
+        """Return the texts of a categorical ``column``."""
+        values = column.unique().drop_nulls()
+        codes = values.to_physical().to_numpy()
+        null = int(codes.max(initial=0)) + 1
+        code_of_row = column.to_physical().fill_null(null).to_numpy()
+        return cls(values.cast(pl.String), codes, null, code_of_row)
+
+    def matching(self, pattern: str) -> Flags:
+        """Return which rows match ``pattern``, of :func:`ascii_classes`; false for null."""
+        wanted = np.zeros(self.null + 1, dtype=np.bool_)
+        wanted[self.codes] = self.distinct.str.contains(ascii_classes(pattern)).to_numpy()
+        return np.asarray(wanted[self.code_of_row])
+
+    def replaced(self, pattern: str, text: str) -> pl.Series:
+        """Return the text of each row with the first match of ``pattern`` as ``text``."""
+        place = np.full(self.null + 1, len(self.distinct), dtype=np.uint32)
+        place[self.codes] = np.arange(len(self.codes), dtype=np.uint32)
+        changed = self.distinct.str.replace(pattern, text).extend_constant(None, 1)
+        return changed[place[self.code_of_row]]
+
+
+_TOKEN: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|\[:\w+:\]|[^\]\\])*\]", re.DOTALL)
+_CLASS: Final = re.compile(r"\\.", re.DOTALL)
+_OUTSIDE: Final = {r"\w": "[0-9A-Za-z_]", r"\d": "[0-9]", r"\b": r"(?-u:\b)"}
+_INSIDE: Final = {r"\w": "0-9A-Za-z_", r"\d": "0-9"}
+
+
+@functools.cache
+def ascii_classes(pattern: str) -> str:
+    """Return ``pattern`` with ``\\w``, ``\\d`` and ``\\b`` limited to ASCII.
+
+    Unicode's ``\\w`` is a table of seven hundred ranges, and building it for every pattern takes
+    longer than searching. Names of kernels and operators are ASCII identifiers, so the matches are
+    the same.
+    """
+    return _TOKEN.sub(_rewritten, pattern)
+
+
+def _rewritten(token: re.Match[str]) -> str:
+    text = token.group()
+    if text.startswith("["):
+        return _CLASS.sub(lambda escape: _INSIDE.get(escape.group(), escape.group()), text)
+    return _OUTSIDE.get(text, text)

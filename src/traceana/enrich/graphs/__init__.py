@@ -1,1 +1,0 @@
-"""CUDA graphs: :func:`traceana.enrich.graphs.replays.of_replays` attributes the work of replays."""

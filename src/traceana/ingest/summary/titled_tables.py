@@ -1,0 +1,479 @@
+"""The tables of summaries in a text: their titles, their rows as cells, and what stands around.
+
+A log has the program's own output before, between and behind them, a report has many tables, and
+a paste is indented, in Markdown, or cut. A table begins at a header, a line of titles that one of
+the profilers prints; its rows are the lines behind it whose cells are numbers where they must be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from enum import Enum
+from itertools import islice
+from typing import Final
+
+import msgspec
+import polars as pl
+
+from traceana.ingest.detect import SUMMARY_TITLES
+from traceana.ingest.printed_text import joined, printed_lines, split_csv
+from traceana.ingest.summary.quantities import SIZE, TIME, Quantity, count, percent, quantity
+
+Cells = dict[str, str]
+"""The cells of a row by the figure that each holds."""
+
+
+class Profiler(Enum):
+    """The profiler that prints a table; its value is the format of the trace."""
+
+    NVPROF = "nvprof"
+    NSYS = "nsys"
+    ROCPROF = "rocprof"
+    TORCH = "torch"
+    MXNET = "mxnet"
+
+
+class Table(msgspec.Struct):
+    """One table.
+
+    ``titles`` are the figures of its columns, empty text for others; ``units`` the units of those
+    whose cells have none. ``section`` is the last title of a section before it, ``process`` the
+    process that nvprof names there, ``device`` the device. ``of`` is what the rows of Nsight
+    Systems are: ``kernels`` (or copies), ``calls`` of the host, ``ranges``. The times of a table
+    ``on_cpu`` are the host's. ``cuts`` counts marks of left out lines,
+    ``malformed`` lines that begin as a row does and are none; ``total`` and
+    ``cpu_total`` are the sums that torch prints below, in nanoseconds. A table that ``repeats`` has
+    the rows of others in another order.
+    """
+
+    profiler: Profiler
+    titles: list[str]
+    units: list[str | None]
+    separator: str
+    section: str
+    process: int | None = None
+    device: tuple[int, str] | None = None
+    of: str = "kernels"
+    on_cpu: bool = False
+    rows: list[Cells] = msgspec.field(default_factory=list)
+    cuts: int = 0
+    malformed: int = 0
+    total: Quantity | None = None
+    cpu_total: Quantity | None = None
+    repeats: bool = False
+
+    @property
+    def sizes(self) -> bool:
+        """Whether the table has sizes of copies instead of times."""
+        return "bytes" in self.titles
+
+
+_FIGURES: Final = {
+    "time(%)": "share",
+    "time (%)": "share",
+    "time %": "share",
+    "percentage": "share",
+    "percent (inc)": "share",
+    "percent": "share",
+    "time": "total",
+    "total time": "total",
+    "totaldurationns": "total",
+    "duration": "total",
+    "calls": "calls",
+    "num calls": "calls",
+    "instances": "calls",
+    "operations": "calls",
+    "count": "calls",
+    "# of calls": "calls",
+    "number of calls": "calls",
+    "total count": "calls",
+    "avg": "mean",
+    "average": "mean",
+    "averagens": "mean",
+    "avg time": "mean",
+    "med": "median",
+    "median": "median",
+    "min": "min",
+    "minimum": "min",
+    "minns": "min",
+    "min time": "min",
+    "max": "max",
+    "maximum": "max",
+    "maxns": "max",
+    "max time": "max",
+    "stddev": "deviation",
+    "std_dev": "deviation",
+    "name": "name",
+    "operation": "name",
+    "range": "name",
+    "type": "type",
+    "category": "type",
+    "domain": "type",
+    "device": "device",
+    "self cpu": "self_cpu",
+    "self cpu total": "self_cpu",
+    "cpu total": "cpu",
+    "cpu time total": "cpu",
+}
+_IN_NAME: Final = ("totaldurationns", "averagens", "minns", "maxns")
+"""rocprof's titles with the unit of their column."""
+_IGNORED: Final = (
+    *("style", "gridxyz", "blockxyz", "hostname", "processid", "pid", "tid", "cpu time avg"),
+    *("self cpu %", "cpu total %", "self cpu total %", "cpu mem", "self cpu mem", "cpu time"),
+    *("total kflops", "total mflops", "total flops", "input shapes", "source location", "total"),
+    *("min use", "max use", "avg use", "node id"),
+)
+_OF_DEVICE: Final = re.compile(r"(self )?(cuda|xpu|hpu|mtia|privateuse1|gpu)( .*)?")
+_UNIT: Final = re.compile(r"(.*?) ?\((\w+)\)")
+_UNITS_LINE: Final = re.compile(r"(?:[a-zA-Z/%]*[,;])+[a-zA-Z/%]*")
+_RULER: Final = re.compile(r"[-=+|: \t]+")
+_SECTION: Final = re.compile(
+    r"(?:==\d+== |={8} )?(?:Profiling result|API calls|NVTX result|CPU profiling result"
+    r"|Unified Memory profiling result|(?:Metric|Event|Dependency Analysis) result)\b.*"
+    r"|(?:Generating )?[A-Z][\w /&()-]{0,60}Statistics(?: \([\w ]+\))?(?::|\.\.\.)?"
+    r"|\[\d+/\d+\] Executing .* stats report|Processing \[.*|[*]* ?[A-Z][\w /&()-]{0,60} \(\w+\):"
+    r'|\w+_SUMMARY\w*:|(?:==\d+== |={8} )?Device "[^"]*\(\d+\)"'
+)
+_PROCESS: Final = re.compile(r"==(\d+)== ")
+_DEVICE: Final = re.compile(r'(?:==\d+== |={8} )?(?:Device )?"?([^"]*?) \((\d+)\)"?')
+_CUT: Final = re.compile(r"[^\w\"]*(?:\.\.\.|\u2026)[^\w\"]*(?:<? ?snip.*)?|<? ?snip ?>?")
+_TYPE: Final = re.compile(r"([A-Za-z][\w ()]*?):\s+(?=[\d.]+%)")
+_GRID: Final = re.compile(r"(?:\d+ +){6}")
+_TOTAL: Final = re.compile(r"(?:Self )?(CPU|CUDA|XPU|HPU|MTIA|PrivateUse1) time total: +(\S+)")
+_NVTX: Final = "NVTX result"
+_ANOTHER: Final = re.compile(
+    r'"?(?:Time\(%\)"?[\s,]+"?Time"?[\s,]+"?Name|Invocations|Start"?[\s,]+"?Duration|'
+    r'Count\s+Avg Size|Device","(?:Count|Kernel))'
+)
+"""Headers of other tables of nvprof: samples of the CPU, counters, timelines, unified memory."""
+_FORMS: Final = ((",", 3), (";", 3), ("|", 2), ("\t", 3))
+"""Separators, and how many a header has at least."""
+_UNITS: Final = {"": 1, **TIME, **SIZE}
+_MOST_TITLES: Final = 64
+_LONGEST_TITLE: Final = 5
+"""Words of the longest title."""
+_SHORT: Final = 300
+"""Bytes of the longest line that is a mark or a section."""
+_LONGEST_LINE: Final = 1 << 17
+
+
+class Text(msgspec.Struct, frozen=True):
+    """The ``tables`` of a text, and the number of rows that are ``counters`` of memory."""
+
+    tables: list[Table]
+    counters: int
+
+
+def tables(content: bytes) -> Text:
+    """Return the tables of summaries in ``content``, in order."""
+    found: list[Table] = []
+    table: Table | None = None
+    section, process, device = "", None, None
+    other = False
+    counters = 0
+    for line in _lines(content):
+        if re.match(SUMMARY_TITLES, line):
+            table = _header(line, section, process, device)
+            other = table is None
+            if table is not None:
+                found.append(table)
+            continue
+        if table is not None and not table.rows and _UNITS_LINE.fullmatch(line):
+            given = line.split(table.separator)
+            table.units = [
+                own or (unit if unit not in ("", "%") else None)
+                for own, unit in zip(table.units, [*given, *[""] * len(table.titles)], strict=False)
+            ]
+        elif total := _TOTAL.fullmatch(line):
+            _note_total(found, total[1] != "CPU", total[2], section)
+            table = None
+        elif _ANOTHER.match(line):
+            table, other = None, True
+        elif table is not None and (cells := _row(line, table)) is not None:
+            table.rows.append(cells)
+        elif len(line) < _SHORT and _SECTION.match(line):
+            if (match := _DEVICE.fullmatch(line)) and 'evice "' in line:
+                device = (int(match[2]), match[1])
+            else:
+                section, device = line, None
+                if match := _PROCESS.match(line):
+                    process = int(match[1])
+        elif table is not None and len(line) < _SHORT and _CUT.fullmatch(line):
+            table.cuts += 1
+        elif table is not None and _begins_as_row(line, table):
+            table.malformed += 1
+        elif other and table is None and len(line) < _SHORT and _is_counter(line):
+            counters += 1
+    return Text(found, counters)
+
+
+def _lines(content: bytes) -> Iterator[str]:
+    """Yield the lines from the first header on that can matter."""
+    line = pl.col("line")
+    bold = line.str.starts_with("**")
+    bare = line.str.replace(r"^\*\*", "").str.replace(r"\*\*\s*$", "").str.strip_chars_start(" ")
+    lines = printed_lines(content).select(pl.when(bold).then(bare).otherwise(line).alias("line"))
+    marked = lines.with_columns(line.str.contains(f"^(?:{SUMMARY_TITLES})").alias("header"))
+    starts = marked["header"].arg_true()
+    totals = lines.select(line.str.contains("^(?:Self )?[A-Z][A-Za-z1]+ time total: ").arg_true())
+    first = min([*starts.head(1), *totals.to_series().head(1)], default=None)
+    if first is None:
+        return
+    # What precedes the first header names its section and process.
+    before = max(0, int(first) - 50)
+    shown = marked.slice(before).filter(
+        (line.str.len_bytes() < _LONGEST_LINE)
+        & (
+            pl.col("header")
+            | line.str.contains(r"\d")
+            | line.str.contains(r"[a-z]+,[a-z]*,|^,|\.\.\.|snip|\x{2026}|Statistics|Summary")
+            | line.str.contains("result|summary|SUMMARY|calls|profile|Profile|Count|Name|Executing")
+        )
+    )
+    yield from shown["line"].str.strip_chars("` \t")
+
+
+def _header(
+    line: str, section: str, process: int | None, device: tuple[int, str] | None
+) -> Table | None:
+    """Return the empty table whose header ``line`` is, None where it has no names or times."""
+    separator = next((mark for mark, least in _FORMS if line.count(mark) >= least), " ")
+    texts = _split(line, separator)
+    if separator == " ":
+        titled = (title for text in texts for title in _known(text))
+        texts = list(islice(titled, _MOST_TITLES + 1))
+    if not 2 <= len(texts) <= _MOST_TITLES:
+        return None
+    titles, units = [], []
+    for text in texts:
+        figure, unit = _figure(text)
+        titles.append("" if figure in titles else figure)
+        units.append(unit)
+    names = [text.lower() for text in texts]
+    profiler = _profiler(names)
+    if profiler is Profiler.NSYS and names[0].split(" (")[0] == "total":
+        titles[0] = "bytes"
+    on_cpu = profiler is Profiler.TORCH and not any(_OF_DEVICE.fullmatch(name) for name in names)
+    if on_cpu and "self_cpu" in titles:
+        titles[titles.index("self_cpu")] = "total"
+    if "name" not in titles or not ({"total", "bytes"} & {*titles} or profiler is Profiler.TORCH):
+        return None
+    bare = {name.split(" (")[0] for name in names}
+    of = "kernels"
+    if profiler is Profiler.NSYS and "bytes" not in titles:
+        of = "ranges" if "range" in bare else of
+        of = "calls" if {"calls", "num calls"} & bare else of
+    repeats = bool({"hostname", "gridxyz"} & {*names}) or (
+        profiler is Profiler.NSYS and "category" in names
+    )
+    return Table(
+        profiler,
+        titles,
+        units,
+        separator,
+        section,
+        process,
+        device,
+        of=of,
+        on_cpu=on_cpu,
+        repeats=repeats,
+    )
+
+
+def _profiler(titles: list[str]) -> Profiler:
+    if any(_OF_DEVICE.fullmatch(one) or "cpu" in one for one in titles):
+        return Profiler.TORCH
+    if "total count" in titles:
+        return Profiler.MXNET
+    if any(one.startswith(("totalduration", "duration")) for one in titles):
+        return Profiler.ROCPROF
+    if any(one.startswith("total") for one in titles):
+        return Profiler.NSYS
+    return Profiler.NVPROF
+
+
+def _figure(title: str) -> tuple[str, str | None]:
+    """Return the figure of the column ``title``, empty for others, and the unit in the title."""
+    text = " ".join(title.lower().split())
+    if text in _FIGURES:
+        return _FIGURES[text], "ns" if text in _IN_NAME else None
+    if match := _OF_DEVICE.fullmatch(text):
+        what = (match[1] or "") + (match[3] or "").strip()
+        of = {"self ": "total", "self %": "share", "self time total": "total"}
+        return of.get(what, ""), None
+    if match := _UNIT.fullmatch(title):
+        figure, _ = _figure(match[1])
+        return ("deviation" if figure == "deviation" else figure), match[2]
+    return "", None
+
+
+def _known(text: str) -> Iterator[str]:
+    """Yield the titles in ``text``, in which single spaces may stand between known ones."""
+    words = text.split(" ")
+    at = 0
+    while at < len(words):
+        for end in range(min(len(words), at + _LONGEST_TITLE), at, -1):
+            title = " ".join(words[at:end])
+            if end == at + 1 or _is_title(title):
+                yield title
+                at = end
+                break
+
+
+def _is_title(title: str) -> bool:
+    text = title.lower()
+    match = _UNIT.fullmatch(text)
+    return (
+        text in _FIGURES
+        or text in _IGNORED
+        or bool(_OF_DEVICE.fullmatch(text) and text.count(" ") < 4 and "# of" not in text)
+        or (match is not None and match[1] in (*_FIGURES, *_IGNORED))
+    )
+
+
+def _split(line: str, separator: str) -> list[str]:
+    if separator == " ":
+        return re.split(r"\s{2,}|\t", line.strip())
+    if separator == ",":
+        return split_csv(line)
+    if separator == "|":
+        return [cell.strip("* `") for cell in line.strip().strip("|").split("|")]
+    return [cell.strip().strip('"') for cell in line.split(separator)]
+
+
+def _row(line: str, table: Table) -> Cells | None:
+    """Return the cells of ``line`` by figure, None where it is no row of ``table``."""
+    if _RULER.fullmatch(line):
+        return None
+    for cells in _candidates(line, table):
+        found = {
+            title: cell.strip()
+            for title, cell in zip(table.titles, cells, strict=True)
+            if title and cell.strip()
+        }
+        if _valid(found, table):
+            return found
+    return None
+
+
+def _candidates(line: str, table: Table) -> Iterator[list[str]]:
+    """Yield the ways to divide ``line`` into as many cells as ``table`` has titles."""
+    width, at = len(table.titles), table.titles.index("name")
+    if table.separator != " ":
+        cells = _split(line, table.separator)
+        if len(cells) >= width and (whole := joined(cells, width, at)):
+            yield whole
+        return
+    kind = ""
+    titles = table.titles
+    if "type" in titles and titles[0] == "type":
+        match = _TYPE.match(line)
+        kind, line, width, at = match[1] if match else "", line, width - 1, at - 1
+        line = line[match.end() :] if match else line
+    first = [kind] if len(titles) > width else []
+    if at == width - 1:
+        cells = line.split(None, at)
+        if len(cells) == width:
+            yield [*first, *cells]
+        parts = re.split(r"\s{2,}|\t", line)
+        if len(parts) >= width:
+            yield [*first, *parts[:at], "  ".join(parts[at:])]
+        return
+    parts = re.split(r"\s{2,}|\t", line)
+    if len(parts) >= width:
+        yield [
+            *first,
+            *["  ".join(parts[: len(parts) - width + 1])],
+            *parts[len(parts) - width + 1 :],
+        ]
+    elif len(parts) > 1 and at == 0:
+        yield _from_the_right(parts, table)
+    cells = line.rsplit(None, width - 1)
+    if len(cells) == width:
+        yield [*first, *cells]
+
+
+def _from_the_right(parts: list[str], table: Table) -> list[str]:
+    """Return the cells of a row with empty cells: each stands in the last column that it fits."""
+    name, *left = parts
+    cells = [""] * len(table.titles)
+    cells[0] = name
+    for place in range(len(cells) - 1, 0, -1):
+        if left and _fits(left[-1], table.titles[place]):
+            cells[place] = left.pop()
+    return cells if not left else [""] * len(cells)
+
+
+def _fits(cell: str, title: str) -> bool:
+    if title == "calls":
+        return count(cell) is not None
+    if title == "share":
+        return cell.endswith("%")
+    return quantity(cell, TIME, None) is not None if title else not cell.isdecimal()
+
+
+def _valid(cells: Cells, table: Table) -> bool:
+    """Return whether a row has a name, and numbers where they must be."""
+    if "name" not in cells:
+        return False
+    checks = {
+        "share": percent,
+        "calls": count,
+        "total": _is_quantity,
+        "bytes": _is_quantity,
+        "self_cpu": _is_quantity,
+    }
+    for figure, check in checks.items():
+        text = cells.get(figure)
+        if text is not None and text != "-" and not check(text):
+            return False
+    if table.profiler is Profiler.TORCH:
+        return bool({"total", "self_cpu", "cpu"} & cells.keys())
+    return bool({"total", "bytes"} & cells.keys()) and "calls" in cells
+
+
+def _is_quantity(text: str) -> bool:
+    return quantity(text, _UNITS, "") is not None
+
+
+def _begins_as_row(line: str, table: Table) -> bool:
+    """Return whether ``line`` begins with a share and a time of the profiler's."""
+    if table.titles[0] not in ("share", "type"):
+        return False
+    if table.separator == " ":
+        match = _TYPE.match(line)
+        words = line[match.end() if match else 0 :].split(None, 4)
+    else:
+        words = [cell.strip() for cell in _split(line, table.separator)]
+        words = words[1:] if table.titles[0] == "type" else words
+    if len(words) < 3:
+        return False
+    share, time, calls = words[:3]
+    if table.profiler is Profiler.NVPROF and table.separator == " ":
+        return share.endswith("%") and quantity(time, TIME, None) is not None
+    of_row = (percent(share), quantity(time, TIME, "ns"), count(calls))
+    return len(words) > 3 and None not in of_row
+
+
+def _is_counter(line: str) -> bool:
+    return bool(
+        re.match(
+            r'(?:"[^"]*\(\d+\)",)?\d*,?\s*.*(?:[Ff]ault|To (?:Host|Device)|thrash|Memory: )', line
+        )
+    )
+
+
+def _note_total(found: list[Table], device: bool, text: str, section: str) -> None:
+    """Note a sum that torch prints below a table; without one, add a table without rows."""
+    time = quantity(text, TIME, None)
+    if time is None:
+        return
+    table = found[-1] if found and found[-1].profiler is Profiler.TORCH else None
+    if table is None or (table.total if device else table.cpu_total) is not None:
+        table = Table(Profiler.TORCH, ["name", "total"], [None, None], " ", section)
+        found.append(table)
+    if device:
+        table.total = time
+    else:
+        table.cpu_total = time

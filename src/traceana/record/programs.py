@@ -1,0 +1,318 @@
+"""What is recorded: one of the repository's networks, or an unmodified script."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from traceana.errors import MissingExtraError, ProfilerConflictError
+from traceana.files import UNDECODABLE
+from traceana.record import Framework, nsys
+from traceana.record.inside.process_report import Settings
+from traceana.record.outcome import Launch, Outcome, ProcessReport, read_reports
+from traceana.runs.run_files import LAYERS_FILE, Profiler, StepTimes, Value, Workload
+
+_OWN: Final = {
+    Framework.PYTORCH: Profiler.TORCH,
+    Framework.KERAS: Profiler.TENSORFLOW,
+    Framework.JAX: Profiler.JAX,
+}
+_MODULES: Final = {
+    Framework.PYTORCH: ("torch",),
+    Framework.KERAS: ("tensorflow", "keras"),
+    Framework.JAX: ("jax",),
+}
+_RECORDING: Final = ("--trace", "--log", "--report", "--manifest", "--cuda-profiler")
+"""Options of the workloads that ``record`` sets."""
+
+
+class _Report(msgspec.Struct, frozen=True):
+    framework: str
+    options: dict[str, Value] | None = None
+    refused: str | None = None
+    times: StepTimes | None = None
+
+
+class WorkloadRun(msgspec.Struct, frozen=True):
+    """``python -m workloads.FRAMEWORK WORDS``; ``home`` is the folder of ``workloads``."""
+
+    framework: Framework
+    words: tuple[str, ...]
+    home: Path
+    wanted: Profiler | None = None
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The equivalent command line."""
+        return ("python", "-m", f"workloads.{self.framework}", *self.words)
+
+    @property
+    def profiler(self) -> Profiler:
+        """The framework's own profiler unless another was selected."""
+        return self.wanted or _OWN[self.framework]
+
+    def check(self) -> None:
+        """Raise an error if the framework is missing or options conflict with ``record``."""
+        for module in _MODULES[self.framework]:
+            if importlib.util.find_spec(module) is None:
+                raise MissingExtraError(
+                    f"--framework {self.framework} needs {module}, not installed in "
+                    f"{sys.executable}: pip install 'traceana[workloads]'"
+                )
+        given = {word.partition("=")[0] for word in self.words}
+        if self.profiler is Profiler.NSYS and given & {"--trace", "--log", "--stack"}:
+            raise ProfilerConflictError(
+                "nsys and the framework's profiler both need CUPTI, which supports one client: "
+                "remove --profiler nsys, or remove --trace, --log and --stack"
+            )
+        if own := given & set(_RECORDING):
+            raise ProfilerConflictError(
+                f"{', '.join(sorted(own))}: set by record itself; remove it"
+            )
+        if self.profiler not in (Profiler.NSYS, Profiler.NONE, _OWN[self.framework]):
+            raise ProfilerConflictError(
+                f"--profiler {self.profiler} does not record {self.framework}: remove it"
+            )
+
+    def launch(self, scratch: Path, *, recorded: bool) -> Launch:
+        """Return the workload's command, with its own options for recording."""
+        words = [sys.executable, "-m", f"workloads.{self.framework}", *self.words]
+        words += ["--report", str(scratch / "workload.json")]
+        if recorded:
+            words += ["--manifest", str(scratch / LAYERS_FILE), *self._recording(scratch)]
+        settings = Settings(folder=str(scratch), mark=False)
+        path = on_path()
+        # After the recording's folder and before the user's, where another folder may be named
+        # workloads.
+        inside, *others = path["PYTHONPATH"].split(os.pathsep)
+        path["PYTHONPATH"] = os.pathsep.join([inside, str(self.home), *others])
+        launch = Launch(words, {**path, **settings.environment()})
+        if recorded and self.profiler is Profiler.NSYS:
+            return nsys.profiled(launch, scratch, window=False)
+        return launch
+
+    def _recording(self, scratch: Path) -> list[str]:
+        match self.profiler:
+            case Profiler.TORCH:
+                return ["--trace", str(scratch / "trace.json.gz"), *self._ranges("record-function")]
+            case Profiler.TENSORFLOW | Profiler.JAX:
+                return ["--log", str(scratch / "log")]
+            case Profiler.NSYS if self.framework is Framework.PYTORCH:
+                return self._ranges("nvtx")
+            case _:
+                return []
+
+    def _ranges(self, kind: str) -> list[str]:
+        """Return the option for ranges around layers, empty if given or if hooks do not run."""
+        given = {word.partition("=")[0] for word in self.words}
+        return [] if given & {"--ranges", "--compile", "--torchscript"} else ["--ranges", kind]
+
+    def outcome(self, scratch: Path, *, recorded: bool) -> Outcome:
+        """Return the outcome from the workload's files."""
+        report, damaged = _read(scratch / "workload.json")
+        layers = scratch / LAYERS_FILE
+        processes, damaged_reports = read_reports(scratch)
+        refused = None if report is None else report.refused
+        if report is None and not any(one.exception for one in processes):
+            refused = "see the message above"
+        traces, failed = self._traces(scratch) if recorded else ((), None)
+        return Outcome(
+            times=None if report is None else report.times,
+            traces=traces,
+            layers=layers if layers.is_file() else None,
+            workload=None if report is None else _workload(report),
+            images_per_step=None if report is None else _batch(report),
+            profiler=self.profiler,
+            refused=refused,
+            why_nothing=failed or f"{self.profiler} wrote no trace",
+            notes=(*damaged, *damaged_reports),
+            processes=processes,
+        )
+
+    def _traces(self, scratch: Path) -> tuple[tuple[Path, ...], str | None]:
+        """Return the traces, or no path and the reason."""
+        if self.profiler is Profiler.NSYS:
+            return nsys.exported(scratch)
+        if self.profiler is Profiler.TORCH:
+            return tuple(sorted(scratch.glob("trace*.json.gz"))), None
+        found = sorted((scratch / "log").rglob("*.xplane.pb"))
+        names = (
+            ["trace.xplane.pb"]
+            if len(found) == 1
+            else [f"trace.rank{n}.xplane.pb" for n, _ in enumerate(found)]
+        )
+        pairs = zip(found, names, strict=True)
+        return tuple(path.replace(scratch / name) for path, name in pairs), None
+
+
+def find_workloads() -> Path:
+    """Return the folder of the ``workloads`` package.
+
+    Raises ``MissingExtraError`` if it is not found: an installed traceana does not include it.
+    """
+    checkout = Path(__file__).resolve().parents[3]
+    for folder in (Path.cwd(), *map(Path, sys.path), checkout):
+        if (folder / "workloads" / "networks" / "__init__.py").is_file():
+            return folder.resolve()
+    raise MissingExtraError(
+        "the networks of --framework are in traceana's repository, not in the package: run the "
+        "command in a clone, or record your own script with 'traceana record -o FOLDER -- python "
+        "...'"
+    )
+
+
+def _read(path: Path) -> tuple[_Report | None, tuple[str, ...]]:
+    """Return the workload's report, or None if it is missing, or None and a note if damaged."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Report), ()
+    except FileNotFoundError:
+        return None, ()
+    except (*UNDECODABLE, OSError) as error:
+        return None, (f"the workload's report is damaged: {error}",)
+
+
+def _workload(report: _Report) -> Workload | None:
+    options = report.options
+    network = (options or {}).get("network")
+    batch = _batch(report)
+    if options is None or not isinstance(network, str) or batch is None:
+        return None
+    return Workload(framework=report.framework, network=network, batch=batch, options=options)
+
+
+def _batch(report: _Report) -> int | None:
+    batch = (report.options or {}).get("batch")
+    return batch if isinstance(batch, int) else None
+
+
+WARM_UP: Final = 5
+STEPS: Final = 10
+_INSIDE: Final = Path(__file__).parent / "inside" / "on_path"
+_OF_FRAMEWORK: Final = {
+    "torch": Profiler.TORCH,
+    "tensorflow": Profiler.TENSORFLOW,
+    "jax": Profiler.JAX,
+}
+_STEP: Final = {
+    "torch": "a call of an optimizer's step()",
+    "tensorflow": "a call of the function that takes a gradient",
+    "jax": "a call of the jitted function that takes a gradient",
+}
+
+
+class Script(msgspec.Struct, frozen=True):
+    """The command ``words``; with ``stop`` it ends after the window.
+
+    The launch without a profiler always ends after the window, because only its step times are
+    needed.
+    """
+
+    words: tuple[str, ...]
+    profiler: Profiler | None
+    warm_up: int = WARM_UP
+    steps: int = STEPS
+    stop: bool = False
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The command line of the user."""
+        return self.words
+
+    def check(self) -> None:
+        """Raise ``ProfilerConflictError`` if the command is a profiler."""
+        program = Path(self.words[0]).name
+        if program in ("nsys", "ncu") and self.profiler is not Profiler.NONE:
+            raise ProfilerConflictError(
+                f"the command runs {program} itself: remove it and add --profiler nsys, or run it "
+                "without traceana and open its report"
+            )
+
+    def launch(self, scratch: Path, *, recorded: bool) -> Launch:
+        """Return the command with the profiler, or with step counting only."""
+        profiler = self.profiler if recorded else Profiler.NONE
+        settings = Settings(
+            folder=str(scratch),
+            profiler="auto" if profiler is None else profiler.value,
+            warm_up=self.warm_up,
+            steps=self.steps,
+            stop=self.stop or not recorded,
+        )
+        launch = Launch(list(self.words), {**on_path(), **settings.environment()})
+        if profiler is Profiler.NSYS:
+            return nsys.profiled(launch, scratch, window=True)
+        return launch
+
+    def outcome(self, scratch: Path, *, recorded: bool) -> Outcome:
+        """Return the outcome from the reports of the command's processes."""
+        processes, damaged = read_reports(scratch)
+        trained = next((one for one in processes if one.steps_taken), None)
+        traces = tuple(scratch / one.trace for one in processes if one.trace)
+        profiler = self.profiler or _OF_FRAMEWORK.get(trained.framework or "" if trained else "")
+        notes = dict.fromkeys(damaged) | {note: None for one in processes for note in one.notes}
+        failed = None
+        if recorded and self.profiler is Profiler.NSYS:
+            traces, failed = nsys.exported(scratch)
+        if trained is not None and trained.times is not None:
+            taken = len(trained.times.steps_ns)
+            if recorded and taken < self.steps:
+                notes[f"{taken} of {self.steps} steps recorded: the script ended"] = None
+        layers = scratch / LAYERS_FILE
+        return Outcome(
+            times=None if trained is None else trained.times,
+            traces=tuple(path for path in traces if path.is_file()),
+            layers=layers if layers.is_file() else None,
+            images_per_step=None if trained is None else _batch_of_script(trained, processes),
+            profiler=profiler,
+            why_nothing=self._why_nothing(processes, failed),
+            notes=tuple(notes),
+            processes=processes,
+        )
+
+    def _why_nothing(self, processes: Sequence[ProcessReport], failed: str | None) -> str:
+        for one in processes:
+            if one.problem is not None:
+                return one.problem.text
+        known = next((one for one in processes if one.framework is not None), None)
+        if known is None or known.framework is None:
+            return (
+                "the command started no Python process that imports torch, tensorflow or jax, or "
+                "one that ignores PYTHONPATH (python -E, -I)"
+            )
+        if known.times is not None:
+            return f"{len(known.times.steps_ns)} steps ran, but {failed or 'no trace was written'}"
+        if known.steps_taken:
+            return (
+                f"the script ended after {known.steps_taken} steps, before the window "
+                f"(--warm-up {self.warm_up}): use a smaller --warm-up"
+            )
+        wanted = self.profiler
+        if wanted in _OF_FRAMEWORK.values() and wanted is not _OF_FRAMEWORK[known.framework]:
+            return (
+                f"the script trains with {known.framework}, but --profiler is {wanted}: remove "
+                "--profiler"
+            )
+        return (
+            f"the script imported {known.framework} but ran no training step "
+            f"({_STEP[known.framework]}); for inference, run it under a profiler and open its trace"
+        )
+
+
+def _batch_of_script(trained: ProcessReport, processes: Sequence[ProcessReport]) -> int | None:
+    """Return the examples per step of all ranks, None unless every rank reported them."""
+    if trained.world_size is None:
+        return trained.images_per_step
+    given = {one.rank: one.images_per_step for one in processes if one.rank is not None}
+    known = [batch for batch in given.values() if batch is not None]
+    return sum(known) if len(known) == trained.world_size else None
+
+
+def on_path() -> dict[str, str]:
+    """Return the PYTHONPATH that loads the recording into Python processes."""
+    existing = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": os.pathsep.join([str(_INSIDE), *([existing] if existing else [])])}

@@ -1,0 +1,182 @@
+"""A page as one HTML file that needs nothing else: styles, scripts and data are inside.
+
+Its Content-Security-Policy allows the scripts by their SHA-256 and nothing from a network, so text
+of a trace that became markup could still not run.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+from base64 import b64encode
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path, PurePath
+from typing import Any, Final
+
+from markupsafe import Markup, escape
+
+from traceana import __version__
+from traceana.errors import MissingExtraError
+from traceana.files import cache_folder, write_whole
+from traceana.report.html.elements import environment
+from traceana.report.html.pictures import PALETTE, picture
+from traceana.report.page import Block, Chart, Heading, Illustration, Page, pictures_of
+from traceana.report.panels import Panels
+
+_SCRIPTS: Final = ("text.js", "tables.js", "icicle.js", "timeline.js", "charts.js", "page.js")
+_STYLE: Final = "page.css"
+
+
+def render(page: Page, *, packed: bool = False) -> str:
+    """Return ``page`` as a document of HTML.
+
+    The library that draws charts is compressed in a ``packed`` one. Raises
+    :class:`~traceana.errors.MissingExtraError` without that library, if the page has a chart.
+    """
+    pictures: list[Mapping[str, Any]] = []
+
+    def number(block: Illustration) -> int:
+        pictures.append(picture(block))
+        return len(pictures) - 1
+
+    blocks = list(page.blocks)
+    heading = _heading(blocks, page)
+    charts = any(isinstance(block, Chart | Panels) for block in pictures_of(page))
+    library = vega_script() if charts else ""
+    scripts = [*map(_asset, _SCRIPTS)]
+    # The hash of a packed library is that of the script which the page makes of it.
+    policy = _policy([*([library] if charts else []), *scripts])
+    if charts and not packed:
+        scripts.insert(0, library)
+    style = _asset(_STYLE)
+    # The body is rendered first, because it numbers the pictures.
+    template = environment().get_template("document.html")
+    context = {
+        "policy": policy,
+        "version": __version__,
+        "title": f"{heading.text} · traceana {page.command}",
+        "palette": json.dumps(PALETTE),
+        "style": Markup(style),
+        "heading": heading,
+        "blocks": blocks,
+        "sections": page.sections,
+        "anchors": {"summary": "Step time", **{one.name: one.title for one in page.sections}}
+        if page.sections
+        else {},
+        "command": page.command,
+        "library": NAME if charts else "",
+        "licence": escape(LICENCE) if charts else "",
+        "packed": Markup(packed_script(library)) if charts and packed else "",
+        "scripts": [Markup(script) for script in scripts],
+        "number": number,
+    }
+    return template.render(context, pictures=_Later(pictures))
+
+
+class _Later:
+    """The data of the pictures as JSON, complete when the template inserts it at its end."""
+
+    def __init__(self, pictures: list[Mapping[str, Any]]) -> None:
+        self._pictures = pictures
+
+    def __html__(self) -> str:
+        text = json.dumps(self._pictures, separators=(",", ":"), allow_nan=False)
+        # Nothing in a script element may look like its end.
+        return text.replace("<", "\\u003c")
+
+
+def _heading(blocks: list[Block], page: Page) -> Heading:
+    """Remove the first heading from ``blocks`` and return it, or that of the command and file."""
+    if blocks and isinstance(blocks[0], Heading):
+        first = blocks.pop(0)
+        assert isinstance(first, Heading)
+        return first
+    source = page.data.source
+    if "a" in source and "b" in source:
+        runs = " → ".join(PurePath(source[run]["file"]).name for run in "ab")
+        return Heading(runs, f"traceana {page.command}: baseline → candidate")
+    return Heading(f"traceana {page.command}", PurePath(source.get("file") or "").name)
+
+
+def _asset(name: str) -> str:
+    return files(__package__).joinpath("assets", name).read_text("utf-8")
+
+
+def _policy(scripts: list[str]) -> str:
+    hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+NAME: Final = "Vega, Vega-Lite, Vega-Embed"
+
+LICENCE: Final = """\
+Vega, Vega-Lite and Vega-Embed: Copyright (c) 2015-2024, University of Washington Interactive \
+Data Lab.
+D3 modules, which they contain: Copyright 2010-2024 Mike Bostock.
+
+Redistribution and use in source and binary forms, with or without modification, are permitted \
+provided that the following conditions are met:
+
+1. Redistributions of source code must retain the above copyright notice, this list of conditions \
+and the following disclaimer.
+2. Redistributions in binary form must reproduce the above copyright notice, this list of \
+conditions and the following disclaimer in the documentation and/or other materials provided with \
+the distribution.
+3. Neither the name of the copyright holder nor the names of its contributors may be used to \
+endorse or promote products derived from this software without specific prior written permission.
+
+THIS SOFTWARE IS PROVIDED BY THE COPYRIGHT HOLDERS AND CONTRIBUTORS "AS IS" AND ANY EXPRESS OR \
+IMPLIED WARRANTIES, INCLUDING, BUT NOT LIMITED TO, THE IMPLIED WARRANTIES OF MERCHANTABILITY AND \
+FITNESS FOR A PARTICULAR PURPOSE ARE DISCLAIMED. IN NO EVENT SHALL THE COPYRIGHT HOLDER OR \
+CONTRIBUTORS BE LIABLE FOR ANY DIRECT, INDIRECT, INCIDENTAL, SPECIAL, EXEMPLARY, OR CONSEQUENTIAL \
+DAMAGES (INCLUDING, BUT NOT LIMITED TO, PROCUREMENT OF SUBSTITUTE GOODS OR SERVICES; LOSS OF USE, \
+DATA, OR PROFITS; OR BUSINESS INTERRUPTION) HOWEVER CAUSED AND ON ANY THEORY OF LIABILITY, WHETHER \
+IN CONTRACT, STRICT LIABILITY, OR TORT (INCLUDING NEGLIGENCE OR OTHERWISE) ARISING IN ANY WAY OUT \
+OF THE USE OF THIS SOFTWARE, EVEN IF ADVISED OF THE POSSIBILITY OF SUCH DAMAGE.
+"""
+
+
+def vega_script() -> str:
+    """Return the library as a script without imports, which defines ``vegaEmbed``.
+
+    Making it takes seconds, so it is kept in the user's cache, by version. Raises
+    :class:`~traceana.errors.MissingExtraError` without vl-convert-python.
+    """
+    try:
+        import vl_convert
+    except ImportError as error:
+        raise MissingExtraError("HTML needs vl-convert: pip install 'traceana[html]'") from error
+    kept = cache_folder("vega") / f"{version('vl-convert-python')}.js"
+    try:
+        return kept.read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        made = str(vl_convert.javascript_bundle())  # type: ignore[call-arg]  # its stub demands a snippet
+    _keep(kept, made)
+    return made
+
+
+@lru_cache(maxsize=1)
+def packed_script(text: str) -> str:
+    """Return ``text`` compressed by gzip, in Base64: less than half of its size."""
+    return b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+
+
+def _keep(path: Path, text: str) -> None:
+    """Write the cache; without a place to write, the next page makes the text again."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text.encode())
+    except OSError:
+        return

@@ -1,0 +1,366 @@
+"""Pictures of analyses, for HTML: what is on which axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+from msgspec.structs import replace
+
+from traceana.report import display_names, numbers
+from traceana.report.columns import Kind
+from traceana.report.page import (
+    Axis,
+    Block,
+    Chart,
+    Column,
+    Facts,
+    Heading,
+    Icicle,
+    Marks,
+    Notes,
+    Page,
+    Timeline,
+)
+from traceana.report.pages.single_table import column
+from traceana.trace.schema import CPU_DEVICE
+
+if TYPE_CHECKING:
+    from traceana.analyze.timeline import Window
+    from traceana.flops.peaks import Peaks
+
+_MOST_POINTS: Final = 2_000
+_LEAST_SHARE: Final = 0.001
+"""Of the time of all rows: a point below it would stretch the axes for what costs nothing."""
+_LEAST_INTENSITY: Final = 0.01
+"""FLOP/B: a point below it computes next to nothing, and would stretch the axes as well."""
+
+
+def above(make: Callable[[], Sequence[Block]]) -> Callable[[Page, int | None], Page]:
+    """Return the function that puts the pictures of ``make`` below the title and the facts that a
+    page begins with, and above its other blocks.
+    """
+
+    def illustrated(page: Page, _: int | None) -> Page:
+        blocks = page.blocks
+        first = 1 if blocks and isinstance(blocks[0], Heading) else 0
+        while first < len(blocks) and isinstance(blocks[first], Facts):
+            first += 1
+        return replace(page, blocks=(*blocks[:first], *make(), *blocks[first:]))
+
+    return illustrated
+
+
+def step_times(steps: pl.DataFrame, ranks: pl.DataFrame) -> list[Chart]:
+    """Return the wall time of each step, warm-up apart; empty where they are all about equal.
+
+    ``ranks`` has the ``rank`` of each ``process`` that is of one rank.
+    """
+    several = steps["process"].n_unique() > 1
+    if steps.height < 2 or not (several or steps["warm_up"].any() or _uneven(steps["wall_ns"])):
+        return []
+    number = pl.col("step").cast(pl.String)
+    if several:
+        # Bars of one label would be stacked.
+        steps = steps.join(ranks, on="process", how="left").sort("step", "rank", "process")
+        of = pl.coalesce(pl.format("rank {}", "rank"), pl.format("process {}", "process"))
+        number = of if steps["step"].n_unique() == 1 else pl.format("{}, step {}", of, "step")
+    frame = steps.select(
+        number.alias("step"),
+        "wall_ns",
+        pl.when("warm_up").then(pl.lit("warm-up")).otherwise(pl.lit("measured")).alias("kind"),
+    ).head(_MOST_POINTS)
+    walls = frame["wall_ns"].to_list()
+    return [
+        Chart(
+            "Step time",
+            f"Wall time of {numbers.counted(frame.height, 'step')}, from "
+            f"{numbers.duration(min(walls))} to {numbers.duration(max(walls))}.",
+            Axis("" if several else "step", Kind.TEXT),
+            Axis("wall time", Kind.TIME),
+            (Marks(frame, "bar", "step", "wall_ns", colour="kind", shown=(column("wall_ns"),)),),
+            height=180,
+        )
+    ]
+
+
+def _uneven(walls: pl.Series) -> bool:
+    """Return whether the longest of ``walls`` exceeds the shortest by a tenth or more."""
+    least, most = int(walls.min()), int(walls.max())  # type: ignore[arg-type]
+    return most >= 1.1 * least
+
+
+def layer_icicle(tree: pl.DataFrame) -> list[Icicle]:
+    """Return the tree of layers; empty without layers, where all rows are outside of them."""
+    if tree["label"].str.starts_with("(").filter(tree["parent"] == 0).all():
+        return []
+    label = pl.struct("label", "category", "calls").map_elements(_node_label, pl.String)
+    whole = tree["time_ns"].item(0)
+    shown = tree.with_columns((pl.col("time_ns") / whole).alias("share"), label.alias("label"))
+    return [
+        Icicle(
+            "Layers by time, coloured by the class with most time",
+            f"{numbers.counted(tree.height - 1, 'node')} of the layer tree; widths are times, the "
+            f"whole is {numbers.duration(whole)}.",
+            shown,
+            (
+                column("time_ns"),
+                column("share"),
+                column("calls"),
+                Column("category", "class", Kind.CATEGORY),
+            ),
+        )
+    ]
+
+
+def _node_label(row: dict[str, str]) -> str:
+    """Return the label of a node; a pass with a category gets the category's display name."""
+    words = row["label"].split(" ")
+    if words[-1] == row["category"]:
+        return " ".join((*words[:-1], display_names.category(words[-1])))
+    return row["label"]
+
+
+def step_timeline(windows: tuple[Window, ...], steps: int) -> list[Timeline]:
+    """Return the timeline of ``windows``, of a trace with ``steps`` steps; empty without any."""
+    if not windows:
+        return []
+    # The first window is of the median step; the title has the steps in their order.
+    listed = ", ".join(map(str, sorted(one.step for one in windows if one.step is not None)))
+    title = "Timeline of the capture"
+    if listed:
+        title = f"Timeline of step{'s' * (len(windows) > 1)} {listed}"
+        if len(windows) < steps:
+            title += " (other steps: traceana report --step N)"
+    events = sum(window.events.height for window in windows)
+    return [
+        Timeline(
+            title,
+            f"{numbers.counted(events, 'event')} on tracks over time. Arrow keys select events, "
+            "W and S zoom, A and D move, Escape ends the selection.",
+            windows,
+        )
+    ]
+
+
+def roofline_chart(
+    rows: pl.DataFrame, label: str, peaks: Peaks | None, by: str, notes: Sequence[tuple[str, str]]
+) -> list[Block]:
+    """Return arithmetic intensity and FLOP/s of ``rows`` below the ceilings of ``peaks``.
+
+    ``rows`` have ``arithmetic_intensity``, ``flops_per_s``, ``flops``, ``time_ns`` and
+    ``category``; ``by`` is what a row is of. Below the chart are the ``notes``, and the number of
+    the rows that are not in it, with their part of time and FLOPs. Empty without a known rate.
+    """
+    explained = _with_reasons(rows)
+    known = explained.filter(pl.col("why").is_null())
+    if known.is_empty():
+        return []
+    points = known.with_columns(_class_names(known["category"]))
+    intensities = known["arithmetic_intensity"].to_list()
+    wanted = (
+        "type",
+        "time_ns",
+        "share",
+        "flops",
+        "flops_per_s",
+        "of_peak",
+        "arithmetic_intensity",
+        "bound",
+    )
+    roof, labels = _ceilings(peaks, min(intensities), max(intensities))
+    title = f"FLOP/s and arithmetic intensity by {by}"
+    if peaks is not None and roof:
+        title = f"Roofline by {by}, peaks of {peaks.name}"
+    chart = Chart(
+        title,
+        f"{title}: {numbers.counted(known.height, 'point')}.",
+        Axis("arithmetic intensity (FLOP/B)", Kind.INTENSITY, log=True),
+        Axis("rate", Kind.FLOP_RATE, log=True),
+        (
+            *roof,
+            Marks(
+                points,
+                "point",
+                "arithmetic_intensity",
+                "flops_per_s",
+                colour="category",
+                label=label,
+                size="time_ns",
+                shown=tuple(column(name) for name in wanted if name in points.columns),
+            ),
+            # Above the points, which would hide them.
+            *labels,
+        ),
+        height=380,
+    )
+    shown = (*_left_out(explained), *notes)
+    return [chart, *([Notes(shown)] if shown else [])]
+
+
+def _with_reasons(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return ``rows`` with the reason ``why`` each is left out of a roofline, null for points."""
+    intensity, time, flops = (pl.col(one) for one in ("arithmetic_intensity", "time_ns", "flops"))
+    least = f"{_LEAST_SHARE:.1%}".replace("%", " %")
+    small = (time < _LEAST_SHARE * time.sum()) & (flops < _LEAST_SHARE * flops.sum())
+    unknown = {
+        "without a FLOP rate": ~(pl.col("flops_per_s") > 0).fill_null(False),
+        "with unknown bytes": ~(intensity > 0).fill_null(False),
+    }
+    little = {
+        f"below {least} of time and of FLOPs": small,
+        f"below {_LEAST_INTENSITY} FLOP/B": intensity < _LEAST_INTENSITY,
+    }
+    for reasons in ({**unknown, **little}, unknown):
+        found = rows.with_columns(
+            pl.coalesce(
+                *(pl.when(which).then(pl.lit(reason)) for reason, which in reasons.items())
+            ).alias("why")
+        )
+        # Points that are all of little work are drawn.
+        if found["why"].null_count():
+            break
+    beyond = pl.col("why").is_null() & (pl.col("why").is_null().cum_sum() > _MOST_POINTS)
+    return found.with_columns(
+        pl.when(beyond).then(pl.lit(f"beyond {_MOST_POINTS:,}")).otherwise("why").alias("why")
+    )
+
+
+def _left_out(rows: pl.DataFrame) -> list[tuple[str, str]]:
+    """Return a note on the ``rows`` with a reason ``why``: number, part of time and of FLOPs."""
+    time, flops = (max(int(rows[name].sum()), 1) for name in ("time_ns", "flops"))
+    texts = [
+        f"{count:,} {why} ({numbers.share(of_time / time)} of time, "
+        f"{numbers.share(of_flops / flops)} of FLOPs)"
+        for why, count, of_time, of_flops in rows.drop_nulls("why")
+        .group_by("why", maintain_order=True)
+        .agg(pl.len(), pl.col("time_ns").sum(), pl.col("flops").sum().alias("of_flops"))
+        .sort("len", descending=True, maintain_order=True)
+        .iter_rows()
+    ]
+    return [("rows not drawn", "; ".join(texts))] if texts else []
+
+
+def _class_names(categories: pl.Series) -> pl.Series:
+    return pl.Series("category", [display_names.category(one or "other") for one in categories])
+
+
+def _ceilings(peaks: Peaks | None, low: float, high: float) -> tuple[list[Marks], list[Marks]]:
+    """Return a line per peak rate of the device, from its memory's slope on if that is known, and
+    the names of the lines.
+    """
+    if peaks is None or not peaks.flops:
+        return [], []
+    rows = []
+    bandwidth = peaks.bandwidth or inf
+    ridges = [rate / bandwidth for rate in peaks.flops.values()]
+    left, right = min(low, *(ridge or low for ridge in ridges)) / 2, 2 * max(high, *ridges)
+    for name, rate in peaks.flops.items():
+        ridge = rate / bandwidth
+        precision, _, unit = name.partition("_")
+        if peaks.name.startswith(("Instinct", "Radeon")):
+            unit = unit.replace("tensor", "matrix")
+        label = f"{display_names.part(precision)} {unit.replace('_', ' ')}".strip()
+        for intensity in sorted({left, ridge or low, right}):
+            rows.append((label, intensity, min(rate, intensity * bandwidth)))
+    frame = pl.DataFrame(rows, schema=["peak", "intensity", "rate"], orient="row")
+    ends = frame.group_by("peak", maintain_order=True).last()
+    # Peaks of one rate share a line and its label.
+    labels = ends.group_by("rate", maintain_order=True).agg(
+        pl.col("peak").str.join(", "), pl.col("intensity").first()
+    )
+    return (
+        [Marks(frame, "rule", "intensity", "rate", colour="peak")],
+        [Marks(labels, "text", "intensity", "rate", label="peak")],
+    )
+
+
+def bandwidths(sizes: pl.DataFrame) -> list[Chart]:
+    """Return the bandwidth of copies by their size (``transfers --by size``); empty without any."""
+    known = sizes.filter((pl.col("size") > 0) & (pl.col("bytes_per_s") > 0))
+    if known.is_empty():
+        return []
+    kind = pl.concat_str(
+        pl.col("direction").cast(pl.String),
+        pl.when(pl.col("host_memory").cast(pl.String) != "unknown")
+        .then(pl.lit(" ") + pl.col("host_memory").cast(pl.String))
+        .otherwise(pl.lit("")),
+    )
+    wanted = ("count", "time_ns", "exposed_ns", "bytes_per_s")
+    points = known.with_columns(kind.alias("kind"))
+    peaks = _link_peaks(known)
+    return [
+        Chart(
+            "Bandwidth by size of the copy",
+            "Achieved bandwidth of copies, those of similar size together.",
+            Axis("bytes per copy", Kind.BYTES, log=True),
+            Axis("bandwidth", Kind.RATE, log=True),
+            (
+                *peaks,
+                Marks(
+                    points,
+                    "point",
+                    "size",
+                    "bytes_per_s",
+                    colour="kind",
+                    label="kind",
+                    size="time_ns",
+                    shown=tuple(column(name) for name in wanted if name in points.columns),
+                ),
+            ),
+            height=260,
+        )
+    ]
+
+
+def _link_peaks(sizes: pl.DataFrame) -> list[Marks]:
+    """Return a line and its label for the peak of each link that copies went over."""
+    # Beyond the copies on both sides: those of one size have a line, too.
+    first, last = sizes.select(pl.col("size").min() / 2, last=pl.col("size").max() * 2.0).row(0)
+    links = sizes.select("link", "peak_bytes_per_s").drop_nulls().unique().sort("link")
+    if links.is_empty():
+        return []
+    ends = links.join(pl.DataFrame({"size": [first, last]}), how="cross")
+    labels = links.select(
+        pl.lit(last).alias("size"),
+        pl.format("peak of {}", "link").alias("label"),
+        "peak_bytes_per_s",
+    )
+    return [
+        Marks(ends, "rule", "size", "peak_bytes_per_s", colour="link"),
+        Marks(labels, "text", "size", "peak_bytes_per_s", label="label"),
+    ]
+
+
+def memory_over_time(slices: pl.DataFrame) -> list[Chart]:
+    """Return the allocated memory of each device over time (``memory --by time``)."""
+    if "allocated_bytes" not in slices.columns or slices.is_empty():
+        return []
+    cpu = pl.when(pl.col("device") == CPU_DEVICE).then(pl.lit("CPU"))
+    device = cpu.otherwise(pl.format("GPU {}", pl.col("device")))
+    ranked = slices["rank"].null_count() < slices.height
+    labelled = slices.with_columns(
+        (pl.format("rank {}, ", pl.col("rank")) + device if ranked else device).alias("of")
+    )
+    return [
+        Chart(
+            "Allocated memory over time, the maximum of each of 40 slices",
+            "Allocated memory of each device, the largest value of each slice of time.",
+            Axis("time since the first event", Kind.TIME),
+            Axis("allocated, maximum of the slice", Kind.BYTES),
+            (
+                Marks(
+                    labelled,
+                    "step",
+                    "start_ns",
+                    "allocated_bytes",
+                    colour="of",
+                    label="of",
+                    shown=(column("start_ns"), column("allocated_bytes")),
+                ),
+            ),
+            height=240,
+        )
+    ]

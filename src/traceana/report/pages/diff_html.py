@@ -1,0 +1,285 @@
+"""The sections of a diff in HTML: its pictures, the layers of both runs as icicles, every table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+from msgspec.structs import replace
+
+from traceana.analyze.idle_gaps import MEANINGS
+from traceana.analyze.layers import work_tree
+from traceana.comparison.diff_rows import IDLE
+from traceana.report import display_names, numbers
+from traceana.report.columns import Kind
+from traceana.report.page import (
+    Axis,
+    Block,
+    Chart,
+    Column,
+    Icicle,
+    Marks,
+    Notes,
+    Page,
+    Section,
+    Table,
+)
+from traceana.report.pages.analysis_pictures import above, layer_icicle
+from traceana.report.pages.single_table import column, columns_of
+from traceana.result import sums
+
+if TYPE_CHECKING:
+    from traceana.choices import DiffBy
+    from traceana.comparison.diff import Diff
+    from traceana.comparison.diff_rows import PairedRun
+    from traceana.comparison.verdicts import StatisticVerdict
+    from traceana.result import Result
+
+SECTIONS: Final[Mapping[DiffBy, str]] = {
+    "layer": "Layers",
+    "class": "Classes",
+    "algorithm": "Algorithms",
+    "kernel": "Kernels",
+    "gemm": "GEMMs",
+    "transfer": "Transfers",
+}
+"""The titles of the sections; the name of a section is what its table is grouped by."""
+
+_MEANINGS: Final = (
+    ("(idle):", "time in which the devices have no work; by cause in Idle time"),
+    (
+        "(overlap correction):",
+        "less than 0 for work of several streams at once and for work that ends after its step; "
+        "the rows add up to the step",
+    ),
+)
+"""Rows of every table that are not work."""
+
+_IDLE: Final = ("cause", "time_a_ns", "time_b_ns", "delta_ns", "of_step", "verdict")
+
+
+def with_sections(
+    found: Diff,
+    tables: Mapping[DiffBy, Result],
+    titles: Mapping[str, str],
+    page: Page,
+    limit: int | None,
+) -> Page:
+    """Return ``page`` with its pictures, and a section for each of ``tables``.
+
+    The table of the layers, which the page has in part, is in its section. ``titles`` are those of
+    columns.
+    """
+    first = tuple(one for one in page.blocks if not (isinstance(one, Table) and one.folded))
+    shown = above(lambda: pictures(found))(replace(page, blocks=first), limit)
+    sections = []
+    for by, title in SECTIONS.items():
+        own: list[Block] = list(icicles(found)) if by == "layer" else []
+        blocks = tables[by].page(limit=limit).blocks
+        own += [one for one in blocks if isinstance(one, Table) and one.frame.height]
+        if by == "class" and own:
+            own.append(Notes(_MEANINGS))
+        if own:
+            sections.append(Section(by, title, tuple(own)))
+    if found.idle.height:
+        sections.insert(1, Section("idle", "Idle time", (idle_causes(found, titles),)))
+    return replace(shown, sections=tuple(sections))
+
+
+def idle_causes(found: Diff, titles: Mapping[str, str]) -> Table:
+    """Return the table of the idle time of both runs by cause, and what the causes mean."""
+    meanings = [MEANINGS[cause] for cause in found.idle["cause"]]
+    frame = found.idle.with_columns(pl.Series("meaning", meanings, pl.String))
+    totals = sums(frame, "time_a_ns", "time_b_ns", "delta_ns")
+    columns = columns_of(frame, _IDLE, totals, titles)
+    return Table(frame, (*columns, Column("meaning", "meaning", Kind.LONG)), totals)
+
+
+def icicles(found: Diff) -> list[Icicle]:
+    """Return the layers of both runs, on one scale of time per step; empty without layers."""
+    runs = {"Baseline": found.baseline, "Candidate": found.candidate}
+    trees = {name: _tree(run) for name, run in runs.items()}
+    if any(tree.is_empty() for tree in trees.values()):
+        return []
+    longest = max(tree["time_ns"].item(0) / runs[name].steps.count for name, tree in trees.items())
+    per = " per step" if found.baseline.steps.marked else ""
+    both = {name: layer_icicle(tree) for name, tree in trees.items()}
+    if not any(both.values()):
+        return []
+    return [
+        replace(
+            icicle,
+            title=f"{name}: layers by time{per}, coloured by the class with most time",
+            steps=runs[name].steps.count,
+            whole_ns=round(longest * runs[name].steps.count),
+            paired=True,
+        )
+        for name, one in both.items()
+        for icicle in one
+    ]
+
+
+def _tree(run: PairedRun) -> pl.DataFrame:
+    """Return the tree of the work of the compared steps, its layers in the order of the pairs."""
+    return work_tree(run.cells.rename({"pair": "position"}))
+
+
+MOST_CLASSES: Final = 10
+"""Classes with a bar of their own; the others are one bar."""
+
+_LEAST: Final = 0.005
+"""Changes below this share of the step are among the others."""
+
+_COLOURS: Final = {"step": "#0072b2", "less": "#009e73", "more": "#d55e00"}
+
+_MOST_STEPS: Final = 1_000
+
+
+def pictures(found: Diff) -> list[Block]:
+    """Return the chart of the steps and that of the change by class."""
+    return [*_steps(found), *_change(found)]
+
+
+def _steps(found: Diff) -> list[Chart]:
+    """Return the wall time of every step of both runs; empty where steps are not marked."""
+    if not found.baseline.steps.marked:
+        return []
+    runs = {"baseline": found.baseline, "candidate": found.candidate}
+    steps = pl.concat(
+        run.steps.frame.head(_MOST_STEPS).select("wall_ns", pl.lit(name).alias("run"))
+        for name, run in runs.items()
+    )
+    step = found.step
+    decided = step.median if step.statistic == "median" else step.mean
+    centre = pl.DataFrame(
+        {
+            "run": list(runs),
+            "wall_ns": [round(decided.a), round(decided.b)],
+            "is": [step.statistic] * 2,
+        }
+    )
+    both = pl.concat(
+        [steps.with_columns(pl.lit("step").alias("is")), centre.select("wall_ns", "run", "is")]
+    )
+    return [
+        Chart(
+            f"Steps of both runs and their {step.statistic}",
+            f"Wall time of {numbers.counted(steps.height, 'step')}; {step.statistic} "
+            f"{numbers.arrow(round(decided.a), round(decided.b))}.",
+            Axis("wall time", Kind.TIME, from_zero=False),
+            Axis("", Kind.TEXT),
+            (
+                Marks(
+                    both,
+                    "point",
+                    "wall_ns",
+                    "run",
+                    colour="is",
+                    label="run",
+                    shown=(column("wall_ns"),),
+                ),
+            ),
+            height=110,
+        ),
+        *_interval(found, decided),
+    ]
+
+
+def _interval(found: Diff, decided: StatisticVerdict) -> list[Chart]:
+    """Return the change of the step time with its interval beside 0; empty without an interval."""
+    interval = decided.interval
+    if interval is None:
+        return []
+    statistic, level = found.step.statistic, f"{100 * found.criteria.level:g} % interval"
+    low, change, high = (
+        round(value) for value in (interval.low, interval.difference, interval.high)
+    )
+    none = pl.DataFrame({"change_ns": [0, 0], "is": ["change", level], "rule": ["none"] * 2})
+    bounds = pl.DataFrame({"change_ns": [low, high], "is": [level] * 2})
+    shown = (column("change_ns", "change"),)
+    return [
+        Chart(
+            f"Change of the {statistic} step time; left of 0 is faster",
+            f"{numbers.signed(change)}, {level} {numbers.signed(low)} to {numbers.signed(high)}.",
+            Axis("candidate less baseline", Kind.TIME),
+            Axis("", Kind.TEXT),
+            (
+                Marks(bounds, "line", "change_ns", "is", shown=shown),
+                Marks(
+                    pl.DataFrame({"change_ns": [change], "is": ["change"]}),
+                    "point",
+                    "change_ns",
+                    "is",
+                    label="is",
+                    shown=shown,
+                ),
+                Marks(none, "rule", "change_ns", "is", colour="rule"),
+            ),
+            height=90,
+        )
+    ]
+
+
+def _by_cause(found: Diff, idle: int) -> list[tuple[str, int]]:
+    """Return the causes by which the idle time changed, and the rest of its change."""
+    rows = found.changes.filter((pl.col("change") == "idle") & ~pl.col("least"))
+    causes = list(rows.select("subject", "delta_ns").iter_rows())
+    rest = idle - sum(delta for _, delta in causes)
+    named = [(f"idle: {display_names.part(cause)}", delta) for cause, delta in causes]
+    return [*named, *([("idle: other causes" if causes else "idle", rest)] if rest else [])]
+
+
+def _change(found: Diff) -> list[Chart]:
+    """Return the bars from the mean step of the baseline to that of the candidate, by class."""
+    rows = (
+        found.by("class")
+        .group_by("category", maintain_order=True)
+        .agg(pl.col("time_a_ns").sum(), pl.col("time_b_ns").sum())
+        .with_columns((pl.col("time_b_ns") - pl.col("time_a_ns")).alias("delta_ns"))
+        .sort(pl.col("delta_ns").abs(), descending=True, maintain_order=True)
+    )
+    if rows.is_empty():
+        return []
+    before, after = int(rows["time_a_ns"].sum()), int(rows["time_b_ns"].sum())
+    shown = rows.filter(pl.col("delta_ns").abs() >= _LEAST * before).head(MOST_CLASSES)
+    changes: list[tuple[str, int]] = []
+    for name, delta in shown.select("category", "delta_ns").iter_rows():
+        called = display_names.category(name.strip("()"))
+        changes += _by_cause(found, delta) if name == IDLE else [(called, delta)]
+    rest = after - before - int(shown["delta_ns"].sum())
+    if rest:
+        others = rows.height - shown.height
+        changes.append((f"{others} other class{'es' * (others != 1)}", rest))
+    bars: list[tuple[str, int, int, int, str]] = [("baseline", 0, before, before, "step")]
+    at = before
+    for name, delta in changes:
+        bars.append((name, at, at + delta, delta, "less" if delta < 0 else "more"))
+        at += delta
+    bars.append(("candidate", 0, after, after, "step"))
+    frame = pl.DataFrame(
+        bars, schema=["class", "start_ns", "end_ns", "change_ns", "is"], orient="row"
+    )
+    return [
+        Chart(
+            "From the baseline to the candidate, by class"
+            + ("" if found.baseline.steps.marked else " (whole runs)"),
+            "; ".join(f"{name} {numbers.signed(delta)}" for name, delta in changes) or "no change",
+            Axis("", Kind.TEXT),
+            Axis("mean time per step" if found.baseline.steps.marked else "time", Kind.TIME),
+            (
+                Marks(
+                    frame,
+                    "bar",
+                    "class",
+                    "start_ns",
+                    y_end="end_ns",
+                    colour="is",
+                    label="class",
+                    shown=(Column("change_ns", "time", Kind.TIME),),
+                    colours=_COLOURS,
+                ),
+            ),
+            height=280,
+        )
+    ]

@@ -1,0 +1,127 @@
+"""The sections of the report in HTML: every analysis, its pictures first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from traceana.analyze.timeline import Window, timeline
+from traceana.report.page import Block, Heading, Page, Section, Table
+from traceana.report.pages.advise import advised
+from traceana.report.pages.analysis_pictures import step_timeline, step_times
+from traceana.report.pages.bars import class_bars
+from traceana.report.pages.idle import critical, idle
+from traceana.report.pages.info import info
+from traceana.report.pages.kernels import kernels
+from traceana.report.pages.layers import flops, layers
+from traceana.report.pages.memory import memory
+from traceana.report.pages.transfers import all_collectives, transfers
+from traceana.result import arrange
+
+if TYPE_CHECKING:
+    from traceana.report.pages.report import Overview
+    from traceana.result import Result
+    from traceana.trace import Trace
+
+
+def begin_pictures(trace: Trace) -> Future[tuple[Window, ...]]:
+    """Begin the timeline of ``trace`` in a thread of its own.
+
+    It takes as long as all other sections together; polars and numpy let both run.
+    """
+    beside = ThreadPoolExecutor(1)
+    begun = beside.submit(_timeline, trace)
+    beside.shutdown(wait=False)
+    return begun
+
+
+def _timeline(trace: Trace) -> tuple[Window, ...]:
+    return () if trace.is_summary else timeline(trace)
+
+
+def with_sections(
+    trace: Trace,
+    whole: Overview,
+    drawn: Future[tuple[Window, ...]],
+    page: Page,
+    limit: int | None,
+) -> Page:
+    """Return ``page`` with the time of the steps and the classes, and a section per analysis.
+
+    ``drawn`` is of :func:`begin_pictures`. Tables have at most ``limit`` rows.
+    """
+
+    def section(name: str, title: str, result: Result, *, folded: bool = False) -> Section:
+        return Section(name, title, result.illustrated(limit=limit).blocks, folded)
+
+    basis = whole.basis
+    shown = basis.mean(arrange(basis.breakdown)).frame
+    classes = class_bars(shown, whole.processor, mean=basis.per)
+    if trace.is_summary:
+        own = (
+            section("kernels", "Kernels", kernels(trace)),
+            section("transfers", "Transfers", transfers(trace)),
+            section("trace", "Trace and integrity", info(trace)),
+        )
+        return replace(page, blocks=_ordered(page.blocks, classes), sections=own)
+    ranks = trace.steps.select("process", "rank").drop_nulls().unique()
+    ranks = ranks.filter(ranks["process"].is_unique()).sort("rank")
+    steps = step_times(whole.steps.frame, ranks)
+    gaps = section("idle", "Idle time", idle(trace))
+    tables = _tables(trace, whole, section)
+    windows = step_timeline(drawn.result(), whole.steps.frame["step"].n_unique())
+    sections = (
+        Section("timeline", "Timeline", tuple(windows)),
+        gaps,
+        # The timeline has found the paths.
+        section("critical", "Critical path", critical(trace)),
+        *tables,
+    )
+    blocks = _ordered(page.blocks, [*steps, *classes])
+    return replace(
+        page,
+        blocks=tuple(_plain(one, classes) for one in blocks),
+        sections=tuple(one for one in sections if one.blocks),
+    )
+
+
+def _tables(trace: Trace, whole: Overview, section: Callable[..., Section]) -> tuple[Section, ...]:
+    """Return the sections that need neither gaps nor paths."""
+    manifest = trace.manifest
+    found = all_collectives(trace)
+    return (
+        section("layers", "Layers", layers(trace, model=manifest)),
+        section("types", "Layers by type", layers(trace, by="type", model=manifest), folded=True),
+        section("roofline", "FLOPs and roofline", flops(trace, by="class", model=manifest)),
+        # The roofline's table says it by class.
+        section("operators", "FLOPs by operator", flops(trace, model=manifest), folded=True),
+        section("kernels", "Kernels", kernels(trace)),
+        section("transfers", "Transfers", transfers(trace)),
+        *([section("collectives", "Collectives", found)] if found.frame.height else []),
+        section("memory", "Memory", memory(trace)),
+        section("recommendations", "Recommendations", advised(trace, whole.advice)),
+        section("trace", "Trace and integrity", info(trace)),
+    )
+
+
+def _plain(block: Block, classes: Sequence[Block]) -> Block:
+    """Return ``block``; the table of the classes has no bars where the ``classes`` have a chart."""
+    if isinstance(block, Table) and classes and block.columns[0].name == "class":
+        return replace(block, bars=None)
+    return block
+
+
+def _ordered(blocks: tuple[Block, ...], pictures: Sequence[Block]) -> tuple[Block, ...]:
+    """Return ``blocks`` with the recommendations and ``pictures`` above the tables."""
+    first = next((at for at, one in enumerate(blocks) if isinstance(one, Table)), len(blocks))
+    title = next((at for at, one in enumerate(blocks) if at and isinstance(one, Heading)), None)
+    if title is None:
+        return (*blocks[:first], *pictures, *blocks[first:])
+    first, found = min(first, title), title + 1
+    return (
+        *(*blocks[:first], *blocks[title : found + 1], *pictures),
+        *(*blocks[first:title], *blocks[found + 1 :]),
+    )

@@ -1,0 +1,456 @@
+"""Convolution algorithms by batch and by layer (Kim et al. 2017, Figures 8 and 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import polars as pl
+
+from traceana.analyze.layers import layers
+from traceana.analyze.steps import measured_steps, select
+from traceana.comparison.compared_run import Run
+from traceana.comparison.layer_table import layer_table
+from traceana.comparison.run_tables import algorithms
+from traceana.flops.cost import Refusal
+from traceana.flops.executed import executed
+from traceana.flops.timed_algorithms import AlgorithmStudy
+from traceana.result import Result
+from traceana.study import Name
+from traceana.study.recorded_runs import Traced, conditions, labels
+from traceana.study.study import Study
+from traceana.study.trace_tables import conformed, of_basis
+from traceana.study.trials import Trials, as_runs, by_algorithm, kernel_times, switches
+from traceana.trace.taxonomy import FAMILY_OF_ALGORITHM
+
+HAVE_COLUMNS: Final = frozenset({"network", "batch"})
+DIRECTIONS: Final = ("fprop", "forward", "dgrad", "wgrad", "backward")
+"""In display order; unknown directions come last."""
+_MEASURE: Final = "python -m workloads.algorithms --network alexnet --batch 1,2,4,8,16 --out FILE"
+
+BY_BATCH_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "network": pl.String,
+    "run": pl.String,
+    "direction": pl.String,
+    "batch": pl.Int64,
+    "algorithm": pl.String,
+    "family": pl.String,
+    "layers": pl.Int64,
+    "of_layers": pl.Int64,
+    "time_ns": pl.Int64,
+    "fastest_ns": pl.Int64,
+    "workspace_bytes": pl.Int64,
+    "calls": pl.Float64,
+    "trials": pl.Int64,
+    "of_trials": pl.Int64,
+    "low_ns": pl.Int64,
+    "high_ns": pl.Int64,
+}
+"""One row per source (``run``), direction, batch and algorithm. Timed algorithms have the figures
+of :func:`traceana.study.timed_convolutions.by_batch`, with rounded medians. Recorded runs have
+``time_ns`` and ``calls`` of the chosen convolution kernels, per step, or per capture without
+steps. Trials have the median of these per trial, with its 95 % interval (``low_ns``, ``high_ns``;
+null for fewer than six), of the ``trials`` that ran the algorithm, of ``of_trials``. The other
+columns are null."""
+BY_LAYER_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "network": pl.String,
+    "run": pl.String,
+    "batch": pl.Int64,
+    "position": pl.Int64,
+    "layer": pl.String,
+    "direction": pl.String,
+    "algorithm": pl.String,
+    "name": pl.String,
+    "time_ns": pl.Int64,
+    "executed_flops": pl.Int64,
+    "direct_flops": pl.Int64,
+    "workspace_bytes": pl.Int64,
+    "status": pl.String,
+}
+"""One row per source, batch, layer, direction and algorithm. ``executed_flops`` are the FLOPs that
+the algorithm executes, ``direct_flops`` those of a direct convolution; a multiply-accumulate is 2
+FLOPs. ``status`` is ``ok``, or the reason for a missing time. Rows of recorded runs are layers with
+convolutions, means over the measured steps; their ``direction`` is ``forward`` or ``backward``,
+because one call may compute both gradients."""
+_CONVOLVES: Final = "(?i)conv"
+
+
+def direction_order() -> pl.Expr:
+    """Return the position of ``direction`` in :data:`DIRECTIONS`."""
+    positions = {direction: position for position, direction in enumerate(DIRECTIONS)}
+    return pl.col("direction").replace_strict(
+        positions, default=len(DIRECTIONS), return_dtype=pl.Int64
+    )
+
+
+def names(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> list[str]:
+    """Return the names of all sources: libraries with timed algorithms, then runs.
+
+    Several files of one library are numbered.
+    """
+    libraries: list[str] = []
+    variants = {(one.precision, one.layout) for one in measured}
+    for one in measured:
+        name = f"{one.library} {one.library_version}"
+        name += f", {one.precision}, {one.layout}" if len(variants) > 1 else ""
+        libraries.append(name if name not in libraries else f"{name} ({len(libraries) + 1})")
+    runs = [one.run for one in traced]
+    return [*libraries, *labels(runs, lambda run: (run.network, run.batch), HAVE_COLUMNS)]
+
+
+def source_conditions(
+    measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]
+) -> tuple[str, ...]:
+    """Return the machines and software of the sources, one line each."""
+    lines = []
+    for one in measured:
+        count = one.device.threads
+        threads = "" if count is None else f" ({_counted(count, 'thread')})"
+        lines.append(
+            f"{one.network}, {one.device.name}{threads}, {one.library} {one.library_version}, "
+            f"{one.precision}: each algorithm timed alone, median, "
+            f"{_counted(one.warm_up, 'warm-up run')}"
+        )
+    runs = [one.run for one in traced]
+    return (*dict.fromkeys(lines), *conditions(runs, timed=False))
+
+
+def notes(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> list[str]:
+    """Return the notes on the sources."""
+    found = [f"{one.network}: measurement incomplete: {one.ended}" for one in measured if one.ended]
+    if traced:
+        found.append(
+            "recorded runs: convolution kernels per step, by the algorithm in their names; no "
+            "workspace sizes"
+        )
+    return found
+
+
+def to_measure(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> tuple[str, ...]:
+    """Return instructions to record if there are no timed algorithms."""
+    if measured:
+        return ()
+    if traced:
+        return (f"recorded runs have chosen algorithms only; time all: {_MEASURE}",)
+    return (f"record: {_MEASURE}",)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def algorithms_study(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> Study:
+    """Return time and workspace of each algorithm over the layers that it ran on, by batch."""
+    sources = names(measured, traced)
+    frames = [pl.DataFrame(schema=BY_BATCH_SCHEMA)]
+    frames += [_timed_by_batch(one, name) for one, name in zip(measured, sources, strict=False)]
+    rest = sources[len(measured) :]
+    frames += [_chosen_by_batch(one, name) for one, name in zip(traced, rest, strict=True)]
+    frame = pl.concat(frames).sort(
+        "network",
+        "run",
+        direction_order(),
+        "batch",
+        "time_ns",
+        nulls_last=True,
+        maintain_order=True,
+    )
+    return Study(
+        Name.ALGORITHMS,
+        "Time and workspace of convolution algorithms by batch size",
+        source_conditions(measured, traced),
+        Result(frame, {}, (*notes(measured, traced), *_partial(frame))),
+        missing=to_measure(measured, traced),
+    )
+
+
+def trials_study(trials: Trials) -> Study:
+    """Return the time of each algorithm by batch, with its interval over ``trials``.
+
+    The section ``switches`` has the batch sizes at which the algorithm changes.
+    """
+    times = kernel_times(trials)
+    frame = by_algorithm(times).rename({"series": "run"})
+    without = (
+        len(trials.trials) - times.filter(pl.col("algorithm").is_not_null())["trial"].n_unique()
+    )
+    said = ["time: convolution kernels of a trial, the median of the trials that ran the algorithm"]
+    said += [f"trials without convolution kernels: {without:,}"] if without else []
+    return Study(
+        Name.ALGORITHMS,
+        "Time of convolution algorithms by batch size",
+        conditions(as_runs(trials, times)),
+        Result(conformed(frame, BY_BATCH_SCHEMA), {}, tuple(said)),
+        sections={"switches": Result(switches(times), {}, ())},
+    )
+
+
+def _partial(frame: pl.DataFrame) -> list[str]:
+    some = frame.filter(pl.col("layers") < pl.col("of_layers"))
+    return ["times: over the layers that the algorithm ran on"] if some.height else []
+
+
+def _timed_by_batch(study: AlgorithmStudy, name: str) -> pl.DataFrame:
+    table = by_batch(measurements(study)).rename({"median_ns": "time_ns"})
+    rounded = table.with_columns(pl.col("time_ns", "fastest_ns").round())
+    return _rows(rounded, network=study.network, run=name)
+
+
+def _chosen_by_batch(traced: Traced, name: str) -> pl.DataFrame:
+    table = algorithms([Run(name, traced.trace, traced.model)])
+    frame = of_basis(table).filter(pl.col("category") == "conv").rename({"pass": "direction"})
+    return _rows(
+        frame.with_columns(pl.lit(traced.run.batch, pl.Int64).alias("batch")),
+        network=traced.run.network,
+        run=name,
+    )
+
+
+def _rows(frame: pl.DataFrame, *, network: str | None, run: str) -> pl.DataFrame:
+    of_run = pl.lit(network, pl.String).alias("network"), pl.lit(run).alias("run")
+    return conformed(frame.with_columns(of_run), BY_BATCH_SCHEMA)
+
+
+def layerwise_study(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> Study:
+    """Return the fastest run of each algorithm for each layer, and the choices of recorded runs."""
+    sources = names(measured, traced)
+    frames = [pl.DataFrame(schema=BY_LAYER_SCHEMA)]
+    frames += [_timed_by_layer(one, name) for one, name in zip(measured, sources, strict=False)]
+    frames += _chosen_by_layer(traced, sources[len(measured) :])
+    frame = pl.concat(frames).sort(
+        *("network", "run", "batch", "position", direction_order(), "time_ns"),
+        nulls_last=True,
+        maintain_order=True,
+    )
+    return Study(
+        Name.LAYERWISE,
+        "Time and FLOPs of convolution algorithms by layer",
+        source_conditions(measured, traced),
+        Result(frame, {}, tuple(notes(measured, traced))),
+        missing=to_measure(measured, traced),
+    )
+
+
+def _timed_by_layer(study: AlgorithmStudy, name: str) -> pl.DataFrame:
+    table = measurements(study)
+    batches = table["batch"].unique(maintain_order=True).to_list()
+    fastest = pl.concat([table.head(0), *(by_layer(table, batch) for batch in batches)])
+    ok = pl.col("status") == "ok"
+    return fastest.select(
+        pl.lit(study.network).alias("network"),
+        pl.lit(name).alias("run"),
+        "batch",
+        "position",
+        "layer",
+        "direction",
+        "algorithm",
+        "name",
+        pl.col("median_ns").round().alias("time_ns"),
+        "executed_flops",
+        "direct_flops",
+        "workspace_bytes",
+        pl.when(ok)
+        .then(pl.lit("ok"))
+        .otherwise(pl.format("{}: {}", pl.col("status").str.replace_all("_", " "), "reason"))
+        .alias("status"),
+    ).cast(dict(BY_LAYER_SCHEMA))  # type: ignore[arg-type]
+
+
+def _chosen_by_layer(traced: Sequence[Traced], names: Sequence[str]) -> list[pl.DataFrame]:
+    """Return the rows of recorded runs, with one name per layer in all runs of its network."""
+    found = []
+    for network in dict.fromkeys(one.run.network for one in traced):
+        own = [(one, name) for one, name in zip(traced, names, strict=True)
+               if one.run.network == network]  # fmt: skip
+        runs = [Run(name, one.trace, one.model) for one, name in own]
+        aligned = layer_table(runs).frame.filter(pl.col("role") == "layer")
+        called = aligned.select("run", "path", pl.col("layer").alias("_name"), "item")
+        for one, name in own:
+            rows = _of_run(one, name).join(
+                called.filter(pl.col("run") == name).drop("run"),
+                left_on="layer",
+                right_on="path",
+                how="left",
+            )
+            found.append(
+                rows.with_columns(
+                    pl.coalesce("_name", "layer").alias("layer"), pl.col("item").alias("position")
+                )
+                .select(list(BY_LAYER_SCHEMA))
+                .cast(dict(BY_LAYER_SCHEMA))  # type: ignore[arg-type]
+            )
+    return found
+
+
+def _of_run(traced: Traced, name: str) -> pl.DataFrame:
+    trace = traced.trace
+    rows = measured_steps(trace).rows
+    numbers = trace.steps["number"].gather(rows).unique().to_list() if rows else None
+    steps = len(numbers) if numbers else 1
+    frame = layers(select(trace, steps=numbers), direction=True, model=traced.model).frame
+    algorithm = pl.col("algorithm").fill_null("")
+    convolves = ((algorithm != "") | pl.col("type").str.contains(_CONVOLVES)).any().over("layer")
+    chosen = algorithm.filter(algorithm != "").unique(maintain_order=True).str.join(", ")
+    return (
+        frame.filter(pl.col("role") == "layer", convolves)
+        .with_columns(pl.col("direction").replace(dict.fromkeys(("dgrad", "wgrad"), "backward")))
+        .group_by("layer", "direction", maintain_order=True)
+        .agg(
+            chosen.replace("", "unknown").alias("algorithm"),
+            pl.col("time_ns").sum() // steps,
+            *(
+                (pl.when(pl.col(column).is_not_null().all()).then(pl.col(column).sum()) // steps)
+                .cast(pl.Int64)
+                .alias(called)
+                for column, called in (
+                    ("executed_flops", "executed_flops"),
+                    ("flops", "direct_flops"),
+                )
+            ),
+        )
+        .with_columns(
+            pl.lit(traced.run.network, pl.String).alias("network"),
+            pl.lit(name).alias("run"),
+            pl.lit(traced.run.batch, pl.Int64).alias("batch"),
+            pl.lit(None, pl.String).alias("name"),
+            pl.lit(None, pl.Int64).alias("workspace_bytes"),
+            pl.lit("ok").alias("status"),
+        )
+    )
+
+
+_TEXT, _COUNT = pl.String, pl.Int64
+MEASUREMENTS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "position": _COUNT,
+    "layer": _TEXT,
+    "direction": pl.Enum(["fprop", "dgrad", "wgrad"]),
+    "batch": _COUNT,
+    "algorithm": _TEXT,
+    "family": _TEXT,
+    "name": _TEXT,
+    "implementation": _TEXT,
+    "math_type": _TEXT,
+    "deterministic": pl.Boolean,
+    "status": _TEXT,
+    "reason": _TEXT,
+    "median_ns": pl.Float64,
+    "times_ns": pl.List(pl.Int64),
+    "search_ns": _COUNT,
+    "reorder_median_ns": pl.Float64,
+    "reorder_ns": pl.List(pl.Int64),
+    "reorder_bytes": _COUNT,
+    "workspace_bytes": _COUNT,
+    "direct_flops": _COUNT,
+    "executed_flops": _COUNT,
+    "flops_reason": _TEXT,
+    "direct_flops_per_s": pl.Float64,
+    "error": pl.Float64,
+}
+"""Columns of :func:`measurements`."""
+
+CHOICE: Final = ("algorithm", "name", "implementation", "math_type")
+"""The columns that distinguish the algorithms of one layer, direction and batch size."""
+
+_DERIVED: Final = ("median_ns", "reorder_median_ns", "direct_flops_per_s")
+
+
+def measurements(study: AlgorithmStudy) -> pl.DataFrame:
+    """Return one row per measurement, in the file's order, with the columns of ``MEASUREMENTS``.
+
+    Times are in ns, ``position`` is the layer's from 0. ``direct_flops`` are the FLOPs of a direct
+    convolution, ``executed_flops`` those of this algorithm (``traceana.flops.executed``; null, with
+    ``flops_reason``, without a formula). ``direct_flops_per_s`` is ``direct_flops`` divided by the
+    median time, the effective rate of the layer.
+    """
+    layers = {layer.path: (number, layer) for number, layer in enumerate(study.layers)}
+    rows: list[dict[str, Any]] = []
+    for each in study.measurements:
+        position, layer = layers[each.layer]
+        conv = layer.convolution(each.batch)
+        count = executed(conv, each.algorithm, each.direction)
+        rows.append(
+            {
+                "position": position,
+                "layer": each.layer,
+                "direction": each.direction,
+                "batch": each.batch,
+                "algorithm": each.algorithm,
+                "family": FAMILY_OF_ALGORITHM[each.algorithm],
+                "name": each.name,
+                "implementation": each.implementation,
+                "math_type": each.math_type,
+                "deterministic": each.deterministic,
+                "status": each.status,
+                "reason": each.reason,
+                "times_ns": list(each.times_ns) or None,
+                "search_ns": each.search_ns,
+                "reorder_ns": list(each.reorder_ns) or None,
+                "reorder_bytes": each.reorder_bytes,
+                "workspace_bytes": each.workspace_bytes,
+                "direct_flops": 2 * conv.macs,
+                "executed_flops": None if isinstance(count, Refusal) else count.flops,
+                "flops_reason": count.reason if isinstance(count, Refusal) else None,
+                "error": each.error,
+            }
+        )
+    given = {name: kind for name, kind in MEASUREMENTS.items() if name not in _DERIVED}
+    return (
+        pl.DataFrame(rows, schema=given)
+        .with_columns(
+            median_ns=pl.col("times_ns").list.median(),
+            reorder_median_ns=pl.col("reorder_ns").list.median(),
+        )
+        .with_columns(direct_flops_per_s=pl.col("direct_flops") / pl.col("median_ns") * 1e9)
+        .select(list(MEASUREMENTS))
+    )
+
+
+def by_layer(table: pl.DataFrame, batch: int) -> pl.DataFrame:
+    """Return the fastest measurement of each layer, direction and algorithm at one batch size.
+
+    ``table`` is that of :func:`measurements`; rows are in the order of the layers. An algorithm
+    that did not run for a layer has a row with the reason. Figure 9 of Kim et al. (ISPASS 2017).
+    """
+    return _fastest(table.filter(pl.col("batch") == batch), ("position", "direction", "algorithm"))
+
+
+def by_batch(table: pl.DataFrame) -> pl.DataFrame:
+    """Return time and memory of each algorithm over all layers, by direction and batch size.
+
+    Columns: ``direction``, ``batch``, ``algorithm``, ``family``, ``layers`` (number of layers on
+    which the algorithm ran), ``of_layers`` (number of layers), ``median_ns`` (sum of its fastest
+    medians over these layers), ``fastest_ns`` (sum of the fastest medians of any algorithm over
+    these layers), ``workspace_bytes`` (the largest of these layers, which can share one). Figure 8
+    of Kim et al. (ISPASS 2017).
+    """
+    run = table.filter(pl.col("status") == "ok")
+    case = ("position", "direction", "batch")
+    best = run.group_by(case).agg(pl.col("median_ns").min().alias("fastest_ns"))
+    measured = table.group_by("direction", "batch").agg(
+        pl.col("position").n_unique().cast(pl.Int64).alias("of_layers")
+    )
+    return (
+        _fastest(run, (*case, "algorithm"))
+        .join(best, on=case)
+        .group_by("direction", "batch", "algorithm", "family")
+        .agg(
+            pl.len().cast(pl.Int64).alias("layers"),
+            pl.col("median_ns", "fastest_ns").sum(),
+            pl.col("workspace_bytes").max(),
+        )
+        .join(measured, on=("direction", "batch"))
+        .select(
+            *("direction", "batch", "algorithm", "family", "layers", "of_layers"),
+            *("median_ns", "fastest_ns", "workspace_bytes"),
+        )
+        .sort("direction", "batch", "median_ns", "algorithm")
+    )
+
+
+def _fastest(table: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:
+    """Return the row with the lowest median for each value of ``keys``."""
+    return (
+        table.sort("median_ns", nulls_last=True, maintain_order=True)
+        .unique(keys, keep="first", maintain_order=True)
+        .sort(keys)
+    )

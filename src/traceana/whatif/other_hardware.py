@@ -1,0 +1,335 @@
+"""Factors of work on other hardware: another GPU, tensor cores, links, ranks, pinned memory."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from traceana.analyze.classes import category_of, classified
+from traceana.analyze.communication import messages
+from traceana.analyze.copies import HOST_DIRECTIONS, copies, link_peaks
+from traceana.analyze.flop_coverage import PRODUCTS
+from traceana.analyze.rates import machine
+from traceana.analyze.roofline import counted_work
+from traceana.errors import NoSuchSelectionError
+from traceana.flops.peaks import listed_peaks, peak_for
+from traceana.settings import LARGE_COPY_BYTES, LEAST_TENSOR_CORE_GAIN, SLOW_COPY
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from numpy.typing import NDArray
+
+    from traceana.enrich.nesting import Flags, Ints
+    from traceana.flops.peaks import Peaks
+    from traceana.trace import Trace
+
+Floats = npt.NDArray[np.float64]
+
+
+class Factors(NamedTuple):
+    """Which activities of a trace take another time, and the least and the most of how many times
+    as long; by row of ``activities``, 1 for others."""
+
+    chosen: Flags
+    least: Floats
+    most: Floats
+
+    @classmethod
+    def of_rows(cls, trace: Trace, rows: Ints, least: Floats, most: Floats) -> Self:
+        """Return the factors of ``rows``."""
+        chosen = np.zeros(trace.activities.height, dtype=np.bool_)
+        chosen[rows] = True
+        both = []
+        for values in (least, most):
+            factors = np.ones(len(chosen))
+            factors[rows] = values
+            both.append(factors)
+        return cls(chosen, *both)
+
+
+_LIKE: Final = 4.0
+"""Products within this factor of each other's FLOPs have like shapes."""
+_FEWEST_SEEN: Final = 5
+_ON_THE_DEVICE: Final = ("DtoD", "AtoA", "AtoD", "DtoA")
+_LOWER: Final = {"tf32": ("fp32",), "bf16": ("fp32",), "fp16": ("fp32",), "fp8": ("fp16", "fp32")}
+"""What serves in place of a precision that a device has no tensor cores for."""
+
+
+def with_tensor_cores(trace: Trace, chosen: Flags) -> Factors:
+    """Return the factors of the ``chosen`` FP32 convolutions and GEMMs if they use tensor cores.
+
+    The precision is TF32 where the device has it, else FP16. At like shapes with tensor cores in
+    the trace, the share of the peak is theirs, from the lower to the upper quartile. Else it is
+    from that which these products reach of the FP32 peak, down to ``least_tensor_core_gain``.
+    Operands and results are read and written at most at the memory bandwidth, in FP16 half of
+    their bytes. Raises :class:`~traceana.errors.NoSuchSelectionError` where there are none, or the
+    peaks are not known.
+    """
+    peaks = _peaks(trace)
+    precision = "tf32" if "tf32_tensor" in peaks.flops else "fp16"
+    plain, cores = peak_for(peaks, "fp32", False), peak_for(peaks, precision, True)
+    if plain is None or cores is None or cores <= plain:
+        raise NoSuchSelectionError(f"{peaks.name} has no tensor cores for TF32 or FP16")
+    counted = _by_activity(trace)
+    product = counted["category"].is_in(["conv", "gemm"]).fill_null(value=False)
+    plainly = (counted["precision"] == "fp32") & counted["tensor_core"].eq(other=False)
+    rows = np.flatnonzero(chosen & (product & plainly).fill_null(value=False).to_numpy())
+    if not len(rows):
+        raise NoSuchSelectionError("no FP32 convolutions or GEMMs without tensor cores")
+    flops, size, time = (_floats(counted[name]) for name in ("flops", "bytes", "unit_ns"))
+    halved = 1.0 if precision == "tf32" else 0.5
+    moving = _share(halved * 1e9 * size / (peaks.bandwidth or np.inf), time)
+    least = np.full(len(rows), plain / cores)
+    most = np.full(len(rows), 1 / LEAST_TENSOR_CORE_GAIN)
+    seen = np.flatnonzero((product & counted["tensor_core"]).fill_null(value=False).to_numpy())
+    seen = seen[(flops[seen] > 0) & (time[seen] > 0)]
+    reached = flops[seen] * 1e9 / time[seen] / _seen_peaks(counted, seen, peaks)
+    seen, reached = seen[np.isfinite(reached)], reached[np.isfinite(reached)]
+    for wanted in np.unique(flops[rows][flops[rows] > 0]):
+        like = (flops[seen] < _LIKE * wanted) & (flops[seen] > wanted / _LIKE)
+        if like.sum() < _FEWEST_SEEN:
+            continue
+        low, high = np.quantile(reached[like], [0.25, 0.75])
+        own = np.flatnonzero(flops[rows] == wanted)
+        taken = time[rows[own]]
+        least[own] = wanted * 1e9 / (high * cores) / taken
+        most[own] = wanted * 1e9 / (low * cores) / taken
+    floor = moving[rows]
+    # Who finds tensor cores slower does not use them.
+    ends = (np.clip(np.maximum(end, floor), 0, 1) for end in (least, most))
+    return Factors.of_rows(trace, rows, *ends)
+
+
+def on_another_gpu(trace: Trace, chosen: Flags, name: str) -> Factors:
+    """Return the factors of the ``chosen`` work on the GPU ``name``, one of the listed devices.
+
+    Work that is bound by arithmetic goes with the peaks for its precision, other work with the
+    memory bandwidths. What a kernel takes longer than the roofline allows may be latency, which
+    stays as it is: one end of the interval; at the other all of its time goes with the peak.
+    Without counts a product is between both. Copies over the host link and collectives stay as
+    they are. Raises :class:`~traceana.errors.NoSuchSelectionError` where peaks are not known.
+    """
+    here, there = _peaks(trace), listed_peaks(name)
+    if here.bandwidth is None or there.bandwidth is None:
+        raise NoSuchSelectionError("the memory bandwidth of one of the GPUs is not known")
+    counted = _by_activity(trace)
+    kinds = trace.activities.select(
+        (pl.col("kind").is_in(["kernel", "memset", "graph"]))
+        | pl.col("copy_kind").cast(pl.String).is_in(_ON_THE_DEVICE).fill_null(value=False)
+    ).to_series()
+    moved = counted["category"].is_in(["collective"]).fill_null(value=False)
+    rows = np.flatnonzero(chosen & (kinds & ~moved).to_numpy())
+    if not len(rows):
+        raise NoSuchSelectionError("no work of a GPU in the trace")
+    memory = here.bandwidth / there.bandwidth
+    keys = counted.select("precision", "tensor_core")[rows]
+    arithmetic = np.full(len(rows), memory)
+    peak = np.full(len(rows), np.inf)
+    for (precision, cores), own in keys.with_row_index("at").group_by("precision", "tensor_core"):
+        before = peak_for(here, precision or "fp32", cores)
+        after = _nearest_peak(there, precision or "fp32", cores)
+        if before is not None and after is not None:
+            arithmetic[own["at"].to_numpy()] = before / after
+            peak[own["at"].to_numpy()] = before
+    flops, size, time = (_floats(counted[name])[rows] for name in ("flops", "bytes", "unit_ns"))
+    computing = _share(np.nan_to_num(1e9 * flops / peak), time)
+    moving = _share(np.nan_to_num(1e9 * size / here.bandwidth), time)
+    is_product = counted["category"].is_in(PRODUCTS).fill_null(value=False).to_numpy()[rows]
+    known = (flops > 0) & np.isfinite(size)
+    ratio = np.where(is_product & (computing >= moving), arithmetic, memory)
+    explained = np.clip(np.maximum(computing, moving), 0, 1)
+    other = np.where(known, explained * ratio + 1 - explained, np.where(is_product, memory, ratio))
+    first = np.where(is_product & ~known, arithmetic, ratio)
+    return Factors.of_rows(trace, rows, np.minimum(first, other), np.maximum(first, other))
+
+
+def _peaks(trace: Trace) -> Peaks:
+    peaks, note = machine(trace)
+    if peaks is None:
+        raise NoSuchSelectionError(note)
+    return peaks
+
+
+def _by_activity(trace: Trace) -> pl.DataFrame:
+    """Return :func:`~traceana.analyze.roofline.counted_work` with a row per activity."""
+    worked = trace.activities["kind"] != "sync"
+    counted = counted_work(trace)
+    if worked.all():
+        return counted
+    return counted[worked.cum_sum().cast(pl.Int64).to_numpy() - 1].with_columns(
+        pl.when(worked).then(pl.all())
+    )
+
+
+def _floats(column: pl.Series) -> Floats:
+    return column.cast(pl.Float64).fill_null(np.nan).to_numpy()
+
+
+def _share(ns: Floats, of: Floats) -> Floats:
+    """Return ``ns`` over ``of``, 0 where either is not known."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.nan_to_num(ns / of, nan=0.0, posinf=0.0)
+
+
+def _seen_peaks(counted: pl.DataFrame, rows: NDArray[np.int64], peaks: Peaks) -> Floats:
+    found = [peak_for(peaks, precision, True) or np.nan for precision in counted["precision"][rows]]
+    return np.array(found, dtype=np.float64)
+
+
+def _nearest_peak(peaks: Peaks, precision: str, cores: bool | None) -> float | None:
+    """Return the peak for ``precision``, or for what would be used where the device has none."""
+    if (found := peak_for(peaks, precision, cores)) is not None:
+        return found
+    for other in _LOWER.get(precision, ()):
+        for on_cores in (True, False):
+            if (found := peak_for(peaks, other, on_cores)) is not None:
+                return found
+    return None
+
+
+_FEWEST_SIZES: Final = 3
+"""Of messages; two points are always on a line."""
+
+
+def over_another_link(trace: Trace, chosen: Flags, ratio: float) -> Factors:
+    """Return the factors of the ``chosen`` collectives over a link with ``ratio`` times the
+    bandwidth.
+
+    The shortest time of its function and message size is a collective's own; the rest is waiting
+    for other ranks, which stays. Of its own time the part in proportion to the message goes with
+    the bandwidth: by a fit of a latency and a bandwidth to three message sizes or more; without
+    one, none of it at one end of the interval and all of it at the other. Raises
+    :class:`~traceana.errors.NoSuchSelectionError` without collectives.
+    """
+    rows = _collectives(trace, chosen)
+    ends = [1 - part + part / ratio for part in _parts(rows)]
+    return _factors(trace, rows, ends)
+
+
+def with_ranks(trace: Trace, chosen: Flags, ranks: int) -> Factors:
+    """Return the factors of the ``chosen`` collectives with ``ranks`` ranks, each with the same
+    work.
+
+    The part in proportion to the message goes with the bytes that each rank moves in a ring, the
+    latency with the logarithm of the number of ranks (a tree) or with the number (a ring). Raises
+    :class:`~traceana.errors.NoSuchSelectionError` without collectives, and where the number of
+    ranks is not recorded.
+    """
+    rows = _collectives(trace, chosen)
+    # In an nsys report of several processes or devices only these say how many there are.
+    there = trace.meta.world_size or rows.select("rank", "device").n_unique()
+    before = rows["ranks"].cast(pl.Float64).fill_null(float(there)).to_numpy()
+    if not (before > 1).all():
+        raise NoSuchSelectionError("the number of ranks of the collectives is not recorded")
+    moved = ((ranks - 1) / ranks) / ((before - 1) / before)
+    tree, ring = math.log2(ranks) / np.log2(before), (ranks - 1) / (before - 1)
+    ends = [
+        (1 - part) * latency + part * moved for part in _parts(rows) for latency in (tree, ring)
+    ]
+    return _factors(trace, rows, ends)
+
+
+def _collectives(trace: Trace, chosen: Flags) -> pl.DataFrame:
+    """Return the collectives among the ``chosen`` activities that carry a message: ``row``,
+    ``rank``, ``device``, ``duration``, ``collective``, ``bytes``, ``ranks``, and ``own``, the
+    shortest time of those of the same function, bytes and ranks."""
+    found = trace.activities.with_row_index("row").filter(
+        category_of(trace.activities, trace).cast(pl.String) == "collective"
+    )
+    found = classified(found, trace).drop("category")
+    found = found.with_columns(messages(found, trace)).filter("carries")
+    found = found.filter(pl.Series(chosen).gather(found["row"]))
+    if found.is_empty():
+        raise NoSuchSelectionError("no collectives in the trace")
+    like = ("collective", "bytes", "ranks")
+    return found.select(
+        *("row", "rank", "device", "duration", *like),
+        pl.col("duration").min().over(like).cast(pl.Float64).alias("own"),
+    )
+
+
+def _parts(rows: pl.DataFrame) -> list[Floats]:
+    """Return for each of ``rows`` which part of its own time goes with its message: one estimate,
+    or the ends of what is possible."""
+    sizes = rows.unique(["collective", "bytes", "ranks"]).drop_nulls("bytes")
+    fits: dict[tuple[str | None, int | None], tuple[float, float]] = {}
+    for key, group in sizes.group_by("collective", "ranks"):
+        if group["bytes"].n_unique() >= _FEWEST_SIZES:
+            slope, latency = np.polyfit(group["bytes"].to_numpy(), group["own"].to_numpy(), 1)
+            fits[key] = max(float(latency), 0.0), max(float(slope), 0.0)
+    least, most = np.zeros(rows.height), np.ones(rows.height)
+    for at, (name, ranks, size) in enumerate(rows.select("collective", "ranks", "bytes").rows()):
+        latency, slope = fits.get((name, ranks), (0.0, 0.0))
+        if size and latency + slope * size > 0:
+            least[at] = most[at] = slope * size / (latency + slope * size)
+    return [least] if (least == most).all() else [least, most]
+
+
+def _factors(trace: Trace, rows: pl.DataFrame, ends: list[Floats]) -> Factors:
+    """Return the factors of ``rows`` whose own time takes between ``ends`` as long."""
+    time, own = rows["duration"].clip(1).to_numpy(), rows["own"].to_numpy()
+    least, most = (1 - own / time * (1 - end(ends, axis=0)) for end in (np.min, np.max))
+    return Factors.of_rows(trace, rows["row"].cast(pl.Int64).to_numpy(), least, most)
+
+
+def from_pinned_memory(trace: Trace, chosen: Flags) -> Factors:
+    """Return the factors of the ``chosen`` copies of pageable memory if it is pinned.
+
+    Their bandwidth is that of the large copies of pinned memory in the same direction, from the
+    lower to the upper quartile; without such copies from ``slow_copy`` of the link's peak to all of
+    it. A copy takes at least as long as the shortest of the same direction, and not longer than it
+    did. Raises :class:`~traceana.errors.NoSuchSelectionError` where there are none, or neither
+    bandwidth is known.
+    """
+    at = np.flatnonzero((trace.activities["kind"] == "memcpy").to_numpy())
+    keys = ["rank", "device", "direction"]
+    frame = copies(trace).select(
+        *keys, "host_memory", "bytes", "duration", pl.Series("chosen", chosen[at]), at=at
+    )
+    pageable = frame.filter(
+        "chosen", pl.col("host_memory") == "pageable", pl.col("direction").is_in(HOST_DIRECTIONS)
+    )
+    if pageable.is_empty():
+        raise NoSuchSelectionError("no copies from or to pageable memory in the trace")
+    rate = pl.col("bytes") * 1e9 / pl.col("duration").clip(1)
+    seen = (
+        frame.filter(pl.col("host_memory") == "pinned", pl.col("bytes") >= LARGE_COPY_BYTES)
+        .group_by("direction")
+        .agg(
+            rate.quantile(0.25, "linear").alias("low"), rate.quantile(0.75, "linear").alias("high")
+        )
+    )
+    peak = pl.col("peak_bytes_per_s").cast(pl.Float64)
+    shortest = frame.group_by("direction").agg(pl.col("duration").min().alias("shortest"))
+    rows = (
+        pageable.join(seen, on="direction", how="left")
+        .join(shortest, on="direction", how="left")
+        .join(
+            link_peaks(trace.devices).select(*keys, "peak_bytes_per_s"),
+            on=keys,
+            how="left",
+            nulls_equal=True,
+        )
+        .with_columns(pl.coalesce("high", peak), pl.coalesce("low", peak * SLOW_COPY))
+        .filter(pl.col("low").is_not_null(), pl.col("bytes").is_not_null())
+    )
+    if rows.is_empty():
+        raise NoSuchSelectionError(
+            "no large copies of pinned memory in the trace, and the peak of the link is not known"
+        )
+    least, most = (
+        (pl.max_horizontal(pl.col("bytes") * 1e9 / pl.col(name), "shortest") / pl.col("duration"))
+        .clip(0, 1)
+        .fill_nan(1)
+        .alias(name)
+        for name in ("high", "low")
+    )
+    found = rows.select("at", least, most)
+    return Factors.of_rows(
+        trace, found["at"].to_numpy(), found["high"].to_numpy(), found["low"].to_numpy()
+    )

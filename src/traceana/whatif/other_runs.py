@@ -1,0 +1,229 @@
+"""Factors of work from other runs: another batch size, timed convolution algorithms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import polars as pl
+
+from traceana.analyze.classes import category_of
+from traceana.analyze.convolutions import each_convolution
+from traceana.analyze.operator_flops import SHAPE
+from traceana.analyze.steps import measured
+from traceana.errors import NoSuchSelectionError
+from traceana.whatif.other_hardware import Factors
+
+if TYPE_CHECKING:
+    from traceana.enrich.nesting import Flags
+    from traceana.trace import Trace
+    from traceana.whatif.other_hardware import Floats
+
+_WORK_KEY: Final = ["layer", "direction", "class"]
+_THREADS: Final = 2048
+"""Threads that are resident on a multiprocessor at most; on some GPUs 1,024 or 1,536."""
+
+
+def with_batch(
+    trace: Trace, chosen: Flags, ratio: float, recordings: Sequence[tuple[float, str]] = ()
+) -> Factors:
+    """Return the factors of the ``chosen`` work with ``ratio`` times as many examples in a batch.
+
+    With ``recordings``, of other ratios, the time a step of each layer, pass and class goes in a
+    line with the batch: one end is the line of least squares through all recordings, the other
+    that through the two largest batches. Without them:
+
+    Work of the forward and backward passes and copies from the host go with the batch; a kernel
+    takes no more time as long as all of its blocks are resident at once (at most 2,048 threads of a
+    multiprocessor), which is one end of the interval; without grid or device that is the time
+    before. The optimizer and collectives, which
+    go with the weights, stay as they are. Raises
+    :class:`~traceana.errors.NoSuchSelectionError` where no work goes with the batch, and what
+    :func:`traceana.open` raises of the recordings.
+    """
+    activities = trace.activities
+    if recordings:
+        return _fitted(trace, chosen, ratio, recordings)
+    direction = activities["direction"].cast(pl.String)
+    copied = activities["copy_kind"].cast(pl.String)
+    fixed = (
+        (direction == "optimizer").fill_null(value=False)
+        | activities["collective"].is_not_null()
+        | activities["kind"].is_in(["sync", "memset"])
+        | copied.is_in(["DtoH", "PtoP"]).fill_null(value=False)
+    )
+    rows = np.flatnonzero(chosen & ~fixed.to_numpy())
+    if not len(rows):
+        raise NoSuchSelectionError("no work in the trace that goes with the batch")
+    room = _room(trace)[rows]
+    # Of one block or more: what is not resident at once comes in turns.
+    before, after = np.maximum(room, 1), np.maximum(room * ratio, 1)
+    is_kernel = (activities["kind"] == "kernel").to_numpy()[rows]
+    unknown = np.where(is_kernel, 1.0, ratio)
+    resident = np.where(np.isfinite(room), after / before, unknown)
+    return Factors.of_rows(trace, rows, np.minimum(resident, ratio), np.maximum(resident, ratio))
+
+
+def _fitted(
+    trace: Trace, chosen: Flags, ratio: float, recordings: Sequence[tuple[float, str]]
+) -> Factors:
+    from traceana.opening import open_trace
+
+    times = [(1.0, _times_of_work(trace))]
+    times += [(at, _times_of_work(open_trace(path))) for at, path in recordings]
+    names = [f"at_{number}" for number in range(len(times))]
+    joined = times[0][1].rename({"time_ns": names[0]})
+    for name, (_, other) in zip(names[1:], times[1:], strict=True):
+        joined = joined.join(other.rename({"time_ns": name}), on=_WORK_KEY, nulls_equal=True)
+    if joined.is_empty():
+        raise NoSuchSelectionError("no layer or class of the trace is in all of the recordings")
+    at = np.array([one for one, _ in times])
+    measured = joined.select(names).to_numpy()
+    last = np.argsort(at)[-2:]
+    lines = [np.polyfit(at[rows], measured[:, rows].T, 1) for rows in (np.arange(len(at)), last)]
+    # No work takes less time with more examples than none.
+    ends = [np.maximum(slope * ratio + level, 0) / measured[:, 0] for slope, level in lines]
+    factors = joined.select(_WORK_KEY).with_columns(
+        pl.Series("least", np.minimum(*ends)), pl.Series("most", np.maximum(*ends))
+    )
+    rows = (
+        _keyed(trace)
+        .with_row_index("row")
+        .filter(pl.Series(chosen))
+        .join(factors, on=_WORK_KEY, nulls_equal=True)
+    )
+    if rows.is_empty():
+        raise NoSuchSelectionError("no selected work is in all of the recordings")
+    found = (rows[end].to_numpy() for end in ("least", "most"))
+    return Factors.of_rows(trace, rows["row"].cast(pl.Int64).to_numpy(), *found)
+
+
+def _keyed(trace: Trace) -> pl.DataFrame:
+    """Return the :data:`_WORK_KEY` of each activity."""
+    activities = trace.activities
+    return pl.DataFrame(
+        {
+            "layer": trace.layers["path"].gather(activities["layer"]),
+            "direction": activities["direction"].cast(pl.String),
+            "class": category_of(activities, trace).cast(pl.String),
+        }
+    )
+
+
+def _times_of_work(trace: Trace) -> pl.DataFrame:
+    """Return ``time_ns`` by :data:`_WORK_KEY`: the mean a measured step, or of all work."""
+    part = measured(trace)
+    steps = max(part.steps.height, 1) if part is not trace else 1
+    return (
+        _keyed(part)
+        .with_columns(part.activities["duration"])
+        .filter(part.activities["kind"] != "sync")
+        .group_by(_WORK_KEY)
+        .agg((pl.col("duration").sum() / steps).alias("time_ns"))
+        .filter(pl.col("time_ns") > 0)
+    )
+
+
+def _room(trace: Trace) -> Floats:
+    """Return the threads of each launch over those that fit on its device at once; NaN where not
+    known."""
+    axes = "xyz"
+    product = pl.lit(1.0)
+    for column in (f"{what}_{axis}" for what in ("grid", "block") for axis in axes):
+        product = product * pl.col(column)
+    sms = trace.devices.select("rank", "device", "multiprocessors").unique(
+        ["rank", "device"], keep="first"
+    )
+    return (
+        trace.activities.select(
+            "rank", "device", *(f"{what}_{axis}" for what in ("grid", "block") for axis in axes)
+        )
+        .join(sms, on=["rank", "device"], how="left", nulls_equal=True, maintain_order="left")
+        .select((product / (pl.col("multiprocessors") * _THREADS)).fill_null(np.nan))
+        .to_series()
+        .to_numpy()
+    )
+
+
+_EXTENTS: Final = [name for name in SHAPE if name not in ("stride", "element_bytes")]
+"""What a convolution is known by. Input and output determine the stride, which PyTorch does not
+always record."""
+_KEY: Final = [*_EXTENTS, "direction"]
+_WHOLE: Final = pl.col("time_ns") + pl.col("layout_ns")
+
+
+def as_in(trace: Trace, chosen: Flags, source: str) -> Factors:
+    """Return the factors of the ``chosen`` convolutions if they take as long as in ``source``.
+
+    ``source`` is a trace: then from the lower to the upper quartile of those of the same shape and
+    direction, layout changes included. Or it is a file of timed algorithms, ``docs/algorithms.md``:
+    then the quartiles of the runs of the fastest algorithm for the shape and direction, or with
+    ``ALGORITHM@`` before the file of that one, reorders included. Raises
+    :class:`~traceana.errors.NoSuchSelectionError` where no shape is in both, and what
+    :func:`traceana.open` raises.
+    """
+    there = _times_of_convolutions(source)
+    here = (
+        _known(trace)
+        .filter(_WHOLE > 0)
+        .join(there, on=_KEY, how="inner")
+        .select("episode", pl.col("least") / _WHOLE, pl.col("most") / _WHOLE)
+    )
+    episodes = trace.activities.select("episode").with_row_index("row")
+    found = (
+        episodes.filter(pl.Series(chosen)).join(here, on="episode", how="inner").drop_nulls("least")
+    )
+    if found.is_empty():
+        raise NoSuchSelectionError(f"no selected convolution has a shape of one in {source}")
+    ends = (found[end].to_numpy() for end in ("least", "most"))
+    return Factors.of_rows(trace, found["row"].cast(pl.Int64).to_numpy(), *ends)
+
+
+def _known(trace: Trace) -> pl.DataFrame:
+    """Return the convolutions of ``trace`` whose shape is known, without trials; a dilation that is
+    not recorded is 1."""
+    return (
+        each_convolution(trace)
+        .filter(~pl.col("tried"), pl.col("batch").is_not_null())
+        .with_columns(
+            pl.col("direction").cast(pl.String),
+            pl.col("dilation").fill_null(pl.col("window").list.eval(pl.element() * 0 + 1)),
+        )
+    )
+
+
+def _times_of_convolutions(source: str) -> pl.DataFrame:
+    """Return ``least`` and ``most`` (ns) by :data:`_KEY`."""
+    from traceana.flops.timed_algorithms import ALGORITHMS, is_study, read
+    from traceana.opening import open_trace
+
+    algorithm, _, path = source.rpartition("@")
+    if algorithm not in ("", *ALGORITHMS):
+        algorithm, path = "", source
+    if not is_study(path):
+        return (
+            _known(open_trace(path))
+            .group_by(_KEY)
+            .agg(
+                _WHOLE.quantile(0.25, "linear").alias("least"),
+                _WHOLE.quantile(0.75, "linear").alias("most"),
+            )
+        )
+    study = read(path)
+    layers = {layer.path: layer for layer in study.layers}
+    rows = []
+    for each in study.measurements:
+        if each.times_ns and algorithm in ("", each.algorithm):
+            shape = layers[each.layer].convolution(each.batch)
+            least, median, most = np.quantile(each.times_ns, [0.25, 0.5, 0.75])
+            reorder = float(np.median(each.reorder_ns or (0,)))
+            rows.append(
+                {name: getattr(shape, name) for name in _EXTENTS}
+                | {"direction": each.direction, "median": median}
+                | {"least": least + reorder, "most": most + reorder}
+            )
+    schema = {name: SHAPE[name] for name in _EXTENTS} | {
+        "direction": pl.String, "median": pl.Float64, "least": pl.Float64, "most": pl.Float64
+    }  # fmt: skip
+    return pl.DataFrame(rows, schema=schema, orient="row").sort("median").unique(_KEY, keep="first")
