@@ -1,8 +1,8 @@
 """Idle time of each device by cause, and by operator, range or step; or gap by gap.
 
 ``idle_gaps.py`` finds the gaps, ``idle_causes.py`` determines what the work after a gap waited for,
-``idle_host.py`` what the launching thread did; this module sums the gaps, and finds those of the CPU in
-traces without GPU work.
+``idle_host.py`` what the launching thread did; this module sums the gaps, and finds those of the
+CPU in traces without GPU work.
 """
 
 from __future__ import annotations
