@@ -17,6 +17,8 @@ from traceana.enrich.nesting import NONE, Flags, Ints, thread_keys
 
 _NARROW: Final = 1 << 24
 """Largest span of values that are numbered by a lookup table; others by a search."""
+_SPARSE: Final = 512
+"""Values to a row above which a search takes less than walking through the table."""
 _WIDEST: Final = 1 << 62
 _BLOCK: Final = 1 << 20
 """Rows per block: temporary arrays of this size stay in the CPU's caches."""
@@ -141,7 +143,8 @@ def _by_halves(*frames: pl.DataFrame) -> tuple[Ints, ...]:
 
 def _close(numbers: Sequence[Ints], limit: int) -> None:
     """Renumber ``numbers``, all below ``limit``, in-place: without gaps, in the same order."""
-    if limit > _NARROW:
+    rows = sum(map(len, numbers))
+    if limit > min(_NARROW, max(_SPARSE * rows, 1 << 16)):
         known = np.unique(np.concatenate([np.unique(found) for found in numbers]))
         for found in numbers:
             found[:] = np.searchsorted(known, found)
@@ -151,7 +154,10 @@ def _close(numbers: Sequence[Ints], limit: int) -> None:
         there[found] = True
     if there.all():
         return
-    place = np.cumsum(there) - 1
+    # Most of a sparse table is never written: its pages cost nothing.
+    known = np.flatnonzero(there)
+    place = np.empty(limit, dtype=np.int32)
+    place[known] = np.arange(len(known))
     for found in numbers:
         for begin in range(0, len(found), _BLOCK):
             block = found[begin : begin + _BLOCK]
