@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -55,28 +56,29 @@ def classified(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 
     Sum the activities by :data:`SOURCE` first: text costs more than numbers.
     """
+    # The rows may have other columns with the names of class columns.
+    return rows.with_columns(described(rows.select(SOURCE), trace).select(_class()))
+
+
+@cache
+def _class() -> tuple[pl.Expr, pl.Expr]:
+    """Return ``category`` and ``part`` of :func:`classified`; expressions take long to build."""
     kind = pl.col("kind").cast(pl.String)
     direction = pl.col("copy_kind").cast(pl.String).fill_null("unknown")
-    # The rows may have other columns with the names of class columns.
-    classes = (
-        described(rows.select(SOURCE), trace)
-        .with_columns(
-            pl.when(kind.is_in(["memcpy", "memset"]))
-            .then(kind)
-            .otherwise(pl.col("category").fill_null("other"))
-            .alias("category"),
-            pl.when(kind == "memcpy")
-            .then(direction)
-            .when(kind == "memset")
-            .then(None)
-            .when(kind == "graph")
-            .then(pl.lit("CUDA graph recorded whole"))
-            .otherwise(_part())
-            .alias("part"),
-        )
-        .select("category", "part")
+    return (
+        pl.when(kind.is_in(["memcpy", "memset"]))
+        .then(kind)
+        .otherwise(pl.col("category").fill_null("other"))
+        .alias("category"),
+        pl.when(kind == "memcpy")
+        .then(direction)
+        .when(kind == "memset")
+        .then(None)
+        .when(kind == "graph")
+        .then(pl.lit("CUDA graph recorded whole"))
+        .otherwise(_part())
+        .alias("part"),
     )
-    return rows.with_columns(classes)
 
 
 def category_of(rows: pl.DataFrame, trace: Trace) -> pl.Series:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from functools import cache
+from typing import Final
 
 import polars as pl
 
 from traceana.analyze.work import counted
-
-if TYPE_CHECKING:
-    from traceana.trace import Trace
+from traceana.trace import Trace, TraceMeta
 
 KINDS: Final = ("fp64", "fp32", "fp16", "tensor")
 FLOPS: Final = tuple(f"{kind}_flops" for kind in KINDS)
@@ -59,6 +58,18 @@ def measured_sums(trace: Trace, *keys: str) -> pl.DataFrame:
 
     Its other columns can be summed (:func:`added`); :func:`with_rates` computes :data:`COLUMNS`.
     """
+    if trace.counters.is_empty():
+        return _unmeasured(keys)
+    return _sums(trace, keys)
+
+
+@cache
+def _unmeasured(keys: tuple[str, ...]) -> pl.DataFrame:
+    """Return the sums of a trace without counters: no rows."""
+    return _sums(Trace(TraceMeta(source="", format="")), keys)
+
+
+def _sums(trace: Trace, keys: tuple[str, ...]) -> pl.DataFrame:
     joined = trace.counters.filter(pl.col("activity").is_not_null())
     activities = trace.activities.select(*keys, "duration")[joined["activity"]]
     launches = figures(joined, over=activities["duration"])

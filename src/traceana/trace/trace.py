@@ -86,28 +86,34 @@ class Trace(Commands):
 
     def with_tables(self, **tables: pl.DataFrame) -> Trace:
         """Return a Trace in which ``tables`` replace those of this one."""
-        return self._with(self.meta, {**self._tables, **tables}, self._whole)
+        return self._with(self.meta, tables, self._whole)
 
     def with_meta(self, **fields: Any) -> Trace:
         """Return a Trace in which ``fields`` replace those of :class:`TraceMeta`."""
         meta = msgspec.structs.replace(self.meta, **fields)
-        return self._with(meta, self._tables, self._whole)
+        return self._with(meta, {}, self._whole)
 
     def with_manifest(self, manifest: Manifest | None) -> Trace:
         """Return a Trace whose layers are described by ``manifest``."""
-        return Trace(self.meta, self._tables, whole=self._whole, manifest=manifest)
+        made = self._with(self.meta, {}, self._whole)
+        object.__setattr__(made, "_manifest", manifest)
+        return made
 
     def selection(self, meta: TraceMeta, **tables: pl.DataFrame) -> Trace:
         """Return a selection of this Trace, in which ``tables`` hold the selected rows."""
-        return self._with(meta, {**self._tables, **tables}, self.whole)
+        return self._with(meta, tables, self.whole)
 
     def _with(
         self,
         meta: TraceMeta,
-        tables: Mapping[str, pl.DataFrame | pl.LazyFrame],
+        tables: Mapping[str, pl.DataFrame],
         whole: Trace | None,
     ) -> Trace:
-        return Trace(meta, tables, whole=whole, manifest=self._manifest)
+        """Return a Trace in which ``tables`` replace those of this one, which are shared."""
+        made = Trace(meta, tables, whole=whole, manifest=self._manifest)
+        # Those of this one have the declared columns already: to compare them takes long.
+        object.__setattr__(made, "_tables", {**self._tables, **made._tables})
+        return made
 
     @property
     def manifest(self) -> Manifest | None:
