@@ -17,8 +17,8 @@ COUNT   ?= 2000
 FORMATS ?=
 MINUTES ?=
 JOBS    ?=
-# Tests wait for processes that they start: one worker more than there are cores.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
+# Tests wait for processes that they start: two workers more than there are cores.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(6, (os.cpu_count() or 1) + 2))')
 .PHONY: help demo test test-fast fuzz lint bench backtest docs site release lock clean
 
 help: ## Show the targets

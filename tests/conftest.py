@@ -39,7 +39,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.pop("PYTHONUNBUFFERED", None)
 
 # A deadline measures the machine: two cores that others use as well fail it at random.
-settings.register_profile("shared machine", deadline=None, max_examples=40)
+settings.register_profile("shared machine", deadline=None, max_examples=25)
 # `pytest --hypothesis-profile long` searches longer.
 settings.register_profile("long", deadline=None, max_examples=1000)
 settings.load_profile("shared machine")

@@ -141,7 +141,7 @@ def test_a_scheduler_that_does_not_answer_is_one_line(
 
 
 def test_a_scheduler_that_goes_away_is_one_line_and_the_next_run_goes_on(tmp_path: Path) -> None:
-    Job(even(8, 12, 1)).write(tmp_path / "job")
+    Job(even(4, 12, 1)).write(tmp_path / "job")
     own = Cluster(tmp_path / "own")
     own.add_workers(1)
     keep = tmp_path / "kept"

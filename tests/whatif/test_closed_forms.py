@@ -119,7 +119,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps, st.sampled_from(FACTORS))
 def test_any_program(done: list[tuple[str, int, int]], factor: float) -> None:
     def program(machine: Machine, kernels: float, copies: float) -> None:

@@ -45,7 +45,7 @@ def test_a_recorded_trace(path: Path) -> None:
     assert found.measured_ns == found.replayed_ns == (spans["end"] - spans["begin"]).sum()
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(tables())
 def test_a_trace_that_no_machine_has_recorded(trace: Trace) -> None:
     check(trace)

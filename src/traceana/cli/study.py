@@ -13,7 +13,6 @@ from traceana.cli.options import DeviceModel, Drawing, Reading, StepMarker, Tabl
 from traceana.cli.output import Output
 from traceana.cli.streams import message
 from traceana.errors import ExitCode
-from traceana.files import as_unicode
 from traceana.study import Name
 
 if TYPE_CHECKING:
@@ -178,6 +177,7 @@ def _manifest(run: RecordedRun) -> Manifest | None:
 
 
 def _recorded(run: RecordedRun, manifest: Manifest | None) -> Recorded:
+    from traceana.files import as_unicode
     from traceana.study.recorded_runs import recorded
 
     return recorded(as_unicode(str(run.folder)), run.run, run.environment(), run.timing(), manifest)
