@@ -22,7 +22,8 @@ COMMAND = [sys.executable, "-m", "traceana"]
 
 def test_help_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from traceana.cli.main import application; from typer.testing import CliRunner;"
+        "import sys; from traceana.cli.main import application;"
+        "from typer.testing import CliRunner;"
         "assert CliRunner().invoke(application(), ['--help']).exit_code == 0;"
         "heavy = {'polars', 'numpy', 'rich', 'msgspec', 'pydantic', 'torch'} & set(sys.modules);"
         "sys.exit(' '.join(sorted(heavy)) or 0)"
