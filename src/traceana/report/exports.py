@@ -326,7 +326,10 @@ def _write(path: Path, tables: Iterator[tuple[str, pl.DataFrame]]) -> None:
                 rows = f"SELECT * FROM read_parquet({_literal(str(part))})"
                 base.execute(f'CREATE TABLE "{name}" AS {rows}')
                 part.unlink()
+                # Each comment is a version of the table: written once, not one by one.
+                base.begin()
                 _comment(base, name)
+                base.commit()
     except (
         duckdb.IOException,
         duckdb.TransactionException,
