@@ -219,7 +219,7 @@ def _jobs(
     if gate is None:
         return ExitCode.OK
     if found.step is None:
-        message("gate: no step that all ranks of a job have")
+        message("gate: no common step of all ranks of a job")
         passes = comparing.on_inconclusive == "pass"
         return ExitCode.OK if passes else ExitCode.GATE_INCONCLUSIVE
     return _gated(found.step.decides, gate, comparing.on_inconclusive)

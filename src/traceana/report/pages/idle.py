@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import polars as pl
 from msgspec.structs import replace
 
+from traceana.analyze.critical import NO_OPERATOR
 from traceana.analyze.idle_gaps import outside
 from traceana.analyze.intervals import PER_DEVICE
 from traceana.analyze.steps import measured_steps
@@ -342,6 +343,12 @@ def _critical(trace: Trace, by: CriticalBy, shown: Arranged) -> Page:
         .alias("part")
     )
     called = shown.frame.with_columns(part) if "part" in shown.frame.columns else shown.frame
+    if by == "segment":
+        # An operator that is known names the time of the host in it.
+        within = (pl.col("class") == "host") & (pl.col("operator") != NO_OPERATOR)
+        called = called.with_columns(
+            pl.coalesce("name", pl.when(within).then("operator")).alias("name")
+        )
     steps = _measured(trace)
     left_out = set(_PER_STEP if steps is None else ("count", "time_ns"))
     if by == "segment":

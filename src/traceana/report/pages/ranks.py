@@ -250,7 +250,7 @@ def _facts(found: Job) -> Iterator[tuple[str, str]]:
         row = offsets.row(int(ahead.arg_max() or 0), named=True)
         yield (
             "Clocks",
-            f"rank {row['rank']} is furthest from the median: "
+            f"maximum offset from the median: rank {row['rank']}, "
             f"{numbers.duration(row['clock_offset_ns'])} ± "
             f"{numbers.duration(row['clock_uncertainty_ns'])}",
         )
@@ -283,7 +283,7 @@ def _stragglers(found: Job) -> str:
     late = found.stragglers.filter("straggler")
     if late.is_empty():
         if not found.steps:
-            return "not determined: no step that all ranks have"
+            return "not determined: no common step of all ranks"
         return f"none in {numbers.counted(found.steps, 'step')}"
     texts = []
     for row in late.head(_MOST_NAMED).iter_rows(named=True):

@@ -124,7 +124,9 @@ def named(frame: pl.DataFrame, first: str) -> pl.DataFrame:
 def _with_kernel(collectives: pl.Series, parts: pl.Series) -> pl.Series:
     """Return ``collectives`` with the class of the kernel where it has another name."""
     called = [
-        f"{one} ({display_names.part(part)})" if one and part not in (None, "unknown", one) else one
+        f"{display_names.part(one)} ({display_names.part(part)})"
+        if one and part not in (None, "unknown", one)
+        else one
         for one, part in zip(collectives, parts, strict=True)
     ]
     return pl.Series("collective", called, pl.String)
