@@ -129,7 +129,7 @@ def diff(
     b: B = None,
     by: By = None,
 ) -> ExitCode:
-    """Changes from a baseline A to a candidate B, with confidence intervals.
+    """Changes from baseline A to candidate B, with intervals.
 
     A and B may differ in commit, batch, GPU or framework. Layers are paired by path, otherwise by
     type, shape and order. Times are per step, without warm-up; rows add up to the step time.

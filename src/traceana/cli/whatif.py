@@ -24,9 +24,7 @@ Scenarios = Annotated[
     ),
 ]
 Sweep = Annotated[bool, typer.Option("--sweep", help="Also with factors from 0 to 1.")]
-Replay = Annotated[
-    bool, typer.Option("--replay", help="Replay without a change; show its error.")
-]
+Replay = Annotated[bool, typer.Option("--replay", help="Replay without a change; show its error.")]
 
 
 def whatif(
@@ -38,7 +36,7 @@ def whatif(
     sweep: Sweep = False,
     replay: Replay = False,
 ) -> ExitCode:
-    """The predicted step time after a change.
+    """Predicted step time after a change.
 
     The trace is replayed with the recorded dependencies: launches, streams, event waits,
     synchronization and threads.

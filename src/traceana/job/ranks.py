@@ -33,6 +33,7 @@ from traceana.job.stragglers import (
     stragglers,
 )
 from traceana.job.tasks import Done, Kept, Processes, Reading, cores, default_workers, kept_or_read
+from traceana.trace.ledger import REASONS
 
 OK: Final = "ok"
 DAMAGED: Final = "damaged"
@@ -301,8 +302,10 @@ def _status(facts: Facts) -> tuple[str, str | None]:
         return NOT_READ, facts.reason
     if facts.truncated:
         return DAMAGED, "truncated file"
-    if facts.problems:
-        listed = ", ".join(f"{count:,} {reason}" for reason, count in facts.problems.items())
+    # Work that was launched before the capture is whole.
+    lost = {reason: count for reason, count in facts.problems.items() if reason != "no_launch"}
+    if lost:
+        listed = "; ".join(f"{count:,}: {REASONS[reason][1]}" for reason, count in lost.items())
         return DAMAGED, f"integrity problems: {listed}"
     return OK, None
 

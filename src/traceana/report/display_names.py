@@ -102,6 +102,16 @@ BATCHED: Final[dict[str, str]] = {
 }
 """Whether a GEMM is batched, by its form."""
 
+FORMATS: Final[dict[str, str]] = {
+    "chrome": "Chrome trace",
+    "kineto": "Kineto",
+    "mxnet": "MXNet",
+    "ncu": "Nsight Compute",
+    "nsys": "Nsight Systems",
+    "xplane": "XPlane",
+    "xplane-json": "XPlane (JSON)",
+}
+
 _UPPER: Final = re.compile(r"\w*gemm|(?:fp|tf|bf|int)\d+")
 """Words that are written in capitals: GEMMs and precisions."""
 
@@ -157,6 +167,12 @@ def part(name: str) -> str:
         return "+".join(map(part, name.split("+")))
     words = [word.upper() if _UPPER.fullmatch(word) else word for word in name.split()]
     return plain(" ".join(words).replace("_", " "))
+
+
+def file_format(name: str, version: str | None) -> str:
+    """Return the display name of a format, with the version of its schema: Kineto's is always 1."""
+    shown = FORMATS.get(name, plain(name))
+    return shown if version is None or name == "kineto" else f"{shown} {plain(version)}"
 
 
 def libraries(names: str) -> str:

@@ -60,6 +60,18 @@ def cut_end(text: str, width: int) -> str:
     return _first(text, width - 1).rstrip() + "…"
 
 
+def cut_word(text: str, width: int) -> str:
+    """Return ``text`` cut at the end of a word, to at most ``width`` cells with the ellipsis.
+
+    A word that is most of the text is cut within.
+    """
+    cut = cut_end(text, width)
+    if cut == text or text[len(cut) - 1 : len(cut)] in ("", " "):
+        return cut
+    words, space, _ = cut.rpartition(" ")
+    return f"{words.rstrip(',;:')}…" if space and len(words) >= len(cut) // 2 else cut
+
+
 def cut_start(text: str, width: int) -> str:
     """Return ``text`` cut at its start, because paths differ at their ends."""
     if _fits(text, width):

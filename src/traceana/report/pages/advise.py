@@ -77,7 +77,7 @@ SECTIONS: Final[Mapping[str, str]] = {
 }
 """The section of the report in HTML with the evidence of each rule."""
 
-_LONGEST: Final = 60
+_LONGEST: Final = 120
 _FIGURE: Final = re.compile(r"\{(\w+)\}")
 _OPTIONAL: Final = re.compile(r"\[([^\[\]]*)\]")
 _SINGULAR: Final = {

@@ -166,7 +166,9 @@ def flops(
         from traceana.analyze.flops import shapes
 
         make = partial(
-            *(_counted, trace, model, SHAPES, SHAPES_DROPPED, "operator"), titles={"part": "pass"}
+            _counted,
+            *(trace, model, SHAPES, SHAPES_DROPPED, "operator"),
+            titles={"part": "pass"},
         )
         return shapes(trace, model).with_page(make, screenful=40)
     from traceana.analyze.flops import flops as analysis

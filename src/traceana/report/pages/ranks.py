@@ -301,6 +301,8 @@ def _stragglers(found: Job) -> str:
 def _notes(found: Job) -> Iterator[str]:
     if found.rows.is_empty():
         yield "no ranks"
+    if launched := int(found.rows.filter(status=OK)["problems"].sum()):
+        yield f"launched before capture: {numbers.counted(launched, 'activity', 'activities')}"
     if found.left_out:
         few = numbers.counted(len(found.left_out), "rank")
         yield (

@@ -239,8 +239,8 @@ def _page(trace: Trace, whole: Overview, rows: Arranged) -> Page:
 
 def _title(whole: Overview) -> Heading:
     known = whole.facts
-    version = f" {known['format_version']}" if known["format_version"] else ""
-    parts = (whole.model, known["framework"], _devices(known), f"{known['format']}{version}")
+    form = display_names.file_format(known["format"], known["format_version"])
+    parts = (whole.model, known["framework"], _devices(known), form)
     return Heading(PurePath(known["file"]).name, " · ".join(one for one in parts if one))
 
 
@@ -570,7 +570,8 @@ def _findings(whole: Overview) -> list[Block]:
         return [title, Facts(tuple(("", note) for note in whole.advice.notes))]
     # The evidence of each is there, with a link to the rows that it is from.
     items = (replace(one, section="recommendations") for one in findings_of(found))
-    return [title, Findings(tuple(items), brief=True)]
+    hidden = len(whole.advice.findings) - len(found)
+    return [title, Findings(tuple(items), brief=True, hidden=hidden)]
 
 
 def _saving(whole: Overview, found: Sequence[Finding]) -> str:

@@ -9,6 +9,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.analyze.idle_gaps import selects_steps
+from traceana.analyze.steps import measured_steps
 from traceana.analyze.work import processor, work_ns
 from traceana.report import display_names, numbers
 from traceana.report.cells import BAR
@@ -95,7 +96,8 @@ def _sums(trace: Trace, table: Table) -> Facts:
         counts.append(f"{devices} devices")
     text = f"sums over the {window_text(trace)}"
     if counts:
-        text += f" ({' of '.join(counts)})"
+        warm_up = len(measured_steps(trace).rows) < trace.steps.height
+        text += f" ({' of '.join(counts)}{', warm-up included' if warm_up else ''})"
     if any(one.name == one.title == "share" for one in table.columns):
         of = f"{numbers.duration(work_ns(trace))} summed {processor(trace)} time"
         text += f" · share: of {of}"

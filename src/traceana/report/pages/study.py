@@ -135,7 +135,10 @@ def _page(found: Study, shown: Arranged) -> Page:
         blocks += [_limited(one, shown.limit) for one in _own(own, layout)]
     blocks += _printed(frame, layout)
     for name, result in found.sections.items():
-        blocks += [Heading(SECTIONS[name]), _table(result.frame, result.frame.columns, layout.titles)]
+        blocks += [
+            Heading(SECTIONS[name]),
+            _table(result.frame, result.frame.columns, layout.titles),
+        ]
     source = {
         "study": found.name.value,
         "title": found.title,
@@ -213,7 +216,10 @@ def _printed(frame: pl.DataFrame, layout: Layout) -> list[Block]:
     blocks: list[Block] = []
     for (source,), rows in published.group_by(SOURCE, maintain_order=True):
         shown = [name for name in columns if name != SOURCE]
-        blocks += [Heading(str(source)), replace(_table(rows, shown, layout.titles), dropped=layout.dropped)]
+        blocks += [
+            Heading(str(source)),
+            replace(_table(rows, shown, layout.titles), dropped=layout.dropped),
+        ]
     return blocks
 
 
