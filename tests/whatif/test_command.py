@@ -76,7 +76,7 @@ def test_replay(file: Path) -> None:
     assert row["measured_ns"] == row["replayed_ns"] == 4_000
     assert row["largest_error_ns"] == 0
     assert row["events"] > 4
-    assert "0 ns, of the end of any event" in run("whatif", file, "--replay").stdout
+    assert "0 ns (event end)" in run("whatif", file, "--replay").stdout
 
 
 def test_without_a_scenario_some_are_asked(file: Path) -> None:

@@ -16,7 +16,7 @@ from traceana.analyze.measured import (
     measured_sums,
     with_rates,
 )
-from traceana.analyze.work import kernels_of, processor, why_no_work, work_ns
+from traceana.analyze.work import kernels_of, why_no_work, work_ns
 from traceana.result import Result, share_of, sums, with_share
 from traceana.trace.taxonomy import CLASS_COLUMNS
 

@@ -45,7 +45,7 @@ _MOST_MISSING: Final = 100_000
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What the summaries of a job tell.
+    """The figures of a job, from the summaries of its ranks.
 
     ``rows`` has one row per rank, ``own`` the own time of each in each step
     (:func:`~traceana.job.stragglers.by_step`); ``stragglers``,
@@ -146,7 +146,7 @@ def merged(folder: Path) -> list[Kept]:
 
 
 def job(kept: Sequence[Kept]) -> Job:
-    """Return what the summaries tell. Raises ``AmbiguousRanksError`` on two files of one rank."""
+    """Return the job of the summaries. Raises ``AmbiguousRanksError`` on two files of one rank."""
     folders = [folder for one in kept for folder in one.folders]
     facts = [_facts(folder) for folder in folders]
     numbers = _numbers(facts)

@@ -81,7 +81,7 @@ class Finding(msgspec.Struct, frozen=True):
     """A finding: its title, its effect, a sentence, and further lines with labels.
 
     ``section`` is the name of the section with its evidence, on a page that has one, and ``rows``
-    a text of the rows there. ``name`` tells it apart from the other findings of a page.
+    a text of the rows there. ``name`` identifies it among the findings of a page.
     """
 
     title: str

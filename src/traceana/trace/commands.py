@@ -128,7 +128,7 @@ class Commands:
 
         A scenario is text such as ``"conv x 0.5"``, a name, a TOML file or a
         :class:`~traceana.whatif.scenario.Scenario`; without one, the default scenarios. With
-        ``replay`` nothing is changed: the row says how exact the replay is.
+        ``replay`` nothing is changed: the row has the error of the replay.
         """
         from traceana.report.pages.whatif import whatif
 

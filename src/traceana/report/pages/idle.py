@@ -143,7 +143,7 @@ def _idle(
 
 
 def _window(trace: Trace, by: IdleBy) -> str:
-    """Return the time of which the shares are."""
+    """Return the whole that the shares refer to."""
     return "step" if by == "step" else window_text(trace)
 
 

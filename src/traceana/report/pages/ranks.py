@@ -73,7 +73,7 @@ def ranks(
 
     ``rank``, ``status``, ``reason``, ``file``, ``host``, ``format``, ``problems``
         ``status`` is ``ok``, ``damaged`` (figures of what is readable), ``not read`` or
-        ``missing`` (of the recorded world size); ``reason`` says why.
+        ``missing`` (of the recorded world size); ``reason`` is the cause.
     ``devices``, ``kernels``, ``kernel_ns``
         Devices with work; number and summed durations of the kernels.
     ``span_ns``, ``busy_ns``, ``idle_ns``

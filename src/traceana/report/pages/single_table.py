@@ -110,7 +110,7 @@ def window_text(trace: Trace) -> str:
 
 
 def device_title(keys: Iterable[str]) -> str:
-    """Return the title of the devices that ``keys`` tell apart: ``rank``, ``GPU``, ``rank/GPU``."""
+    """Return the title of the devices that ``keys`` identify: ``rank``, ``GPU``, ``rank/GPU``."""
     return "/".join({"rank": "rank", "device": "GPU"}[key] for key in keys)
 
 

@@ -44,7 +44,7 @@ class Layout(msgspec.Struct, frozen=True):
     columns: tuple[str, ...]
     dropped: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
-    titles: Mapping[str, str] = {"direction": "pass"}
+    titles: Mapping[str, str] = msgspec.field(default_factory=lambda: {"direction": "pass"})
 
 
 LAYOUTS: Final[Mapping[Name, Layout]] = {
