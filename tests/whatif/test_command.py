@@ -70,6 +70,15 @@ def test_the_curve_of_what_is_removed_begins_with_its_prediction(file: Path) -> 
         assert last[row["scenario"]] == 2_000
 
 
+def test_default_scenarios_have_display_names_which_are_taken_too(file: Path) -> None:
+    assert "GEMM x 0.5" in run("whatif", file).stdout
+    (row,) = json.loads(run("whatif", file, "--scenario", "GEMM x 0.5", "-f", "json").stdout)[
+        "rows"
+    ]
+    assert row["predicted_ns"] == 1_500
+    assert "\ngemm x 0.5" in run("whatif", file, "--scenario", "gemm x 0.5").stdout
+
+
 def test_replay(file: Path) -> None:
     result = run("whatif", file, "--replay", "--format", "json")
     (row,) = json.loads(result.stdout)["rows"]

@@ -397,7 +397,8 @@ def _spread(times: Collection[int], between: float, change: float) -> float:
 
     The medians of two runs of as many steps differ by chance: the standard error of a median, by
     the median absolute deviation, of both; and runs differ by more than their steps do, by the
-    standard deviation ``between`` them. Effects that a factor leaves out add an error in proportion to the change.
+    standard deviation ``between`` them. Effects that a factor leaves out add an error in
+    proportion to the change.
     """
     after, count = np.array(list(times)), len(times)
     middle = float(np.median(after))
