@@ -147,6 +147,8 @@ def test_sentences_are_cut_between_words() -> None:
     assert cut_word(text, 18) == "the tensor cores…"
     assert cut_word(text, len(text)) == text
     assert cut_word("indivisible", 5) == "indi…"
+    name = "DataLoader#_MultiProcessingIter"
+    assert cut_word(f"idle in {name}", 20) == "idle in DataLoader#…"
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def test_copies_of_one_operator_are_one_row_whatever_number_emit_nvtx_gave_it() 
     builder = TraceBuilder()
     for number in range(3):
         text = f"aten::copy_, op_id = {number}"
-        builder.row("ranges", text=text, start=number * 10, duration=10, source="nvtx")
+        builder.row("ranges", text=text, start=number * 10, duration=10)
         builder.copy("HtoD", number * 10, 10, bytes=100, range=number)
     found = transfers(builder.build(), "range").frame
     assert found.select("range", "count").rows() == [("aten::copy_", 3)]

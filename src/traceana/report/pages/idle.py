@@ -363,7 +363,10 @@ def _critical(trace: Trace, by: CriticalBy, shown: Arranged) -> Page:
             totals={"step_ns": shown.totals["time_ns"] // steps},
             hidden_totals={"time_ns": shown.hidden_totals["time_ns"] // steps},
         )
-    titles = {"step_count": "count per step", "step_ns": "time per step", "share": "of path"}
+    titles = {
+        **{"count": "segments", "step_count": "segments per step"},
+        **{"step_ns": "time per step", "share": "of path"},
+    }
     table = table_of(means, columns, dropped=dropped, titles=titles)
     notes = (*shown.notes, *_path_window(trace, shown.totals["time_ns"], steps))
     return Page("critical", (table, *notes_of(notes)), data_of(shown, source_of(trace)))
