@@ -126,6 +126,8 @@ def _page(
     if curve is not None:
         sections["curve"] = Result(curve)
         wide = curve.pivot("factor", index="scenario", values="predicted_ns")
+        if usual:
+            wide = wide.with_columns(pl.col("scenario").map_elements(_displayed, pl.String))
         factors = [name for name in wide.columns if name != "scenario"]
         columns = (
             Column("scenario", "scenario", Kind.TEXT),
