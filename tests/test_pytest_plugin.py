@@ -72,7 +72,7 @@ def test_the_gates(session: pytest.Pytester) -> None:
         [
             "traceana: gate: candidate slower by 30.*%, limit 3.0%",
             "traceana: gate: step_time is *, limit 100.0 µs",
-            "traceana: gate: unfused_bias_activation holds",
+            "traceana: gate: unfused_bias_activation: finding",
             "traceana: gate: step time not enough steps: failed",
             "traceana: *absent*",
             "traceana: unknown figure 'idel' (did you mean *",

@@ -262,7 +262,7 @@ CHANGE_ERROR: Final = _setting(
     "change_error",
     0.25,
     "Standard deviation by which a predicted change misses, relative to it: caches, contention and "
-    "whatever else a factor does not know. Fitted to the first record, 60 experiments on a CPU.",
+    "other effects that a factor leaves out. Fitted to the first record, 60 experiments on a CPU.",
 )
 LEAST_TENSOR_CORE_GAIN: Final = _setting(
     "least_tensor_core_gain",

@@ -65,7 +65,7 @@ def test_rules_are_listed_once_and_any_is_all_that_save() -> None:
         ("step_time=20us", 20_000),
         ("step_time=20µs", 20_000),
         ("h2d_count_per_step=3", 3),
-        ("h2d_bytes_per_step=1.5MB", 1_500_000),
+        ("htod_bytes_per_step=1.5MB", 1_500_000),
     ],
 )
 def test_limits(text: str, most: float) -> None:
@@ -83,9 +83,9 @@ def test_limits(text: str, most: float) -> None:
         ("plain_fp32", 0.0),
         ("step_time", 10_000_000),
         ("kernels_per_step", 1.0),
-        ("h2d_count_per_step", 1.0),
-        ("d2h_count_per_step", 0.0),
-        ("h2d_bytes_per_step", 4_000_000),
+        ("htod_count_per_step", 1.0),
+        ("dtoh_count_per_step", 0.0),
+        ("htod_bytes_per_step", 4_000_000),
         ("data_loading", 0.0),
         ("exposed_communication", 0.0),
     ],
@@ -100,7 +100,7 @@ def test_a_limit_that_is_reached_holds_and_one_that_is_passed_fails(trace: Trace
     limits = [limit_of("idle=10%"), limit_of("idle=9.9%"), limit_of("step_time=9ms")]
     failed = broken(Figures(trace), advice, rules_of("pageable_copies,small_copies"), limits)
     assert [message(one) for one in failed] == [
-        "pageable_copies holds",
+        "pageable_copies: finding",
         "idle is 10.0 %, limit 9.9 %",
         "step_time is 10.00 ms, limit 9.00 ms",
     ]

@@ -49,7 +49,7 @@ def test_one_rule_is_shown_whole(run: Invoke, slow: Path) -> None:
     assert "aten::conv2d" in text, "the evidence"
     silent = run("advise", slow, "--rule", "allocation")
     assert silent.exit_code == 0
-    assert silent.stdout == "allocation does not hold in this trace\n"
+    assert silent.stdout == "allocation: no finding\n"
 
 
 def test_json_has_figures_and_evidence(run: Invoke, slow: Path) -> None:
@@ -114,7 +114,7 @@ def test_gates(run: Invoke, slow: Path) -> None:
     )
     assert failed.exit_code == ExitCode.GATE_FAILED
     assert failed.stderr.splitlines() == [
-        "traceana: gate: pageable_copies holds",
+        "traceana: gate: pageable_copies: finding",
         "traceana: gate: exposed_copy is 5.0 %, limit 1.0 %",
     ]
     assert failed.stdout == run("advise", slow).stdout

@@ -62,7 +62,7 @@ def test_the_screen_has_means_per_step_that_add_up(tmp_path: Path) -> None:
     page = critical(traceana.open(write_kineto(two, tmp_path / "two.json"))).page(limit=1)
     (shown,) = (one for one in page.blocks if isinstance(one, Table))
     assert [column.title for column in shown.columns][-3:] == [
-        "count per step", "time per step", "of path",
+        "segments per step", "time per step", "of path",
     ]  # fmt: skip
     whole = critical(traceana.open(tmp_path / "two.json")).frame
     assert shown.totals == {"step_ns": 2_000}

@@ -67,7 +67,7 @@ def test_of_many_devices_there_are_the_spread_and_those_farthest_from_the_median
     assert shown.totals["idle max"] == idle_ns[-1]
 
 
-@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize("width", [72, 80])
 def test_the_devices_nearest_to_the_median_go_first_for_lack_of_width(width: int) -> None:
     trace = ranks(12)
     kept = header(trace, width)

@@ -106,5 +106,5 @@ def test_jobs_without_steps(tmp_path: Path, run: Run) -> None:
             file.write_text(file.read_text().replace("ProfilerStep#0", "other"))
     shown = run("diff", tmp_path / "a", tmp_path / "b", "--by", "rank", "--fail-if-slower", "3%")
     assert shown.exit_code == ExitCode.OK
-    assert "not determined: no step that all ranks of a job have" in shown.stdout
-    assert "gate: no step that all ranks of a job have" in shown.stderr
+    assert "not determined: no common step of all ranks" in shown.stdout
+    assert "gate: no common step of all ranks of a job" in shown.stderr

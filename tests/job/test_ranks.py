@@ -22,6 +22,8 @@ from traceana.analyze.collective_ranks import by_rank
 from traceana.analyze.devices import devices
 from traceana.errors import ExitCode, NotFoundError
 from traceana.job import ranks, tasks
+from traceana.job.rank_summary import Facts
+from traceana.job.ranks import _status
 from traceana.report.page import Chart, pictures_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_threads")]
@@ -142,6 +144,13 @@ def test_ranks_that_cannot_be_read_have_a_row(tmp_path: Path, keep: Path, run: R
     assert json.loads(result.stdout)["rows"][-1]["rank"] == 1
     strict = run("ranks", tmp_path / "job", "--keep", keep, "--workers", 1, "--strict")
     assert strict.exit_code == ExitCode.DAMAGED_INPUT
+
+
+def test_work_launched_before_the_capture_is_no_damage() -> None:
+    assert _status(Facts(source="x", problems={"no_launch": 64})) == ("ok", None)
+    status, reason = _status(Facts(source="x", problems={"no_launch": 64, "duplicate": 2}))
+    assert status == "damaged"
+    assert reason == "integrity problems: 2: events recorded twice, identical"
 
 
 def test_a_truncated_rank_does_not_hide_the_straggler(tmp_path: Path, keep: Path, run: Run) -> None:

@@ -140,5 +140,6 @@ def test_the_command(trained: Path, tmp_path: Path) -> None:
     without.write_text(json.dumps(whole))
     result = run("memory", without)
     assert result.exit_code == ExitCode.EMPTY_SELECTION
-    assert "profile_memory=True" in result.stderr
+    assert "profile_memory=True" in result.stdout
+    assert "nothing to show" in result.stderr
     assert result.stderr.count("\n") == 1

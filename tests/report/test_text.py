@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from traceana.report import numbers
-from traceana.report.display_names import brief, briefs
-from traceana.report.text import cut_distinct, cut_end, cut_middle, cut_path, cut_start, plain
+from traceana.report.display_names import brief, briefs, file_format, libraries, part
+from traceana.report.text import (
+    cut_distinct,
+    cut_end,
+    cut_middle,
+    cut_path,
+    cut_start,
+    cut_word,
+    plain,
+)
 
 
 @pytest.mark.parametrize(
@@ -122,6 +130,25 @@ PIECES = st.sampled_from(
 @given(st.lists(PIECES, max_size=30).map("".join))
 def test_a_name_never_vanishes(name: str) -> None:
     assert bool(brief(name)) == bool(name)
+
+
+def test_names_are_spelled_as_their_owners_do() -> None:
+    assert [part(one) for one in ("fprop", "dgrad", "all_reduce", "bias+relu")] == [
+        *("forward", "dgrad", "AllReduce", "bias+ReLU")
+    ]
+    assert libraries("cudnn, aten, cublaslt, mine") == "cuDNN, ATen, cuBLASLt, mine"
+    assert file_format("kineto", "1") == "Kineto"
+    assert file_format("nsys", "3.25.0") == "Nsight Systems 3.25.0"
+
+
+def test_sentences_are_cut_between_words() -> None:
+    text = "the tensor cores, unused"
+    assert cut_word(text, 12) == "the tensor…"
+    assert cut_word(text, 18) == "the tensor cores…"
+    assert cut_word(text, len(text)) == text
+    assert cut_word("indivisible", 5) == "indi…"
+    name = "DataLoader#_MultiProcessingIter"
+    assert cut_word(f"idle in {name}", 20) == "idle in DataLoader#…"
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,16 @@ def test_bytes_that_some_copies_lack_are_no_sum() -> None:
     assert "copy size not recorded: 1 of 2 copies" in result.notes[0]
 
 
+def test_copies_of_one_operator_are_one_row_whatever_number_emit_nvtx_gave_it() -> None:
+    builder = TraceBuilder()
+    for number in range(3):
+        text = f"aten::copy_, op_id = {number}"
+        builder.row("ranges", text=text, start=number * 10, duration=10)
+        builder.copy("HtoD", number * 10, 10, bytes=100, range=number)
+    found = transfers(builder.build(), "range").frame
+    assert found.select("range", "count").rows() == [("aten::copy_", 3)]
+
+
 def test_copies_of_no_time_have_no_throughput() -> None:
     builder = TraceBuilder()
     builder.copy("HtoD", 0, 0, bytes=100, source_memory="pinned")

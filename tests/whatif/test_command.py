@@ -70,13 +70,22 @@ def test_the_curve_of_what_is_removed_begins_with_its_prediction(file: Path) -> 
         assert last[row["scenario"]] == 2_000
 
 
+def test_default_scenarios_have_display_names_which_are_taken_too(file: Path) -> None:
+    assert "GEMM x 0.5" in run("whatif", file).stdout
+    (row,) = json.loads(run("whatif", file, "--scenario", "GEMM x 0.5", "-f", "json").stdout)[
+        "rows"
+    ]
+    assert row["predicted_ns"] == 1_500
+    assert "\ngemm x 0.5" in run("whatif", file, "--scenario", "gemm x 0.5").stdout
+
+
 def test_replay(file: Path) -> None:
     result = run("whatif", file, "--replay", "--format", "json")
     (row,) = json.loads(result.stdout)["rows"]
     assert row["measured_ns"] == row["replayed_ns"] == 4_000
     assert row["largest_error_ns"] == 0
     assert row["events"] > 4
-    assert "0 ns, of the end of any event" in run("whatif", file, "--replay").stdout
+    assert "0 ns (event end)" in run("whatif", file, "--replay").stdout
 
 
 def test_without_a_scenario_some_are_asked(file: Path) -> None:

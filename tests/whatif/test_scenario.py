@@ -73,7 +73,7 @@ def test_a_file(tmp_path: Path) -> None:
             Change(layer="features.*", direction="backward", remove=True),
             Change(what="launch", factor=0.5),
         ),
-        assumes=("the new GEMM library",),
+        assumes=("mine: the new GEMM library",),
     )
 
 

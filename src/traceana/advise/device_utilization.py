@@ -28,8 +28,8 @@ _OF_BATCHES: Final = ("image_ns", "batch", "larger_image_ns", "larger_batch")
     title="tensor cores unused",
     kind="upper bound",
     sentence="{calls} FP32 convolutions and GEMMs: {time_ns}, {share} of GPU time; the "
-    "tensor cores' {precision} peak is {ratio} times the FP32 peak[. {unbounded_ns} of it "
-    "without a memory bound: bytes or bandwidth unknown]",
+    "tensor cores' {precision} peak is {ratio} times the FP32 peak[; memory bound unknown for "
+    "{unbounded_ns} (bytes or bandwidth)]",
     estimate="call by call, time less the larger of (time x FP32 peak / tensor-core peak: TF32 "
     "from compute capability 8.0 on, FP16 below) and (compulsory bytes, halved for FP16, / "
     "memory bandwidth). Few kernels exceed half of that peak.",

@@ -118,17 +118,19 @@ METRICS: Final[tuple[Metric, ...]] = (
            "time", _plain_fp32),
     Metric("step_time", "time", "median wall time of the measured steps", _step_time),
     Metric("kernels_per_step", "count", "kernels per step and device", _kernels_per_step),
-    Metric("h2d_count_per_step", "count", "HtoD copies per step and device",
+    Metric("htod_count_per_step", "count", "HtoD copies per step and device",
            _per_step("HtoD", "count")),
-    Metric("d2h_count_per_step", "count", "DtoH copies per step and device",
+    Metric("dtoh_count_per_step", "count", "DtoH copies per step and device",
            _per_step("DtoH", "count")),
-    Metric("h2d_bytes_per_step", "bytes", "HtoD bytes per step and device",
+    Metric("htod_bytes_per_step", "bytes", "HtoD bytes per step and device",
            _per_step("HtoD", "bytes")),
-    Metric("d2h_bytes_per_step", "bytes", "DtoH bytes per step and device",
+    Metric("dtoh_bytes_per_step", "bytes", "DtoH bytes per step and device",
            _per_step("DtoH", "bytes")),
 )  # fmt: skip
 """The figures of ``--max``."""
 
+_FORMER: Final = {"h2d_": "htod_", "d2h_": "dtoh_"}
+"""Former beginnings of names, which are still taken."""
 _LIMIT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-zµ%]*)")
 _LONGEST: Final = 40
 
@@ -183,6 +185,7 @@ def rules_of(text: str) -> tuple[str, ...]:
 def limit_of(text: str) -> Limit:
     """Return the limit of ``name=5%``; raises :class:`~traceana.errors.BadGateError`."""
     name, sign, limit = (piece.strip() for piece in text.partition("="))
+    name = _FORMER.get(name[:4], name[:4]) + name[4:]
     metric = next((one for one in METRICS if one.name == name), None)
     if metric is None:
         names = [one.name for one in METRICS]

@@ -70,7 +70,7 @@ def host_bound(figures: Figures) -> Found | None:
         by="range",
         condition=condition,
         processor="GPU",
-        reason="the host had not launched the next work",
+        reason="next work not launched yet",
     )
 
 

@@ -24,7 +24,7 @@ HOLDING: Final = "child operators have no FLOP count"
 
 BY_MODEL: Final = "counted by the layer manifest in separate rows"
 MOVES: Final = "no arithmetic (copy, memset, collective, layout)"
-NOT_LAUNCHED: Final = "no launching operator in the trace"
+NOT_LAUNCHED: Final = "launched before capture"
 NO_PRODUCT: Final = "XLA: only convolutions and GEMMs are counted"
 
 COUNTED: Final = (PASSIVE, AROUND, PARTLY, BY_MODEL, MOVES)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 NO_OPERATOR: Final = "(no operator)"
 LAYER_MANIFEST: Final = "(layer manifest)"
-_SEVERAL: Final = "several parts, counted in their own rows"
+_SEVERAL: Final = "FLOPs counted by pass, time not split"
 _PART_OF: Final = {"fprop": "forward", "dgrad": "dgrad", "wgrad": "wgrad"}
 
 

@@ -384,7 +384,7 @@ def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
     else:
         lost = frame.filter(pl.col("cause") == "not_recorded")["time_ns"].sum()
         if lost:
-            found.append("not recorded: launch of the next work not in the trace")
+            found.append("launched before capture: launch of the next work not in the trace")
     if not selects_steps(trace):
         found.append(
             "capture: first to last activity on any device"

@@ -16,7 +16,7 @@ from traceana.analyze.measured import (
     measured_sums,
     with_rates,
 )
-from traceana.analyze.work import kernels_of, processor, why_no_work, work_ns
+from traceana.analyze.work import kernels_of, why_no_work, work_ns
 from traceana.result import Result, share_of, sums, with_share
 from traceana.trace.taxonomy import CLASS_COLUMNS
 
@@ -45,7 +45,8 @@ def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
     notes = _notes(trace, frame)
     if unclassified and frame.height:
         frame = frame.filter(pl.col("category") == "other")
-        notes += () if frame.height else ("no unclassified kernels",)
+        if frame.is_empty():
+            notes = ("no unclassified kernels",)
     columns = ["name", "calls", "time_ns", "share", "mean_ns", "median_ns", "min_ns", "max_ns"]
     known = [column for column in ("measured_flops", "dram_bytes") if trace.counters.height]
     return Result(
@@ -115,8 +116,7 @@ def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
     if not other:
         return (why_no_work(trace),) if frame.is_empty() else notes
     return (
-        f"copies and memsets excluded: {other:,}; share: of the {processor(trace)} time, "
-        "copies and memsets included",
+        f"copies and memsets excluded: {other:,} (included in share)",
         *notes,
     )
 

@@ -305,8 +305,8 @@ def layer_tree(trace: Trace) -> pl.DataFrame:
     layers; in each layer its own work, a node per pass and category. Columns: ``parent`` (row
     number, null for the root), ``label``, ``path``, ``category`` (that of most of its time),
     ``calls``, ``time_ns`` (with its children). The children of a node add up to its time. With more
-    than :data:`MOST_NODES` nodes, small ones are merged into one child of their parent, which its
-    label says. Empty without work.
+    than :data:`MOST_NODES` nodes, small ones are merged into one child of their parent, with their
+    number in its label. Empty without work.
     """
     return work_tree(with_layer_keys(located(trace), layer_keys(trace.layers, "layer", None)))
 

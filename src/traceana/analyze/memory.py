@@ -209,7 +209,7 @@ NO_EVENTS: Final = (
 def no_events(trace: Trace) -> str:
     """Return why ``trace`` has no allocator events, and what records them."""
     if trace.meta.format == "nsys":
-        return f"memory events of nsys are not read: {NO_EVENTS}"
+        return NO_EVENTS.replace("no allocator events", "memory events of nsys not supported")
     return NO_EVENTS
 
 

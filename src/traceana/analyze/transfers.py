@@ -50,6 +50,8 @@ _TYPES: Final = {
 }
 """The types of columns that a summary does not have, where they are not Float64."""
 
+_OPERATOR_NUMBER: Final = r", (?:op_id|(?:stashed )?seq) ?= ?-?\d+"
+"""The numbers that PyTorch's ``emit_nvtx`` adds to the name of an operator."""
 _POWERS: Final = 1 << np.arange(63, dtype=np.int64)
 
 
@@ -142,7 +144,8 @@ def _key_of(trace: Trace, copies: pl.DataFrame, by: Key) -> pl.Series | None:
         case "operator":
             return trace.ops["name"].gather(copies["op"]).alias(by)
         case "range":
-            return trace.ranges["text"].gather(copies["range"]).alias(by)
+            texts = trace.ranges["text"].gather(copies["range"]).cast(pl.String)
+            return texts.str.replace_all(_OPERATOR_NUMBER, "").cast(pl.Categorical).alias(by)
         case "call":
             return trace.calls["name"].gather(copies["call"]).alias(by)
         case "layer":

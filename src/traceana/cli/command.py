@@ -21,7 +21,9 @@ Quiet = Annotated[
 ]
 Verbose = Annotated[
     bool,
-    typer.Option("--verbose", "-v", help="On stderr: reader, phases with times, ledger, warnings."),
+    typer.Option(
+        "--verbose", "-v", help="On stderr: reader, phase times, integrity counts, warnings."
+    ),
 ]
 _DASH: Final = Path("-")
 """Standard input, where a command takes a file."""

@@ -89,7 +89,7 @@ def compare(
     rules: Rules = None,
     strict: Strict = False,
 ) -> ExitCode:
-    """Two or more runs side by side: steps, layers, GEMMs, bias and activations, copies.
+    """Two or more runs side by side: steps, layers, GEMMs, copies.
 
     Layers are aligned as in diff. Values are per step, without warm-up, if all runs have steps;
     otherwise of whole captures. Ratios are to the first run. CSV, TSV, JSON and Parquet have one

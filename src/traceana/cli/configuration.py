@@ -21,7 +21,7 @@ _LONGEST: Final = 1 << 20
 
 
 class Source(NamedTuple):
-    """A place of settings: what it is, and the settings in effect, or the error that it has."""
+    """A source of settings: what it is, and the settings in effect, or the error that it has."""
 
     name: str
     settings: Mapping[str, str]
@@ -57,7 +57,7 @@ KEYS: Final[Mapping[str, Callable[[str], None]]] = {
 
 
 def in_effect() -> dict[str, str]:
-    """Return the settings, each of the first place that has it.
+    """Return the settings, each of the first source that has it.
 
     Raises :class:`~traceana.errors.BadConfigurationError`, and the errors of
     :func:`traceana.files.content`.

@@ -16,7 +16,7 @@ By = Annotated[CriticalBy, by_option(CriticalBy, "One row per class, …; segmen
 def critical(
     files: TraceFiles, reading: Reading, tabling: Tabling, writing: Drawing, by: By = "class"
 ) -> ExitCode:
-    """The critical path of the measured steps.
+    """Critical path of the measured steps.
 
     It follows stream order, launches, synchronization, event waits between streams, and threads,
     from the end of a step to its start. The segments add up to the step time.

@@ -129,7 +129,7 @@ def diff(
     b: B = None,
     by: By = None,
 ) -> ExitCode:
-    """Changes from a baseline A to a candidate B, with confidence intervals.
+    """Changes from baseline A to candidate B, with intervals.
 
     A and B may differ in commit, batch, GPU or framework. Layers are paired by path, otherwise by
     type, shape and order. Times are per step, without warm-up; rows add up to the step time.
@@ -219,7 +219,7 @@ def _jobs(
     if gate is None:
         return ExitCode.OK
     if found.step is None:
-        message("gate: no step that all ranks of a job have")
+        message("gate: no common step of all ranks of a job")
         passes = comparing.on_inconclusive == "pass"
         return ExitCode.OK if passes else ExitCode.GATE_INCONCLUSIVE
     return _gated(found.step.decides, gate, comparing.on_inconclusive)

@@ -32,7 +32,7 @@ ClearCache = Annotated[
 
 
 def doctor(tabling: Tabling, writing: Writing, clear_cache: ClearCache = False) -> ExitCode:
-    """Show what traceana runs on: versions, extras, nsys, the cache, the configuration."""
+    """Show versions, extras, nsys, cache and configuration."""
     output = Output(tabling, writing)
     if clear_cache:
         _clear()

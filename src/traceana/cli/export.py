@@ -25,7 +25,7 @@ Force = Annotated[bool, typer.Option("--force", help="Replace the file that -o n
 
 
 def export(files: TraceFiles, output: Target, reading: Reading, force: Force = False) -> ExitCode:
-    """Write the trace for another tool, with what traceana found.
+    """Write the trace for another tool, with classes and layers.
 
     Perfetto and chrome://tracing: all events, with tracks of layers, idle causes and the critical
     path. speedscope: the time of the layers as a flame graph. DuckDB (traceana[duckdb]): the tables

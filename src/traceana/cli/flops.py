@@ -34,7 +34,7 @@ def flops(
     by: By = "operator",
     explain: Explain = False,
 ) -> ExitCode:
-    """FLOPs and compulsory bytes per operator, and operators without FLOP counts.
+    """FLOPs and compulsory bytes per operator, class or shape.
 
     1 multiply-accumulate = 2 FLOPs. Shapes come from the trace (record_shapes=True in
     torch.profiler, HLO in XPlane), otherwise from the layer manifest. Of nested operators, only

@@ -21,7 +21,7 @@ Root = Annotated[
 
 
 def mcp(root: Root) -> ExitCode:
-    """Serve the traces of a folder to a coding agent, by the Model Context Protocol.
+    """Serve the traces of a folder to a coding agent (MCP).
 
     The server reads standard input and writes standard output. Its tools list and open traces,
     and return the JSON of the commands; they write nothing. Needs traceana[mcp].

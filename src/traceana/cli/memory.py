@@ -24,11 +24,10 @@ By = Annotated[
 def memory(
     files: TraceFiles, reading: Reading, tabling: Tabling, writing: Drawing, by: By = "device"
 ) -> ExitCode:
-    """Allocated memory: peak per device, its contents, growth per step.
+    """Allocated memory: peak per device, contents, growth per step.
 
     Needs allocator events: profile_memory=True in torch.profiler.
     """
-    from traceana.analyze.memory import no_events
     from traceana.report.pages.memory import memory as page
 
     output = Output(tabling, writing, reads=files)
@@ -36,6 +35,6 @@ def memory(
     output.write(page(trace, by=by))
     code = exit_code(trace, reading, needs_work=False)
     if code is ExitCode.OK and trace.memory.is_empty():
-        message(f"nothing to show for {trace.meta.source}: {no_events(trace)}")
+        message(f"nothing to show for {trace.meta.source}")
         return ExitCode.EMPTY_SELECTION
     return code

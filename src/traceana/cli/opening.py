@@ -208,8 +208,8 @@ def _describe(trace: Trace) -> None:
 def notice(
     what: str, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
 ) -> Progress:
-    """Return a progress that says once, after ten seconds, that reading ``what`` takes over a
-    minute: where no progress bar is shown, nothing else tells how long it takes.
+    """Return a progress that prints once, after ten seconds, that reading ``what`` takes over a
+    minute: where no progress bar is shown, there is no other sign of progress.
     """
     begin = clock()
     said = False

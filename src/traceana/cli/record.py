@@ -130,7 +130,7 @@ class RecordOptions:
 
 
 def record(options: RecordOptions, words: Words = None) -> ExitCode:
-    """Record a training script, or a network of the repository, under a profiler.
+    """Record a training script or network under a profiler.
 
     The folder has the trace, the layer manifest, the environment, and step times with and without
     the profiler; every command opens it. See docs/record.md.

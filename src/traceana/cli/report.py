@@ -9,7 +9,7 @@ from traceana.errors import ExitCode
 
 
 def report(files: TraceFiles, reading: Reading, tabling: Tabling, writing: Drawing) -> ExitCode:
-    """Summary of a run: steps, kernel classes, layers, transfers, recommendations.
+    """Summary: steps, classes, layers, transfers, recommendations.
 
     CSV, TSV and Parquet have the time by class; JSON has all sections.
     """

@@ -58,7 +58,7 @@ def study(
     step_marker: StepMarker = None,
     device_model: DeviceModel = None,
 ) -> ExitCode:
-    """Reproduce a published study from recorded runs: its table and plot.
+    """Reproduce a published study from recorded runs.
 
     frameworks: step time by layer. epilogues: bias and ReLU by library. algorithms, layerwise:
     convolution algorithms by batch size, by layer. scaling: speedup by number of devices. batch:

@@ -36,7 +36,7 @@ def transfers(
     by: By = "direction",
     collectives: Collectives = False,
 ) -> ExitCode:
-    """Copies by direction and host memory: count, bytes, bandwidth, exposed time.
+    """Copies by direction: calls, bytes, bandwidth, exposed time.
 
     Exposed: not overlapped with a kernel on the device. --by size groups by power of two.
     --collectives shows collectives instead of copies.

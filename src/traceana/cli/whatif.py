@@ -18,15 +18,13 @@ Scenarios = Annotated[
         "--scenario",
         metavar="TEXT|FILE.toml",
         help="'conv x 0.5', 'no layout', 'layer:fc* x 0', 'gpu:H100', a name or a file; "
-        "repeatable. Default: some that are worth asking.",
+        "repeatable. Default: the named ones, and half the time of the largest classes.",
         autocompletion=options.scenarios,
         show_default=False,
     ),
 ]
 Sweep = Annotated[bool, typer.Option("--sweep", help="Also with factors from 0 to 1.")]
-Replay = Annotated[
-    bool, typer.Option("--replay", help="Replay without a change, and show how exact that is.")
-]
+Replay = Annotated[bool, typer.Option("--replay", help="Replay without a change; show its error.")]
 
 
 def whatif(
@@ -38,10 +36,10 @@ def whatif(
     sweep: Sweep = False,
     replay: Replay = False,
 ) -> ExitCode:
-    """The predicted step time after a change.
+    """Predicted step time after a change.
 
-    The trace is replayed with it: launches, streams, event waits, synchronization and threads wait
-    for each other as they did.
+    The trace is replayed with the recorded dependencies: launches, streams, event waits,
+    synchronization and threads.
     """
     from traceana.report.pages.whatif import whatif
 

@@ -164,7 +164,7 @@ def _whole(trace: Trace) -> RunSteps:
         "calls": activities.height,
     }
     step = pl.zeros(activities.height, pl.UInt32, eager=True)
-    note = "no steps marked: the whole recording is one step"
+    note = "no steps marked: whole recording"
     return RunSteps(pl.DataFrame([row], schema=STEPS), cells(trace, step), False, (note,))
 
 

@@ -168,7 +168,7 @@ _ROUNDS: Final = 2
 _MOST_CELLS: Final = 4_000_000
 """Most pairs of layers that are weighed against each other; time and memory grow with them."""
 _WINDOW: Final = 256
-"""Layers of a piece where nothing says how longer runs correspond."""
+"""Layers of a piece without a known correspondence of longer runs."""
 _MOST_MOVED: Final = 600
 _OF_ONE_LAYER: Final = frozenset(("path", "number", "takes", "gives", "weight", "flops"))
 """Features that distinguish layers of one type."""

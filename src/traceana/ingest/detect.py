@@ -58,7 +58,7 @@ _NVPROF_LOG: Final = re.compile(
     rb"^No (?:kernels|API activities|events/metrics) were profiled|\A\s*\"?Err:5\d\d\b",
     re.MULTILINE,
 )
-"""What nvprof says before its tables, also where none follows. A spreadsheet that opens its CSV
+"""nvprof's messages before its tables, also without a table. A spreadsheet that opens its CSV
 takes ``========`` for a formula, and saves Err:510."""
 SUMMARY_TITLES: Final = "|".join(
     (

@@ -87,7 +87,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     durations; ``busy_ns``, ``compute_ns``, ``communication_ns``, ``copy_ns`` and the exposed times
     are unions of intervals, summed over the rank's ``devices``: of all work, of kernels other than
     collectives, of collectives, of copies. ``problems`` are the integrity problems by reason.
-    ``reason`` says why a rank has no figures. ``smaller_groups``: the file lists process groups of
+    ``reason`` is why a rank has no figures. ``smaller_groups``: the file lists process groups of
     several ranks, but not of all.
     """
 

@@ -33,6 +33,7 @@ from traceana.job.stragglers import (
     stragglers,
 )
 from traceana.job.tasks import Done, Kept, Processes, Reading, cores, default_workers, kept_or_read
+from traceana.trace.ledger import REASONS
 
 OK: Final = "ok"
 DAMAGED: Final = "damaged"
@@ -44,7 +45,7 @@ _MOST_MISSING: Final = 100_000
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What the summaries of a job tell.
+    """The figures of a job, from the summaries of its ranks.
 
     ``rows`` has one row per rank, ``own`` the own time of each in each step
     (:func:`~traceana.job.stragglers.by_step`); ``stragglers``,
@@ -145,7 +146,7 @@ def merged(folder: Path) -> list[Kept]:
 
 
 def job(kept: Sequence[Kept]) -> Job:
-    """Return what the summaries tell. Raises ``AmbiguousRanksError`` on two files of one rank."""
+    """Return the job of the summaries. Raises ``AmbiguousRanksError`` on two files of one rank."""
     folders = [folder for one in kept for folder in one.folders]
     facts = [_facts(folder) for folder in folders]
     numbers = _numbers(facts)
@@ -301,8 +302,10 @@ def _status(facts: Facts) -> tuple[str, str | None]:
         return NOT_READ, facts.reason
     if facts.truncated:
         return DAMAGED, "truncated file"
-    if facts.problems:
-        listed = ", ".join(f"{count:,} {reason}" for reason, count in facts.problems.items())
+    # Work that was launched before the capture is whole.
+    lost = {reason: count for reason, count in facts.problems.items() if reason != "no_launch"}
+    if lost:
+        listed = "; ".join(f"{count:,}: {REASONS[reason][1]}" for reason, count in lost.items())
         return DAMAGED, f"integrity problems: {listed}"
     return OK, None
 

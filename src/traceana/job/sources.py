@@ -46,7 +46,7 @@ _CLIENT: Final[Any] = {
 _MOST_TEXT: Final = 200
 _REQUEST: Final = re.compile(r" in [0-9.]+.?s\b.*? - ")
 _REPORTED: Final = (re.compile("<Code>([^<]*)<"), re.compile("<Message>([^<]*)<"))
-"""What an object store says in XML."""
+"""The message of an object store in XML."""
 
 
 def is_url(text: str | os.PathLike[str]) -> bool:
@@ -143,7 +143,7 @@ def _store(url: str) -> tuple[Any, str]:
 
 @contextmanager
 def _explained(url: str) -> Iterator[None]:
-    """Turn the errors of the object store into one line that says what to do."""
+    """Turn the errors of the object store into one line with the next step."""
     from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
     try:
@@ -160,7 +160,7 @@ def _explained(url: str) -> Iterator[None]:
 
 
 def _line(error: Exception) -> str:
-    """Return what ``error`` says, without times, debugging text, and the request.
+    """Return the message of ``error``, without times, debugging text, and the request.
 
     It is kept as the reason why a rank was not read, which is the same in each run.
     """

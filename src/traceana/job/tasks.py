@@ -170,7 +170,7 @@ def _available() -> int | None:
 
 
 _WHOLE: Final = "whole"
-"""The file that says that all ranks of a file have their summaries."""
+"""The file that marks that all ranks of a file have their summaries."""
 
 
 def _run(
@@ -305,7 +305,7 @@ class Cluster:
 
     Workers need this version of traceana, the files of the ranks at the same paths or URLs, and the
     folder of the summaries. Dask starts a task again elsewhere when its worker dies, as often as
-    its ``distributed.scheduler.allowed-failures`` says.
+    its ``distributed.scheduler.allowed-failures`` allows.
     """
 
     def __init__(self, address: str) -> None:
@@ -318,7 +318,7 @@ class Cluster:
             ) from error
         self._address = address
         self.died: tuple[type[BaseException], ...] = (scheduler.KilledWorker,)
-        # What they say is said by an error of one line.
+        # An error of one line replaces their messages.
         for name in _LOGGERS:
             logging.getLogger(name).setLevel(logging.CRITICAL)
         connect: Any = Client

@@ -21,7 +21,7 @@ BAR_WIDTH: Final = 20
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 
 _LONG: Final = (Kind.LONG, Kind.KERNEL, Kind.PATH, Kind.PARTS)
-_TEXT: Final = (*_LONG, Kind.TEXT, Kind.CATEGORY, Kind.PART, Kind.FLAG)
+_TEXT: Final = (*_LONG, Kind.TEXT, Kind.CATEGORY, Kind.PART, Kind.LIBRARY, Kind.BATCHED, Kind.FLAG)
 
 DISPLAY_UNITS: Final[dict[Kind, numbers.Units]] = {
     Kind.TIME: numbers.TIME,
@@ -155,6 +155,8 @@ _WRITERS: Final[dict[Kind, Callable[[Any], str]]] = {
     Kind.CATEGORY: display_names.category,
     Kind.PART: display_names.part,
     Kind.PARTS: display_names.part,
+    Kind.LIBRARY: display_names.libraries,
+    Kind.BATCHED: lambda value: display_names.BATCHED.get(value, value),
     Kind.NUMBER: str,
     Kind.COUNT: numbers.count,
     Kind.MEAN: numbers.mean,

@@ -20,6 +20,8 @@ class Kind(Enum):
     CATEGORY = auto()  # a category of kernels
     PART = auto()  # a part of a category, or a direction
     PARTS = auto()  # algorithms, separated by commas
+    LIBRARY = auto()  # libraries, separated by commas
+    BATCHED = auto()  # the form of a GEMM: plain, batched, strided batched
     NUMBER = auto()  # an ordinal or identifier: no thousands separators
     COUNT = auto()
     MEAN = auto()  # mean of counts
@@ -59,7 +61,9 @@ _NAMES: Final[Mapping[Kind, str]] = {
     ),
     Kind.PATH: "layer a b",
     Kind.CATEGORY: "category class limit",
-    Kind.PART: "part direction pass cause precision",
+    Kind.PART: "part direction pass cause precision operation function epilogue collective",
+    Kind.LIBRARY: "library libraries",
+    Kind.BATCHED: "form",
     Kind.PARTS: "algorithm algorithms algorithm_before algorithm_after",
     Kind.COUNT: (
         "calls count devices multiprocessors short_calls in_runs longest tried "
@@ -112,6 +116,7 @@ _TITLES: Final[Mapping[str, str]] = {
     "tensor_active": "tensor active",
     "sm_efficiency": "SM efficiency",
     "host_memory": "memory",
+    "form": "batched",
     "mean_bytes": "mean size",
     "counted_share": "counted time",
     "peak_share": "of peak",

@@ -35,11 +35,81 @@ PARTS: Final[dict[str, str]] = {
     "algo_0": "ALGO_0",
     "algo_1": "ALGO_1",
     "algo_3": "ALGO_3",
+    "fprop": "forward",
+    "not_recorded": "launched before capture",
+    "all_reduce": "AllReduce",
+    "all_gather": "AllGather",
+    "reduce_scatter": "ReduceScatter",
+    "all_to_all": "AlltoAll",
+    "send_recv": "SendRecv",
+    "broadcast": "Broadcast",
     "relu": "ReLU",
     "gelu": "GELU",
     "silu": "SiLU",
     "nchw_to_nhwc": "NCHW to NHWC",
     "nhwc_to_nchw": "NHWC to NCHW",
+}
+
+LIBRARIES: Final[dict[str, str]] = {
+    "aten": "ATen",
+    "caffe": "Caffe",
+    "ck": "Composable Kernel",
+    "cntk": "CNTK",
+    "cub": "CUB",
+    "cublas": "cuBLAS",
+    "cublaslt": "cuBLASLt",
+    "cuda": "CUDA",
+    "cudnn": "cuDNN",
+    "cufft": "cuFFT",
+    "curand": "cuRAND",
+    "cusolver": "cuSOLVER",
+    "cusparse": "cuSPARSE",
+    "cutensor": "cuTENSOR",
+    "cutlass": "CUTLASS",
+    "eigen": "Eigen",
+    "fbgemm": "FBGEMM",
+    "flash_attn": "FlashAttention",
+    "hip": "HIP",
+    "horovod": "Horovod",
+    "magma": "MAGMA",
+    "miopen": "MIOpen",
+    "mxnet": "MXNet",
+    "nccl": "NCCL",
+    "nvfuser": "nvFuser",
+    "onednn": "oneDNN",
+    "onnxruntime": "ONNX Runtime",
+    "paddle": "Paddle",
+    "rccl": "RCCL",
+    "rocblas": "rocBLAS",
+    "rocfft": "rocFFT",
+    "rocprim": "rocPRIM",
+    "tensile": "Tensile",
+    "tensorflow": "TensorFlow",
+    "tensorrt": "TensorRT",
+    "theano": "Theano",
+    "thrust": "Thrust",
+    "torch7": "Torch7",
+    "transformer_engine": "Transformer Engine",
+    "triton": "Triton",
+    "xformers": "xFormers",
+    "xla": "XLA",
+}
+BATCHED: Final[dict[str, str]] = {
+    "plain": "no",
+    "batched": "yes",
+    "strided batched": "strided",
+    "plain or batched": "unknown",
+}
+"""Whether a GEMM is batched, by its form."""
+
+FORMATS: Final[dict[str, str]] = {
+    "chrome": "Chrome trace",
+    "kineto": "Kineto",
+    "mxnet": "MXNet",
+    "ncu": "Nsight Compute",
+    "nsys": "Nsight Systems",
+    "xplane": "XPlane",
+    "xplane-json": "XPlane (JSON)",
 }
 
 _UPPER: Final = re.compile(r"\w*gemm|(?:fp|tf|bf|int)\d+")
@@ -93,8 +163,21 @@ def part(name: str) -> str:
         return ", ".join(part(one) for one in name.split(", ") if one not in ("", "unknown"))
     if name in PARTS:
         return PARTS[name]
+    if "+" in name:
+        return "+".join(map(part, name.split("+")))
     words = [word.upper() if _UPPER.fullmatch(word) else word for word in name.split()]
     return plain(" ".join(words).replace("_", " "))
+
+
+def file_format(name: str, version: str | None) -> str:
+    """Return the display name of a format, with the version of its schema: Kineto's is always 1."""
+    shown = FORMATS.get(name, plain(name))
+    return shown if version is None or name == "kineto" else f"{shown} {plain(version)}"
+
+
+def libraries(names: str) -> str:
+    """Return the display names of libraries, separated by commas."""
+    return ", ".join(LIBRARIES.get(one, one) for one in map(str.strip, plain(names).split(",")))
 
 
 def brief(name: str) -> str:

@@ -81,7 +81,7 @@ class Finding(msgspec.Struct, frozen=True):
     """A finding: its title, its effect, a sentence, and further lines with labels.
 
     ``section`` is the name of the section with its evidence, on a page that has one, and ``rows``
-    a text of the rows there. ``name`` tells it apart from the other findings of a page.
+    a text of the rows there. ``name`` identifies it among the findings of a page.
     """
 
     title: str
@@ -95,11 +95,20 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """Numbered findings; ``brief`` ones have at most two lines each."""
+    """Numbered findings; ``brief`` ones have at most two lines each.
+
+    ``hidden`` is their further number, which the command ``advise`` shows.
+    """
 
     items: tuple[Finding, ...]
     brief: bool = False
     first: int = 1
+    hidden: int = 0
+
+    @property
+    def rest(self) -> str:
+        """The line on the hidden ones; empty without any."""
+        return f"… {self.hidden} more (traceana advise)" if self.hidden else ""
 
 
 class Notes(msgspec.Struct, frozen=True):

@@ -34,6 +34,7 @@ from traceana.report.text import (
     cut_end,
     cut_middle,
     cut_path,
+    cut_word,
     plain,
     terminal_width,
 )
@@ -145,7 +146,8 @@ def _note(label: str, text: str, warning: bool) -> Text:
 
 def _findings(block: Findings, width: int) -> list[Any]:
     if block.brief:
-        return _brief(block, width)
+        rest = [Text(block.rest, style="dim")] if block.rest else []
+        return [*_brief(block, width), *rest]
     parts: list[Any] = []
     for number, item in enumerate(block.items, start=block.first):
         head = Text(f"{number}. {brief_line(item.title)}", style="bold")
@@ -181,7 +183,7 @@ def _brief(block: Findings, width: int) -> list[Any]:
     for _ in range(3):
         grid.add_column(no_wrap=True)
     for number, item in enumerate(block.items, start=block.first):
-        summary = cut_end(brief_line(item.summary), width - used_width)
+        summary = cut_word(brief_line(item.summary), width - used_width)
         title = Text(f"{number}. {plain(item.title)}", style="bold")
         grid.add_row(title, Text(plain(item.effect), style="cyan"), Text(summary))
     return [grid]
@@ -190,7 +192,7 @@ def _brief(block: Findings, width: int) -> list[Any]:
 def _two_lines(at: int, item: Finding, block: Findings, width: int) -> list[Text]:
     head = Text(f"{block.first + at}. {plain(item.title)}", style="bold", no_wrap=True)
     head.append(f"  {plain(item.effect)}", style="not bold cyan")
-    return [head, Text(f"   {cut_end(brief_line(item.summary), width - 3)}", no_wrap=True)]
+    return [head, Text(f"   {cut_word(brief_line(item.summary), width - 3)}", no_wrap=True)]
 
 
 def _table(table: Table, width: int) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Repeated trials: traces whose file names say batch, layer and trial, as one sweep."""
+"""Repeated trials: traces with batch, layer and trial in their file names, as one sweep."""
 
 from __future__ import annotations
 

@@ -127,8 +127,8 @@ class Commands:
         """Return the predicted step time of each ``scenario``, by replaying the trace.
 
         A scenario is text such as ``"conv x 0.5"``, a name, a TOML file or a
-        :class:`~traceana.whatif.scenario.Scenario`; without one, some that are worth asking. With
-        ``replay`` nothing is changed: the row says how exact the replay is.
+        :class:`~traceana.whatif.scenario.Scenario`; without one, the default scenarios. With
+        ``replay`` nothing is changed: the row has the error of the replay.
         """
         from traceana.report.pages.whatif import whatif
 

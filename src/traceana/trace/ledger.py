@@ -58,7 +58,7 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
         "work of CUDA graph replays without a layer: give a recording of the capture, or of the "
         "network without graphs (--capture)",
     ),
-    "no_launch": ("problem", "device work without its launch call"),
+    "no_launch": ("problem", "device work launched before capture"),
     "no_device": ("problem", "device work without a device: in no device's utilization"),
     "zero_timestamp": ("problem", "events with a start of 0: the profiler lost their times"),
     "duplicate": ("problem", "events recorded twice, identical"),

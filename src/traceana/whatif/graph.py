@@ -444,7 +444,7 @@ class HostTime(msgspec.Struct, frozen=True):
 
     def lengths(self, thread: Ints, begin: Ints, end: Ints, factors: Floats) -> Ints:
         """Return how long each thread takes from ``begin`` to ``end``, if each piece takes as many
-        times as long as ``factors`` says.
+        times as long as its factor.
 
         Time outside the pieces stays; with factors of 1 the result is ``end - begin`` exactly.
         """

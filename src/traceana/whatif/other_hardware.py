@@ -221,7 +221,7 @@ def with_ranks(trace: Trace, chosen: Flags, ranks: int) -> Factors:
     ranks is not recorded.
     """
     rows = _collectives(trace, chosen)
-    # In an nsys report of several processes or devices only these say how many there are.
+    # In an nsys report of several processes or devices only these have their number.
     there = trace.meta.world_size or rows.select("rank", "device").n_unique()
     before = rows["ranks"].cast(pl.Float64).fill_null(float(there)).to_numpy()
     if not (before > 1).all():

@@ -142,7 +142,7 @@ def _number(text: str) -> float:
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Changes that are made together, and what they take for granted."""
+    """Changes that are made together, and the assumptions of their prediction."""
 
     name: str
     changes: tuple[Change, ...] = msgspec.field(name="change")
@@ -155,7 +155,7 @@ NAMED: Final[dict[str, Scenario]] = {
         Scenario(
             name="data-ready",
             changes=(Change(what="data", remove=True),),
-            assumes=("the next batch is there whenever the host asks for it",),
+            assumes=("data-ready: no wait for the next batch",),
         ),
         Scenario(
             name="fused-activation",
@@ -164,43 +164,42 @@ NAMED: Final[dict[str, Scenario]] = {
                 for kind in ("bias", "activation")
             ),
             assumes=(
-                "the kernel before adds the bias and applies the activation in the same time, as "
-                "a fused one reads and writes no more",
+                "fused-activation: bias and activation in the epilogue of the preceding kernel, at "
+                "unchanged time",
             ),
         ),
         Scenario(
             name="tensor-cores",
             changes=(Change(by="tensor-cores"),),
             assumes=(
-                "FP32 convolutions and GEMMs run in TF32, or where the GPU has none in FP16; no "
-                "casts are added",
+                "tensor-cores: FP32 convolutions and GEMMs in TF32 (FP16 below compute capability "
+                "8.0), no added casts",
             ),
         ),
         Scenario(
             name="pinned",
             changes=(Change(by="pinned"),),
             assumes=(
-                "pageable host memory is pinned, once and not in every step, and copies to the "
-                "device do not block (non_blocking=True)",
+                "pinned: host memory pinned once, HtoD copies asynchronous (non_blocking=True)",
             ),
         ),
         Scenario(
             name="overlapped-copies",
             changes=(Change(category="memcpy", part="HtoD", beside=True),),
-            assumes=("the next batch is copied during the step, on another stream",),
+            assumes=("overlapped-copies: HtoD copies on another stream, during the step",),
         ),
         Scenario(
             name="no-input-gradient",
             changes=(Change(input_gradient=True, remove=True),),
-            assumes=("nothing needs the gradient of the network's input",),
+            assumes=("no-input-gradient: dgrad of the network's input unused",),
         ),
         Scenario(
             name="cuda-graphs",
             changes=(Change(what="launch", factor=(0.0, 0.1)),
                      Change(what="host", operator="*", factor=(0.0, 0.1))),
             assumes=(
-                "the step is captured, and its replay runs no operators: what remains of their "
-                "time and of the launches is at most a tenth",
+                "cuda-graphs: the step is one graph; host time in operators and launches at most "
+                "10 %",
             ),
         ),
     )
@@ -229,12 +228,12 @@ def scenario(text: str) -> Scenario:
 
 
 _ASSUMED: Final = {
-    "gpu": "work goes with the peaks of the other GPU; host, links and kernels are the same",
-    "batch": "work other than the optimizer's goes with the batch; the host does the same",
-    "link": "the latency of collectives stays",
-    "ranks": "each rank has the same work, and the other ranks are like those in the trace",
-    "recording": "the convolutions of the other recording would take as long here",
-    "workers": "processes make batches beside the step, each as fast as the host did",
+    "gpu": "kernel times scaled by the peaks; host, links and choice of kernels unchanged",
+    "batch": "work scaled with the batch, except the optimizer; host unchanged",
+    "link": "latency of collectives unchanged",
+    "ranks": "same work per rank; added ranks behave like the recorded ones",
+    "recording": "convolution times of the other recording",
+    "workers": "batches prepared in parallel to the step, each at the recorded host time",
 }
 
 
@@ -243,7 +242,7 @@ def _modelled(text: str, whole: str) -> Scenario | None:
     kind, _, argument = text.partition(":")
     if kind not in _ASSUMED or not argument:
         return None
-    assumes = (_ASSUMED[kind],)
+    assumes = (f"{text}: {_ASSUMED[kind]}",)
     if kind != "workers":
         try:
             return Scenario(name=text, changes=(Change(by=text),), assumes=assumes)
@@ -297,7 +296,8 @@ def _factor(text: str, whole: str) -> float | tuple[float, float]:
 def _file(path: Path) -> Scenario:
     try:
         table = rtoml.loads(path.read_text("utf-8"))
-        return msgspec.convert({"name": path.stem, **table}, Scenario)
+        found = msgspec.convert({"name": path.stem, **table}, Scenario)
+        return replace(found, assumes=tuple(f"{found.name}: {one}" for one in found.assumes))
     except OSError as error:
         raise BadScenarioError(
             f"cannot read the scenario {path}: {error.strerror or error}"

@@ -255,8 +255,8 @@ def curves(model: Model, asked: Sequence[Asked]) -> pl.DataFrame:
 
 
 def usual(model: Model) -> list[Asked]:
-    """Return scenarios that are worth asking of any trace, as far as they are about something in
-    it: the heaviest classes in half the time, a faster host, and those with a name."""
+    """Return the default scenarios, those that change something in the trace: the classes with most
+    time in half of it, a faster host, and the named ones."""
     heavy = (
         breakdown(model.trace)
         .frame.group_by("category", maintain_order=True)
@@ -397,7 +397,8 @@ def _spread(times: Collection[int], between: float, change: float) -> float:
 
     The medians of two runs of as many steps differ by chance: the standard error of a median, by
     the median absolute deviation, of both; and runs differ by more than their steps do, by the
-    standard deviation ``between`` them. What a factor does not know makes changes miss.
+    standard deviation ``between`` them. Effects that a factor leaves out add an error in
+    proportion to the change.
     """
     after, count = np.array(list(times)), len(times)
     middle = float(np.median(after))
@@ -473,7 +474,7 @@ def _summed(model: Model, found: _Replayed) -> int:
 
 def _notes(model: Model, asked: Sequence[Asked]) -> tuple[str, ...]:
     notes = list(dict.fromkeys(note for one in asked for note in one.scenario.assumes))
-    notes += measured_steps(model.trace).notes or ("no steps: the capture is one",)
+    notes += measured_steps(model.trace).notes or ("no steps: whole capture",)
     notes += [model.part.note] if model.part.note else []
     stays = sum(
         int((graph.activity != NONE).sum())
@@ -481,7 +482,8 @@ def _notes(model: Model, asked: Sequence[Asked]) -> tuple[str, ...]:
         for graph in model.processes
     )
     if stays:
-        notes.append(f"{stays:,} activities wait for nothing that is recorded: they do not move")
+        noun = "activity" if stays == 1 else "activities"
+        notes.append(f"no recorded dependency: {stays:,} {noun}, not moved")
     notes += _on_collectives(model)
     return tuple(notes)
 
@@ -494,9 +496,9 @@ def _on_collectives(model: Model) -> tuple[str, ...]:
     if not found:
         return ()
     if not together:
-        return ("collectives take as long as recorded, with their waits for other ranks",)
-    rest = f", {found - together:,} take as long as recorded" if found > together else ""
-    return (f"{together:,} collectives begin when the last of their ranks arrives{rest}",)
+        return ("collectives: recorded durations, waits for other ranks included",)
+    rest = f", {found - together:,} with their recorded duration" if found > together else ""
+    return (f"collectives: {together:,} wait for their last rank{rest}",)
 
 
 _MOST_TERMS: Final = 200

@@ -131,7 +131,7 @@ def read(path: Path, progress: Progress) -> Trace:
 
 
 def without_table(path: Path, content: bytes) -> NotATraceError:
-    """Return the error that says why the output of nvprof in ``content`` has no activities."""
+    """Return the error on output of nvprof, ``content``, that has no activities."""
     said = _SAID.search(content)
     why = "it has no table with starts and durations"
     if said:

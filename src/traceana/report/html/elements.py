@@ -29,7 +29,7 @@ LONGEST_KERNEL: Final = 64
 """Characters of a kernel's name, about two lines; its exact value is shown on demand."""
 
 LONGEST_PATH: Final = 28
-"""Characters of a layer's path in a table of many columns: its end tells layers apart."""
+"""Characters of a layer's path in a table of many columns: its end distinguishes layers."""
 
 LONGEST_UNBROKEN: Final = 24
 """Characters of text that no table breaks into lines for lack of width."""

@@ -77,7 +77,7 @@ SECTIONS: Final[Mapping[str, str]] = {
 }
 """The section of the report in HTML with the evidence of each rule."""
 
-_LONGEST: Final = 60
+_LONGEST: Final = 120
 _FIGURE: Final = re.compile(r"\{(\w+)\}")
 _OPTIONAL: Final = re.compile(r"\[([^\[\]]*)\]")
 _SINGULAR: Final = {
@@ -99,7 +99,7 @@ def advised(trace: Trace, advice: Advice, *, rule: str | None = None) -> Result:
 
     if rule is not None:
         found = tuple(one for one in advice.findings if one.rule.id == rule)
-        notes = advice.notes if found else (f"{rule} does not hold in this trace",)
+        notes = advice.notes if found else (f"{rule}: no finding",)
         advice = replace(advice, findings=found, notes=notes)
     frame, _ = finding_rows(advice.findings, trace)
     make = partial(_page, trace, advice, rule is not None)
@@ -277,7 +277,7 @@ def _saving_lines(finding: Found) -> tuple[tuple[str, str], ...]:
 def broken_gate(gate: Broken) -> str:
     """Return the reason why ``gate`` failed."""
     if isinstance(gate.gate, str):
-        return f"{gate.gate} holds"
+        return f"{gate.gate}: finding"
     metric = gate.gate.metric
     if gate.value is None:
         return f"{metric.name} unknown: not in this trace"

@@ -14,7 +14,14 @@ from traceana.report import display_names, numbers
 from traceana.report.columns import has_values, kind_of, scale_of, title_of
 from traceana.report.page import Block, Column, Facts, Heading, Page, Table
 from traceana.report.pages.analysis_pictures import above
-from traceana.report.pages.single_table import columns_of, data_of, hidden_of, notes_of, source_of
+from traceana.report.pages.single_table import (
+    columns_of,
+    data_of,
+    hidden_of,
+    notes_of,
+    source_of,
+    without_unknown,
+)
 from traceana.report.panels import Bars, Panel, Panels, scaled, summed, time_axis
 from traceana.report.text import cut_distinct, cut_end
 from traceana.result import Arranged, Result, arrange
@@ -48,8 +55,8 @@ _TITLES: Final = {
     "step_ns": "time",
     "time_ns": "time",
     "step_calls": "calls",
-    "step_count": "copies",
-    "count": "copies",
+    "step_count": "calls",
+    "count": "calls",
     "step_bytes": "bytes",
     "step_forward_ns": "forward",
     "step_backward_ns": "backward",
@@ -114,7 +121,8 @@ def _legend(summary: pl.DataFrame) -> Iterator[tuple[str, str]]:
     for number, row in enumerate(summary.to_dicts(), start=1):
         file = PurePath(row["file"]).name
         parts = ["" if file.startswith(row["run"]) else file]
-        parts += [row[key] for key in ("devices", "framework", "libraries")]
+        parts += [row[key] for key in ("devices", "framework")]
+        parts.append(display_names.libraries(row["libraries"] or ""))
         steps = row["steps"]
         parts.append("no steps marked" if steps is None else numbers.counted(steps, "step"))
         parts.append(f"batch {row['batch']:,}" if row["batch"] else "")
@@ -152,8 +160,9 @@ def _side_by_side(table: OfRuns, by: str, shown: Arranged) -> Table:
     Columns without values are omitted, except for times, and so is the ratio of the first run to
     itself.
     """
-    frame = shown.frame
-    columns = list(columns_of(frame, KEYS[by], titles=_TITLES))
+    frame = without_unknown(shown.frame)
+    titles = {**_TITLES, **({"direction": "pass"} if by == "epilogue" else {})}
+    columns = list(columns_of(frame, KEYS[by], titles=titles))
     for number, run in enumerate(table.runs, start=1):
         for figure in table.figures:
             name = table.column(run, figure)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import polars as pl
 from msgspec.structs import replace
 
+from traceana.analyze.critical import NO_OPERATOR
 from traceana.analyze.idle_gaps import outside
 from traceana.analyze.intervals import PER_DEVICE
 from traceana.analyze.steps import measured_steps
@@ -142,7 +143,7 @@ def _idle(
 
 
 def _window(trace: Trace, by: IdleBy) -> str:
-    """Return the time of which the shares are."""
+    """Return the whole that the shares refer to."""
     return "step" if by == "step" else window_text(trace)
 
 
@@ -342,6 +343,12 @@ def _critical(trace: Trace, by: CriticalBy, shown: Arranged) -> Page:
         .alias("part")
     )
     called = shown.frame.with_columns(part) if "part" in shown.frame.columns else shown.frame
+    if by == "segment":
+        # An operator that is known names the time of the host in it.
+        within = (pl.col("class") == "host") & (pl.col("operator") != NO_OPERATOR)
+        called = called.with_columns(
+            pl.coalesce("name", pl.when(within).then("operator")).alias("name")
+        )
     steps = _measured(trace)
     left_out = set(_PER_STEP if steps is None else ("count", "time_ns"))
     if by == "segment":
@@ -356,7 +363,10 @@ def _critical(trace: Trace, by: CriticalBy, shown: Arranged) -> Page:
             totals={"step_ns": shown.totals["time_ns"] // steps},
             hidden_totals={"time_ns": shown.hidden_totals["time_ns"] // steps},
         )
-    titles = {"step_count": "count per step", "step_ns": "time per step", "share": "of path"}
+    titles = {
+        **{"count": "segments", "step_count": "segments per step"},
+        **{"step_ns": "time per step", "share": "of path"},
+    }
     table = table_of(means, columns, dropped=dropped, titles=titles)
     notes = (*shown.notes, *_path_window(trace, shown.totals["time_ns"], steps))
     return Page("critical", (table, *notes_of(notes)), data_of(shown, source_of(trace)))

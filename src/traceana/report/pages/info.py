@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from shlex import join
+from typing import TYPE_CHECKING, Any, Final
 
 from traceana.analyze.facts import as_table, facts
 from traceana.report import display_names, numbers
@@ -20,6 +21,23 @@ if TYPE_CHECKING:
 
 Known = Mapping[str, Any]
 
+_LABELS: Final[Mapping[str, str]] = {
+    "cpu": "CPU",
+    "cpu_cores": "CPU cores",
+    "cuda_driver_version": "CUDA driver",
+    "cupti_version": "CUPTI",
+    "skips_some_api_calls": "Skips some API calls",
+    "cuda_runtime_version": "CUDA runtime",
+    "cuda_graph_trace": "CUDA graph trace",
+    "driver_version": "Driver",
+    "host": "Host name",
+    "hostnames": "Host names",
+}
+"""The labels of properties; others have their name."""
+_CUDA: Final = ("cuda_driver_version", "cuda_runtime_version")
+"""Versions that CUDA writes as one number: 12040 is 12.4."""
+_UNKNOWN: Final = "unknown"
+
 
 def info(trace: Trace) -> Result:
     """Return the facts of the trace, one per row."""
@@ -28,13 +46,13 @@ def info(trace: Trace) -> Result:
 
 
 def _page(known: Known, shown: Arranged) -> Page:
-    rows = tuple((label, text) for label, text in _lines(known) if text)
+    rows = tuple((label[:1].upper() + label[1:], text) for label, text in _lines(known) if text)
     return Page("info", (Facts(rows),), Data(Rows(shown.frame), whole=known))
 
 
 def _lines(known: Known) -> Iterator[tuple[str, str]]:
     yield "file", known["file"]
-    yield "format", _joined(known["format"], known["format_version"])
+    yield "format", display_names.file_format(known["format"], known["format_version"])
     yield "producer", _joined(known["producer"])
     yield "framework", _joined(known["framework"])
     yield "recorded", _moment(known["epoch_ns"])
@@ -53,7 +71,7 @@ def _lines(known: Known) -> Iterator[tuple[str, str]]:
     yield "CPU operators", _timed(known["cpu_operators"], known["cpu_operator_ns"])
     yield "steps", _steps(known)
     yield "layers", _number(known["layers"])
-    yield "host", _host(known)
+    yield "host events", _host(known)
     yield "counters", _counters(known)
     yield "summary", _summary(known)
     yield "events", _number(known["events"])
@@ -63,7 +81,7 @@ def _lines(known: Known) -> Iterator[tuple[str, str]]:
     for key, value in known["properties"].items():
         if key == "ranks" and isinstance(value, Mapping):
             value = {rank: PurePath(file).name for rank, file in value.items()}
-        yield key.replace("_", " "), _value(value)
+        yield _LABELS.get(key, key.replace("_", " ")), _property(key, value)
 
 
 def _alike(ledger: list[Known]) -> list[list[Known]]:
@@ -73,6 +91,14 @@ def _alike(ledger: list[Known]) -> list[list[Known]]:
         key = tuple(entry[name] for name in ("severity", "reason", "table", "kept", "detail"))
         found.setdefault(key, []).append(entry)
     return list(found.values())
+
+
+def _property(key: str, value: Any) -> str:
+    if key in _CUDA and str(value).isdecimal():
+        return f"{int(value) // 1000}.{int(value) % 1000 // 10}"
+    if key == "command" and isinstance(value, list):
+        return join(map(str, value))
+    return "" if value == _UNKNOWN else _value(value)
 
 
 def _value(value: Any) -> str:
@@ -197,7 +223,4 @@ def _entry(entries: list[Known]) -> str:
     rank = f" of {len(ranks)} ranks" if len(ranks) > 1 else f" of rank {ranks[0]}" if ranks else ""
     kept = "kept" if entry["kept"] else "excluded"
     count = sum(one["count"] for one in entries)
-    return (
-        f"{entry['severity']}: {numbers.count(count)} {entry['reason']}{time}"
-        f"{of}{rank}, {kept}: {meaning}{detail}"
-    )
+    return f"{entry['severity']}: {numbers.count(count)}{time}{of}{rank}, {kept}: {meaning}{detail}"

@@ -110,7 +110,7 @@ def _facts(found: JobDiff, names: tuple[str, str]) -> Iterator[tuple[str, str]]:
 
 def _step(found: JobDiff) -> str:
     if found.step is None:
-        return "not determined: no step that all ranks of a job have"
+        return "not determined: no common step of all ranks"
     one = found.step.decides
     text = f"{arrow(round(one.a), round(one.b))} {found.step.statistic} ({percent(one.relative)})"
     if one.interval is not None:

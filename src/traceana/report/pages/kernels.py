@@ -96,8 +96,8 @@ def classify(
 
 
 def _classes(shown: Arranged) -> Page:
-    return table_page("classify", shown, dropped=DROPPED_CLASSES)
+    return table_page("classify", shown, dropped=DROPPED_CLASSES, titles=_TITLES)
 
 
 def _records(shown: Arranged) -> Page:
-    return table_page("classify", shown, layout="records")
+    return table_page("classify", shown, layout="records", titles=_TITLES)

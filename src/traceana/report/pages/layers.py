@@ -121,6 +121,8 @@ def layers(
             return (*type_bars(found.frame), *rates)
         return (*layer_icicle(layer_tree(trace)), *rates)
 
+    titles = {"direction": "pass", **({"layer": "type"} if by == "type" else {})}
+
     def page(shown: Arranged) -> Page:
         return table_page(
             "layers",
@@ -130,6 +132,7 @@ def layers(
             dropped=LAYERS_DROPPED,
             bars="share",
             facts=_above_peak(shown.frame, "algorithm"),
+            titles=titles,
             order="rows in order of first execution",
             summed=True,
         )
@@ -162,7 +165,11 @@ def flops(
     if by == "shape":
         from traceana.analyze.flops import shapes
 
-        make = partial(_counted, trace, model, SHAPES, SHAPES_DROPPED, "operator")
+        make = partial(
+            _counted,
+            *(trace, model, SHAPES, SHAPES_DROPPED, "operator"),
+            titles={"part": "pass"},
+        )
         return shapes(trace, model).with_page(make, screenful=40)
     from traceana.analyze.flops import flops as analysis
 
@@ -172,7 +179,7 @@ def flops(
             _counted,
             *(trace, model, OPERATORS, OPERATORS_DROPPED, "operator"),
             bars="share",
-            titles={"share": "of FLOPs"},
+            titles={"part": "pass", "share": "of FLOPs"},
         ),
         screenful=40,
         pictures=above(lambda: operator_bars(found.frame)),

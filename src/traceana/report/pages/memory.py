@@ -62,5 +62,5 @@ def _page(trace: Trace, by: MemoryBy, shown: Arranged) -> Page:
         columns=COLUMNS[by] if shown.frame.height else (),
         dropped=DROPPED.get(by, ()),
         bars="allocated_bytes" if by == "time" else None,
-        titles={"share": "of peak memory"},
+        titles={"share": "of peak memory", "direction": "pass", "count": "allocations"},
     )

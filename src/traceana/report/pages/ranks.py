@@ -73,7 +73,7 @@ def ranks(
 
     ``rank``, ``status``, ``reason``, ``file``, ``host``, ``format``, ``problems``
         ``status`` is ``ok``, ``damaged`` (figures of what is readable), ``not read`` or
-        ``missing`` (of the recorded world size); ``reason`` says why.
+        ``missing`` (of the recorded world size); ``reason`` is the cause.
     ``devices``, ``kernels``, ``kernel_ns``
         Devices with work; number and summed durations of the kernels.
     ``span_ns``, ``busy_ns``, ``idle_ns``
@@ -250,7 +250,7 @@ def _facts(found: Job) -> Iterator[tuple[str, str]]:
         row = offsets.row(int(ahead.arg_max() or 0), named=True)
         yield (
             "Clocks",
-            f"rank {row['rank']} is furthest from the median: "
+            f"maximum offset from the median: rank {row['rank']}, "
             f"{numbers.duration(row['clock_offset_ns'])} ± "
             f"{numbers.duration(row['clock_uncertainty_ns'])}",
         )
@@ -283,7 +283,7 @@ def _stragglers(found: Job) -> str:
     late = found.stragglers.filter("straggler")
     if late.is_empty():
         if not found.steps:
-            return "not determined: no step that all ranks have"
+            return "not determined: no common step of all ranks"
         return f"none in {numbers.counted(found.steps, 'step')}"
     texts = []
     for row in late.head(_MOST_NAMED).iter_rows(named=True):
@@ -301,6 +301,8 @@ def _stragglers(found: Job) -> str:
 def _notes(found: Job) -> Iterator[str]:
     if found.rows.is_empty():
         yield "no ranks"
+    if launched := int(found.rows.filter(status=OK)["problems"].sum()):
+        yield f"launched before capture: {numbers.counted(launched, 'activity', 'activities')}"
     if found.left_out:
         few = numbers.counted(len(found.left_out), "rank")
         yield (

@@ -239,8 +239,8 @@ def _page(trace: Trace, whole: Overview, rows: Arranged) -> Page:
 
 def _title(whole: Overview) -> Heading:
     known = whole.facts
-    version = f" {known['format_version']}" if known["format_version"] else ""
-    parts = (whole.model, known["framework"], _devices(known), f"{known['format']}{version}")
+    form = display_names.file_format(known["format"], known["format_version"])
+    parts = (whole.model, known["framework"], _devices(known), form)
     return Heading(PurePath(known["file"]).name, " · ".join(one for one in parts if one))
 
 
@@ -249,7 +249,7 @@ def _devices(known: Mapping[str, Any]) -> str:
     working: dict[str, int] = {}
     for device in known["devices"]:
         if device["activities"] and device["device"] is not None:
-            unnamed = "CPU" if device["device"] == CPU_DEVICE else "unnamed GPU"
+            unnamed = "CPU" if device["device"] == CPU_DEVICE else "unknown GPU"
             name = device["name"] or unnamed
             working[name] = working.get(name, 0) + 1
     return ", ".join(f"{n} x {name}" if n > 1 else name for name, n in working.items())
@@ -261,9 +261,7 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
         yield from _summary_head(whole)
         return
     if known["rank"] is not None:
-        of = "" if known["world_size"] is None else f" of {known['world_size']}"
-        alone = "" if known["ranks"] or not of else ", the only one in the trace"
-        yield "Rank", f"{known['rank']}{of}{alone}"
+        yield "Rank", _rank(known)
     yield "Steps", _steps(whole)
     if whole.steps.frame.height:
         yield "Step time", _step_time(whole)
@@ -294,6 +292,14 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
         yield "Kernels", "none: no GPU activity"
     if whole.breakdown.frame.height:
         yield "Tables", _tables(whole)
+
+
+def _rank(known: Mapping[str, Any]) -> str:
+    if known["world_size"] is None:
+        return str(known["rank"])
+    if known["ranks"]:
+        return f"{known['rank']} of {known['world_size']}"
+    return f"{known['rank']} (1 of {known['world_size']} ranks in the trace)"
 
 
 def _summary_head(whole: Overview) -> Iterator[tuple[str, str]]:
@@ -368,7 +374,10 @@ def _bottleneck(whole: Overview) -> str:
     left_out = {found.by}
     if found.cause is not None:
         cause, share = found.cause
-        parts.append(f"most of it {cause.replace('_', ' ')}: {numbers.share(share)}")
+        shown = f"{cause.replace('_', ' ')} {numbers.share(share)}"
+        # Waiting for the host that has the cause host alone is one figure.
+        if not f"{found.by} {numbers.share(found.share)}".endswith(shown):
+            parts.append(f"top cause: {shown}")
         left_out.add(IDLE)
     for name, share in sorted(found.shares.items(), key=lambda one: -one[1]):
         if name not in left_out and share >= _LEAST_PART:
@@ -561,7 +570,8 @@ def _findings(whole: Overview) -> list[Block]:
         return [title, Facts(tuple(("", note) for note in whole.advice.notes))]
     # The evidence of each is there, with a link to the rows that it is from.
     items = (replace(one, section="recommendations") for one in findings_of(found))
-    return [title, Findings(tuple(items), brief=True)]
+    hidden = len(whole.advice.findings) - len(found)
+    return [title, Findings(tuple(items), brief=True, hidden=hidden)]
 
 
 def _saving(whole: Overview, found: Sequence[Finding]) -> str:

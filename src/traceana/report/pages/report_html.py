@@ -96,7 +96,7 @@ def _tables(trace: Trace, whole: Overview, section: Callable[..., Section]) -> t
         section("layers", "Layers", layers(trace, model=manifest)),
         section("types", "Layers by type", layers(trace, by="type", model=manifest), folded=True),
         section("roofline", "FLOPs and roofline", flops(trace, by="class", model=manifest)),
-        # The roofline's table says it by class.
+        # The roofline's table has it by class.
         section("operators", "FLOPs by operator", flops(trace, model=manifest), folded=True),
         section("kernels", "Kernels", kernels(trace)),
         section("transfers", "Transfers", transfers(trace)),

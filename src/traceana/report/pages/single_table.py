@@ -9,6 +9,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.analyze.idle_gaps import selects_steps
+from traceana.analyze.steps import measured_steps
 from traceana.analyze.work import processor, work_ns
 from traceana.report import display_names, numbers
 from traceana.report.cells import BAR
@@ -95,7 +96,8 @@ def _sums(trace: Trace, table: Table) -> Facts:
         counts.append(f"{devices} devices")
     text = f"sums over the {window_text(trace)}"
     if counts:
-        text += f" ({' of '.join(counts)})"
+        warm_up = len(measured_steps(trace).rows) < trace.steps.height
+        text += f" ({' of '.join(counts)}{', warm-up included' if warm_up else ''})"
     if any(one.name == one.title == "share" for one in table.columns):
         of = f"{numbers.duration(work_ns(trace))} summed {processor(trace)} time"
         text += f" · share: of {of}"
@@ -108,7 +110,7 @@ def window_text(trace: Trace) -> str:
 
 
 def device_title(keys: Iterable[str]) -> str:
-    """Return the title of the devices that ``keys`` tell apart: ``rank``, ``GPU``, ``rank/GPU``."""
+    """Return the title of the devices that ``keys`` identify: ``rank``, ``GPU``, ``rank/GPU``."""
     return "/".join({"rank": "rank", "device": "GPU"}[key] for key in keys)
 
 
@@ -124,7 +126,9 @@ def named(frame: pl.DataFrame, first: str) -> pl.DataFrame:
 def _with_kernel(collectives: pl.Series, parts: pl.Series) -> pl.Series:
     """Return ``collectives`` with the class of the kernel where it has another name."""
     called = [
-        f"{one} ({display_names.part(part)})" if one and part not in (None, "unknown", one) else one
+        f"{display_names.part(one)} ({display_names.part(part)})"
+        if one and part not in (None, "unknown", one)
+        else one
         for one, part in zip(collectives, parts, strict=True)
     ]
     return pl.Series("collective", called, pl.String)

@@ -44,6 +44,7 @@ class Layout(msgspec.Struct, frozen=True):
     columns: tuple[str, ...]
     dropped: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
+    titles: Mapping[str, str] = msgspec.field(default_factory=lambda: {"direction": "pass"})
 
 
 LAYOUTS: Final[Mapping[Name, Layout]] = {
@@ -81,6 +82,7 @@ LAYOUTS: Final[Mapping[Name, Layout]] = {
     Name.TRANSFERS: Layout(
         ("network", "direction"),
         figures=("count", "bytes", "bytes_per_s", "time_ns", "host_memory"),
+        titles={"count": "calls"},
     ),
     Name.ALGORITHMS: Layout(
         ("network", "run", "direction", "batch", "algorithm", "time_ns", "low_ns", "high_ns",
@@ -133,7 +135,10 @@ def _page(found: Study, shown: Arranged) -> Page:
         blocks += [_limited(one, shown.limit) for one in _own(own, layout)]
     blocks += _printed(frame, layout)
     for name, result in found.sections.items():
-        blocks += [Heading(SECTIONS[name]), _table(result.frame, result.frame.columns)]
+        blocks += [
+            Heading(SECTIONS[name]),
+            _table(result.frame, result.frame.columns, layout.titles),
+        ]
     source = {
         "study": found.name.value,
         "title": found.title,
@@ -159,14 +164,14 @@ def _own(own: pl.DataFrame, layout: Layout) -> list[Block]:
         known.remove(_STATUS)
     if not layout.figures:
         single = (RUN,) if own[RUN].n_unique() == 1 else ()
-        return [replace(_table(own, known), dropped=(*layout.dropped, *single))]
+        return [replace(_table(own, known, layout.titles), dropped=(*layout.dropped, *single))]
     items = own.select(known).unique(keep="first", maintain_order=True)
     if own.height < SPARSE * items.height * own[RUN].n_unique():
         rows = own.join(
             items.with_row_index("_item"), on=known, nulls_equal=True, maintain_order="left"
         ).sort("_item", maintain_order=True)
         columns = [*known, RUN, *layout.figures]
-        return [replace(_table(rows, columns), dropped=layout.dropped)]
+        return [replace(_table(rows, columns, layout.titles), dropped=layout.dropped)]
     runs = own[RUN].unique(maintain_order=True).to_list()
     if max(map(len, runs)) <= LONGEST_TITLE:
         return [_side_by_side(own, known, layout, {run: run for run in runs})]
@@ -183,7 +188,7 @@ def _side_by_side(
     ``titles`` has the title of each run's columns.
     """
     wide = own.select(keys).unique(keep="first", maintain_order=True)
-    columns = list(columns_of(wide, keys))
+    columns = list(columns_of(wide, keys, titles=layout.titles))
     for figure in layout.figures:
         if not has_values(own[figure]):
             continue
@@ -195,7 +200,7 @@ def _side_by_side(
             some = rows.agg(pl.when(value.len() > 0).then(one).alias(name))
             wide = wide.join(some, on=keys, how="left", nulls_equal=True, maintain_order="left")
             if wide[name].null_count() < wide.height:
-                title = title_of(figure)
+                title = layout.titles.get(figure, title_of(figure))
                 columns.append(
                     Column(name, run_title, kind_of(figure), scale_of(figure) or figure, title)
                 )
@@ -211,19 +216,20 @@ def _printed(frame: pl.DataFrame, layout: Layout) -> list[Block]:
     blocks: list[Block] = []
     for (source,), rows in published.group_by(SOURCE, maintain_order=True):
         shown = [name for name in columns if name != SOURCE]
-        blocks += [Heading(str(source)), replace(_table(rows, shown), dropped=layout.dropped)]
+        blocks += [
+            Heading(str(source)),
+            replace(_table(rows, shown, layout.titles), dropped=layout.dropped),
+        ]
     return blocks
 
 
-def _table(frame: pl.DataFrame, columns: list[str]) -> Table:
-    return Table(frame, columns_of(frame, columns))
+def _table(frame: pl.DataFrame, columns: list[str], titles: Mapping[str, str]) -> Table:
+    return Table(frame, columns_of(frame, columns, titles=titles))
 
 
 _DIRECTION_TITLES: Final = {
     "fprop": "forward",
-    "dgrad": "data gradient",
-    "wgrad": "weight gradient",
-    None: "unknown direction",
+    None: "unknown pass",
 }
 _BATCH: Final = Axis("batch size", log=2)
 
@@ -464,7 +470,7 @@ def _axis(column: str) -> Callable[[pl.Series], tuple[Axis, int]]:
     if column == "bytes":
         return lambda values: bytes_axis("copied", values)
     if column == "bytes_per_s":
-        return lambda _: (Axis("throughput (GB/s)"), 10**9)
+        return lambda _: (Axis("bandwidth (GB/s)"), 10**9)
     return lambda _: (Axis(column), 1)
 
 

@@ -42,6 +42,8 @@ COLLECTIVES: Final = (
 )
 COLLECTIVES_DROPPED: Final = ("share", "mean_ns", "ranks")
 
+_TITLES: Final = {"count": "calls", "step_count": "calls per step"}
+
 MOST_LATE: Final = 3
 """Ranks that are named as the last to arrive."""
 MOST_PARTNERS: Final = 16
@@ -90,7 +92,7 @@ def _collectives(trace: Trace, ranks: Result, shown: Arranged) -> Page:
         trace,
         columns=COLLECTIVES,
         dropped=COLLECTIVES_DROPPED,
-        titles={"share": "of collectives"},
+        titles={**_TITLES, "share": "of collectives"},
         sections={"ranks": ranks} if ranks.frame.height else {},
         summed=True,
     )
@@ -184,7 +186,7 @@ def _by_rank(found: Result) -> tuple[Block, ...]:
     )
     columns = (
         *columns_of(frame, keys),
-        Column("count", "count per rank", Kind.COUNT),
+        Column("count", "calls per rank", Kind.COUNT),
         *(Column(f"{one} wait_ns", one, Kind.TIME, "wait", f"wait by {of}") for one in most),
     )
     totals = {f"{one} wait_ns": int(frame[f"{one} wait_ns"].sum()) for one in most}
@@ -199,14 +201,23 @@ def _by_rank(found: Result) -> tuple[Block, ...]:
 
 def _sizes(trace: Trace, shown: Arranged) -> Page:
     return table_page(
-        "transfers", shown, trace, columns=SIZES, dropped=SIZES_DROPPED, bars="count", summed=True
+        *("transfers", shown, trace),
+        columns=SIZES,
+        dropped=SIZES_DROPPED,
+        bars="count",
+        titles=_TITLES,
+        summed=True,
     )
 
 
 def _page(trace: Trace, by: TransfersBy, shown: Arranged) -> Page:
     if by != "direction":
         return table_page(
-            "transfers", shown, trace, columns=(by, *COLUMNS), dropped=DROPPED, summed=by != "step"
+            *("transfers", shown, trace),
+            columns=(by, *COLUMNS),
+            dropped=DROPPED,
+            titles=_TITLES,
+            summed=by != "step",
         )
     copies = Notes(tuple(copy_notes(shown.frame)))
     return table_page(
@@ -215,6 +226,7 @@ def _page(trace: Trace, by: TransfersBy, shown: Arranged) -> Page:
         trace,
         columns=COLUMNS,
         dropped=DROPPED,
+        titles=_TITLES,
         facts=(copies,) if copies.rows else (),
         summed=True,
     )

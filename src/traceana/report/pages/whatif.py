@@ -34,8 +34,8 @@ _TITLES: Final = {
     "high_ns": "to",
     "relative": "change",
     "saving_ns": "saving",
-    "at_most_ns": "its summed time",
-    "limit": "then limited by",
+    "at_most_ns": "summed time",
+    "limit": "new limit",
     "limit_share": "of critical path",
 }
 _DROPPED: Final = ("limit_share", "at_most_ns", "limit")
@@ -75,7 +75,8 @@ def whatif(
 
         return [*intervals(found.frame), *(() if curve is None else by_factor(curve))]
 
-    return found.with_page(partial(_page, trace, path, curve), pictures=above(pictures))
+    make = partial(_page, trace, path, curve, not given)
+    return found.with_page(make, pictures=above(pictures))
 
 
 def _as_recorded(given: str | Scenario) -> Scenario:
@@ -93,17 +94,29 @@ def _as_recorded(given: str | Scenario) -> Scenario:
     return replace(found, changes=tuple(changes))
 
 
-def _page(trace: Trace, path: pl.DataFrame, curve: pl.DataFrame | None, shown: Arranged) -> Page:
-    table = table_of(shown, _SHOWN, dropped=_DROPPED, titles=_TITLES)
+def _page(
+    trace: Trace,
+    path: pl.DataFrame,
+    curve: pl.DataFrame | None,
+    usual: bool,
+    shown: Arranged,
+) -> Page:
+    """Return the page; the default scenarios (``usual``) have the display names of classes, which
+    ``--scenario`` takes as well."""
+    stepped = not trace.steps.is_empty()
+    titles = _TITLES if stepped else {**_TITLES, "predicted_ns": "predicted capture"}
+    table = table_of(shown, _SHOWN, dropped=_DROPPED, titles=titles)
+    if usual:
+        names = shown.frame["scenario"].map_elements(_displayed, pl.String)
+        table = replace(table, frame=table.frame.with_columns(names))
     step = numbers.duration(shown.frame["step_ns"][0]) if shown.frame.height else ""
+    interval = f"predicted {'step (median)' if stepped else 'capture'}, " + (
+        f"{PREDICTION_LEVEL:.0%} interval"
+    )
     facts = Facts(
         (
-            ("Step time", f"{step} measured, median"),
-            (
-                "Table",
-                f"median step if the scenario holds, and its {PREDICTION_LEVEL:.0%} interval · "
-                "saving: mean over the steps",
-            ),
+            ("Step time", f"{step} median") if stepped else ("Capture", step),
+            ("Table", f"{interval} · saving: mean per step" if stepped else interval),
         )
     )
     sections = {"path": Result(path)}
@@ -113,6 +126,8 @@ def _page(trace: Trace, path: pl.DataFrame, curve: pl.DataFrame | None, shown: A
     if curve is not None:
         sections["curve"] = Result(curve)
         wide = curve.pivot("factor", index="scenario", values="predicted_ns")
+        if usual:
+            wide = wide.with_columns(pl.col("scenario").map_elements(_displayed, pl.String))
         factors = [name for name in wide.columns if name != "scenario"]
         columns = (
             Column("scenario", "scenario", Kind.TEXT),
@@ -125,6 +140,12 @@ def _page(trace: Trace, path: pl.DataFrame, curve: pl.DataFrame | None, shown: A
     return Page(
         "whatif", (*blocks, *notes_of(shown.notes)), data_of(shown, source_of(trace), sections)
     )
+
+
+def _displayed(scenario: str) -> str:
+    """Return ``scenario`` with the display name of its class: ``convolution x 0.5``."""
+    name, times, factor = scenario.partition(" x ")
+    return f"{display_names.CATEGORIES.get(name, name)}{times}{factor}"
 
 
 def _paths(path: pl.DataFrame) -> Table:
@@ -166,10 +187,10 @@ def _replay(trace: Trace) -> Result:
 def _replayed(trace: Trace, found: Replay, shown: Arranged) -> Page:
     facts = Facts(
         (
-            ("Replay", f"{found.events:,} events: device work, and moments of host threads"),
+            ("Replay", f"{found.events:,} events of devices and host threads"),
             ("Steps", f"{numbers.duration(found.measured_ns)} measured, "
              f"{numbers.duration(found.replayed_ns)} replayed"),
-            ("Largest error", f"{found.largest_error_ns:,} ns, of the end of any event"),
+            ("Maximum error", f"{found.largest_error_ns:,} ns (event end)"),
         )
     )  # fmt: skip
     return Page("whatif", (facts,), data_of(shown, source_of(trace)))
@@ -198,8 +219,8 @@ def intervals(frame: pl.DataFrame) -> list[Chart]:
     return [
         Chart(
             f"Predicted step time and its {PREDICTION_LEVEL:.0%} interval, beside the measured",
-            f"{numbers.duration(step)} measured; the shortest is predicted of "
-            f"{least['scenario']}: {numbers.duration(least['predicted_ns'])}.",
+            f"{numbers.duration(step)} measured; shortest prediction: {least['scenario']}, "
+            f"{numbers.duration(least['predicted_ns'])}.",
             Axis("step time", Kind.TIME),
             Axis("", Kind.TEXT),
             (
