@@ -35,8 +35,8 @@ class Advice(msgspec.Struct, frozen=True):
 
     ``small`` are those whose simulated saving is below ``LEAST_SAVING`` of the step: the rules hold
     by their own estimates, and gates and ``--rule`` ask for them.
-    ``simulated`` is the mean step that simulated savings are of, where it is not that of the
-    measured steps on the host.
+    ``simulated`` is the mean step that simulated savings are of, where it is not that of all
+    measured steps from marker to marker.
     ``step_work_ns`` is the busy time of the work that a step launches on a device, by which the
     shares of savings are divided, where that is longer than the step on the host; else None.
     ``bottleneck`` is None without work on a GPU.
@@ -106,7 +106,7 @@ def advised(figures: Figures) -> Advice:
 def _simulated_of(figures: Figures, replays: Simulated) -> str | None:
     """Return the mean step that simulated savings are of, None where it is the measured one."""
     mean = float(figures.measured["wall_ns"].mean())  # type: ignore[arg-type]
-    if replays.steps is None and abs(replays.mean_ns - mean) < LEAST_SAVING * mean:
+    if abs(replays.mean_ns - mean) < LEAST_SAVING * mean:
         return None
     of = replays.steps or "the measured steps"
     return f"{_milliseconds(replays.mean_ns)}, mean of {of} to the end of their last work"
@@ -122,7 +122,9 @@ def _notes(
     mean = "mean " if figures.stepped and figures.measured.height > 1 else ""
     notes = [f"savings: estimates per {mean}{unit}; they overlap, do not add them"]
     if replays is not None:
-        notes = [f"savings: per {mean}step, by simulation or estimate; they overlap, do not add them"]
+        notes = [
+            f"savings: per {mean}step, by simulation or estimate; they overlap, do not add them"
+        ]
         if figures.busy.height > 1:
             notes.append(
                 "simulated savings: of the longest process of each step, for all its devices; "

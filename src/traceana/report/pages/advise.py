@@ -102,7 +102,10 @@ def advised(trace: Trace, advice: Advice, *, rule: str | None = None) -> Result:
         notes = advice.notes if found else (f"{rule} does not hold in this trace",)
         if rule in (one.rule.id for one in advice.small):
             least = f"{LEAST_SAVING:.0%}".replace("%", " %")
-            notes = (f"not listed without --rule: simulated saving below {least} of the step", *notes)
+            notes = (
+                f"not listed without --rule: simulated saving below {least} of the step",
+                *notes,
+            )
         advice = replace(advice, findings=found, notes=notes)
     frame, _ = finding_rows(advice.findings, trace)
     make = partial(_page, trace, advice, rule is not None)
