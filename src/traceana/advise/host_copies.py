@@ -199,7 +199,7 @@ def exposed_copies(figures: Figures) -> Found | None:
     )
     directions = rows["direction"].unique().sort()
     every = _host_copies(figures, pl.col("direction").is_in(directions.implode()))
-    # A scenario is about all copies of a direction; migrations of unified memory are no such copies.
+    # A scenario is about all copies of a direction, and not about migrations of unified memory.
     if found is None or every.height > rows.height or directions.str.starts_with("unified").any():
         return found
     return replace(found, scenario=" + ".join(f"memcpy/{one} x 0" for one in directions))

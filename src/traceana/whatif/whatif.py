@@ -323,8 +323,8 @@ _SCHEMA: Final = {
 
 
 class _Replayed(msgspec.Struct, frozen=True):
-    """A scenario replayed in each process: what it changed, how long each node takes by the scenario
-    alone, without waits for other ranks (ns), when each node was over, the begin and end of the
+    """A scenario replayed in each process: what it changed, how long each node takes without the
+    waits of collectives for other ranks (ns), when each node was over, the begin and end of the
     windows of the steps, and what runs beside each of them (ns)."""
 
     changes: list[Changed]
