@@ -70,7 +70,8 @@ def advised(figures: Figures) -> Advice:
     holding = [(rule, one) for rule in RULES if (one := rule.find(figures)) is not None]
     replays = figures.simulated([one.scenario for _, one in holding if one.scenario is not None])
     savings = replays.savings if replays else {}
-    found, small = [], []
+    found: list[Finding] = []
+    small: list[Finding] = []
     for rule, one in holding:
         estimate = figures.each(one.saving_ns)
         share = one.saving_ns / figures.paced_ns if figures.paced_ns else 0.0

@@ -312,8 +312,8 @@ def _notes(trace: Trace, each: pl.DataFrame, frame: pl.DataFrame) -> tuple[str, 
 
 
 def _step_notes(trace: Trace, frame: pl.DataFrame) -> list[str]:
-    """Return over which steps the columns per step are averages; by step they are none."""
-    if trace.steps.is_empty() or frame.columns[0] == "step":
+    """Return over which steps the columns per step are averages; by step and size none is shown."""
+    if trace.steps.is_empty() or frame.columns[0] in ("step", "size"):
         return []
     return [f"columns per step: {note}" for note in measured_steps(trace).notes]
 
@@ -325,10 +325,8 @@ def _copy_kernels(trace: Trace) -> list[str]:
     times = kernels.filter(copy.gather(kernels["name_id"]))["duration"]
     if times.is_empty():
         return []
-    time_ms = times.sum() / 1e6
-    return [
-        f"copies by kernels: {len(times):,} in {time_ms:,.4g} ms, in the tables of kernels only"
-    ]
+    took = f"{len(times):,} in {int(times.sum()) / 1e6:,.4g} ms"
+    return [f"copies by kernels: {took}, counted as kernels and not in this table"]
 
 
 def _sizes(each: pl.DataFrame) -> list[str]:
