@@ -19,6 +19,7 @@ from tests.support.synthetic import Scenario, kineto, write_kineto
 from tests.support.traces import TraceBuilder
 from traceana.advise import Advice, Finding, advise
 from traceana.advise.figures import Figures
+from traceana.advise.gates import Broken, broken
 from traceana.analyze.steps import select
 from traceana.report.pages.advise import findings_of, saving
 from traceana.whatif import graph
@@ -39,6 +40,12 @@ MIXED = 10_000
 
 def of(advice: Advice, rule: str) -> Finding:
     (one,) = [finding for finding in advice.findings if finding.rule.id == rule]
+    return one
+
+
+def small(advice: Advice, rule: str) -> Finding:
+    assert rule not in {finding.rule.id for finding in advice.findings}
+    (one,) = [finding for finding in advice.small if finding.rule.id == rule]
     return one
 
 
@@ -79,8 +86,17 @@ def test_the_wait_for_a_batch_is_saved_whole_where_nothing_else_is_waited_for(
 
 def test_a_batch_that_is_late_in_some_steps_is_in_the_mean(tmp_path: Path) -> None:
     # The first step does not count: it begins as recorded.
-    finding = of(advise(kineto(steps_of([0, 0, 0, 0, 8_000]), tmp_path)), "data_loading")
-    assert finding.saving_ns == 2_000
+    trace = kineto(steps_of([0, 0, 0, 0, 8_000]), tmp_path)
+    advice = advise(trace)
+    assert of(advice, "data_loading").saving_ns == 2_000
+    # The steps and the mean that a saving is of are named, and its part of them is the share.
+    named = "0.0122 ms, mean of steps 1-4 to the end of their last work"
+    assert f"simulated savings: of {named}" in advice.notes
+    assert named in repr(trace.report())
+    shown = repr(trace.whatif("data-ready"))
+    assert "10.20 µs median · 12.20 µs mean of steps 1-4" in shown
+    (row,) = trace.whatif("data-ready").frame.to_dicts()
+    assert row["saving_ns"] / row["mean_ns"] == row["saving_share"]
 
 
 def test_a_wait_beside_which_another_thread_prepares_the_copy_saves_nothing(
@@ -101,9 +117,45 @@ def test_a_wait_beside_which_another_thread_prepares_the_copy_saves_nothing(
         run.launch(at=at + 6_050, begins=at + 6_200, duration=20_000)
         run.sync(at + 7_100, at + 26_200, "stream", stream=7)
     trace = kineto(run, tmp_path)
-    finding = of(advise(trace), "data_loading")
+    advice = advise(trace)
+    finding = small(advice, "data_loading")
     assert finding.estimate_ns >= 4_900
     assert finding.saving_ns < 0.1 * finding.estimate_ns
+    # A gate and --rule ask for one rule, which holds by its estimate.
+    assert broken(Figures(trace), advice, ["data_loading"], []) == [Broken("data_loading")]
+    asked = trace.advise(rule="data_loading")
+    assert asked.frame["rule"].to_list() == ["data_loading"]
+    assert "not listed without --rule: simulated saving below 1 % of the step" in asked.notes
+    assert "data_loading" not in trace.advise().frame["rule"]
+
+
+def test_copies_beside_memsets_are_no_finding(tmp_path: Path) -> None:
+    run, length = Scenario(), 20_000
+    for number in range(4):
+        at = number * length
+        run.step(number, at, at + length)
+        run.operator("aten::copy_", at, at + 100, thread=2)
+        run.copy(
+            "HtoD",
+            100_000,
+            at=at + 10,
+            begins=at + 1_000,
+            duration=300,
+            stream=13,
+            memory="pinned",
+            thread=2,
+        )
+        run.operator("aten::zero_", at + 100, at + 400)
+        run.memset(4_000, at=at + 110, begins=at + 500, duration=1_000)
+        run.operator("aten::mm", at + 400, at + 900)
+        run.launch(at=at + 500, begins=at + 1_500, duration=18_000)
+        run.sync(at + 910, at + 19_600, "stream", stream=7)
+    advice = advise(kineto(run, tmp_path))
+    finding = small(advice, "exposed_copies")
+    assert finding.estimate_ns == 300
+    assert finding.simulation is not None
+    assert finding.simulation.scenario == "memcpy/HtoD x 0"
+    assert finding.saving_ns == 0
 
 
 def test_kernels_that_the_host_launches_late_save_nothing_by_being_faster(tmp_path: Path) -> None:
@@ -124,7 +176,7 @@ def test_kernels_that_the_host_launches_late_save_nothing_by_being_faster(tmp_pa
 def test_tensor_cores_save_nothing_where_the_host_is_late() -> None:
     paths = [one for one in traces_at_hand() if one.name == "many_kernels_a100.json.gz"]
     for path in paths:
-        finding = of(advise(opened(path)), "tensor_cores_unused")
+        finding = small(advise(opened(path)), "tensor_cores_unused")
         assert finding.estimate_ns > 60_000_000
         assert finding.saving_ns < 0.01 * finding.estimate_ns
 
@@ -163,9 +215,12 @@ def test_a_saving_is_part_of_the_step(
 def test_all_commands_have_one_saving(path: Path) -> None:
     trace = opened(path)
     advice = advise(trace)
-    simulated = [one for one in advice.findings if one.simulation is not None]
+    every = (*advice.findings, *advice.small)
+    simulated = [one for one in every if one.simulation is not None]
     assert simulated
-    rows = {row["rule"]: row for row in trace.advise().frame.iter_rows(named=True)}
+    rows = {
+        one.rule.id: trace.advise(rule=one.rule.id).frame.row(0, named=True) for one in simulated
+    }
     ranked = [one.saving_ns for one in advice.findings]
     assert ranked == sorted(ranked, reverse=True)
     report = command("report", path, "--format", "json")

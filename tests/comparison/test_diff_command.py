@@ -9,8 +9,11 @@ import polars as pl
 import pytest
 
 from tests.support.command_line import Run
+from tests.support.traces import TraceBuilder
 from tests.support.training import KERNELS, training
+from traceana.comparison.diff import diff
 from traceana.errors import ExitCode
+from traceana.trace import Trace
 
 pytestmark = pytest.mark.slow
 
@@ -39,6 +42,21 @@ def test_a_layer_of_the_candidate_alone_has_its_name_in_the_first_column(
     text = run("diff", less.save(tmp_path / "less"), runs["one"], "--by", "layer").stdout
     alone = [line for line in text.splitlines() if "only in candidate" in line]
     assert {line.split()[0] for line in alone} == {"relu1", "conv2", "relu2", "pool", "fc"}
+
+
+def test_sums_over_devices_are_named() -> None:
+    def built(devices: int) -> Trace:
+        b = TraceBuilder()
+        for number in range(4):
+            row = b.step(number, number * 1_000, 1_000)
+            for device in range(devices):
+                b.kernel("k", number * 1_000, 500, step=row, device=device)
+        return b.build()
+
+    said = "changes and rows are sums over 2 GPUs"
+    assert said in repr(diff(built(2), built(2)))
+    assert said in repr(diff(built(2), built(2)).result("class"))
+    assert "sums over" not in repr(diff(built(1), built(1)))
 
 
 def test_the_summary_is_one_screen(run: Run, runs: dict[str, Path]) -> None:

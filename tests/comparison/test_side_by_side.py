@@ -16,7 +16,7 @@ from tests.support.synthetic.traces import kineto, nsys
 from tests.support.traces import TraceBuilder
 from tests.support.training import KERNELS, training
 from traceana.comparison.compare import summary_table
-from traceana.comparison.compared_run import NO_TILE, OTHER, Run
+from traceana.comparison.compared_run import NO_TILE, OTHER, Run, run_flops, step_flops
 from traceana.comparison.layer_table import layer_table
 from traceana.comparison.run_tables import (
     ITEM,
@@ -266,3 +266,11 @@ def test_compare_and_diff_are_functions_whatever_was_imported_before() -> None:
             [sys.executable, "-c", f"{imports}; {said}"], capture_output=True, text=True
         )
         assert ran.stdout.split() == ["function", "function"], ran.stderr
+
+
+def test_flops_of_a_part_of_the_products_are_not_shown() -> None:
+    trace = traceana.open(
+        Path(__file__).parents[2] / "fixtures" / "alexnet-cpu-torchscript.json.gz"
+    )
+    assert step_flops(trace)
+    assert run_flops(trace) is None

@@ -142,6 +142,9 @@ def test_ranks_that_cannot_be_read_have_a_row(tmp_path: Path, keep: Path, run: R
     assert "1 rank missing, without a file: 1" in result.stderr
     # What is missing has nothing to show.
     assert json.loads(result.stdout)["rows"][-1]["rank"] == 1
+    shown = run("ranks", tmp_path / "job", "--keep", keep, "--workers", 1).stdout
+    assert "1 missing: 1" in shown
+    assert "no file of this rank" not in shown
     strict = run("ranks", tmp_path / "job", "--keep", keep, "--workers", 1, "--strict")
     assert strict.exit_code == ExitCode.DAMAGED_INPUT
 

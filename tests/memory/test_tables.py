@@ -54,6 +54,18 @@ def test_devices_come_in_their_order_and_the_unknown_last(by: Any) -> None:
     assert frame["device"].to_list() == [0, 1, 3, None]
 
 
+def test_several_devices_have_no_total_and_an_unknown_one_has_a_name() -> None:
+    builder = TraceBuilder()
+    for time, device in ((5, None), (10, 3)):
+        where = {"process": 1, "thread": 1, "device": device, "address": time}
+        builder.row("memory", time=time, bytes=8, **where)
+    builder.kernel("k", 0, 1, device=3)
+    trace = builder.build()
+    assert memory(trace, "layer").totals == {}
+    assert memory(select(trace, devices=[3]), "layer").totals == {"count": 1, "bytes": 8}
+    assert "(not recorded)" in repr(trace.memory_use())
+
+
 def test_the_peak_of_a_device_is_in_its_step_whenever_that_of_the_device_before_was() -> None:
     builder = TraceBuilder()
     for step in range(5):

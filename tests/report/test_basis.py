@@ -156,13 +156,13 @@ def exposed(*, steps: bool, ahead: bool = False, devices: int = 1) -> Trace:
 
 def test_a_saving_names_what_its_share_is_of() -> None:
     title, effects = savings(exposed(steps=True))
-    assert title == "Recommendations, by estimated saving per step"
+    assert title == "Recommendations, by estimated saving per mean step"
     assert "≤ 5.00 ms (50.0 % of step)" in effects
     title, effects = savings(exposed(steps=False))
     assert title == "Recommendations, by estimated saving"
     assert "≤ 20.00 ms (50.0 % of capture)" in effects
     title, effects = savings(exposed(steps=True, devices=2))
-    assert title == "Recommendations, by estimated saving per step and device"
+    assert title == "Recommendations, by estimated saving per mean step and device"
 
 
 def test_a_host_that_runs_ahead_has_savings_of_the_busy_time() -> None:
@@ -230,7 +230,10 @@ def test_kernels_and_launches_are_counted_apart() -> None:
         b.kernel("k", start + 5 * MS, MS, step=row)
     trace = b.build()
     facts = facts_of(page_of(trace))
-    assert facts["Kernels"] == "2 per step · 8 in capture, 1 distinct · 2 launches with copies"
+    assert (
+        facts["Kernels"]
+        == "2 per step · 8 in capture, 1 distinct · launches 2, copies and memsets included"
+    )
     assert idle(trace).page().data.sections["devices"].frame["launches"].to_list() == [8]
 
 

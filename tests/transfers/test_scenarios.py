@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.synthetic import GPU, Scenario, both, nsys, overlapping
+from tests.support.traces import TraceBuilder
 from traceana.analyze.steps import select
 from traceana.analyze.transfers import transfers
 from traceana.trace import Trace
@@ -143,6 +144,22 @@ def test_by_step(each: Both) -> None:
             (2, "DtoH", 1, 4, 20, 0, 20 / 10_000),
             (2, "HtoD", 1, 30_000, 1_000, 600, 0.1),
         ]
+
+
+def test_by_step_without_steps_there_are_no_rows() -> None:
+    builder = TraceBuilder()
+    builder.copy("HtoD", 0, 1_000, bytes=8)
+    found = transfers(builder.build(), "step")
+    assert found.frame.is_empty()
+    assert found.notes == ("no steps: the trace has no step markers",)
+
+
+def test_kernels_that_copy_have_a_note() -> None:
+    builder = TraceBuilder()
+    builder.name("__amd_rocclr_copyBuffer.kd", category="memcpy")
+    builder.kernel("__amd_rocclr_copyBuffer.kd", 0, 1_500_000)
+    note = "copies by kernels: 1 in 1.5 ms, counted as kernels and not in this table"
+    assert transfers(builder.build()).notes == ("no copies with a record of their own", note)
 
 
 def test_per_step(each: Both) -> None:

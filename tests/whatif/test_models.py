@@ -211,6 +211,12 @@ def test_only_the_transfer_of_a_collective_goes_with_its_factor() -> None:
     assert (found, low <= 3_125, high >= 3_500) == (round(3_000 + 500 * 0.625), True, True)
 
 
+def test_waits_for_other_ranks_are_not_in_the_summed_saving() -> None:
+    # The other rank waits longer in its collective.
+    (shorter,) = two_ranks(3_000).whatif("kernel:fast x 0.5").frame["at_most_ns"]
+    assert shorter == 500
+
+
 def test_more_ranks_move_more() -> None:
     # A ring of 4 moves 3/4 of a message where one of 2 moved 1/2; its latency is 2 to 3 times.
     found, low, high = predicted(two_ranks(3_000), "ranks:4")

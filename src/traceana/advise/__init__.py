@@ -33,6 +33,10 @@ __all__ = ["RULES", "Advice", "Finding", "Rule", "advise", "advised"]
 class Advice(msgspec.Struct, frozen=True):
     """The findings, largest saving first, and notes on them.
 
+    ``small`` are those whose simulated saving is below ``LEAST_SAVING`` of the step: the rules hold
+    by their own estimates, and gates and ``--rule`` ask for them.
+    ``simulated`` is the mean step that simulated savings are of, where it is not that of all
+    measured steps from marker to marker.
     ``step_work_ns`` is the busy time of the work that a step launches on a device, by which the
     shares of savings are divided, where that is longer than the step on the host; else None.
     ``bottleneck`` is None without work on a GPU.
@@ -42,6 +46,8 @@ class Advice(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
     step_work_ns: int | None = None
     bottleneck: Bottleneck | None = None
+    small: tuple[Finding, ...] = ()
+    simulated: str | None = None
 
 
 @per_trace
@@ -64,7 +70,8 @@ def advised(figures: Figures) -> Advice:
     holding = [(rule, one) for rule in RULES if (one := rule.find(figures)) is not None]
     replays = figures.simulated([one.scenario for _, one in holding if one.scenario is not None])
     savings = replays.savings if replays else {}
-    found = []
+    found: list[Finding] = []
+    small: list[Finding] = []
     for rule, one in holding:
         estimate = figures.each(one.saving_ns)
         share = one.saving_ns / figures.paced_ns if figures.paced_ns else 0.0
@@ -77,7 +84,9 @@ def advised(figures: Figures) -> Advice:
             one.figures,
             _per_step(one.evidence, figures),
         )
+        enough = True
         if one.scenario is not None and (by := savings.get(one.scenario)) is not None:
+            enough = by.share >= LEAST_SAVING
             finding = replace(
                 finding,
                 saving_ns=by.time_ns,
@@ -85,26 +94,44 @@ def advised(figures: Figures) -> Advice:
                 saving_of="step",
                 simulation=Simulation(one.scenario, by.low_ns, by.high_ns),
             )
-        found.append(finding)
+        (found if enough else small).append(finding)
     found.sort(key=lambda finding: (-finding.saving_ns, finding.rule.id))
     ahead = figures.each(figures.paced_ns) if figures.runs_ahead else None
-    notes = _notes(figures, found, replays)
-    return Advice(tuple(found), notes, ahead, bottleneck(figures))
+    if not any(one.simulation for one in found):
+        replays = None
+    simulated = _simulated_of(figures, replays) if replays is not None else None
+    notes = _notes(figures, found, replays, simulated)
+    return Advice(tuple(found), notes, ahead, bottleneck(figures), tuple(small), simulated)
 
 
-def _notes(figures: Figures, found: list[Finding], replays: Simulated | None) -> tuple[str, ...]:
+def _simulated_of(figures: Figures, replays: Simulated) -> str | None:
+    """Return the mean step that simulated savings are of, None where it is the measured one."""
+    mean = float(figures.measured["wall_ns"].mean())  # type: ignore[arg-type]
+    if abs(replays.mean_ns - mean) < LEAST_SAVING * mean:
+        return None
+    of = replays.steps or "the measured steps"
+    return f"{_milliseconds(replays.mean_ns)}, mean of {of} to the end of their last work"
+
+
+def _notes(
+    figures: Figures, found: list[Finding], replays: Simulated | None, simulated: str | None
+) -> tuple[str, ...]:
     whole = "step" if figures.stepped else "capture"
     if not found:
         return (f"no findings above {LEAST_SAVING:.0%} of the {whole}".replace("%", " %"),)
     unit = "step and device" if figures.stepped else "device, over the capture"
-    notes = [f"savings: estimates per {unit}; they overlap, do not add them"]
+    mean = "mean " if figures.stepped and figures.measured.height > 1 else ""
+    notes = [f"savings: estimates per {mean}{unit}; they overlap, do not add them"]
     if replays is not None:
-        notes = ["savings: per step, by simulation or estimate; they overlap, do not add them"]
+        notes = [
+            f"savings: per {mean}step, by simulation or estimate; they overlap, do not add them"
+        ]
         if figures.busy.height > 1:
             notes.append(
                 "simulated savings: of the longest process of each step, for all its devices; "
                 "estimates: mean of the devices"
             )
+        notes += [f"simulated savings: of {simulated}"] if simulated else []
         notes += [replays.note] if replays.note else []
     if figures.runs_ahead:
         each, wall = (figures.each(time) for time in (figures.paced_ns, figures.window_ns))

@@ -209,9 +209,10 @@ def broken(
 ) -> list[Broken]:
     """Return the failed gates of the trace of ``figures`` and ``advice``.
 
-    They include gates on figures that are not in the trace, as unknown.
+    They include gates on figures that are not in the trace, as unknown. A rule holds by its own
+    estimate, also where the simulated saving is too small to be listed.
     """
-    holding = {finding.rule.id for finding in advice.findings}
+    holding = {finding.rule.id for finding in (*advice.findings, *advice.small)}
     found = [Broken(rule) for rule in rules if rule in holding]
     for limit in limits:
         value = limit.metric.of(figures)

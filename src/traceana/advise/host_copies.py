@@ -181,6 +181,7 @@ def slow_copies(figures: Figures) -> Found | None:
         native="keep arrays on the device between iterations; copy on a separate stream "
         "during compute",
     ),
+    simulation="`memcpy/HtoD x 0`, of the directions of these copies where they have no others.",
 )
 def exposed_copies(figures: Figures) -> Found | None:
     """Copies over the host link that do not overlap with compute."""
@@ -188,7 +189,7 @@ def exposed_copies(figures: Figures) -> Found | None:
     # They have their own rules.
     others = (pl.col("host_memory") != "pageable") & (pl.col("kind") != "blocking")
     rows = _host_copies(figures, others & _NOT_SMALL & ~_SLOW)
-    return _copied(
+    found = _copied(
         figures,
         rows.sort("exposed_ns", descending=True, nulls_last=True),
         ("mean_bytes", "direction", "bytes_per_s", "time_ns"),
@@ -196,6 +197,12 @@ def exposed_copies(figures: Figures) -> Found | None:
         time_ns=figures.each(int(rows["time_ns"].sum())),
         kernel_ns=figures.each(int(figures.busy["kernel_ns"].sum())),
     )
+    directions = rows["direction"].unique().sort()
+    every = _host_copies(figures, pl.col("direction").is_in(directions.implode()))
+    # A scenario is about all copies of a direction, and not about migrations of unified memory.
+    if found is None or every.height > rows.height or directions.str.starts_with("unified").any():
+        return found
+    return replace(found, scenario=" + ".join(f"memcpy/{one} x 0" for one in directions))
 
 
 def _host_copies(figures: Figures, chosen: pl.Expr, by: Key = "kind") -> pl.DataFrame:

@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 
 
 class Simulated(msgspec.Struct, frozen=True):
-    """The saving of each scenario that changes something in a trace, and a note on the part of the
+    """The saving of each scenario that changes something in a trace, the mean step that savings are
+    of, the steps that it is a mean of (None: all measured steps), and a note on the part of the
     trace that was replayed."""
 
     savings: Mapping[str, Saving]
+    mean_ns: int
+    steps: str | None
     note: str | None
 
 
@@ -46,7 +49,9 @@ def simulated(trace: Trace, scenarios: Collection[str]) -> Simulated | None:
     for one in dict.fromkeys(scenarios):
         with suppress(NoSuchSelectionError):
             savings[one] = saving(model, Asked.of(model, one))
-    return Simulated(savings, model.part.note) if savings else None
+    if not savings:
+        return None
+    return Simulated(savings, model.mean_ns, model.counted, model.part.note)
 
 
 def _has_launches(trace: Trace) -> bool:

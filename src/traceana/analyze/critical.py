@@ -372,8 +372,14 @@ def _notes(trace: Trace, path: pl.DataFrame, of_steps: tuple[str, ...]) -> tuple
         *_gpu_share(trace, path),
         "step window: from its marker, or the completion of the step before, to the end of its "
         "last work",
+        *_of_processes(trace),
         *of_steps,
     )
+
+
+def _of_processes(trace: Trace) -> tuple[str, ...]:
+    processes = trace.steps.select("rank", "process").n_unique()
+    return (f"per step: means over {processes} processes",) if processes > 1 else ()
 
 
 def _gpu_share(trace: Trace, path: pl.DataFrame) -> tuple[str, ...]:

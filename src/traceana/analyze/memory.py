@@ -226,7 +226,8 @@ def memory(trace: Trace, by: By = "device") -> Result:
         ``growth_bytes`` (median over the measured steps of the growth since the previous step).
     ``layer``, ``operator``
         ``bytes`` and ``count`` of its allocations that were live at the device's peak, their
-        ``share`` of the peak, ``largest_bytes``. The rows of a device add up to its peak.
+        ``share`` of the peak, ``largest_bytes``. The rows of a device add up to its peak; several
+        devices have no total.
     ``step``
         See :func:`_by_step`.
     ``time``
@@ -251,7 +252,10 @@ def memory(trace: Trace, by: By = "device") -> Result:
             frame = _by_convolution(trace, selected)
         case _:
             live = alive(trace, every, peaks(selected))
-            frame, totals = _at_peak(live, by), ("count", "bytes")
+            frame = _at_peak(live, by)
+            # The peaks of devices are at different times, and of different memories.
+            if frame.select(PER_DEVICE).unique().height == 1:
+                totals = ("count", "bytes")
     return Result(frame, sums(frame, *totals), _notes(trace, every, frame, by))
 
 

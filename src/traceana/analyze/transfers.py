@@ -22,6 +22,7 @@ from traceana.analyze.intervals import Busy, computing, exposed
 from traceana.analyze.layer_rows import OUTSIDE, layer_keys
 from traceana.analyze.steps import available_ns, measured_steps, step_windows
 from traceana.analyze.summaries import needs_timeline
+from traceana.analyze.work import kernels_of
 from traceana.result import Result, sums, with_share
 from traceana.settings import MANY_COPIES, SMALL_COPY_BYTES
 
@@ -52,6 +53,7 @@ _TYPES: Final = {
 
 _OPERATOR_NUMBER: Final = r", (?:op_id|(?:stashed )?seq) ?= ?-?\d+"
 """The numbers that PyTorch's ``emit_nvtx`` adds to the name of an operator."""
+_NO_STEPS: Final = "no steps: the trace has no step markers"
 _POWERS: Final = 1 << np.arange(63, dtype=np.int64)
 
 
@@ -96,6 +98,9 @@ def transfers(trace: Trace, by: Key = "direction") -> Result:
     if trace.is_summary:
         return _printed(trace, by)
     each = copies(trace)
+    no_steps = by == "step" and trace.steps.is_empty() and each.height > 0
+    if no_steps:
+        each = each.clear()
     key = _key_of(trace, each, by)
     keys: tuple[str, ...] = _KEYS
     if key is not None:
@@ -111,7 +116,8 @@ def transfers(trace: Trace, by: Key = "direction") -> Result:
     frame = _with_step_share(trace, _per_step(trace, with_share(_rates(frame)), by), each, keys)
     frame = _ordered(frame, by)
     frame = frame.select(*keys[:-2], *COLUMNS).with_columns(pl.col(pl.Categorical).cast(pl.String))
-    return Result(frame, _totals(frame, each, kernels), _notes(trace, each, frame))
+    notes = (_NO_STEPS,) if no_steps else _notes(trace, each, frame)
+    return Result(frame, _totals(frame, each, kernels), notes)
 
 
 def _printed(trace: Trace, by: Key) -> Result:
@@ -291,17 +297,39 @@ def _one_or_null(column: pl.Expr) -> pl.Expr:
 
 def _notes(trace: Trace, each: pl.DataFrame, frame: pl.DataFrame) -> tuple[str, ...]:
     """Return the notes on ``frame``, the result for the copies ``each``."""
+    by_kernels = _copy_kernels(trace)
     if each.is_empty():
+        if by_kernels:
+            return ("no copies with a record of their own", *by_kernels)
         return ("no copies in the trace or the selection",)
     found = [
+        *by_kernels,
         *_sizes(each),
         *_without_key(each, frame),
         *_blocking_notes(each),
         *_link(trace, each, frame),
         *_exposed_notes(trace, each),
-        *(measured_steps(trace).notes if trace.steps.height else ()),
+        *_step_notes(trace, frame),
     ]
     return tuple(found)
+
+
+def _step_notes(trace: Trace, frame: pl.DataFrame) -> list[str]:
+    """Return over which steps the columns per step are averages; by step and size none is shown."""
+    if trace.steps.is_empty() or frame.columns[0] in ("step", "size"):
+        return []
+    return [f"columns per step: {note}" for note in measured_steps(trace).notes]
+
+
+def _copy_kernels(trace: Trace) -> list[str]:
+    """Return the number and time of kernels that copy, which other commands count as kernels."""
+    copy = trace.names["category"] == "memcpy"
+    kernels = kernels_of(trace, "name_id", "duration")
+    times = kernels.filter(copy.gather(kernels["name_id"]))["duration"]
+    if times.is_empty():
+        return []
+    took = f"{len(times):,} in {int(times.sum()) / 1e6:,.4g} ms"
+    return [f"copies by kernels: {took}, counted as kernels and not in this table"]
 
 
 def _sizes(each: pl.DataFrame) -> list[str]:

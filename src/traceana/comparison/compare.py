@@ -11,7 +11,7 @@ import polars as pl
 
 from traceana.analyze.devices import launches
 from traceana.analyze.summaries import needs_timeline
-from traceana.comparison.compared_run import Run, RunSteps, devices, step_flops
+from traceana.comparison.compared_run import Run, RunSteps, devices, run_flops
 from traceana.comparison.layer_table import layer_table
 from traceana.comparison.run_inputs import Pairs, labels, opened, recorded_batch, runs_in
 from traceana.comparison.run_tables import (
@@ -118,7 +118,7 @@ def _row(run: Run, one: RunSteps, *, whole: bool) -> dict[str, Any]:
     median = int(walls.median() or 0) if timed else None  # type: ignore[arg-type]
     available, busy = int(steps["available_ns"].sum()), int(steps["busy_ns"].sum())
     batch = run.batch
-    flops = _flops(run, whole=whole)
+    flops = run_flops(run.trace, run.model, whole=whole)
     kind = pl.col("kind")
     return {
         RUN: run.label,
@@ -163,12 +163,6 @@ def _libraries(run: Run) -> str | None:
         .sort(["time_ns", "library"], descending=[True, False])
     )
     return ", ".join(ordered["library"].head(_MOST_LIBRARIES)) or None
-
-
-def _flops(run: Run, *, whole: bool) -> float | None:
-    """Return the FLOPs of the layers, per step or of the whole recording."""
-    known = step_flops(run.trace, run.model, whole=whole)
-    return sum(known.values()) if known else None
 
 
 _TABLES: Final[dict[By, Callable[[Sequence[Run]], Table]]] = {

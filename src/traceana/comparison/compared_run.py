@@ -11,8 +11,9 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.analyze import summaries
-from traceana.analyze.classes import SOURCE, classified, described
+from traceana.analyze.classes import SOURCE, category_of, classified, described
 from traceana.analyze.copies import copies
+from traceana.analyze.flop_coverage import PRODUCTS
 from traceana.analyze.idle_gaps import capture_ns
 from traceana.analyze.intervals import Busy
 from traceana.analyze.layer_rows import PASSES, layer_keys, with_layer_keys
@@ -211,6 +212,26 @@ def step_flops(
     steps = 1 if whole else max(len(numbers), 1)
     return dict(table.select("layer", pl.col("flops") / steps).iter_rows())
 
+
+@per_trace
+def run_flops(trace: Trace, model: Manifest | None = None, *, whole: bool = False) -> float | None:
+    """Return the FLOPs of all layers, as :func:`step_flops`.
+
+    None where layers with 1 % or more of the time of convolutions, GEMMs, attention and recurrent
+    layers have no count: the sum would be of a part of the work.
+    """
+    known = step_flops(trace, model, whole=whole)
+    rows = work(trace, "layer", "duration", *SOURCE)
+    products = rows.filter(category_of(rows, trace).is_in(PRODUCTS))
+    names = layer_keys(trace.layers, "layer", None)["layer"].cast(pl.String)
+    counted = names.gather(products["layer"]).is_in([*known]).fill_null(value=False)
+    times = products["duration"]
+    if not known or int(times.filter(counted).sum()) < _LEAST_COUNTED * int(times.sum()):
+        return None
+    return sum(known.values())
+
+
+_LEAST_COUNTED: Final = 0.99
 
 _COPY: Final = ("copy", "host_memory")
 _CLASS: Final = (

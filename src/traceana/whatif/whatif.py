@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from traceana.analyze.classes import breakdown, category_of
 from traceana.analyze.intervals import union
-from traceana.analyze.steps import MEDIAN_ERROR, measured_steps
+from traceana.analyze.steps import MEDIAN_ERROR, measured_steps, span_of
 from traceana.enrich.nesting import NONE, Ints
 from traceana.errors import NoSuchSelectionError
 from traceana.result import Result
@@ -96,6 +96,26 @@ class Model(msgspec.Struct, frozen=True):
         both = zip(self.processes, self.measured, strict=True)
         return all((graph.begins[rows] != NONE).all() for graph, rows in both)
 
+    @property
+    def counted(self) -> str | None:
+        """The steps that savings are means of, as text; None for all measured steps."""
+        rows = measured_steps(self.trace).rows
+        every = set(self.trace.steps["number"].gather(rows))
+        counted = {one for one in _settled(self, _per_step(self, None)) if one is not None}
+        if not counted or counted == every:
+            return None
+        return f"{'steps' if len(counted) > 1 else 'step'} {span_of(list(counted))}"
+
+    @property
+    def median_ns(self) -> int:
+        """The median measured step."""
+        return round(_median(_per_step(self, None)))
+
+    @property
+    def mean_ns(self) -> int:
+        """The mean step that savings are of."""
+        return round(_mean(_settled(self, _per_step(self, None))))
+
     @classmethod
     def of(cls, trace: Trace) -> Model:
         """Return the model of ``trace``, of a part of its steps if it is long."""
@@ -143,6 +163,8 @@ def whatif(model: Model, asked: Sequence[Asked]) -> Prediction:
         Its name.
     ``step_ns``
         Median window of the measured steps, of several processes the longest of each step.
+    ``mean_ns``
+        Mean of the same, of the steps of :class:`Saving`.
     ``predicted_ns``, ``low_ns``, ``high_ns``
         The same after the change, and its interval (``prediction_level``): from the factors' own
         intervals, the variation of the steps and that from run to run, and ``change_error``.
@@ -151,8 +173,8 @@ def whatif(model: Model, asked: Sequence[Asked]) -> Prediction:
     ``saving_ns``, ``saving_low_ns``, ``saving_high_ns``, ``saving_share``
         :class:`Saving`: the mean over the steps, so not the difference of the medians.
     ``at_most_ns``
-        What the step would save if nothing that changes overlapped: its summed time, less what it
-        takes after the change.
+        What the step would save if nothing that changes overlapped: the summed time of what the
+        scenario changes, less what it takes after the change.
     ``limit``, ``limit_share``
         What takes most of the critical path after the change, and its share of it.
     """
@@ -174,6 +196,7 @@ def whatif(model: Model, asked: Sequence[Asked]) -> Prediction:
             {
                 "scenario": one.scenario.name,
                 "step_ns": round(before),
+                "mean_ns": model.mean_ns,
                 "predicted_ns": round(medians[0]),
                 "low_ns": max(0, math.floor(min(medians) - spread)),
                 "high_ns": math.ceil(max(medians) + spread),
@@ -215,9 +238,9 @@ def saving(model: Model, asked: Asked) -> Saving:
 
 
 def _saving(model: Model, found: _Replayed, ends: Sequence[_Replayed]) -> Saving:
-    before = _settled(model, _per_step(model, None))
-    step = float(before.mean())
-    saved = [before - _settled(model, _per_step(model, one)) for one in (found, *ends)]
+    recorded = _settled(model, _per_step(model, None))
+    before, step = _times(recorded), _mean(recorded)
+    saved = [before - _times(_settled(model, _per_step(model, one))) for one in (found, *ends)]
     means = [float(one.mean()) for one in saved]
     error = 0.0
     if len(before) > 1:
@@ -230,11 +253,18 @@ def _saving(model: Model, found: _Replayed, ends: Sequence[_Replayed]) -> Saving
     return Saving(time, low, high, time / step if step else 0.0)
 
 
-def _settled(model: Model, times: Mapping[int | None, int]) -> npt.NDArray[np.float64]:
+def _settled(model: Model, times: Mapping[int | None, int]) -> Mapping[int | None, int]:
     """Return the times of the measured steps, of several without the first that is replayed."""
     few = len(times) < FEWEST_STEPS
-    kept = [time for number, time in times.items() if few or number != model.first]
-    return np.array(kept, dtype=np.float64)
+    return {number: time for number, time in times.items() if few or number != model.first}
+
+
+def _times(times: Mapping[int | None, int]) -> npt.NDArray[np.float64]:
+    return np.array(list(times.values()), dtype=np.float64)
+
+
+def _mean(times: Mapping[int | None, int]) -> float:
+    return float(_times(times).mean())
 
 
 def curves(model: Model, asked: Sequence[Asked]) -> pl.DataFrame:
@@ -277,6 +307,7 @@ def usual(model: Model) -> list[Asked]:
 _SCHEMA: Final = {
     "scenario": pl.String,
     "step_ns": pl.Int64,
+    "mean_ns": pl.Int64,
     "predicted_ns": pl.Int64,
     "low_ns": pl.Int64,
     "high_ns": pl.Int64,
@@ -292,10 +323,12 @@ _SCHEMA: Final = {
 
 
 class _Replayed(msgspec.Struct, frozen=True):
-    """A scenario replayed in each process: what it changed, when each node was over, the begin and
-    end of the windows of the steps, and what runs beside each of them (ns)."""
+    """A scenario replayed in each process: what it changed, how long each node takes without the
+    waits of collectives for other ranks (ns), when each node was over, the begin and end of the
+    windows of the steps, and what runs beside each of them (ns)."""
 
     changes: list[Changed]
+    alone: list[Ints]
     over: list[Ints]
     windows: list[tuple[Ints, Ints]]
     beside: list[Ints]
@@ -325,7 +358,7 @@ def _predicted(model: Model, asked: Asked, changes: Sequence[Change], where: flo
         for graph, ended, one in zip(model.processes, over, taken, strict=True)
     ]
     beside = [_beside(model.trace, *pair) for pair in zip(model.processes, made, strict=True)]
-    return _Replayed(taken, over, windows, beside)
+    return _Replayed(taken, [one.duration for one in made], over, windows, beside)
 
 
 def _beside(trace: Trace, graph: Graph, change: Changed) -> Ints:
@@ -438,7 +471,7 @@ def _recorded(model: Model) -> _Replayed:
         (graph.steps["begin"].to_numpy(), graph.steps["end"].to_numpy())
         for graph in model.processes
     ]
-    return _Replayed(made, over, windows, none)
+    return _Replayed(made, lengths, over, windows, none)
 
 
 def _path(
@@ -460,8 +493,12 @@ def _path(
 def _summed(model: Model, found: _Replayed) -> int:
     """Return by how much work and pieces of threads get shorter in the measured steps, summed."""
     saved = 0
-    for graph, change, rows in zip(model.processes, found.changes, model.measured, strict=True):
-        saved += int((graph.duration - change.duration)[np.isin(graph.step, rows)].sum())
+    for graph, change, alone, rows in zip(
+        model.processes, found.changes, found.alone, model.measured, strict=True
+    ):
+        # Other collectives take as long as their ranks let them.
+        own = np.isin(graph.step, rows) & (alone != graph.duration)
+        saved += int((graph.duration - change.duration)[own].sum())
         begin = graph.steps["begin"].to_numpy()[rows]
         end = graph.steps["end"].to_numpy()[rows]
         order = np.argsort(begin)

@@ -19,7 +19,7 @@ from traceana.report.page import Block, Data, Finding, Findings, Hidden, Page, R
 from traceana.report.pages.single_table import columns_of, named, notes_of, source_of, table_page
 from traceana.report.text import cut_end
 from traceana.result import Arranged, Result, sums
-from traceana.settings import PREDICTION_LEVEL
+from traceana.settings import LEAST_SAVING, PREDICTION_LEVEL
 from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:
@@ -98,8 +98,14 @@ def advised(trace: Trace, advice: Advice, *, rule: str | None = None) -> Result:
     from traceana.result import Result
 
     if rule is not None:
-        found = tuple(one for one in advice.findings if one.rule.id == rule)
+        found = tuple(one for one in (*advice.findings, *advice.small) if one.rule.id == rule)
         notes = advice.notes if found else (f"{rule}: no finding",)
+        if rule in (one.rule.id for one in advice.small):
+            least = f"{LEAST_SAVING:.0%}".replace("%", " %")
+            notes = (
+                f"not listed without --rule: simulated saving below {least} of the step",
+                *notes,
+            )
         advice = replace(advice, findings=found, notes=notes)
     frame, _ = finding_rows(advice.findings, trace)
     make = partial(_page, trace, advice, rule is not None)

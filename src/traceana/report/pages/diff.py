@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from traceana.advise.bottleneck import bottleneck
 from traceana.advise.figures import Figures
 from traceana.analyze.idle_gaps import MEANINGS
+from traceana.analyze.work import processor, work
 from traceana.comparison.diff_rows import IDLE
 from traceana.comparison.verdicts import mean_available, step_times
 from traceana.report import display_names, numbers
@@ -136,7 +137,9 @@ def _table(found: Diff, by: DiffBy, shown: Arranged) -> Page:
         for column in columns_of(frame, COLUMNS[by], shown.totals, _TITLES)
     )
     table = Table(frame, columns, shown.totals, dropped=DROPPED[by], hidden=hidden_of(shown))
-    return _page(found, (table, *notes_of(shown.notes)), shown)
+    over = tuple(_sums(found))
+    facts = (Facts(over),) if over else ()
+    return _page(found, (*facts, table, *notes_of(shown.notes)), shown)
 
 
 def _summary(found: Diff, shown: Arranged) -> Page:
@@ -201,6 +204,18 @@ def _named(frame: pl.DataFrame, by: DiffBy) -> pl.DataFrame:
     return frame.with_columns(pl.Series(part, called, pl.String))
 
 
+def _sums(found: Diff) -> Iterator[tuple[str, str]]:
+    """Yield over how many devices tables and changes are sums, where a run has several."""
+    counts = [
+        work(one.run.trace, "rank", "device").unique().height
+        for one in (found.baseline, found.candidate)
+    ]
+    if max(counts) > 1:
+        devices = " → ".join(map(str, dict.fromkeys(counts)))
+        of = processor(found.baseline.run.trace)
+        yield "Tables", f"changes and rows are sums over {devices} {of}s"
+
+
 def _whole(found: Diff) -> bool:
     """Return whether whole captures are compared, because steps are not marked in both runs."""
     return not found.baseline.steps.marked
@@ -215,6 +230,7 @@ def _head(found: Diff) -> Iterator[tuple[str, str]]:
         yield "Per image", f"{arrow(round(a), round(b))} ({percent(b / a - 1)})"
     yield from _limits(found)
     yield "Layers", _layers(found)
+    yield from _sums(found)
 
 
 def _limits(found: Diff) -> Iterator[tuple[str, str]]:

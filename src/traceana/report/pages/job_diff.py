@@ -112,7 +112,8 @@ def _step(found: JobDiff) -> str:
     if found.step is None:
         return "not determined: no common step of all ranks"
     one = found.step.decides
-    text = f"{arrow(round(one.a), round(one.b))} {found.step.statistic} ({percent(one.relative)})"
+    of = f"{found.step.statistic}, of the longest rank in each step"
+    text = f"{arrow(round(one.a), round(one.b))} {of} ({percent(one.relative)})"
     if one.interval is not None:
         low, high = (signed(round(bound)) for bound in (one.interval.low, one.interval.high))
         text += f", {100 * found.criteria.level:g} % interval {low} to {high}"

@@ -5,8 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import polars as pl
+from msgspec.structs import replace
+
 from traceana.analyze.summaries import needs_timeline
-from traceana.report.page import Chart, Page
+from traceana.report.cells import value_text
+from traceana.report.columns import Kind
+from traceana.report.page import Chart, Page, Table
 from traceana.report.pages.analysis_pictures import above, memory_over_time
 from traceana.report.pages.single_table import table_page
 from traceana.result import Arranged, Result
@@ -16,6 +21,7 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 _DEVICE: Final = ("rank", "device")
+_NOT_RECORDED: Final = "(not recorded)"
 _ALLOCATED: Final = ("count", "bytes", "share", "largest_bytes")
 COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "device": (
@@ -49,13 +55,13 @@ def memory(trace: Trace, *, by: MemoryBy = "device") -> Result:
 
     return found.with_page(
         partial(_page, trace, by),
-        screenful=None if by == "time" else 30,
+        screenful=40 if by == "time" else 30,
         pictures=above(pictures),
     )
 
 
 def _page(trace: Trace, by: MemoryBy, shown: Arranged) -> Page:
-    return table_page(
+    page = table_page(
         "memory",
         shown,
         trace,
@@ -64,3 +70,20 @@ def _page(trace: Trace, by: MemoryBy, shown: Arranged) -> Page:
         bars="allocated_bytes" if by == "time" else None,
         titles={"share": "of peak memory", "direction": "pass", "count": "allocations"},
     )
+    blocks = (_with_devices(one) if isinstance(one, Table) else one for one in page.blocks)
+    return replace(page, blocks=tuple(blocks))
+
+
+def _with_devices(table: Table) -> Table:
+    """Return ``table`` with a name for the device of allocators whose device is not recorded."""
+    if "device" not in table.frame.columns or not table.frame["device"].null_count():
+        return table
+    texts = [
+        _NOT_RECORDED if one is None else value_text(Kind.DEVICE, one)
+        for one in table.frame["device"]
+    ]
+    columns = tuple(
+        replace(one, kind=Kind.TEXT) if one.name == "device" else one for one in table.columns
+    )
+    frame = table.frame.with_columns(pl.Series("device", texts, pl.String))
+    return replace(table, frame=frame, columns=columns)

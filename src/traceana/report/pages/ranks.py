@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.ingest.ranks import spans
 from traceana.ingest.source import silent
@@ -136,7 +137,10 @@ def page(found: Job) -> Result:
 
 
 def _page(found: Job, shown: Arranged) -> Page:
-    table = table_of(shown, _columns(found.rows), dropped=DROPPED, titles=_TITLES)
+    # The first line names the missing ranks, which have no figures.
+    there, listed = (one.filter(pl.col("status") != MISSING) for one in (found.rows, shown.frame))
+    present = replace(shown, frame=listed, hidden=there.height - listed.height)
+    table = table_of(present, _columns(there), dropped=DROPPED, titles=_TITLES)
     causes = pl.Series("cause", _causes(found), dtype=pl.String)
     sections = {
         "stragglers": Result(found.stragglers.with_columns(causes)),

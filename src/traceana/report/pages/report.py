@@ -423,7 +423,7 @@ def _kernel_counts(whole: Overview) -> str:
     calls = work(basis.trace, "call")["call"].drop_nulls().n_unique()
     if whole.facts["summary"] is None and calls:
         each = numbers.mean(calls / basis.steps) if basis.stepped else numbers.count(calls)
-        text += f" · {each} launches with copies"
+        text += f" · launches {each}, copies and memsets included"
     return text
 
 
@@ -582,9 +582,10 @@ def _saving(whole: Overview, found: Sequence[Finding]) -> str:
 
 
 def _saved_per(whole: Overview) -> str:
-    """Return the unit of the savings: a step and a device, or a device, where it has several."""
+    """Return the unit of the savings: the mean step, and a device where there are several."""
+    step = "mean step" if whole.basis.steps > 1 else "step"
     per = [
-        *(["step"] if whole.basis.stepped else []),
+        *([step] if whole.basis.stepped else []),
         *(["device"] if whole.busy.frame.height > 1 else []),
     ]
     return f" per {' and '.join(per)}" if per else ""
@@ -598,6 +599,8 @@ def _notes(whole: Overview) -> Iterator[Notes]:
         if whole.unclassified > _MUCH:
             shown += " (--rules FILE: classes for kernels of your own)"
         rows.insert(0, ("Unclassified", shown))
+    if whole.advice.simulated is not None:
+        rows.insert(0, ("Simulated savings", f"of {whole.advice.simulated}"))
     if rows:
         yield Notes(tuple(rows))
     warnings = []

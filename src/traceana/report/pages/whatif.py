@@ -22,23 +22,33 @@ from traceana.settings import PREDICTION_LEVEL
 if TYPE_CHECKING:
     from traceana.trace import Trace
     from traceana.whatif.scenario import Scenario
-    from traceana.whatif.whatif import Replay
+    from traceana.whatif.whatif import Model, Replay
 
 _SHOWN: Final = (
     *("scenario", "predicted_ns", "low_ns", "high_ns", "relative"),
-    *("saving_ns", "at_most_ns", "limit", "limit_share"),
+    *("saving_ns", "saving_share", "at_most_ns", "limit", "limit_share"),
 )
 _TITLES: Final = {
-    "predicted_ns": "predicted step",
+    "predicted_ns": "predicted",
     "low_ns": "from",
     "high_ns": "to",
     "relative": "change",
     "saving_ns": "saving",
-    "at_most_ns": "summed time",
-    "limit": "new limit",
-    "limit_share": "of critical path",
+    "saving_share": "share",
+    "at_most_ns": "saving",
+    "limit": "limit",
+    "limit_share": "share",
 }
-_DROPPED: Final = ("limit_share", "at_most_ns", "limit")
+_GROUPS: Final = {
+    **dict.fromkeys(("predicted_ns", "low_ns", "high_ns", "relative"), "median step"),
+    **dict.fromkeys(("saving_ns", "saving_share"), "mean step"),
+    "at_most_ns": "summed",
+    **dict.fromkeys(("limit", "limit_share"), "critical path after"),
+}
+"""Two statistics: a batch that is late in every fourth step is in the mean alone."""
+_WHOLE: Final = dict.fromkeys((name for name, of in _GROUPS.items() if "step" in of), "capture")
+"""The groups of a trace without steps."""
+_DROPPED: Final = ("limit_share", "at_most_ns", "limit", "saving_share")
 
 
 def whatif(
@@ -70,12 +80,13 @@ def whatif(
         ordered = found.frame.sort("predicted_ns", maintain_order=True)
         found = Result(ordered, found.totals, found.notes)
     curve = curves(model, asked) if sweep else None
+    facts = _facts(model)
 
     def pictures() -> list[Block]:
 
         return [*intervals(found.frame), *(() if curve is None else by_factor(curve))]
 
-    make = partial(_page, trace, path, curve, not given)
+    make = partial(_page, trace, facts, path, curve, not given)
     return found.with_page(make, pictures=above(pictures))
 
 
@@ -94,8 +105,29 @@ def _as_recorded(given: str | Scenario) -> Scenario:
     return replace(found, changes=tuple(changes))
 
 
+def _facts(model: Model) -> Facts:
+    """Return the lines above the table: the step that was replayed, and the table's statistics."""
+    median, mean = (numbers.duration(one) for one in (model.median_ns, model.mean_ns))
+    interval = f"{PREDICTION_LEVEL:.0%}".replace("%", " %")
+    if model.trace.steps.is_empty():
+        return Facts(
+            (("Capture", median), ("Table", f"capture after the change, {interval} interval"))
+        )
+    of = f" of {model.counted}" if model.counted else ""
+    several = len(model.processes)
+    longest = f", longest of {several} processes" if several > 1 else ""
+    return Facts(
+        (
+            ("Step time", f"{median} median · {mean} mean{of}"),
+            ("Step end", f"end of the last work in the step (traceana critical){longest}"),
+            ("Table", f"median step after the change, {interval} interval · saving: of the mean"),
+        )
+    )
+
+
 def _page(
     trace: Trace,
+    facts: Facts,
     path: pl.DataFrame,
     curve: pl.DataFrame | None,
     usual: bool,
@@ -103,22 +135,13 @@ def _page(
 ) -> Page:
     """Return the page; the default scenarios (``usual``) have the display names of classes, which
     ``--scenario`` takes as well."""
-    stepped = not trace.steps.is_empty()
-    titles = _TITLES if stepped else {**_TITLES, "predicted_ns": "predicted capture"}
-    table = table_of(shown, _SHOWN, dropped=_DROPPED, titles=titles)
+    groups = _GROUPS if trace.steps.height else {**_GROUPS, **_WHOLE}
+    table = table_of(shown, _SHOWN, dropped=_DROPPED, titles=_TITLES)
+    columns = tuple(replace(one, group=groups.get(one.name, "")) for one in table.columns)
+    table = replace(table, columns=columns)
     if usual:
         names = shown.frame["scenario"].map_elements(_displayed, pl.String)
         table = replace(table, frame=table.frame.with_columns(names))
-    step = numbers.duration(shown.frame["step_ns"][0]) if shown.frame.height else ""
-    interval = f"predicted {'step (median)' if stepped else 'capture'}, " + (
-        f"{PREDICTION_LEVEL:.0%} interval"
-    )
-    facts = Facts(
-        (
-            ("Step time", f"{step} median") if stepped else ("Capture", step),
-            ("Table", f"{interval} · saving: mean per step" if stepped else interval),
-        )
-    )
     sections = {"path": Result(path)}
     blocks: list[Block] = [facts, table]
     if shown.frame.height == 1:
