@@ -94,6 +94,10 @@ def open_trace(
     return trace.select(steps=steps, devices=devices, ranks=ranks)
 
 
+# help() shows the public name.
+open_trace.__module__, open_trace.__name__, open_trace.__qualname__ = "traceana", "open", "open"
+
+
 def _manifest_of(model: Manifest | str | os.PathLike[str]) -> Manifest:
     from traceana.model import read
 

@@ -11,7 +11,6 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.advise.rule import Change
 from traceana.analyze.classes import breakdown
 from traceana.analyze.convolutions import convolutions, tries_algorithms
 from traceana.analyze.copies import copies
@@ -394,7 +393,7 @@ class Program(msgspec.Struct, frozen=True):
             sentence=self.words(rule.sentence),
             estimate=self.words(rule.estimate),
             caveat=self.words(rule.caveat),
-            change=Change(**own),
+            change=replace(change, **own),
         )
 
 

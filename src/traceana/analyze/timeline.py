@@ -9,8 +9,6 @@ import msgspec
 import polars as pl
 
 from traceana.analyze.classes import SOURCE, category_of
-from traceana.analyze.critical import critical
-from traceana.analyze.idle import idle
 from traceana.analyze.steps import measured_steps
 
 if TYPE_CHECKING:
@@ -136,6 +134,9 @@ class _Part(msgspec.Struct, frozen=True):
 
 
 def _parts(trace: Trace) -> list[_Part]:
+    from traceana.analyze.critical import critical
+    from traceana.analyze.idle import idle
+
     return [
         _Part(critical(trace, by="segment").frame, "start_ns", "time_ns", _critical),
         _Part(idle(trace, by="gap").frame, "start_ns", "time_ns", _idle),

@@ -28,6 +28,7 @@ from traceana.settings import (
     RUN_TO_RUN,
     RUN_TO_RUN_CPU,
 )
+from traceana.trace import Trace
 from traceana.trace.schema import DEVICE_WORK
 from traceana.whatif.changed import Changed, Selection, changed, selected
 from traceana.whatif.graph import Graph, Part, graphs, part_of
@@ -35,7 +36,6 @@ from traceana.whatif.replay import Meetings, replayed_together, step_windows
 from traceana.whatif.scenario import NAMED, Scenario, scenario
 
 if TYPE_CHECKING:
-    from traceana.trace import Trace
     from traceana.whatif.scenario import Change
 
 FACTORS: Final = tuple(one / 10 for one in range(11))

@@ -40,6 +40,7 @@ from traceana.report.pages.single_table import (
 )
 from traceana.result import Arranged, Result, arrange
 from traceana.settings import FEWEST_STEPS
+from traceana.trace import Trace
 from traceana.trace.ledger import REASONS
 from traceana.trace.schema import CPU_DEVICE
 
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 
     from traceana.advise import Finding
     from traceana.runs import BatchSeries
-    from traceana.trace import Trace
 
 _COUNTS: Final = ("calls", "count")
 _SUMS: Final = (*DIRECTIONS, "time_ns", "exposed_ns", "bytes")
