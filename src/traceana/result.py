@@ -11,6 +11,7 @@ import msgspec
 import polars as pl
 
 from traceana.errors import MissingExtraError, NoSuchSelectionError
+from traceana.frozen import frozen_mapping
 
 if TYPE_CHECKING:
     from traceana.report.page import Page
@@ -27,7 +28,7 @@ class Result(msgspec.Struct, frozen=True):
     A notebook shows the pictures and tables of the command of the same name.
     """
 
-    frame: pl.DataFrame
+    _frame: pl.DataFrame
     totals: Mapping[str, int] = msgspec.field(default_factory=dict)
     notes: tuple[str, ...] = ()
     # Of a Page: its module is above this one, and the signature's annotations are evaluated.
@@ -35,6 +36,15 @@ class Result(msgspec.Struct, frozen=True):
     screenful: int | None = None
     """Rows that a terminal shows by default; ``None``: all."""
     _add_pictures: Callable[[Any, int | None], Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Make the totals read-only."""
+        msgspec.structs.force_setattr(self, "totals", frozen_mapping(self.totals))
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """A clone of the rows: who changes it does not change the result."""
+        return self._frame.clone()
 
     def with_page(
         self,

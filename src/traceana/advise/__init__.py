@@ -133,7 +133,7 @@ def _per_step(evidence: pl.DataFrame, figures: Figures) -> pl.DataFrame:
     if "device" in evidence.columns:
         own = figures.device_units
         units = pl.Series([own.get(one, 1) for one in evidence["device"]], dtype=pl.Int64)
-    return evidence.insert_column(
+    return evidence.clone().insert_column(
         at, (evidence["time_ns"] // units).cast(pl.Int64).alias("step_ns")
     )
 

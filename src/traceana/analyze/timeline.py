@@ -82,7 +82,7 @@ def capture(trace: Trace) -> Window:
 
 def _windows(trace: Trace) -> Iterator[tuple[int | None, int, int]]:
     """Yield number, start and end of the measured steps, the one nearest the median first."""
-    steps = trace.steps[measured_steps(trace).rows]
+    steps = trace.steps[list(measured_steps(trace).rows)]
     if steps.is_empty():
         first, last = trace.activities["start"].min(), _ends(trace.activities).max()
         if isinstance(first, int) and isinstance(last, int):

@@ -285,7 +285,7 @@ def _chosen_by_layer(traced: Sequence[Traced], names: Sequence[str]) -> list[pl.
 def _of_run(traced: Traced, name: str) -> pl.DataFrame:
     trace = traced.trace
     rows = measured_steps(trace).rows
-    numbers = trace.steps["number"].gather(rows).unique().to_list() if rows else None
+    numbers = trace.steps["number"].gather(list(rows)).unique().to_list() if rows else None
     steps = len(numbers) if numbers else 1
     frame = layers(select(trace, steps=numbers), direction=True, model=traced.model).frame
     algorithm = pl.col("algorithm").fill_null("")

@@ -365,7 +365,7 @@ def _measured(trace: Trace, processes: list[Graph]) -> list[Ints]:
     if trace.steps.is_empty():
         return [np.arange(graph.steps.height) for graph in processes]
     columns = ["number", "rank", "process", "start"]
-    rows = trace.steps[measured_steps(trace).rows].select(columns)
+    rows = trace.steps[list(measured_steps(trace).rows)].select(columns)
     whole = trace.whole.steps.with_row_index("step_row")
     kept = whole.join(rows, on=columns, how="semi", nulls_equal=True)["step_row"]
     return [np.flatnonzero(graph.steps["step_row"].is_in(kept.implode())) for graph in processes]
