@@ -560,7 +560,7 @@ def _findings(whole: Overview) -> list[Block]:
     if not found:
         return [title, Facts(tuple(("", note) for note in whole.advice.notes))]
     # The evidence of each is there, with a link to the rows that it is from.
-    items = (replace(one, section="recommendations") for one in findings_of(found))
+    items = (replace(one, section=one.anchor, anchor="") for one in findings_of(found))
     return [title, Findings(tuple(items), brief=True)]
 
 
