@@ -44,10 +44,9 @@ from traceana.runs.run_files import (
     Timing,
 )
 from traceana.runs.run_folders import RecordedRun
+from traceana.settings import OVERHEAD_LEVEL
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-OVERHEAD_LEVEL: Final = 0.9
-"""Confidence level of the overhead's interval."""
 _LEAST_FREE: Final = 1 << 16
 """Free bytes below which the disk counts as full; a full disk truncates the trace."""
 

@@ -37,6 +37,7 @@ import rtoml
 from msgspec.structs import replace
 
 from traceana.errors import BadScenarioError
+from traceana.settings import LEFT_BY_GRAPHS
 
 What: TypeAlias = Literal["work", "host", "launch", "data"]
 """What is changed: work, of a device or of operators of the CPU; the time of host threads; calls
@@ -196,8 +197,8 @@ NAMED: Final[dict[str, Scenario]] = {
         ),
         Scenario(
             name="cuda-graphs",
-            changes=(Change(what="launch", factor=(0.0, 0.1)),
-                     Change(what="host", operator="*", factor=(0.0, 0.1))),
+            changes=(Change(what="launch", factor=(0.0, LEFT_BY_GRAPHS)),
+                     Change(what="host", operator="*", factor=(0.0, LEFT_BY_GRAPHS))),
             assumes=(
                 "the step is captured, and its replay runs no operators: what remains of their "
                 "time and of the launches is at most a tenth",
