@@ -73,7 +73,7 @@ LONGER_STRETCH: Final = _setting(
 PERIOD_CANDIDATES: Final = _setting(
     "period_candidates",
     64,
-    "Most frequent distances between equal activities that are tried as the period: rare activities "
+    "Most frequent distances between equal activities that are tried as the period: rare ones "
     "repeat once per step, frequent ones once per block.",
 )
 
@@ -170,8 +170,8 @@ FEWEST_TIMED_STEPS: Final = _setting(
 IMAGE_CHANNELS: Final = _setting(
     "image_channels",
     4,
-    "A convolution with more input channels does not read the network's input: an image has at most "
-    "red, green, blue and alpha.",
+    "A convolution with more input channels does not read the network's input: an image has at "
+    "most red, green, blue and alpha.",
 )
 
 # Comparison

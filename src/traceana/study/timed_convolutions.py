@@ -348,9 +348,6 @@ MEASUREMENTS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 }
 """Columns of :func:`measurements`."""
 
-CHOICE: Final = ("algorithm", "name", "implementation", "math_type")
-"""The columns that distinguish the algorithms of one layer, direction and batch size."""
-
 _DERIVED: Final = ("median_ns", "reorder_median_ns", "direct_flops_per_s")
 
 

@@ -46,7 +46,6 @@ that launch kernels; waits for the next batch."""
 _SELECTORS: Final = ("direction", "layer", "kernel", "operator")
 _PLAIN_MODELS: Final = ("tensor-cores", "pinned")
 _RATIOS: Final = ("batch", "link")
-_COUNTS: Final = ("ranks", "workers")
 _MODELS: Final = (*_PLAIN_MODELS, "gpu", "batch", "link", "ranks", "recording")
 _CHANGE: Final = re.compile(
     r"(?s)\s*(?P<no>no\s+)?(?P<what>.+?)\s*(?:\s[x\u00d7*]\s*(?P<factor>\S+))?\s*"
