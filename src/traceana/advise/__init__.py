@@ -75,7 +75,7 @@ def advised(figures: Figures) -> Advice:
             whole,
             estimate,
             one.figures,
-            _per_step(one.evidence, figures),
+            per_step(one.evidence, figures),
         )
         if one.scenario is not None and (by := savings.get(one.scenario)) is not None:
             finding = replace(
@@ -121,7 +121,7 @@ def _notes(figures: Figures, found: list[Finding], replays: Simulated | None) ->
     return tuple(notes)
 
 
-def _per_step(evidence: pl.DataFrame, figures: Figures) -> pl.DataFrame:
+def per_step(evidence: pl.DataFrame, figures: Figures) -> pl.DataFrame:
     """Return ``evidence`` with ``step_ns``: its ``time_ns`` per measured step and device.
 
     A row of one device is divided by that device's own steps.
