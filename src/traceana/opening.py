@@ -82,7 +82,7 @@ def open_trace(
 
         enter(progress, "classifying")
         trace = with_classes(trace, rules_in_use(None if rules is None else Path(rules)))
-    if bundle or others:
+    if bundle or others or source.is_dir():
         trace = trace.with_meta(opened=tuple(as_unicode(str(one)) for one in sources))
     if device_model is not None:
         from traceana.flops.peaks import with_device_model

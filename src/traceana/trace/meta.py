@@ -33,8 +33,8 @@ class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
     events: int | None = None
     """Events found in the file; each is in a table or counted in the ledger."""
     opened: tuple[str, ...] = ()
-    """The paths that the trace was opened by, where they are not ``source``: of a bundle, or the
-    files of several ranks."""
+    """The paths that the trace was opened by, where they may not be ``source``: of a bundle or
+    another folder, or the files of several ranks."""
     properties: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Properties of the format: driver and CUDA versions, host, profiler options."""
 
