@@ -19,7 +19,7 @@ MINUTES ?=
 JOBS    ?=
 # Tests wait for processes that they start: two workers more than there are cores.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(6, (os.cpu_count() or 1) + 2))')
-.PHONY: help demo test test-fast fuzz lint bench backtest docs site release lock clean
+.PHONY: help demo test test-fast test-pythons fuzz lint bench backtest docs site release lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 12
@@ -36,6 +36,9 @@ test: $(READY) ## Set up, and run the tests
 
 test-fast: $(READY) ## The tests that neither start a framework nor take long
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "not frameworks and not slow"
+
+test-pythons: $(READY) ## The tests of test-fast on the other Pythons that are found here
+	$(BIN)/python -m tools.pythons --numprocesses $(WORKERS) --dist loadfile
 
 fuzz: $(READY) ## Damaged and hostile inputs: SEED, COUNT, FORMATS, MINUTES, JOBS (docs/reliability.md)
 	$(BIN)/python -m tests.fuzz.scanner $(if $(SEED),--seed $(SEED))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.support.command_line import run
 from traceana.settings import SETTINGS
 
@@ -16,7 +18,8 @@ def test_each_has_a_reason() -> None:
     assert SETTINGS["warm_up_ratio"].value == 1.25
 
 
-def test_json_shows_them() -> None:
-    result = run("kernels", FIXTURE, "--format", "json")
+@pytest.mark.parametrize("command", ["kernels", "info"])
+def test_json_shows_them(command: str) -> None:
+    result = run(command, FIXTURE, "--format", "json")
     shown = json.loads(result.stdout)["meta"]["settings"]
     assert shown == {name: setting.value for name, setting in SETTINGS.items()}

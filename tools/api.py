@@ -12,6 +12,9 @@ from traceana.comparison.compare import Comparison
 from traceana.comparison.diff import Diff
 from traceana.trace.commands import Commands
 
+_INTERNAL: Final = ("with_page", "illustrated", "screenful")
+"""What commands and renderers use of a result."""
+
 PAGE: Final = Path(__file__).parents[1] / "docs" / "api.md"
 
 EXAMPLES: Final = """\
@@ -52,10 +55,9 @@ def api() -> str:
     parts += [_entry(f"traceana.{name}", getattr(traceana, name)) for name in _functions()]
     parts.append("## Trace: the commands\n")
     parts += [_entry(f"Trace.{name}", member) for name, member in _methods(Commands)]
-    parts.append("## Result\n")
-    parts += [_entry(f"Result.{name}", member) for name, member in _methods(traceana.Result)]
-    parts.append("## Diff and Comparison\n")
-    for owner in (Diff, Comparison):
+    for owner in (traceana.Result, Diff, Comparison):
+        parts.append(f"## {owner.__name__}\n\n{_plain(inspect.getdoc(owner) or '')}\n")
+        parts.append("\n".join(["```", *_attributes(owner), "```\n"]))
         parts += [_entry(f"{owner.__name__}.{name}", one) for name, one in _methods(owner)]
     return "\n".join(parts)
 
@@ -68,7 +70,21 @@ def _methods(owner: type[Any]) -> list[tuple[str, Any]]:
     return [
         (name, member)
         for name, member in vars(owner).items()
-        if inspect.isfunction(member) and not name.startswith("_")
+        if inspect.isfunction(member) and not name.startswith("_") and name not in _INTERNAL
+    ]
+
+
+def _attributes(owner: type[Any]) -> list[str]:
+    """Return the attributes of ``owner`` with their types: properties, then fields."""
+    properties = {
+        name: member.fget.__annotations__["return"]
+        for name, member in vars(owner).items()
+        if isinstance(member, property)
+    }
+    return [
+        f"{owner.__name__}.{name}: {kind}"
+        for name, kind in (properties | vars(owner).get("__annotations__", {})).items()
+        if not name.startswith("_") and name not in _INTERNAL
     ]
 
 

@@ -297,3 +297,7 @@ class BadSweepError(TraceanaError):
 
 class ManifestWarning(UserWarning):
     """A layer manifest beside a trace cannot be read and is left out."""
+
+
+class SweepWarning(UserWarning):
+    """The other runs of a recorded run's sweep cannot be read and are left out."""

@@ -294,6 +294,11 @@ def _like(name: str, names: Collection[str]) -> str:
     return f"did you mean {known}?" if known else f"one of {', '.join(names)}"
 
 
+def _apart(trace: Trace) -> Trace:
+    """Return ``trace`` without the run that it is of, whose sweep may be out of the folder."""
+    return trace.with_meta(opened=tuple(one for one in trace.meta.opened if not is_run(Path(one))))
+
+
 class _Confined:
     """The files of a folder, and the traces in it that were opened last."""
 
@@ -334,7 +339,7 @@ class _Confined:
         with self._lock:
             version = self._version(path)
             kept = self._open.pop(version, None)
-            trace = kept or open_trace(path)
+            trace = kept or _apart(open_trace(path))
             self._open[version] = trace
             while len(self._open) > _KEPT:
                 self._open.popitem(last=False)

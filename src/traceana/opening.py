@@ -82,7 +82,7 @@ def open_trace(
 
         enter(progress, "classifying")
         trace = with_classes(trace, rules_in_use(None if rules is None else Path(rules)))
-    if bundle or others:
+    if bundle or others or source.is_dir():
         trace = trace.with_meta(opened=tuple(as_unicode(str(one)) for one in sources))
     if device_model is not None:
         from traceana.flops.peaks import with_device_model
@@ -92,6 +92,10 @@ def open_trace(
         trace = _with_counters(trace, Path(counters), progress)
     trace = trace.with_manifest(manifest or _manifest_beside(source))
     return trace.select(steps=steps, devices=devices, ranks=ranks)
+
+
+# help() shows the public name.
+open_trace.__module__, open_trace.__name__, open_trace.__qualname__ = "traceana", "open", "open"
 
 
 def _manifest_of(model: Manifest | str | os.PathLike[str]) -> Manifest:

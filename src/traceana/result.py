@@ -11,6 +11,7 @@ import msgspec
 import polars as pl
 
 from traceana.errors import MissingExtraError, NoSuchSelectionError
+from traceana.frozen import frozen_mapping
 
 if TYPE_CHECKING:
     from traceana.report.page import Page
@@ -27,13 +28,23 @@ class Result(msgspec.Struct, frozen=True):
     A notebook shows the pictures and tables of the command of the same name.
     """
 
-    frame: pl.DataFrame
+    _frame: pl.DataFrame
     totals: Mapping[str, int] = msgspec.field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    _make_page: Callable[[Arranged], Page] | None = None
+    # Of a Page: its module is above this one, and the signature's annotations are evaluated.
+    _make_page: Callable[[Arranged], Any] | None = None
     screenful: int | None = None
     """Rows that a terminal shows by default; ``None``: all."""
-    _add_pictures: Callable[[Page, int | None], Page] | None = None
+    _add_pictures: Callable[[Any, int | None], Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Make the totals read-only."""
+        msgspec.structs.force_setattr(self, "totals", frozen_mapping(self.totals))
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """A clone of the rows: who changes it does not change the result."""
+        return self._frame.clone()
 
     def with_page(
         self,
@@ -55,7 +66,8 @@ class Result(msgspec.Struct, frozen=True):
         """Return the page with the rows of :func:`arrange`."""
         arranged = arrange(self, sort=sort, limit=limit)
         if self._make_page is not None:
-            return self._make_page(arranged)
+            made: Page = self._make_page(arranged)
+            return made
         from traceana.report.pages.single_table import table_page
 
         return table_page("table", arranged)
@@ -63,7 +75,9 @@ class Result(msgspec.Struct, frozen=True):
     def illustrated(self, *, sort: str | None = None, limit: int | None = None) -> Page:
         """Return the page for HTML and workbooks, with pictures; ``limit`` as of :meth:`page`."""
         page = self.page(sort=sort, limit=limit)
-        return page if self._add_pictures is None else self._add_pictures(page, limit)
+        if self._add_pictures is not None:
+            page = self._add_pictures(page, limit)
+        return page
 
     def to_pandas(self) -> Any:
         """Return ``frame`` as a pandas frame.

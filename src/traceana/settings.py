@@ -70,6 +70,13 @@ LONGER_STRETCH: Final = _setting(
     "network repeat too, but only to the end of the step.",
 )
 
+PERIOD_CANDIDATES: Final = _setting(
+    "period_candidates",
+    64,
+    "Most frequent distances between equal activities that are tried as the period: rare ones "
+    "repeat once per step, frequent ones once per block.",
+)
+
 # Work without a launch in the trace
 SHORTEST_CONTEXT: Final = _setting(
     "shortest_context",
@@ -157,9 +164,22 @@ MEAN_SHIFT: Final = _setting(
     "mean_shift", 0.05, "Slow first steps that raise the mean step time by less are ignored."
 )
 
+FEWEST_TIMED_STEPS: Final = _setting(
+    "fewest_timed_steps", 3, "Fewer step times of a batch size have no quartiles to compare."
+)
+IMAGE_CHANNELS: Final = _setting(
+    "image_channels",
+    4,
+    "A convolution with more input channels does not read the network's input: an image has at "
+    "most red, green, blue and alpha.",
+)
+
 # Comparison
 CONFIDENCE_LEVEL: Final = _setting(
     "confidence_level", 0.95, "Of intervals and tests; the usual value. --level changes it."
+)
+FEWEST_COMPARED: Final = _setting(
+    "fewest_compared_steps", 2, "A single step has no variance: its run cannot be tested."
 )
 MINIMUM_EFFECT: Final = _setting(
     "minimum_effect",
@@ -235,6 +255,22 @@ MANIFEST_AGREEMENT: Final = _setting(
     0.9,
     "Share of the chosen layers that one numbering of Keras's names must agree with.",
 )
+LEAST_PART: Final = _setting(
+    "least_part",
+    0.05,
+    "Parts of the step below this share are not named beside the bottleneck.",
+)
+MUCH_UNCLASSIFIED: Final = _setting(
+    "much_unclassified",
+    0.1,
+    "From this share of unclassified time on, the report names the option that mends it.",
+)
+PERCENT_ROUNDING: Final = _setting(
+    "percent_rounding",
+    0.05,
+    "Percent of the time by which the printed shares of a table may miss 100, beside the rounding "
+    "of each; less is not counted as rows left out.",
+)
 LESS_PER_IMAGE: Final = _setting(
     "less_per_image",
     0.05,
@@ -253,6 +289,22 @@ STRAGGLER_CHANCE: Final = _setting(
     1e-4,
     "Probability, over all ranks, that a rank has the longest own time as often by chance.",
 )
+STRAGGLER_CAUSE: Final = _setting(
+    "straggler_cause",
+    0.5,
+    "Part of a straggler's excess that one cause explains at least: it is then the largest one.",
+)
+CLOCK_ERRORS: Final = _setting(
+    "clock_errors",
+    3,
+    "Standard errors of the median in the uncertainty of a clock's offset: 99.7 % of a normal "
+    "distribution.",
+)
+TOGETHER_NS: Final = _setting(
+    "together_ns",
+    1_000_000,
+    "Ends that are this near are of one collective, however short: clocks drift within a capture.",
+)
 
 # What if
 PREDICTION_LEVEL: Final = _setting(
@@ -269,6 +321,28 @@ LEAST_TENSOR_CORE_GAIN: Final = _setting(
     1.5,
     "Convolutions and GEMMs are predicted to be at least this much faster on tensor cores: the "
     "least that PyTorch's guide to mixed precision reports of networks on a V100 (1.5 to 5.5).",
+)
+LIKE_FLOPS: Final = _setting(
+    "like_flops", 4.0, "Products within this factor of each other's FLOPs have like shapes."
+)
+FEWEST_LIKE: Final = _setting(
+    "fewest_like", 5, "Fewer products of like shapes have no quartiles to predict from."
+)
+FEWEST_SIZES: Final = _setting(
+    "fewest_sizes",
+    3,
+    "Distinct sizes of messages from which latency and bandwidth are fitted: two points are always "
+    "on a line.",
+)
+RESIDENT_THREADS: Final = _setting(
+    "resident_threads",
+    2048,
+    "Threads that are resident on a multiprocessor at most; on some GPUs 1,024 or 1,536.",
+)
+LEFT_BY_GRAPHS: Final = _setting(
+    "left_by_graphs",
+    0.1,
+    "Part of the time of operators and launches that remains at most where a graph is replayed.",
 )
 RUN_TO_RUN: Final = _setting(
     "run_to_run",
@@ -307,4 +381,29 @@ LARGEST_CAPTURE_GAP: Final = _setting(
     0.05,
     "Greatest part of a replay without a launch in its capture, and of a capture without a node: "
     "copies and memsets of no bytes leave none.",
+)
+BY_ORDER: Final = _setting(
+    "by_order",
+    0.98,
+    "Confidence of the layers of a replay whose activities have launches of a capture in order.",
+)
+BY_ORDER_OF_STREAMS: Final = _setting(
+    "by_order_of_streams",
+    0.7,
+    "The same of several streams without node ids: they may have run in another order.",
+)
+BY_WHOLE_SEQUENCE: Final = _setting(
+    "by_whole_sequence",
+    0.95,
+    "Confidence of the layers of a replay that repeats a whole sequence of activities elsewhere.",
+)
+BY_SEQUENCE: Final = _setting(
+    "by_sequence",
+    0.9,
+    "The same of a replay that repeats parts of one, times the part of it that has a source.",
+)
+
+# Recording
+OVERHEAD_LEVEL: Final = _setting(
+    "overhead_level", 0.9, "Of the interval of the profiler's overhead; the usual value."
 )

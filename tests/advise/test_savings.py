@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.advise.building import STEPS, WALL, Run, run_of
 from tests.advise.cases import CASES, conv, copies, gap, products_in_a_row
 from tests.support.traces import TraceBuilder
-from traceana.advise import Advice, Finding, _per_step, advise
+from traceana.advise import Advice, Finding, advise, per_step
 from traceana.advise.figures import Figures
 from traceana.advise.gates import METRICS
 from traceana.flops.convolution import Convolution
@@ -224,10 +224,10 @@ def test_a_row_of_one_device_is_divided_by_the_steps_of_that_device() -> None:
             b.kernel("k", number * 1_000_000 + 700_000, 300_000, step=row, device=device)
     figures = Figures(b.build())
     evidence = pl.DataFrame({"device": [0, 1], "time_ns": [1_200_000, 600_000]})
-    shown = _per_step(evidence, figures)
+    shown = per_step(evidence, figures)
     assert shown["step_ns"].to_list() == [300_000, 300_000]
     # A row of all devices has the mean of both.
-    whole = _per_step(evidence.select("time_ns").sum(), figures)
+    whole = per_step(evidence.select("time_ns").sum(), figures)
     assert whole["step_ns"].to_list() == [1_800_000 // 6]
 
 

@@ -10,10 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
+import traceana
 from tests.advise.cases import CASES, kernels
 from tests.support.command_line import run
 from tests.support.runs import write_run
 from traceana.advise import Finding, advise
+from traceana.errors import SweepWarning
 from traceana.report.pages.advise import sentence
 from traceana.runs import Axis, Point, StepTimes, Sweep, batch_series
 from traceana.runs.run_files import SWEEP_FILE, BatchSeries
@@ -159,6 +161,16 @@ def test_a_run_of_a_sweep_is_advised_by_its_siblings(
     assert result.exit_code == 0
     found = "1.00 µs at batch 4, 800 ns at batch 8" in " ".join(result.stdout.split())
     assert found is listed
+
+
+def test_the_methods_of_a_trace_find_the_siblings_too(sweep: Path) -> None:
+    trace = traceana.open(sweep / "algorithms=a,batch=4")
+    for result in (trace.report(), trace.advise()):
+        assert "1.00 µs at batch 4, 800 ns at batch 8" in " ".join(repr(result).split())
+    (sweep / "algorithms=a,batch=8" / "timing.json").write_text("{", encoding="utf-8")
+    with pytest.warns(SweepWarning, match="batch sweep ignored"):
+        shown = repr(trace.advise())
+    assert "time per example" not in shown
 
 
 def test_a_damaged_sibling_is_left_out_with_a_note(sweep: Path) -> None:

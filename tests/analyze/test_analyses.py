@@ -189,7 +189,7 @@ def test_warm_up_is_slow_steps_at_the_beginning(walls: list[int], measured: list
         builder.step(number, start, wall)
         start += wall
     found = measured_steps(builder.build())
-    assert found.rows == measured
+    assert found.rows == tuple(measured)
     assert len(found.notes) == 1
 
 

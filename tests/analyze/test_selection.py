@@ -17,7 +17,7 @@ def test_selected_steps_keep_their_numbers_and_their_work() -> None:
     some = select(whole, steps=[3, 2])
     assert steps(some).frame.select("step", "work_ns").rows() == [(2, 4400), (3, 4400)]
     assert breakdown(some).totals["time_ns"] == 2 * 4400
-    assert some.meta.properties["selected_steps"] == [2, 3]
+    assert some.meta.properties["selected_steps"] == (2, 3)
     assert "selected_steps" not in whole.meta.properties
     assert breakdown(select(some, steps=[3])).totals["time_ns"] == 4400
 
@@ -28,7 +28,7 @@ def test_a_device_is_selected_by_its_number() -> None:
     builder.kernel("k", 0, 7, device=3)
     trace = select(builder.build(), devices=[3])
     assert trace.activities["duration"].to_list() == [7]
-    assert trace.meta.properties["selected_devices"] == [3]
+    assert trace.meta.properties["selected_devices"] == (3,)
 
 
 def test_a_device_without_work_gives_an_empty_result_with_a_note() -> None:

@@ -35,7 +35,7 @@ class Opened:
     def __init__(self, file: Path) -> None:
         self.trace = traces.opened(file)
         self.rows = measured_steps(self.trace).rows
-        self.numbers = self.trace.steps["number"].gather(self.rows).unique().to_list()
+        self.numbers = self.trace.steps["number"].gather(list(self.rows)).unique().to_list()
 
     @cached_property
     def overview(self) -> Overview:
@@ -156,7 +156,7 @@ def test_the_critical_path_is_no_longer_than_the_recording(opened: Opened) -> No
     recorded = spans.group_by("rank").agg(pl.col("end").max() - pl.col("start").min())
     assert path["time_ns"].sum() <= recorded["end"].sum()
     assert path["time_ns"].sum() == critical(trace).totals["time_ns"]
-    measured = trace.steps["number"].gather(opened.rows).unique()
+    measured = trace.steps["number"].gather(list(opened.rows)).unique()
     assert set(path["step"].drop_nulls()) <= set(measured)
 
 

@@ -62,7 +62,7 @@ def test_the_first_window_is_the_step_nearest_the_median() -> None:
     trace = cnn_steps()
     windows = timeline(trace)
     durations = dict(trace.steps.select("number", "duration").iter_rows())
-    measured = trace.steps[measured_steps(trace).rows]
+    measured = trace.steps[list(measured_steps(trace).rows)]
     median = measured["duration"].median()
     first = windows[0].step
     assert first is not None

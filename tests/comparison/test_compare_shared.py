@@ -59,7 +59,7 @@ def test_layers_classes_and_copies_are_those_of_each_run(which: str) -> None:
 
 @pytest.mark.parametrize("which", SETS)
 def test_products_are_the_kernels_of_that_class(which: str) -> None:
-    found = of(which).gemms
+    found = of(which).by("gemm").frame
     for run in of(which).runs:
         each = described(work(run.trace).select(*SOURCE, "duration"), run.trace)
         each = each.filter(pl.col("category") == "gemm")

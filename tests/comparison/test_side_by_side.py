@@ -244,7 +244,7 @@ def test_python_gives_frames_and_needs_two_runs() -> None:
     assert [run.label for run in found.runs] == ["built", "built (2)"]
     for frame in (
         *(found.summary, found.layers, found.classes, found.algorithms, found.kernels),
-        *(found.gemms, found.epilogues, found.transfers),
+        *(found.by("gemm").frame, found.by("epilogue").frame, found.transfers),
     ):
         assert frame["run"].unique().sort().to_list() == ["built", "built (2)"]
     with pytest.raises(ValueError, match="two or more"):

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from traceana.enrich.nesting import (
     NONE,
     Nesting,
-    _by_counting,
-    _peel,
+    by_counting,
+    by_peeling,
     from_rows,
     inherit,
     thread_keys,
@@ -163,13 +163,13 @@ def test_counting_finds_what_peeling_and_climbing_find(
     key, start, duration = arrays(intervals)
     order = np.lexsort((-(start + duration), start, key))
     begin, end = timeline(key[order], start[order], (start + duration)[order])
-    counted = _by_counting(begin, end)
+    counted = by_counting(begin, end)
     assert counted is not None
-    for found, peeled in zip(counted, _peel(begin, end), strict=True):
+    for found, peeled in zip(counted, by_peeling(begin, end), strict=True):
         assert found.tolist() == peeled.tolist()
     nesting = Nesting.of(key, start, duration)
     threads, times = (np.array([one[at] for one in asked], dtype=np.int64) for at in (0, 1))
-    rows = nesting._by_counting(threads, times)
+    rows = nesting.innermost_by_counting(threads, times)
     assert rows is not None
     for thread, time, row in zip(threads, times, rows, strict=True):
         runs = (key == thread) & (start <= time) & (time < start + duration)
@@ -180,4 +180,4 @@ def test_counting_finds_what_peeling_and_climbing_find(
 
 
 def test_counting_leaves_overlaps_that_do_not_nest_to_peeling() -> None:
-    assert _by_counting(np.array([0, 5]), np.array([10, 15])) is None
+    assert by_counting(np.array([0, 5]), np.array([10, 15])) is None

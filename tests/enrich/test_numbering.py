@@ -34,7 +34,7 @@ def frame(values: list[Row]) -> pl.DataFrame:
 
 
 @settings(deadline=None)
-@given(rows, rows, st.sampled_from([numbered, distinct_values._by_halves]))
+@given(rows, rows, st.sampled_from([numbered, distinct_values.by_halves]))
 def test_equal_rows_have_equal_numbers_in_whichever_frame(
     one: list[Row], other: list[Row], number: Callable[..., tuple[Ints, ...]]
 ) -> None:

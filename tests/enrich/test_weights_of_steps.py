@@ -6,7 +6,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceana.enrich.steps import _Work
+from traceana.enrich.steps import Work
 
 _THREADS = st.one_of(st.none(), st.integers(1, 3))
 _WORK = st.tuples(st.integers(1, 2), _THREADS, st.integers(0, 20), st.integers(1, 5), st.booleans())
@@ -39,6 +39,6 @@ def test_launched_is_the_sum_over_the_work(
         inside += weight * within
         between += weight * (0 <= time < last)
         own += weight * (within and kernel and thread in threads)
-    found = _Work(rows)
+    found = Work(rows)
     for _ in range(2):
         assert found.launched(windows) == (inside, between, own)

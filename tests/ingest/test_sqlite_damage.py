@@ -285,7 +285,7 @@ def test_texts_that_are_not_utf8_are_shown_with_replacements(tmp_path: Path) -> 
     )
     trace = trace_of(path)
     assert trace.names["name"].to_list() == ["c\ufffd"]
-    assert trace.meta.properties["warnings"] == ["lost\ufffd"]
+    assert trace.meta.properties["warnings"] == ("lost\ufffd",)
 
 
 def test_constraints_of_the_file_are_not_evaluated(tmp_path: Path) -> None:

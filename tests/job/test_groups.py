@@ -35,7 +35,7 @@ LATE_NS = 1_000_000
 @pytest.fixture(autouse=True)
 def in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tasks run in threads of this process: to start processes takes most of a test's time."""
-    monkeypatch.setattr(tasks, "_pool", ThreadPoolExecutor)
+    monkeypatch.setattr(tasks, "process_pool", ThreadPoolExecutor)
 
 
 def opened(folder: Path, keep: Path) -> tuple[pl.DataFrame, dict[str, Rows]]:

@@ -21,7 +21,7 @@ RANKS, STEPS, LATE_NS = 4, 12, 1_000_000
 @pytest.fixture(autouse=True)
 def in_threads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Let tasks run in threads of this process, and keep summaries for this test alone."""
-    monkeypatch.setattr(tasks, "_pool", ThreadPoolExecutor)
+    monkeypatch.setattr(tasks, "process_pool", ThreadPoolExecutor)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 

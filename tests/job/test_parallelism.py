@@ -23,7 +23,7 @@ SENDS = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
 @pytest.fixture(autouse=True)
 def in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tasks run in threads of this process: to start processes takes most of a test's time."""
-    monkeypatch.setattr(tasks, "_pool", ThreadPoolExecutor)
+    monkeypatch.setattr(tasks, "process_pool", ThreadPoolExecutor)
 
 
 def step(number: int, work: list[tuple[str, float, float, dict[str, Any]]]) -> list[dict[str, Any]]:

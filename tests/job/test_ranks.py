@@ -34,7 +34,7 @@ DLRM = TRACES / "kineto" / "dlrm_8xv100"
 @pytest.fixture
 def in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tasks run in threads of this process: to start processes takes most of a test's time."""
-    monkeypatch.setattr(tasks, "_pool", ThreadPoolExecutor)
+    monkeypatch.setattr(tasks, "process_pool", ThreadPoolExecutor)
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from traceana.record.inside.keras_model import _batch as batch_of_fit
+from traceana.record.inside.keras_model import batch_of_fit
 from traceana.record.inside.process_report import Report, Settings
 from traceana.record.inside.torch_model import Model
 from traceana.record.outcome import ProcessReport, read_reports
-from traceana.record.programs import _batch_of_script as batch_of_ranks
+from traceana.record.programs import batch_of_script as batch_of_ranks
 
 pytestmark = pytest.mark.frameworks
 

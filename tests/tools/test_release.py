@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+import traceana
 from tools.release import ROOT, RefusedError, prepare, refuse_unclean, run
 
 
@@ -39,6 +41,11 @@ def test_version_and_changelog_are_committed_and_tagged(repository: Path) -> Non
     assert "## 1.2.3" in changes and "Something new." in changes
     assert list((repository / "changelog.d").glob("*.md")) == []
     assert run("git", "status", "--porcelain", cwd=repository) == ""
+
+
+def test_the_citation_has_the_version() -> None:
+    cited = re.findall(r"(?m)^version: (.*)$", (ROOT / "CITATION.cff").read_text("utf-8"))
+    assert cited == [traceana.__version__]
 
 
 def test_refusals(repository: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
+from copy import deepcopy
+from typing import Any
 
 import polars as pl
 import pytest
@@ -41,7 +44,7 @@ def test_with_tables_leaves_the_original_alone() -> None:
     changed = trace.with_tables(steps=pl.DataFrame())
     assert changed.steps.is_empty()
     assert trace.steps.height == 3
-    assert changed.activities is trace.activities
+    assert changed.activities.equals(trace.activities)
 
 
 def test_a_trace_is_immutable() -> None:
@@ -52,7 +55,35 @@ def test_a_trace_is_immutable() -> None:
         trace.meta.source = "another"  # type: ignore[misc]
     changed = trace.with_meta(source="another")
     assert (changed.meta.source, trace.meta.source) == ("another", "built.json")
-    assert changed.activities is trace.activities
+    assert changed.activities.equals(trace.activities)
+    with pytest.raises(AttributeError, match="immutable"):
+        del trace._meta
+
+
+def test_what_a_trace_hands_out_does_not_change_it() -> None:
+    trace = cnn_steps().with_meta(properties={"options": ["a"], "ranks": {"0": "file"}})
+    before = trace.activities
+    trace.activities[0, "duration"] = 1
+    trace.activities.insert_column(0, pl.Series("more", [0] * before.height))
+    trace.activities.drop_in_place("duration")
+    assert trace.activities.equals(before)
+    properties: Any = trace.meta.properties
+    with pytest.raises(TypeError, match="read-only"):
+        properties["x"] = 1
+    with pytest.raises(TypeError, match="read-only"):
+        properties.update(x=1)
+    with pytest.raises(TypeError, match="read-only"):
+        properties["ranks"].clear()
+    assert properties["options"] == ("a",)
+    assert pickle.loads(pickle.dumps(trace.meta)) == trace.meta
+    assert deepcopy(trace.meta) == trace.meta
+
+
+def test_a_trace_keeps_the_tables_that_it_was_made_of() -> None:
+    table = cnn_steps().steps
+    trace = cnn_steps().with_tables(steps=table)
+    table.insert_column(0, pl.Series("more", [0] * table.height))
+    assert "more" not in trace.steps.columns
 
 
 def test_repr_names_the_trace() -> None:

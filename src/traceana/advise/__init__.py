@@ -82,7 +82,7 @@ def advised(figures: Figures) -> Advice:
             whole,
             estimate,
             one.figures,
-            _per_step(one.evidence, figures),
+            per_step(one.evidence, figures),
         )
         enough = True
         if one.scenario is not None and (by := savings.get(one.scenario)) is not None:
@@ -148,7 +148,7 @@ def _notes(
     return tuple(notes)
 
 
-def _per_step(evidence: pl.DataFrame, figures: Figures) -> pl.DataFrame:
+def per_step(evidence: pl.DataFrame, figures: Figures) -> pl.DataFrame:
     """Return ``evidence`` with ``step_ns``: its ``time_ns`` per measured step and device.
 
     A row of one device is divided by that device's own steps.
@@ -160,7 +160,7 @@ def _per_step(evidence: pl.DataFrame, figures: Figures) -> pl.DataFrame:
     if "device" in evidence.columns:
         own = figures.device_units
         units = pl.Series([own.get(one, 1) for one in evidence["device"]], dtype=pl.Int64)
-    return evidence.insert_column(
+    return evidence.clone().insert_column(
         at, (evidence["time_ns"] // units).cast(pl.Int64).alias("step_ns")
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -10,8 +11,6 @@ import polars as pl
 from traceana.settings import BOTTLENECK_SHARE, LAUNCH_BOUND_SHARE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from traceana.advise.figures import Figures
 
 _HOST: Final = (

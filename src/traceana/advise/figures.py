@@ -11,7 +11,6 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.advise.rule import Change
 from traceana.analyze.classes import breakdown
 from traceana.analyze.convolutions import convolutions, tries_algorithms
 from traceana.analyze.copies import copies
@@ -27,7 +26,7 @@ from traceana.analyze.steps import measured, step_windows, steps
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.transfers import transfers
 from traceana.analyze.work import work
-from traceana.settings import LEAST_SAVING, LESS_PER_IMAGE
+from traceana.settings import FEWEST_TIMED_STEPS, LEAST_SAVING, LESS_PER_IMAGE
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -394,7 +393,7 @@ class Program(msgspec.Struct, frozen=True):
             sentence=self.words(rule.sentence),
             estimate=self.words(rule.estimate),
             caveat=self.words(rule.caveat),
-            change=Change(**own),
+            change=replace(change, **own),
         )
 
 
@@ -428,9 +427,6 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "low_ns": pl.Int64,
     "high_ns": pl.Int64,
 }
-
-_STEPS: Final = 3
-"""The minimum number of steps for quartiles."""
 
 
 class TimePerImage(msgspec.Struct, frozen=True):
@@ -471,7 +467,7 @@ def time_per_image(series: BatchSeries) -> TimePerImage:
     """Return the time per example of each run of ``series`` with three steps or more."""
     rows = []
     for batch, times in sorted(series.times.items()):
-        if len(times.steps_ns) < _STEPS or not batch or not times.step_ns:
+        if len(times.steps_ns) < FEWEST_TIMED_STEPS or not batch or not times.step_ns:
             continue
         quartiles: tuple[int | None, int | None] = (None, None)
         if times.synchronized:

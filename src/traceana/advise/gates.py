@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 import polars as pl
 
+from traceana.advise.figures import Figures
 from traceana.advise.rule import RULES
 from traceana.errors import BadGateError, suggested
 
 if TYPE_CHECKING:
     from traceana.advise import Advice
-    from traceana.advise.figures import Figures
 
 Unit = Literal["share", "time", "count", "bytes"]
 

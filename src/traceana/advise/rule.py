@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 import polars as pl
 
-if TYPE_CHECKING:
-    from traceana.advise.figures import Figures
+from traceana.advise.figures import Figures
 
 Value: TypeAlias = int | float | str | None
 
@@ -51,7 +50,7 @@ class Found(msgspec.Struct, frozen=True):
     scenario: str | None = None
 
 
-Find: TypeAlias = "Callable[[Figures], Found | None]"
+Find: TypeAlias = Callable[[Figures], Found | None]
 
 
 class Rule(msgspec.Struct, frozen=True):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
 import polars as pl
 
 from traceana.errors import NoSuchSelectionError
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from traceana.whatif.whatif import Saving
 
 
-class Simulated(msgspec.Struct, frozen=True):
+class Simulated(NamedTuple):
     """The saving of each scenario that changes something in a trace, the mean step that savings are
     of, the steps that it is a mean of (None: all measured steps), and a note on the part of the
     trace that was replayed."""

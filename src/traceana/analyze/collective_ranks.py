@@ -16,6 +16,7 @@ import polars as pl
 from traceana.analyze.communication import has_smaller_groups, message_size, with_messages
 from traceana.analyze.per_trace import per_trace
 from traceana.result import Result, sums
+from traceana.settings import TOGETHER_NS
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -33,8 +34,6 @@ LINE: Final = ("group", "source", "destination")
 _PLACE: Final = ("by", *LINE, "collective", "alike_bytes", "alike_step", "alike_sequence")
 AHEAD: Final = pl.col("end_ns") - pl.col("end_ns").median().over("occurrence")
 """How much later a collective ends by the rank's clock than by the median one."""
-_TOGETHER_NS: Final = 1_000_000
-"""Ends that are this near are of one collective, however short: clocks drift within a capture."""
 
 
 class Matched(msgspec.Struct, frozen=True):
@@ -236,7 +235,7 @@ def _ending_together(paired: pl.DataFrame) -> pl.DataFrame:
     )
     apart = (pl.col("ahead") - pl.col("clock")).abs().max().over("occurrence")
     shortest = pl.col("time_ns").min().over("occurrence")
-    near = apart <= pl.max_horizontal(shortest, pl.lit(_TOGETHER_NS))
+    near = apart <= pl.max_horizontal(shortest, pl.lit(TOGETHER_NS))
     return (
         ends.join(clocks, on=("rank", *LINE), how="left", nulls_equal=True, maintain_order="left")
         .with_columns(near.alias("together"))

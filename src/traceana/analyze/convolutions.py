@@ -12,6 +12,7 @@ from traceana.analyze.layer_rows import OUTSIDE, layer_keys
 from traceana.analyze.operator_flops import SHAPE, executed_convolutions, shapes_of
 from traceana.analyze.work import work
 from traceana.result import Result, sums, with_share
+from traceana.settings import IMAGE_CHANNELS
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -51,9 +52,6 @@ def convolutions(trace: Trace) -> Result:
     return Result(frame, sums(frame, "count", "time_ns", "layout_ns", "tried_ns"), notes)
 
 
-_IMAGE_CHANNELS: Final = 4
-
-
 def of_input(table: pl.DataFrame) -> pl.Series:
     """Return which rows of a table of convolutions are data gradients of a network's input.
 
@@ -63,7 +61,7 @@ def of_input(table: pl.DataFrame) -> pl.Series:
     forward = table.filter((pl.col("direction") == "fprop") & pl.col("position").is_not_null())
     first = forward.filter(pl.col("position") == pl.col("position").min())["layer"]
     of_image = (
-        (pl.col("in_channels") <= _IMAGE_CHANNELS) & (pl.col("groups") == 1) & ~pl.col("transposed")
+        (pl.col("in_channels") <= IMAGE_CHANNELS) & (pl.col("groups") == 1) & ~pl.col("transposed")
     )
     unknown = pl.col("in_channels").is_null() & pl.col("layer").is_in(first.implode())
     wanted = (pl.col("direction") == "dgrad") & (of_image | unknown)

@@ -199,7 +199,7 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     parts: Iterable[tuple[Any, Any]]
     if isinstance(value, Mapping):
         parts = value.items()
-    elif isinstance(value, list):
+    elif isinstance(value, list | tuple):
         parts = enumerate(value)
     else:
         yield path, value

@@ -142,7 +142,7 @@ def idle_time(trace: Trace) -> IdleTime:
 @per_small_trace
 def _gaps_of(
     whole: Trace, devices: tuple[Device, ...]
-) -> tuple[pl.DataFrame, list[DeviceWork], Busy]:
+) -> tuple[pl.DataFrame, Sequence[DeviceWork], Busy]:
     """Return all gaps of ``devices`` with their causes, their work, and the CPUs' busy time.
 
     They are the same whatever steps are selected.

@@ -19,12 +19,13 @@ import polars as pl
 from traceana.analyze.layer_operands import operands
 from traceana.analyze.work import work
 from traceana.enrich.layers.layer_intervals import SEPARATOR
+from traceana.model.manifest import Layer
 from traceana.settings import MANIFEST_AGREEMENT, MANIFEST_COVERAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from traceana.model.manifest import Layer, Manifest
+    from traceana.model.manifest import Manifest
     from traceana.trace import Trace
 
 SEPARATORS: Final = re.compile(r"[./]")

@@ -33,6 +33,7 @@ from traceana.flops.cost import LARGEST, Cost, Refusal, Shape, UncountableError
 from traceana.flops.executed import Direction, executed
 from traceana.flops.passive import passive
 from traceana.flops.registry import MOST_INPUTS, NO_FORMULA, cost, operators
+from traceana.frozen import frozen
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -517,7 +518,7 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def levels(self) -> Sequence[Ints]:
         """The rows of each depth, outermost first."""
-        return rows_by_depth(self.depth)
+        return frozen(rows_by_depth(self.depth))
 
     def inside(self, outer: Flags) -> Flags:
         """Return the rows with a parent in ``outer``."""

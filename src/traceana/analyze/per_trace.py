@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
+from traceana.frozen import frozen, handed_out
 from traceana.trace import Trace
 
 P = ParamSpec("P")
@@ -21,8 +22,9 @@ def per_trace(
 ) -> Callable[Concatenate[Trace, P], R]:
     """Return ``function`` with its results kept as long as their Trace lives.
 
-    A Trace is immutable, so a result stays valid. All callers share it: they must not change it,
-    and it must not refer to the Trace, which would then never be freed. It has a row for each step,
+    A Trace is immutable, so a result stays valid. All callers share it: its arrays and dictionaries
+    are read-only, its lists tuples, and its frames handed out as clones. It must not refer to the
+    Trace, which would then never be freed. It has a row for each step,
     layer or device; a result of the size of the tables is kept by :func:`per_small_trace`.
     """
     return _kept(function, None)
@@ -51,9 +53,9 @@ def _kept(
         known = results.setdefault(trace, [])
         for arguments, result in known:
             if arguments == (args, kwargs):
-                return result
-        result = function(trace, *args, **kwargs)
+                return handed_out(result)
+        result = frozen(function(trace, *args, **kwargs))
         known.append(((args, kwargs), result))
-        return result
+        return handed_out(result)
 
     return of

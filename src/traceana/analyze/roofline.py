@@ -485,8 +485,8 @@ def utilization(trace: Trace, model: Manifest | None = None) -> Utilization | No
     measured = measured_steps(trace)
     if peaks is None or not measured.rows:
         return None
-    available = int(available_ns(trace).gather(measured.rows).sum())
-    numbers = trace.steps["number"].gather(measured.rows).unique().to_list()
+    available = int(available_ns(trace).gather(list(measured.rows)).sum())
+    numbers = trace.steps["number"].gather(list(measured.rows)).unique().to_list()
     selected = trace.select(steps=numbers)
     computed = units(selected, model)
     products = computed.charged.filter("product")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Measured(msgspec.Struct, frozen=True):
     """The steps for averages per step: row numbers of ``steps``, and notes on their choice."""
 
-    rows: list[int]
+    rows: tuple[int, ...]
     notes: tuple[str, ...]
 
 
@@ -39,7 +39,7 @@ def measured_steps(trace: Trace) -> Measured:
     """
     table = trace.steps.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"))
     if table.is_empty():
-        return Measured([], ())
+        return Measured((), ())
     numbers = table.group_by("number").agg(pl.col("duration").max(), pl.col("start").min())
     numbers = numbers.sort("start")
     skipped = _leading(numbers["duration"])
@@ -48,7 +48,7 @@ def measured_steps(trace: Trace) -> Measured:
     notes = [_note(numbers["number"], skipped)]
     if (table["source"] == PERIOD).any():
         notes.insert(0, "no step markers: steps are the period of the kernels")
-    return Measured(kept["row"].to_list(), tuple(notes))
+    return Measured(tuple(kept["row"]), tuple(notes))
 
 
 def _leading(durations: pl.Series) -> int:
@@ -198,7 +198,7 @@ def measured(trace: Trace) -> Trace:
     rows = measured_steps(trace).rows
     if not rows:
         return trace
-    part = select(trace, steps=trace.steps["number"].gather(rows).unique().to_list())
+    part = select(trace, steps=trace.steps["number"].gather(list(rows)).unique().to_list())
     return trace if work(part, "kind").is_empty() else part
 
 

@@ -9,8 +9,6 @@ import msgspec
 import polars as pl
 
 from traceana.analyze.classes import SOURCE, category_of
-from traceana.analyze.critical import critical
-from traceana.analyze.idle import idle
 from traceana.analyze.steps import measured_steps
 
 if TYPE_CHECKING:
@@ -84,7 +82,7 @@ def capture(trace: Trace) -> Window:
 
 def _windows(trace: Trace) -> Iterator[tuple[int | None, int, int]]:
     """Yield number, start and end of the measured steps, the one nearest the median first."""
-    steps = trace.steps[measured_steps(trace).rows]
+    steps = trace.steps[list(measured_steps(trace).rows)]
     if steps.is_empty():
         first, last = trace.activities["start"].min(), _ends(trace.activities).max()
         if isinstance(first, int) and isinstance(last, int):
@@ -136,6 +134,9 @@ class _Part(msgspec.Struct, frozen=True):
 
 
 def _parts(trace: Trace) -> list[_Part]:
+    from traceana.analyze.critical import critical
+    from traceana.analyze.idle import idle
+
     return [
         _Part(critical(trace, by="segment").frame, "start_ns", "time_ns", _critical),
         _Part(idle(trace, by="gap").frame, "start_ns", "time_ns", _idle),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import numpy as np
@@ -181,7 +182,7 @@ def _power_of_two(sizes: pl.Series) -> pl.Series:
     return pl.select(pl.when(sizes.is_not_null()).then(pl.Series(floor))).to_series()
 
 
-def _figures(measured: list[int]) -> list[pl.Expr]:
+def _figures(measured: Sequence[int]) -> list[pl.Expr]:
     duration, size = pl.col("duration"), pl.col("bytes")
     in_steps = pl.col("step_row").is_in(measured)
     own = pl.when(duration > 0).then(size * 1e9 / duration)
@@ -239,7 +240,7 @@ def _per_step(trace: Trace, frame: pl.DataFrame, by: Key) -> pl.DataFrame:
         )
     else:
         steps = len(rows)
-        of_all = int(time["available_ns"].gather(rows).sum()) if rows else None
+        of_all = int(time["available_ns"].gather(list(rows)).sum()) if rows else None
         frame = frame.with_columns(pl.lit(of_all, pl.Int64).alias("available_ns"))
     means = pl.when(pl.lit(steps > 0))
     return frame.with_columns(

@@ -230,16 +230,6 @@ class Comparison(HasResult, frozen=True):
         return self.by("kernel").frame
 
     @property
-    def gemms(self) -> pl.DataFrame:
-        """Matrix products by tile: :func:`traceana.comparison.run_tables.gemms`."""
-        return self.by("gemm").frame
-
-    @property
-    def epilogues(self) -> pl.DataFrame:
-        """Bias and activations: :func:`traceana.comparison.run_tables.epilogues`."""
-        return self.by("epilogue").frame
-
-    @property
     def transfers(self) -> pl.DataFrame:
         """Copies by direction: :func:`traceana.comparison.run_tables.transfers`."""
         return self.by("transfer").frame

@@ -143,7 +143,7 @@ def run_steps(trace: Trace, *, whole: bool = False) -> RunSteps:
         .cast(pl.Schema(STEPS))
     )
     place_of = {number: row for row, number in enumerate(by_number["number"])}
-    numbers = trace.steps["number"].gather(measured.rows)
+    numbers = trace.steps["number"].gather(list(measured.rows))
     step_of = {row: place_of[number] for row, number in zip(measured.rows, numbers, strict=True)}
     step = work(trace, "step")["step"].replace_strict(step_of, default=None, return_dtype=pl.UInt32)
     return RunSteps(by_number, cells(trace, step), True, measured.notes)
@@ -204,7 +204,7 @@ def step_flops(
     Layers without shapes in the trace and in ``model``, and those with uncounted work, are left
     out. With ``whole``, and without steps, the FLOPs are those of the whole recording.
     """
-    numbers = trace.steps["number"].gather(measured_steps(trace).rows).unique().to_list()
+    numbers = trace.steps["number"].gather(list(measured_steps(trace).rows)).unique().to_list()
     part = select(trace, steps=numbers) if numbers and not whole else trace
     table = layers(part, model=model).frame.filter(
         pl.col("role") == "layer", pl.col("flops_per_s").is_not_null(), pl.col("flops") > 0

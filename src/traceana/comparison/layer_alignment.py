@@ -181,6 +181,25 @@ _OBSERVATIONS: Final = 10
 """The weight of the prior of m, in layers, when m is estimated from paired layers."""
 
 
+_AGREEMENT: Final = {
+    "kind": 0.998,
+    "type": 0.97,
+    "number": 0.6,
+    "takes": 0.95,
+    "gives": 0.95,
+    "weight": 0.93,
+    "flops": 0.9,
+    "category": 0.8,
+    "backward": 0.95,
+}
+"""The prior of m: how often a feature agrees in layers that are the same. Only of the first
+round: then it is estimated from the pairs, and this counts as :data:`_OBSERVATIONS` layers."""
+_LEAST_AGREEMENT: Final = 0.02
+_MOST_AGREEMENT: Final = 0.998
+_MOST_PATHS: Final = 0.98
+"""Limits of m, of paths as the prior: no feature alone decides for or against a pair."""
+
+
 class Pair(msgspec.Struct, frozen=True):
     """A match of layer ``a`` of one run with layer ``b`` of the other, both by index.
 
@@ -403,25 +422,25 @@ def features(a: RunLayers, b: RunLayers, shift: float | None) -> list[Feature]:
     """
 
     def feature(
-        name: str, agrees: float, of: Callable[[Layer], str | int | bool | None]
+        name: str, of: Callable[[Layer], str | int | bool | None], agrees: float | None = None
     ) -> Feature:
         codes = _codes([of(one) for one in a.layers], [of(one) for one in b.layers])
-        return Feature(name, agrees, *codes)
+        return Feature(name, _AGREEMENT[name] if agrees is None else agrees, *codes)
 
     paths_a, paths_b = ({one.path for one in run.layers if one.path} for run in (a, b))
     fewest = min(len(paths_a), len(paths_b))
     common = len(paths_a & paths_b) / fewest if fewest else 0.0
     return [
-        feature("kind", 0.998, lambda one: one.known.kind if one.known else None),
+        feature("kind", lambda one: one.known.kind if one.known else None),
         _type_feature(a, b),
-        feature("path", min(max(common, 0.02), 0.98), lambda one: one.path),
-        feature("number", 0.6, lambda one: one.number),
-        feature("takes", 0.95, lambda one: one.takes),
-        feature("gives", 0.95, lambda one: one.gives),
-        feature("weight", 0.93, lambda one: one.weight),
+        feature("path", lambda one: one.path, min(max(common, _LEAST_AGREEMENT), _MOST_PATHS)),
+        feature("number", lambda one: one.number),
+        feature("takes", lambda one: one.takes),
+        feature("gives", lambda one: one.gives),
+        feature("weight", lambda one: one.weight),
         _flops_feature(a, b, shift),
-        feature("category", 0.8, lambda one: one.category),
-        feature("backward", 0.95, lambda one: one.backward),
+        feature("category", lambda one: one.category),
+        feature("backward", lambda one: one.backward),
     ]
 
 
@@ -464,7 +483,7 @@ def estimated(features: Sequence[Feature], pairs: Sequence[tuple[int, int]]) -> 
         known = (codes_a >= 0) & (codes_b >= 0)
         agreed = int((known & (codes_a == codes_b)).sum())
         m = (feature.agrees * _OBSERVATIONS + agreed) / (_OBSERVATIONS + int(known.sum()))
-        found.append(min(max(m, 0.02), 0.998))
+        found.append(min(max(m, _LEAST_AGREEMENT), _MOST_AGREEMENT))
     return found
 
 
@@ -493,13 +512,15 @@ def _type_feature(a: RunLayers, b: RunLayers) -> Feature:
     def word(one: Any) -> str | None:
         return one.word if one and (one.kind or one.word in common) else None
 
-    return Feature("type", 0.97, *_codes([word(w) for w in words_a], [word(w) for w in words_b]))
+    return Feature(
+        "type", _AGREEMENT["type"], *_codes([word(w) for w in words_a], [word(w) for w in words_b])
+    )
 
 
 def _flops_feature(a: RunLayers, b: RunLayers, shift: float | None) -> Feature:
     if shift is None:
         unknown = (np.full(len(side.layers), UNKNOWN, dtype=np.int64) for side in (a, b))
-        return Feature("flops", 0.9, *unknown)
+        return Feature("flops", _AGREEMENT["flops"], *unknown)
     half = shift / 2
     logs = [
         np.log(one.flops) + moved if one.flops else np.nan
@@ -512,7 +533,7 @@ def _flops_feature(a: RunLayers, b: RunLayers, shift: float | None) -> Feature:
     codes = np.full(len(values), UNKNOWN, dtype=np.int64)
     codes[order] = np.cumsum(apart)
     codes[np.isnan(values)] = UNKNOWN
-    return Feature("flops", 0.9, codes[: len(a.layers)], codes[len(a.layers) :])
+    return Feature("flops", _AGREEMENT["flops"], codes[: len(a.layers)], codes[len(a.layers) :])
 
 
 def _codes(a: Sequence[Any], b: Sequence[Any]) -> tuple[Codes, Codes]:

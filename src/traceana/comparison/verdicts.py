@@ -30,7 +30,7 @@ from traceana.comparison.resampling import (
     statistic,
 )
 from traceana.errors import BadGateError
-from traceana.settings import CONFIDENCE_LEVEL, MINIMUM_EFFECT, NOISE_FLOOR
+from traceana.settings import CONFIDENCE_LEVEL, FEWEST_COMPARED, MINIMUM_EFFECT, NOISE_FLOOR
 
 Verdict = Literal[
     "faster",
@@ -43,9 +43,6 @@ Verdict = Literal[
 ]
 
 Gated = Literal["passed", "inconclusive", "failed"]
-
-FEWEST: Final = 2
-"""A single step has no variance."""
 
 Times = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -77,7 +74,7 @@ class Criteria(msgspec.Struct, frozen=True):
 
     def enough(self, a: int, b: int) -> bool:
         """Return whether ``a`` and ``b`` steps can show a difference at this level."""
-        return min(a, b) >= FEWEST and smallest_p(a, b) <= self.alpha
+        return min(a, b) >= FEWEST_COMPARED and smallest_p(a, b) <= self.alpha
 
     def least(self, a: float, b: float) -> float:
         """Return the minimum change in ns between the values ``a`` and ``b``."""

@@ -35,7 +35,7 @@ def numbered(*frames: pl.DataFrame) -> tuple[Ints, ...]:
     columns = [column for column in columns if column.base > 1]
     limit = math.prod(column.base for column in columns)
     if limit > _WIDEST:
-        return _by_halves(*frames)
+        return by_halves(*frames)
     numbers = tuple(np.zeros(frame.height, dtype=np.int64) for frame in frames)
     for at, found in enumerate(numbers):
         for begin in range(0, len(found), _BLOCK):
@@ -131,7 +131,7 @@ class _Digits(msgspec.Struct, frozen=True):
         return found
 
 
-def _by_halves(*frames: pl.DataFrame) -> tuple[Ints, ...]:
+def by_halves(*frames: pl.DataFrame) -> tuple[Ints, ...]:
     """Return the numbers, computed from those of each half of the columns."""
     names = frames[0].columns
     halves = (names[: len(names) // 2], names[len(names) // 2 :])

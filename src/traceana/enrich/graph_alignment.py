@@ -14,7 +14,14 @@ from traceana.enrich.attribution import GRAPH_LAUNCH
 from traceana.enrich.distinct_values import Texts
 from traceana.enrich.layers.repetition import Repetitions
 from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take, to_rows
-from traceana.settings import CAPTURE_DISAGREEMENT, LARGEST_CAPTURE_GAP
+from traceana.settings import (
+    BY_ORDER,
+    BY_ORDER_OF_STREAMS,
+    BY_SEQUENCE,
+    BY_WHOLE_SEQUENCE,
+    CAPTURE_DISAGREEMENT,
+    LARGEST_CAPTURE_GAP,
+)
 from traceana.trace import Trace
 from traceana.trace.schema import DEVICE_WORK, Direction
 
@@ -193,11 +200,6 @@ _OF_OPERATOR: Final = {
 }
 """Kernels that only operators with such names launch: a check of an alignment by order."""
 
-_BY_ORDER: Final = 0.98
-_BY_ORDER_OF_STREAMS: Final = 0.7
-"""Confidence. Without node ids, the order in which several streams ran is not that of the
-capture."""
-
 
 class Capture(msgspec.Struct, frozen=True):
     """One capture: rows of the activities of its launch calls in ``of``, in order; their kinds."""
@@ -278,7 +280,7 @@ def by_order(
                 continue
             capture, source, fit = chosen
             rows[id(capture.of)][places] = take(capture.rows, source)
-            confidence[places] = (_BY_ORDER_OF_STREAMS if several else _BY_ORDER) * fit
+            confidence[places] = (BY_ORDER_OF_STREAMS if several else BY_ORDER) * fit
     return [Found(traces[at], found, confidence) for at, found in rows.items()]
 
 
@@ -329,9 +331,6 @@ def _recognized(texts: pl.Series, patterns: list[str]) -> Bits:
 
 _PASSES: Final = len(Direction.categories) + 1
 _SIZES: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "bytes")
-_BY_WHOLE_SEQUENCE: Final = 0.95
-_BY_SEQUENCE: Final = 0.9
-"""Confidence. That of runs is multiplied by the part of the replay that has a source."""
 
 
 def by_sequence(trace: Trace, replays: Replays, other: Trace, wanted: Flags) -> list[Found]:
@@ -355,7 +354,7 @@ def by_sequence(trace: Trace, replays: Replays, other: Trace, wanted: Flags) -> 
     asked[replays.rows[wanted]] = True
     whole = _whole(searched, known, asked, replays)
     at = np.where(whole == NONE, NONE, whole - offset)[replays.rows]
-    found = Found(other, at, np.full(len(at), _BY_WHOLE_SEQUENCE))
+    found = Found(other, at, np.full(len(at), BY_WHOLE_SEQUENCE))
     asked[replays.rows[at != NONE]] = False
     (row,) = Repetitions(searched).sources((known,), pl.Series(asked))
     runs = row[replays.rows]
@@ -364,7 +363,7 @@ def by_sequence(trace: Trace, replays: Replays, other: Trace, wanted: Flags) -> 
     met = np.bincount(replays.replay, weights=(runs != NONE) | (at != NONE), minlength=count)
     of = np.bincount(replays.replay, minlength=count)
     part = met / np.maximum(of, 1)
-    return [found, Found(other, runs, _BY_SEQUENCE * part[replays.replay])]
+    return [found, Found(other, runs, BY_SEQUENCE * part[replays.replay])]
 
 
 def _whole(searched: pl.DataFrame, known: Ints, asked: Flags, replays: Replays) -> Ints:

@@ -89,7 +89,7 @@ class Nesting(msgspec.Struct, frozen=True, dict=True):
         end = start + duration
         order = np.lexsort((-end, start, key))
         timeline_start, timeline_end = timeline(key[order], start[order], end[order])
-        parent, depth = _by_counting(timeline_start, timeline_end) or _peel(
+        parent, depth = by_counting(timeline_start, timeline_end) or by_peeling(
             timeline_start, timeline_end
         )
         rows_parent = np.full(len(order), NONE, dtype=np.int64)
@@ -140,7 +140,7 @@ class Nesting(msgspec.Struct, frozen=True, dict=True):
             if not len(ended):
                 break
             if climbed == _MOST_CLIMBED:
-                open_row = self._by_counting(key[ended], time[ended])
+                open_row = self.innermost_by_counting(key[ended], time[ended])
                 if open_row is not None:
                     row[ended] = open_row
                     break
@@ -149,7 +149,7 @@ class Nesting(msgspec.Struct, frozen=True, dict=True):
             ended = ended[(at != NONE) & (self.end[at] <= time[ended])]
         return row
 
-    def _by_counting(self, key: Ints, time: Ints) -> Ints | None:
+    def innermost_by_counting(self, key: Ints, time: Ints) -> Ints | None:
         """Return what :meth:`innermost` does, in a time that does not grow with the depth.
 
         None where intervals overlap without nesting. Otherwise those that have begun and not ended
@@ -200,12 +200,12 @@ def timeline(key: Ints, *times: Ints) -> tuple[Ints, ...]:
     return tuple(key * len(distinct) + part for part in np.split(rank, len(times)))
 
 
-def _by_counting(start: Ints, end: Ints) -> tuple[Ints, Ints] | None:
+def by_counting(start: Ints, end: Ints) -> tuple[Ints, Ints] | None:
     """Return parent and depth, None where intervals overlap without nesting.
 
     The intervals that have begun before one and not ended contain it, so their number is its depth:
     the time does not grow with the depth. An interval of no length contains nothing. Order as in
-    :func:`_peel`.
+    :func:`by_peeling`.
     """
     lasts = end > start
     holds = np.flatnonzero(lasts)
@@ -236,7 +236,7 @@ def _last_of_depth(depth: Ints, value: Ints, wanted: Ints, before: Ints) -> Ints
     return found
 
 
-def _peel(start: Ints, end: Ints) -> tuple[Ints, Ints]:
+def by_peeling(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """Return parent and depth, level by level from the outermost intervals inwards.
 
     ``start`` is sorted; of equal starts the longer interval comes first.

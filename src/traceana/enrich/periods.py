@@ -11,6 +11,7 @@ from traceana.enrich.nesting import Ints
 from traceana.settings import (
     FEWEST_PERIODS,
     LONGER_STRETCH,
+    PERIOD_CANDIDATES,
     PERIOD_COVERAGE,
     PERIOD_SIMILARITY,
     SHORTEST_PERIOD,
@@ -20,7 +21,6 @@ from traceana.trace.schema import PERIOD, empty
 _FORWARD: Final = r"(?i)forward|fwd|fprop|_fw_|inference"
 _BACKWARD: Final = r"(?i)backward|bwd|bprop|dgrad|wgrad|_bw_|_grad|grad_"
 """Words in the names of kernels that belong to one pass only."""
-_CANDIDATES: Final = 64
 _KINDS: Final = ("kernel", "memcpy", "memset")
 
 
@@ -128,7 +128,7 @@ def _candidates(symbol: Ints) -> list[int]:
         .group_by("distance")
         .len("votes")
         .sort("votes", "distance", descending=[True, False])
-        .head(_CANDIDATES)
+        .head(PERIOD_CANDIDATES)
     )
     return sorted(votes["distance"].to_list())
 

@@ -149,7 +149,7 @@ def candidates(ranges: pl.DataFrame) -> str:
     return ", ".join(f"{stem!r} ({n})" for stem, n in counted.head(_MOST_CANDIDATES).iter_rows())
 
 
-class _Work(msgspec.Struct, frozen=True):
+class Work(msgspec.Struct, frozen=True):
     """Process, thread, time and weight of the launches of work.
 
     Work is device work with its duration (at least 1 ns) as the weight, else operators, else
@@ -162,7 +162,7 @@ class _Work(msgspec.Struct, frozen=True):
     )
 
     @classmethod
-    def of(cls, trace: Trace, activities: pl.DataFrame) -> _Work:
+    def of(cls, trace: Trace, activities: pl.DataFrame) -> Work:
         calls, time = trace.calls, pl.col("start").alias("time")
         columns = ("kind", "call", "process", "start", "duration")
         device = activities.select(columns).filter(pl.col("kind").is_in(DEVICE_WORK))
@@ -249,7 +249,7 @@ def _of_one_timeline(found: pl.DataFrame, trace: Trace, activities: pl.DataFrame
     for own in found.partition_by("process", maintain_order=True):
         threads = _timelines(own)
         if len(threads) > 1:
-            work = _Work.of(trace, activities)
+            work = Work.of(trace, activities)
             threads = [max(threads, key=lambda one: (work.launched(one)[2], one.height))]
         kept += threads
     return pl.concat(kept)
@@ -357,7 +357,7 @@ def _named(
     sure, rest = [found.clear()], [found.clear()]
     if found.is_empty():
         return _table(found), _table(found)
-    work = _Work.of(trace, activities)
+    work = Work.of(trace, activities)
     for one in found.with_columns(stem.alias("stem")).partition_by("process", maintain_order=True):
         best: dict[bool, tuple[tuple[int, int], pl.DataFrame]] = {}
         for each in one.partition_by("stem", maintain_order=True):

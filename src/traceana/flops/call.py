@@ -262,11 +262,6 @@ _ORDER: Final = {name: position for position, name in enumerate(_BITS)}
 _FIRST_FLOATING: Final = _ORDER["Float8_e4m3fn"]
 _QUALIFIERS: Final = ("struct ", "class ", "c10::", "at::")
 
-NO_TENSOR: Final = frozenset(
-    {"", "Scalar", "ScalarList", "GenericList", "Int", "Double", "Bool", "String", "Device"}
-)
-"""Recorded types of inputs that are not tensors, or missing."""
-
 
 def plain(name: str) -> str:
     """Return a type's name without C++ qualifiers: ``c10::BFloat16`` is ``BFloat16``."""

@@ -251,7 +251,7 @@ LARGEST_PLANE: Final = 256
 
 _COMPLEX: Final = 8  # bytes per element, in single precision
 
-REAL_TRANSFORM: Final = declare(
+declare(
     "executed.real_fft",
     """2.5 · n · log₂ n for a real transform of n points, half of a complex one's 5 · n · log₂ n.
 

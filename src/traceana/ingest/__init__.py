@@ -27,11 +27,8 @@ def read(path: Path, progress: Progress = silent) -> Trace:
 
     Raises the errors of :mod:`traceana.errors`.
     """
-    from traceana.trace.schema import TABLES, join_pieces
-
     trace = _read(path, progress)
-    for name in TABLES:
-        join_pieces(trace.table(name))
+    trace.join_pieces()
     if (trace.meta.bytes_read or 0) >= _LARGE:
         _give_back()
     return trace

@@ -18,8 +18,6 @@ from traceana.ingest.detect import UTF_16
 from traceana.trace import Ledger
 
 _COLOUR: Final = re.compile(rb"\x1b\[[\d;]*[A-Za-z]")
-NS: Final = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
-"""Units of time as the profilers print them, in nanoseconds."""
 _QUOTED: Final = '"[^"]*"'
 _CELL: Final = "\x01"
 """In place of a quoted text; no line has this character."""

@@ -198,7 +198,7 @@ def _tables(trace: Trace) -> dict[str, pl.DataFrame]:
 
 def _steps(trace: Trace) -> pl.DataFrame:
     """Return one row per step number: of several processes the longest step."""
-    measured = trace.steps["number"].gather(measured_steps(trace).rows).unique()
+    measured = trace.steps["number"].gather(list(measured_steps(trace).rows)).unique()
     rows = communication(trace).frame
     return (
         rows.group_by("step")

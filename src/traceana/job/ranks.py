@@ -33,6 +33,7 @@ from traceana.job.stragglers import (
     stragglers,
 )
 from traceana.job.tasks import Done, Kept, Processes, Reading, cores, default_workers, kept_or_read
+from traceana.settings import CLOCK_ERRORS
 from traceana.trace.ledger import REASONS
 
 OK: Final = "ok"
@@ -472,7 +473,6 @@ def _table(rank: int | None, folder: Path, name: str) -> pl.DataFrame:
     return table.select(pl.lit(rank, pl.Int64).alias("rank"), pl.all())
 
 
-_SPREADS: Final = 3
 _RESOLUTION_NS: Final = 1_000
 """Kineto rounds times to microseconds in many versions."""
 
@@ -493,7 +493,7 @@ def offsets(matched: Matched) -> pl.DataFrame:
     """
     ahead = pl.col("ahead")
     spread = (ahead - ahead.median()).abs().median()
-    error = _SPREADS * MEDIAN_ERROR * spread / pl.len().sqrt()
+    error = CLOCK_ERRORS * MEDIAN_ERROR * spread / pl.len().sqrt()
     within = (
         matched.each.with_columns(AHEAD.alias("ahead"))
         .group_by(*LINE, "rank")

@@ -11,10 +11,7 @@ from typing import Final
 
 import polars as pl
 
-from traceana.settings import STRAGGLER_CHANCE, STRAGGLER_SHARE
-
-_SIMILAR: Final = 0.5
-"""The part of a rank's excess that one cause must explain."""
+from traceana.settings import STRAGGLER_CAUSE, STRAGGLER_CHANCE, STRAGGLER_SHARE
 
 
 def comparable(steps: pl.DataFrame) -> pl.DataFrame:
@@ -161,7 +158,7 @@ def cause(rank: int, spent: pl.DataFrame, kernels: pl.DataFrame, excess_ns: floa
         "what", (pl.col("step_ns").fill_null(0) - pl.col("step_ns_typical").fill_null(0)).alias("d")
     )
     found = more.sort("d", "what", descending=[True, False]).head(1)
-    if found.is_empty() or excess_ns <= 0 or found["d"].item() < _SIMILAR * excess_ns:
+    if found.is_empty() or excess_ns <= 0 or found["d"].item() < STRAGGLER_CAUSE * excess_ns:
         return ""
     what = found["what"].item()
     return _of_compute(rank, kernels) if what == COMPUTE else f"idle: {what}"
@@ -182,7 +179,7 @@ def _of_compute(rank: int, kernels: pl.DataFrame) -> str:
     alike = both.filter(pl.col("calls") == pl.col("calls_typical"))
     slower = int((alike["time_ns"] - alike["time_ns_typical"]).sum())
     whole = int((both["time_ns"] - both["time_ns_typical"].fill_null(0)).sum())
-    if whole > 0 and slower >= _SIMILAR * whole:
+    if whole > 0 and slower >= STRAGGLER_CAUSE * whole:
         times = float(alike["time_ns"].sum()) / float(alike["time_ns_typical"].sum())
         return f"compute: kernels of equal number take {times:.2f} times as long"
     return "compute: other kernels, or more of them"

@@ -91,7 +91,7 @@ class Processes(msgspec.Struct, frozen=True):
 
     def pool(self) -> Executor:
         """Return a fresh pool of processes."""
-        return _pool(self.workers)
+        return process_pool(self.workers)
 
 
 def kept_or_read(
@@ -211,7 +211,8 @@ def _run(
         yield file
 
 
-def _pool(workers: int) -> Executor:
+def process_pool(workers: int) -> Executor:
+    """Return ``workers`` processes that run no script of the caller."""
     return ProcessPoolExecutor(workers, mp_context=_Context(), initializer=_begin)
 
 

@@ -267,7 +267,7 @@ class Script(msgspec.Struct, frozen=True):
             times=None if trained is None else trained.times,
             traces=tuple(path for path in traces if path.is_file()),
             layers=layers if layers.is_file() else None,
-            images_per_step=None if trained is None else _batch_of_script(trained, processes),
+            images_per_step=None if trained is None else batch_of_script(trained, processes),
             profiler=profiler,
             why_nothing=self._why_nothing(processes, failed),
             notes=tuple(notes),
@@ -303,7 +303,7 @@ class Script(msgspec.Struct, frozen=True):
         )
 
 
-def _batch_of_script(trained: ProcessReport, processes: Sequence[ProcessReport]) -> int | None:
+def batch_of_script(trained: ProcessReport, processes: Sequence[ProcessReport]) -> int | None:
     """Return the examples per step of all ranks, None unless every rank reported them."""
     if trained.world_size is None:
         return trained.images_per_step

@@ -44,10 +44,9 @@ from traceana.runs.run_files import (
     Timing,
 )
 from traceana.runs.run_folders import RecordedRun
+from traceana.settings import OVERHEAD_LEVEL
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-OVERHEAD_LEVEL: Final = 0.9
-"""Confidence level of the overhead's interval."""
 _LEAST_FREE: Final = 1 << 16
 """Free bytes below which the disk counts as full; a full disk truncates the trace."""
 
@@ -217,7 +216,8 @@ class Recording:
         if isinstance(nothing, NoSpaceError):
             raise nothing
         status, why = self._status(last, ended, nothing)
-        notes = dict.fromkeys([*plain.notes, *last.notes])
+        gpus, unlisted = gpus_by_driver()
+        notes = dict.fromkeys([*plain.notes, *last.notes, *unlisted])
         if self._overdue is not None:
             notes[self._overdue] = None
         if nothing is not None and why != str(nothing):
@@ -244,7 +244,7 @@ class Recording:
             overhead_interval=interval,
         )
         processes = (*last.processes, *plain.processes)
-        made = environment(processes, run.profiler, self._request.options)
+        made = environment(processes, run.profiler, self._request.options, gpus)
         for scratch in self._scratch:
             remove(scratch)
         self._partial.write(TIMING_FILE, timing)
@@ -363,11 +363,16 @@ _VARIABLES: Final = (
 
 
 def environment(
-    processes: Sequence[ProcessReport], profiler: Profiler, options: Sequence[str]
+    processes: Sequence[ProcessReport],
+    profiler: Profiler,
+    options: Sequence[str],
+    gpus: tuple[Gpu, ...],
 ) -> Environment:
-    """Return the environment of a run, with versions from the training process."""
+    """Return the environment of a run, with versions from the training process.
+
+    ``gpus`` are those of the machine, in place of the process's own where it has no report of them.
+    """
     known = next((one for one in processes if one.packages), None)
-    gpus = _gpus()
     if known is not None and known.gpus:
         driver = gpus[0].driver if gpus else None
         gpus = tuple(
@@ -399,7 +404,10 @@ def environment(
 
 def _profiler_version(profiler: Profiler, known: ProcessReport | None) -> str | None:
     if profiler is Profiler.NSYS:
-        output = _output([find_nsys(), "--version"])
+        try:
+            output = _output([find_nsys(), "--version"])
+        except (OSError, subprocess.SubprocessError):
+            return None
         return output.rpartition(" ")[2].strip() or None
     packages = {} if known is None else known.packages
     names = {
@@ -410,12 +418,18 @@ def _profiler_version(profiler: Profiler, known: ProcessReport | None) -> str | 
     return next((packages[name] for name in names if name in packages), None)
 
 
-def _gpus() -> tuple[Gpu, ...]:
+def gpus_by_driver() -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
+    """Return the GPUs that ``nvidia-smi`` lists, and a note if it is there and fails."""
     program = shutil.which("nvidia-smi")
     if program is None:
-        return ()
+        return (), ()
     fields = "name,memory.total,driver_version,compute_cap"
-    output = _output([program, f"--query-gpu={fields}", "--format=csv,noheader,nounits"])
+    try:
+        output = _output([program, f"--query-gpu={fields}", "--format=csv,noheader,nounits"])
+    except subprocess.CalledProcessError as failed:
+        return (), (f"GPUs unknown: nvidia-smi ended with exit status {failed.returncode}",)
+    except (OSError, subprocess.TimeoutExpired):
+        return (), ("GPUs unknown: nvidia-smi did not answer",)
     found = []
     for line in output.splitlines():
         values = [value.strip() for value in line.split(",")]
@@ -425,15 +439,12 @@ def _gpus() -> tuple[Gpu, ...]:
             found.append(
                 Gpu(name=name, memory_bytes=memory, driver=driver, compute_capability=capability)
             )
-    return tuple(found)
+    return tuple(found), ()
 
 
 def _output(words: list[str]) -> str:
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout if done.returncode == 0 else ""
+    done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=True)
+    return done.stdout
 
 
 def _cpu() -> str:

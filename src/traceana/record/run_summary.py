@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from traceana.record.recording import OVERHEAD_LEVEL
 from traceana.report.numbers import duration, size
 from traceana.report.text import plain
 from traceana.runs.run_files import LAYERS_FILE, Profiler, Run, Status, StepTimes, Timing
 from traceana.runs.run_folders import RecordedRun
+from traceana.settings import OVERHEAD_LEVEL
 
 
 def run_summary(recorded: RecordedRun) -> str:

@@ -58,7 +58,7 @@ def json_object(page: Page) -> dict[str, Any]:
     """Return the data of ``page``, with the keys of docs/json.md."""
     data = page.data
     if data.whole is not None:
-        return {"schema_version": JSON_SCHEMA_VERSION, **data.whole}
+        return {"schema_version": JSON_SCHEMA_VERSION, "meta": _head(page.command), **data.whole}
     whole = {"meta": _meta(page.command, data), "rows": _rows(data.rows)}
     if data.sections:
         whole["sections"] = {name: _rows(rows) for name, rows in data.sections.items()}
@@ -73,13 +73,19 @@ def _rows(rows: Rows) -> list[dict[str, Any]]:
     return found
 
 
-def _meta(command: str, data: Data) -> dict[str, Any]:
+def _head(command: str, source: Mapping[str, Any] | None = None) -> dict[str, Any]:
     return {
         "schema_version": JSON_SCHEMA_VERSION,
         "traceana": __version__,
         "command": command,
-        **data.source,
+        **(source or {}),
         "settings": {name: setting.value for name, setting in SETTINGS.items()},
+    }
+
+
+def _meta(command: str, data: Data) -> dict[str, Any]:
+    return {
+        **_head(command, data.source),
         "units": _units((data.rows, *data.sections.values())),
         "totals": dict(data.totals),
         "total_ns": data.totals.get("time_ns"),

@@ -6,16 +6,13 @@ Renderers depend on these blocks and on no command; commands make blocks and dep
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
+import polars as pl
 
+from traceana.analyze.timeline import Window
 from traceana.report.columns import Kind
-
-if TYPE_CHECKING:
-    import polars as pl
-
-    from traceana.analyze.timeline import Window
 
 
 class Heading(msgspec.Struct, frozen=True):
@@ -81,7 +78,8 @@ class Finding(msgspec.Struct, frozen=True):
     """A finding: its title, its effect, a sentence, and further lines with labels.
 
     ``section`` is the name of the section with its evidence, on a page that has one, and ``rows``
-    a text of the rows there. ``name`` identifies it among the findings of a page.
+    a text of the rows there. ``anchor`` is its own, which the ``section`` of another finding of the
+    page may name.
     """
 
     title: str
@@ -91,7 +89,7 @@ class Finding(msgspec.Struct, frozen=True):
     evidence: Table | None = None
     section: str = ""
     rows: str = ""
-    name: str = ""
+    anchor: str = ""
 
 
 class Findings(msgspec.Struct, frozen=True):
@@ -240,24 +238,28 @@ class Data(msgspec.Struct, frozen=True):
 class Section(msgspec.Struct, frozen=True):
     """A part of an HTML page: its anchor, its title and its blocks, which are hidden at first if it
     is ``folded``.
+
+    Where a text of the page names its ``command``, that is a link to it; by default its name.
     """
 
     name: str
     title: str
     blocks: tuple[Block, ...]
     folded: bool = False
+    command: str = ""
 
 
 class Page(msgspec.Struct, frozen=True):
     """The blocks of one command's output in order, and their data.
 
-    ``sections`` follow the blocks in HTML.
+    ``sections`` follow the blocks in HTML; ``summary`` is the text of links to the blocks.
     """
 
     command: str
     blocks: tuple[Block, ...]
     data: Data
     sections: tuple[Section, ...] = ()
+    summary: str = "Summary"
 
 
 def pictures_of(page: Page) -> list[Illustration]:

@@ -47,7 +47,6 @@ NARROWEST_LONG: Final = 16
 COMFORTABLE_LONG: Final = 34
 COMFORTABLE: Final = {Kind.KERNEL: 30, Kind.PATH: 28, Kind.PARTS: 21}
 """Widths that long text needs before columns are dropped; 21 fit any single algorithm."""
-NARROWEST_BAR: Final = 6
 
 _CUT: Final[dict[Kind, Callable[[str, int], str]]] = {
     Kind.TEXT: cut_end,

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from traceana.model import Manifest
+from traceana.trace import Trace
+
 if TYPE_CHECKING:
-    from traceana.model import Manifest
     from traceana.runs import Environment, Run, StepTimes, Timing
-    from traceana.trace import Trace
 
 _DISTRIBUTIONS: Final = {
     "PyTorch": ("torch",),

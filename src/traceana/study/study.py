@@ -51,7 +51,7 @@ def with_published(study: Study) -> Study:
     printed = rows(study.name, own.schema)
     sentences = [sentence for one in exhibits(study.name) for sentence in one.sentences]
     result = replace(
-        study.result, frame=pl.concat([own, printed]), notes=(*study.result.notes, *sentences)
+        study.result, _frame=pl.concat([own, printed]), notes=(*study.result.notes, *sentences)
     )
     return replace(study, result=result)
 

@@ -285,7 +285,7 @@ def _chosen_by_layer(traced: Sequence[Traced], names: Sequence[str]) -> list[pl.
 def _of_run(traced: Traced, name: str) -> pl.DataFrame:
     trace = traced.trace
     rows = measured_steps(trace).rows
-    numbers = trace.steps["number"].gather(rows).unique().to_list() if rows else None
+    numbers = trace.steps["number"].gather(list(rows)).unique().to_list() if rows else None
     steps = len(numbers) if numbers else 1
     frame = layers(select(trace, steps=numbers), direction=True, model=traced.model).frame
     algorithm = pl.col("algorithm").fill_null("")
@@ -347,9 +347,6 @@ MEASUREMENTS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "error": pl.Float64,
 }
 """Columns of :func:`measurements`."""
-
-CHOICE: Final = ("algorithm", "name", "implementation", "math_type")
-"""The columns that distinguish the algorithms of one layer, direction and batch size."""
 
 _DERIVED: Final = ("median_ns", "reorder_median_ns", "direct_flops_per_s")
 

@@ -15,6 +15,7 @@ from traceana.analyze.classes import described
 from traceana.errors import BadSweepError, NotFoundError, TraceanaError
 from traceana.files import as_unicode
 from traceana.ingest.source import silent
+from traceana.settings import CONFIDENCE_LEVEL
 from traceana.study.recorded_runs import KERNELS, Recorded
 from traceana.trace import Trace
 from traceana.trace.merge import merge
@@ -24,8 +25,6 @@ _NUMBERS: Final = ("batch", "trial")
 _TEXT: Final = "[^_/]+"
 _NUMBER: Final = r"\d{1,9}"
 _OF_RUN: Final = ("batch", "trial", "network", "framework")
-LEVEL: Final = 0.95
-"""Of the interval of a median over trials."""
 
 
 class Trial(msgspec.Struct, frozen=True):
@@ -267,15 +266,15 @@ def as_runs(of: Trials, times: pl.DataFrame) -> list[Recorded]:
 
 
 def median_interval(values: Sequence[int]) -> tuple[int, int] | None:
-    """Return the :data:`LEVEL` interval of the median of sorted ``values``, whatever their shape.
+    """Return the interval of the median of sorted ``values``, whatever their shape.
 
     Its bounds are the k-th value from either end, with the largest k of which B(k - 1; n, 1/2)
-    is at most half of 1 - LEVEL. None for fewer than six values. (Conover, Practical
-    Nonparametric Statistics, 3.2.)
+    is at most half of 1 - ``CONFIDENCE_LEVEL``. None for fewer than six values. (Conover,
+    Practical Nonparametric Statistics, 3.2.)
     """
     count = len(values)
     ways, k = 0, 0
-    while 2 * (ways + comb(count, k)) <= (1 - LEVEL) * 2**count:
+    while 2 * (ways + comb(count, k)) <= (1 - CONFIDENCE_LEVEL) * 2**count:
         ways += comb(count, k)
         k += 1
     return (values[k - 1], values[count - k]) if k else None

@@ -6,6 +6,7 @@ A method runs the command's analysis and returns its :class:`Result`.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -35,11 +36,12 @@ class Commands:
     def report(self, *, batches: BatchSeries | None = None) -> Result:
         """Return the time by class; its page is the summary of the run.
 
-        ``batches`` are the step times of runs that differ in the batch size only.
+        ``batches`` are the step times of runs that differ in the batch size only; by default those
+        of the sweep of the recorded run.
         """
         from traceana.report.pages.report import report
 
-        return report(self._trace, batches=batches)
+        return report(self._trace, batches=batches or self._batches())
 
     def info(self) -> Result:
         """Return the contents of the file: format, devices, counts, integrity."""
@@ -51,12 +53,13 @@ class Commands:
         """Return the recommendations, largest estimated saving first.
 
         With ``rule``, return that recommendation with its evidence.
-        ``batches`` are the step times of runs that differ in the batch size only.
+        ``batches`` are those of :meth:`report`.
         """
         from traceana.advise import advise
         from traceana.report.pages.advise import advised
 
-        return advised(self._trace, advise(self._trace, batches=batches), rule=rule)
+        found = advise(self._trace, batches=batches or self._batches())
+        return advised(self._trace, found, rule=rule)
 
     def kernels(self, *, by: KernelsBy = "name", unclassified: bool = False) -> Result:
         """Return calls, time and class of each kernel; optionally only ``unclassified`` ones.
@@ -175,3 +178,20 @@ class Commands:
     @property
     def _trace(self) -> Trace:
         return cast("Trace", self)
+
+    def _batches(self) -> BatchSeries | None:
+        """Return the steps of the run that was opened and of its siblings at other batch sizes.
+
+        None if there are none; or if one cannot be read, with a warning.
+        """
+        opened = self._trace.meta.opened
+        if len(opened) != 1 or not Path(opened[0]).is_dir():
+            return None
+        from traceana.errors import SweepWarning, TraceanaError
+        from traceana.runs import batch_series
+
+        try:
+            return batch_series(opened[0])
+        except TraceanaError as error:
+            warnings.warn(f"batch sweep ignored: {error}", SweepWarning, stacklevel=3)
+            return None

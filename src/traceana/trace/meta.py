@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from traceana.files import as_unicode, shown
+from traceana.frozen import frozen_mapping
 
 
 class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
@@ -31,20 +33,21 @@ class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
     events: int | None = None
     """Events found in the file; each is in a table or counted in the ledger."""
     opened: tuple[str, ...] = ()
-    """The paths that the trace was opened by, where they are not ``source``: of a bundle, or the
-    files of several ranks."""
-    properties: dict[str, Any] = msgspec.field(default_factory=dict)
+    """The paths that the trace was opened by, where they may not be ``source``: of a bundle or
+    another folder, or the files of several ranks."""
+    properties: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Properties of the format: driver and CUDA versions, host, profiler options."""
 
     @property
     def host(self) -> str | None:
         """Name of the machine, or names, as recorded: nsys has ``host``, XPlane ``hostnames``."""
         names = self.properties.get("hostnames")
-        if isinstance(names, list) and names:
+        if isinstance(names, tuple) and names:
             return ", ".join(map(str, names))
         name = self.properties.get("host")
         return str(name) if name else None
 
     def __post_init__(self) -> None:
-        """Make the path valid text; a file name may have bytes that are not UTF-8."""
+        """Make the path valid text (a file name may have other bytes), the properties read-only."""
         msgspec.structs.force_setattr(self, "source", shown(as_unicode(self.source)))
+        msgspec.structs.force_setattr(self, "properties", frozen_mapping(self.properties))

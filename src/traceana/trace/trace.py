@@ -13,7 +13,7 @@ from traceana.errors import CorruptError, MissingExtraError, near
 from traceana.trace import bundle
 from traceana.trace.commands import Commands
 from traceana.trace.meta import TraceMeta
-from traceana.trace.schema import CPU_DEVICE, TABLES, conform, empty
+from traceana.trace.schema import CPU_DEVICE, TABLES, conform, empty, join_pieces
 
 if TYPE_CHECKING:
     import os
@@ -48,7 +48,9 @@ class Trace(Commands):
         for name, table in (tables or {}).items():
             if name not in TABLES:
                 raise KeyError(f"no table {name!r}; {_tables_like(name)}")
-            conformed[name] = table if isinstance(table, pl.LazyFrame) else conform(name, table)
+            if not isinstance(table, pl.LazyFrame):
+                table = conform(name, table).clone()
+            conformed[name] = table
         self._meta: TraceMeta
         self._tables: dict[str, pl.DataFrame | pl.LazyFrame]
         self._whole: Trace | None
@@ -62,13 +64,19 @@ class Trace(Commands):
             f"cannot set {name!r}: a Trace is immutable; use with_tables() or with_meta()"
         )
 
+    def __delattr__(self, name: str) -> Never:
+        raise AttributeError(f"cannot delete {name!r}: a Trace is immutable")
+
     @property
     def meta(self) -> TraceMeta:
         """Metadata: source, format, epoch, device properties."""
         return self._meta
 
     def table(self, name: str) -> pl.DataFrame:
-        """Return one table as a polars frame; raises ``KeyError`` on an unknown name."""
+        """Return a clone of one table: who changes it does not change the Trace.
+
+        Raises ``KeyError`` on an unknown name.
+        """
         if name not in TABLES:
             raise KeyError(f"no table {name!r}; {_tables_like(name)}")
         table = self._tables.get(name)
@@ -82,7 +90,13 @@ class Trace(Commands):
                     f"table {name} of the bundle is damaged: save it again from the original trace"
                 ) from error
         self._tables[name] = table
-        return table
+        return table.clone()
+
+    def join_pieces(self) -> None:
+        """Make each column one piece of memory; the values stay, so this is no change."""
+        for table in self._tables.values():
+            if isinstance(table, pl.DataFrame):
+                join_pieces(table)
 
     def with_tables(self, **tables: pl.DataFrame) -> Trace:
         """Return a Trace in which ``tables`` replace those of this one."""

@@ -17,7 +17,14 @@ from traceana.analyze.rates import machine
 from traceana.analyze.roofline import counted_work
 from traceana.errors import NoSuchSelectionError
 from traceana.flops.peaks import listed_peaks, peak_for
-from traceana.settings import LARGE_COPY_BYTES, LEAST_TENSOR_CORE_GAIN, SLOW_COPY
+from traceana.settings import (
+    FEWEST_LIKE,
+    FEWEST_SIZES,
+    LARGE_COPY_BYTES,
+    LEAST_TENSOR_CORE_GAIN,
+    LIKE_FLOPS,
+    SLOW_COPY,
+)
 
 if TYPE_CHECKING:
     from typing import Self
@@ -52,9 +59,6 @@ class Factors(NamedTuple):
         return cls(chosen, *both)
 
 
-_LIKE: Final = 4.0
-"""Products within this factor of each other's FLOPs have like shapes."""
-_FEWEST_SEEN: Final = 5
 _ON_THE_DEVICE: Final = ("DtoD", "AtoA", "AtoD", "DtoA")
 _LOWER: Final = {"tf32": ("fp32",), "bf16": ("fp32",), "fp16": ("fp32",), "fp8": ("fp16", "fp32")}
 """What serves in place of a precision that a device has no tensor cores for."""
@@ -91,8 +95,8 @@ def with_tensor_cores(trace: Trace, chosen: Flags) -> Factors:
     reached = flops[seen] * 1e9 / time[seen] / _seen_peaks(counted, seen, peaks)
     seen, reached = seen[np.isfinite(reached)], reached[np.isfinite(reached)]
     for wanted in np.unique(flops[rows][flops[rows] > 0]):
-        like = (flops[seen] < _LIKE * wanted) & (flops[seen] > wanted / _LIKE)
-        if like.sum() < _FEWEST_SEEN:
+        like = (flops[seen] < LIKE_FLOPS * wanted) & (flops[seen] > wanted / LIKE_FLOPS)
+        if like.sum() < FEWEST_LIKE:
             continue
         low, high = np.quantile(reached[like], [0.25, 0.75])
         own = np.flatnonzero(flops[rows] == wanted)
@@ -192,10 +196,6 @@ def _nearest_peak(peaks: Peaks, precision: str, cores: bool | None) -> float | N
     return None
 
 
-_FEWEST_SIZES: Final = 3
-"""Of messages; two points are always on a line."""
-
-
 def over_another_link(trace: Trace, chosen: Flags, ratio: float) -> Factors:
     """Return the factors of the ``chosen`` collectives over a link with ``ratio`` times the
     bandwidth.
@@ -259,7 +259,7 @@ def _parts(rows: pl.DataFrame) -> list[Floats]:
     sizes = rows.unique(["collective", "bytes", "ranks"]).drop_nulls("bytes")
     fits: dict[tuple[str | None, int | None], tuple[float, float]] = {}
     for key, group in sizes.group_by("collective", "ranks"):
-        if group["bytes"].n_unique() >= _FEWEST_SIZES:
+        if group["bytes"].n_unique() >= FEWEST_SIZES:
             slope, latency = np.polyfit(group["bytes"].to_numpy(), group["own"].to_numpy(), 1)
             fits[key] = max(float(latency), 0.0), max(float(slope), 0.0)
     least, most = np.zeros(rows.height), np.ones(rows.height)

@@ -13,6 +13,7 @@ from traceana.analyze.convolutions import each_convolution
 from traceana.analyze.operator_flops import SHAPE
 from traceana.analyze.steps import measured
 from traceana.errors import NoSuchSelectionError
+from traceana.settings import RESIDENT_THREADS
 from traceana.whatif.other_hardware import Factors
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from traceana.whatif.other_hardware import Floats
 
 _WORK_KEY: Final = ["layer", "direction", "class"]
-_THREADS: Final = 2048
-"""Threads that are resident on a multiprocessor at most; on some GPUs 1,024 or 1,536."""
 
 
 def with_batch(
@@ -140,7 +139,7 @@ def _room(trace: Trace) -> Floats:
             "rank", "device", *(f"{what}_{axis}" for what in ("grid", "block") for axis in axes)
         )
         .join(sms, on=["rank", "device"], how="left", nulls_equal=True, maintain_order="left")
-        .select((product / (pl.col("multiprocessors") * _THREADS)).fill_null(np.nan))
+        .select((product / (pl.col("multiprocessors") * RESIDENT_THREADS)).fill_null(np.nan))
         .to_series()
         .to_numpy()
     )

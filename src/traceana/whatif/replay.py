@@ -11,11 +11,10 @@ import numpy as np
 import polars as pl
 
 from traceana.analyze.collective_ranks import matched_of
-from traceana.enrich.nesting import NONE, from_rows, timeline
+from traceana.enrich.nesting import NONE, Ints, from_rows, timeline
 from traceana.whatif.graph import HANDOVER, HOST, LAUNCH, SYNC, WAIT, Graph
 
 if TYPE_CHECKING:
-    from traceana.enrich.nesting import Ints
     from traceana.trace import Trace
     from traceana.whatif.changed import Changed
 

@@ -37,6 +37,7 @@ import rtoml
 from msgspec.structs import replace
 
 from traceana.errors import BadScenarioError
+from traceana.settings import LEFT_BY_GRAPHS
 
 What: TypeAlias = Literal["work", "host", "launch", "data"]
 """What is changed: work, of a device or of operators of the CPU; the time of host threads; calls
@@ -45,7 +46,6 @@ that launch kernels; waits for the next batch."""
 _SELECTORS: Final = ("direction", "layer", "kernel", "operator")
 _PLAIN_MODELS: Final = ("tensor-cores", "pinned")
 _RATIOS: Final = ("batch", "link")
-_COUNTS: Final = ("ranks", "workers")
 _MODELS: Final = (*_PLAIN_MODELS, "gpu", "batch", "link", "ranks", "recording")
 _CHANGE: Final = re.compile(
     r"(?s)\s*(?P<no>no\s+)?(?P<what>.+?)\s*(?:\s[x\u00d7*]\s*(?P<factor>\S+))?\s*"
@@ -195,8 +195,8 @@ NAMED: Final[dict[str, Scenario]] = {
         ),
         Scenario(
             name="cuda-graphs",
-            changes=(Change(what="launch", factor=(0.0, 0.1)),
-                     Change(what="host", operator="*", factor=(0.0, 0.1))),
+            changes=(Change(what="launch", factor=(0.0, LEFT_BY_GRAPHS)),
+                     Change(what="host", operator="*", factor=(0.0, LEFT_BY_GRAPHS))),
             assumes=(
                 "cuda-graphs: the step is one graph; host time in operators and launches at most "
                 "10 %",

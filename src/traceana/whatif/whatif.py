@@ -28,6 +28,7 @@ from traceana.settings import (
     RUN_TO_RUN,
     RUN_TO_RUN_CPU,
 )
+from traceana.trace import Trace
 from traceana.trace.schema import DEVICE_WORK
 from traceana.whatif.changed import Changed, Selection, changed, selected
 from traceana.whatif.graph import Graph, Part, graphs, part_of
@@ -35,7 +36,6 @@ from traceana.whatif.replay import Meetings, replayed_together, step_windows
 from traceana.whatif.scenario import NAMED, Scenario, scenario
 
 if TYPE_CHECKING:
-    from traceana.trace import Trace
     from traceana.whatif.scenario import Change
 
 FACTORS: Final = tuple(one / 10 for one in range(11))
@@ -100,7 +100,7 @@ class Model(msgspec.Struct, frozen=True):
     def counted(self) -> str | None:
         """The steps that savings are means of, as text; None for all measured steps."""
         rows = measured_steps(self.trace).rows
-        every = set(self.trace.steps["number"].gather(rows))
+        every = set(self.trace.steps["number"].gather(list(rows)))
         counted = {one for one in _settled(self, _per_step(self, None)) if one is not None}
         if not counted or counted == every:
             return None
@@ -398,7 +398,7 @@ def _measured(trace: Trace, processes: list[Graph]) -> list[Ints]:
     if trace.steps.is_empty():
         return [np.arange(graph.steps.height) for graph in processes]
     columns = ["number", "rank", "process", "start"]
-    rows = trace.steps[measured_steps(trace).rows].select(columns)
+    rows = trace.steps[list(measured_steps(trace).rows)].select(columns)
     whole = trace.whole.steps.with_row_index("step_row")
     kept = whole.join(rows, on=columns, how="semi", nulls_equal=True)["step_row"]
     return [np.flatnonzero(graph.steps["step_row"].is_in(kept.implode())) for graph in processes]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,10 @@ def test_a_hole_between_events_is_a_problem(tmp_path: Path, hole: str) -> None:
     assert trace.activities.height + lost == trace.meta.events
 
 
+DECODED = 3000 if sys.version_info >= (3, 13) else 500
+"""Levels that msgspec decodes: the interpreter limits its recursion."""
+
+
 @pytest.mark.parametrize("depth", [500, 3000, 100_000])
 @pytest.mark.parametrize("name", FORMATS)
 def test_nesting_of_any_depth_in_one_event(tmp_path: Path, name: str, depth: int) -> None:
@@ -93,7 +98,7 @@ def test_nesting_of_any_depth_in_one_event(tmp_path: Path, name: str, depth: int
     document = f'{{"traceEvents": [{",".join([*events[:-1], nested, events[-1]])}]}}'
     trace = read(written(tmp_path / "t.json", document))
     assert timed_rows(trace) == 20
-    assert problems(trace) or depth == 500
+    assert problems(trace) or depth <= DECODED
 
 
 @pytest.mark.parametrize("depth", [3000, 20_000])
@@ -107,7 +112,7 @@ def test_nesting_of_any_depth_beside_the_events(tmp_path: Path, name: str, depth
     ):
         trace = read(written(tmp_path / "t.json", text))
         assert timed_rows(trace) == 20
-        assert problems(trace)
+        assert problems(trace) or depth <= DECODED
 
 
 def test_a_head_full_of_nested_traceevents_takes_linear_time(tmp_path: Path) -> None:

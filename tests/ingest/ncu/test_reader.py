@@ -87,14 +87,14 @@ def test_metrics_that_no_column_is_for_are_named(tmp_path: Path) -> None:
     trace = read(path)
     assert trace.counters["duration"].to_list() == [5]
     assert trace.counters["dram_bytes"].to_list() == [None]
-    assert trace.meta.properties == {"metrics_not_read": [rate]}
+    assert trace.meta.properties == {"metrics_not_read": (rate,)}
 
 
 def test_a_metric_in_a_wrong_unit_is_not_read(tmp_path: Path) -> None:
     path = raw(tmp_path / "a.csv", {TIME: "furlong"}, [("k", {TIME: "5"})])
     trace = read(path)
     assert trace.counters["duration"].to_list() == [None]
-    assert trace.meta.properties == {"metrics_not_read": [TIME]}
+    assert trace.meta.properties == {"metrics_not_read": (TIME,)}
     assert entries(trace) == [("lost_field", 1, TIME)]
 
 

@@ -94,7 +94,7 @@ def test_facts_are_kept_and_the_environment_is_not(tmp_path: Path) -> None:
         "cuda_driver_version": "13000",
         "host": "node1",
         "cuda_graph_trace": "Graph",
-        "command": ["python", "train.py"],
+        "command": ("python", "train.py"),
         "processes": {"7": "python"},
     }
 
@@ -117,7 +117,7 @@ def test_events_that_nsys_lost_are_counted(tmp_path: Path, text: str, count: int
     trace = with_facts(tmp_path, {}, DIAGNOSTIC_EVENT=message)
     plain = " ".join(text.split())
     assert ledger_of(trace).get(("dropped_by_profiler", plain), 0) == count
-    assert trace.meta.properties["warnings"] == [plain]
+    assert trace.meta.properties["warnings"] == (plain,)
 
 
 GPU: Row = {

@@ -63,7 +63,7 @@ def test_text_and_csv_have_a_row_for_each_kernel(tmp_path: Path, table: str) -> 
     assert (other["name"], other["launches"], other["fp32_flops"]) == ("other(int)", 1, None)
     assert trace.meta.properties == {
         "metric_rows": 7,
-        "metrics_not_read": ["dram_read_throughput"],
+        "metrics_not_read": ("dram_read_throughput",),
     }
     assert trace.devices.select("device", "name").rows() == [(1, "TITAN Xp")]
     assert trace.ledger.is_empty()
@@ -79,7 +79,7 @@ Device "TITAN Xp (1)"
 """  # noqa: E501
     trace = written(tmp_path / "a.log", text)
     assert trace.counters["launches"].to_list() == [3]
-    assert trace.meta.properties["metrics_not_read"] == ["warps_launched"]
+    assert trace.meta.properties["metrics_not_read"] == ("warps_launched",)
 
 
 def test_alone_they_are_shown_by_kernel(tmp_path: Path, run: Run) -> None:

@@ -52,7 +52,7 @@ def test_a_dispatch_is_one_row_in_every_layout(tmp_path: Path, text: str) -> Non
     assert counters["achieved_occupancy_percent"].to_list() == [25.5] * 3
     # An MFMA_MOPS counter counts one for 512 operations; the types are added.
     assert counters["tensor_ops"].to_list() == [13 * 512, 23 * 512, 33 * 512]
-    assert trace.meta.properties["metrics_not_read"] == ["Wavefronts"]
+    assert trace.meta.properties["metrics_not_read"] == ("Wavefronts",)
     assert trace.meta.properties["metric_rows"] == 18
     # A dispatch with start and end and its counters in one row is an activity and a measurement.
     timed = trace.activities.height > 0

@@ -54,6 +54,16 @@ def test_a_database_and_the_csv_of_a_run_are_equal(tmp_path: Path, tracked: bool
     assert trace.meta.events == 3 + 2 + 6 + 2
 
 
+def test_broken_properties_of_an_agent_are_counted(tmp_path: Path) -> None:
+    run = databases.rocpd_run(tracked=True)
+    for agent in run.tables["info_agent"]:
+        agent["extdata"] = '{"cu_count":'
+    trace = open_trace(databases.rocpd(tmp_path / "results.db", run))
+    (lost,) = trace.ledger.filter(reason="lost_field", table="devices").to_dicts()
+    assert (lost["count"], lost["detail"]) == (2, "properties of an agent")
+    assert trace.devices["multiprocessors"].null_count() == trace.devices.height
+
+
 @LAYOUTS
 def test_instances_of_counters_are_added(tmp_path: Path, tracked: bool) -> None:
     run = databases.rocpd_run(MEASURED, tracked=tracked)

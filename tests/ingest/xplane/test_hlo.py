@@ -187,12 +187,21 @@ def test_the_backend_config_of_library_calls(tmp_path: Path, config: bytes) -> N
     assert json.loads(str(row["attributes"]))["lhs_contracting"] == [1]
 
 
-@pytest.mark.parametrize("config", [b"{" * 50_000, b"[" * 50_000, b"\xff\xfe", b"[1]", b'{"a":1}'])
-def test_an_invalid_backend_config_is_ignored(tmp_path: Path, config: bytes) -> None:
+@pytest.mark.parametrize(
+    ("config", "lost"),
+    [
+        *((b"{" * 50_000, 1), (b'{"a":' + b" " * 70_000 + b"1}", 1), (b'{"a":', 1)),
+        # The text of another library.
+        *((b"[" * 50_000, 0), (b"\xff\xfe", 0), (b"[1]", 0), (b'{"a":1}', 0)),
+    ],
+)
+def test_a_broken_backend_config_is_counted(tmp_path: Path, config: bytes, lost: int) -> None:
     call = Made(2, "c", "custom-call", array(4), more=message(28, "t") + message(43, config))
     program = module(1, computation(1, 2, call))
     path = write_programs(tmp_path / "x.pb", ran(("jit_f", 1, "c")), jit_f_1=program)
-    assert trace_of(path).instructions["attributes"].to_list() == [None]
+    trace = trace_of(path)
+    assert trace.instructions["attributes"].to_list() == [None]
+    assert trace.ledger.filter(reason="lost_field")["count"].sum() == lost
 
 
 def test_computations_that_call_each_other_end(tmp_path: Path) -> None:

@@ -25,7 +25,20 @@ from traceana.report.columns import Kind
 from traceana.report.html import html_file
 from traceana.report.html.elements import grid
 from traceana.report.html.pictures import CLASS_COLOURS, EVENT_COLOURS, picture
-from traceana.report.page import Axis, Chart, Column, Marks, Table
+from traceana.report.page import (
+    Axis,
+    Chart,
+    Column,
+    Data,
+    Finding,
+    Findings,
+    Heading,
+    Marks,
+    Page,
+    Rows,
+    Section,
+    Table,
+)
 from traceana.report.pages.advise import SECTIONS
 from traceana.report.pages.advise import advised as advice
 from traceana.report.pages.analysis_pictures import bandwidths, roofline_chart
@@ -378,6 +391,21 @@ def test_commands_of_the_terminal_are_links_to_their_sections() -> None:
     text = page(advised())
     assert '<span class="remark"><a href="#recommendations">Evidence</a></span>' in text
     assert "traceana advise" not in text.split('<section id="summary">')[1].split("</section>")[0]
+
+
+def test_the_page_itself_has_the_places_of_its_links() -> None:
+    brief = Findings((Finding("slow", "", "text", section="one"),), brief=True)
+    whole = Findings((Finding("slow", "", "text", section="place", anchor="one"),))
+    section = Section("place", "Place", (whole,), command="other")
+    text = html_file.render(
+        Page(
+            *("some", (Heading("title"), Heading("head", "(traceana other: more)"), brief)),
+            *(Data(Rows(pl.DataFrame())), (section,)),
+        )
+    )
+    assert '<a href="#place">Place</a></span></h3>' in text
+    assert '<a href="#one">Evidence</a>' in text
+    assert '<li id="one">' in text
 
 
 def test_a_plot_without_a_roof_is_not_called_a_roofline() -> None:

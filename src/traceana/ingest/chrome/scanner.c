@@ -11,7 +11,6 @@
  * recurses; each table grows with the number of events, which is bounded by the bytes of the text.
  */
 
-#define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
 #include <Python.h>
 
@@ -997,7 +996,9 @@ static PyObject *cells_object(const struct cells *cells, size_t rows, char kind)
     size_t size = is_text(kind) ? sizeof(uint32_t) : sizeof(int64_t);
     if (cells->nulls == rows)
         return Py_NewRef(Py_None);
-    return Py_BuildValue("(y#n)", (const char *)cells->data, (Py_ssize_t)(rows * size), (Py_ssize_t)cells->nulls);
+    /* No format with #: what the headers of Python 3.13 make of it fails in earlier ones. */
+    PyObject *data = PyBytes_FromStringAndSize((const char *)cells->data, (Py_ssize_t)(rows * size));
+    return data == NULL ? NULL : Py_BuildValue("(Nn)", data, (Py_ssize_t)cells->nulls);
 }
 
 static PyObject *rows_object(const struct frame *frame, const struct rows *rows)
@@ -1170,10 +1171,10 @@ static PyObject *prepare(PyObject *Py_UNUSED(module), PyObject *args)
 
 static PyObject *scan_events(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    PyObject *capsule, *result = NULL;
-    const char *text;
+    PyObject *capsule, *bytes, *result = NULL;
+    char *text;
     Py_ssize_t size, stop;
-    if (!PyArg_ParseTuple(args, "Oy#n", &capsule, &text, &size, &stop))
+    if (!PyArg_ParseTuple(args, "OSn", &capsule, &bytes, &stop) || PyBytes_AsStringAndSize(bytes, &text, &size) < 0)
         return NULL;
     const struct plan *plan = PyCapsule_GetPointer(capsule, PLAN);
     if (plan == NULL)

@@ -99,7 +99,7 @@ def rocpd_rows(
         for kind, frame in one.rows().items():
             parts[kind].append(frame.with_columns(pl.lit(one.suffix).alias("guid")))
     rows = {kind: numbered(frames) for kind, frames in parts.items()}
-    return rows, [gpu for one in sets for gpu in one.devices()]
+    return rows, [gpu for one in sets for gpu in one.devices(ledger)]
 
 
 def rocpd_version(source: TableSource) -> str | None:
@@ -151,10 +151,11 @@ class _Set:
             Kind.OTHER: pl.DataFrame({"operation": ["allocation"] * other}),
         }
 
-    def devices(self) -> list[dict[str, Any]]:
-        """Return the rows of ``devices`` of the GPUs among the agents."""
+    def devices(self, ledger: Ledger) -> list[dict[str, Any]]:
+        """Return the rows of ``devices`` of the GPUs among the agents; ``ledger`` counts lost
+        properties."""
         return [
-            device(_number(agent), _described(agent))
+            device(_number(agent), _described(agent, ledger))
             for agent in self._agents
             if agent.get("type") == "GPU"
         ]
@@ -357,13 +358,15 @@ def _number(agent: dict[str, Any]) -> int | None:
     return next((number for number in known if number is not None), None)
 
 
-def _described(agent: dict[str, Any]) -> dict[str, Any]:
+def _described(agent: dict[str, Any], ledger: Ledger) -> dict[str, Any]:
     """Return ``agent`` with the names of ``agent_info.csv``; its properties are JSON."""
     try:
         more = json.loads(agent.get("extdata") or "{}")
     except (ValueError, TypeError, RecursionError):
-        more = {}
+        more = None
     facts = more if isinstance(more, dict) else {}
+    lost = int(more is None)
+    ledger.add("lost_field", lost, table="devices", kept=True, detail="properties of an agent")
     texts = {
         key: text if isinstance(text := agent.get(column), str) else None
         for key, column in (

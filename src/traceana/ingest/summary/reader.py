@@ -23,6 +23,7 @@ from traceana.ingest.printed_text import count_few_digits, plain_text
 from traceana.ingest.source import ByteSource, Progress
 from traceana.ingest.summary.quantities import SIZE, TIME, Quantity, count, percent, quantity
 from traceana.ingest.summary.titled_tables import Cells, Profiler, Table, Text, tables
+from traceana.settings import PERCENT_ROUNDING
 from traceana.trace import Ledger, Trace, TraceMeta
 from traceana.trace.schema import CPU_DEVICE, TABLES, CopyKind, MemoryKind
 
@@ -264,7 +265,7 @@ def _note_cut(rows: list[_Row], table: Table, ledger: Ledger) -> None:
         if None not in shares:
             rounding = sum(row["share_step"] for row in counted) / 2
             missing = 100.0 - sum(shares)
-            lost = missing if missing > rounding + 0.05 else 0.0
+            lost = missing if missing > rounding + PERCENT_ROUNDING else 0.0
     if lost:
         detail = f"rows with {lost:.1f} % of the GPU time not printed"
         ledger.add("cut_table", 1, table="summary", kept=True, detail=detail)

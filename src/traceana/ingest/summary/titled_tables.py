@@ -139,9 +139,7 @@ _PROCESS: Final = re.compile(r"==(\d+)== ")
 _DEVICE: Final = re.compile(r'(?:==\d+== |={8} )?(?:Device )?"?([^"]*?) \((\d+)\)"?')
 _CUT: Final = re.compile(r"[^\w\"]*(?:\.\.\.|\u2026)[^\w\"]*(?:<? ?snip.*)?|<? ?snip ?>?")
 _TYPE: Final = re.compile(r"([A-Za-z][\w ()]*?):\s+(?=[\d.]+%)")
-_GRID: Final = re.compile(r"(?:\d+ +){6}")
 _TOTAL: Final = re.compile(r"(?:Self )?(CPU|CUDA|XPU|HPU|MTIA|PrivateUse1) time total: +(\S+)")
-_NVTX: Final = "NVTX result"
 _ANOTHER: Final = re.compile(
     r'"?(?:Time\(%\)"?[\s,]+"?Time"?[\s,]+"?Name|Invocations|Start"?[\s,]+"?Duration|'
     r'Count\s+Avg Size|Device","(?:Count|Kernel))'

@@ -175,9 +175,10 @@ def rows(module: Module, text_budget: int) -> tuple[list[Row], int]:
         operands = [by_number[n].shape if n in by_number else UNKNOWN for n in each.operands]
         text_budget -= sum(len(shape.sizes) + len(shape.types) for shape in (*operands, each.shape))
         try:
-            described = _attributes(each)
+            described, broken = _attributes(each)
         except WireError:
-            described, lost = None, lost + 1
+            described, broken = None, True
+        lost += broken
         found.append(
             Row(
                 each.name,
@@ -228,9 +229,9 @@ def _shapes(operands: list[Shape], output: Shape) -> tuple[str, str, str | None,
     )
 
 
-def _attributes(of: Instruction) -> str | None:
-    found = attributes(of)
-    return msgspec.json.encode(found).decode() if found else None
+def _attributes(of: Instruction) -> tuple[str | None, bool]:
+    found, lost = attributes(of)
+    return msgspec.json.encode(found).decode() if found else None, lost
 
 
 _CONTRACTIONS: Final = frozenset({"convolution", "dot", "custom-call"})

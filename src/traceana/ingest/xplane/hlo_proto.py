@@ -265,11 +265,11 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def attributes(of: Instruction) -> dict[str, Any]:
-    """Return the attributes of an instruction besides its shapes; raises ``WireError``.
+def attributes(of: Instruction) -> tuple[dict[str, Any], bool]:
+    """Return the attributes of an instruction besides its shapes, and whether some are lost.
 
     A library call's options are in ``backend_config``, a JSON object whose integers may be text and
-    whose zeros are omitted.
+    whose zeros are omitted; calls of other libraries have text of their own. Raises ``WireError``.
     """
     found: dict[str, Any] = {"kind": of.kind} if of.kind else {}
     if of.window is not None:
@@ -282,8 +282,10 @@ def attributes(of: Instruction) -> dict[str, Any]:
         numbers = _parsed("DotDimensionNumbers", of.dot)
         found |= {name: list(getattr(numbers, f"{name}_dimensions")) for name in _DOT}
     if of.config and (of.opcode == "while" or of.target):
-        found |= _configured(_config(of.config))
-    return found
+        config = _config(of.config)
+        found |= _configured(config or {})
+        return found, config is None
+    return found, False
 
 
 def _window(content: bytes) -> dict[str, list[int]]:
@@ -310,14 +312,17 @@ def _convolution(content: bytes) -> dict[str, int | list[int]]:
     }
 
 
-def _config(content: bytes) -> Config:
+def _config(content: bytes) -> Config | None:
+    """Return an object of JSON, empty for other texts; None if it is too long or broken."""
+    if not content.lstrip().startswith(b"{"):
+        return {}
     if len(content) > _CONFIG_LIMIT:
-        return {}
+        return None
     try:
-        found = msgspec.json.decode(content)
+        found: Config = msgspec.json.decode(content, type=dict)
     except UNDECODABLE:
-        return {}
-    return found if isinstance(found, dict) else {}
+        return None
+    return found
 
 
 def _configured(config: Config) -> dict[str, Any]:

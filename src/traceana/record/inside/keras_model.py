@@ -50,7 +50,7 @@ class KerasModel:
         def fitted(*arguments: Any, **keywords: Any) -> Any:
             def read_batch() -> None:
                 given = signature.bind(*arguments, **keywords).arguments
-                self._batch = _batch(given.get("x"), given.get("batch_size"))
+                self._batch = batch_of_fit(given.get("x"), given.get("batch_size"))
                 if self._batch is not None:
                     together = getattr(given["self"], "steps_per_execution", 1)
                     report.add(images_per_step=self._batch * together)
@@ -127,7 +127,7 @@ def _size(model: Any) -> int:
     return sum(prod(one.shape) for one in model.weights)
 
 
-def _batch(x: Any, batch_size: int | None) -> int | None:
+def batch_of_fit(x: Any, batch_size: int | None) -> int | None:
     """Return the examples of ``x`` per step of ``fit``, None if uncertain."""
     while isinstance(x, list | tuple | dict) and x:
         x = next(iter(x.values() if isinstance(x, dict) else x))

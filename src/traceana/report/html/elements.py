@@ -57,7 +57,7 @@ def environment() -> Environment:
     )
     made.filters["kind"] = _kind
     made.filters["grid"] = grid
-    made.filters["section"] = section
+    made.filters["command"] = command
     made.filters["charts"] = charts
     return made
 
@@ -69,19 +69,14 @@ def _shown(value: Any) -> Any:
     return _cut(plain(value))
 
 
-_SECTIONS: Final = {"advise": "recommendations", "flops": "roofline", "info": "trace"}
-"""Sections of a report that have another name than their command."""
-
-
-def section(text: str) -> str:
-    """Return the section that shows what the command ``text`` begins with prints.
+def command(text: str) -> str:
+    """Return the command that ``text`` begins with.
 
     It is empty for a machine format: that has what the page leaves out.
     """
     if "--format" in text:
         return ""
-    command = text.strip("()").removeprefix("traceana ").split(" ", 1)[0].rstrip(":")
-    return _SECTIONS.get(command, command)
+    return text.strip("()").removeprefix("traceana ").split(" ", 1)[0].rstrip(":")
 
 
 def _kind(block: Block) -> str:

@@ -25,7 +25,7 @@ from traceana.errors import MissingExtraError
 from traceana.files import cache_folder, write_whole
 from traceana.report.html.elements import environment
 from traceana.report.html.pictures import PALETTE, picture
-from traceana.report.page import Block, Chart, Heading, Illustration, Page, pictures_of
+from traceana.report.page import Block, Chart, Findings, Heading, Illustration, Page, pictures_of
 from traceana.report.panels import Panels
 
 _SCRIPTS: Final = ("text.js", "tables.js", "icicle.js", "timeline.js", "charts.js", "page.js")
@@ -65,9 +65,8 @@ def render(page: Page, *, packed: bool = False) -> str:
         "heading": heading,
         "blocks": blocks,
         "sections": page.sections,
-        "anchors": {"summary": "Step time", **{one.name: one.title for one in page.sections}}
-        if page.sections
-        else {},
+        "anchors": _anchors(page) if page.sections else {},
+        "places": {one.command or one.name: one.name for one in page.sections},
         "command": page.command,
         "library": NAME if charts else "",
         "licence": escape(LICENCE) if charts else "",
@@ -76,6 +75,14 @@ def render(page: Page, *, packed: bool = False) -> str:
         "number": number,
     }
     return template.render(context, pictures=_Later(pictures))
+
+
+def _anchors(page: Page) -> dict[str, str]:
+    """Return the text of links to each anchor of ``page``."""
+    blocks = [block for one in page.sections for block in one.blocks if isinstance(block, Findings)]
+    findings = [one.anchor for block in blocks for one in block.items if one.anchor]
+    sections = {one.name: one.title for one in page.sections}
+    return {"summary": page.summary, **sections, **dict.fromkeys(findings, "Evidence")}
 
 
 class _Later:

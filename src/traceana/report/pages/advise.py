@@ -178,7 +178,7 @@ def findings_of(
             ),
             _evidence(one, folded, rows) if evidence else None,
             SECTIONS[one.rule.id],
-            name=one.rule.id,
+            anchor=f"recommendation-{one.rule.id}",
         )
         for one in found
     )

@@ -104,7 +104,7 @@ def _property(key: str, value: Any) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key}: {item}" for key, item in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _joined(*parts: Any) -> str:

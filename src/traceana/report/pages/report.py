@@ -39,7 +39,8 @@ from traceana.report.pages.single_table import (
     without_zeros,
 )
 from traceana.result import Arranged, Result, arrange
-from traceana.settings import FEWEST_STEPS
+from traceana.settings import FEWEST_STEPS, LEAST_PART, MUCH_UNCLASSIFIED
+from traceana.trace import Trace
 from traceana.trace.ledger import REASONS
 from traceana.trace.schema import CPU_DEVICE
 
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 
     from traceana.advise import Finding
     from traceana.runs import BatchSeries
-    from traceana.trace import Trace
 
 _COUNTS: Final = ("calls", "count")
 _SUMS: Final = (*DIRECTIONS, "time_ns", "exposed_ns", "bytes")
@@ -57,12 +57,8 @@ MOST_LAYERS: Final = 6
 MOST_TRANSFERS: Final = 4
 MOST_FINDINGS: Final = 3
 
-_LEAST_PART: Final = 0.05
-"""Of the time of the devices, beside the bottleneck."""
 _ALL: Final = 0.9995
 """A share from here on is printed as 100.0 %."""
-_MUCH: Final = 0.1
-"""Share of unclassified time from which the report names the option that mends it."""
 _FEW_RANKS: Final = 4
 """More have a command of their own."""
 
@@ -380,7 +376,7 @@ def _bottleneck(whole: Overview) -> str:
             parts.append(f"top cause: {shown}")
         left_out.add(IDLE)
     for name, share in sorted(found.shares.items(), key=lambda one: -one[1]):
-        if name not in left_out and share >= _LEAST_PART:
+        if name not in left_out and share >= LEAST_PART:
             parts.append(f"{name} {numbers.share(share)}")
     return " · ".join(parts)
 
@@ -569,7 +565,7 @@ def _findings(whole: Overview) -> list[Block]:
     if not found:
         return [title, Facts(tuple(("", note) for note in whole.advice.notes))]
     # The evidence of each is there, with a link to the rows that it is from.
-    items = (replace(one, section="recommendations") for one in findings_of(found))
+    items = (replace(one, section=one.anchor, anchor="") for one in findings_of(found))
     hidden = len(whole.advice.findings) - len(found)
     return [title, Findings(tuple(items), brief=True, hidden=hidden)]
 
@@ -596,7 +592,7 @@ def _notes(whole: Overview) -> Iterator[Notes]:
     rows = [("", note) for note in whole.breakdown.notes if note not in whole.steps.notes]
     if whole.breakdown.frame.height:
         shown = numbers.share(whole.unclassified)
-        if whole.unclassified > _MUCH:
+        if whole.unclassified > MUCH_UNCLASSIFIED:
             shown += " (--rules FILE: classes for kernels of your own)"
         rows.insert(0, ("Unclassified", shown))
     if whole.advice.simulated is not None:

@@ -54,8 +54,10 @@ def with_sections(
     ``drawn`` is of :func:`begin_pictures`. Tables have at most ``limit`` rows.
     """
 
-    def section(name: str, title: str, result: Result, *, folded: bool = False) -> Section:
-        return Section(name, title, result.illustrated(limit=limit).blocks, folded)
+    def section(
+        name: str, title: str, result: Result, *, folded: bool = False, command: str = ""
+    ) -> Section:
+        return Section(name, title, result.illustrated(limit=limit).blocks, folded, command)
 
     basis = whole.basis
     shown = basis.mean(arrange(basis.breakdown)).frame
@@ -64,7 +66,7 @@ def with_sections(
         own = (
             section("kernels", "Kernels", kernels(trace)),
             section("transfers", "Transfers", transfers(trace)),
-            section("trace", "Trace and integrity", info(trace)),
+            section("trace", "Trace and integrity", info(trace), command="info"),
         )
         return replace(page, blocks=_ordered(page.blocks, classes), sections=own)
     ranks = trace.steps.select("process", "rank").drop_nulls().unique()
@@ -85,6 +87,7 @@ def with_sections(
         page,
         blocks=tuple(_plain(one, classes) for one in blocks),
         sections=tuple(one for one in sections if one.blocks),
+        summary="Step time",
     )
 
 
@@ -95,15 +98,22 @@ def _tables(trace: Trace, whole: Overview, section: Callable[..., Section]) -> t
     return (
         section("layers", "Layers", layers(trace, model=manifest)),
         section("types", "Layers by type", layers(trace, by="type", model=manifest), folded=True),
-        section("roofline", "FLOPs and roofline", flops(trace, by="class", model=manifest)),
+        section(
+            "roofline",
+            "FLOPs and roofline",
+            flops(trace, by="class", model=manifest),
+            command="flops",
+        ),
         # The roofline's table has it by class.
         section("operators", "FLOPs by operator", flops(trace, model=manifest), folded=True),
         section("kernels", "Kernels", kernels(trace)),
         section("transfers", "Transfers", transfers(trace)),
         *([section("collectives", "Collectives", found)] if found.frame.height else []),
         section("memory", "Memory", memory(trace)),
-        section("recommendations", "Recommendations", advised(trace, whole.advice)),
-        section("trace", "Trace and integrity", info(trace)),
+        section(
+            "recommendations", "Recommendations", advised(trace, whole.advice), command="advise"
+        ),
+        section("trace", "Trace and integrity", info(trace), command="info"),
     )
 
 

@@ -8,8 +8,6 @@ from math import ceil
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import msgspec
-
 from traceana.errors import NoSuchSelectionError
 from traceana.files import write_output
 from traceana.report import numbers
@@ -241,7 +239,7 @@ _LONGEST_TITLE: Final = 120
 _MOST_FACTS: Final = 6
 
 
-class _Kind(msgspec.Struct, frozen=True):
+class _Kind(NamedTuple):
     """What draws a picture from its data, and the inches that it takes."""
 
     draw: Callable[[Axes, Any], None]

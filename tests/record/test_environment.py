@@ -1,0 +1,32 @@
+"""The hardware of a run's environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from traceana.record.recording import gpus_by_driver
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return tmp_path / "nvidia-smi"
+
+
+def script(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def test_gpus_are_those_that_the_driver_lists(driver: Path) -> None:
+    script(driver, "echo 'Tesla T4, 15360, 580.95.05, 7.5'")
+    (gpu,), notes = gpus_by_driver()
+    assert (gpu.name, gpu.memory_bytes, gpu.driver) == ("Tesla T4", 15360 << 20, "580.95.05")
+    assert notes == ()
+
+
+def test_a_driver_that_fails_is_no_machine_without_gpus(driver: Path) -> None:
+    script(driver, "exit 9")
+    assert gpus_by_driver() == ((), ("GPUs unknown: nvidia-smi ended with exit status 9",))

@@ -1,0 +1,87 @@
+"""No module imports itself by way of others, packages included.
+
+``lint-imports`` looks at siblings alone: a module may not import a package that imports it either.
+Exceptions are those of the layers in ``pyproject.toml``.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src"
+FOR_TYPES = re.compile(r"^if TYPE_CHECKING:\n(?:(?:[ \t]+[^\n]*)?\n)+", re.MULTILINE)
+IMPORT = re.compile(
+    r"^[ \t]*from (traceana[\w.]*|\.+[\w.]*) import (?:\(([^)]*)\)|([^\n(]*))$", re.MULTILINE
+)
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in SOURCE.rglob("*.py"):
+        name = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+        found[name.removesuffix(".__init__")] = path
+    return found
+
+
+def imported(name: str, text: str, known: dict[str, Path]) -> Iterator[str]:
+    """Yield the modules that the module ``name`` imports, also in functions, but not for types."""
+    parts = name.split(".")
+    for package, lines, line in IMPORT.findall(FOR_TYPES.sub("", text)):
+        if package.startswith("."):
+            inner = package.lstrip(".")
+            up = len(package) - len(inner) - (known[name].name == "__init__.py")
+            package = ".".join([*parts[: len(parts) - up], *([inner] if inner else [])])
+        names = re.sub(r"#[^\n]*", "", lines or line).replace("\n", " ").split(",")
+        for one in names:
+            module = f"{package}.{one.strip().split(' as ')[0].strip()}"
+            yield module if module in known else package
+
+
+def circle(edges: dict[str, set[str]]) -> list[str]:
+    try:
+        TopologicalSorter(edges).prepare()
+    except CycleError as error:
+        found: list[str] = error.args[1]
+        return found
+    return []
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    settings: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    patterns = [one.split(" -> ") for each in contracts for one in each.get("ignore_imports", ())]
+    known = modules()
+
+    def counts(importer: str, module: str) -> bool:
+        return importer != module and not any(
+            fnmatchcase(importer, of) and fnmatchcase(module, to.replace("**", "*"))
+            for of, to in patterns
+        )
+
+    edges = {
+        name: {one for one in imported(name, path.read_text("utf-8"), known) if counts(name, one)}
+        for name, path in known.items()
+    }
+    assert sum(map(len, edges.values())) > 1_000
+    assert circle(edges) == []
+
+
+def test_a_circle_through_a_package_is_found() -> None:
+    known = {"traceana.a": Path(), "traceana.a.b": Path()}
+    texts = {
+        "traceana.a": "from traceana.a.b import c\n",
+        "traceana.a.b": "def f():\n    from traceana.a import (  # here\n        d,\n    )\n",
+    }
+    edges = {name: set(imported(name, text, known)) for name, text in texts.items()}
+    assert set(circle(edges)) == set(texts)
+    texts["traceana.a.b"] = "from . import d\n"
+    assert set(circle({name: set(imported(name, text, known)) for name, text in texts.items()}))
+    texts["traceana.a.b"] = "if TYPE_CHECKING:\n    from traceana.a import d\n\nx = 1\n"
+    assert circle({name: set(imported(name, text, known)) for name, text in texts.items()}) == []
