@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from io import StringIO
 from typing import Any, Final
 
@@ -32,8 +34,10 @@ from traceana.report.text import (
     brief_line,
     cut_distinct,
     cut_end,
+    cut_kernels,
     cut_middle,
     cut_path,
+    differing_width,
     plain,
     terminal_width,
 )
@@ -46,7 +50,15 @@ NARROWEST_LONG: Final = 16
 COMFORTABLE_LONG: Final = 34
 COMFORTABLE: Final = {Kind.KERNEL: 30, Kind.PATH: 28, Kind.PARTS: 21}
 """Widths that long text needs before columns are dropped; 21 fit any single algorithm."""
+WIDE_KERNEL: Final = 40
+"""Names of kernels need up to this width to show how they differ."""
 NARROWEST_BAR: Final = 6
+_NO_BREAK: Final = "\ufdd0"
+"""A space at which rich does not break a line, as it does at U+00A0; no text has this character."""
+_OF_UNIT: Final = re.compile(
+    r"(?<=\d) (?=(?:%|(?:[mµn]?s|[kMGTPE]i?B|B|[kMGTP]?FLOP)(?:/s)?)(?!\w))"
+)
+"""The space between a number and its unit."""
 
 _CUT: Final[dict[Kind, Callable[[str, int], str]]] = {
     Kind.TEXT: cut_end,
@@ -55,8 +67,6 @@ _CUT: Final[dict[Kind, Callable[[str, int], str]]] = {
     Kind.PATH: cut_path,
     Kind.PARTS: cut_end,
 }
-_DISTINCT: Final = (Kind.KERNEL, Kind.PATH)
-"""Kinds whose cells remain distinct when they are cut."""
 _LABEL: Final = 13
 
 
@@ -122,8 +132,13 @@ def _facts(rows: Sequence[tuple[str, str]], width: int) -> Grid:
     grid.add_column(overflow="fold")
     room = width - max(cell_len(brief_line(label)) for label, _ in rows) - 2 * GAP
     for label, value in rows:
-        grid.add_row(Text(brief_line(label)), Text(_between_facts(brief_line(value), room)))
+        grid.add_row(Text(brief_line(label)), _prose(_between_facts(brief_line(value), room)))
     return grid
+
+
+def _prose(text: str, style: str = "") -> Text:
+    """Return ``text`` for lines that do not end between a number and its unit."""
+    return Text(_OF_UNIT.sub(_NO_BREAK, text), style=style)
 
 
 def _between_facts(value: str, room: int) -> str:
@@ -140,7 +155,7 @@ def _between_facts(value: str, room: int) -> str:
 
 def _note(label: str, text: str, warning: bool) -> Text:
     line = f"{brief_line(label)}: {brief_line(text)}" if label else brief_line(text)
-    return Text(line, style="yellow" if warning else "dim")
+    return _prose(line, "yellow" if warning else "dim")
 
 
 def _findings(block: Findings, width: int) -> list[Any]:
@@ -154,7 +169,7 @@ def _findings(block: Findings, width: int) -> list[Any]:
         body.add_column(width=_LABEL)
         body.add_column(overflow="fold")
         for label, text in (("finding", item.summary), *item.details):
-            body.add_row(Text(f"   {brief_line(label)}", style="dim"), Text(brief_line(text)))
+            body.add_row(Text(f"   {brief_line(label)}", style="dim"), _prose(brief_line(text)))
         parts += [Text(""), head, body] if parts else [head, body]
         if item.evidence is not None:
             parts += [Text(""), *_table(item.evidence, width)]
@@ -277,13 +292,22 @@ def _fits(columns: Sequence[Cells], width: int) -> bool:
 
 
 def _comfortable(column: Cells) -> int:
+    if column.kind is Kind.KERNEL:
+        return _comfortable_kernels(tuple(column.cells))
     return COMFORTABLE.get(column.kind, COMFORTABLE_LONG)
 
 
+@lru_cache(maxsize=8)
+def _comfortable_kernels(names: tuple[str, ...]) -> int:
+    return differing_width(names, COMFORTABLE[Kind.KERNEL], WIDE_KERNEL)
+
+
 def _cut_distinct(column: Cells, width: int) -> Cells:
-    if column.kind not in _DISTINCT:
-        return column
-    return replace(column, cells=cut_distinct(column.cells, width, _CUT[column.kind]))
+    if column.kind is Kind.KERNEL:
+        return replace(column, cells=cut_kernels(column.cells, width))
+    if column.kind is Kind.PATH:
+        return replace(column, cells=cut_distinct(column.cells, width, cut_path))
+    return column
 
 
 def _grid(columns: Sequence[Cells], width: int, *, ruled: bool, footer: bool) -> list[Text]:
@@ -430,4 +454,5 @@ def _drawn(parts: Iterable[Any], terminal: Terminal) -> str:
         # A line that does not wrap may exceed the terminal's width; it is not cut.
         whole = isinstance(part, Text) and bool(part.no_wrap)
         console.print(part, soft_wrap=whole)
-    return "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))
+    lines = buffer.getvalue().replace(_NO_BREAK, " ").split("\n")
+    return "\n".join(line.rstrip() for line in lines)

@@ -17,6 +17,8 @@ from traceana.report.pages.single_table import table_page
 from traceana.result import Arranged, Result
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from traceana.choices import KernelsBy
     from traceana.enrich.classify import RuleSet
     from traceana.trace import Trace
@@ -27,14 +29,17 @@ COLUMNS: Final = (
     *("measured", "ncu_ns", "measured_flops", "measured_flops_per_s", "dram_bytes"),
     *("tensor_active", "occupancy", "sm_efficiency"),
 )
-DROPPED: Final = ("max_ns", "batched", "min_ns", "mean_ns", "algorithm", "direction", "category")
+DROPPED: Final = (
+    *("max_ns", "min_ns", "mean_ns", "algorithm", "direction", "share", "category", "batched"),
+)
 DROPPED_MEASURED: Final = (
-    *("max_ns", "batched", "min_ns", "mean_ns", "ncu_ns", "measured_flops", "algorithm"),
-    *("direction", "share"),
+    *("max_ns", "min_ns", "mean_ns", "ncu_ns", "measured_flops", "algorithm", "direction"),
+    *("share", "batched"),
 )
 _TITLES: Final = {"direction": "pass"}
 DROPPED_CLASSES: Final = (
     *("family", "tensor_core", "gemm_layout", "epilogue", "rule", "tile", "library"),
+    *("function", "batched", "precision", "direction"),
 )
 
 
@@ -70,11 +75,18 @@ def _by_shape(shown: Arranged, trace: Trace) -> Page:
 
 def _page(shown: Arranged, trace: Trace, dropped: tuple[str, ...]) -> Page:
     titles = dict(_TITLES)
+    dropped = (*_uniform(shown.frame), *dropped)
     if trace.counters.height and (by := profiler(trace)) != "Nsight Compute":
         titles["ncu_ns"] = by
     return table_page(
         "kernels", shown, trace, columns=COLUMNS, dropped=dropped, titles=titles, summed=True
     )
+
+
+def _uniform(frame: pl.DataFrame) -> list[str]:
+    """Return the columns of classes that tell no kernels apart: they go before any figure."""
+    found = ["category"] if frame["category"].is_in(["other"]).all() else []
+    return found if frame["batched"].any() else [*found, "batched"]
 
 
 def classify(

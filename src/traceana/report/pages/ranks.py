@@ -251,7 +251,7 @@ def _facts(found: Job) -> Iterator[tuple[str, str]]:
         yield (
             "Clocks",
             f"rank {row['rank']} is furthest from the median: "
-            f"{numbers.duration(row['clock_offset_ns'])} ± "
+            f"{numbers.signed(row['clock_offset_ns'])} ± "
             f"{numbers.duration(row['clock_uncertainty_ns'])}",
         )
 

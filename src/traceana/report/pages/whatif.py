@@ -38,6 +38,7 @@ _TITLES: Final = {
     "limit": "then limited by",
     "limit_share": "of critical path",
 }
+_INTERVAL: Final = f"{numbers.level(PREDICTION_LEVEL)} interval"
 _DROPPED: Final = ("limit_share", "at_most_ns", "limit")
 
 
@@ -101,7 +102,7 @@ def _page(trace: Trace, path: pl.DataFrame, curve: pl.DataFrame | None, shown: A
             ("Step time", f"{step} measured, median"),
             (
                 "Table",
-                f"median step if the scenario holds, and its {PREDICTION_LEVEL:.0%} interval · "
+                f"median step if the scenario holds, and its {_INTERVAL} · "
                 "saving: mean over the steps",
             ),
         )
@@ -197,7 +198,7 @@ def intervals(frame: pl.DataFrame) -> list[Chart]:
     least = frame.row(frame["predicted_ns"].arg_min() or 0, named=True)
     return [
         Chart(
-            f"Predicted step time and its {PREDICTION_LEVEL:.0%} interval, beside the measured",
+            f"Predicted step time and its {_INTERVAL}, beside the measured",
             f"{numbers.duration(step)} measured; the shortest is predicted of "
             f"{least['scenario']}: {numbers.duration(least['predicted_ns'])}.",
             Axis("step time", Kind.TIME),
