@@ -71,8 +71,8 @@ def test_names_of_kernels_show_the_words_in_which_they_differ() -> None:
     functions = ("PdV_kernel::lambda#2", "PdV_kernel::lambda#1", "advec_mom_kernel::lambda#11")
     names = [f"clover::par_ranged2d_kernel<{function}>" for function in functions]
     assert cut_kernels(names, 30) == [
-        "clover::…PdV_kernel::lambda#2…",
-        "clover::…PdV_kernel::lambda#1…",
+        "clover::…PdV_kernel::lambda#2>",
+        "clover::…PdV_kernel::lambda#1>",
         "clover::par_…advec_mom_kernel…",
     ]
     # The start that is long in all is left out; one that begins like no other shows both ends.

@@ -50,6 +50,8 @@ NARROWEST_LONG: Final = 16
 COMFORTABLE_LONG: Final = 34
 COMFORTABLE: Final = {Kind.KERNEL: 30, Kind.PATH: 28, Kind.PARTS: 21}
 """Widths that long text needs before columns are dropped; 21 fit any single algorithm."""
+_CLASSES: Final = (Kind.CATEGORY, Kind.PART, Kind.PARTS, Kind.FLAG)
+"""Kinds of columns that are not dropped for the sake of longer names."""
 WIDE_KERNEL: Final = 40
 """Names of kernels need up to this width to show how they differ."""
 NARROWEST_BAR: Final = 6
@@ -263,10 +265,31 @@ def _side_by_side(columns: list[Cells], width: int, dropped: Sequence[str]) -> l
     for name in dropped:
         if len(layouts[-1]) == 1 and _fits(layouts[-1][0], width):
             break
-        kept = [column for column in kept if column.name.rpartition(" ")[2] != name]
+        kept = [column for column in kept if _dropped_as(column) != name]
         layouts.append(_in_tables(kept, width))
     fitting = [one for one in layouts if all(_fits(part, width) for part in one)] or layouts[-1:]
-    return min(fitting, key=len)
+    chosen = min(fitting, key=len)
+    return [_roomier(chosen[0], width, dropped)] if len(chosen) == 1 else chosen
+
+
+def _roomier(columns: list[Cells], width: int, dropped: Sequence[str]) -> list[Cells]:
+    """Return ``columns`` without figures, if names of kernels then show how they differ."""
+    kept = columns
+    for name in ("", *dropped):
+        gone = [column for column in kept if _dropped_as(column) == name]
+        if any(
+            column.kind in _CLASSES and column.cells.count(column.cells[0]) < len(column.cells)
+            for column in gone
+        ):
+            break
+        kept = [column for column in kept if column not in gone]
+        if _fits(kept, width, wide=True):
+            return kept
+    return columns
+
+
+def _dropped_as(column: Cells) -> str:
+    return column.name.rpartition(" ")[2]
 
 
 def _in_tables(columns: list[Cells], width: int) -> list[list[Cells]]:
@@ -282,17 +305,20 @@ def _in_tables(columns: list[Cells], width: int) -> list[list[Cells]]:
     return tables or [keys]
 
 
-def _fits(columns: Sequence[Cells], width: int) -> bool:
-    """Return whether ``columns`` fit, with long ones cut to a comfortable width at most."""
+def _fits(columns: Sequence[Cells], width: int, *, wide: bool = False) -> bool:
+    """Return whether ``columns`` fit, with long ones cut to a comfortable width at most.
+
+    ``wide``: names of kernels have the width in which they show how they differ.
+    """
     needed = [
-        min(_natural(column), _comfortable(column)) if column.long else _natural(column)
+        min(_natural(column), _comfortable(column, wide=wide)) if column.long else _natural(column)
         for column in columns
     ]
     return sum(needed) + GAP * (len(columns) - 1) <= width
 
 
-def _comfortable(column: Cells) -> int:
-    if column.kind is Kind.KERNEL:
+def _comfortable(column: Cells, *, wide: bool = False) -> int:
+    if wide and column.kind is Kind.KERNEL:
         return _comfortable_kernels(tuple(column.cells))
     return COMFORTABLE.get(column.kind, COMFORTABLE_LONG)
 
@@ -302,17 +328,21 @@ def _comfortable_kernels(names: tuple[str, ...]) -> int:
     return differing_width(names, COMFORTABLE[Kind.KERNEL], WIDE_KERNEL)
 
 
-def _cut_distinct(column: Cells, width: int) -> Cells:
+def _cut_distinct(column: Cells, width: int, *, key: bool) -> Cells:
+    """Return ``column`` with distinct cells cut to ``width``, if rows are told apart by them."""
     if column.kind is Kind.KERNEL:
         return replace(column, cells=cut_kernels(column.cells, width))
-    if column.kind is Kind.PATH:
-        return replace(column, cells=cut_distinct(column.cells, width, cut_path))
+    if column.kind is Kind.PATH or (key and column.kind is Kind.LONG):
+        return replace(column, cells=cut_distinct(column.cells, width, _CUT[column.kind]))
     return column
 
 
 def _grid(columns: Sequence[Cells], width: int, *, ruled: bool, footer: bool) -> list[Text]:
     widths = _with_titles(columns, _widths(columns, width), width)
-    columns = [_cut_distinct(column, wide) for column, wide in zip(columns, widths, strict=True)]
+    columns = [
+        _cut_distinct(column, wide, key=at == 0)
+        for at, (column, wide) in enumerate(zip(columns, widths, strict=True))
+    ]
     lines = [_groups(columns, widths)] if any(column.group for column in columns) else []
     lines += _header(columns, widths)
     units = [column.unit for column in columns]

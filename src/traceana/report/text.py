@@ -244,7 +244,7 @@ def _composed(text: str, spans: list[_Span], width: int) -> str:
         more = min(whole.end() - end if whole else 0, room)
         room -= max(more, 0)
         shown[at] = start, end + max(more, 0)
-    if 0 < len(text) - shown[-1][1] - 1 <= room:
+    if 0 <= len(text) - shown[-1][1] - 1 <= room:
         room -= len(text) - shown[-1][1] - 1
         shown[-1] = shown[-1][0], len(text)
     if room > 0:

@@ -36,6 +36,8 @@ DROPPED_MEASURED: Final = (
     *("max_ns", "min_ns", "mean_ns", "ncu_ns", "measured_flops", "algorithm", "direction"),
     *("share", "batched"),
 )
+_CLASSES: Final = ("batched", "direction", "category", "algorithm")
+"""Columns that tell rows of one name apart, the narrow ones first."""
 _TITLES: Final = {"direction": "pass"}
 DROPPED_CLASSES: Final = (
     *("family", "tensor_core", "gemm_layout", "epilogue", "rule", "tile", "library"),
@@ -75,7 +77,7 @@ def _by_shape(shown: Arranged, trace: Trace) -> Page:
 
 def _page(shown: Arranged, trace: Trace, dropped: tuple[str, ...]) -> Page:
     titles = dict(_TITLES)
-    dropped = (*_uniform(shown.frame), *dropped)
+    dropped = _dropped(shown.frame, dropped)
     if trace.counters.height and (by := profiler(trace)) != "Nsight Compute":
         titles["ncu_ns"] = by
     return table_page(
@@ -83,10 +85,24 @@ def _page(shown: Arranged, trace: Trace, dropped: tuple[str, ...]) -> Page:
     )
 
 
-def _uniform(frame: pl.DataFrame) -> list[str]:
-    """Return the columns of classes that tell no kernels apart: they go before any figure."""
-    found = ["category"] if frame["category"].is_in(["other"]).all() else []
-    return found if frame["batched"].any() else [*found, "batched"]
+def _dropped(frame: pl.DataFrame, dropped: tuple[str, ...]) -> tuple[str, ...]:
+    """Return ``dropped`` in an order for the rows of ``frame``: first the columns of classes with
+    one value, last those that tell rows of one name apart."""
+    alike = {
+        "category": frame["category"].is_in(["other"]).all(),
+        "batched": not frame["batched"].any(),
+    }
+    first = [name for name, one in alike.items() if one]
+    telling: list[str] = []
+    for name in _CLASSES:
+        if _distinct(frame, *telling, name) > _distinct(frame, *telling):
+            telling.append(name)
+    between = [name for name in dropped if name not in (*first, *telling)]
+    return (*first, *between, *reversed(telling))
+
+
+def _distinct(frame: pl.DataFrame, *names: str) -> int:
+    return frame.n_unique(["name", *names])
 
 
 def classify(
