@@ -70,7 +70,7 @@ def test_the_gates(session: pytest.Pytester) -> None:
     result.assert_outcomes(passed=3, failed=7)
     result.stdout.fnmatch_lines(
         [
-            "traceana: gate: candidate slower by 30.*%, limit 3.0%",
+            "traceana: gate: candidate slower by 30.* %, limit 3 %",
             "traceana: gate: step_time is *, limit 100.0 µs",
             "traceana: gate: unfused_bias_activation: finding",
             "traceana: gate: step time not enough steps: failed",

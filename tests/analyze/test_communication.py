@@ -16,6 +16,7 @@ from traceana.analyze.collective_ranks import by_rank
 from traceana.analyze.communication import by_message, communication
 from traceana.report.page import Table
 from traceana.report.pages.transfers import all_collectives
+from traceana.report.terminal import Terminal, render
 from traceana.trace import Trace
 
 ALL_REDUCE = {"category": "collective", "function": "all_reduce"}
@@ -292,6 +293,17 @@ def test_the_rank_that_arrives_last_waits_for_nobody() -> None:
     columns = ("rank", "count", "time_ns", "wait_ns", "last_count")
     assert found.frame.select(columns).rows() == [(0, 3, 1000, 600, 1), (1, 3, 650, 250, 2)]
     assert found.frame["message_bytes"].to_list() == [400, 400]
+
+
+def test_the_waits_of_many_ranks_fit_the_terminal() -> None:
+    b = TraceBuilder()
+    b.name("reduce", **ALL_REDUCE)
+    for rank in range(12):
+        for number in range(2):
+            b.kernel("reduce", 1000 * number, 500 + 10 * rank, rank=rank, bytes=400)
+    text = render(all_collectives(b.build()).page(), Terminal(80))
+    assert "wait by rank" in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_waits_are_unknown_where_occurrences_cannot_be_matched() -> None:

@@ -94,7 +94,7 @@ def test_one_line_says_what_the_tables_are_divided_by() -> None:
         "means per step (3 steps) · share: of 4.67 ms summed GPU time · "
         "68.2 % of GPU time is outside these steps"
     )
-    assert facts["Kernels"] == "1.3 per step · 5 in capture, 1 distinct"
+    assert facts["Kernels"] == "1.3 per step · 5 in capture · 1 distinct"
     assert "process" not in facts["Tables"]
     facts = facts_of(page_of(training(processes=2)))
     assert facts["Tables"].startswith(
@@ -126,7 +126,7 @@ def test_selected_steps_are_all_measured() -> None:
     page = page_of(select(training(), steps=[3]))
     classes = tables_of(page)["GPU time by class, per step"].frame
     assert classes["calls"].to_list() == [2]
-    assert facts_of(page)["Kernels"] == "2 per step, 1 distinct"
+    assert facts_of(page)["Kernels"] == "2 per step · 1 distinct"
 
 
 def savings(trace: Trace) -> tuple[str, list[str]]:
@@ -232,7 +232,7 @@ def test_kernels_and_launches_are_counted_apart() -> None:
     facts = facts_of(page_of(trace))
     assert (
         facts["Kernels"]
-        == "2 per step · 8 in capture, 1 distinct · launches 2, copies and memsets included"
+        == "2 per step · 8 in capture · 1 distinct · launches 2, copies and memsets included"
     )
     assert idle(trace).page().data.sections["devices"].frame["launches"].to_list() == [8]
 

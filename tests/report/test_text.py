@@ -14,10 +14,12 @@ from traceana.report.display_names import brief, briefs, file_format, libraries,
 from traceana.report.text import (
     cut_distinct,
     cut_end,
+    cut_kernels,
     cut_middle,
     cut_path,
     cut_start,
     cut_word,
+    differing_width,
     plain,
 )
 
@@ -52,8 +54,8 @@ def test_plain_text_is_one_printable_line(text: str) -> None:
 @settings(deadline=None)
 @given(st.lists(st.text(alphabet="ab畳._", max_size=40), unique=True), st.integers(8, 16))
 def test_different_names_are_cut_to_different_texts(names: list[str], width: int) -> None:
-    for cut in (cut_middle, cut_path):
-        shown = cut_distinct(names, width, cut)
+    every = [cut_distinct(names, width, cut) for cut in (cut_middle, cut_path)]
+    for shown in (*every, cut_kernels(names, width)):
         assert all(cell_len(text) <= width for text in shown)
         assert len(set(shown)) == len(names)
 
@@ -61,9 +63,37 @@ def test_different_names_are_cut_to_different_texts(names: list[str], width: int
 def test_names_cut_to_the_same_text_show_where_they_differ() -> None:
     names = [f"implicit_convolve_sgemm<float, {n}, 6, 7, 3, 3, 5, true>" for n in (128, 1024)]
     assert cut_distinct(names, 30, cut_middle) == [
-        "implicit_con…128, 6, 7, 3, 3,…",
-        "implicit_con…1024, 6, 7, 3, 3…",
+        "implicit_convolve_sgemm<f…128…",
+        "implicit_convolve_sgemm<…1024…",
     ]
+
+
+def test_names_of_kernels_show_the_words_in_which_they_differ() -> None:
+    functions = ("PdV_kernel::lambda#2", "PdV_kernel::lambda#1", "advec_mom_kernel::lambda#11")
+    names = [f"clover::par_ranged2d_kernel<{function}>" for function in functions]
+    assert cut_kernels(names, 30) == [
+        "clover::…PdV_kernel::lambda#2>",
+        "clover::…PdV_kernel::lambda#1>",
+        "clover::par_…advec_mom_kernel…",
+    ]
+    # The start that is long in all is left out; one that begins like no other shows both ends.
+    names = [f"fmha{'Sm100' * 4}Qkv{one}PagedKv{'x' * 20}" for one in ("Causal", "Sliding")]
+    assert cut_kernels([*names, "a" * 20 + "b" * 20], 24) == [
+        "fmha…CausalPagedKvxxxxx…",
+        "fmha…SlidingPagedKvxxxx…",
+        "aaaaaaaaaaaa…bbbbbbbbbbb",
+    ]
+    assert differing_width(names, 10, 40) > 10
+    assert differing_width(["short", "short2"], 10, 40) == 10
+
+
+def test_a_path_is_cut_at_its_start_alone() -> None:
+    paths = [f"span.encoder.layer.{n}.self_attention.dense_layer" for n in (7, 8)]
+    assert cut_distinct(paths, 32, cut_path) == [
+        "…7.self_attention.dense_layer",
+        "…8.self_attention.dense_layer",
+    ]
+    assert cut_path("(launched before capture began)", 20) == "(launched before ca…"
 
 
 def test_kernels_that_differ_in_their_arguments_alone_keep_them() -> None:
@@ -114,6 +144,19 @@ def test_cut_text_fits(text: str, width: int) -> None:
             "(Range, T1)",
             "par_kernel<advec::lambda#2>",
         ),
+        (
+            "std::enable_if<(((8)>(0)))&&vllm::_typeConvert<c10::BFloat16>::exists, void>::type "
+            "vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>(c10::BFloat16*, long)",
+            "vllm::fused_add_rms_norm_kernel<BFloat16, 8>",
+        ),
+        ("unsigned int k<float>(int)", "k<float>"),
+        ("void (anonymous namespace)::k<(bool)1>(f(*)(int))", "k<1>"),
+        (
+            "void cutlass__5x_cudnn::Kernel<cutlass_tensorop_s1688_align8>"
+            "(cutlass_tensorop_s1688_align8::Params)",
+            "cutlass_tensorop_s1688_align8",
+        ),
+        ("k<4, void pow<float>, void const*>()", "k<4, pow<float>, void const*>"),
         ("k<gpu_kernel_impl<f<{lambda()#1}>", "k<gpu_kernel_impl<f<lambda#1>"),
     ],
 )
@@ -160,7 +203,7 @@ def test_sentences_are_cut_between_words() -> None:
         (12_345_678, "12.35 ms"),
         (123_456_789, "123.5 ms"),
         (61_000_000_000, "61.00 s"),
-        (-1_500, "-1.50 µs"),
+        (-1_500, "\u22121.50 µs"),
     ],
 )
 def test_durations(value: int, shown: str) -> None:
@@ -187,16 +230,44 @@ def test_a_column_is_in_the_unit_in_which_most_of_its_cells_read_well() -> None:
         *("1,200", "28", "11", "0"),
     ]
     assert column.unit == "GB/s"
-    assert numbers.column_scale([2_900_000, 1_500, 900], numbers.TIME).write(1_500) == "1.5"
+    times = [2_900_000, 1_500, 900]
+    column = numbers.column_scale(times, numbers.TIME)
+    assert [column.write(value) for value in times] == ["2,900", "2", "1"]
+    steps = numbers.column_scale([1_004_000_000, 969_400_000, 921_000_000], numbers.TIME)
+    assert (steps.unit, steps.write(969_400_000)) == ("ms", "969")
 
 
-def test_a_column_keeps_the_unit_of_its_largest_value_where_that_would_become_too_long() -> None:
+def test_no_number_of_a_column_has_more_than_four_digits() -> None:
     assert numbers.column_scale([300_000_000, 20_000, 10_000], numbers.TIME).unit == "ms"
     assert numbers.column_scale([2_000_000, 20_000, 10_000], numbers.TIME).unit == "µs"
-    total = 2_000_000_000
-    assert numbers.column_scale([2_000_000, 20_000, 10_000], numbers.TIME, total).unit == "ms"
+    total = 13_194_000
+    column = numbers.column_scale([2_000_000, 20_000, 10_000], numbers.TIME, total)
+    assert (column.unit, column.write_total(total)) == ("ms", "13.19")
+    column = numbers.column_scale([7_341_300_000, 20_000, 10_000], numbers.TIME, total * 1000)
+    assert [column.write(value) for value in (7_341_300_000, 20_000)] == ["7.341", "<0.001"]
+    # Nine values of 900 ms: their sum would be 8,100, twelve of them have one of 10,800.
+    assert numbers.scale([900_000_000], numbers.TIME, 8_100_000_000).unit == "ms"
+    assert numbers.scale([900_000_000], numbers.TIME, 10_800_000_000).unit == "s"
     assert numbers.column_scale([5_000_000, 600_000], numbers.TIME).unit == "ms"
     assert numbers.column_scale([], numbers.TIME, 5_000_000).unit == "ms"
+    assert numbers.mean(1_462.3) == "1,462"
+    assert numbers.share(12.345) == "1,234 %"
+    assert numbers.rate(1.5144e12) == "1,514 GB/s"
+
+
+def test_ratios_of_a_column_have_the_same_decimals() -> None:
+    column = numbers.ratio_scale([532.4, 59.18, 0.001, None, 0])
+    assert [column.write(value) for value in (532.4, 59.18, 0.001, 0)] == [
+        *("532.4", "59.2", "<0.1", "0"),
+    ]
+    assert [numbers.ratio(value) for value in (0.001, 0.98, 12.3456)] == ["<0.01", "0.98", "12.35"]
+
+
+def test_differences_have_a_sign() -> None:
+    signed = [numbers.with_sign(text, value) for text, value in (("8.3", 8.3), ("<0.1", 0.01))]
+    assert signed == ["+8.3", "<+0.1"]
+    assert numbers.with_sign("\u22125.4", -5.4) == "\u22125.4"
+    assert numbers.with_sign("0", 0) == "0"
 
 
 def test_small_and_negative_values_keep_their_sign() -> None:
@@ -212,6 +283,9 @@ def test_moments_have_the_decimals_that_keep_them_different() -> None:
     moments = [1_693_120_000, 1_693_124_000, 1_696_000_000]
     column = numbers.moment_scale(moments, numbers.TIME)
     assert [column.write(one) for one in moments] == ["1.693120", "1.693124", "1.696000"]
+    gaps = [12_000_000_000, 6_400_000_000], [1_200_000, 1_100_000]
+    assert numbers.moment_scale(*gaps[:1], numbers.TIME).decimals == 2
+    assert numbers.moment_scale(gaps[0], numbers.TIME, gaps[1]).decimals == 3
     assert numbers.moment_scale([100, 200], numbers.TIME).unit == "ns"
     assert numbers.moment_scale([1_000_000_001, 1_000_000_002], numbers.TIME).decimals == 9
 

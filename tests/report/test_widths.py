@@ -15,6 +15,7 @@ from tests.support.opened import opened
 from traceana import choices
 from traceana.report.columns import Kind
 from traceana.report.page import Column, Data, Facts, Heading, Page, Rows, Table
+from traceana.report.pages.kernels import DROPPED, _dropped
 from traceana.report.pages.single_table import table_of
 from traceana.report.terminal import Terminal, render
 from traceana.result import Arranged, Result
@@ -84,6 +85,56 @@ def test_a_remark_that_does_not_fit_is_below_its_heading(width: int) -> None:
 def test_facts_end_lines_between_facts() -> None:
     page = Page("report", (Facts((("a", "12345 · 678901 · 2"),)),), Data(Rows(pl.DataFrame())))
     assert render(page, Terminal(15)).splitlines() == ["a  12345", "   678901 · 2"]
+
+
+def test_no_line_ends_between_a_number_and_its_unit() -> None:
+    facts = Facts((("a", "wait for 23.5 % of the peak"),))
+    page = Page("report", (facts,), Data(Rows(pl.DataFrame())))
+    assert render(page, Terminal(15)).splitlines() == ["a  wait for", "   23.5 % of", "   the peak"]
+
+
+def test_names_that_differ_in_their_class_alone_keep_it() -> None:
+    """Rows of one name, batched or not, were the same: the column went before the mean time."""
+    frame = pl.DataFrame(
+        {
+            "name": ["sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x256x8_kernel"] * 2,
+            "category": ["gemm"] * 2,
+            "algorithm": ["implicit_precomp_gemm"] * 2,
+            "direction": ["forward"] * 2,
+            "batched": [True, False],
+            "time_ns": [2, 1],
+        }
+    )
+    assert _dropped(frame, DROPPED)[-2:] == ("category", "batched")
+    assert _dropped(frame.head(1), DROPPED)[-1] == "batched"
+    assert _dropped(frame.tail(1), DROPPED)[0] == "batched"
+    assert _dropped(frame.with_columns(category=pl.lit("other")), DROPPED)[0] == "category"
+
+
+def test_figures_go_before_names_of_kernels_that_do_not_show_how_they_differ() -> None:
+    functions = (
+        "PdV_kernel::lambda#2",
+        "advec_mom_kernel::lambda#11",
+        "advec_mom_kernel::lambda#7",
+    )
+    frame = pl.DataFrame(
+        {
+            "name": [f"clover::par_ranged2d_kernel<{function}>" for function in functions],
+            "category": ["other"] * 3,
+            "time_ns": [3, 2, 1],
+            "mean_ns": [3, 2, 1],
+        }
+    )
+    shown = Arranged(frame, {}, (), 0, {})
+    table = table_of(shown, dropped=("category", "mean_ns"))
+    page = Page("kernels", (table,), Data(Rows(frame)))
+    lines = render(page, Terminal(52)).splitlines()
+    assert "category" not in lines[0]
+    assert [line.split("  ")[0] for line in lines[3:]] == [
+        "clover::par_ranged…PdV_kernel::lambda#2>",
+        "clover::par…advec_mom_kernel::lambda#11>",
+        "clover::par_…advec_mom_kernel::lambda#7>",
+    ]
 
 
 def test_columns_of_zeros_go_before_columns_with_values() -> None:

@@ -423,7 +423,8 @@ def kernels_by_shape(trace: Trace) -> Result:
         ["time_ns", *keys], descending=[True, False, False, False], nulls_last=True
     )
     unshaped = int(frame.filter(pl.col("shapes").is_null())["time_ns"].sum())
-    notes = (f"input shapes not recorded: {unshaped / 1e6:.1f} ms",) if unshaped else ()
+    share = f"{100 * unshaped / work_ns(trace):.1f} %" if unshaped else ""
+    notes = (f"input shapes not recorded: {share} of the time",) if unshaped else ()
     return Result(
         frame.select(pl.col(name).cast(dtype) for name, dtype in KERNEL_SCHEMA.items()),
         sums(frame, "calls", "time_ns"),

@@ -456,21 +456,6 @@ class Utilization(msgspec.Struct, frozen=True):
     """Of one device."""
     at_least: bool
 
-    def rows(self) -> tuple[tuple[str, str], ...]:
-        """Return labels and texts for a screen."""
-        about = "at least " if self.at_least else ""
-        rows = [
-            (
-                "MFU",
-                f"{about}{100 * self.mfu:.1f} % of {self.peak_flops_per_s / 1e12:.4g} TFLOP/s per "
-                f"device, with {self.model_flops / 1e9:,.4g} GFLOP per step in convolutions and "
-                "matrix products",
-            )
-        ]
-        if self.hfu > self.mfu:
-            rows.append(("HFU", f"{about}{100 * self.hfu:.1f} %, with recomputed products"))
-        return tuple(rows)
-
     def result(self) -> Result:
         """Return the figures as one row."""
         return Result(pl.DataFrame([msgspec.structs.asdict(self)]))

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from traceana.study.scaling import Communication
     from traceana.study.study import Study
 
-Which = Annotated[
-    Name, typer.Argument(metavar="|".join(Name), help="The study.", show_default=False)
-]
+Which = Annotated[Name, typer.Argument(metavar="STUDY", help="The study.", show_default=False)]
 Folders = Annotated[
     list[Path] | None,
     typer.Argument(

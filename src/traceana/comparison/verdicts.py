@@ -126,7 +126,7 @@ def gated(step: StatisticVerdict, limit: float) -> tuple[Gated, str]:
     if step.verdict in ("not enough steps", "inconclusive"):
         return "inconclusive", f"step time {step.verdict}"
     if step.verdict == "slower" and step.relative > limit:
-        return "failed", f"candidate slower by {step.relative:.1%}, limit {limit:.1%}"
+        return "failed", f"candidate slower by {100 * step.relative:.1f} %, limit {100 * limit:g} %"
     return "passed", ""
 
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from traceana.report.numbers import duration, size
+from traceana.report.numbers import duration, level, size
 from traceana.report.text import plain
 from traceana.runs.run_files import LAYERS_FILE, Profiler, Run, Status, StepTimes, Timing
 from traceana.runs.run_folders import RecordedRun
@@ -93,7 +93,7 @@ def _overhead(timing: Timing) -> str:
     if timing.overhead_interval is None:
         return "inconclusive: at least 3 steps per run needed"
     low, high = timing.overhead_interval
-    bounds = f"{OVERHEAD_LEVEL:.0%} interval {_percent(low)} to {_percent(high)} %"
+    bounds = f"{level(OVERHEAD_LEVEL)} interval {_percent(low)} to {_percent(high)} %"
     if timing.overhead is not None:
         return f"{_percent(timing.overhead)} % ({bounds})"
     return f"inconclusive ({bounds})"

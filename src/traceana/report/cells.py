@@ -10,7 +10,7 @@ import msgspec
 import polars as pl
 
 from traceana.report import display_names, numbers
-from traceana.report.columns import STEP, Kind
+from traceana.report.columns import SIGNED, STEP, Kind
 from traceana.report.page import Column, Table
 from traceana.report.text import plain
 from traceana.trace.schema import CPU_DEVICE
@@ -31,6 +31,10 @@ DISPLAY_UNITS: Final[dict[Kind, numbers.Units]] = {
     Kind.FLOPS: numbers.FLOPS,
     Kind.FLOP_RATE: numbers.FLOP_RATE,
 }
+
+
+_RATES: Final = (Kind.RATE, Kind.FLOP_RATE)
+"""Kinds whose unit is that of the largest value, so that the tables of a run have the same."""
 
 
 class Cells(msgspec.Struct, frozen=True):
@@ -77,18 +81,21 @@ def _scales(table: Table) -> dict[str, numbers.Scale]:
     """Return the scale of each column that has a unit; columns of one group share theirs."""
     sharing: dict[tuple[Kind, str], list[str]] = {}
     for column in table.columns:
-        if column.kind in DISPLAY_UNITS:
+        if column.kind in DISPLAY_UNITS or column.kind is Kind.INTENSITY:
             shared = column.scale or column.name
             sharing.setdefault((column.kind, shared), []).append(column.name)
     found = {}
     for (kind, shared), columns in sharing.items():
         values = [value for name in columns for value in table.frame[name]]
-        if kind is Kind.MOMENT:
-            scale = numbers.moment_scale(values, DISPLAY_UNITS[kind])
-        elif shared == STEP:
-            scale = numbers.scale(values, DISPLAY_UNITS[kind])
+        total = max(abs(table.totals.get(name, 0)) for name in columns)
+        if kind is Kind.INTENSITY:
+            scale = numbers.ratio_scale(values)
+        elif kind is Kind.MOMENT:
+            durations = table.frame["time_ns"] if "time_ns" in table.frame.columns else ()
+            scale = numbers.moment_scale(values, DISPLAY_UNITS[kind], durations)
+        elif shared == STEP or kind in _RATES:
+            scale = numbers.scale(values, DISPLAY_UNITS[kind], total)
         else:
-            total = max(abs(table.totals.get(name, 0)) for name in columns)
             scale = numbers.column_scale(values, DISPLAY_UNITS[kind], total)
         found.update(dict.fromkeys(columns, scale))
     return found
@@ -103,6 +110,8 @@ def _cells(column: Column, table: Table, scale: numbers.Scale | None) -> Cells:
     write_total = write
     if scale is not None:
         write, write_total = scale.write, scale.write_total
+    if column.name in SIGNED:
+        write, write_total = (partial(_signed, one) for one in (write, write_total))
     total = table.totals.get(column.name)
     return Cells(
         column.name,
@@ -117,6 +126,10 @@ def _cells(column: Column, table: Table, scale: numbers.Scale | None) -> Cells:
 
 def _written(values: pl.Series, write: Callable[[Any], str]) -> list[str]:
     return ["" if value is None else write(value) for value in values]
+
+
+def _signed(write: Callable[[Any], str], value: Any) -> str:
+    return numbers.with_sign(write(value), value)
 
 
 def _kernels(values: pl.Series) -> list[str]:
@@ -164,7 +177,7 @@ _WRITERS: Final[dict[Kind, Callable[[Any], str]]] = {
     Kind.SHARE: numbers.share,
     Kind.INTENSITY: numbers.ratio,
     Kind.RATIO: numbers.ratio,
-    Kind.PROBABILITY: lambda value: f"{value:.3f}",
+    Kind.PROBABILITY: lambda value: "<0.001" if value < 0.0005 else f"{value:.3f}",
     Kind.FLAG: lambda value: "yes" if value else "no",
     Kind.DEVICE: lambda value: "cpu" if value == CPU_DEVICE else str(value),
 }

@@ -55,7 +55,7 @@ UNITS: Final[Mapping[Kind, str]] = {
 _NAMES: Final[Mapping[Kind, str]] = {
     Kind.KERNEL: "name culprit before after",
     Kind.LONG: (
-        "range call title finding estimate caveat pytorch tensorflow jax shape "
+        "range call title finding estimate caveat pytorch tensorflow jax shape shapes "
         "reason derivation operator operators also_matched value run device_name source "
         "reference status"
     ),
@@ -127,6 +127,8 @@ _TITLES: Final[Mapping[str, str]] = {
     "step_median_ns": "median step",
     "intensity": "arithmetic intensity",
     "size": "size from",
+    "start_ns": "start (since first event)",
+    "at_ns": "time since first event",
     "linear": "O(N-1)",
     "logarithmic": "O(log N)",
 }
@@ -140,7 +142,21 @@ _SCALES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("step_ns", "step_median_ns"), STEP),
     **dict.fromkeys(("clock_offset_ns", "clock_uncertainty_ns"), "clocks"),
     **dict.fromkeys(("flops", "executed_flops", "direct_flops"), "FLOPs"),
+    **dict.fromkeys(("predicted_ns", "low_ns", "high_ns"), "predicted"),
+    **dict.fromkeys(("saving_ns", "at_most_ns"), "saving"),
+    **dict.fromkeys(
+        (
+            *("peak_bytes", "reserved_bytes", "end_bytes", "allocated_bytes"),
+            *("bytes", "largest_bytes"),
+        ),
+        "memory",
+    ),
+    **dict.fromkeys(("bytes_a", "bytes_b"), "bytes of runs"),
+    **dict.fromkeys(("bytes_per_s_a", "bytes_per_s_b"), "bandwidth of runs"),
+    **dict.fromkeys(("flops_per_s_a", "flops_per_s_b"), "FLOP/s of runs"),
 }
+SIGNED: Final = frozenset({"delta_ns", "change_ns", "relative", "growth_bytes", "excess_share"})
+"""Differences, which have a sign."""
 _KEPT_AT_ZERO: Final = frozenset({"exposed_ns"})
 
 

@@ -134,9 +134,12 @@ _NESTED: Final = re.compile(r"(?<=lambda#)\d+(?:::lambda#\d+)+")
 _OPERANDS: Final = re.compile(r", (?:at::detail::Array|std::array)<char ?\*, [^<>]*> ?(?=>)")
 _CAST: Final = re.compile(r"(?<=[<, ])\((?:unsigned )?(?:int|long|short|char|bool)\)(?=-?\d)")
 """The type of a number among the parameters of a template, as NVIDIA's demangler writes it."""
+_VOID: Final = re.compile(r"(?<=[<, ])void (?!const\b|volatile\b)(?=\w)")
+"""The return type of a function among the parameters of a template."""
+_CLOSING: Final = {")": "(", "]": "[", "}": "{", ">": "<"}
 _PARENTHESES: Final = re.compile(r"(\(|\)(?: const)?(?:::)?)")
 
-_CUTLASS: Final = re.compile(r"cutlass::Kernel\d?<(?:void )?(cutlass\w*?)(?:::Params)?>")
+_CUTLASS: Final = re.compile(r"cutlass\w*::Kernel\d?<(?:void )?(cutlass\w*?)(?:::Params)?>")
 _TENSILE: Final = re.compile(r"(?:Custom_)?Cijk_(A\w{3})_(B\w{3})_(\w*?)_?(MT\d+x\d+x\d+)(\w*)")
 _DIFFER: Final = re.compile(r"_(MI\d+x\d+x\d+|PGR\d+|PLR\d+|SK\d+|GSU\d+|WG\d+_\d+_\d+)(?=_|$)")
 """Differences of Tensile's kernels of one type and tile: instruction, stages, splits."""
@@ -197,7 +200,7 @@ def brief(name: str) -> str:
         return plain(_tensile(generated))
     if inner := _CUTLASS.search(name):
         return plain(inner[1])
-    shown = _CAST.sub("", _without_arguments(_without_noise(name)))
+    shown = _VOID.sub("", _CAST.sub("", _without_arguments(_without_noise(name))))
     return plain(_shortened(shown) or name)
 
 
@@ -213,10 +216,32 @@ def briefs(kernels: Iterable[str]) -> dict[str, str]:
 
 def _without_noise(name: str) -> str:
     """Return ``name`` without return type and the namespaces of libraries."""
-    shown = name.removeprefix("void ")
+    shown = _without_type(name).removeprefix("void ")
     for noise in _NOISE:
         shown = shown.replace(noise, "")
     return shown
+
+
+def _without_type(name: str) -> str:
+    """Return the name of a template function without its return type, which precedes it.
+
+    >>> _without_type("std::enable_if<((8)>(0)), void>::type norm<float, 8>(float*)")
+    'norm<float, 8>(float*)'
+    """
+    head = _without_arguments(name)
+    if head is name or not head.endswith(">") or " " not in head:
+        return name
+    opened: list[str] = []
+    for at in range(len(head) - 1, -1, -1):
+        if head[at] in _CLOSING:
+            # In parentheses < and > are operators.
+            if head[at] != ">" or not opened or opened[-1] == "<":
+                opened.append(_CLOSING[head[at]])
+        elif opened and head[at] == opened[-1]:
+            opened.pop()
+        elif head[at] == " " and not opened:
+            return name[at + 1 :]
+    return name
 
 
 def _shortened(name: str) -> str:

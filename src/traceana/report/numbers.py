@@ -17,11 +17,13 @@ FLOPS: Final[Units] = (
     *((10**15, "PFLOP"), (10**12, "TFLOP"), (10**9, "GFLOP"), (10**6, "MFLOP")),
     *((10**3, "kFLOP"), (1, "FLOP")),
 )
-BYTE_RATE: Final[Units] = tuple((size, f"{name}/s") for size, name in BYTES)
-FLOP_RATE: Final[Units] = tuple((size, f"{name}/s") for size, name in FLOPS)
+BYTE_RATE: Final[Units] = tuple((size, f"{name}/s") for size, name in BYTES[1:])
+"""Without TB/s: the bandwidths of memories stand beside those of links, in GB/s."""
+FLOP_RATE: Final[Units] = tuple((size, f"{name}/s") for size, name in FLOPS[1:])
+"""Without PFLOP/s: peaks are published in TFLOP/s."""
 
-LONGEST: Final = 100_000
-"""A column's values stay below this, its total below ten times this, in a unit that suits most."""
+_FIVE_DIGITS: Final = 9_999.5
+"""From here on a number has more than four digits before the point."""
 MINUS: Final = "\u2212"
 _BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
@@ -48,43 +50,63 @@ class Scale(msgspec.Struct, frozen=True):
         )
 
 
-def scale(values: Iterable[float | None], units: Units) -> Scale:
-    """Return the scale of a column of ``values``, chosen by the largest value."""
+def scale(values: Iterable[float | None], units: Units, total: float = 0) -> Scale:
+    """Return the scale of a column: the unit of its largest value, four digits of which are shown.
+
+    The unit is a larger one where the ``total`` below the column would have more than four digits.
+    """
     largest = max((abs(value) for value in values if value is not None), default=0)
-    factor, unit = _unit(largest, units)
-    return Scale(factor, unit, 0 if factor == 1 else _decimals(largest / factor))
+    factor, name = _unit(largest or total, units)
+    larger = [unit for unit in units if unit[0] > factor]
+    while larger and max(largest, abs(total)) >= _FIVE_DIGITS * factor:
+        factor, name = larger.pop()
+    return _scale_in(largest or total, factor, name)
 
 
 def column_scale(cells: Iterable[float | None], units: Units, total: float = 0) -> Scale:
-    """Return the scale of a column, chosen by its largest value and by most of its ``cells``.
+    """Return the scale of a column of amounts: that of its largest value, or the next smaller unit.
 
-    Where most are less than a tenth of the unit of the largest value, the unit is the next smaller
-    one, unless that value or the ``total`` below the column becomes too long.
+    The smaller unit needs fewer zeros where most ``cells`` are below a tenth of the larger one, or
+    are below it while the largest value is just above. It has the same resolution, and is used
+    where neither the largest value nor the ``total`` then has more than four digits.
     """
     sizes = sorted(abs(value) for value in cells if value)
-    whole = scale(sizes[-1:] or (total,), units)
+    whole = scale(sizes[-1:], units, total)
     smaller = next((unit for unit in units if unit[0] < whole.factor), None)
-    if not sizes or smaller is None:
+    if not sizes or smaller is None or max(sizes[-1], abs(total)) >= _FIVE_DIGITS * smaller[0]:
         return whole
-    factor, name = smaller
     typical = sizes[(len(sizes) - 1) // 2]
-    if typical >= 0.1 * whole.factor or max(sizes[-1], total / 10) >= LONGEST * factor:
-        return whole
-    whole_numbers = factor == 1 or sizes[0] >= 10 * factor or sizes[-1] >= 10_000 * factor
-    return Scale(factor, name, 0 if whole_numbers else 1)
+    if typical < 0.1 * whole.factor or (typical < whole.factor and sizes[-1] < 2 * whole.factor):
+        return _scale_in(sizes[-1], *smaller)
+    return whole
 
 
-def moment_scale(values: Iterable[int | None], units: Units) -> Scale:
-    """Return the scale of moments, with decimals that keep most of different ones different."""
+def moment_scale(
+    values: Iterable[int | None], units: Units, durations: Iterable[int | None] = ()
+) -> Scale:
+    """Return the scale of moments, with decimals that keep most of different ones different.
+
+    Where the rows have ``durations``, most of these are at least as long as the last decimal. A
+    moment is a position, so that it may need more than four digits.
+    """
     known = [value for value in values if value is not None]
     found = scale(known, units)
     if found.factor == 1:
         return found
     distinct = len(set(known))
+    lengths = sorted(length for length in durations if length)
+    finest = lengths[(len(lengths) - 1) // 2] if lengths else found.factor
     for decimals in range(found.decimals, round(log10(found.factor))):
-        if len({round(value * 10**decimals / found.factor) for value in known}) >= 0.9 * distinct:
+        step = found.factor / 10**decimals
+        if step <= finest and len({round(value / step) for value in known}) >= 0.9 * distinct:
             return replace(found, decimals=decimals)
     return replace(found, decimals=round(log10(found.factor)))
+
+
+def ratio_scale(values: Iterable[float | None]) -> Scale:
+    """Return the decimals of a column of ratios, which have no unit, by its largest value."""
+    largest = max((abs(value) for value in values if value is not None), default=0)
+    return Scale(1, "", min(_decimals(largest), 2))
 
 
 def duration(value: float) -> str:
@@ -116,12 +138,17 @@ def share(value: float) -> str:
     """Return a fraction of 1 as percent: ``12.3 %``, ``<0.1 %``."""
     if 0 < abs(value) < 0.0005:
         return "<0.1 %" if value > 0 else f">{MINUS}0.1 %"
-    return f"{100 * value:,.1f} %".replace("-", MINUS)
+    return f"{100 * value:,.{_tenths(100 * value)}f} %".replace("-", MINUS)
+
+
+def level(value: float) -> str:
+    """Return a confidence level or a limit as percent, as it was given: ``90 %``."""
+    return f"{100 * value:g} %"
 
 
 def ratio(value: float) -> str:
-    """Return a ratio in three or four digits."""
-    return _digits(value)
+    """Return a ratio in three or four digits: ``0.98``, ``12.35``, ``<0.01``."""
+    return "<0.01" if 0 < value < 0.005 else _digits(value)
 
 
 def count(value: int) -> str:
@@ -133,7 +160,7 @@ def mean(value: float) -> str:
     """Return a mean of counts: ``12``, ``3.5``, ``<0.1``."""
     if 0 < value < 0.05:
         return "<0.1"
-    return f"{value:,.1f}".removesuffix(".0")
+    return f"{value:,.{_tenths(value)}f}".removesuffix(".0")
 
 
 def power_of_two(value: int) -> str:
@@ -153,15 +180,29 @@ def arrow(before: int, after: int) -> str:
     return f"{both.write(before)} → {both.write(after)} {both.unit}"
 
 
+def interval(low: int, high: int) -> str:
+    """Return a range of durations in one unit, with a dash between them."""
+    both = scale([low, high], TIME)
+    both = replace(both, decimals=min(both.decimals, 2))
+    return f"{both.write(low)}\u2013{both.write(high)} {both.unit}"
+
+
 def signed(value: float) -> str:
     """Return a difference of durations with its sign: ``+1.25 ms``."""
     sign = "+" if value > 0 else MINUS if value < 0 else ""
     return f"{sign}{duration(abs(value))}"
 
 
+def with_sign(text: str, value: float) -> str:
+    """Return ``text``, which is of ``value``, with a plus if that is positive: ``+8.3``."""
+    if value <= 0:
+        return text
+    return f"<+{text[1:]}" if text.startswith("<") else f"+{text}"
+
+
 def percent(value: float) -> str:
     """Return a relative difference with its sign: ``+2.3 %``."""
-    return f"{100 * value:+,.1f} %".replace("-", MINUS)
+    return f"{100 * value:+,.{_tenths(100 * value)}f} %".replace("-", MINUS)
 
 
 def _unit(value: float, units: Units) -> tuple[int, str]:
@@ -173,9 +214,14 @@ def _unit(value: float, units: Units) -> tuple[int, str]:
     return units[-1]
 
 
+def _scale_in(largest: float, factor: int, name: str) -> Scale:
+    return Scale(factor, name, 0 if factor == 1 else _decimals(largest / factor))
+
+
 def _with_unit(value: float, units: Units) -> str:
     factor, name = _unit(value, units)
-    return f"{value:.0f} {name}" if factor == 1 else f"{_digits(value / factor)} {name}"
+    text = f"{value:.0f}" if factor == 1 else _digits(value / factor)
+    return f"{text} {name}".replace("-", MINUS)
 
 
 def _digits(value: float) -> str:
@@ -186,3 +232,8 @@ def _decimals(value: float) -> int:
     """Return the decimals of four significant digits."""
     magnitude = abs(value)
     return 3 if magnitude < 9.9995 else 2 if magnitude < 99.995 else 1 if magnitude < 999.95 else 0
+
+
+def _tenths(value: float) -> int:
+    """Return the decimals of a number with one: none where it has four digits before the point."""
+    return 0 if abs(value) >= 999.95 else 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from io import StringIO
 from typing import Any, Final
 
@@ -32,9 +34,11 @@ from traceana.report.text import (
     brief_line,
     cut_distinct,
     cut_end,
+    cut_kernels,
     cut_middle,
     cut_path,
     cut_word,
+    differing_width,
     plain,
     terminal_width,
 )
@@ -47,6 +51,16 @@ NARROWEST_LONG: Final = 16
 COMFORTABLE_LONG: Final = 34
 COMFORTABLE: Final = {Kind.KERNEL: 30, Kind.PATH: 28, Kind.PARTS: 21}
 """Widths that long text needs before columns are dropped; 21 fit any single algorithm."""
+_CLASSES: Final = (Kind.CATEGORY, Kind.PART, Kind.PARTS, Kind.FLAG)
+"""Kinds of columns that are not dropped for the sake of longer names."""
+WIDE_KERNEL: Final = 40
+"""Names of kernels need up to this width to show how they differ."""
+_NO_BREAK: Final = "\ufdd0"
+"""A space at which rich does not break a line, as it does at U+00A0; no text has this character."""
+_OF_UNIT: Final = re.compile(
+    r"(?<=\d) (?=(?:%|(?:[mµn]?s|[kMGTPE]i?B|B|[kMGTP]?FLOP)(?:/s)?)(?!\w))"
+)
+"""The space between a number and its unit."""
 
 _CUT: Final[dict[Kind, Callable[[str, int], str]]] = {
     Kind.TEXT: cut_end,
@@ -55,8 +69,6 @@ _CUT: Final[dict[Kind, Callable[[str, int], str]]] = {
     Kind.PATH: cut_path,
     Kind.PARTS: cut_end,
 }
-_DISTINCT: Final = (Kind.KERNEL, Kind.PATH)
-"""Kinds whose cells remain distinct when they are cut."""
 _LABEL: Final = 13
 
 
@@ -122,8 +134,13 @@ def _facts(rows: Sequence[tuple[str, str]], width: int) -> Grid:
     grid.add_column(overflow="fold")
     room = width - max(cell_len(brief_line(label)) for label, _ in rows) - 2 * GAP
     for label, value in rows:
-        grid.add_row(Text(brief_line(label)), Text(_between_facts(brief_line(value), room)))
+        grid.add_row(Text(brief_line(label)), _prose(_between_facts(brief_line(value), room)))
     return grid
+
+
+def _prose(text: str, style: str = "") -> Text:
+    """Return ``text`` for lines that do not end between a number and its unit."""
+    return Text(_OF_UNIT.sub(_NO_BREAK, text), style=style)
 
 
 def _between_facts(value: str, room: int) -> str:
@@ -140,7 +157,7 @@ def _between_facts(value: str, room: int) -> str:
 
 def _note(label: str, text: str, warning: bool) -> Text:
     line = f"{brief_line(label)}: {brief_line(text)}" if label else brief_line(text)
-    return Text(line, style="yellow" if warning else "dim")
+    return _prose(line, "yellow" if warning else "dim")
 
 
 def _findings(block: Findings, width: int) -> list[Any]:
@@ -155,7 +172,7 @@ def _findings(block: Findings, width: int) -> list[Any]:
         body.add_column(width=_LABEL)
         body.add_column(overflow="fold")
         for label, text in (("finding", item.summary), *item.details):
-            body.add_row(Text(f"   {brief_line(label)}", style="dim"), Text(brief_line(text)))
+            body.add_row(Text(f"   {brief_line(label)}", style="dim"), _prose(brief_line(text)))
         parts += [Text(""), head, body] if parts else [head, body]
         if item.evidence is not None:
             parts += [Text(""), *_table(item.evidence, width)]
@@ -249,10 +266,31 @@ def _side_by_side(columns: list[Cells], width: int, dropped: Sequence[str]) -> l
     for name in dropped:
         if len(layouts[-1]) == 1 and _fits(layouts[-1][0], width):
             break
-        kept = [column for column in kept if column.name.rpartition(" ")[2] != name]
+        kept = [column for column in kept if _dropped_as(column) != name]
         layouts.append(_in_tables(kept, width))
     fitting = [one for one in layouts if all(_fits(part, width) for part in one)] or layouts[-1:]
-    return min(fitting, key=len)
+    chosen = min(fitting, key=len)
+    return [_roomier(chosen[0], width, dropped)] if len(chosen) == 1 else chosen
+
+
+def _roomier(columns: list[Cells], width: int, dropped: Sequence[str]) -> list[Cells]:
+    """Return ``columns`` without figures, if names of kernels then show how they differ."""
+    kept = columns
+    for name in ("", *dropped):
+        gone = [column for column in kept if _dropped_as(column) == name]
+        if any(
+            column.kind in _CLASSES and column.cells.count(column.cells[0]) < len(column.cells)
+            for column in gone
+        ):
+            break
+        kept = [column for column in kept if column not in gone]
+        if _fits(kept, width, wide=True):
+            return kept
+    return columns
+
+
+def _dropped_as(column: Cells) -> str:
+    return column.name.rpartition(" ")[2]
 
 
 def _in_tables(columns: list[Cells], width: int) -> list[list[Cells]]:
@@ -268,28 +306,44 @@ def _in_tables(columns: list[Cells], width: int) -> list[list[Cells]]:
     return tables or [keys]
 
 
-def _fits(columns: Sequence[Cells], width: int) -> bool:
-    """Return whether ``columns`` fit, with long ones cut to a comfortable width at most."""
+def _fits(columns: Sequence[Cells], width: int, *, wide: bool = False) -> bool:
+    """Return whether ``columns`` fit, with long ones cut to a comfortable width at most.
+
+    ``wide``: names of kernels have the width in which they show how they differ.
+    """
     needed = [
-        min(_natural(column), _comfortable(column)) if column.long else _natural(column)
+        min(_natural(column), _comfortable(column, wide=wide)) if column.long else _natural(column)
         for column in columns
     ]
     return sum(needed) + GAP * (len(columns) - 1) <= width
 
 
-def _comfortable(column: Cells) -> int:
+def _comfortable(column: Cells, *, wide: bool = False) -> int:
+    if wide and column.kind is Kind.KERNEL:
+        return _comfortable_kernels(tuple(column.cells))
     return COMFORTABLE.get(column.kind, COMFORTABLE_LONG)
 
 
-def _cut_distinct(column: Cells, width: int) -> Cells:
-    if column.kind not in _DISTINCT:
-        return column
-    return replace(column, cells=cut_distinct(column.cells, width, _CUT[column.kind]))
+@lru_cache(maxsize=8)
+def _comfortable_kernels(names: tuple[str, ...]) -> int:
+    return differing_width(names, COMFORTABLE[Kind.KERNEL], WIDE_KERNEL)
+
+
+def _cut_distinct(column: Cells, width: int, *, key: bool) -> Cells:
+    """Return ``column`` with distinct cells cut to ``width``, if rows are told apart by them."""
+    if column.kind is Kind.KERNEL:
+        return replace(column, cells=cut_kernels(column.cells, width))
+    if column.kind is Kind.PATH or (key and column.kind is Kind.LONG):
+        return replace(column, cells=cut_distinct(column.cells, width, _CUT[column.kind]))
+    return column
 
 
 def _grid(columns: Sequence[Cells], width: int, *, ruled: bool, footer: bool) -> list[Text]:
     widths = _with_titles(columns, _widths(columns, width), width)
-    columns = [_cut_distinct(column, wide) for column, wide in zip(columns, widths, strict=True)]
+    columns = [
+        _cut_distinct(column, wide, key=at == 0)
+        for at, (column, wide) in enumerate(zip(columns, widths, strict=True))
+    ]
     lines = [_groups(columns, widths)] if any(column.group for column in columns) else []
     lines += _header(columns, widths)
     units = [column.unit for column in columns]
@@ -431,4 +485,5 @@ def _drawn(parts: Iterable[Any], terminal: Terminal) -> str:
         # A line that does not wrap may exceed the terminal's width; it is not cut.
         whole = isinstance(part, Text) and bool(part.no_wrap)
         console.print(part, soft_wrap=whole)
-    return "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))
+    lines = buffer.getvalue().replace(_NO_BREAK, " ").split("\n")
+    return "\n".join(line.rstrip() for line in lines)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeAlias
 
 from rich.cells import cell_len, set_cell_size
 
@@ -21,6 +21,12 @@ _HOSTILE: Final = re.compile(
     "\U000e0000-\U000e007f"  # tags
     "]"
 )
+_HEAD: Final = 8
+"""Characters at the start of a name that are shown before a difference."""
+_SHORT_WORD: Final = 3
+_WORD: Final = re.compile(r"[^\W_]+|[\W_]")
+_IDENTIFIER: Final = re.compile(r"\w*")
+_Span: TypeAlias = tuple[int, int]
 _SHORT: Final = {"\t": r"\t", "\n": r"\n", "\r": r"\r"}
 
 
@@ -114,9 +120,14 @@ def _last(text: str, width: int) -> str:
 
 
 def cut_path(text: str, width: int) -> str:
-    """Return a dotted path without its first parts, cut within the last one if that is too long."""
+    """Return a dotted path without its first parts, cut within the last one if that is too long.
+
+    A text in parentheses is no path: it is cut at its end.
+    """
     if _fits(text, width):
         return text
+    if text.startswith("("):
+        return cut_end(text, width)
     cut = cut_start(text, width)
     _, dot, rest = cut.partition(".")
     return f"…{rest}" if dot and len(rest) >= width * 2 // 3 else cut
@@ -125,15 +136,38 @@ def cut_path(text: str, width: int) -> str:
 def cut_distinct(texts: Sequence[str], width: int, cut: Callable[[str, int], str]) -> list[str]:
     """Return ``texts`` cut to ``width`` by ``cut``, with distinct results for distinct texts.
 
-    Texts with the same result of ``cut`` are cut around their first difference. Texts that are
-    still the same get a number.
+    Texts with the same result of ``cut`` show the words in which they differ. Texts that are still
+    the same get a number.
     """
     shown = {text: cut(text, width) for text in dict.fromkeys(texts)}
+    if cut is cut_path:  # Less than a whole part of the path may make the difference.
+        for alike in _alike(shown):
+            shown.update((text, cut_start(text, width)) for text in alike)
     for alike in _alike(shown):
-        _show_differences(alike, width, shown)
-    for alike in _alike(shown):
-        _number(alike, width, shown)
-    return [shown[text] for text in texts]
+        shown.update(_differences(alike, width))
+    return _numbered(texts, shown, width)
+
+
+def cut_kernels(texts: Sequence[str], width: int) -> list[str]:
+    """Return names of kernels cut to ``width``, with distinct results for distinct names.
+
+    Names that begin alike show the words in which they differ, others both ends.
+    """
+    shown = {text: cut_middle(text, width) for text in dict.fromkeys(texts)}
+    for alike in _begin_alike(text for text in shown if not _fits(text, width)):
+        shown.update(_differences(alike, width))
+    return _numbered(texts, shown, width)
+
+
+def differing_width(texts: Iterable[str], least: int, most: int) -> int:
+    """Return the width, ``least`` to ``most``, in which names of kernels show how they differ."""
+    long = (text for text in dict.fromkeys(texts) if not _fits(text, least))
+    needed = (
+        _length(spans, text)
+        for alike in _begin_alike(long)
+        for text, spans in _differing(alike).items()
+    )
+    return min(max(least, *needed, 0), most)
 
 
 def _alike(shown: dict[str, str]) -> list[list[str]]:
@@ -143,34 +177,109 @@ def _alike(shown: dict[str, str]) -> list[list[str]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _show_differences(alike: list[str], width: int, shown: dict[str, str]) -> None:
-    """Set ``shown`` of texts to their start and the part from their first difference on."""
-    first, last = min(alike), max(alike)
-    pairs = enumerate(zip(first, last, strict=False))
-    differ = next((at for at, (one, other) in pairs if one != other), len(first))
-    head = max(width * 2 // 5, 1)
-    start = max(_word_start(alike[0], differ), head)
-    found = {text: _from(text, head, start, width) for text in alike}
-    shown.update(found)
-    for group in _alike(found):
-        if len(group) < len(alike):
-            _show_differences(group, width, shown)
+def _begin_alike(texts: Iterable[str]) -> list[list[str]]:
+    return _alike({text: text[:_HEAD] for text in texts})
 
 
-def _from(text: str, head: int, start: int, width: int) -> str:
-    """Return the first ``head`` characters of ``text`` and the part from ``start`` that fits."""
-    room = width - head - 1
-    start = min(start, max(len(text) - room, head))
-    between = "…" if start > head else ""
-    return cut_end(f"{text[:head]}{between}{text[start:]}", width)
+def _differences(alike: list[str], width: int) -> dict[str, str]:
+    """Return texts with their start and the words in which they differ, as far as they fit."""
+    return {text: _composed(text, spans, width) for text, spans in _differing(alike).items()}
 
 
-def _word_start(text: str, at: int) -> int:
-    """Return the start of the word at ``at`` if it is near, else ``at``."""
-    begins = at
-    while begins > 0 and at - begins < 6 and text[begins - 1].isalnum():
-        begins -= 1
-    return begins if begins == 0 or not text[begins - 1].isalnum() else at
+def _differing(alike: list[str]) -> dict[str, list[_Span]]:
+    """Return of each text its start and the words at which it first differs from others.
+
+    From such a word on, it is compared with those alone that have the same word there.
+    """
+    words = [[*_WORD.finditer(text[:LONGEST_LINE])] for text in alike]
+    rows = sorted(([word[0] for word in row], at) for at, row in enumerate(words))
+    found: list[list[_Span]] = [[(0, min(_HEAD, len(text)))] for text in alike]
+    groups = [(rows, 0)]
+    while groups:
+        group, position = groups.pop()
+        # The rows are sorted: what the first and the last begin with, all begin with.
+        first, last = group[0][0], group[-1][0]
+        while position < min(len(first), len(last)) and first[position] == last[position]:
+            position += 1
+        one, other = ("".join(row[position : position + 1]) for row in (first, last))
+        differ = (at for at, pair in enumerate(zip(one, other, strict=False)) if len({*pair}) > 1)
+        alike_start = next(differ, min(len(one), len(other)))
+        same: dict[str, list[tuple[list[str], int]]] = {}
+        for row, at in group:
+            if position < len(row):
+                found[at].append(_with_context(words[at], position, alike_start))
+                same.setdefault(row[position], []).append((row, at))
+        groups += [(part, position + 1) for part in same.values() if len(part) > 1]
+    return {text: _merged(spans) for text, spans in zip(alike, found, strict=True)}
+
+
+def _with_context(words: list[re.Match[str]], at: int, alike: int) -> _Span:
+    """Return the span of a word: without the start, ``alike`` in all, of a long one, with what is
+    before a short one (``lambda#7``, not ``7``)."""
+    end, start = words[at].end(), words[at].start()
+    if alike > _HEAD:
+        return start + alike, end
+    while at and end - start < _SHORT_WORD and end - words[at - 1].start() <= _HEAD:
+        at -= 1
+        start = words[at].start()
+    return start, end
+
+
+def _merged(spans: list[_Span]) -> list[_Span]:
+    """Return ``spans`` in order, joined where an ellipsis would not be shorter."""
+    found: list[_Span] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1] + 1:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return found
+
+
+def _length(spans: list[_Span], text: str) -> int:
+    """Return the length of ``spans`` with the ellipses between them and behind the last."""
+    shown = sum(end - start for start, end in spans)
+    return shown + len(spans) - (spans[-1][1] == len(text))
+
+
+def _composed(text: str, spans: list[_Span], width: int) -> str:
+    """Return the parts of ``text`` in ``spans``, and as much between them as fits ``width``."""
+    if spans[-1][1] <= width // 2:
+        return cut_middle(text, width)
+    room = width - _length(spans, text)
+    if room < 0:  # The start has what all have in common.
+        spans = [(0, max(spans[0][1] + room, _HEAD // 2)), *spans[1:]]
+    shown = spans[:1]
+    for start, end in spans[1:]:
+        before = shown[-1][1]
+        if len(shown) > 1 and start - before - 1 <= room:
+            room -= start - before - 1
+            shown[-1] = shown[-1][0], end
+        else:
+            shown.append((start, end))
+    for at in range(len(shown) - 1, 0, -1):
+        start, end = shown[at]
+        whole = _IDENTIFIER.match(text, end)
+        more = min(whole.end() - end if whole else 0, room)
+        room -= max(more, 0)
+        shown[at] = start, end + max(more, 0)
+    if 0 <= len(text) - shown[-1][1] - 1 <= room:
+        room -= len(text) - shown[-1][1] - 1
+        shown[-1] = shown[-1][0], len(text)
+    if room > 0:
+        shown[0] = 0, shown[0][1] + room
+        shown = _merged(shown)
+    if len(shown) == 1:
+        return cut_end(text, width)
+    parts = "…".join(text[start:end] for start, end in shown)
+    return cut_end(parts if shown[-1][1] == len(text) else f"{parts}…", width)
+
+
+def _numbered(texts: Sequence[str], shown: dict[str, str], width: int) -> list[str]:
+    """Return what is ``shown`` of ``texts``, with numbers where that is the same."""
+    for alike in _alike(shown):
+        _number(alike, width, shown)
+    return [shown[text] for text in texts]
 
 
 def _number(alike: list[str], width: int, shown: dict[str, str]) -> None:

@@ -155,7 +155,7 @@ def test_a_table_shows_the_order_of_its_rows(page: Browser) -> None:
     assert "click a title to sort" in page.find("#kernels .tools").text
 
 
-@pytest.mark.parametrize("width", [800, 390])
+@pytest.mark.parametrize("width", [760, 390])
 def test_a_table_that_is_cut_has_a_shadow_at_its_edge(page: Browser, width: int) -> None:
     page.width(width)
     page.wait(f"innerWidth === {width}")

@@ -269,13 +269,12 @@ def _saving_lines(finding: Found) -> tuple[tuple[str, str], ...]:
     one, estimate = finding.simulation, finding.rule.estimate
     if one is None:
         return (("estimate", estimate),)
-    scale = numbers.scale((one.high_ns,), numbers.TIME)
-    interval = f"{scale.write(one.low_ns)}\u2013{scale.write(one.high_ns)} {scale.unit}"
-    level = f"{PREDICTION_LEVEL:.0%}".replace("%", " %")
+    interval = numbers.interval(one.low_ns, one.high_ns)
+    level = numbers.level(PREDICTION_LEVEL)
     command = f"traceana whatif --scenario {quote(one.scenario)}"
     return (
-        ("saving", f"{numbers.duration(finding.saving_ns)} ({level}: {interval}) by simulation: "
-         f"{command}"),
+        ("saving", f"{numbers.duration(finding.saving_ns)} ({level} interval {interval}) by "
+         f"simulation: {command}"),
         ("estimate", f"{numbers.duration(finding.estimate_ns)} without simulation: {estimate}"),
     )  # fmt: skip
 

@@ -133,7 +133,7 @@ def diff(found: Diff, *, by: DiffBy | None = None) -> Result:
 def _table(found: Diff, by: DiffBy, shown: Arranged) -> Page:
     frame = _named(shown.frame, by)
     columns = tuple(
-        replace(column, kind=Kind.PATH) if column.name == _PARTS.get(by) else column
+        replace(column, kind=Kind.LONG) if column.name == _PARTS.get(by) else column
         for column in columns_of(frame, COLUMNS[by], shown.totals, _TITLES)
     )
     table = Table(frame, columns, shown.totals, dropped=DROPPED[by], hidden=hidden_of(shown))
@@ -283,7 +283,7 @@ def _judged(found: Diff, one: StatisticVerdict, statistic: str = "") -> str:
     if one.interval is None:
         return text
     low, high = (signed(round(bound)) for bound in (one.interval.low, one.interval.high))
-    return f"{text}, {100 * found.criteria.level:g} % interval {low} to {high}"
+    return f"{text}, {numbers.level(found.criteria.level)} interval {low} to {high}"
 
 
 def _verdict(found: Diff, one: StatisticVerdict) -> str:
@@ -324,7 +324,7 @@ def _changes(found: Diff) -> Iterator[Block]:
     whole = _whole(found)
     of = "run" if whole else "step"
     rows = found.changes.head(MOST_CHANGES).filter(~_negligible(found))
-    least = f"{100 * found.criteria.minimum_effect:g} % of the {of}"
+    least = f"{numbers.level(found.criteria.minimum_effect)} of the {of}"
     above = [_change(row, whole) for row in rows.filter(~pl.col("least")).to_dicts()]
     below = [_change(row, whole) for row in rows.filter("least").to_dicts()]
     yield Heading(f"Changes, by effect on the {of}", "" if whole else "times per step")

@@ -191,7 +191,7 @@ def _interval(found: Diff, decided: StatisticVerdict) -> list[Chart]:
     interval = decided.interval
     if interval is None:
         return []
-    statistic, level = found.step.statistic, f"{100 * found.criteria.level:g} % interval"
+    statistic, level = found.step.statistic, f"{numbers.level(found.criteria.level)} interval"
     low, change, high = (
         round(value) for value in (interval.low, interval.difference, interval.high)
     )

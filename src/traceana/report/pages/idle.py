@@ -11,7 +11,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.analyze.critical import NO_OPERATOR
-from traceana.analyze.idle_gaps import outside
+from traceana.analyze.idle_gaps import capture, outside
 from traceana.analyze.intervals import PER_DEVICE
 from traceana.analyze.steps import measured_steps
 from traceana.analyze.steps import steps as step_times
@@ -129,17 +129,24 @@ def _idle(
         figures = COLUMNS[:-3] if by == "step" else COLUMNS
         columns = GAPS if by == "gap" else (*own, *figures)
         shown_as_facts = {"rank", "device"} - _differing(devices.frame)
+        titles = {"share": f"of {_window(trace, by)}", "start_ns": "start in capture"}
         table = table_of(
-            shown,
+            _since_capture(trace, shown) if by == "gap" else shown,
             [name for name in columns if name not in shown_as_facts],
             dropped=GAPS_DROPPED if by == "gap" else DROPPED,
-            titles={**_TITLES, "share": f"of {_window(trace, by)}"},
+            titles={**_TITLES, **titles},
         )
     else:
         table = _side_by_side(by, devices.frame, whole, stepped, shown)
     facts = Facts(device_facts(devices.frame.to_dicts()))
     blocks: tuple[Block, ...] = (facts, table, *notes_of(shown.notes))
     return Page("idle", blocks, data_of(shown, source_of(trace), {"devices": devices}))
+
+
+def _since_capture(trace: Trace, shown: Arranged) -> Arranged:
+    """Return the gaps ``shown`` with their starts counted from that of the capture."""
+    first = capture(trace)["start"].min()
+    return replace(shown, frame=shown.frame.with_columns(pl.col("start_ns") - first))
 
 
 def _window(trace: Trace, by: IdleBy) -> str:
@@ -326,11 +333,23 @@ def critical(trace: Trace, *, by: CriticalBy = "class") -> Result:
             analysis.critical(trace, "segment").frame, _measured(trace), several=several
         )
 
-    make = partial(_critical, trace, by)
+    make = partial(_critical, trace, by, found.frame)
     return found.with_page(make, screenful=30, pictures=above(pictures))
 
 
-def _critical(trace: Trace, by: CriticalBy, shown: Arranged) -> Page:
+def _since_step(every: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the segments ``rows`` with their starts counted from the first of ``every`` one of
+    their step."""
+    of = ("step", "rank")
+    begin = every.group_by(of).agg(pl.col("start_ns").min().alias("begin"))
+    return (
+        rows.join(begin, on=of, how="left", nulls_equal=True, maintain_order="left")
+        .with_columns(pl.col("start_ns") - pl.col("begin"))
+        .drop("begin")
+    )
+
+
+def _critical(trace: Trace, by: CriticalBy, every: pl.DataFrame, shown: Arranged) -> Page:
     dropped = tuple(name for name in PATHS_DROPPED if name != by)
     other = (pl.col("class") == "host") & pl.col("part").is_null()
     unclassified = (pl.col("class") == "kernel") & (pl.col("part") == "other")
@@ -352,9 +371,8 @@ def _critical(trace: Trace, by: CriticalBy, shown: Arranged) -> Page:
     steps = _measured(trace)
     left_out = set(_PER_STEP if steps is None else ("count", "time_ns"))
     if by == "segment":
-        left_out = set()
-    if by == "segment" and shown.frame["rank"].n_unique() < 2:
-        left_out.add("rank")
+        called = _since_step(every, called)
+        left_out = {"rank"} if shown.frame["rank"].n_unique() < 2 else set()
     columns = [name for name in PATHS[by] if name not in left_out]
     means = replace(shown, frame=called)
     if steps is not None and by != "segment":
@@ -366,6 +384,7 @@ def _critical(trace: Trace, by: CriticalBy, shown: Arranged) -> Page:
     titles = {
         **{"count": "segments", "step_count": "segments per step"},
         **{"step_ns": "time per step", "share": "of path"},
+        "start_ns": f"start in {'capture' if steps is None else 'step'}",
     }
     table = table_of(means, columns, dropped=dropped, titles=titles)
     notes = (*shown.notes, *_path_window(trace, shown.totals["time_ns"], steps))

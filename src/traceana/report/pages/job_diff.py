@@ -116,7 +116,7 @@ def _step(found: JobDiff) -> str:
     text = f"{arrow(round(one.a), round(one.b))} {of} ({percent(one.relative)})"
     if one.interval is not None:
         low, high = (signed(round(bound)) for bound in (one.interval.low, one.interval.high))
-        text += f", {100 * found.criteria.level:g} % interval {low} to {high}"
+        text += f", {numbers.level(found.criteria.level)} interval {low} to {high}"
     return f"{text}; {_VERDICTS.get(one.verdict, one.verdict)}"
 
 

@@ -17,6 +17,8 @@ from traceana.report.pages.single_table import table_page
 from traceana.result import Arranged, Result
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from traceana.choices import KernelsBy
     from traceana.enrich.classify import RuleSet
     from traceana.trace import Trace
@@ -27,14 +29,19 @@ COLUMNS: Final = (
     *("measured", "ncu_ns", "measured_flops", "measured_flops_per_s", "dram_bytes"),
     *("tensor_active", "occupancy", "sm_efficiency"),
 )
-DROPPED: Final = ("max_ns", "batched", "min_ns", "mean_ns", "algorithm", "direction", "category")
-DROPPED_MEASURED: Final = (
-    *("max_ns", "batched", "min_ns", "mean_ns", "ncu_ns", "measured_flops", "algorithm"),
-    *("direction", "share"),
+DROPPED: Final = (
+    *("max_ns", "min_ns", "mean_ns", "algorithm", "direction", "share", "category", "batched"),
 )
+DROPPED_MEASURED: Final = (
+    *("max_ns", "min_ns", "mean_ns", "ncu_ns", "measured_flops", "algorithm", "direction"),
+    *("share", "batched"),
+)
+_CLASSES: Final = ("batched", "direction", "category", "algorithm")
+"""Columns that tell rows of one name apart, the narrow ones first."""
 _TITLES: Final = {"direction": "pass"}
 DROPPED_CLASSES: Final = (
     *("family", "tensor_core", "gemm_layout", "epilogue", "rule", "tile", "library"),
+    *("function", "batched", "precision", "direction"),
 )
 
 
@@ -70,11 +77,32 @@ def _by_shape(shown: Arranged, trace: Trace) -> Page:
 
 def _page(shown: Arranged, trace: Trace, dropped: tuple[str, ...]) -> Page:
     titles = dict(_TITLES)
+    dropped = _dropped(shown.frame, dropped)
     if trace.counters.height and (by := profiler(trace)) != "Nsight Compute":
         titles["ncu_ns"] = by
     return table_page(
         "kernels", shown, trace, columns=COLUMNS, dropped=dropped, titles=titles, summed=True
     )
+
+
+def _dropped(frame: pl.DataFrame, dropped: tuple[str, ...]) -> tuple[str, ...]:
+    """Return ``dropped`` in an order for the rows of ``frame``: first the columns of classes with
+    one value, last those that tell rows of one name apart."""
+    alike = {
+        "category": frame["category"].is_in(["other"]).all(),
+        "batched": not frame["batched"].any(),
+    }
+    first = [name for name, one in alike.items() if one]
+    telling: list[str] = []
+    for name in _CLASSES:
+        if _distinct(frame, *telling, name) > _distinct(frame, *telling):
+            telling.append(name)
+    between = [name for name in dropped if name not in (*first, *telling)]
+    return (*first, *between, *reversed(telling))
+
+
+def _distinct(frame: pl.DataFrame, *names: str) -> int:
+    return frame.n_unique(["name", *names])
 
 
 def classify(

@@ -18,6 +18,7 @@ from traceana.report.pages.single_table import table_page
 from traceana.result import Arranged, Result
 
 if TYPE_CHECKING:
+    from traceana.analyze.roofline import Utilization
     from traceana.choices import FlopsBy
     from traceana.flops.peaks import Peaks
     from traceana.model import Manifest
@@ -263,11 +264,26 @@ def _counted(
         titles=titles,
         sections={} if used is None else {"utilization": used.result()},
         facts=(
-            *([] if used is None else [Facts(used.rows())]),
+            *([] if used is None else [Facts(_utilization(used))]),
             *_above_peak(shown.frame, algorithm),
         ),
         summed=True,
     )
+
+
+def _utilization(used: Utilization) -> tuple[tuple[str, str], ...]:
+    about = "at least " if used.at_least else ""
+    peak, work = numbers.flop_rate(used.peak_flops_per_s), numbers.flops(used.model_flops)
+    rows = [
+        (
+            "MFU",
+            f"{about}{numbers.share(used.mfu)} of {peak} per device, with {work} per step in "
+            "convolutions and matrix products",
+        )
+    ]
+    if used.hfu > used.mfu:
+        rows.append(("HFU", f"{about}{numbers.share(used.hfu)}, with recomputed products"))
+    return tuple(rows)
 
 
 def _above_peak(frame: pl.DataFrame, algorithm: str) -> tuple[Notes, ...]:

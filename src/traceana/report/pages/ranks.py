@@ -255,7 +255,7 @@ def _facts(found: Job) -> Iterator[tuple[str, str]]:
         yield (
             "Clocks",
             f"maximum offset from the median: rank {row['rank']}, "
-            f"{numbers.duration(row['clock_offset_ns'])} ± "
+            f"{numbers.signed(row['clock_offset_ns'])} ± "
             f"{numbers.duration(row['clock_uncertainty_ns'])}",
         )
 

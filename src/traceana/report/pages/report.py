@@ -283,7 +283,7 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
         yield "Kernels", _kernel_counts(whole)
     elif known["cpu_operators"]:
         label = "CPU operators" if known["operators"] else "CPU ranges"
-        yield label, f"{numbers.count(known['cpu_operators'])}, no GPU activity"
+        yield label, f"{numbers.count(known['cpu_operators'])} · no GPU activity"
     else:
         yield "Kernels", "none: no GPU activity"
     if whole.breakdown.frame.height:
@@ -415,7 +415,7 @@ def _kernel_counts(whole: Overview) -> str:
     """
     basis, distinct = whole.basis, whole.facts["distinct_kernel_names"]
     shown = _counted(whole, kernels_of(basis.trace, "kind").height, whole.facts["kernels"])
-    text = f"{shown}, {numbers.count(distinct)} distinct"
+    text = f"{shown} · {numbers.count(distinct)} distinct"
     calls = work(basis.trace, "call")["call"].drop_nulls().n_unique()
     if whole.facts["summary"] is None and calls:
         each = numbers.mean(calls / basis.steps) if basis.stepped else numbers.count(calls)

@@ -182,17 +182,17 @@ def _by_rank(found: Result) -> tuple[Block, ...]:
     keys = ["collective", "message_bytes"]
     frame = rows.group_by(keys, maintain_order=True).agg(
         pl.col("count").max(),
-        *(pl.when(partner=one).then("wait_ns").sum().alias(f"{one} wait_ns") for one in most),
+        *(pl.when(partner=one).then("wait_ns").sum().alias(f"wait_ns {one}") for one in most),
     )
     columns = (
         *columns_of(frame, keys),
         Column("count", "calls per rank", Kind.COUNT),
-        *(Column(f"{one} wait_ns", one, Kind.TIME, "wait", f"wait by {of}") for one in most),
+        *(Column(f"wait_ns {one}", one, Kind.TIME, "wait", f"wait by {of}") for one in most),
     )
-    totals = {f"{one} wait_ns": int(frame[f"{one} wait_ns"].sum()) for one in most}
+    totals = {f"wait_ns {one}": int(frame[f"wait_ns {one}"].sum()) for one in most}
     left_out = of_partner.height - len(most)
     notes = (*found.notes, *([f"{left_out} more in the JSON"] if left_out else []))
-    table = Table(frame, columns, totals, tuple(f"{one} wait_ns" for one in reversed(most)))
+    table = Table(frame, columns, totals, tuple(reversed(most)))
     summed = _split(int(rows["time_ns"].sum()), int(rows["wait_ns"].sum()))
     split = ("collectives", f"{summed}, sum over {of_partner.height} {of}s")
     facts = (Facts((split, *([("last to arrive", late)] if late else []))),)

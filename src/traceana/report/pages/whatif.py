@@ -48,6 +48,7 @@ _GROUPS: Final = {
 """Two statistics: a batch that is late in every fourth step is in the mean alone."""
 _WHOLE: Final = dict.fromkeys((name for name, of in _GROUPS.items() if "step" in of), "capture")
 """The groups of a trace without steps."""
+_INTERVAL: Final = f"{numbers.level(PREDICTION_LEVEL)} interval"
 _DROPPED: Final = ("limit_share", "at_most_ns", "limit", "saving_share")
 
 
@@ -108,11 +109,8 @@ def _as_recorded(given: str | Scenario) -> Scenario:
 def _facts(model: Model) -> Facts:
     """Return the lines above the table: the step that was replayed, and the table's statistics."""
     median, mean = (numbers.duration(one) for one in (model.median_ns, model.mean_ns))
-    interval = f"{PREDICTION_LEVEL:.0%}".replace("%", " %")
     if model.trace.steps.is_empty():
-        return Facts(
-            (("Capture", median), ("Table", f"capture after the change, {interval} interval"))
-        )
+        return Facts((("Capture", median), ("Table", f"capture after the change, {_INTERVAL}")))
     of = f" of {model.counted}" if model.counted else ""
     several = len(model.processes)
     longest = f", longest of {several} processes" if several > 1 else ""
@@ -120,7 +118,7 @@ def _facts(model: Model) -> Facts:
         (
             ("Step time", f"{median} median · {mean} mean{of}"),
             ("Step end", f"end of the last work in the step (traceana critical){longest}"),
-            ("Table", f"median step after the change, {interval} interval · saving: of the mean"),
+            ("Table", f"median step after the change, {_INTERVAL} · saving: of the mean"),
         )
     )
 
@@ -241,7 +239,7 @@ def intervals(frame: pl.DataFrame) -> list[Chart]:
     least = frame.row(frame["predicted_ns"].arg_min() or 0, named=True)
     return [
         Chart(
-            f"Predicted step time and its {PREDICTION_LEVEL:.0%} interval, beside the measured",
+            f"Predicted step time and its {_INTERVAL}, beside the measured",
             f"{numbers.duration(step)} measured; shortest prediction: {least['scenario']}, "
             f"{numbers.duration(least['predicted_ns'])}.",
             Axis("step time", Kind.TIME),
