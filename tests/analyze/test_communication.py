@@ -341,7 +341,7 @@ def test_a_collective_has_the_class_of_its_kernel_beside_its_own_name(tmp_path: 
     page = found.page()
     (table,) = (one for one in page.blocks if isinstance(one, Table))
     assert table.frame["collective"].to_list() == [
-        "all_to_all (send recv)", "all_reduce", "(not recorded)",
+        "AlltoAll (SendRecv)", "AllReduce", "(not recorded)",
     ]  # fmt: skip
     # The machine formats have two columns.
     exact = page.data.rows.frame

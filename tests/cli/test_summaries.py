@@ -52,7 +52,7 @@ def test_report_and_kernels_have_the_printed_times(run: Run, file: Path) -> None
     ]
     text = run("report", file).stdout
     assert "no timeline: 4 rows" in text
-    assert "Kernels          111, 2 distinct" in text
+    assert "Kernels          111 · 2 distinct" in text
 
 
 def test_transfers_have_what_is_printed(run: Run, file: Path) -> None:

@@ -194,7 +194,7 @@ def test_info_shows_the_rank_of_ledger_entries(tmp_path: Path) -> None:
     whole = rank_file(tmp_path / "rank1.json", 1).read_bytes()
     (tmp_path / "rank1.json").write_bytes(whole[:-20])
     text = render(info(traceana.open(tmp_path)).page(), Terminal(200))
-    assert "problem: 1 truncated of rank 1" in text
+    assert "problem: 1 of rank 1, excluded: the file is truncated" in text
 
 
 def test_a_folder_or_a_list_without_any_trace(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def _results(call: Call) -> int | None:
     shape = call.shape(0)
     if len(call.shapes) <= 2 and (len(call.shapes) == 1 or not _given(call, 1)):
         return 1
-    if not call.scalars or not call.scalars[1]:
+    if len(call.scalars) < 2 or not call.scalars[1]:
         return None
     dimensions = call.integers(1)
     if not dimensions:

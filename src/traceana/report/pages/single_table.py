@@ -128,7 +128,7 @@ def _with_kernel(collectives: pl.Series, parts: pl.Series) -> pl.Series:
     called = [
         f"{display_names.part(one)} ({display_names.part(part)})"
         if one and part not in (None, "unknown", one)
-        else one
+        else one and display_names.part(one)
         for one, part in zip(collectives, parts, strict=True)
     ]
     return pl.Series("collective", called, pl.String)
