@@ -1,4 +1,8 @@
-"""Communication between ranks: the message of each collective, and its time by step and by size."""
+"""Communication between ranks: the message of each collective, and its time by step and by size.
+
+By step: time, exposed time (not overlapped with compute) and bytes, to judge how a run scales. By
+message size: bandwidth as the NCCL tests define it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The FLOPs of each operator, with the formula, and by input shapes; operators without a count."""
+"""The FLOPs of each operator, with the formula, and by input shapes; operators without a count.
+
+Time, FLOP/s and percent of peak by operator and input shapes; kernels by input shapes. A row
+answers which of forty GEMMs is the slow one.
+"""
 
 from __future__ import annotations
 

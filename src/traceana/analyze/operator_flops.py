@@ -1,4 +1,10 @@
-"""The cost of every operator, each counted once, and the executed FLOPs of its convolutions."""
+"""The cost of every operator, each counted once, and the executed FLOPs of its convolutions.
+
+``aten::conv2d`` calls ``aten::convolution``, which calls ``aten::_convolution``, which calls a
+library's operator. All four have formulas; the outermost counts. A matrix product, a sum or a
+multiplication has one name in both passes; the node of autograd's graph around it determines the
+part.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The roofline of each class of kernels, and the FLOP utilization of the steps (MFU, HFU)."""
+"""The roofline of each class of kernels, and the FLOP utilization of the steps (MFU, HFU).
+
+MFU is of the model, HFU of the hardware: Chowdhery et al., "PaLM: Scaling Language Modeling with
+Pathways", 2022, appendix B.
+"""
 
 from __future__ import annotations
 
@@ -471,8 +475,7 @@ def utilization(trace: Trace, model: Manifest | None = None) -> Utilization | No
     if peaks is None or not measured.rows:
         return None
     available = int(available_ns(trace).gather(list(measured.rows)).sum())
-    numbers = trace.steps["number"].gather(list(measured.rows)).unique().to_list()
-    selected = trace.select(steps=numbers)
+    selected = trace.select(steps=measured.numbers)
     computed = units(selected, model)
     products = computed.charged.filter("product")
     flops = int(products["flops"].sum())
@@ -492,7 +495,7 @@ def utilization(trace: Trace, model: Manifest | None = None) -> Utilization | No
     return Utilization(
         mfu=(flops - again) / capable,
         hfu=flops / capable,
-        model_flops=(flops - again) / len(numbers),
+        model_flops=(flops - again) / len(measured.numbers),
         peak_flops_per_s=peak,
         at_least=uncounted.height > 0 or bool(products["partial"].any()),
     )

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """The steps for averages per step: row numbers of ``steps``, and notes on their choice."""
+    """The steps for averages per step: row numbers of ``steps``, their distinct numbers in order of
+    time, and notes on their choice."""
 
     rows: tuple[int, ...]
+    numbers: tuple[int, ...]
     notes: tuple[str, ...]
 
 
@@ -39,7 +41,7 @@ def measured_steps(trace: Trace) -> Measured:
     """
     table = trace.steps.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"))
     if table.is_empty():
-        return Measured((), ())
+        return Measured((), (), ())
     numbers = table.group_by("number").agg(pl.col("duration").max(), pl.col("start").min())
     numbers = numbers.sort("start")
     skipped = _leading(numbers["duration"])
@@ -48,7 +50,7 @@ def measured_steps(trace: Trace) -> Measured:
     notes = [_note(numbers["number"], skipped)]
     if (table["source"] == PERIOD).any():
         notes.insert(0, "no step markers: steps are the period of the kernels")
-    return Measured(tuple(kept["row"]), tuple(notes))
+    return Measured(tuple(kept["row"]), tuple(numbers["number"][skipped:]), tuple(notes))
 
 
 def _leading(durations: pl.Series) -> int:
@@ -195,10 +197,10 @@ def select(
 
 def measured(trace: Trace) -> Trace:
     """Return the measured steps of ``trace``, or the whole trace if they have no activity."""
-    rows = measured_steps(trace).rows
-    if not rows:
+    numbers = measured_steps(trace).numbers
+    if not numbers:
         return trace
-    part = select(trace, steps=trace.steps["number"].gather(list(rows)).unique().to_list())
+    part = select(trace, steps=numbers)
     return trace if work(part, "kind").is_empty() else part
 
 

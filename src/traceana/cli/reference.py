@@ -1,4 +1,11 @@
-"""The application with all commands, and its reference: docs/cli.md, exit codes, man page."""
+"""The application with all commands, and its reference: docs/cli.md, exit codes, man page.
+
+Run as::
+
+    python -m traceana.cli.reference > docs/cli.md
+    python -m traceana.cli.reference exit-codes > docs/exit-codes.md
+    python -m traceana.cli.reference man > docs/traceana.1
+"""
 
 from __future__ import annotations
 

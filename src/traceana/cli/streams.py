@@ -1,4 +1,11 @@
-"""The standard streams, which may be closed, full, or a pipe without reader; ``-`` as a file."""
+"""The standard streams, which may be closed, full, or a pipe without reader; ``-`` as a file.
+
+A stream that cannot be written swallows what follows, and remembers why: every writer, such as the
+help of the command line, is spared the error, and the exit code is decided in one place.
+
+Standard input as a trace: ``-`` stands for it where a command takes a file. Readers map and seek
+their files, so it is written to a temporary one, which has its name wherever it is shown.
+"""
 
 from __future__ import annotations
 

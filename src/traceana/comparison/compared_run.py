@@ -204,7 +204,7 @@ def step_flops(
     Layers without shapes in the trace and in ``model``, and those with uncounted work, are left
     out. With ``whole``, and without steps, the FLOPs are those of the whole recording.
     """
-    numbers = trace.steps["number"].gather(list(measured_steps(trace).rows)).unique().to_list()
+    numbers = measured_steps(trace).numbers
     part = select(trace, steps=numbers) if numbers and not whole else trace
     table = layers(part, model=model).frame.filter(
         pl.col("role") == "layer", pl.col("flops_per_s").is_not_null(), pl.col("flops") > 0

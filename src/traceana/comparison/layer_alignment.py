@@ -1,4 +1,14 @@
-"""The match of two runs' layers: evidence for each pair, and the best global alignment in order."""
+"""The match of two runs' layers: evidence for each pair, and the best global alignment in order.
+
+Global alignment of two sequences with affine gaps (Gotoh 1982): the best one, and probabilities.
+Scores and penalties are integers, so that ties are exact. A gap of one sequence may directly follow
+one of the other in one order only: the other order has the same pairs.
+
+Evidence is record linkage after Fellegi and Sunter ("A Theory for Record Linkage", JASA 1969), in
+nats. A feature that agrees counts log(m / u), one that differs log((1 - m) / (1 - u)); m is the
+probability of agreement for matching layers, u that of agreement by chance. Features that are rare
+in both runs count most; unknown features do not count.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,19 @@
-"""CUDA graphs: operators, layers and directions of the work of replays, from their capture."""
+"""CUDA graphs: operators, layers and directions of the work of replays, from their capture.
+
+A replay launches all of a graph's nodes by one call, within no operator of the network. The
+operators ran once, when the graph was captured: their launch calls have no work of their own.
+:func:`of_replays` finds the node of each activity, from the first source that has it:
+
+1. Nsight Systems records when each node was captured (``capture_time``).
+2. The launch calls of a capture, in this trace or in another recording of the program, are in the
+   order of the replay's activities (:mod:`traceana.enrich.graph_alignment.by_order`).
+3. The network ran without graphs, in this trace or in the other recording: work of the same
+   sequence of names and grids belongs to the same layers. The whole replay may be a sequence there,
+   or runs of its activities (:mod:`traceana.enrich.graph_alignment.by_sequence`).
+
+Where sources of equal standing disagree on an activity's layer, it gets none. Every replay gets
+operators of its own, of no duration, so that counts by operator are counts of executions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""The peaks of a device: arithmetic by precision and memory bandwidth, known or measured."""
+"""The peaks of a device: arithmetic by precision and memory bandwidth, known or measured.
+
+The rates of this machine's processor are measured on request: those of NumPy's library and its
+threads do not follow from a processor's name. Products of square float32 matrices and copies of a
+buffer larger than the caches are timed; the best of several runs counts. The result is kept in the
+cache folder under the processor's name.
+"""
 
 from __future__ import annotations
 

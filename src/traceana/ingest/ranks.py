@@ -1,4 +1,9 @@
-"""Reads folders and lists of files: the ranks of one distributed run, as one Trace."""
+"""Reads folders and lists of files: the ranks of one distributed run, as one Trace.
+
+Which ranks of a run can be added up: sums over all of them fit int64. The sums of one file fit
+(:mod:`traceana.ingest.integrity`). Rows of an attributed trace refer to each other by number, so a
+rank is left out whole.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,12 @@ polars, so that no row becomes a Python object, and releases the interpreter's l
 query and one Arrow batch: the driver derives a column's type from its first batch, and fails where
 a later one disagrees. Tables without row numbers, and those of a damaged database, are scanned from
 their first page to the last: a lookup by row number loses all rows behind a wrong one.
+
+SQLite's own integrity check, within a share of the time that reading takes. ``PRAGMA quick_check``
+first walks the pages of all tables and indexes, then decodes every row. Of an export of 494 MB the
+pages take 0.3 s of CPU time, the rows 1.4 s; reading takes 7 s. The walk finds what makes a query
+lose rows: pages that no table has or that two have, row numbers out of order, cells outside their
+page. A row that cannot be decoded makes reading fail.
 """
 
 from __future__ import annotations

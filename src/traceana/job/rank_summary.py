@@ -198,14 +198,14 @@ def _tables(trace: Trace) -> dict[str, pl.DataFrame]:
 
 def _steps(trace: Trace) -> pl.DataFrame:
     """Return one row per step number: of several processes the longest step."""
-    measured = trace.steps["number"].gather(list(measured_steps(trace).rows)).unique()
+    measured = measured_steps(trace).numbers
     rows = communication(trace).frame
     return (
         rows.group_by("step")
         .agg(pl.col("wall_ns").max(), pl.col("exposed_ns").sum())
         .rename({"exposed_ns": "exposed_communication_ns"})
         .join(_bubbles(trace), on="step", how="left")
-        .with_columns(pl.col("step").is_in(measured.implode()).not_().alias("warm_up"))
+        .with_columns(pl.col("step").is_in(measured).not_().alias("warm_up"))
         .sort("step")
     )
 

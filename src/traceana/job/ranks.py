@@ -1,4 +1,8 @@
-"""``traceana ranks``: one row per rank of a distributed job, from summaries of the ranks."""
+"""``traceana ranks``: one row per rank of a distributed job, from summaries of the ranks.
+
+The tables of all ranks, from their summaries. Of many ranks processes put the summaries of some
+together, then what that gives, and so on until few are left: a tree, whose root is read here.
+"""
 
 from __future__ import annotations
 

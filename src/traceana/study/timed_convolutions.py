@@ -1,4 +1,7 @@
-"""Convolution algorithms by batch and by layer (Kim et al. 2017, Figures 8 and 9)."""
+"""Convolution algorithms by batch and by layer (Kim et al. 2017, Figures 8 and 9).
+
+The tables of an algorithm study: all measurements, by batch size, and by layer.
+"""
 
 from __future__ import annotations
 
@@ -284,8 +287,7 @@ def _chosen_by_layer(traced: Sequence[Traced], names: Sequence[str]) -> list[pl.
 
 def _of_run(traced: Traced, name: str) -> pl.DataFrame:
     trace = traced.trace
-    rows = measured_steps(trace).rows
-    numbers = trace.steps["number"].gather(list(rows)).unique().to_list() if rows else None
+    numbers = measured_steps(trace).numbers or None
     steps = len(numbers) if numbers else 1
     frame = layers(select(trace, steps=numbers), direction=True, model=traced.model).frame
     algorithm = pl.col("algorithm").fill_null("")

@@ -511,8 +511,7 @@ def part_of(trace: Trace) -> Part:
         return Part(None, whole.activities.height)
     numbers = whole.steps.group_by("number").agg(pl.col("start").min()).sort("start")["number"]
     counts = _activities(whole, numbers)
-    chosen = trace.steps["number"].gather(list(measured_steps(trace).rows)).unique()
-    (measured,) = np.nonzero(numbers.is_in(chosen.implode()).to_numpy())
+    (measured,) = np.nonzero(numbers.is_in(measured_steps(trace).numbers).to_numpy())
     first = last = middle = int(measured[len(measured) // 2])
     lowest, highest = max(int(measured[0]) - 1, 0), int(measured[-1])
     left = REPLAYED_ACTIVITIES - counts[middle]

@@ -99,10 +99,8 @@ class Model(msgspec.Struct, frozen=True):
     @property
     def counted(self) -> str | None:
         """The steps that savings are means of, as text; None for all measured steps."""
-        rows = measured_steps(self.trace).rows
-        every = set(self.trace.steps["number"].gather(list(rows)))
         counted = {one for one in _settled(self, _per_step(self, None)) if one is not None}
-        if not counted or counted == every:
+        if not counted or counted == {*measured_steps(self.trace).numbers}:
             return None
         return f"{'steps' if len(counted) > 1 else 'step'} {span_of(list(counted))}"
 
@@ -181,6 +179,7 @@ def whatif(model: Model, asked: Sequence[Asked]) -> Prediction:
     category = category_of(model.trace.whole.activities, model.trace.whole)
     recorded = _per_step(model, None)
     before, steps = _median(recorded), max(len(recorded), 1)
+    mean = model.mean_ns
     rows = []
     paths = [_path(model, category, None, _recorded(model), steps)]
     for one in asked:
@@ -196,7 +195,7 @@ def whatif(model: Model, asked: Sequence[Asked]) -> Prediction:
             {
                 "scenario": one.scenario.name,
                 "step_ns": round(before),
-                "mean_ns": model.mean_ns,
+                "mean_ns": mean,
                 "predicted_ns": round(medians[0]),
                 "low_ns": max(0, math.floor(min(medians) - spread)),
                 "high_ns": math.ceil(max(medians) + spread),

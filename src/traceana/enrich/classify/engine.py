@@ -2,6 +2,13 @@
 
 Patterns run in polars' Rust regular expressions, whose time is linear in the text for every
 pattern. Names are only searched; they are never used as patterns.
+
+The literals that a text must contain for a pattern to match. Compiling a pattern takes a thousand
+times longer than searching for a literal, and most rules match no name of a given trace. So a
+pattern is compiled only if one of its literals occurs.
+
+The canonical spelling and the head of a kernel's name; rules are matched against these texts. They
+are used for matching only. Tables keep names as recorded by the profiler.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""The situation of each activity: the context that determines its class, and the context rules."""
+"""The situation of each activity: the context that determines its class, and the context rules.
+
+The context is the operators around the launch (:class:`Operators`), whether an addition is along
+channels (by the recorded shapes), the precision (by the recorded types), and whether a GEMM is
+batched (by the launch's grid).
+"""
 
 from __future__ import annotations
 

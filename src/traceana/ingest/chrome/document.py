@@ -2,6 +2,13 @@
 
 Where text does not decode, objects are found by quotes and brackets alone, and the invalid JSON
 that some exporters write is repaired.
+
+Finds the objects of an array, and keys, by quotes and brackets alone. That needs no valid values,
+and takes time and memory in proportion to the text.
+
+Repairs the invalid JSON that some exporters write; valid JSON stays as it is. Exporters write
+``NaN``, ``Infinity`` and ``N/A`` as bare values; raw control characters and single backslashes
+(Windows paths, C++ literals) inside strings; bytes that are not UTF-8.
 """
 
 from __future__ import annotations

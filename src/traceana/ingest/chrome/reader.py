@@ -3,6 +3,11 @@
 TensorFlow's and JAX's profilers write ``trace.json.gz`` beside their XPlane file: its processes are
 the planes, its threads the lines. Any other trace is read generically: every span is a range on its
 thread, and there are no devices.
+
+MXNet's ``profile.json`` to the canonical tables. MXNet writes one process per device (``cpu/0``),
+one per kind of event (``operator``, ``MXNET_C_API``), and one per domain of the program's own
+frames and tasks. Each operator has two events, in the process of its device and in ``operator``.
+Thread numbers are hashes. Shapes and layers are not recorded.
 """
 
 from __future__ import annotations

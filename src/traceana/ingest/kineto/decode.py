@@ -1,4 +1,17 @@
-"""Kineto's events: the JSON fields that are read, and their decoding into frames, with msgspec."""
+"""Kineto's events: the JSON fields that are read, and their decoding into frames, with msgspec.
+
+Every generation of the format is covered by one struct: torch 1.7 wrote ``external id`` and ``Input
+dims`` where later ones write ``External id`` and ``Input Dims``. Numbers may come as text (``"tid":
+"stream 7"``, AMD's ``"bytes": "800"``): their fields here accept both, and each column is converted
+to integers at once. Times stay raw text: a float64 of microseconds since the epoch has a step of
+0.25 µs.
+
+A decoder makes :class:`Columns` of JSON text: int64 nanoseconds on the file's clock, categories in
+the file's spelling, rows in the order of the file.
+
+Decodes Kineto's JSON events into column chunks, with msgspec. Each chunk's Python objects are freed
+as soon as its columns exist.
+"""
 
 from __future__ import annotations
 

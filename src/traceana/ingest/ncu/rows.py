@@ -1,4 +1,20 @@
-"""The rows of a table of Nsight Compute: where they are, which are complete, and the others."""
+"""The rows of a table of Nsight Compute: where they are, which are complete, and the others.
+
+Where the rows of a quoted CSV table are, and which of them are plain. The bytes of the file are
+compared all at once, and a bit for each is whether it is a quote; a table of Nsight Compute has
+some hundred quotes in every kilobyte, and a loop over rows in Python takes longer than the decoder
+of CSV.
+
+The complete rows of a table of Nsight Compute, and the count of the others. A decoder of CSV fills
+up a row of too few cells with nulls, and takes all rows behind a lost quote for one. Rows are
+therefore found by their beginning, the launch's number in quotes, and each must have the cells of
+its page: ``raw`` as many as the header, ``details`` those up to the metric's value, for its rows
+end there, and at most one more than the header, as some of advice have.
+
+Quotes and cells are counted in the whole table first, and compared with what the decoder read. Only
+where they differ, the rows are counted, all at once, and those with other quotes than those around
+cells decoded here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Activities of an nsys export: kernels, copies, memsets, synchronizations, graphs; its ids."""
+"""Activities of an nsys export: kernels, copies, memsets, synchronizations, graphs; its ids.
+
+And the records of CUDA events: the stream and the call that a wait depends on.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Reads exports of nsys to a directory with one Parquet file or Arrow stream per table."""
+"""Reads exports of nsys to a directory with one Parquet file or Arrow stream per table.
+
+Lengths in an Arrow stream, checked against the file before it is decoded. A decoder allocates what
+a length asks for, and aborts the process where memory is short. The stream is a sequence of
+messages, https://arrow.apache.org/docs/format/Columnar.html: the size of a flatbuffer, the
+flatbuffer, and a body, whose length is in the flatbuffer.
+"""
 
 from __future__ import annotations
 

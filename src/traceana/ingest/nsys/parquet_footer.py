@@ -4,6 +4,9 @@ The footer has the place, the number of values and of nulls, the minimum and the
 column chunk, https://parquet.apache.org/docs/file-format/metadata/. A decoder allocates what a page
 header asks for, and aborts the process where memory is short. A byte that changed in a page without
 a checksum decodes to another number, which only the minimum and the maximum show.
+
+Structs of Thrift's compact protocol, as the footer and the pages of a Parquet file have them.
+https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
 """
 
 from __future__ import annotations

@@ -2,6 +2,11 @@
 
 Times and sizes have the printed digits: CSV has six decimals of a unit that it chooses by column,
 columns of text five digits. Sizes are in binary units: nvprof's KB are 1,024 bytes.
+
+The rows of the traces that nvprof prints: ``--print-gpu-trace``, ``--print-api-trace``. A log has
+the program's own output before, between and behind them, several tables where several processes
+ran, lines that are indented or coloured, and cells in two layouts: padded columns, and CSV with a
+line of units. Rows are therefore found by their beginning, a time, behind a header.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The canonical tables of rocprof's rows, whichever file has them: work, counters, devices."""
+"""The canonical tables of rocprof's rows, whichever file has them: work, counters, devices.
+
+The counters of rocprof: a row a dispatch of a kernel, from any layout. rocprofv3 prints a row for
+each counter of a dispatch, rocprof and rocprofv2 a column for each.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Reads the SQLite databases of rocprofv3 (rocpd) and of rocprof into the canonical tables."""
+"""Reads the SQLite databases of rocprofv3 (rocpd) and of rocprof into the canonical tables.
+
+Reads rocpd, the SQLite database of rocprofv3 (``rocprofv3 --output-format rocpd``). Its tables are
+named by the process that wrote them (``rocpd_kernel_dispatch_0000…``), so a merged file has several
+sets of them. Schemas differ: times are columns of an activity, or rows of ``rocpd_timestamp``;
+thread, agent and stream are columns, or those of a row of ``rocpd_track``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,14 @@
-"""The instructions of XLA's compiled programs, their scopes, and the instruction of each event."""
+"""The instructions of XLA's compiled programs, their scopes, and the instruction of each event.
+
+An event has the name of its instruction (``hlo_op``) and module. The instruction's scope
+(``jit(step)/jvp(conv1)/conv_general_dilated``), shapes and window are in the module, an HloProto in
+the metadata plane.
+
+Infers the scopes of instructions that lost theirs when XLA optimized the program. Instructions that
+XLA creates (layouts, windows of a gradient, parts of an operation that it splits) have no
+``op_name``. Where the program determines the operation of such an instruction, it gets the
+operation's scope.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,16 @@
-"""The wire format of protocol buffers: many fields at once, one by one, or chains of messages."""
+"""The wire format of protocol buffers: many fields at once, one by one, or chains of messages.
+
+:class:`Buffer` decodes the fields of many messages at once in numpy, for the millions of events and
+stats. :func:`fields` walks through one message, for the metadata around them.
+
+Finds the events of a line: a chain of lengths, followed in many stretches at once. The position of
+an event follows from the length of the one before it. A run of events is therefore cut into
+stretches of some kilobytes; in each, the chain is followed from a byte that looks like a record,
+all stretches in lockstep. Records within an event (its stats) have the same tag, and the last of
+them ends where the event does: a chain that begins within an event joins the chain of events. This
+is checked stretch by stretch: a stretch must have visited the record to which the one before it
+leads. A stretch that fails is followed again from there.
+"""
 
 from __future__ import annotations
 
