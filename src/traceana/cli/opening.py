@@ -47,11 +47,8 @@ def open_trace(files: Sequence[Path], reading: Reading, *, number: int = 0, of: 
     devices = None if reading.device is None else numbers(reading.device, "--device")
     ranks = None if reading.rank is None else numbers(reading.rank, "--rank")
     (first, *others) = files
-    with (
-        warnings.catch_warnings(record=True) as caught,
-        _progress(first.name, number, of) as course,
-    ):
-        warnings.simplefilter("always", ManifestWarning)
+    # The notes come after the progress bar.
+    with _noted(ManifestWarning), _progress(first.name, number, of) as course:
         trace = open_any(
             files if others else first,
             progress=course,
@@ -62,11 +59,19 @@ def open_trace(files: Sequence[Path], reading: Reading, *, number: int = 0, of: 
             step_marker=reading.step_marker and as_unicode(reading.step_marker),
             device_model=reading.device_model and as_unicode(reading.device_model),
         )
-    for one in caught:
-        note(str(one.message))
     if streams.is_verbose():
         _describe(trace)
     return trace.select(steps=steps, devices=devices, ranks=ranks)
+
+
+@contextmanager
+def _noted(category: type[Warning]) -> Iterator[None]:
+    """Print warnings as lines on stderr when the block is over, all of ``category``."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", category)
+        yield
+    for one in caught:
+        note(str(one.message))
 
 
 def batches_beside(files: Sequence[Path]) -> BatchSeries | None:
@@ -77,14 +82,11 @@ def batches_beside(files: Sequence[Path]) -> BatchSeries | None:
     (first, *others) = files
     if others or not first.is_dir():
         return None
-    from traceana.errors import TraceanaError
-    from traceana.runs import batch_series
+    from traceana.errors import SweepWarning
+    from traceana.runs import batches_beside as batches
 
-    try:
-        return batch_series(first)
-    except TraceanaError as error:
-        note(f"batch sweep ignored: {error}")
-        return None
+    with _noted(SweepWarning):
+        return batches(first)
 
 
 def exit_code(trace: Trace, reading: Reading, *, needs_work: bool = True) -> ExitCode:

@@ -16,6 +16,7 @@ from traceana.runs.run_files import (
 from traceana.runs.run_folders import (
     RecordedRun,
     batch_series,
+    batches_beside,
     find_runs,
     is_run,
     is_sweep,
@@ -37,6 +38,7 @@ __all__ = [
     "Timing",
     "Workload",
     "batch_series",
+    "batches_beside",
     "find_runs",
     "is_run",
     "is_sweep",

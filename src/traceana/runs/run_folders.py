@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -13,6 +14,8 @@ from traceana.errors import (
     NotARunError,
     NotFoundError,
     RunWithoutTraceError,
+    SweepWarning,
+    TraceanaError,
     UnfinishedRunError,
     UnreadableError,
 )
@@ -220,6 +223,15 @@ def _runs(path: Path) -> list[RecordedRun]:
 
 
 _BATCH: Final = "batch"
+
+
+def batches_beside(folder: str | os.PathLike[str]) -> BatchSeries | None:
+    """Return what :func:`batch_series` does; None with a warning if a run cannot be read."""
+    try:
+        return batch_series(folder)
+    except TraceanaError as error:
+        warnings.warn(f"batch sweep ignored: {error}", SweepWarning, stacklevel=3)
+        return None
 
 
 def batch_series(folder: str | os.PathLike[str]) -> BatchSeries | None:

@@ -6,7 +6,6 @@ A method runs the command's analysis and returns its :class:`Result`.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -187,11 +186,6 @@ class Commands:
         opened = self._trace.meta.opened
         if len(opened) != 1 or not Path(opened[0]).is_dir():
             return None
-        from traceana.errors import SweepWarning, TraceanaError
-        from traceana.runs import batch_series
+        from traceana.runs import batches_beside
 
-        try:
-            return batch_series(opened[0])
-        except TraceanaError as error:
-            warnings.warn(f"batch sweep ignored: {error}", SweepWarning, stacklevel=3)
-            return None
+        return batches_beside(opened[0])
