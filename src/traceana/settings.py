@@ -178,6 +178,12 @@ IMAGE_CHANNELS: Final = _setting(
 CONFIDENCE_LEVEL: Final = _setting(
     "confidence_level", 0.95, "Of intervals and tests; the usual value. --level changes it."
 )
+LEAST_COUNTED: Final = _setting(
+    "least_counted",
+    0.99,
+    "Part of the time of convolutions, GEMMs, attention and recurrent layers that has FLOP counts "
+    "at least where the FLOP/s of a run are shown.",
+)
 FEWEST_COMPARED: Final = _setting(
     "fewest_compared_steps", 2, "A single step has no variance: its run cannot be tested."
 )

@@ -316,7 +316,7 @@ def _notes(trace: Trace, each: pl.DataFrame, frame: pl.DataFrame) -> tuple[str, 
 
 
 def _step_notes(trace: Trace, frame: pl.DataFrame) -> list[str]:
-    """Return over which steps the columns per step are averages; by step and size none is shown."""
+    """Return the steps that columns per step are averages of; tables by step and size have none."""
     if trace.steps.is_empty() or frame.columns[0] in ("step", "size"):
         return []
     return [f"columns per step: {note}" for note in measured_steps(trace).notes]

@@ -166,7 +166,7 @@ def _progress(file: str, number: int, files: int) -> Iterator[Progress]:
         yield notice(file, note)
         return
 
-    with shown(file, number, files) as course:
+    with progress_bar(file, number, files) as course:
         yield course
 
 
@@ -211,7 +211,7 @@ def notice(
     what: str, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
 ) -> Progress:
     """Return a progress that prints once, after ten seconds, that reading ``what`` takes over a
-    minute: where no progress bar is shown, there is no other sign of progress.
+    minute: the only sign of progress without a progress bar.
     """
     begin = clock()
     said = False
@@ -292,7 +292,7 @@ class Course:
 
 
 @contextmanager
-def shown(file: str, number: int = 0, files: int = 1) -> Iterator[Course]:
+def progress_bar(file: str, number: int = 0, files: int = 1) -> Iterator[Course]:
     """Show the bar while ``file`` is opened, and on while it is analyzed.
 
     :func:`traceana.cli.streams.remove_bar` ends it.

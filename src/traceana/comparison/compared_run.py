@@ -24,6 +24,7 @@ from traceana.analyze.steps import measured_steps, select, steps
 from traceana.analyze.work import work
 from traceana.comparison.layer_features import RunLayers, run_layers
 from traceana.comparison.run_inputs import Pairs
+from traceana.settings import LEAST_COUNTED
 from traceana.trace.schema import TABLES
 
 if TYPE_CHECKING:
@@ -217,8 +218,8 @@ def step_flops(
 def run_flops(trace: Trace, model: Manifest | None = None, *, whole: bool = False) -> float | None:
     """Return the FLOPs of all layers, as :func:`step_flops`.
 
-    None where layers with 1 % or more of the time of convolutions, GEMMs, attention and recurrent
-    layers have no count: the sum would be of a part of the work.
+    None where layers with less than ``LEAST_COUNTED`` of the time of convolutions, GEMMs, attention
+    and recurrent layers have a count: the sum would be of a part of the work.
     """
     known = step_flops(trace, model, whole=whole)
     rows = work(trace, "layer", "duration", *SOURCE)
@@ -226,12 +227,10 @@ def run_flops(trace: Trace, model: Manifest | None = None, *, whole: bool = Fals
     names = layer_keys(trace.layers, "layer", None)["layer"].cast(pl.String)
     counted = names.gather(products["layer"]).is_in([*known]).fill_null(value=False)
     times = products["duration"]
-    if not known or int(times.filter(counted).sum()) < _LEAST_COUNTED * int(times.sum()):
+    if not known or int(times.filter(counted).sum()) < LEAST_COUNTED * int(times.sum()):
         return None
     return sum(known.values())
 
-
-_LEAST_COUNTED: Final = 0.99
 
 _COPY: Final = ("copy", "host_memory")
 _CLASS: Final = (

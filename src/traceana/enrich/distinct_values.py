@@ -19,6 +19,8 @@ _NARROW: Final = 1 << 24
 """Largest span of values that are numbered by a lookup table; others by a search."""
 _SPARSE: Final = 512
 """Values to a row above which a search takes less than walking through the table."""
+_SHORT: Final = 1 << 16
+"""Length of a table up to which it is always walked through."""
 _WIDEST: Final = 1 << 62
 _BLOCK: Final = 1 << 20
 """Rows per block: temporary arrays of this size stay in the CPU's caches."""
@@ -144,7 +146,7 @@ def by_halves(*frames: pl.DataFrame) -> tuple[Ints, ...]:
 def _close(numbers: Sequence[Ints], limit: int) -> None:
     """Renumber ``numbers``, all below ``limit``, in-place: without gaps, in the same order."""
     rows = sum(map(len, numbers))
-    if limit > min(_NARROW, max(_SPARSE * rows, 1 << 16)):
+    if limit > min(_NARROW, max(_SPARSE * rows, _SHORT)):
         known = np.unique(np.concatenate([np.unique(found) for found in numbers]))
         for found in numbers:
             found[:] = np.searchsorted(known, found)

@@ -51,7 +51,7 @@ class Scale(msgspec.Struct, frozen=True):
 
 
 def scale(values: Iterable[float | None], units: Units, total: float = 0) -> Scale:
-    """Return the scale of a column: the unit of its largest value, four digits of which are shown.
+    """Return the scale of a column: the unit of its largest value, which is shown in four digits.
 
     The unit is a larger one where the ``total`` below the column would have more than four digits.
     """

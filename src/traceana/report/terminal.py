@@ -330,7 +330,7 @@ def _comfortable_kernels(names: tuple[str, ...]) -> int:
 
 
 def _cut_distinct(column: Cells, width: int, *, key: bool) -> Cells:
-    """Return ``column`` with distinct cells cut to ``width``, if rows are told apart by them."""
+    """Return ``column`` with distinct cells cut to ``width``, if they distinguish rows."""
     if column.kind is Kind.KERNEL:
         return replace(column, cells=cut_kernels(column.cells, width))
     if column.kind is Kind.PATH or (key and column.kind is Kind.LONG):

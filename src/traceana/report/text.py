@@ -122,7 +122,7 @@ def _last(text: str, width: int) -> str:
 def cut_path(text: str, width: int) -> str:
     """Return a dotted path without its first parts, cut within the last one if that is too long.
 
-    A text in parentheses is no path: it is cut at its end.
+    A text in parentheses, which names a row that is not a layer, is cut at its end.
     """
     if _fits(text, width):
         return text

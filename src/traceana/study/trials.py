@@ -268,7 +268,7 @@ def as_runs(of: Trials, times: pl.DataFrame) -> list[Recorded]:
 def median_interval(values: Sequence[int]) -> tuple[int, int] | None:
     """Return the interval of the median of sorted ``values``, whatever their shape.
 
-    Its bounds are the k-th value from either end, with the largest k of which B(k - 1; n, 1/2)
+    Its bounds are the k-th value from either end, with the largest k whose B(k - 1; n, 1/2)
     is at most half of 1 - ``CONFIDENCE_LEVEL``. None for fewer than six values. (Conover,
     Practical Nonparametric Statistics, 3.2.)
     """

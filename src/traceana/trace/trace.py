@@ -93,7 +93,7 @@ class Trace(Commands):
         return table.clone()
 
     def join_pieces(self) -> None:
-        """Make each column one piece of memory; the values stay, so this is no change."""
+        """Make each column one piece of memory; the values stay."""
         for table in self._tables.values():
             if isinstance(table, pl.DataFrame):
                 join_pieces(table)
@@ -109,9 +109,7 @@ class Trace(Commands):
 
     def with_manifest(self, manifest: Manifest | None) -> Trace:
         """Return a Trace whose layers are described by ``manifest``."""
-        made = self._with(self.meta, {}, self._whole)
-        object.__setattr__(made, "_manifest", manifest)
-        return made
+        return self._sharing(Trace(self.meta, whole=self._whole, manifest=manifest))
 
     def selection(self, meta: TraceMeta, **tables: pl.DataFrame) -> Trace:
         """Return a selection of this Trace, in which ``tables`` hold the selected rows."""
@@ -123,8 +121,10 @@ class Trace(Commands):
         tables: Mapping[str, pl.DataFrame],
         whole: Trace | None,
     ) -> Trace:
-        """Return a Trace in which ``tables`` replace those of this one, which are shared."""
-        made = Trace(meta, tables, whole=whole, manifest=self._manifest)
+        return self._sharing(Trace(meta, tables, whole=whole, manifest=self._manifest))
+
+    def _sharing(self, made: Trace) -> Trace:
+        """Return ``made`` with the tables of this Trace that it has not."""
         # Those of this one have the declared columns already: to compare them takes long.
         object.__setattr__(made, "_tables", {**self._tables, **made._tables})
         return made

@@ -68,8 +68,8 @@ def render(page: Page, *, packed: bool = False) -> str:
         "anchors": _anchors(page) if page.sections else {},
         "places": {one.command or one.name: one.name for one in page.sections},
         "command": page.command,
-        "library": NAME if charts else "",
-        "licence": escape(LICENCE) if charts else "",
+        "library": VEGA if charts else "",
+        "licence": escape(VEGA_LICENCE) if charts else "",
         "packed": Markup(packed_script(library)) if charts and packed else "",
         "scripts": [Markup(script) for script in scripts],
         "number": number,
@@ -126,9 +126,9 @@ def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-NAME: Final = "Vega, Vega-Lite, Vega-Embed"
+VEGA: Final = "Vega, Vega-Lite, Vega-Embed"
 
-LICENCE: Final = """\
+VEGA_LICENCE: Final = """\
 Vega, Vega-Lite and Vega-Embed: Copyright (c) 2015-2024, University of Washington Interactive \
 Data Lab.
 D3 modules, which they contain: Copyright 2010-2024 Mike Bostock.

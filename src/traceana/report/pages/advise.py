@@ -101,7 +101,7 @@ def advised(trace: Trace, advice: Advice, *, rule: str | None = None) -> Result:
         found = tuple(one for one in (*advice.findings, *advice.small) if one.rule.id == rule)
         notes = advice.notes if found else (f"{rule}: no finding",)
         if rule in (one.rule.id for one in advice.small):
-            least = f"{LEAST_SAVING:.0%}".replace("%", " %")
+            least = numbers.level(LEAST_SAVING)
             notes = (
                 f"not listed without --rule: simulated saving below {least} of the step",
                 *notes,
