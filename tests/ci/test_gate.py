@@ -88,11 +88,14 @@ def loaded(path: Path) -> dict[str, Any]:
     return found
 
 
-def test_the_gate_of_the_action(traces: tuple[Path, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("order", "code"), [((0, 1), GATE_FAILED), ((1, 0), 0)])
+def test_the_gate_of_the_action(
+    traces: tuple[Path, Path], tmp_path: Path, order: tuple[int, int], code: int
+) -> None:
     (step,) = (
         one for one in loaded(ROOT / "action.yml")["runs"]["steps"] if one.get("id") == "gate"
     )
-    baseline, trace = map(str, traces)
+    baseline, trace = (str(traces[at]) for at in order)
     summary, outputs = tmp_path / "summary.md", tmp_path / "outputs"
     given = {
         "ACTION_PATH": str(ROOT), "TRACE": trace, "BASELINE": baseline, "MAX_SLOWDOWN": "3%",
@@ -101,7 +104,7 @@ def test_the_gate_of_the_action(traces: tuple[Path, Path], tmp_path: Path) -> No
     }  # fmt: skip
     assert set(step["env"]) | {"GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY"} == set(given)
     result = shell(["sh", "-e", "-c", step["run"]], tmp_path, **given)
-    assert result.returncode == GATE_FAILED, result.stderr
+    assert result.returncode == code, result.stderr
     assert outputs.read_text() == f"report={tmp_path / 'out'}\n"
     assert summary.read_text("utf-8") == (tmp_path / "out" / "gate.md").read_text("utf-8")
 
@@ -112,12 +115,15 @@ def test_the_inputs_of_the_action_are_used() -> None:
     assert all(f"inputs.{name} " in text for name in action["inputs"])
 
 
-def test_the_job_of_gitlab(traces: tuple[Path, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("order", "code"), [((0, 1), GATE_FAILED), ((1, 0), 0)])
+def test_the_job_of_gitlab(
+    traces: tuple[Path, Path], tmp_path: Path, order: tuple[int, int], code: int
+) -> None:
     job = loaded(ROOT / "ci" / "gitlab.yml")[".traceana-gate"]
     lines = [line for line in job["script"] if "pip install" not in line]
     assert len(lines) == len(job["script"]) - 1
-    trace, baseline = map(str, traces)
+    baseline, trace = (str(traces[at]) for at in order)
     given = {**job["variables"], "BASELINE": baseline, "TRACE": trace}
     result = shell(["sh", "-e", "-c", "\n".join(lines)], tmp_path, **given)
-    assert result.returncode == 0, result.stderr
+    assert result.returncode == code, result.stderr
     assert {path.name for path in (tmp_path / "gate").iterdir()} == {"gate.md", "gate.html"}

@@ -35,7 +35,7 @@ class Advice(msgspec.Struct, frozen=True):
 
     ``small`` are those whose simulated saving is below ``LEAST_SAVING`` of the step: the rules hold
     by their own estimates, and gates and ``--rule`` ask for them.
-    ``simulated`` is the mean step that simulated savings are of, where it is not that of all
+    ``replayed_ns`` is the mean step that simulated savings are of, where it is not that of all
     measured steps from marker to marker.
     ``step_work_ns`` is the busy time of the work that a step launches on a device, by which the
     shares of savings are divided, where that is longer than the step on the host; else None.
@@ -47,7 +47,7 @@ class Advice(msgspec.Struct, frozen=True):
     step_work_ns: int | None = None
     bottleneck: Bottleneck | None = None
     small: tuple[Finding, ...] = ()
-    simulated: str | None = None
+    replayed_ns: int | None = None
 
 
 @per_trace
@@ -99,22 +99,19 @@ def advised(figures: Figures) -> Advice:
     ahead = figures.each(figures.paced_ns) if figures.runs_ahead else None
     if not any(one.simulation for one in found):
         replays = None
-    simulated = _simulated_of(figures, replays) if replays is not None else None
-    notes = _notes(figures, found, replays, simulated)
-    return Advice(tuple(found), notes, ahead, bottleneck(figures), tuple(small), simulated)
+    replayed = None if replays is None else _other_mean(figures, replays)
+    notes = _notes(figures, found, replays, replayed)
+    return Advice(tuple(found), notes, ahead, bottleneck(figures), tuple(small), replayed)
 
 
-def _simulated_of(figures: Figures, replays: Simulated) -> str | None:
+def _other_mean(figures: Figures, replays: Simulated) -> int | None:
     """Return the mean step that simulated savings are of, None where it is the measured one."""
     mean = float(figures.measured["wall_ns"].mean())  # type: ignore[arg-type]
-    if abs(replays.mean_ns - mean) < LEAST_SAVING * mean:
-        return None
-    of = replays.steps or "the measured steps"
-    return f"{_milliseconds(replays.mean_ns)}, mean of {of} to the end of their last work"
+    return None if abs(replays.mean_ns - mean) < LEAST_SAVING * mean else replays.mean_ns
 
 
 def _notes(
-    figures: Figures, found: list[Finding], replays: Simulated | None, simulated: str | None
+    figures: Figures, found: list[Finding], replays: Simulated | None, replayed_ns: int | None
 ) -> tuple[str, ...]:
     whole = "step" if figures.stepped else "capture"
     if not found:
@@ -131,7 +128,12 @@ def _notes(
                 "simulated savings: of the longest process of each step, for all its devices; "
                 "estimates: mean of the devices"
             )
-        notes += [f"simulated savings: of {simulated}"] if simulated else []
+        if replayed_ns is not None:
+            of = replays.steps or "the measured steps"
+            notes.append(
+                f"simulated savings: of {_milliseconds(replayed_ns)}, mean of {of} to the end of "
+                "their last work"
+            )
         notes += [replays.note] if replays.note else []
     if figures.runs_ahead:
         each, wall = (figures.each(time) for time in (figures.paced_ns, figures.window_ns))

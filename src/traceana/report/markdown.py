@@ -63,7 +63,7 @@ def _findings(block: Findings) -> list[str]:
         lines += [f"- {_labelled(label, text)}" for label, text in labelled]
         if item.evidence is not None:
             lines += ["", *_table(item.evidence)]
-    return [*lines, "", block.rest] if block.rest else lines
+    return lines
 
 
 def _table(table: Table) -> list[str]:

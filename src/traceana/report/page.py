@@ -93,20 +93,11 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """Numbered findings; ``brief`` ones have at most two lines each.
-
-    ``hidden`` is their further number, which the command ``advise`` shows.
-    """
+    """Numbered findings; ``brief`` ones have at most two lines each."""
 
     items: tuple[Finding, ...]
     brief: bool = False
     first: int = 1
-    hidden: int = 0
-
-    @property
-    def rest(self) -> str:
-        """The line on the hidden ones; empty without any."""
-        return f"… {self.hidden} more (traceana advise)" if self.hidden else ""
 
 
 class Notes(msgspec.Struct, frozen=True):

@@ -162,8 +162,7 @@ def _note(label: str, text: str, warning: bool) -> Text:
 
 def _findings(block: Findings, width: int) -> list[Any]:
     if block.brief:
-        rest = [Text(block.rest, style="dim")] if block.rest else []
-        return [*_brief(block, width), *rest]
+        return _brief(block, width)
     parts: list[Any] = []
     for number, item in enumerate(block.items, start=block.first):
         head = Text(f"{number}. {brief_line(item.title)}", style="bold")

@@ -343,7 +343,10 @@ def _step_time(whole: Overview) -> str:
     median = f"{unit.write(figures['wall_ns'])} {unit.unit} median"
     processes = whole.steps.frame["process"].n_unique()
     of = f" over {processes} processes" if processes > 1 else ""
-    return f"{median} · {mean} mean · {least}\u2013{most} range{of}"
+    text = f"{median} · {mean} mean · {least}\u2013{most} range{of}"
+    if whole.advice.replayed_ns is not None:
+        text += f" · {unit.write(whole.advice.replayed_ns)} mean of those replayed"
+    return text
 
 
 def _utilization(whole: Overview) -> str:
@@ -419,7 +422,7 @@ def _kernel_counts(whole: Overview) -> str:
     calls = work(basis.trace, "call")["call"].drop_nulls().n_unique()
     if whole.facts["summary"] is None and calls:
         each = numbers.mean(calls / basis.steps) if basis.stepped else numbers.count(calls)
-        text += f" · launches {each}, copies and memsets included"
+        text += f" · {each} launches of all work"
     return text
 
 
@@ -557,17 +560,18 @@ def _transfers(basis: Basis) -> list[Block]:
 def _findings(whole: Overview) -> list[Block]:
     if whole.facts["summary"] is not None:
         return []
-    found = whole.advice.findings[:MOST_FINDINGS]
+    every = whole.advice.findings
+    found = every[:MOST_FINDINGS]
+    there = f"all {len(every)}" if len(every) > len(found) else "evidence"
     title = Heading(
         f"Recommendations, by {_saving(whole, found)}",
-        "(traceana advise: evidence)" if found else "",
+        f"(traceana advise: {there})" if found else "",
     )
     if not found:
         return [title, Facts(tuple(("", note) for note in whole.advice.notes))]
     # The evidence of each is there, with a link to the rows that it is from.
     items = (replace(one, section=one.anchor, anchor="") for one in findings_of(found))
-    hidden = len(whole.advice.findings) - len(found)
-    return [title, Findings(tuple(items), brief=True, hidden=hidden)]
+    return [title, Findings(tuple(items), brief=True)]
 
 
 def _saving(whole: Overview, found: Sequence[Finding]) -> str:
@@ -595,8 +599,6 @@ def _notes(whole: Overview) -> Iterator[Notes]:
         if whole.unclassified > MUCH_UNCLASSIFIED:
             shown += " (--rules FILE: classes for kernels of your own)"
         rows.insert(0, ("Unclassified", shown))
-    if whole.advice.simulated is not None:
-        rows.insert(0, ("Simulated savings", f"of {whole.advice.simulated}"))
     if rows:
         yield Notes(tuple(rows))
     warnings = []
