@@ -149,7 +149,7 @@ def _gemm() -> pl.Expr:
 
 
 def name_classes(
-    names: Sequence[str], rules: RuleSet, given: Sequence[str] | None = None
+    names: Sequence[str], rules: RuleSet | None, given: Sequence[str] | None = None
 ) -> Result:
     """Return one row per name, in order: ``name``, the columns of the taxonomy, ``rule``.
 
@@ -163,7 +163,7 @@ def name_classes(
 
 
 def explained_names(
-    names: Sequence[str], rules: RuleSet, given: Sequence[str] | None = None
+    names: Sequence[str], rules: RuleSet | None, given: Sequence[str] | None = None
 ) -> Result:
     """Return one row per name, in order, as :func:`name_classes` does, with the reason.
 

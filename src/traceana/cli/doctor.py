@@ -20,9 +20,9 @@ from traceana.errors import CannotWriteError, ExitCode, MissingToolError
 if TYPE_CHECKING:
     from traceana.result import Result
 
-CACHES: Final = ("nsys", "peaks", "ranks", "vega")
-"""Folders of the cache: exports of nsys reports, measured peaks, summaries of ranks, the library
-that draws charts."""
+CACHES: Final = ("classes", "nsys", "peaks", "ranks", "vega")
+"""Folders of the cache: classes of kernel names, exports of nsys reports, measured peaks, summaries
+of ranks, the library that draws charts."""
 _FOR_DEVELOPERS: Final = ("dev", "workloads")
 _REQUIREMENT: Final = re.compile(r"(?P<name>[\w.-]+)[^;]*(?:;.*extra == ['\"](?P<extra>\w+)['\"])?")
 

@@ -41,6 +41,7 @@ def open_trace(files: Sequence[Path], reading: Reading, *, number: int = 0, of: 
     Raises the errors of :mod:`traceana.errors`.
     """
     from traceana import open as open_any
+    from traceana.enrich.classify import keep_classes
     from traceana.files import as_unicode
 
     steps = None if reading.step is None else numbers(reading.step, "--step")
@@ -59,6 +60,7 @@ def open_trace(files: Sequence[Path], reading: Reading, *, number: int = 0, of: 
             step_marker=reading.step_marker and as_unicode(reading.step_marker),
             device_model=reading.device_model and as_unicode(reading.device_model),
         )
+    keep_classes()
     if streams.is_verbose():
         _describe(trace)
     return trace.select(steps=steps, devices=devices, ranks=ranks)

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from traceana.enrich.classify import class_cache
 from traceana.enrich.classify.ruleset import Attribute, ClassValue, Rule, RuleSet, load_rules
 from traceana.trace.taxonomy import CLASS_COLUMNS, CLASS_SCHEMA, FAMILY_OF_ALGORITHM
 
@@ -42,27 +43,29 @@ def classify_names(names: Sequence[str] | pl.Series, rules: RuleSet | None = Non
 
     ``rules`` defaults to traceana's own. A null in ``names`` is treated as an empty name.
     """
-    chosen = load_rules() if rules is None else rules
     given = pl.Series("name", names, dtype=pl.String).fill_null("")
     if given.is_empty():
         return pl.DataFrame(schema=CLASS_SCHEMA)
     if given.estimated_size() <= _MOST_KEPT:
-        return _classified(chosen).of(given)
+        return (_of_own_rules() if rules is None else _of_rules(rules)).of(given)
     distinct = given.unique(maintain_order=True)
-    classes = _classify_distinct(distinct, chosen)
+    classes = _classify_distinct(distinct, load_rules() if rules is None else rules)
     return given.to_frame().join(classes, on="name", how="left", maintain_order="left")
 
 
 class _Classified:
     """The classes of the names that one rule set has classified in this process.
 
-    The runs of a comparison and the files of a sweep have nearly the same names.
+    The runs of a comparison and the files of a sweep have nearly the same names. Without ``rules``
+    they are traceana's own, and earlier processes' classes are used too.
     """
 
-    def __init__(self, rules: RuleSet) -> None:
+    def __init__(self, rules: RuleSet | None) -> None:
         self._rules = rules
+        known = pl.DataFrame(schema=CLASS_SCHEMA) if rules is not None else class_cache.read()
         # Replaced as one, so that threads may classify at the same time.
-        self._kept: tuple[dict[str, int], pl.DataFrame] = {}, pl.DataFrame(schema=CLASS_SCHEMA)
+        self._kept = {text: row for row, text in enumerate(known["name"])}, known
+        self._unsaved: list[pl.DataFrame] = []
 
     def of(self, names: pl.Series) -> pl.DataFrame:
         """Return the classes of ``names``, which is not empty and has no null."""
@@ -70,16 +73,34 @@ class _Classified:
         texts = names.to_list()
         fresh = list(dict.fromkeys(text for text in texts if text not in rows))
         if fresh:
-            added = _classify_distinct(pl.Series("name", fresh, dtype=pl.String), self._rules)
+            rules = load_rules() if self._rules is None else self._rules
+            added = _classify_distinct(pl.Series("name", fresh, dtype=pl.String), rules)
             rows = {**rows, **{text: row for row, text in enumerate(fresh, len(rows))}}
             classes = pl.concat([classes, added], rechunk=True)
             if classes["name"].estimated_size() <= _MOST_KEPT:
                 self._kept = rows, classes
+                self._unsaved.append(added)
         return classes[np.array([rows[text] for text in texts], dtype=np.int64)]
+
+    def save(self) -> None:
+        """Keep what this process has classified for the next one."""
+        if self._unsaved:
+            added, self._unsaved = pl.concat(self._unsaved), []
+            class_cache.write(self._kept[1], added)
 
 
 # The rules of users are read anew for each trace: kept classes belong to one rule set.
-_classified = functools.lru_cache(maxsize=1)(_Classified)
+_of_rules = functools.lru_cache(maxsize=1)(_Classified)
+
+
+@functools.cache
+def _of_own_rules() -> _Classified:
+    return _Classified(None)
+
+
+def keep_classes() -> None:
+    """Keep the classes of names that are new to this user, so that the next process finds them."""
+    _of_own_rules().save()
 
 
 class Explanation(msgspec.Struct, frozen=True):

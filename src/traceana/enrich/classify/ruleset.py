@@ -86,12 +86,14 @@ _ATTRIBUTE_KEYS: Final = {
 }
 
 
-def rules_in_use(extra: Path | None) -> RuleSet:
+def rules_in_use(extra: Path | None) -> RuleSet | None:
     """Return the rules of ``extra``, then those of the configuration directory, then traceana's.
 
-    Raises the errors of :func:`load_rules`.
+    None where the user has none: traceana's own are read only for names that are new. Raises the
+    errors of :func:`load_rules`.
     """
-    return load_rules(*(file for file in (extra, _configured_rules()) if file is not None))
+    files = [file for file in (extra, _configured_rules()) if file is not None]
+    return load_rules(*files) if files else None
 
 
 def _configured_rules() -> Path | None:

@@ -107,7 +107,7 @@ def _distinct(frame: pl.DataFrame, *names: str) -> int:
 
 def classify(
     names: Sequence[str],
-    rules: RuleSet,
+    rules: RuleSet | None,
     *,
     readable: Mapping[str, str],
     explain: bool = False,

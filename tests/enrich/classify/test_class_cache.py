@@ -1,0 +1,92 @@
+"""Classes kept in the user's cache: used where they are of these rules, else found anew."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from tests.support.manifest import FIXTURES
+from traceana.enrich.classify import class_cache, classify_names, load_rules
+from traceana.files import cache_folder
+
+NAMES = ("ampere_sgemm_128x64_nn", 'a "name"\n\u2028\x00 of nothing', "", "Memset (Device)")
+TRACE = FIXTURES / "alexnet-cpu-ranges.json.gz"
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return cache_folder("classes") / "classes.json"
+
+
+def classes() -> pl.DataFrame:
+    return classify_names(NAMES, load_rules())
+
+
+def test_what_is_written_is_read(cache: Path) -> None:
+    assert class_cache.read().is_empty()
+    class_cache.write(classes(), classes().head(1))
+    assert_frame_equal(class_cache.read(), classes())
+    assert [file.name for file in cache.parent.iterdir()] == [cache.name]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 64, 65, 66, 200, -1])
+def test_a_damaged_file_is_as_none(cache: Path, cut: int) -> None:
+    class_cache.write(classes(), classes())
+    whole = cache.read_bytes()
+    cache.write_bytes(whole[:cut])
+    assert class_cache.read().is_empty()
+    cache.write_bytes(whole[:cut] + bytes([whole[cut] ^ 1]) + whole[cut:][1:])
+    assert class_cache.read().is_empty()
+
+
+def test_other_rules_or_another_polars_find_classes_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class_cache.write(classes(), classes())
+    monkeypatch.setattr(pl, "__version__", "0.0")
+    assert class_cache.read().is_empty()
+
+
+def test_too_many_names_leave_those_that_were_added() -> None:
+    many = classify_names([f"kernel_{i:050}" for i in range(class_cache.MOST_KEPT // 50)])
+    class_cache.write(many, classes())
+    assert_frame_equal(class_cache.read(), classes())
+    class_cache.write(many, many)
+    assert_frame_equal(class_cache.read(), classes())
+
+
+def test_without_a_place_to_write_nothing_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "traceana").write_text("not a folder", "utf-8")
+    class_cache.write(classes(), classes())
+    assert class_cache.read().is_empty()
+
+
+def printed(*words: str) -> str:
+    command = [sys.executable, "-m", "traceana", *words]
+    done = subprocess.run(command, env=os.environ, capture_output=True, check=True, text=True)
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_the_next_process_uses_what_this_one_kept(cache: Path, tmp_path: Path) -> None:
+    words = ("kernels", str(TRACE), "--format", "csv")
+    first = printed(*words)
+    kept = class_cache.read()
+    assert kept.height
+    assert printed(*words) == first
+    class_cache.write(kept.with_columns(category=pl.lit("image"), algorithm=None), kept)
+    assert "image" in printed(*words)
+    # Rules of the user's own come before traceana's: nothing kept is of them.
+    rules = tmp_path / "rules.toml"
+    text = 'id = "mine"\nreason = "a test"\nname = "."\ncategory = "fft"'
+    rules.write_text(f"[[rule]]\n{text}\n", "utf-8")
+    assert "image" not in printed(*words, "--rules", str(rules))
+    cache.unlink()
+    assert printed(*words) == first
