@@ -47,10 +47,12 @@ class Cluster:
         self._processes += [self._start("distributed.cli.dask_worker", *own) for _ in range(count)]
 
     def end(self) -> None:
-        for one in self._processes:
-            one.terminate()
-        for one in self._processes:
-            one.wait(timeout=30)
+        # Workers first: without a scheduler they look for it as long as they may.
+        for part in (self._processes[1:], self._processes[:1]):
+            for one in part:
+                one.terminate()
+            for one in part:
+                one.wait(timeout=30)
 
     def end_scheduler(self) -> None:
         self._processes[0].kill()
