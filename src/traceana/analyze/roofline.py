@@ -407,25 +407,39 @@ def counted_work(trace: Trace) -> pl.DataFrame:
     the activities that have the same counts. Null where not counted.
     """
     activities, known = work(trace, *_UNIT_COLUMNS), charges(trace, None)
-    of_class = described(activities.select("name_id", "class"), trace)
-    computed = _units(trace, activities, known)
-    each = pl.DataFrame({"category": category_of(activities, trace).cast(pl.String)}).with_columns(
+    # Few units and classes, and many rows.
+    each = activities.select(*SOURCE, _unit(trace, activities, known))
+    (number,) = numbered(each)
+    distinct = each[first_rows(number)]
+    time = (
+        pl.DataFrame({"number": number, "duration": activities["duration"]})
+        .group_by("number")
+        .agg(pl.col("duration").sum())
+        .sort("number")["duration"]
+    )
+    of_class = described(distinct.select("name_id", "class"), trace)
+    rows = pl.DataFrame(
+        {
+            "category": category_of(distinct, trace).cast(pl.String),
+            "unit": distinct["unit"],
+            "duration": time,
+        }
+    ).with_columns(
         of_class["precision"],
         of_class["tensor_core"],
-        activities["duration"],
-        activities.select(_unit(trace, activities, known)).to_series(),
         pl.when(of_class["direction"].is_in(_GRADIENTS))
         .then(of_class["direction"].cast(pl.String))
         .alias("gradient"),
         pl.col("category").is_in(PRODUCTS).alias("product"),
     )
+    computed = _units(trace, activities, known)
     exact, whole = [*_EXACT, "product"], ["unit", "product"]
     counts = (pl.col("flops").sum(), whole_sum("bytes"))
     charged = computed.charged.group_by(exact).agg(counts)
-    there = each.select(exact).unique()
+    there = rows.select(exact).unique()
     rest = charged.join(there, on=exact, how="anti", nulls_equal=True).group_by(whole).agg(counts)
     exactly = charged.join(there, on=exact, how="semi", nulls_equal=True)
-    found = each.join(exactly, on=exact, how="left", nulls_equal=True, maintain_order="left").join(
+    found = rows.join(exactly, on=exact, how="left", nulls_equal=True, maintain_order="left").join(
         rest, on=whole, how="left", maintain_order="left", suffix="_rest"
     )
     own, shared = (pl.col("duration").sum().over(keys) for keys in (exact, whole))
@@ -439,7 +453,7 @@ def counted_work(trace: Trace) -> pl.DataFrame:
         .when(pl.col("flops_rest").is_not_null())
         .then(shared)
         .alias("unit_ns"),
-    )
+    ).select(pl.all().gather(number))
 
 
 class Utilization(msgspec.Struct, frozen=True):
