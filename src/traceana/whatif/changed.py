@@ -17,6 +17,7 @@ from traceana.analyze.idle_host import LOADING
 from traceana.enrich.distinct_values import Texts, first_rows, numbered
 from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, rows_by_depth
 from traceana.errors import NoSuchSelectionError, near
+from traceana.settings import REPLAYED_ACTIVITIES
 from traceana.whatif.graph import EVENT, LAUNCH, STREAM, SYNC, Graph
 from traceana.whatif.other_hardware import (
     Factors,
@@ -128,7 +129,7 @@ def selected(trace: Trace, processes: Sequence[Graph], change: Change) -> list[S
     flags = selected_work(whole, change)
     if change.by is None:
         return [_selection(whole, one, flags, change) for one in processes]
-    factors = _factors(whole, flags, change)
+    factors = _factors(whole, processes, flags, change)
     found = []
     for one in processes:
         least, most = (np.append(end, [1.0])[one.activity] for end in factors[1:])
@@ -161,13 +162,18 @@ def _returns(trace: Trace, graph: Graph, copies: Flags) -> Ints:
     return np.flatnonzero((graph.activity == NONE) & np.isin(graph.at, ends))
 
 
-def _factors(trace: Trace, flags: Flags, change: Change) -> Factors:
+def _factors(trace: Trace, processes: Sequence[Graph], flags: Flags, change: Change) -> Factors:
     """Return the factors of the activities ``flags`` by the kind of ``change``."""
     kind, _, argument = (change.by or "").partition(":")
-    if kind == "tensor-cores":
-        return with_tensor_cores(trace, flags)
-    if kind == "gpu":
-        return on_another_gpu(trace, flags, argument)
+    if kind in ("tensor-cores", "gpu"):
+        part, rows = _replayed(trace, processes)
+        chosen = flags[rows]
+        found = (
+            with_tensor_cores(part, chosen)
+            if kind == "tensor-cores"
+            else on_another_gpu(part, chosen, argument)
+        )
+        return found.of_part(rows, len(flags))
     if kind == "batch":
         return with_batch(trace, flags, float(argument), change.recordings)
     if kind == "pinned":
@@ -177,6 +183,25 @@ def _factors(trace: Trace, flags: Flags, change: Change) -> Factors:
     if kind == "link":
         return over_another_link(trace, flags, float(argument))
     return with_ranks(trace, flags, int(argument))
+
+
+def _replayed(trace: Trace, processes: Sequence[Graph]) -> tuple[Trace, Ints]:
+    """Return ``trace`` with the work of the graphs ``processes`` alone, and its rows.
+
+    That of a short trace is all its work. Of a long one a small part is replayed, and the counts of
+    the rest take longer than the replay.
+    """
+    if trace.activities.height <= REPLAYED_ACTIVITIES:
+        return trace, np.arange(trace.activities.height)
+    (rows,) = np.nonzero(_in_graphs(trace, processes))
+    return trace.selection(trace.meta, activities=trace.activities[rows]), rows
+
+
+def _in_graphs(trace: Trace, processes: Sequence[Graph]) -> Flags:
+    found = np.zeros(trace.activities.height + 1, dtype=np.bool_)
+    for one in processes:
+        found[one.activity] = True
+    return found[:-1]
 
 
 def selected_work(trace: Trace, change: Change) -> Flags:
