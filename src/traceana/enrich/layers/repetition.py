@@ -132,10 +132,10 @@ class _View:
         be at the same position. It must agree too, also for all longer contexts. Contexts that do
         not decide are looked up only for that.
         """
-        now = _at(run, self._position - self._shift(length))
+        now = _at(run, self._position, self._shift(length))
         self._keep(now != 0)
         now = now[now != 0]
-        of_sources = _at(run, self._sources - self._shift(length))
+        of_sources = _at(run, self._sources, self._shift(length))
         whole = of_sources != 0
         if not whole.all():
             self._truncated(shorter, self._sources[~whole], length // 2)
@@ -160,24 +160,28 @@ class _View:
 
     def _truncated(self, shorter: Hashes, sources: Ints, length: int) -> None:
         """Count the layers of ``sources``, whose contexts are truncated, as possible."""
-        context = _at(shorter, sources - self._shift(length))
+        context = _at(shorter, sources, self._shift(length))
         sources, context = sources[context != 0], context[context != 0]
         if not len(sources) or not len(self.query):
             return
-        same = _Same.of(_at(shorter, self._position - self._shift(length)), context)
+        same = _Same.of(_at(shorter, self._position, self._shift(length)), context)
         self._possible = [
             same.span(fact[sources[same.sources]]).with_also(possible)
             for fact, possible in zip(self._facts, self._possible, strict=True)
         ]
 
 
-def _at(run: Hashes, position: Ints) -> Hashes:
-    """Return the hash of the runs that begin at ``position``, in order, 0 before the first.
+def _at(run: Hashes, position: Ints, shift: int) -> Hashes:
+    """Return the hash of the runs that begin ``shift`` before each ``position``, which are in
+    order; 0 before the first.
 
     A run ends within its stream, so a run that reaches an activity is of the same stream.
     """
-    before = int(np.searchsorted(position, 0))
-    return np.concatenate((np.zeros(before, dtype=np.uint64), run[position[before:]]))
+    found = np.zeros(len(position), dtype=np.uint64)
+    for begin in range(int(np.searchsorted(position, shift)), len(position), _BLOCK):
+        end = begin + _BLOCK
+        found[begin:end] = run[position[begin:end] - shift]
+    return found
 
 
 class _Span(NamedTuple):
@@ -264,6 +268,15 @@ class _Known(msgspec.Struct, frozen=True):
 
     def numbers(self, hashes: Hashes) -> tuple[Ints, Ints]:
         """Return the rows of those of ``hashes`` that are known, and their places."""
+        rows, places = [], []
+        for begin in range(0, len(hashes), _BLOCK):
+            found, place = self._numbers(hashes[begin : begin + _BLOCK])
+            rows.append(found + begin)
+            places.append(place)
+        none = np.empty(0, dtype=np.int64)
+        return np.concatenate([*rows, none]), np.concatenate([*places, none])
+
+    def _numbers(self, hashes: Hashes) -> tuple[Ints, Ints]:
         place = self.first[(hashes >> self.shift).astype(np.int64)]
         at = self.hashes[place]
         equal = at == hashes
