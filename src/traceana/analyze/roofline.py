@@ -171,10 +171,11 @@ def _rows(trace: Trace, activities: pl.DataFrame, known: Charges) -> pl.DataFram
     program; numbers after these are directions of layers of the manifest.
     """
     each = activities.select(
+        # Units grow with time: numbers that begin with them are found faster.
+        _unit(trace, activities, known),
         *SOURCE,
         # An instruction, or an operator of a CPU, includes its children.
         (activities["instruction"].is_not_null() | (activities["kind"] == "op")).alias("alone"),
-        _unit(trace, activities, known),
     )
     (number,) = numbered(each)
     summed = (
@@ -408,7 +409,7 @@ def counted_work(trace: Trace) -> pl.DataFrame:
     """
     activities, known = work(trace, *_UNIT_COLUMNS), charges(trace, None)
     # Few units and classes, and many rows.
-    each = activities.select(*SOURCE, _unit(trace, activities, known))
+    each = activities.select(_unit(trace, activities, known), *SOURCE)
     (number,) = numbered(each)
     distinct = each[first_rows(number)]
     time = (

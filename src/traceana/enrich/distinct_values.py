@@ -147,7 +147,8 @@ def _close(numbers: Sequence[Ints], limit: int) -> None:
     """Renumber ``numbers``, all below ``limit``, in-place: without gaps, in the same order."""
     rows = sum(map(len, numbers))
     if limit > min(_NARROW, max(_SPARSE * rows, _SHORT)):
-        known = np.unique(np.concatenate([np.unique(found) for found in numbers]))
+        each = [np.unique(found) for found in numbers]
+        known = each[0] if len(each) == 1 else np.unique(np.concatenate(each))
         for found in numbers:
             found[:] = np.searchsorted(known, found)
         return
