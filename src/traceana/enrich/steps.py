@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from traceana.enrich.distinct_values import Texts
 from traceana.enrich.nesting import NONE, Ints, Nesting, thread_keys, to_rows
 from traceana.errors import BadStepMarkerError, NoSuchSelectionError
 from traceana.settings import STEP_COVERAGE
@@ -52,12 +53,14 @@ def steps(trace: Trace, activities: pl.DataFrame, marker: str | None = None) -> 
     if marker is not None:
         return marked_by(trace, activities, marker)
     ranges = trace.ranges
-    text = pl.col("text").cast(pl.String)
-    by_profiler = ranges.filter((pl.col("kind") == "step") & text.str.contains(_NUMBERED))
+    texts = Texts.of(ranges["text"])
+    numbered = pl.Series(texts.matching(_NUMBERED))
+    by_profiler = ranges.filter((ranges["kind"] == "step") & numbered)
     if by_profiler.height:
         return _table(_of_one_timeline(by_profiler, trace, activities))
     optimizer = _Optimizer.of(ranges)
-    named = ranges.filter(pl.col("kind").is_in(SET_BY_PROGRAM) & text.str.contains(STEP_TEXT))
+    iterations = pl.Series(texts.matching(STEP_TEXT))
+    named = ranges.filter(ranges["kind"].is_in(SET_BY_PROGRAM) & iterations)
     first, last = _named(named, trace, activities, optimizer)
     for found in (first, optimizer.table()):
         if found.height:
