@@ -245,11 +245,25 @@ def _of_threads(trace: Trace, raw: pl.DataFrame, threads: ThreadKeys) -> pl.Data
         .alias("part"),
         _call(trace, found["call"]).alias("name"),
         pl.coalesce(operator, annotation).alias("operator"),
-        trace.ops["layer"].gather(found["op"]).alias("layer_row"),
+        _layer(trace, found),
         pl.lit(None, pl.Int32).alias("device"),
         pl.lit(None, pl.Int64).alias("stream"),
         "thread",
     )
+
+
+def _layer(trace: Trace, found: pl.DataFrame) -> pl.Series:
+    """Return ``layer_row``, of the operator, in a trace of ranges alone of the range."""
+    if trace.ops.height:
+        return trace.ops["layer"].gather(found["op"]).alias("layer_row")
+    of_ranges = trace.activities.filter(pl.col("kind") == "op").select("range", "layer")
+    joined = found.select("range").join(
+        of_ranges.unique("range", keep="first", maintain_order=True),
+        on="range",
+        how="left",
+        maintain_order="left",
+    )
+    return joined["layer"].alias("layer_row")
 
 
 def _unknown(raw: pl.DataFrame) -> pl.DataFrame:

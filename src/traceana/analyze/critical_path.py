@@ -424,7 +424,8 @@ class Walk:
             elif last < 0 and not self._host.spans:
                 work = min(bisect_right(self._end, at), limit) - 1
                 ended = max(self._end[work], begin) if work >= 0 else begin
-                path.add(ended, left, HOST, _NOBODY)
+                # Without any device work all of the step is the thread's.
+                path.add(ended, left, HOST, _NOBODY if self._end else thread)
                 return work if ended > begin else _NOBODY
             else:
                 at = max(self._since(thread, idle_since, other), begin)

@@ -314,16 +314,20 @@ def _instead(trace: Trace, change: Change) -> str:
 def _pieces_of_operators(trace: Trace, graph: Graph, flags: Flags, *, remove: bool) -> Flags:
     """Return the pieces of host threads that are of the selected activities.
 
-    Of work of the CPU these are the pieces of its operators. Of device work that is removed, they
-    are those of operators and calls that launched nothing else.
+    Of work of the CPU these are the pieces of its operators, or of its ranges in a trace without
+    operators. Of device work that is removed, they are those of operators and calls that launched
+    nothing else.
     """
     activities, host = trace.activities, graph.host
     is_op = (activities["kind"] == "op").to_numpy()
+    is_range = is_op & activities["op"].is_null().to_numpy()
     found = np.zeros(len(host.begin), dtype=np.bool_)
-    for column, row in (("op", host.op), ("call", host.call)):
-        of = from_rows(activities[column])
-        table = trace.ops if column == "op" else trace.calls
-        chosen, other = (np.zeros(table.height + 1, dtype=np.bool_) for _ in range(2))
+    for of, row, rows in (
+        (from_rows(activities["op"]), host.op, trace.ops.height),
+        (from_rows(activities["call"]), host.call, trace.calls.height),
+        (np.where(is_range, from_rows(activities["range"]), NONE), host.range, trace.ranges.height),
+    ):
+        chosen, other = (np.zeros(rows + 1, dtype=np.bool_) for _ in range(2))
         wanted = flags if remove else flags & is_op
         chosen[of[wanted]] = True
         other[of[~wanted & activities["kind"].ne("sync").to_numpy()]] = True
