@@ -339,8 +339,7 @@ def host_waits(
     for thread, low, high in zip(keys.tolist(), first, after, strict=True):
         rows = order[low:high]
         spans[thread] = union(start[rows], start[rows] + length[rows])
-    backward = (ops["direction"] == "backward").fill_null(value=False).to_numpy()
-    computing = ops["layer"].is_not_null().to_numpy() if not len(device.end) else backward
+    computing = _passed_on(trace, on_device=len(device.end) > 0)
     partners = np.unique(np.concatenate((device.thread, op_key[computing], main)))
     parts = [(thread, spans[thread][1]) for thread in partners.tolist() if thread in spans]
     end = np.concatenate([part for _, part in parts]) if parts else _NO_TIMES
@@ -357,6 +356,23 @@ def host_waits(
         thread.tolist(),
         (run - 1).tolist(),
     )
+
+
+def _passed_on(trace: Trace, *, on_device: bool) -> Flags:
+    """Return the operators of threads that other threads wait for.
+
+    They are those of backward passes, which autograd runs on its own thread; on a CPU those of
+    layers, or where none has one, all that compute.
+    """
+    ops = trace.whole.ops
+    if on_device:
+        return (ops["direction"] == "backward").fill_null(value=False).to_numpy()
+    of_layers = ops["layer"].is_not_null().to_numpy()
+    if of_layers.any():
+        return of_layers
+    computing = np.zeros(ops.height, dtype=np.bool_)
+    computing[trace.whole.activities["op"].drop_nulls().to_numpy()] = True
+    return computing
 
 
 def _waits(

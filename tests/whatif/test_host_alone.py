@@ -1,10 +1,11 @@
-"""A trace whose work is NVTX ranges of the host, as nsys records it without a GPU."""
+"""Traces of the CPU without operators or without layers: NVTX ranges alone, TensorBoard's JSON."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
+from polars.testing import assert_frame_equal
 
 import traceana
 from tests.support.manifest import FIXTURES
@@ -42,3 +43,16 @@ def test_less_time_in_a_layer_is_less_time_of_the_step(trace: Trace, factor: flo
     time = own_times(select(trace, steps=list(steps)))["fc6"] / len(steps)
     found = trace.whatif(f"layer:fc6 x {factor:g}").frame
     assert found["saving_ns"][0] == pytest.approx((1 - factor) * time, abs=len(steps))
+
+
+def test_a_recording_in_two_formats_has_one_answer() -> None:
+    """TensorBoard's JSON of an XPlane file has no layers, and the same threads."""
+    folder = FIXTURES / "xplane"
+    files = ("alexnet-cpu-jax.xplane.pb", "alexnet-cpu-jax.trace.json.gz")
+    traces = [traceana.open(folder / name) for name in files]
+    scenarios = ("fused x 0.5", "gemm x 0.5", "elementwise x 0")
+    first, second = (one.whatif(scenarios).frame.drop("limit", "limit_share") for one in traces)
+    assert_frame_equal(first, second)
+    assert (first["saving_ns"] > 0).all()
+    first, second = (critical(one).frame for one in traces)
+    assert_frame_equal(first, second)
