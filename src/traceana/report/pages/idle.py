@@ -101,7 +101,8 @@ def idle(trace: Trace, *, by: IdleBy = "cause") -> Result:
         causes = whole if by == "cause" else analysis(trace, "cause", found=found)
         of = _several(of_devices.frame)
         shown = above(lambda: cause_bars(causes.frame, stepped, of))(page, limit)
-        return replace(shown, blocks=(*shown.blocks, *_meanings(causes.frame)))
+        meanings = (_without_launches(trace, one, "cause") for one in _meanings(causes.frame))
+        return replace(shown, blocks=(*shown.blocks, *meanings))
 
     return whole.with_page(make, screenful=30, pictures=pictures)
 
@@ -138,9 +139,18 @@ def _idle(
         )
     else:
         table = _side_by_side(by, devices.frame, whole, stepped, shown)
+    table = _without_launches(trace, table, "cause")
     facts = Facts(device_facts(devices.frame.to_dicts()))
     blocks: tuple[Block, ...] = (facts, table, *notes_of(shown.notes))
     return Page("idle", blocks, data_of(shown, source_of(trace), {"devices": devices}))
+
+
+def _without_launches(trace: Trace, table: Table, column: str) -> Table:
+    """Return ``table`` without launches before the capture, if the trace has no calls at all."""
+    if trace.whole.calls.height or column not in table.frame.columns:
+        return table
+    label = pl.col(column).cast(pl.String).replace("not_recorded", "not recorded")
+    return replace(table, frame=table.frame.with_columns(label))
 
 
 def _since_capture(trace: Trace, shown: Arranged) -> Arranged:
@@ -387,6 +397,7 @@ def _critical(trace: Trace, by: CriticalBy, every: pl.DataFrame, shown: Arranged
         "start_ns": f"start in {'capture' if steps is None else 'step'}",
     }
     table = table_of(means, columns, dropped=dropped, titles=titles)
+    table = _without_launches(trace, table, "part")
     notes = (*shown.notes, *_path_window(trace, shown.totals["time_ns"], steps))
     return Page("critical", (table, *notes_of(notes)), data_of(shown, source_of(trace)))
 
