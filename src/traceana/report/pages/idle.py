@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from traceana.analyze.critical import NO_OPERATOR
 from traceana.analyze.idle_gaps import capture, outside
 from traceana.analyze.intervals import PER_DEVICE
-from traceana.analyze.steps import measured_steps
+from traceana.analyze.steps import measured_steps, step_processes
 from traceana.analyze.steps import steps as step_times
 from traceana.analyze.summaries import needs_timeline
 from traceana.report import numbers
@@ -338,7 +338,7 @@ def critical(trace: Trace, *, by: CriticalBy = "class") -> Result:
     found = analysis.critical(trace, by)
 
     def pictures() -> list[Chart]:
-        several = trace.steps["process"].n_unique() > 1
+        several = step_processes(trace) > 1
         return path_bars(
             analysis.critical(trace, "segment").frame, _measured(trace), several=several
         )
