@@ -68,9 +68,17 @@ def products_in_a_row(between: bool) -> Build:
     return filled(put)
 
 
-def attention(batched: bool) -> Build:
+def attention(batched: bool, softmax: str = "softmax") -> Build:
     gemm = {"category": "gemm", "precision": "fp16", "batched": batched, "tensor_core": True}
-    return kernels(("scores", gemm), ("softmax", {"category": "softmax"}))
+    return kernels(("scores", gemm), (softmax, {"category": "softmax"}))
+
+
+def loss_beside_attention(run: Run) -> None:
+    """Put in a log-softmax, whose kernel has the same name as a softmax's, beside a product."""
+    run.name("scores", category="gemm", precision="fp16", batched=True, tensor_core=True)
+    run.name("softmax", category="softmax")
+    run.put("scores", 500_000)
+    run.put("softmax", 500_000, op=run.op("aten::_log_softmax", "[[700,33278],[],[]]"))
 
 
 def sgemm(tensor_core: bool, **device: Any) -> Build:
@@ -224,7 +232,16 @@ CASES: Final[dict[str, tuple[Build, tuple[Build, ...]]]] = {
         ),
     ),
     "slow_bias_activation": (relu_of(100), (relu_of(12), relu_of(1))),
-    "unfused_attention": (attention(True), (attention(False),)),
+    "unfused_attention": (
+        attention(True, "softmax_warp_forward<float, float, float, (int)6, (bool)0, (bool)1>"),
+        (
+            attention(False),
+            attention(True, "cunn_SoftMaxForward<2, float, float, LogSoftMaxForwardEpilogue>"),
+            attention(True, "softmax_warp_forward<float, float, float, 10, true, false>"),
+            attention(True, "softmax_warp_forward<float, float, float, (int)6, (bool)1, (bool)0>"),
+            filled(loss_beside_attention),
+        ),
+    ),
     "batchable_gemms": (products_in_a_row(False), (products_in_a_row(True),)),
     "tensor_cores_unused": (
         sgemm(False),

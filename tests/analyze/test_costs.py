@@ -99,6 +99,25 @@ def test_work_of_no_operator_is_a_row() -> None:
     assert flops(TraceBuilder().build()).frame.is_empty()
 
 
+@pytest.mark.parametrize(
+    ("calls", "correlation", "reason"),
+    [
+        ((1,), 1, "no operator recorded"),
+        ((1,), 2, "launched before capture"),
+        ((), None, "no operator recorded"),
+    ],
+)
+def test_work_of_no_operator_has_its_own_reason_unless_its_launch_is_missing(
+    calls: tuple[int, ...], correlation: int | None, reason: str
+) -> None:
+    b = TraceBuilder()
+    for number in calls:
+        b.row("calls", name="cudaLaunchKernel", process=9, thread=1, start=0, duration=5,
+              correlation=number)  # fmt: skip
+    b.kernel("k", 10, 70, process=9, correlation=correlation)
+    assert flops(attribute(b.build())).frame["reason"].to_list() == [reason]
+
+
 def test_a_selection_counts_its_own_operators_alone() -> None:
     from traceana.analyze.steps import select
 

@@ -54,6 +54,26 @@ def test_the_table_is_to_the_letter(file: Path, by: By) -> None:
     check(result.stdout, GOLDEN / f"by_{by}.txt")
 
 
+@pytest.mark.parametrize("devices", [1, 2])
+def test_no_launch_is_before_the_capture_in_a_trace_without_calls(
+    tmp_path: Path, devices: int
+) -> None:
+    scenario = Scenario()
+    for at in (0, 500_000):
+        for device in range(devices):
+            scenario.launch(at=at, begins=at, duration=200_000, call=1_000, device=device)
+    file = write_kineto(scenario, tmp_path / "run.json")
+    recorded = json.loads(file.read_text())
+    recorded["traceEvents"] = [
+        one for one in recorded["traceEvents"] if one.get("cat") in (None, "kernel")
+    ]
+    file.write_text(json.dumps(recorded))
+    for command in ("idle", "critical"):
+        text = command_line.run(command, file).stdout
+        assert "launched before capture" not in text
+        assert "not recorded" in text
+
+
 @pytest.mark.parametrize("format_", ["csv", "tsv", "json", "md"])
 @pytest.mark.parametrize("by", get_args(By))
 def test_every_format_holds_the_same_rows(file: Path, by: By, format_: str) -> None:

@@ -16,11 +16,11 @@ from traceana.trace import Trace
 MS = 1_000_000
 
 
-def training(*, outside: int = 0, processes: int = 1) -> Trace:
+def training(*, outside: int = 0, processes: int = 1, of_containers: bool = False) -> Trace:
     """Return a warm-up step of 40 ms and three of 10 ms, and a kernel of no step.
 
     The warm-up has a convolution of 30 ms; the others have 4 ms, the second of two launches, and
-    the last has a copy of 2 ms.
+    the last has a copy of 2 ms. The processes of containers have the same id.
     """
     b = TraceBuilder(framework="PyTorch")
     b.name("conv", category="conv", algorithm="winograd")
@@ -28,12 +28,13 @@ def training(*, outside: int = 0, processes: int = 1) -> Trace:
     layer = b.layer("features.0", "Conv2d")
     for process in range(processes):
         own: dict[str, Any] = {"rank": process} if processes > 1 else {}
+        id_ = 1 if of_containers else process
         b.row("devices", device=0, name="V100", **own)
-        row = b.step(1, 0, 40 * MS, process=process, **own)
+        row = b.step(1, 0, 40 * MS, process=id_, **own)
         b.kernel("conv", 0, 30 * MS, step=row, layer=layer, direction="forward", **own)
         for number in (2, 3, 4):
             start = 40 * MS + (number - 2) * 10 * MS
-            row = b.step(number, start, 10 * MS, process=process, **own)
+            row = b.step(number, start, 10 * MS, process=id_, **own)
             halves = 2 if number == 3 else 1
             for half in range(halves):
                 b.kernel(
@@ -100,6 +101,9 @@ def test_one_line_says_what_the_tables_are_divided_by() -> None:
     assert facts["Tables"].startswith(
         "means per step and process (3 steps of 2 processes) · share: of 4.67 ms summed"
     )
+    same_id = facts_of(page_of(training(processes=2, of_containers=True)))
+    for label in ("Step time", "Tables", "Kernels"):
+        assert same_id[label] == facts[label]
 
 
 def test_work_outside_the_measured_steps_does_not_change_their_shares() -> None:

@@ -29,14 +29,18 @@ def line(result: Result) -> str:
     return text
 
 
-def training(processes: int) -> Trace:
-    """Return two steps of each process, with a kernel of 3 ms, a collective and a copy of 1 ms."""
+def training(processes: int, *, of_containers: bool = False) -> Trace:
+    """Return two steps of each process, with a kernel of 3 ms, a collective and a copy of 1 ms.
+
+    The processes of containers have the same id.
+    """
     b = TraceBuilder(framework="PyTorch")
     b.name("reduce", category="collective", function="all_reduce")
     for rank in range(processes):
         for number in range(2):
             start = 10 * MS * number
-            row = b.step(number, start, 10 * MS, rank=rank, process=rank)
+            process = 1 if of_containers else rank
+            row = b.step(number, start, 10 * MS, rank=rank, process=process)
             b.kernel("k", start, 3 * MS, rank=rank, step=row)
             b.kernel("reduce", start + 3 * MS, MS, rank=rank, step=row)
             b.copy("HtoD", start + 5 * MS, MS, rank=rank, step=row, bytes=8)
@@ -51,6 +55,7 @@ def test_the_shares_are_of_all_gpu_time(make: Callable[[Trace], Result]) -> None
     assert line(make(training(3))) == (
         "sums over the capture (2 steps of 3 processes) · share: of 30.00 ms summed GPU time"
     )
+    assert line(make(training(3, of_containers=True))) == line(make(training(3)))
     assert line(make(select(training(1), steps=[1]))) == (
         "sums over the selected steps (1 step) · share: of 5.00 ms summed GPU time"
     )

@@ -109,6 +109,27 @@ def test_names_that_differ_in_their_class_alone_keep_it() -> None:
     assert _dropped(frame.head(1), DROPPED)[-1] == "batched"
     assert _dropped(frame.tail(1), DROPPED)[0] == "batched"
     assert _dropped(frame.with_columns(category=pl.lit("other")), DROPPED)[0] == "category"
+    unknown = frame.with_columns(batched=pl.Series([False, None]))
+    assert _dropped(unknown, DROPPED).index("batched") == len(DROPPED) - 1
+
+
+def test_rows_of_one_name_show_how_their_shapes_differ() -> None:
+    same = ", ".join(["[122]"] * 20)
+    frame = pl.DataFrame(
+        {
+            "name": ["lookup"] * 3,
+            "shapes": [f"[0] {same} [{last}] [] []" for last in (4711, 4712, 815)],
+            "time_ns": [3_000, 2_000, 1_000],
+        }
+    )
+    columns = (
+        Column("name", "name", Kind.KERNEL),
+        Column("shapes", "shapes", Kind.LONG),
+        Column("time_ns", "time", Kind.TIME),
+    )
+    text = render(Page("kernels", (Table(frame, columns),), Data(Rows(frame))), Terminal(60))
+    for last in ("4711", "4712", "815"):
+        assert text.count(last) == 1
 
 
 def test_figures_go_before_names_of_kernels_that_do_not_show_how_they_differ() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.analyze.classes import breakdown
+from traceana.analyze.classes import SOURCE, breakdown, category_of
 from traceana.analyze.convolutions import convolutions, tries_algorithms
 from traceana.analyze.copies import copies
 from traceana.analyze.devices import busy, devices
@@ -127,6 +127,16 @@ class Figures:
         """Return the summed time of a class."""
         of = self.breakdown.filter(pl.col("category").cast(pl.String) == category)
         return int(of["time_ns"].sum())
+
+    @cached_property
+    def softmax_ns(self) -> int:
+        """The summed time of softmax kernels, without those of log-softmax."""
+        rows = work(self._part, "op", "duration", *SOURCE)
+        rows = rows.filter(category_of(rows, self._part) == "softmax")
+        kernel = self._part.names["name"].gather(rows["name_id"])
+        operator = self._part.ops["name"].gather(rows["op"]).cast(pl.String)
+        of_log = kernel.str.contains(_LOG_KERNEL) | operator.str.contains(_LOG).fill_null(False)
+        return int(rows["duration"].filter(~of_log).sum())
 
     @cached_property
     def work_ns(self) -> int:
@@ -336,6 +346,10 @@ _OF_NETWORKS: Final = (
 """Categories of kernels that only neural networks have."""
 _OF_FRAMEWORKS: Final = r"at::|c10::|cudnn|miopen|tensorflow|Eigen|triton_|ncclDev|xla"
 _GRADIENTS: Final = ("backward", "optimizer")
+
+_LOG: Final = r"(?i)log_?softmax"
+_LOG_KERNEL: Final = rf"{_LOG}|softmax_warp_\w+<[^>]*?, (?:\(int\))?\d+, (?:\(bool\)1|true)\b"
+"""Kernels of log-softmax: ATen's own have a flag for it behind the size."""
 
 _AMD: Final = (
     ("cuDNN's ConvBiasAct, cuBLASLt", "MIOpen's fusion plans, hipBLASLt"),

@@ -129,8 +129,8 @@ def _at_full_bandwidth(figures: Figures, rows: pl.DataFrame) -> str | None:
     kind="upper bound",
     sentence="softmax kernels take {time_ns}, {share} of GPU time, beside {products_ns} of "
     "batched GEMMs",
-    estimate="all the time of the softmax kernels: fused attention computes it on chip. The "
-    "memory traffic of the scores, which the GEMMs also save, is not counted.",
+    estimate="all the time of the softmax kernels, without log-softmax: fused attention computes "
+    "it on chip. The memory traffic of the scores, which the GEMMs also save, is not counted.",
     caveat="Softmax outside of attention, and masks that no fused kernel supports, stay.",
     change=Change(
         pytorch="torch.nn.functional.scaled_dot_product_attention (attn_implementation='sdpa' or "
@@ -146,7 +146,8 @@ def unfused_attention(figures: Figures) -> Found | None:
         return None
     table = figures.breakdown
     category = pl.col("category")
-    softmax = int(table.filter(category == "softmax")["time_ns"].sum())
+    # Log-softmax is of a loss or of an output, not of attention.
+    softmax = figures.softmax_ns
     fused = int(table.filter(category == "attention")["time_ns"].sum())
     batched = table.filter((category == "gemm") & pl.col("part").str.contains("batched"))
     # A softmax after a classifier is far shorter than its GEMMs.
@@ -165,7 +166,7 @@ def unfused_attention(figures: Figures) -> Found | None:
             "products_ns": figures.each(products),
         },
         evidence,
-        "no softmax",
+        "no softmax" if softmax == figures.class_ns("softmax") else None,
     )
 
 

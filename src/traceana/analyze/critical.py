@@ -26,7 +26,7 @@ from traceana.analyze.critical_waits import BY_EVENT, BY_STREAM, WAITING
 from traceana.analyze.event_waits import distinct_of
 from traceana.analyze.layer_rows import OUTSIDE, layer_keys
 from traceana.analyze.per_trace import per_small_trace
-from traceana.analyze.steps import measured_steps
+from traceana.analyze.steps import measured_steps, step_processes
 from traceana.analyze.work import why_no_work, work
 from traceana.enrich.distinct_values import Texts
 from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, to_rows
@@ -392,7 +392,7 @@ def _notes(trace: Trace, path: pl.DataFrame, of_steps: tuple[str, ...]) -> tuple
 
 
 def _of_processes(trace: Trace) -> tuple[str, ...]:
-    processes = trace.steps.select("rank", "process").n_unique()
+    processes = step_processes(trace)
     return (f"per step: means over {processes} processes",) if processes > 1 else ()
 
 

@@ -25,6 +25,7 @@ HOLDING: Final = "child operators have no FLOP count"
 BY_MODEL: Final = "counted by the layer manifest in separate rows"
 MOVES: Final = "no arithmetic (copy, memset, collective, layout)"
 NOT_LAUNCHED: Final = "launched before capture"
+NO_OPERATOR: Final = "no operator recorded"
 NO_PRODUCT: Final = "XLA: only convolutions and GEMMs are counted"
 
 COUNTED: Final = (PASSIVE, AROUND, PARTLY, BY_MODEL, MOVES)
@@ -110,7 +111,7 @@ def coverage(
     null where it has one. All commands use this table. ``costs`` are those of the counted
     operators, ``known`` is of :func:`flops_by_run`.
     """
-    rows = work(trace, "op", "instruction", *SOURCE)
+    rows = work(trace, "op", "call", "instruction", *SOURCE)
     counted = np.zeros(trace.ops.height, dtype=np.bool_)
     counted[costs["op"].to_numpy()] = True
     own = from_rows(rows["op"])
@@ -126,9 +127,12 @@ def coverage(
         for flags in (category.is_in(NO_ARITHMETIC), ~category.is_in([*PRODUCTS, "other"]))
     )
     of_operator = (
-        pl.when(pl.col("op").is_null())
+        pl.when(pl.col("op").is_not_null())
+        .then(pl.lit(uncounted.reasons(own)))
+        # A trace without any call was recorded without them, so no launch is missing.
+        .when(pl.col("call").is_null() & bool(trace.whole.calls.height))
         .then(pl.lit(NOT_LAUNCHED))
-        .otherwise(pl.lit(uncounted.reasons(own)))
+        .otherwise(pl.lit(NO_OPERATOR))
     )
     reason = (
         pl.when(instruction.is_null())
@@ -167,10 +171,11 @@ def without_count(reason: pl.Expr) -> pl.Expr:
 def incomplete(reason: pl.Expr) -> pl.Expr:
     """Return the work that makes the count of its layer partial.
 
-    Work with an unknown launch is missing in the count and in its time; work without products adds
-    little to the count.
+    Work with an unknown launch or operator is missing in the count and in its time; work without
+    products adds little to the count.
     """
-    return (without_count(reason) & ~reason.is_in([NOT_LAUNCHED, NO_PRODUCT])) | (reason == PARTLY)
+    missing = [NOT_LAUNCHED, NO_OPERATOR, NO_PRODUCT]
+    return (without_count(reason) & ~reason.is_in(missing)) | (reason == PARTLY)
 
 
 def coverage_notes(reason: pl.Series, time: pl.Series) -> tuple[str, ...]:

@@ -53,6 +53,11 @@ def measured_steps(trace: Trace) -> Measured:
     return Measured(tuple(kept["row"]), tuple(numbers["number"][skipped:]), tuple(notes))
 
 
+def step_processes(trace: Trace) -> int:
+    """Return how many processes mark steps; in containers, those of ranks have the same id."""
+    return trace.steps.select("rank", "process").n_unique()
+
+
 def _leading(durations: pl.Series) -> int:
     if len(durations) < FEWEST_STEPS:
         return 0

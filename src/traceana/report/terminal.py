@@ -332,7 +332,8 @@ def _cut_distinct(column: Cells, width: int, *, key: bool) -> Cells:
     """Return ``column`` with distinct cells cut to ``width``, if they distinguish rows."""
     if column.kind is Kind.KERNEL:
         return replace(column, cells=cut_kernels(column.cells, width))
-    if column.kind is Kind.PATH or (key and column.kind is Kind.LONG):
+    rows = key or column.name == "shapes"
+    if column.kind is Kind.PATH or (rows and column.kind is Kind.LONG):
         return replace(column, cells=cut_distinct(column.cells, width, _CUT[column.kind]))
     return column
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from traceana.analyze.critical import NO_OPERATOR
 from traceana.analyze.idle_gaps import capture, outside
 from traceana.analyze.intervals import PER_DEVICE
-from traceana.analyze.steps import measured_steps
+from traceana.analyze.steps import measured_steps, step_processes
 from traceana.analyze.steps import steps as step_times
 from traceana.analyze.summaries import needs_timeline
 from traceana.report import numbers
@@ -101,7 +101,8 @@ def idle(trace: Trace, *, by: IdleBy = "cause") -> Result:
         causes = whole if by == "cause" else analysis(trace, "cause", found=found)
         of = _several(of_devices.frame)
         shown = above(lambda: cause_bars(causes.frame, stepped, of))(page, limit)
-        return replace(shown, blocks=(*shown.blocks, *_meanings(causes.frame)))
+        meanings = (_without_launches(trace, one, "cause") for one in _meanings(causes.frame))
+        return replace(shown, blocks=(*shown.blocks, *meanings))
 
     return whole.with_page(make, screenful=30, pictures=pictures)
 
@@ -138,9 +139,18 @@ def _idle(
         )
     else:
         table = _side_by_side(by, devices.frame, whole, stepped, shown)
+    table = _without_launches(trace, table, "cause")
     facts = Facts(device_facts(devices.frame.to_dicts()))
     blocks: tuple[Block, ...] = (facts, table, *notes_of(shown.notes))
     return Page("idle", blocks, data_of(shown, source_of(trace), {"devices": devices}))
+
+
+def _without_launches(trace: Trace, table: Table, column: str) -> Table:
+    """Return ``table`` without launches before the capture, if the trace has no calls at all."""
+    if trace.whole.calls.height or column not in table.frame.columns:
+        return table
+    label = pl.col(column).cast(pl.String).replace("not_recorded", "not recorded")
+    return replace(table, frame=table.frame.with_columns(label))
 
 
 def _since_capture(trace: Trace, shown: Arranged) -> Arranged:
@@ -328,7 +338,7 @@ def critical(trace: Trace, *, by: CriticalBy = "class") -> Result:
     found = analysis.critical(trace, by)
 
     def pictures() -> list[Chart]:
-        several = trace.steps["process"].n_unique() > 1
+        several = step_processes(trace) > 1
         return path_bars(
             analysis.critical(trace, "segment").frame, _measured(trace), several=several
         )
@@ -387,6 +397,7 @@ def _critical(trace: Trace, by: CriticalBy, every: pl.DataFrame, shown: Arranged
         "start_ns": f"start in {'capture' if steps is None else 'step'}",
     }
     table = table_of(means, columns, dropped=dropped, titles=titles)
+    table = _without_launches(trace, table, "part")
     notes = (*shown.notes, *_path_window(trace, shown.totals["time_ns"], steps))
     return Page("critical", (table, *notes_of(notes)), data_of(shown, source_of(trace)))
 

@@ -92,11 +92,11 @@ def _dropped(frame: pl.DataFrame, dropped: tuple[str, ...]) -> tuple[str, ...]:
         "category": frame["category"].is_in(["other"]).all(),
         "batched": not frame["batched"].any(),
     }
-    first = [name for name, one in alike.items() if one]
     telling: list[str] = []
     for name in _CLASSES:
         if _distinct(frame, *telling, name) > _distinct(frame, *telling):
             telling.append(name)
+    first = [name for name, one in alike.items() if one and name not in telling]
     between = [name for name in dropped if name not in (*first, *telling)]
     return (*first, *between, *reversed(telling))
 

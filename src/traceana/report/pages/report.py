@@ -20,7 +20,7 @@ from traceana.analyze.idle_gaps import selects_steps
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layer_rows import DIRECTIONS
 from traceana.analyze.layers import layers
-from traceana.analyze.steps import measured, steps
+from traceana.analyze.steps import measured, step_processes, steps
 from traceana.analyze.transfers import transfers
 from traceana.analyze.work import kernels_of, processor, work, work_ns
 from traceana.report import display_names, numbers
@@ -100,7 +100,7 @@ class Basis(msgspec.Struct, frozen=True):
         """
         if not self.stepped:
             return ""
-        several = self.trace.steps["process"].n_unique() > 1
+        several = step_processes(self.trace) > 1
         return "per step and process" if several else "per step"
 
     def title(self, table: str) -> str:
@@ -341,7 +341,7 @@ def _step_time(whole: Overview) -> str:
         unit.write(one) for one in (figures["mean_wall_ns"], min(walls), max(walls))
     )
     median = f"{unit.write(figures['wall_ns'])} {unit.unit} median"
-    processes = whole.steps.frame["process"].n_unique()
+    processes = step_processes(whole.trace)
     of = f" over {processes} processes" if processes > 1 else ""
     text = f"{median} · {mean} mean · {least}\u2013{most} range{of}"
     if whole.advice.replayed_ns is not None:
@@ -447,7 +447,7 @@ def _tables(whole: Overview) -> str:
         why = "no steps marked" if not known["steps"] else "no work in the measured steps"
         return f"sums over the {window_text(whole.trace)}{of}: {why} · share: of {work}"
     steps = numbers.counted(basis.trace.steps["number"].n_unique(), "step")
-    processes = basis.trace.steps["process"].n_unique()
+    processes = step_processes(basis.trace)
     of = f" of {processes} processes" if processes > 1 else ""
     text = f"means {basis.per} ({steps}{of}) · share: of {work}"
     if basis.work_share < _ALL:

@@ -9,7 +9,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.analyze.idle_gaps import selects_steps
-from traceana.analyze.steps import measured_steps
+from traceana.analyze.steps import measured_steps, step_processes
 from traceana.analyze.work import processor, work_ns
 from traceana.report import display_names, numbers
 from traceana.report.cells import BAR
@@ -86,9 +86,8 @@ def table_of(
 
 def _sums(trace: Trace, table: Table) -> Facts:
     """Return the line on what the sums of ``table`` are over, and its shares are of."""
-    processes, devices = (
-        one.drop_nulls().n_unique() for one in (trace.steps["process"], trace.activities["device"])
-    )
+    processes = step_processes(trace)
+    devices = trace.activities["device"].drop_nulls().n_unique()
     counts = [numbers.counted(trace.steps["number"].n_unique(), "step")] * bool(trace.steps.height)
     if processes > 1:
         counts.append(f"{processes} processes")
