@@ -142,6 +142,11 @@ def test_what_an_operator_is_by_its_scope(scope: str, operator: str | None) -> N
         ("jit(f)/(jvp(fc)/psum:transpose(jvp(fc))/psum)", "fc", "forward"),
         ("transpose(jvp())", "", None),
         ("jit(f)/jvp(net)/drop/jit(_threefry_fold_in)/apply/add", "net.drop", "forward"),
+        # The subscripts of jax.numpy.einsum, as flax.linen and jax.nn write them.
+        ("jit(f)/jvp(net)/attn/...qhd,...khd->...hqk/dot_general", "net.attn", "forward"),
+        ("jit(f)/transpose(jvp(attn))/vmap(BNTS,BSNH->BTNH)/dot_general", "attn", "backward"),
+        ("jit(f)/transpose(jvp(vmap(attn/bij, bjk -> bik)))/transpose", "attn", "backward"),
+        ("jit(f)/bhqd,bhkd->bhqk/dot_general", "", None),
         # A scope of the program may be called as an operator of TensorFlow is.
         ("jit(f)/jvp(net)/Mean/add", "net.Mean", "forward"),
         # TensorFlow: transfers are named after what they send.

@@ -32,6 +32,8 @@ _JAX_LOOP: Final = re.compile(
 """A loop or a conditional. Without the following part, these words are scopes of the program."""
 _JAX_INNER: Final = re.compile(r"jit\(_?threefry\w*\)")
 """JAX's own functions that open scopes."""
+_JAX_EINSUM: Final = "->"
+"""In the scope that jax.numpy.einsum opens: its subscripts, ``bqd,bkd->bqk``."""
 _REMATERIALIZED: Final = "rematted_computation"
 
 _TF_LOOP: Final = re.compile(r"(?:while|cond)(?:_grad)?(?:_\d+)?")
@@ -246,7 +248,7 @@ def _parsed_jax(components: list[str]) -> _Scope:
             inner = "" if wrapped[1] in _CALLS else wrapped[2]
         # A name in parentheses is the program's, even if it equals a primitive's.
         if inner and (inner != scopes[at] or not (loop or _JAX_PRIMITIVE.fullmatch(inner))):
-            parts += inner.split("/")
+            parts += [part for part in inner.split("/") if _JAX_EINSUM not in part]
         transformations.add(scopes[at])
         at += loop[0].count("/") + 1 if loop else 1
     backward = transformations & {"transpose", _REMATERIALIZED}
