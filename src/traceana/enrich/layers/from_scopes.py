@@ -48,6 +48,10 @@ _TF_FLOW: Final = re.compile(
 _TF_REPLICA: Final = r"(?:^|/)replica_(\d+)/"
 _TF_TRANSFER: Final = re.compile(r"_?(?:Host)?(?:Send|Recv)|\w*Iterator\w*")
 """Operators that move data between devices or fetch the input."""
+_TF_GRADIENT: Final = re.compile(
+    r"_?(?!Accumulate)[A-Z]\w*(?:BackpropFilter|Grad)(?:V\d+)?", re.ASCII
+)
+"""Operators that only a backward pass runs: a transposed convolution is a ``BackpropInput``."""
 _TF_UPDATE: Final = re.compile(r"update_\d+(?:_\d+)?")
 """Scopes in which a replica assigns to a variable."""
 _TF_FUNCTION: Final = re.compile(r"moments|batchnorm|\w+_grad")
@@ -91,13 +95,15 @@ class ScopeLayers(msgspec.Struct, frozen=True):
     """The layers of name scopes.
 
     ``table`` has the columns scope, layer, direction and operator. ``operator`` is the function or
-    primitive that the operator implements, null if that is the operator's own name. ``trains`` is
-    true if some scope is of a gradient.
+    primitive that the operator implements, null if that is the operator's own name. ``gradients``
+    are the names of TensorFlow's operators of gradients without a scope, which run outside a
+    tf.function. ``trains`` is true if there is one, or if some scope is of a gradient.
     """
 
     table: pl.DataFrame
     layers: list[Layer]
     trains: bool
+    gradients: pl.Series
 
     @classmethod
     def of(cls, ops: pl.DataFrame, activities: pl.DataFrame) -> ScopeLayers:
@@ -118,7 +124,8 @@ class ScopeLayers(msgspec.Struct, frozen=True):
         paths = [_path(scope, operators, names, loops) for scope in found]
         layers: dict[Layer, int] = {}
         codes = [layers.setdefault(_layer(path), len(layers)) if path else NONE for path in paths]
-        trains = any(scope.direction for scope in found)
+        gradients = _names_matching(_TF_GRADIENT, ops.filter(pl.col("scope").is_null())["name"])
+        trains = len(gradients) > 0 or any(scope.direction for scope in found)
         directions = [
             scope.direction or _unmarked(scope, path, trains)
             for scope, path in zip(found, paths, strict=True)
@@ -131,7 +138,7 @@ class ScopeLayers(msgspec.Struct, frozen=True):
                 "operator": pl.Series([_operator(text) for text in texts], dtype=pl.String),
             }
         )
-        return cls(table, list(layers), trains)
+        return cls(table, list(layers), trains, gradients)
 
     def layer_of(self, scopes: pl.Series) -> Ints:
         """Return the index into ``layers`` of each scope, NONE without a layer."""
@@ -145,16 +152,17 @@ class ScopeLayers(msgspec.Struct, frozen=True):
         """Return the direction of ``ops`` from their scopes, else their present direction.
 
         If the scopes of a training program mark passes, an operator without a scope belongs to
-        neither pass.
+        neither pass, except for the gradients.
         """
-        names = ops["name"].unique().drop_nulls()
-        found = [_TF_TRANSFER.fullmatch(name) is not None for name in names.cast(pl.String)]
-        transfers = names.filter(pl.Series(found, dtype=pl.Boolean))
-        if not len(transfers) and self.table.is_empty():
+        transfers = _names_matching(_TF_TRANSFER, ops["name"])
+        if not len(transfers) and self.table.is_empty() and not self.trains:
             return ops["direction"].cast(Direction)
-        scoped = pl.col("name").is_in(transfers.implode()) | pl.col("scope").is_not_null()
+        has_scope = pl.col("scope").is_not_null()
+        scoped = pl.col("name").is_in(transfers.implode()) | has_scope
         return ops.select(
-            pl.when(scoped | self.trains)
+            pl.when(~has_scope & pl.col("name").is_in(self.gradients.implode()))
+            .then(pl.lit("backward", Direction))
+            .when(scoped | self.trains)
             .then(self.direction_of(ops["scope"]))
             .otherwise(pl.col("direction").cast(Direction))
             .alias("direction")
@@ -169,6 +177,13 @@ class ScopeLayers(msgspec.Struct, frozen=True):
             return self.table.clear(len(scopes))
         frame = scopes.alias("scope").to_frame()
         return frame.join(self.table, on="scope", how="left", maintain_order="left")
+
+
+def _names_matching(pattern: re.Pattern[str], names: pl.Series) -> pl.Series:
+    """Return the distinct ``names`` that are of the pattern."""
+    distinct = names.unique().drop_nulls()
+    found = [pattern.fullmatch(name) is not None for name in distinct.cast(pl.String)]
+    return distinct.filter(pl.Series(found, dtype=pl.Boolean))
 
 
 def replica_of(scopes: pl.Series) -> pl.Series:
