@@ -180,6 +180,26 @@ def test_of_a_program_that_does_not_train_all_but_transfers_is_forward() -> None
     assert [way for *_, way in found] == ["forward", "forward", None, None, None]
 
 
+def test_a_loop_that_xla_compiled_is_an_operator() -> None:
+    tape = "gradient_tape/net/rnn/while"
+    of_cell = ("net.rnn.cell", "layer")
+    of_layer = ("net.rnn", "layer")
+    wanted = {
+        "net/rnn/while": (*of_layer, "forward"),
+        "net/rnn/while/add_1": (*of_layer, "forward"),
+        "net/rnn/while/cell/MatMul": (*of_cell, "forward"),
+        f"{tape}/gradients/net/rnn/while/cell/MatMul_grad/MatMul": (*of_cell, "backward"),
+        f"{tape}/net/rnn/while/cell/Cast_1/ReadVariableOp_0/accumulator": (*of_cell, "backward"),
+        f"{tape}/net/rnn/while/Placeholder_0/accumulator": (*of_layer, "backward"),
+        f"{tape}/net/rnn/while_grad": (*of_layer, "backward"),
+        # A loop that is not within a layer, and a layer that has the name of one.
+        "while": ("", "", None),
+        "gradient_tape/while/while/Tanh_0/accumulator": ("", "", "backward"),
+        "net/cond/MatMul": ("net.cond", "layer", "forward"),
+    }
+    assert dict(zip(wanted, resolved(list(wanted)), strict=True)) == wanted
+
+
 GPU_WORK = {
     # scope:Type -> (path, direction, nanoseconds)
     "net/conv1/Conv2D:Conv2D": ("net.conv1", "forward", 500),

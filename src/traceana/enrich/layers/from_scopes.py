@@ -38,6 +38,8 @@ _REMATERIALIZED: Final = "rematted_computation"
 
 _TF_LOOP: Final = re.compile(r"(?:while|cond)(?:_grad)?(?:_\d+)?")
 _TF_BRANCH: Final = frozenset({"body", "cond", "then", "else"})
+_TF_ACCUMULATOR: Final = "accumulator"
+"""In a loop's gradient, the list of an operator's results: ``net/rnn/while/Tanh_0/accumulator``."""
 _TF_NUMBER: Final = re.compile(r"_\d+")
 _TF_FLOW: Final = re.compile(
     r"(?:Stateful)?PartitionedCall(?:_\d+)?|replica_\d+|GroupCrossDeviceControlEdges_\d+|"
@@ -120,7 +122,7 @@ class ScopeLayers(msgspec.Struct, frozen=True):
         operators = set(ops["name"].unique().cast(pl.String).to_list()) if texts else set()
         found = [_parsed(text) for text in texts]
         names = {SEPARATOR.join(scope.parts) for scope in found}
-        loops: frozenset[_Path] = frozenset().union(*(scope.loops for scope in found))
+        loops: frozenset[_Path] = frozenset().union(*(_loops(scope) for scope in found))
         paths = [_path(scope, operators, names, loops) for scope in found]
         layers: dict[Layer, int] = {}
         codes = [layers.setdefault(_layer(path), len(layers)) if path else NONE for path in paths]
@@ -317,11 +319,32 @@ def _joined(around: list[str], path: list[str]) -> list[str]:
     return path if around and path and around[0] == path[0] else around + path
 
 
+def _loops(scope: _Scope) -> frozenset[_Path]:
+    """Return the paths of TensorFlow's loops and conditionals in a scope.
+
+    Compiled by XLA, a loop is an operator, and its functions have no scopes of their own:
+    ``net/rnn/while``, ``net/rnn/while/cell/MatMul``.
+    """
+    if scope.of_jax or not scope.parts or not _TF_LOOP.fullmatch(scope.parts[-1]):
+        return scope.loops
+    return scope.loops | {scope.parts}
+
+
+def _repeated(parts: _Path, loops: AbstractSet[_Path]) -> _Path:
+    """Return ``parts`` without the loop that a gradient repeats: ``net/while/net/while/Tanh``."""
+    for end in range(1, len(parts)):
+        if parts[:end] in loops and parts[end : 2 * end - 1] == parts[: end - 1]:
+            return parts[end:] if parts[2 * end - 1 :] else parts
+    return parts
+
+
 def _path(scope: _Scope, operators: set[str], names: set[str], loops: AbstractSet[_Path]) -> _Path:
     """Return the layer's path: the scope without the operator and the operators' own scopes."""
     if scope.of_jax:
         return scope.parts[:-1]
-    parts = scope.parts
+    parts = _repeated(scope.parts, loops) if loops else scope.parts
+    if len(parts) > 1 and parts[-1] == _TF_ACCUMULATOR:
+        parts = parts[:-1]
     path = tuple(
         part for i, part in enumerate(parts[:-1], 1) if not loops or parts[:i] not in loops
     )
