@@ -336,6 +336,22 @@ def test_a_manifest_counts_the_steps_in_which_a_layer_ran_on_the_selected_device
         assert layers(chosen, model=model).totals["flops"] == steps * once
 
 
+def test_a_manifest_counts_nothing_without_steps_and_the_note_has_the_reason() -> None:
+    b = TraceBuilder()
+    b.row("ranges", text="nn.Module: Linear_0", kind="module", process=9, thread=1, start=5,
+          duration=90)  # fmt: skip
+    b.row("ops", name="aten::linear", process=9, thread=1, start=10, duration=50)
+    layer = Layer(path="fc", type="Linear", framework_type="Linear", position=0, inputs=((4, 5),),
+                  outputs=((4, 6),), parameters={"weight": (6, 5)})  # fmt: skip
+    model = manifest(network="n", framework=None, inputs=(), layers=(layer,))
+    for command in (layers, flops):
+        result = command(attribute(b.build()), model=model)
+        assert not result.totals.get("flops")
+        texts = [note for note in result.notes if "FLOPs" in note]
+        assert any("layer manifest" in note and "without steps" in note for note in texts)
+        assert not any("in neither the trace nor" in note for note in texts)
+
+
 def _launches(b: TraceBuilder, at: int, *kernels: tuple[str, int]) -> None:
     """Launch ``kernels`` (name, time) from the host at ``at``, one after the other."""
     for number, (name, time) in enumerate(kernels):

@@ -44,6 +44,7 @@ PROGRAMS = {
     "jax/sharded": {"stem", "mid"},
     "jax/pmap": {"stem", "mid"},
     "tensorflow/tape": {*NET, LOSS},
+    "tensorflow/eager": set(),
     "tensorflow/fit": {*NET, f"compile_loss.{LOSS}"},
     "tensorflow/mirrored": {*NET, LOSS},
     "tensorflow/lstm": {"net_1.rnn_1", "net_1.rnn_1.lstm_cell_1", "net_1.fc_1", LOSS},
@@ -110,7 +111,9 @@ def test_the_passes_add_up_to_the_work(program: str, opened: Opened) -> None:
     assert (optimizer["optimizer_ns"] == optimizer["time_ns"]).all()
 
 
-@pytest.mark.parametrize("program", sorted(set(PROGRAMS) - {"jax/inference", "jax/nnx"}))
+@pytest.mark.parametrize(
+    "program", sorted(set(PROGRAMS) - {"jax/inference", "jax/nnx", "tensorflow/eager"})
+)
 def test_a_training_step_has_both_passes_and_an_optimizer(program: str, opened: Opened) -> None:
     found = layers(opened(program), costs=False)
     both = found.frame.filter((pl.col("forward_ns") > 0) & (pl.col("backward_ns") > 0))
@@ -151,6 +154,26 @@ def test_a_program_without_scopes_has_no_layers_and_a_note(opened: Opened) -> No
     assert note.startswith("no layers")
     assert "jax.named_scope" in note
     assert "NNX" in note
+
+
+def test_operators_without_a_tf_function_are_work_and_the_python_between_is_idle(
+    opened: Opened,
+) -> None:
+    trace = opened("tensorflow/eager")
+    names = trace.names["name"].cast(pl.String).gather(trace.activities["name_id"])
+    calls = dict(names.value_counts().iter_rows())
+    assert (calls["Conv2D"], calls["Conv2DBackpropFilter"]) == (STEPS, STEPS)
+    assert trace.activities["duration"].sum() < trace.steps["duration"].sum()
+    by_name = {
+        name: set(trace.activities.filter(names == name)["direction"].cast(pl.String))
+        for name in ("Conv2D", "Conv2DBackpropFilter", "ReluGrad")
+    }
+    # Which pass runs a Conv2D is not recorded: it is the gradient of a transposed convolution, too.
+    assert by_name == {
+        "Conv2D": {None}, "Conv2DBackpropFilter": {"backward"}, "ReluGrad": {"backward"},
+    }  # fmt: skip
+    (note, *_) = layers(trace).notes
+    assert note.startswith("no layers") and "tf.function" in note
 
 
 @pytest.mark.parametrize("program", ["jax/sharded", "jax/pmap"])

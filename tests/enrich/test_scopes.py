@@ -142,6 +142,11 @@ def test_what_an_operator_is_by_its_scope(scope: str, operator: str | None) -> N
         ("jit(f)/(jvp(fc)/psum:transpose(jvp(fc))/psum)", "fc", "forward"),
         ("transpose(jvp())", "", None),
         ("jit(f)/jvp(net)/drop/jit(_threefry_fold_in)/apply/add", "net.drop", "forward"),
+        # The subscripts of jax.numpy.einsum, as flax.linen and jax.nn write them.
+        ("jit(f)/jvp(net)/attn/...qhd,...khd->...hqk/dot_general", "net.attn", "forward"),
+        ("jit(f)/transpose(jvp(attn))/vmap(BNTS,BSNH->BTNH)/dot_general", "attn", "backward"),
+        ("jit(f)/transpose(jvp(vmap(attn/bij, bjk -> bik)))/transpose", "attn", "backward"),
+        ("jit(f)/bhqd,bhkd->bhqk/dot_general", "", None),
         # A scope of the program may be called as an operator of TensorFlow is.
         ("jit(f)/jvp(net)/Mean/add", "net.Mean", "forward"),
         # TensorFlow: transfers are named after what they send.
@@ -173,6 +178,26 @@ def test_a_scope_beside_a_training_step(scope: str, path: str, direction: str | 
 def test_of_a_program_that_does_not_train_all_but_transfers_is_forward() -> None:
     found = resolved(["net/fc/MatMul", "Add", "IteratorGetNext", "fc/MatMul/_3", "sgd/Sub"])
     assert [way for *_, way in found] == ["forward", "forward", None, None, None]
+
+
+def test_a_loop_that_xla_compiled_is_an_operator() -> None:
+    tape = "gradient_tape/net/rnn/while"
+    of_cell = ("net.rnn.cell", "layer")
+    of_layer = ("net.rnn", "layer")
+    wanted = {
+        "net/rnn/while": (*of_layer, "forward"),
+        "net/rnn/while/add_1": (*of_layer, "forward"),
+        "net/rnn/while/cell/MatMul": (*of_cell, "forward"),
+        f"{tape}/gradients/net/rnn/while/cell/MatMul_grad/MatMul": (*of_cell, "backward"),
+        f"{tape}/net/rnn/while/cell/Cast_1/ReadVariableOp_0/accumulator": (*of_cell, "backward"),
+        f"{tape}/net/rnn/while/Placeholder_0/accumulator": (*of_layer, "backward"),
+        f"{tape}/net/rnn/while_grad": (*of_layer, "backward"),
+        # A loop that is not within a layer, and a layer that has the name of one.
+        "while": ("", "", None),
+        "gradient_tape/while/while/Tanh_0/accumulator": ("", "", "backward"),
+        "net/cond/MatMul": ("net.cond", "layer", "forward"),
+    }
+    assert dict(zip(wanted, resolved(list(wanted)), strict=True)) == wanted
 
 
 GPU_WORK = {

@@ -145,7 +145,8 @@ def keras_network() -> Any:
 
 
 def record_tensorflow(folder: Path) -> None:
-    """Record training steps of Keras: under a tape, on two replicas, by ``fit``, of an LSTM."""
+    """Record training steps of Keras: under a tape, without a ``tf.function``, on two replicas, by
+    ``fit``, of an LSTM."""
     import keras
     import tensorflow as tf
 
@@ -154,7 +155,7 @@ def record_tensorflow(folder: Path) -> None:
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
     loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
 
-    def trained(net: Any, strategy: Any) -> Callable[[Any, Any], Any]:
+    def eager(net: Any, strategy: Any) -> Callable[[Any, Any], Any]:
         with strategy.scope():
             optimizer = keras.optimizers.SGD(0.01)
             optimizer.build(net.trainable_variables)
@@ -166,6 +167,10 @@ def record_tensorflow(folder: Path) -> None:
             optimizer.apply_gradients(zip(gradients, net.trainable_variables, strict=True))
             return loss
 
+        return step
+
+    def trained(net: Any, strategy: Any) -> Callable[[Any, Any], Any]:
+        step = eager(net, strategy)
         compiled: Callable[[Any, Any], Any] = tf.function(
             lambda x, y: strategy.run(step, args=(x, y))
         )
@@ -182,6 +187,7 @@ def record_tensorflow(folder: Path) -> None:
     x, y = tf.random.normal((BATCH, SIZE, SIZE, 3)), tf.zeros((BATCH,), tf.int32)
     alone = tf.distribute.get_strategy()
     record("tape", trained(keras_network(), alone), x, y)
+    record("eager", eager(keras_network(), alone), x, y)
     cells = keras.Sequential(
         [keras.Input((5, 6)), keras.layers.LSTM(4, name="rnn"), keras.layers.Dense(5, name="fc")],
         name="net",

@@ -133,6 +133,9 @@ CAUSAL: Final = (
 )
 MACS: Final = "1 multiply-accumulate = 2 FLOPs"
 NO_SHAPES: Final = "no FLOPs: shapes in neither the trace nor a layer manifest (--model)"
+NO_STEPS: Final = (
+    "no FLOPs from the layer manifest: without steps the number of layer calls is unknown"
+)
 
 
 def on_flops(trace: Trace, charged: Charges) -> tuple[str, ...]:
@@ -141,8 +144,10 @@ def on_flops(trace: Trace, charged: Charges) -> tuple[str, ...]:
         return ()
     frame, flops = charged.frame, pl.col("flops")
     masked = frame.filter((pl.col("kind") == "attention") & (pl.col("executed_flops") < flops))
+    counted = bool((frame["flops"] > 0).any())
+    source = MACS if counted else None if NO_STEPS in charged.notes else NO_SHAPES
     return (
-        MACS if (frame["flops"] > 0).any() else NO_SHAPES,
+        *([source] if source else []),
         *([CAUSAL] if masked.height else []),
         *coverage_notes(charged.coverage["reason"], work(trace, "duration")["duration"]),
     )
@@ -294,15 +299,10 @@ def model_charges(
     counts = charged.drop_nulls("layer").group_by("layer").agg(pl.col("flops").sum())
     known = dict(counts.filter(pl.col("flops") > 0).iter_rows())
     rows: list[tuple[object, ...]] = []
-    wanted = {
-        row: layer
-        for row, layer in partner.items()
-        if row in seen and (row not in known or row in partial)
-    }
-    if wanted and not trace.steps.height:
-        return pl.DataFrame(schema=CHARGES), (
-            "layer manifest not used: without steps the number of layer calls is unknown",
-        )
+    uncounted = {row: layer for row, layer in partner.items() if row not in known or row in partial}
+    if uncounted and not trace.steps.height:
+        return pl.DataFrame(schema=CHARGES), (NO_STEPS,)
+    wanted = {row: layer for row, layer in uncounted.items() if row in seen}
     first = min((layer.position for layer in model.layers if layer.parameters), default=None)
     for row, layer in wanted.items():
         directions = seen[row]

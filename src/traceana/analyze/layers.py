@@ -266,6 +266,8 @@ _NAMING: Final = (
 
 
 def _why_no_layers(trace: Trace) -> str:
+    if trace.meta.framework == "TensorFlow":
+        return "no layers in the trace: TensorFlow records name scopes only inside a tf.function"
     if trace.meta.framework != "JAX":
         return (
             "no layers in the trace: record nn.Module events, or NVTX or record_function ranges "

@@ -182,3 +182,26 @@ def test_an_xla_kernel_s_scope_is_that_of_its_instruction(tmp_path: Path) -> Non
     path.write_bytes(message(1, content) + plane.encode())
     scopes = trace_of(path).activities["scope"].to_list()
     assert scopes == ["jit(f)/fc/dot_general", "jit(f)/relu1/max", None]
+
+
+def test_operators_outside_a_tf_function(tmp_path: Path) -> None:
+    names = {
+        "EagerLocalExecute: Conv2D": "Conv2D",
+        "EagerLocalExecute: _EagerConst": "_EagerConst",
+        "EagerLocalExecute: __inference_step_12": None,
+        "EagerLocalExecute: StatefulPartitionedCall": None,
+        "EagerLocalExecute: IteratorGetNext": None,
+        "EagerLocalExecute: MakeIterator": None,
+        "EagerLocalExecute: ParallelMapDatasetV2": None,
+        "EagerLocalExecute: OptionalGetValue": None,
+        "convert_to_tensor": None,
+        "tf.constant": None,
+    }
+    plane = PlaneWriter("/host:CPU")
+    events = [plane.event(name, i * 1_000_000, 900_000) for i, name in enumerate(names)]
+    plane.line("python", events)
+    trace = trace_of(write(tmp_path / "x.pb", plane))
+    assert trace.ops["name"].to_list() == [name for name in names.values() if name]
+    assert trace.ops["scope"].null_count() == trace.ops.height
+    assert trace.ranges["text"].to_list() == [name for name, op in names.items() if not op]
+    assert trace.ranges["kind"].unique().to_list() == ["runtime"]

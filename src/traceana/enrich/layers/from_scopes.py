@@ -32,10 +32,14 @@ _JAX_LOOP: Final = re.compile(
 """A loop or a conditional. Without the following part, these words are scopes of the program."""
 _JAX_INNER: Final = re.compile(r"jit\(_?threefry\w*\)")
 """JAX's own functions that open scopes."""
+_JAX_EINSUM: Final = "->"
+"""In the scope that jax.numpy.einsum opens: its subscripts, ``bqd,bkd->bqk``."""
 _REMATERIALIZED: Final = "rematted_computation"
 
 _TF_LOOP: Final = re.compile(r"(?:while|cond)(?:_grad)?(?:_\d+)?")
 _TF_BRANCH: Final = frozenset({"body", "cond", "then", "else"})
+_TF_ACCUMULATOR: Final = "accumulator"
+"""In a loop's gradient, the list of an operator's results: ``net/rnn/while/Tanh_0/accumulator``."""
 _TF_NUMBER: Final = re.compile(r"_\d+")
 _TF_FLOW: Final = re.compile(
     r"(?:Stateful)?PartitionedCall(?:_\d+)?|replica_\d+|GroupCrossDeviceControlEdges_\d+|"
@@ -46,6 +50,10 @@ _TF_FLOW: Final = re.compile(
 _TF_REPLICA: Final = r"(?:^|/)replica_(\d+)/"
 _TF_TRANSFER: Final = re.compile(r"_?(?:Host)?(?:Send|Recv)|\w*Iterator\w*")
 """Operators that move data between devices or fetch the input."""
+_TF_GRADIENT: Final = re.compile(
+    r"_?(?!Accumulate)[A-Z]\w*(?:BackpropFilter|Grad)(?:V\d+)?", re.ASCII
+)
+"""Operators that only a backward pass runs: a transposed convolution is a ``BackpropInput``."""
 _TF_UPDATE: Final = re.compile(r"update_\d+(?:_\d+)?")
 """Scopes in which a replica assigns to a variable."""
 _TF_FUNCTION: Final = re.compile(r"moments|batchnorm|\w+_grad")
@@ -89,13 +97,15 @@ class ScopeLayers(msgspec.Struct, frozen=True):
     """The layers of name scopes.
 
     ``table`` has the columns scope, layer, direction and operator. ``operator`` is the function or
-    primitive that the operator implements, null if that is the operator's own name. ``trains`` is
-    true if some scope is of a gradient.
+    primitive that the operator implements, null if that is the operator's own name. ``gradients``
+    are the names of TensorFlow's operators of gradients without a scope, which run outside a
+    tf.function. ``trains`` is true if there is one, or if some scope is of a gradient.
     """
 
     table: pl.DataFrame
     layers: list[Layer]
     trains: bool
+    gradients: pl.Series
 
     @classmethod
     def of(cls, ops: pl.DataFrame, activities: pl.DataFrame) -> ScopeLayers:
@@ -112,11 +122,12 @@ class ScopeLayers(msgspec.Struct, frozen=True):
         operators = set(ops["name"].unique().cast(pl.String).to_list()) if texts else set()
         found = [_parsed(text) for text in texts]
         names = {SEPARATOR.join(scope.parts) for scope in found}
-        loops: frozenset[_Path] = frozenset().union(*(scope.loops for scope in found))
+        loops: frozenset[_Path] = frozenset().union(*(_loops(scope) for scope in found))
         paths = [_path(scope, operators, names, loops) for scope in found]
         layers: dict[Layer, int] = {}
         codes = [layers.setdefault(_layer(path), len(layers)) if path else NONE for path in paths]
-        trains = any(scope.direction for scope in found)
+        gradients = _names_matching(_TF_GRADIENT, ops.filter(pl.col("scope").is_null())["name"])
+        trains = len(gradients) > 0 or any(scope.direction for scope in found)
         directions = [
             scope.direction or _unmarked(scope, path, trains)
             for scope, path in zip(found, paths, strict=True)
@@ -129,7 +140,7 @@ class ScopeLayers(msgspec.Struct, frozen=True):
                 "operator": pl.Series([_operator(text) for text in texts], dtype=pl.String),
             }
         )
-        return cls(table, list(layers), trains)
+        return cls(table, list(layers), trains, gradients)
 
     def layer_of(self, scopes: pl.Series) -> Ints:
         """Return the index into ``layers`` of each scope, NONE without a layer."""
@@ -143,16 +154,17 @@ class ScopeLayers(msgspec.Struct, frozen=True):
         """Return the direction of ``ops`` from their scopes, else their present direction.
 
         If the scopes of a training program mark passes, an operator without a scope belongs to
-        neither pass.
+        neither pass, except for the gradients.
         """
-        names = ops["name"].unique().drop_nulls()
-        found = [_TF_TRANSFER.fullmatch(name) is not None for name in names.cast(pl.String)]
-        transfers = names.filter(pl.Series(found, dtype=pl.Boolean))
-        if not len(transfers) and self.table.is_empty():
+        transfers = _names_matching(_TF_TRANSFER, ops["name"])
+        if not len(transfers) and self.table.is_empty() and not self.trains:
             return ops["direction"].cast(Direction)
-        scoped = pl.col("name").is_in(transfers.implode()) | pl.col("scope").is_not_null()
+        has_scope = pl.col("scope").is_not_null()
+        scoped = pl.col("name").is_in(transfers.implode()) | has_scope
         return ops.select(
-            pl.when(scoped | self.trains)
+            pl.when(~has_scope & pl.col("name").is_in(self.gradients.implode()))
+            .then(pl.lit("backward", Direction))
+            .when(scoped | self.trains)
             .then(self.direction_of(ops["scope"]))
             .otherwise(pl.col("direction").cast(Direction))
             .alias("direction")
@@ -167,6 +179,13 @@ class ScopeLayers(msgspec.Struct, frozen=True):
             return self.table.clear(len(scopes))
         frame = scopes.alias("scope").to_frame()
         return frame.join(self.table, on="scope", how="left", maintain_order="left")
+
+
+def _names_matching(pattern: re.Pattern[str], names: pl.Series) -> pl.Series:
+    """Return the distinct ``names`` that are of the pattern."""
+    distinct = names.unique().drop_nulls()
+    found = [pattern.fullmatch(name) is not None for name in distinct.cast(pl.String)]
+    return distinct.filter(pl.Series(found, dtype=pl.Boolean))
 
 
 def replica_of(scopes: pl.Series) -> pl.Series:
@@ -246,7 +265,7 @@ def _parsed_jax(components: list[str]) -> _Scope:
             inner = "" if wrapped[1] in _CALLS else wrapped[2]
         # A name in parentheses is the program's, even if it equals a primitive's.
         if inner and (inner != scopes[at] or not (loop or _JAX_PRIMITIVE.fullmatch(inner))):
-            parts += inner.split("/")
+            parts += [part for part in inner.split("/") if _JAX_EINSUM not in part]
         transformations.add(scopes[at])
         at += loop[0].count("/") + 1 if loop else 1
     backward = transformations & {"transpose", _REMATERIALIZED}
@@ -300,11 +319,32 @@ def _joined(around: list[str], path: list[str]) -> list[str]:
     return path if around and path and around[0] == path[0] else around + path
 
 
+def _loops(scope: _Scope) -> frozenset[_Path]:
+    """Return the paths of TensorFlow's loops and conditionals in a scope.
+
+    Compiled by XLA, a loop is an operator, and its functions have no scopes of their own:
+    ``net/rnn/while``, ``net/rnn/while/cell/MatMul``.
+    """
+    if scope.of_jax or not scope.parts or not _TF_LOOP.fullmatch(scope.parts[-1]):
+        return scope.loops
+    return scope.loops | {scope.parts}
+
+
+def _repeated(parts: _Path, loops: AbstractSet[_Path]) -> _Path:
+    """Return ``parts`` without the loop that a gradient repeats: ``net/while/net/while/Tanh``."""
+    for end in range(1, len(parts)):
+        if parts[:end] in loops and parts[end : 2 * end - 1] == parts[: end - 1]:
+            return parts[end:] if parts[2 * end - 1 :] else parts
+    return parts
+
+
 def _path(scope: _Scope, operators: set[str], names: set[str], loops: AbstractSet[_Path]) -> _Path:
     """Return the layer's path: the scope without the operator and the operators' own scopes."""
     if scope.of_jax:
         return scope.parts[:-1]
-    parts = scope.parts
+    parts = _repeated(scope.parts, loops) if loops else scope.parts
+    if len(parts) > 1 and parts[-1] == _TF_ACCUMULATOR:
+        parts = parts[:-1]
     path = tuple(
         part for i, part in enumerate(parts[:-1], 1) if not loops or parts[:i] not in loops
     )

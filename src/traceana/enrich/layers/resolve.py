@@ -74,9 +74,9 @@ def resolve(
     its Module Hierarchy; its name scope; a named range that a checkpoint opens in the backward
     pass; for a backward operator, the layer of its forward operator; the operators of an optimizer;
     the program's own named ranges; for other than backward operators, the position in the step.
-    Position is not used in a trace with name scopes, nor for a ``compiled`` program. ``names``
-    and ``nesting`` are those of the operators, ``forward`` that of
-    :func:`traceana.enrich.operators.forward_of`.
+    Position is not used in a trace with name scopes, nor for a ``compiled`` program, nor where
+    operators of gradients have no scope. ``names`` and ``nesting`` are those of the operators,
+    ``forward`` that of :func:`traceana.enrich.operators.forward_of`.
     """
     start = ops["start"].to_numpy()
     roles = role_intervals(ranges, range_key)
@@ -107,7 +107,7 @@ def resolve(
     del by_role, by_collective, by_module, by_hierarchy, by_scope, around, recomputed
     by_optimizer = number(*optimizer_layers(ops, names, nesting, forward, op_step, ranges))
     by_position = nowhere
-    if scopes.table.is_empty() and not compiled:
+    if scopes.table.is_empty() and not scopes.trains and not compiled:
         settled = _first(own, by_optimizer)
         by_position = number(*position_layers(ops, roots(nesting), op_step, settled, forward))
 

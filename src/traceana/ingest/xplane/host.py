@@ -27,6 +27,13 @@ MEMORY: Final = {"MemoryAllocation": 1, "MemoryDeallocation": -1}
 # TensorFlow writes "AlexNet/conv1/Conv2D:Conv2D", and "unknown:Conv2D" where there is no scope.
 _OPERATOR: Final = re.compile(r"([A-Za-z0-9.][\w./>-]*):([A-Z_]\w*)", re.ASCII)
 _NO_SCOPE: Final = "unknown"
+# An operator outside a tf.function. The name of a tf.function begins with "__"; operators of the
+# input pipeline wait for its threads.
+_EAGER: Final = re.compile(
+    r"EagerLocalExecute: (?!(?:Stateful)?PartitionedCall$|\w*(?:Dataset|Iterator|Optional))"
+    r"(_?[A-Z]\w*)",
+    re.ASCII,
+)
 _PYTHON: Final = "$"
 
 _RUNTIME: Final = re.compile(
@@ -34,7 +41,9 @@ _RUNTIME: Final = re.compile(
     r"DevicePut|BatchedDevicePut|CopyTo|Wait for |end)|"
     # What JAX's own Python code annotates (jax.profiler.annotate_function).
     r"^(?:AllocateOutputBuffers\w*|shard_args|cpp_pjit_\w+|backend_compile\w*|"
-    r"trace_to_jaxpr\w*|lower_sharding_computation|pickle_util\.\w+)$"
+    r"trace_to_jaxpr\w*|lower_sharding_computation|pickle_util\.\w+|"
+    # What TensorFlow's own Python code traces.
+    r"convert_to_tensor|tf\.constant|tf\.function-graph_building|ParallelFor)$"
 )
 """Events of TensorFlow's and XLA's own code on the program's thread."""
 _TENSOR: Final = re.compile(r"([A-Za-z_]\w*)\[([\d,]*)\]", re.ASCII)
@@ -153,6 +162,8 @@ def parse_name(name: str | None) -> HostName:
     if found := _OPERATOR.fullmatch(name):
         scope, operator = found.groups()
         return HostName(operator, None if scope == _NO_SCOPE else scope, "runtime")
+    if found := _EAGER.fullmatch(name):
+        return HostName(found[1], None, "runtime")
     if name.startswith(_PYTHON):
         return HostName(None, None, "python")
     return HostName(None, None, "runtime" if _RUNTIME.search(name) else "annotation")
