@@ -133,6 +133,7 @@ CAUSAL: Final = (
 )
 MACS: Final = "1 multiply-accumulate = 2 FLOPs"
 NO_SHAPES: Final = "no FLOPs: shapes in neither the trace nor a layer manifest (--model)"
+NO_PRODUCTS: Final = "no FLOPs: no convolution or matrix product among the XLA instructions"
 NO_STEPS: Final = (
     "no FLOPs from the layer manifest: without steps the number of layer calls is unknown"
 )
@@ -145,7 +146,8 @@ def on_flops(trace: Trace, charged: Charges) -> tuple[str, ...]:
     frame, flops = charged.frame, pl.col("flops")
     masked = frame.filter((pl.col("kind") == "attention") & (pl.col("executed_flops") < flops))
     counted = bool((frame["flops"] > 0).any())
-    source = MACS if counted else None if NO_STEPS in charged.notes else NO_SHAPES
+    why = NO_PRODUCTS if trace.instructions.height else NO_SHAPES
+    source = MACS if counted else None if NO_STEPS in charged.notes else why
     return (
         *([source] if source else []),
         *([CAUSAL] if masked.height else []),

@@ -141,11 +141,18 @@ def _units(trace: Trace, activities: pl.DataFrame, known: Charges) -> Units:
     return Units(rows, pl.concat(parts), (*known.notes, *on_flops(trace, known)))
 
 
+def _written(flops: int) -> str:
+    for prefix, size in (("T", 1e12), ("G", 1e9), ("M", 1e6)):
+        if flops >= size:
+            return f"{flops / size:.3g} {prefix}FLOP"
+    return f"{flops} FLOP"
+
+
 def _without_class(flops: int) -> tuple[str, ...]:
     if not flops:
         return ()
     return (
-        f"FLOPs without a class: {flops:.3g} (their operators have copies and memsets but no "
+        f"FLOPs without a class: {_written(flops)} (their operators have copies and memsets but no "
         "kernel)",
     )
 
