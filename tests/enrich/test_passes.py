@@ -171,3 +171,25 @@ def test_functions_of_the_backward_pass_are_no_layer_of_the_forward_pass(tmp_pat
     # The sum of the pass, called twice a step, and the two that stand behind its backward passes;
     # each sum calls another.
     assert dict(calls(trace, "sum")) == {"sum_0": 8, "sum_1": 4, "sum_2": 4}
+
+
+def test_a_closure_runs_the_layers_that_the_loop_runs(tmp_path: Path) -> None:
+    """``optimizer.step(closure)``, as Lightning calls it, beside the usual order of calls."""
+    model, images = residual(2), torch.zeros(2, 3, 6, 6)
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def closure() -> Any:
+        loss = model(images).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        return loss
+
+    def loop() -> None:
+        closure()
+        optimizer.step()
+
+    one, other = (
+        layers(recorded(tmp_path, run)).frame.select("layer", "role", "calls", "flops")
+        for run in (loop, lambda: optimizer.step(closure))
+    )
+    assert one.rows() == other.rows()
