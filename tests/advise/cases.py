@@ -21,6 +21,16 @@ def conv(*algorithms: str, **reported: Any) -> Build:
     return filled(lambda run: run.convolution(*algorithms, **reported))
 
 
+def gradients(dgrad: int, wgrad: int) -> Build:
+    """Return gradients of the first convolution, for the input and for the weight."""
+
+    def put(run: Run) -> None:
+        for direction in ("dgrad",) * dgrad + ("wgrad",) * wgrad:
+            run.convolution("implicit_gemm", images=(32, 3, 224), stride=2, direction=direction)
+
+    return filled(put)
+
+
 def kernels(*named: tuple[str, dict[str, Any]], duration: int = 500_000, **columns: Any) -> Build:
     def put(run: Run) -> None:
         for name, classes in named:
@@ -214,9 +224,12 @@ CASES: Final[dict[str, tuple[Build, tuple[Build, ...]]]] = {
     ),
     "layout_changes": (conv("implicit_gemm", layout=300_000), (filled(layout_alone),)),
     "first_data_gradient": (
-        conv("implicit_gemm", images=(32, 3, 224), stride=2, direction="dgrad"),
+        gradients(1, 1),
         (
-            conv("implicit_gemm", images=(32, 3, 224), stride=2, direction="wgrad"),
+            gradients(0, 1),
+            # Of an image that is optimized, and of a gradient penalty.
+            gradients(1, 0),
+            gradients(2, 1),
             conv("implicit_gemm", images=(32, 64, 56), stride=2, direction="dgrad"),
         ),
     ),

@@ -322,3 +322,18 @@ def test_shared_traces_are_counted_or_listed(name: str) -> None:
     assert result.costs["flops"].sum() > 0
     assert result.costs["op"].is_in(list(range(trace.ops.height))).all()
     assert result.gaps["reason"].str.len_chars().min() > 0  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("strides", "flops"), [("[[4, 1], [6, 1]]", 2 * 3 * 4 * 6), ("[[], [6, 1]]", None), (None, 144)]
+)
+def test_a_product_of_an_operand_without_strides_is_sparse(
+    strides: str | None, flops: int | None
+) -> None:
+    ops = Ops()
+    ops.add("aten::mm", [[3, 4], [4, 6]], input_strides=strides)
+    found = operator_costs(ops.frame())
+    assert found.costs["flops"].to_list() == ([] if flops is None else [flops])
+    assert found.gaps["reason"].to_list() == (
+        ["sparse operand: number of stored elements not recorded"] if flops is None else []
+    )

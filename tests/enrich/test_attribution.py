@@ -263,6 +263,18 @@ def test_positions_start_anew_with_each_step() -> None:
     assert trace.layers["type"].to_list() == ["conv2d", "conv2d"]
 
 
+@pytest.mark.parametrize(("inputs", "path"), [(5, "to_0"), (8, "to"), (None, "to")])
+def test_a_change_of_the_type_alone_is_a_layer(inputs: int | None, path: str) -> None:
+    """``to(dtype)`` has five inputs, with a device it has eight and loads data."""
+    b = TraceBuilder()
+    shapes = None if inputs is None else f"[[4, 8]{', []' * (inputs - 1)}]"
+    b.row("ops", name="aten::to", process=9, thread=1, start=0, duration=50, input_shapes=shapes)
+    launch(b, 1, 10)
+    trace = attribute(b.build())
+    assert paths(trace) == [path]
+    assert trace.layers["role"].to_list() == ["data" if path == "to" else "layer"]
+
+
 def test_without_marks_a_step_ends_with_the_optimizers() -> None:
     b = TraceBuilder()
     for i in range(3):

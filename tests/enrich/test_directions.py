@@ -183,6 +183,50 @@ def test_what_is_no_update_behind_the_backward_pass_stays_forward() -> None:
     assert directions(evaluation) == ["forward", "backward", "forward", "forward"] * 2
 
 
+def _of_closures(*closures: str) -> Trace:
+    """Return a step of an optimizer that runs ``closures``, each before an update.
+
+    A closure is a word of z (clears gradients), t (a tensor of no layer), f (forward) and b.
+    """
+    b = TraceBuilder()
+    at, correlation, sequence = 1_000, 0, 0
+    for closure in closures:
+        for letter in f"{closure}u":
+            name, thread, columns = {
+                "z": ("aten::zero_", 1, {}),
+                "t": ("aten::arange", 1, {}),
+                "f": ("aten::linear", 1, {"sequence": sequence}),
+                "b": (
+                    "autograd::engine::evaluate_function: AddmmBackward0",
+                    2,
+                    {"sequence": sequence},
+                ),
+                "u": ("aten::mm", 1, {}),
+            }[letter]
+            if letter == "z":
+                annotate(b, "Optimizer.zero_grad#SGD.zero_grad", at, at + 900)
+            op(b, name, at, at + 900, thread=thread, **columns)
+            launch(b, correlation, at + 10, thread=thread)
+            at, correlation, sequence = at + 1_000, correlation + 1, sequence + (letter == "b")
+    annotate(b, "Optimizer.step#SGD.step", 500, at)
+    return attribute(b.build())
+
+
+def test_what_the_closure_of_an_optimizers_step_runs_is_no_update() -> None:
+    """LBFGS calls its closure again and again; Lightning passes one to every optimizer."""
+    trace = _of_closures("ztfb", "zfb")
+    assert directions(trace) == [
+        *("optimizer", "forward", "forward", "backward", "optimizer"),
+        *("optimizer", "forward", "backward", "optimizer"),
+    ]
+    assert paths(trace)[2:4] == ["linear_0", "linear_0"]
+    assert layers(trace).frame.filter(role="optimizer")["optimizer_ns"].item() == 40
+
+
+def test_products_of_an_optimizer_without_a_closure_are_its_own() -> None:
+    assert directions(_of_closures("z")) == ["optimizer", "optimizer"]
+
+
 def test_kernels_of_apex_without_an_operator_are_the_optimizers() -> None:
     b = TraceBuilder()
     op(b, "aten::conv2d", 0, 10)

@@ -171,3 +171,60 @@ def test_functions_of_the_backward_pass_are_no_layer_of_the_forward_pass(tmp_pat
     # The sum of the pass, called twice a step, and the two that stand behind its backward passes;
     # each sum calls another.
     assert dict(calls(trace, "sum")) == {"sum_0": 8, "sum_1": 4, "sum_2": 4}
+
+
+def test_a_closure_runs_the_layers_that_the_loop_runs(tmp_path: Path) -> None:
+    """``optimizer.step(closure)``, as Lightning calls it, beside the usual order of calls."""
+    model, images = residual(2), torch.zeros(2, 3, 6, 6)
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def closure() -> Any:
+        loss = model(images).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        return loss
+
+    def loop() -> None:
+        closure()
+        optimizer.step()
+
+    one, other = (
+        layers(recorded(tmp_path, run)).frame.select("layer", "role", "calls", "flops")
+        for run in (loop, lambda: optimizer.step(closure))
+    )
+    assert one.rows() == other.rows()
+
+
+class Normalization(nn.Module):  # type: ignore[misc]
+    """An RMS normalization as Llama has it, in single precision within a network of half."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width, dtype=torch.bfloat16))
+
+    def forward(self, x: Any) -> Any:
+        found = x.to(torch.float32)
+        found = found * torch.rsqrt(found.square().mean(-1, keepdim=True))
+        return self.weight * found.to(x.dtype)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_conversions_of_a_network_are_no_copies_of_data(training: bool, tmp_path: Path) -> None:
+    linear = nn.Linear(8, 8, dtype=torch.bfloat16)
+    model = nn.Sequential(Normalization(8), linear, Normalization(8))
+    words = torch.ones(3, 8, dtype=torch.bfloat16)
+
+    def step() -> None:
+        with torch.set_grad_enabled(training):
+            loss = model(words).sum()
+        if training:
+            loss.backward()
+
+    trace = recorded(tmp_path, step)
+    converting = trace.layers.filter(type="to")["path"]
+    assert converting.to_list() == ["to_0", "to_1", "to_2", "to_3"]
+    assert trace.layers.filter(role="data").is_empty()
+    # Without shapes the conversions of the backward pass are known alone.
+    unknown = recorded(tmp_path, step, shapes=False)
+    assert (unknown.layers["role"] == "data").sum() == 1
+    assert ("to_0" in set(unknown.layers["path"])) == training

@@ -163,6 +163,26 @@ def test_an_lstm_of_many_small_products_and_of_one_library_call_agree(tmp_path: 
     assert products(one.trace) - gates - of_state == theirs
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_products_of_sparse_matrices_are_not_counted_as_of_dense_ones(tmp_path: Path) -> None:
+    """A layer of a graph network: PyTorch's counter multiplies the whole adjacency matrix."""
+    nodes, width = 30, 8
+    adjacency = torch.eye(nodes).to_sparse()
+    layer = torch.nn.Linear(width, width)
+    features = torch.randn(nodes, width)
+    rows = adjacency.to_sparse_csr()
+
+    def step() -> None:
+        found = torch.sparse.mm(adjacency, layer(features))
+        (rows @ layer(found)).sum().backward()
+
+    trace, theirs = record(step, tmp_path)
+    # Two linear layers, of which the first has no gradient of its input.
+    assert products(trace) == (2 + 3) * 2 * nodes * width * width < theirs
+    uncounted = flops(trace).frame.filter(pl.col("flops").is_null())
+    assert "aten::addmm" in set(uncounted["operator"])
+
+
 def test_accumulated_gradients_are_as_many_passes(tmp_path: Path) -> None:
     model = models.Shared()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)

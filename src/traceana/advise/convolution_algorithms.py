@@ -203,9 +203,14 @@ def layout_changes(figures: Figures) -> Found | None:
     simulation="`no-input-gradient`.",
 )
 def first_data_gradient(figures: Figures) -> Found | None:
-    """The gradient of the network's input, which is not used."""
+    """The gradient of the network's input, which is not used.
+
+    One that is not used is computed beside the weight's. A layer with more gradients of its input
+    than of its weight computes them for themselves: for a gradient penalty, or for an image that is
+    optimized through a frozen network.
+    """
     table = figures.convolutions
-    rows = table.filter(of_input(table))
+    rows = table.filter(of_input(table)).join(_for_themselves(table), on="layer", how="anti")
     total = int(rows["time_ns"].sum()) + int(rows["layout_ns"].sum())
     if not figures.worth(total):
         return None
@@ -219,6 +224,21 @@ def first_data_gradient(figures: Figures) -> Found | None:
         {"layer": layer, "time_ns": figures.each(total), "share": total / figures.work_ns},
         evidence,
         "no-input-gradient",
+    )
+
+
+def _for_themselves(table: pl.DataFrame) -> pl.DataFrame:
+    """Return ``layer`` of the layers with more gradients of the input than of the weight."""
+    count = pl.col("count") - pl.col("tried")
+    # Work of an unknown direction may be of both: a CPU computes them in one call.
+    return (
+        table.group_by("layer")
+        .agg(
+            count.filter(pl.col("direction") == direction).sum().alias(direction)
+            for direction in ("dgrad", "wgrad")
+        )
+        .filter(pl.col("dgrad") > pl.col("wgrad"))
+        .select("layer")
     )
 
 

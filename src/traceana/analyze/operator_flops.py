@@ -244,7 +244,11 @@ GAPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 _ATEN: Final = re.compile(r"^(?:torch\.nn\.functional\.|torch\.|Tensor\.|(?=[a-z_]\w*$))")
 """Prefixes of the names of ATen's operators by PyProf and old versions of emit_nvtx."""
 
-_KEY: Final = ("name", "input_shapes", "input_types", "inputs", OUTPUT, WANTED)
+_SPARSE: Final = "sparse"
+_KEY: Final = ("name", "input_shapes", "input_types", "inputs", OUTPUT, WANTED, _SPARSE)
+
+_PRODUCT: Final = r"(?:^|::)(?:_sparse_)?(?:add)?(?:mm|mv|bmm)$|(?:^|::)(?:matmul|baddbmm)$"
+"""Operators that multiply sparse matrices too."""
 
 
 class OperatorCosts(msgspec.Struct, frozen=True):
@@ -270,7 +274,7 @@ def operator_costs(ops: pl.DataFrame) -> OperatorCosts:
         *("process", "rank", "start", "parent", "sequence", "direction"),
         *("input_shapes", "input_types", "inputs"),
     )
-    rows = _with_hints(named.with_row_index("op"))
+    rows = _with_hints(named.with_row_index("op")).with_columns(_sparse(ops))
     calls = _Calls.of(rows.select(_KEY))
     tree = Tree.of(ops)
     left = EarlyStopped.of(ops)
@@ -297,6 +301,37 @@ def _with_hints(rows: pl.DataFrame) -> pl.DataFrame:
     none = pl.repeat(None, rows.height, dtype=pl.UInt32, eager=True)
     at = none.scatter(known["op"], pl.int_range(known.height, dtype=pl.UInt32, eager=True))
     return rows.with_columns(known[name].gather(at) for name in (OUTPUT, WANTED))
+
+
+def _sparse(ops: pl.DataFrame) -> pl.Series:
+    """Return True for products with an operand that is recorded without strides, else null.
+
+    A sparse matrix has a shape and no strides; how many of its elements are stored is not recorded.
+    """
+    calls = ops.select("input_shapes", "input_strides").with_row_index("op")
+    calls = calls.filter(pl.Series(Texts.of(ops["name"]).matching(_PRODUCT), dtype=pl.Boolean))
+    distinct = calls.select("input_shapes", "input_strides").drop_nulls().unique()
+    sparse = [_lacks_strides(*texts) for texts in distinct.iter_rows()]
+    found = calls.join(
+        distinct.filter(pl.Series(sparse, dtype=pl.Boolean)),
+        on=("input_shapes", "input_strides"),
+        how="semi",
+    )["op"]
+    return (
+        pl.repeat(None, ops.height, dtype=pl.Boolean, eager=True)
+        .scatter(found, True)
+        .alias(_SPARSE)
+    )
+
+
+def _lacks_strides(shapes: str, strides: str) -> bool:
+    try:
+        call, recorded = Call.decode("", shapes), Call.decode("", strides)
+    except UncountableError:
+        return False
+    return len(call.shapes) == len(recorded.shapes) and any(
+        bool(shape) and not steps for shape, steps in zip(call.shapes, recorded.shapes, strict=True)
+    )
 
 
 class _Calls(msgspec.Struct, frozen=True):
@@ -356,7 +391,10 @@ def _cost_of(
     inputs: str | None,
     output: str | None,
     wanted: int | None,
+    sparse: bool | None,
 ) -> tuple[Cost, ...] | Refusal:
+    if sparse:
+        return Refusal("sparse operand: number of stored elements not recorded")
     try:
         call = Call.decode(
             name,

@@ -23,8 +23,12 @@ from traceana.flops.cost import Shape, UncountableError
 _SHORT: Final = (
     r"^(?:autograd::engine::evaluate_function: |aten::|torch\.nn\.functional\.|torch\.|Tensor\.)"
 )
+_COPIES: Final = ("to", "_to_copy", "copy_", "cuda", "pin_memory")
+_CONVERSION_INPUTS: Final = 5
+"""Inputs of ``to(dtype)``: the tensor, the type and three options. With a device there are more."""
+
 _ROLES: Final = {
-    **dict.fromkeys(("to", "_to_copy", "copy_", "cuda", "pin_memory"), "data"),
+    **dict.fromkeys(_COPIES, "data"),
     # PyTorch's autograd node of module hooks, outside layers.
     "BackwardHookFunction": "hooks",
     # MXNet's engine frees memory.
@@ -75,7 +79,7 @@ def position_layers(
         .with_columns(_counts_batches().alias("counting"))
     )
     passing = ~(pl.col("resolved") | pl.col("backward") | pl.col("counting"))
-    passing = passing & ~pl.col("short").is_in(list(_ROLES))
+    passing = passing & ~_has_role()
     backward = outermost.filter("backward")
     through = outermost.filter(passing).with_columns(
         pl.lit(0, dtype=pl.Int64).alias("backward_before")
@@ -105,7 +109,7 @@ def position_layers(
             ).alias("position")
         )
         .with_columns(
-            pl.when(pl.col("short").is_in(list(_ROLES)))
+            pl.when(_has_role())
             .then(pl.col("short"))
             .otherwise(pl.format("{}_{}", "short", "position"))
             .alias("path")
@@ -125,9 +129,23 @@ def position_layers(
     layer = np.full(len(root), NONE, dtype=np.int64)
     layer[joined["row"].to_numpy()] = joined["layer"].to_numpy()
     layers: list[Layer] = [
-        (path, short, _ROLES.get(short, "layer")) for path, short in distinct.iter_rows()
+        (path, short, _ROLES[short] if path == short else "layer")
+        for path, short in distinct.iter_rows()
     ]
     return layer[root], layers
+
+
+def _has_role() -> pl.Expr:
+    """Return which operators have a role instead of a layer.
+
+    Copies and conversions that the backward pass goes through are the network's, and so are those
+    that change the type alone: they move no data to a device.
+    """
+    of_network = pl.col("linked") | (
+        (pl.col("short") == "to")
+        & (pl.col("input_shapes").str.count_matches(r"\[") == 1 + _CONVERSION_INPUTS)
+    ).fill_null(value=False)
+    return pl.col("short").is_in(list(_ROLES)) & ~(pl.col("short").is_in(_COPIES) & of_network)
 
 
 def _counts_batches() -> pl.Expr:

@@ -15,7 +15,12 @@ from traceana.enrich.layers.from_ranges import (
 )
 from traceana.enrich.layers.from_scopes import ScopeLayers
 from traceana.enrich.layers.layer_intervals import SEPARATOR, Layer, LayerIntervals
-from traceana.enrich.layers.roles import collective_layers, optimizer_layers, role_intervals
+from traceana.enrich.layers.roles import (
+    closure_operators,
+    collective_layers,
+    optimizer_layers,
+    role_intervals,
+)
 from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, inherit, roots, take
 from traceana.trace.schema import empty
 
@@ -93,7 +98,9 @@ def resolve(
         # Most sources are absent: they share one array, because operators are many.
         return np.where(found == NONE, NONE, found + bases[-1]) if rows else nowhere
 
-    by_role = number(roles.at(op_key, start), roles.layers)
+    around = roles.nesting.innermost(op_key, start)
+    in_closure = closure_operators(ops, nesting, forward, roles, around)
+    by_role = number(np.where(in_closure, NONE, take(roles.layer, around)), roles.layers)
     by_module = number(modules.at(op_key, start), modules.layers)
     around = named.nesting.innermost(op_key, start)
     by_name = number(take(named.layer, around), named.layers)

@@ -9,7 +9,7 @@ import polars as pl
 
 from traceana.enrich.distinct_values import Texts
 from traceana.enrich.layers.layer_intervals import Layer, LayerIntervals, codes, nest
-from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, from_rows, inherit, roots
+from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, from_rows, inherit, roots, take
 
 ROLE_OF_TEXT: Final = {
     "optimizer": r"(?i)^Optimizer\.|^(?:## )?optimizer(?:[._ ]?step)?(?: ##)?$",
@@ -49,6 +49,52 @@ def role_intervals(ranges: pl.DataFrame, key: Ints) -> LayerIntervals:
     role = dict(chosen.select(pl.col("text").cast(pl.String), "role").unique().iter_rows())
     layers: list[Layer] = [(text, None, role[text]) for text in texts]
     return LayerIntervals(nest(chosen, key[wanted]), code, layers)
+
+
+def closure_operators(
+    ops: pl.DataFrame, nesting: Nesting, forward: Ints, intervals: LayerIntervals, around: Ints
+) -> Flags:
+    """Return which operators belong to the closure of an optimizer's step, not to the update.
+
+    Lightning calls ``optimizer.step(closure)``, and LBFGS calls its closure several times: the
+    forward and the backward pass are then inside the range of the step. A closure begins with the
+    step, or with the first operator that has a backward node within the step, and ends with its
+    backward pass. ``around`` is the innermost of the ``intervals`` around each operator,
+    ``forward`` that of :func:`traceana.enrich.operators.forward_of`.
+    """
+    is_step = [role == "optimizer" and _ZERO_GRAD not in text for text, _, role in intervals.layers]
+    # The last entry is that of NONE.
+    row = np.where(np.array([*is_step, False])[take(intervals.layer, around)], around, NONE)
+    start = ops["start"].to_numpy()
+    nodes = np.flatnonzero(forward != NONE)
+    of_node = row[forward[nodes]]
+    within = (of_node != NONE) & (start[nodes] < take(intervals.nesting.end, of_node))
+    if not within.any():
+        return np.zeros(len(start), dtype=np.bool_)
+    root = roots(nesting)
+    rows = [
+        np.flatnonzero(np.isin(row, of_node[within]) & (root == np.arange(len(root)))),
+        root[forward[nodes[within]]],
+        nodes[within],
+    ]
+    steps = [row[rows[0]], of_node[within], of_node[within]]
+    found = (
+        pl.concat(
+            pl.DataFrame({"row": some, "step": step, "start": start[some]}).with_columns(
+                pl.lit(updating, dtype=pl.Boolean).alias("updating")
+            )
+            for some, step, updating in zip(rows, steps, (None, False, True), strict=True)
+        )
+        .group_by("row", "step", "start")
+        .agg(pl.col("updating").drop_nulls().last())
+        .sort("step", "start", "row")
+        .with_columns(pl.col("updating").forward_fill().over("step").fill_null(value=False))
+    )
+    backward = (ops["direction"] == "backward").fill_null(value=False).to_numpy()
+    closure = np.zeros(len(start), dtype=np.bool_)
+    closure[found.filter(~pl.col("updating"))["row"].to_numpy()] = True
+    inside: Flags = (row != NONE) & (closure[root] | backward)
+    return inside
 
 
 _COLLECTIVE_OP: Final = (
