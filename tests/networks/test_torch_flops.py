@@ -94,6 +94,29 @@ def test_a_step_computes_what_pytorch_counts(name: str, tmp_path: Path) -> None:
     assert layers(trace).frame["flops"].sum() == total
 
 
+def test_what_vmap_computes_is_counted_for_the_whole_batch(tmp_path: Path) -> None:
+    """functorch records each operator with the shapes of one example, around those that run."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 2, bias=False)
+    )
+    values = {name: value.detach() for name, value in model.named_parameters()}
+    inputs = torch.randn(5, 8)
+
+    def loss(values: dict[str, Any], one: Any) -> Any:
+        return torch.func.functional_call(model, values, (one,)).square().sum()
+
+    def step() -> None:
+        torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(values, inputs)
+
+    trace, theirs = record(step, tmp_path)
+    assert products(trace) == theirs > 0
+    # A square matrix times itself has its shape twice, and is one product.
+    square = torch.randn(6, 6)
+    trace, theirs = record(lambda: torch.mm(square, square), tmp_path)
+    assert products(trace) == theirs == 2 * 6**3
+
+
 def test_recomputing_adds_the_forward_pass_of_what_is_checkpointed(tmp_path: Path) -> None:
     """Closed form: three blocks of two convolutions, and the first of two linear layers.
 

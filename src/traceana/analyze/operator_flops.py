@@ -280,6 +280,9 @@ def operator_costs(ops: pl.DataFrame) -> OperatorCosts:
     left = EarlyStopped.of(ops)
     has_cost = calls.parts[calls.of_op] > 0
     has_cost &= ~(left.innermost | left.around)
+    logical = _of_one_example(ops)
+    if logical.any():
+        has_cost &= ~(logical | tree.holding(logical))
     counted = tree.outermost(has_cost)
     op = np.flatnonzero(counted)
     costs = (
@@ -293,6 +296,34 @@ def operator_costs(ops: pl.DataFrame) -> OperatorCosts:
     costs = costs.with_columns(pl.when(square).then(0).otherwise("skipped").alias("skipped"))
     gaps = _gaps(calls, tree, counted, has_cost)
     return OperatorCosts(_with_parts(costs, rows, tree), gaps)
+
+
+def _of_one_example(ops: pl.DataFrame) -> Flags:
+    """Return which operators are recorded by ``torch.func.vmap`` with the shapes of one example.
+
+    functorch calls an operator again with its inputs twice in the record, once or several times,
+    and inside it the operators on the whole batch. Those alone are what runs.
+    """
+    parent = from_rows(ops["parent"])
+    name = Texts.of(ops["name"]).code_of_row
+    (again,) = np.nonzero((parent != NONE) & (name == name[parent]))
+    shapes = ops["input_shapes"]
+    pairs = pl.DataFrame(
+        {"own": shapes.gather(again), "of_parent": shapes.gather(parent[again])}
+    ).cast(pl.String)
+    inner = pl.col("of_parent").str.slice(1, pl.col("of_parent").str.len_bytes() - 2)
+    twice = (pl.col("own") == pl.format("[{}, {}]", inner, inner)) & (inner != "")
+    flags = pairs.select(
+        twice.fill_null(value=False).alias("twice"),
+        (pl.col("own") == pl.col("of_parent")).fill_null(value=False).alias("same"),
+    )
+    found = np.zeros(ops.height, dtype=np.bool_)
+    found[again[flags["twice"].to_numpy()]] = True
+    # Parents come first: an operator is recorded again right inside its record.
+    for row, is_same in zip(again.tolist(), flags["same"].to_list(), strict=True):
+        if is_same and found[parent[row]]:
+            found[row] = True
+    return found
 
 
 def _with_hints(rows: pl.DataFrame) -> pl.DataFrame:
