@@ -73,6 +73,8 @@ CASES = (
     Case("aten::outer", ((3,), (4,)), 12, 4 * (3 + 4 + 12), "elementwise.mul"),
     Case("aten::mm", ((3, 4), (4, 5)), 120, 2 * 47, "matmul", types=(H, H)),
     Case("aten::mm", ((3, 4), (4, 5)), 120, None, "matmul", types=()),
+    # 3 · 5 · 4 complex multiply-accumulates of 8 operations.
+    Case("aten::mm", ((3, 4), (4, 5)), 480, 8 * 47, "matmul", types=("c10::complex<float>",) * 2),
     Case("MatMul", ((3, 4), (5, 4)), 120, 4 * 47, "matmul"),
     Case("_FusedMatMul", ((3, 4), (4, 5), (5,)), 120, 4 * 52, "matmul"),
     Case("BatchMatMulV2", ((2, 3, 4), (2, 4, 5)), 240, 4 * 94, "matmul"),
@@ -322,10 +324,12 @@ ODD = (
     Odd("aten::mean", ((2, 5), (), (), ()), "dimensions"),
     Odd("aten::sum", ((2, 5), (), (), ()), "out of range", ("", "[7]", "False", "")),
     Odd("MatMul", ((3, 4), (5, 6)), "do not match"),
+    Odd("aten::conv1d", ((2, 2, 10), (3, 2, 3), (3,), (), (), (), ()), "real convolutions",
+        ("", "", "", "[1]", "[0]", "[1]", "1"), ("c10::complex<float>",) * 3 + ("",) * 4),
     Odd("MaxPool", (X,), "window"),
     Odd("LRN", (X,), "LRN size"),
     Odd("FusedBatchNormV3", (X, (4,), (4,), (4,), (4,)), "training"),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: f"{odd.name} {odd.reason}")

@@ -117,6 +117,13 @@ def test_what_vmap_computes_is_counted_for_the_whole_batch(tmp_path: Path) -> No
     assert products(trace) == theirs == 2 * 6**3
 
 
+def test_a_complex_convolution_is_the_real_ones_that_it_runs(tmp_path: Path) -> None:
+    model = torch.nn.Conv1d(2, 3, 3, dtype=torch.complex64)
+    inputs = torch.randn(2, 2, 10, dtype=torch.complex64)
+    trace, theirs = record(lambda: model(inputs).abs().sum().backward(), tmp_path)
+    assert products(trace) == theirs > 0
+
+
 def test_recomputing_adds_the_forward_pass_of_what_is_checkpointed(tmp_path: Path) -> None:
     """Closed form: three blocks of two convolutions, and the first of two linear layers.
 

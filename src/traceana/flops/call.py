@@ -281,6 +281,11 @@ def is_tensor(name: str) -> bool:
     return plain(name) in _BITS
 
 
+def is_complex(name: str) -> bool:
+    """Return whether the elements of this type are complex numbers."""
+    return plain(name).startswith("complex")
+
+
 def promoted(names: Iterable[str]) -> str | None:
     """Return the result type of an arithmetic operation on ``names``; ``None`` if one is unknown.
 

@@ -17,7 +17,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
-from traceana.flops.call import Call
+from traceana.flops.call import Call, is_complex
 from traceana.flops.cost import Cost, Refusal, UncountableError
 
 Reader: TypeAlias = Callable[[Call], tuple[Cost, ...]]
@@ -109,6 +109,9 @@ def formulas() -> dict[str, Formula]:
     return FORMULAS
 
 
+_COMPLEX: Final = 4
+"""Operations of a complex multiply-accumulate for each of a real one: 8 for 2."""
+
 NO_FORMULA: Final = "no FLOP formula for this operator"
 
 
@@ -138,9 +141,17 @@ def cost(call: Call) -> tuple[Cost, ...] | Refusal:
 
 def _read(reader: Reader, call: Call) -> tuple[Cost, ...] | Refusal:
     try:
-        return reader(call)
+        costs = reader(call)
     except UncountableError as error:
         return Refusal(str(error))
+    if not any(is_complex(name) for name in call.types or ()):
+        return costs
+    if any(one.formula.startswith("convolution.") for one in costs):
+        return Refusal("complex convolution: its real convolutions are counted")
+    return tuple(
+        msgspec.structs.replace(one, flops=_COMPLEX * one.flops) if one.formula == "matmul" else one
+        for one in costs
+    )
 
 
 def total_flops(costs: Iterable[Cost]) -> int:
