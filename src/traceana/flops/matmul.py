@@ -40,9 +40,9 @@ def matmul(
 
     k multiply-accumulates per result, counted as 2k operations and not 2k - 1 (Golub and Van Loan,
     Matrix Computations; PyTorch's counter agrees). An addend (a bias, beta·C) is the initial value
-    of the sum: it adds no operation, and its elements are read. Complex operands:
-    8 · b · m · n · k, 4 multiplications and 2 additions a product, 2 additions to accumulate. Reads b·m·k
-    and b·k·n elements, or ``left`` and ``right`` where a matrix is shared by several of the batch, and writes
+    of the sum: it adds no operation, and its elements are read. Complex operands: 8 · b · m · n · k
+    (4 multiplications and 2 additions a product, 2 additions to accumulate). Reads b·m·k and b·k·n
+    elements, or ``left`` and ``right`` where a matrix is shared by several of the batch, and writes
     b·m·n of ``output_size`` bytes (``size`` by default).
     """
     written = size if output_size is None else output_size
