@@ -9,6 +9,7 @@ Nothing is run on the platforms. It asks the package index, so no test compares 
 from __future__ import annotations
 
 import subprocess
+import sys
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -57,7 +58,8 @@ def requirements(without: frozenset[str] = frozenset()) -> str:
 
 def resolved(text: str, platform: str, python: str) -> str | None:
     """Return the versions that meet the requirements of ``text``; null where wheels are missing."""
-    words = ["uv", "pip", "compile", "--quiet", "--only-binary", ":all:", "--python-platform"]
+    uv = (sys.executable, "-m", "uv")
+    words = [*uv, "pip", "compile", "--quiet", "--only-binary", ":all:", "--python-platform"]
     done = subprocess.run(
         [*words, platform, "--python-version", python, "-"],
         input=text,
