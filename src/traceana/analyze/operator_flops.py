@@ -318,6 +318,8 @@ def _of_one_example(ops: pl.DataFrame) -> Flags:
         (pl.col("own") == pl.col("of_parent")).fill_null(value=False).alias("same"),
     )
     found = np.zeros(ops.height, dtype=np.bool_)
+    if not flags["twice"].any():
+        return found
     found[again[flags["twice"].to_numpy()]] = True
     # Parents come first: an operator is recorded again right inside its record.
     for row, is_same in zip(again.tolist(), flags["same"].to_list(), strict=True):

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.analyze.classes import SEARCH, SOURCE, category_of, classified, described
+from traceana.analyze.classes import SEARCH, SOURCE, classified, described
 from traceana.analyze.costs import COUNTS, Charges, charges, executions, on_flops, whole_sum
 from traceana.analyze.flop_coverage import BY_MODEL, NO_ARITHMETIC, PARTLY, PRODUCTS
 from traceana.analyze.manifest_pairing import with_names_of
@@ -22,7 +22,7 @@ from traceana.analyze.rates import RATES, machine, peak_note, peaks_by, rate_col
 from traceana.analyze.steps import available_ns, measured_steps
 from traceana.analyze.work import why_no_work, work
 from traceana.enrich.distinct_values import first_rows, numbered
-from traceana.enrich.nesting import from_rows, to_rows
+from traceana.enrich.nesting import Ints, from_rows, to_rows
 from traceana.result import Result, sums, with_share
 
 if TYPE_CHECKING:
@@ -117,15 +117,15 @@ def units(trace: Trace, model: Manifest | None = None) -> Units:
     A layer counted by the layer manifest ``model`` is a unit per direction.
     """
     trace = with_names_of(trace, model)
-    activities = work(trace, *_UNIT_COLUMNS)
-    return _units(trace, activities, charges(trace, model))
+    activities, known = work(trace, *_UNIT_COLUMNS), charges(trace, model)
+    _, rows = _rows(trace, activities, known)
+    return _units(trace, activities, known, rows)
 
 
 _UNIT_COLUMNS: Final = (*SOURCE, "duration", "op", "instruction", "layer", "direction")
 
 
-def _units(trace: Trace, activities: pl.DataFrame, known: Charges) -> Units:
-    rows = _rows(trace, activities, known)
+def _units(trace: Trace, activities: pl.DataFrame, known: Charges, rows: pl.DataFrame) -> Units:
     parts = [
         _of_operators(trace, known, rows, activities),
         _of_instructions(
@@ -170,8 +170,8 @@ _SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 }
 
 
-def _rows(trace: Trace, activities: pl.DataFrame, known: Charges) -> pl.DataFrame:
-    """Return the work summed by class, unit and gradient.
+def _rows(trace: Trace, activities: pl.DataFrame, known: Charges) -> tuple[Ints, pl.DataFrame]:
+    """Return the work summed by class, unit and gradient, and before it the row of each activity.
 
     A unit is the counted operator around the work, else the operator of the work, which on a CPU
     may have counted children. Numbers after those of operators are instructions of a compiled
@@ -192,7 +192,7 @@ def _rows(trace: Trace, activities: pl.DataFrame, known: Charges) -> pl.DataFram
         .sort("number")
     )
     rows = each[first_rows(number)]
-    return classified(rows, trace).select(
+    return number, classified(rows, trace).select(
         *_CLASS,
         "alone",
         "unit",
@@ -415,32 +415,9 @@ def counted_work(trace: Trace) -> pl.DataFrame:
     the activities that have the same counts. Null where not counted.
     """
     activities, known = work(trace, *_UNIT_COLUMNS), charges(trace, None)
-    # Few units and classes, and many rows.
-    each = activities.select(_unit(trace, activities, known), *SOURCE)
-    (number,) = numbered(each)
-    distinct = each[first_rows(number)]
-    time = (
-        pl.DataFrame({"number": number, "duration": activities["duration"]})
-        .group_by("number")
-        .agg(pl.col("duration").sum())
-        .sort("number")["duration"]
-    )
-    of_class = described(distinct.select("name_id", "class"), trace)
-    rows = pl.DataFrame(
-        {
-            "category": category_of(distinct, trace).cast(pl.String),
-            "unit": distinct["unit"],
-            "duration": time,
-        }
-    ).with_columns(
-        of_class["precision"],
-        of_class["tensor_core"],
-        pl.when(of_class["direction"].is_in(_GRADIENTS))
-        .then(of_class["direction"].cast(pl.String))
-        .alias("gradient"),
-        pl.col("category").is_in(PRODUCTS).alias("product"),
-    )
-    computed = _units(trace, activities, known)
+    number, rows = _rows(trace, activities, known)
+    computed = _units(trace, activities, known, rows)
+    rows = rows.with_columns(pl.col("category").is_in(PRODUCTS).alias("product"))
     exact, whole = [*_EXACT, "product"], ["unit", "product"]
     counts = (pl.col("flops").sum(), whole_sum("bytes"))
     charged = computed.charged.group_by(exact).agg(counts)

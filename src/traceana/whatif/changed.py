@@ -173,7 +173,8 @@ def _factors(trace: Trace, processes: Sequence[Graph], flags: Flags, change: Cha
             if kind == "tensor-cores"
             else on_another_gpu(part, chosen, argument)
         )
-        return found.of_part(rows, len(flags))
+        kept = found.chosen
+        return Factors.of_rows(trace, rows[kept], found.least[kept], found.most[kept])
     if kind == "batch":
         return with_batch(trace, flags, float(argument), change.recordings)
     if kind == "pinned":
@@ -193,15 +194,8 @@ def _replayed(trace: Trace, processes: Sequence[Graph]) -> tuple[Trace, Ints]:
     """
     if trace.activities.height <= REPLAYED_ACTIVITIES:
         return trace, np.arange(trace.activities.height)
-    (rows,) = np.nonzero(_in_graphs(trace, processes))
+    rows = np.unique(np.concatenate([one.activity[one.activity != NONE] for one in processes]))
     return trace.selection(trace.meta, activities=trace.activities[rows]), rows
-
-
-def _in_graphs(trace: Trace, processes: Sequence[Graph]) -> Flags:
-    found = np.zeros(trace.activities.height + 1, dtype=np.bool_)
-    for one in processes:
-        found[one.activity] = True
-    return found[:-1]
 
 
 def selected_work(trace: Trace, change: Change) -> Flags:

@@ -58,15 +58,6 @@ class Factors(NamedTuple):
             both.append(factors)
         return cls(chosen, *both)
 
-    def of_part(self, rows: Ints, count: int) -> Factors:
-        """Return these factors of the activities ``rows`` as those of all ``count``."""
-        if len(rows) == count:
-            return self
-        chosen, least, most = np.zeros(count, dtype=np.bool_), np.ones(count), np.ones(count)
-        for whole, part in zip((chosen, least, most), self, strict=True):
-            whole[rows] = part
-        return Factors(chosen, least, most)
-
 
 _ON_THE_DEVICE: Final = ("DtoD", "AtoA", "AtoD", "DtoA")
 _LOWER: Final = {"tf32": ("fp32",), "bf16": ("fp32",), "fp16": ("fp32",), "fp8": ("fp16", "fp32")}

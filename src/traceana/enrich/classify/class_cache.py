@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from functools import cache
 from importlib import resources
 from typing import Final
 
@@ -59,16 +60,22 @@ def write(classes: pl.DataFrame, added: pl.DataFrame) -> None:
 
 
 def _digest(content: bytes) -> bytes:
-    """Return a digest of ``content`` and of all that decides on a class."""
-    digest = hashlib.blake2b(content, digest_size=32)
+    """Return a digest of ``content`` and of what decides on a class, polars's patterns too."""
+    state = f"{pl.__version__}\n{_state()}".encode()
+    return hashlib.blake2b(state + content, digest_size=32).hexdigest().encode()
+
+
+@cache
+def _state() -> str:
+    """Return a digest of the rules and of the code that applies them."""
+    digest = hashlib.blake2b()
     for part in _deciding():
         digest.update(hashlib.blake2b(part).digest())
-    return digest.hexdigest().encode()
+    return digest.hexdigest()
 
 
 def _deciding() -> Iterator[bytes]:
-    """Yield polars' version, whose expressions match the patterns, the code, and the rules."""
-    yield pl.__version__.encode()
+    """Yield the code and the rules, file by file."""
     enrich = resources.files("traceana.enrich")
     classify = enrich / "classify"
     yield (enrich / "distinct_values.py").read_bytes()

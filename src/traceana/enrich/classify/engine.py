@@ -100,7 +100,9 @@ def _of_own_rules() -> _Classified:
 
 def keep_classes() -> None:
     """Keep the classes of names that are new to this user, so that the next process finds them."""
-    _of_own_rules().save()
+    # A bundle, or rules of the user's: nothing was classified by traceana's own alone.
+    if _of_own_rules.cache_info().currsize:
+        _of_own_rules().save()
 
 
 class Explanation(msgspec.Struct, frozen=True):
