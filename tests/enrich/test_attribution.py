@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 import pytest
 
@@ -19,7 +21,7 @@ def launch(b: TraceBuilder, correlation: int, at: int, *, thread: int = 1, proce
     return b.kernel(f"k{correlation}", at + 1000, 10, correlation=correlation, process=process)
 
 
-def op(b: TraceBuilder, name: str, start: int, end: int, *, thread: int = 1, **columns: int) -> int:
+def op(b: TraceBuilder, name: str, start: int, end: int, *, thread: int = 1, **columns: Any) -> int:
     """Add an operator of process 9."""
     return b.row("ops", name=name, process=9, thread=thread, start=start, duration=end - start,
                  **columns)  # fmt: skip

@@ -49,13 +49,15 @@ class Pairing(msgspec.Struct, frozen=True):
     ``layer_of`` maps rows of ``layers`` to layers of the manifest. ``paths`` has the path of rows
     whose scope is the manifest's path with suffixes, and ``inside`` the rows within the layer of
     another row. ``unclear`` has the paths of layers whose scope in the trace is ambiguous;
-    ``another`` is true where the manifest describes another model.
+    ``together`` those that share a row, because a compiler fused them. ``another`` is true where
+    the manifest describes another model.
     """
 
     layer_of: dict[int, Layer]
     paths: dict[int, str] = msgspec.field(default_factory=dict)
     inside: dict[int, int] = msgspec.field(default_factory=dict)
     unclear: tuple[str, ...] = ()
+    together: frozenset[str] = frozenset()
     another: bool = False
 
 
@@ -339,7 +341,9 @@ class Matching:
             path = SEPARATOR.join(part for part in (around, path) if part)
             if self.suffixes and path and path != mine.path:
                 result.paths[row] = path
-            if theirs.layer is not None and mine is not node:
+            # A module's own functions may have no row, where a compiler fused them.
+            own = mine.row is not None or not theirs.children
+            if theirs.layer is not None and mine is not node and own:
                 result.layer_of[row] = theirs.layer
                 if not theirs.children:
                     result.inside.update((one, row) for one in rows[1:])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.analyze.layer_operands import operands
 from traceana.analyze.manifest_names import (
@@ -59,6 +60,7 @@ def paired(trace: Trace, model: Manifest) -> Pairing:
     )
     if found.another:
         return found
+    found = replace(found, together=_fused_together(rows, model))
     left = [one for one in rows if one[0] not in found.layer_of and one[0] not in found.inside]
     unclear = {*found.unclear}
     absent = [
@@ -178,9 +180,10 @@ _TYPES: Final = {
     "conv2d": "conv",
     "conv3d": "conv",
     "convolution": "conv",
-    "convtranspose1d": "convtranspose",
-    "convtranspose2d": "convtranspose",
-    "convtranspose3d": "convtranspose",
+    # ``aten::convolution`` is either.
+    "convtranspose1d": "conv",
+    "convtranspose2d": "conv",
+    "convtranspose3d": "conv",
     "batchnorm1d": "batchnorm",
     "batchnorm2d": "batchnorm",
     "batchnorm3d": "batchnorm",
@@ -192,6 +195,13 @@ _TYPES: Final = {
     "rnnrelu": "rnn",
 }
 """Equivalent operators of PyTorch and types of layers, without ``_``."""
+
+_FUSED: Final = "fused"
+"""The beginning of the type of a kernel that a compiler generated for several operators."""
+_NOT_FUSED: Final = frozenset(("conv", "linear", "lstm", "gru", "rnn"))
+"""Types of layers whose operator is not part of such a kernel."""
+_MOST_TOGETHER: Final = 4
+"""Layers in the path of one such kernel, at most."""
 
 _ACTIVATIONS_ALONE: Final = re.compile(r"^(?:matmul|bmm|baddbmm|scaled_dot_product)")
 """Weighted operators that multiply two activations."""
@@ -235,9 +245,7 @@ def _positional(trace: Trace) -> list[_Seen]:
         trace.ops.select(
             "layer", "start", short.alias("short"), name=pl.col("name").cast(pl.String)
         )
-        .filter(
-            trace.ops["parent"].is_null() & (trace.ops["direction"] != "backward").fill_null(True)
-        )
+        .filter((trace.ops["direction"] != "backward").fill_null(True))
         .join(layers, on="layer")
         .filter(
             (pl.col("role") == "layer")
@@ -253,6 +261,16 @@ def _positional(trace: Trace) -> list[_Seen]:
             ).alias("weighted")
         )
     )
+    # Generated code of a compiled graph has no operator where it has no event.
+    without = layers.filter(pl.col("path").str.contains(r"^fused_\d+$")).join(
+        rows, on="layer", how="anti"
+    )
+    rows = pl.concat(
+        [
+            rows.select("layer", "position", "short", "weighted"),
+            without.select("layer", "position", short=pl.lit(_FUSED), weighted=pl.lit(False)),
+        ]
+    ).sort("position")
     known = operands(trace)
     return [
         _Seen(row, _family(kind), _sorted(known[row].weight) if row in known else None, weighted)
@@ -328,7 +346,11 @@ def _rows_of(own: Sequence[Shape], weight: Shape) -> int:
 
 
 def _by_type(seen: Sequence[_Seen], calls: Sequence[Layer]) -> Iterator[_Anchor]:
-    """Yield pairs by type, where both have the same number with the same weights."""
+    """Yield pairs by type, where both have the same number with the same weights.
+
+    A compiler may change the order of operators that do not depend on each other: those whose
+    weights have equal shapes keep their order.
+    """
     mine, theirs = defaultdict(list), defaultdict(list)
     for one in seen:
         mine[one.family].append(one)
@@ -336,15 +358,18 @@ def _by_type(seen: Sequence[_Seen], calls: Sequence[Layer]) -> Iterator[_Anchor]
         theirs[_family(call.type)].append(position)
     for family, own in mine.items():
         positions = theirs[family] if family in _ONE_OPERATOR else []
-        if len(own) == len(positions) and all(
-            _agree(one, calls[position]) for one, position in zip(own, positions, strict=True)
-        ):
+        if len(own) != len(positions):
+            continue
+        if not all(map(_agree, own, (calls[position] for position in positions))):
+            own = sorted(own, key=lambda one: one.weight or ())
+            positions = sorted(positions, key=lambda one: _weight(calls[one]) or ())
+        if all(map(_agree, own, (calls[position] for position in positions))):
             yield from ((one.row, position) for one, position in zip(own, positions, strict=True))
 
 
 _ONE_OPERATOR: Final = frozenset(
     (
-        *("conv", "convtranspose", "linear", "batchnorm", "layernorm", "groupnorm", "embedding"),
+        *("conv", "linear", "batchnorm", "layernorm", "groupnorm", "embedding"),
         *("lstm", "gru", "rnn"),
     )
 )
@@ -356,8 +381,13 @@ def _agree(seen: _Seen, layer: Layer) -> bool:
         return False
     if seen.weight is None or seen.family in ("lstm", "gru", "rnn"):
         return True
+    weight = _weight(layer)
+    return weight is None or weight == seen.weight
+
+
+def _weight(layer: Layer) -> tuple[int, ...] | None:
     weight = layer.parameters.get("weight")
-    return weight is None or _sorted(weight) == seen.weight
+    return None if weight is None else _sorted(weight)
 
 
 def _named(
@@ -391,7 +421,8 @@ def _segment(
     """Return the paths of the rows between two anchors, the calls ``before`` and ``behind``.
 
     Rows before the first or after the last weighted layer may not belong to the model (a loss).
-    Functions that the model calls outside its modules keep their names.
+    Functions that the model calls outside its modules keep their names. A kernel that a compiler
+    generated computes all the layers between the two anchors: ``layer1.0.bn1+relu``.
     """
     if not seen:
         return {}
@@ -406,7 +437,17 @@ def _segment(
     for family, rows in mine.items():
         if len(rows) == len(theirs[family]):
             paths |= dict(zip(rows, theirs[family], strict=True))
-    if before < 0 or behind == len(calls):
+    if behind == len(calls):
+        return paths
+    fused = [one.row for one in seen if one.family.startswith(_FUSED)]
+    # Where the compiler changed the order, what else it moved is not known.
+    if fused and before < behind and not any(family in _NOT_FUSED for family in theirs):
+        modules = dict.fromkeys(
+            one for some in theirs.values() for one in some if one not in around
+        )
+        if 0 < len(modules) <= _MOST_TOGETHER:
+            paths |= dict.fromkeys(fused, _together(list(modules)))
+    if before < 0:
         return paths
     callers = {call.path for call in calls[before + 1 : behind] if call.path in around}
     if not callers:
@@ -415,6 +456,33 @@ def _segment(
     if common and any(call.path.startswith(common + SEPARATOR) for call in calls):
         paths |= {one.row: common for one in seen if one.row not in paths}
     return paths
+
+
+def _fused_together(rows: Sequence[_Row], model: Manifest) -> frozenset[str]:
+    """Return the paths of the layers that share a row, by :func:`_together`."""
+    known = {layer.path for layer in model.layers}
+    found: set[str] = set()
+    for _, path, kind in rows:
+        first, *others = path.split("+")
+        if not others or not (kind or "").startswith(_FUSED):
+            continue
+        parts = first.split(SEPARATOR)
+        starts = (SEPARATOR.join(parts[:end]) for end in range(len(parts)))
+        for start in starts:
+            paths = {SEPARATOR.join(filter(None, (start, one))) for one in others} | {first}
+            if paths <= known:
+                found |= paths
+                break
+    return frozenset(found)
+
+
+def _together(paths: Sequence[str]) -> str:
+    """Return one path for several: their common beginning, then the rest of each."""
+    if len(paths) == 1:
+        return paths[0]
+    common = _common([path.rpartition(SEPARATOR)[0] for path in paths])
+    rest = "+".join(path.removeprefix(common).removeprefix(SEPARATOR) for path in paths)
+    return SEPARATOR.join(part for part in (common, rest) if part)
 
 
 def _common(paths: Sequence[str]) -> str:

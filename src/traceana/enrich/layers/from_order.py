@@ -21,8 +21,10 @@ from traceana.flops.call import Call
 from traceana.flops.cost import Shape, UncountableError
 
 _SHORT: Final = (
-    r"^(?:autograd::engine::evaluate_function: |aten::|torch\.nn\.functional\.|torch\.|Tensor\.)"
+    r"^(?:autograd::engine::evaluate_function: |aten::|torch\.nn\.functional\.|torch\.|Tensor\.)|"
+    r"^(?:graph_\d+_)?(?:cpp|triton_[a-z]+)_(fused.*?)_*\d*$"
 )
+"""A namespace, or a kernel that Inductor generated: its backend and its number in the graph."""
 _COPIES: Final = ("to", "_to_copy", "copy_", "cuda", "pin_memory")
 _CONVERSION_INPUTS: Final = 5
 """Inputs of ``to(dtype)``: the tensor, the type and three options. With a device there are more."""
@@ -33,6 +35,8 @@ _ROLES: Final = {
     "BackwardHookFunction": "hooks",
     # MXNet's engine frees memory.
     "DeleteVariable": "unattributed",
+    # Dynamo looks for the compiled code that fits the inputs.
+    "TorchDynamo Cache Lookup": "unattributed",
 }
 """Roles of outermost operators that are not layers."""
 
@@ -41,9 +45,9 @@ _SCALAR: Final = r"^\[\s*\[\s*\]"
 
 
 def short_name(names: pl.Series) -> pl.Series:
-    """Return the texts of a categorical column without their namespace: ``aten::conv2d`` is
-    ``conv2d``."""
-    return Texts.of(names).replaced(_SHORT, "").alias("name")
+    """Return the texts of a categorical column without what :data:`_SHORT` names: ``aten::conv2d``
+    is ``conv2d``, ``triton_poi_fused_relu_3`` is ``fused_relu``."""
+    return Texts.of(names).replaced(_SHORT, "$1").alias("name")
 
 
 def position_layers(

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from traceana.enrich.distinct_values import Texts
+from traceana.enrich.layers.compiled_regions import LookedInto, looked_into
 from traceana.enrich.layers.from_order import position_layers, short_name
 from traceana.enrich.layers.from_ranges import (
     annotation_intervals,
@@ -39,6 +40,9 @@ class LayerResolution(msgspec.Struct, frozen=True):
     of_op: Ints
     _intervals: list[tuple[LayerIntervals, int]]
     _scopes: tuple[ScopeLayers, int]
+    _compiled: LookedInto
+    _behind: Ints
+    """The layer of the generated code behind each layer, NONE without; the last is NONE's."""
 
     @property
     def too_long(self) -> int:
@@ -50,6 +54,11 @@ class LayerResolution(msgspec.Struct, frozen=True):
         scopes_, base = self._scopes
         found = scopes_.layer_of(scopes)
         return np.where(found == NONE, NONE, found + base)
+
+    def generated(self, op: Ints, time: Ints) -> Ints:
+        """Return the layer of generated code without events, part of operator ``op`` at ``time``;
+        NONE for other rows."""
+        return self._behind[take(self.of_op, self._compiled.behind(op, time))]
 
     def at(self, key: Ints, time: Ints) -> Ints:
         """Return the layer at each (thread, time), by ranges only."""
@@ -84,6 +93,8 @@ def resolve(
     ``forward`` that of :func:`traceana.enrich.operators.forward_of`.
     """
     start = ops["start"].to_numpy()
+    within = looked_into(ops, names, nesting, forward)
+    forward = within.forward
     roles = role_intervals(ranges, range_key)
     modules = module_intervals(ranges, range_key)
     named = annotation_intervals(ranges, range_key, ops, names, op_key)
@@ -116,16 +127,20 @@ def resolve(
     by_position = nowhere
     if scopes.table.is_empty() and not scopes.trains and not compiled:
         settled = _first(own, by_optimizer)
-        by_position = number(*position_layers(ops, roots(nesting), op_step, settled, forward))
+        by_position = number(*position_layers(ops, within.root, op_step, settled, forward))
 
     fallback = _first(by_optimizer, by_name, by_position)
     of_forward = _first(own, fallback)[forward] if len(forward) else own
     of_op = _first(own, np.where(forward == NONE, NONE, of_forward), fallback)
+    layers = _typed(layers, ops, of_op, scopes)
+    behind = within.layers_behind(of_op, layers)
     return LayerResolution(
-        _typed(layers, ops, of_op, scopes),
+        layers,
         of_op,
         list(zip((roles, modules, named), bases, strict=False)),
         (scopes, scope_base),
+        within,
+        behind,
     )
 
 

@@ -1,0 +1,365 @@
+"""The operators of graphs that ``torch.compile`` compiled, as if no region were around them.
+
+A compiled graph runs within a few operators: ``Torch-Compiled Region`` and ``CompiledFunction``,
+and ``CompiledFunctionBackward`` in the backward pass. Inside are the calls of the generated code:
+ATen's convolutions and products, and generated kernels (``triton_poi_fused_relu_0``,
+``graph_0_cpp_fused_relu_0``). :func:`looked_into` makes each of them an outermost operator, and
+pairs those of a backward graph with those of its forward graph (:func:`_paired`), because the
+backward graph has one sequence number for all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from traceana.enrich.distinct_values import Texts, first_rows, numbered
+from traceana.enrich.layers.layer_intervals import Layer
+from traceana.enrich.nesting import NONE, WIDEST, Flags, Ints, Nesting, inherit, roots, take
+from traceana.flops.call import Call
+from traceana.flops.cost import Shape, UncountableError
+
+_REGION: Final = "Torch-Compiled Region"
+_AROUND: Final = (
+    rf"^(?:{_REGION}\b|CompiledFunction(?:Backward)?$|Pregraph bytecode$|"
+    r"autograd::engine::evaluate_function: CompiledFunctionBackward$|"
+    r"AOTDispatcher Runtime Wrapper Prologue$)"
+)
+"""What is around the calls of a compiled graph, or prepares them."""
+_BACKWARD: Final = r"^CompiledFunctionBackward$"
+GENERATED: Final = r"^(?:graph_\d+_)?(?:cpp|triton_[a-z]+)_fused_?"
+"""The beginning of the name of a generated kernel; the names of what it fuses follow."""
+NUMBER: Final = r"_\d+$"
+"""The end of that name: the kernel's number in its graph."""
+
+
+class LookedInto(msgspec.Struct, frozen=True):
+    """The outermost operator around each operator, and its forward operator (NONE: without)."""
+
+    root: Ints
+    forward: Ints
+    _calls: Ints
+    """The calls of compiled graphs, in the order of graph and time."""
+    _graph: Ints
+    """The row of the operator around each call."""
+    _before: Ints
+    """Behind which operator of the forward graph the code before each call belongs: a call, or the
+    operator around the graph for code before all calls. NONE where it is unclear."""
+    _last: dict[int, int]
+    """The same for the code behind the last call of each graph."""
+    _nesting: Nesting
+
+    def behind(self, op: Ints, time: Ints) -> Ints:
+        """Return the forward operator behind which generated code belongs; NONE for other rows.
+
+        The code runs at ``time`` and is part of the operator ``op`` around the calls of a graph
+        whose generated kernels have no events of their own, as on a CPU.
+        """
+        found = np.full(len(op), NONE, dtype=np.int64)
+        here = np.flatnonzero(np.isin(op, self._graph))
+        if not len(here):
+            return found
+        graphs, graph = np.unique(self._graph, return_inverse=True)
+        start = self._nesting.start
+        first = min(int(start.min()), int(time.min()))
+        span = max(int(start.max()), int(time.max())) - first + 1
+        if len(graphs) * span >= WIDEST:
+            return found
+        asked = np.searchsorted(graphs, op[here]) * span + time[here] - first
+        following = np.searchsorted(graph * span + start[self._calls] - first, asked)
+        last = np.array([self._last.get(row, NONE) for row in graphs.tolist()], dtype=np.int64)
+        found[here] = np.where(
+            np.append(self._graph, NONE)[following] == op[here],
+            np.append(self._before, NONE)[following],
+            last[np.searchsorted(graphs, op[here])],
+        )
+        return found
+
+    def layers_behind(self, of_op: Ints, layers: list[Layer]) -> Ints:
+        """Return the layer of the generated code behind each of ``layers``, appended to them.
+
+        ``of_op`` is the layer of each operator. The code is ``fused_0``, ``fused_1`` … in the order
+        of the first forward pass. The last entry is NONE, for no layer.
+        """
+        before = take(of_op, np.unique(self._before[self._before != NONE]))
+        distinct, first = np.unique(before[before != NONE], return_index=True)
+        distinct = distinct[np.argsort(first)]
+        behind = np.full(len(layers) + 1, NONE, dtype=np.int64)
+        behind[distinct] = len(layers) + np.arange(len(distinct))
+        layers += [(f"fused_{number}", "fused", "layer") for number in range(len(distinct))]
+        return np.append(behind[:-1], [NONE] * (len(distinct) + 1))
+
+
+def looked_into(ops: pl.DataFrame, names: Texts, nesting: Nesting, forward: Ints) -> LookedInto:
+    """Return the outermost and the forward operators of ``ops``, inside compiled regions too.
+
+    ``forward`` is that of :func:`traceana.enrich.operators.forward_of`, which has one forward
+    operator for all of a backward graph.
+    """
+    root, nothing = roots(nesting), np.zeros(0, dtype=np.int64)
+    if not names.distinct.str.starts_with(_REGION).any():
+        return LookedInto(root, forward, nothing, nothing, nothing, {}, nesting)
+    around = names.matching(_AROUND)
+    root, open_ = _within(nesting, root, around, names.matching(rf"^{_REGION}\b"))
+    calls = np.flatnonzero((root == np.arange(len(root))) & (nesting.parent != NONE))
+    calls = calls[open_[nesting.parent[calls]]]
+    calls = calls[np.lexsort((nesting.start[calls], nesting.parent[calls]))]
+    graph = nesting.parent[calls]
+    backward = np.flatnonzero(open_ & names.matching(_BACKWARD) & (forward != NONE))
+    of_calls, before, last = _forward_calls(ops, calls, graph, backward, forward[backward])
+    own = np.full(len(root), NONE, dtype=np.int64)
+    own[calls] = of_calls
+    own = inherit(nesting, own)
+    # Where generated kernels have events, the rest is the cost of calling them.
+    with_events = np.unique(graph[names.matching(GENERATED)[calls]])
+    before[np.isin(graph, with_events)] = NONE
+    last |= dict.fromkeys(with_events.tolist(), NONE)
+    forward = np.where(own == NONE, forward, own)
+    return LookedInto(root, forward, calls, graph, before, last, nesting)
+
+
+def _within(nesting: Nesting, root: Ints, around: Flags, region: Flags) -> tuple[Ints, Flags]:
+    """Return the outermost operators, where those directly inside a region are outermost too,
+    and which operators are a region or one of those around its calls."""
+    root, open_ = root.copy(), np.zeros(len(root), dtype=np.bool_)
+    outermost, *deeper = nesting.levels
+    open_[outermost] = around[outermost]
+    for rows in deeper:
+        above = nesting.parent[rows]
+        open_[rows] = around[rows] & (open_[above] | region[rows])
+        root[rows] = np.where(open_[above] & ~open_[rows], rows, root[above])
+    return root, open_
+
+
+def _forward_calls(
+    ops: pl.DataFrame, calls: Ints, graph: Ints, backward: Ints, forward: Ints
+) -> tuple[Ints, Ints, dict[int, int]]:
+    """Return the forward operator of each of ``calls``, that behind which the code before the call
+    belongs, and that of the code behind the last call of each graph; NONE without one.
+
+    ``calls`` are in the order of their ``graph`` and of time; ``backward`` has the operators around
+    the calls of backward graphs, ``forward`` those of the forward graphs.
+    """
+    found = np.full(len(calls), NONE, dtype=np.int64)
+    before = np.where(np.diff(graph, prepend=NONE) == 0, np.roll(calls, 1), graph)
+    (code,) = numbered(ops.select("name", pl.col("input_shapes").cast(pl.Categorical))[calls])
+    first = calls[first_rows(code)]
+    described = [
+        _described(str(name), shapes)
+        for name, shapes in ops.select("name", "input_shapes")[first].iter_rows()
+    ]
+    of_graph = dict(zip(*_stretches(graph), strict=True))
+    last = {row: int(calls[own.stop - 1]) for row, own in of_graph.items()}
+    # Each step calls the same graphs.
+    pairs: dict[tuple[bytes, bytes], tuple[Ints, Ints]] = {}
+    for row, of_row in zip(backward.tolist(), forward.tolist(), strict=True):
+        here, there = of_graph.get(row), of_graph.get(of_row)
+        if here is None:
+            continue
+        before[here] = last[row] = NONE
+        if there is None:
+            continue
+        both = code[there], code[here]
+        key = both[0].tobytes(), both[1].tobytes()
+        if key not in pairs:
+            pairs[key] = _paired(*([described[one] for one in codes.tolist()] for codes in both))
+        found[here], before[here] = (take(calls[there], one) for one in pairs[key])
+        # The gradient of what runs before all forward calls comes last.
+        before[here][before[here] == NONE] = last[row] = of_row
+    return found, before, last
+
+
+def _stretches(graph: Ints) -> tuple[list[int], list[slice]]:
+    """Return the graphs, and where the calls of each are."""
+    begins = np.flatnonzero(np.diff(graph, prepend=NONE - 1)).tolist()
+    places = [slice(*ends) for ends in zip(begins, [*begins[1:], len(graph)], strict=True)]
+    return graph[begins].tolist(), places
+
+
+class _Described(msgspec.Struct, frozen=True):
+    """A call of a compiled graph: what it computes, of which operands.
+
+    ``kind`` is empty for generated kernels, which compute what ``words`` name.
+    """
+
+    kind: str
+    operands: tuple[Shape, ...]
+    of_gradient: bool
+    words: frozenset[str]
+
+
+_PRODUCT: Final = re.compile(r"(?:^|_)(?:addmm|baddbmm|bmm|mm|linear)(?:_|$)")
+_CONVOLUTION: Final = re.compile(r"convolution|conv[123]d")
+_TEMPLATE: Final = re.compile(r"^(?:graph_\d+_)?(?:triton_tem|cpp_CppMicroGemm|cpp_gemm)")
+
+
+def _described(name: str, shapes: str | None) -> _Described:
+    """Return what a call computes."""
+    short = name.rpartition("::")[2]
+    generated = re.match(GENERATED, name)
+    words = re.sub(NUMBER, "", re.sub(GENERATED, "", short))
+    if generated and not _TEMPLATE.match(name):
+        return _Described("", (), False, frozenset(words.split("_")) - {"", "backward"})
+    of_gradient = "backward" in short
+    tensors = _tensors(name, shapes)
+    kind = short.replace("_backward", "")
+    if _CONVOLUTION.search(short):
+        # Its gradient has that of the output first.
+        kind, tensors = "convolution", tensors[of_gradient:][:2]
+    elif _PRODUCT.search(short):
+        kind = "product"
+        # The addend comes first, such as a bias.
+        tensors = tensors[short.startswith(("addmm", "baddbmm")) :]
+        tensors = tuple(one for one in tensors if len(one) > 1)[:2]
+    elif "attention" in short:
+        kind, tensors = re.sub(r"_for_cpu", "", kind), tensors[of_gradient:][:2]
+    else:
+        tensors = ()
+    return _Described(kind, tensors, of_gradient, frozenset(words.split("_")))
+
+
+def _tensors(name: str, shapes: str | None) -> tuple[Shape, ...]:
+    try:
+        call = Call.decode(name, shapes)
+        return tuple(call.shape(position) for position in call.tensors())
+    except UncountableError:
+        return ()
+
+
+def _paired(forward: Sequence[_Described], backward: Sequence[_Described]) -> tuple[Ints, Ints]:
+    """Return the position of the forward call of each backward call, and of that behind which what
+    runs before the backward call belongs; NONE where it is unclear.
+
+    A backward pass runs in reverse. Convolutions, attention and other operators with a gradient of
+    their own are paired in that order where their operands are equal; where the forward graph has
+    more, the first ones need no gradient. A product has two gradients, each a product of the same
+    three extents (:func:`_gradients`). A call that a checkpoint computes again is told by its
+    operands, where no other has the same. Generated code comes before the gradient that needs its
+    result: it belongs to what ran behind that one's forward operator.
+    """
+    found = np.full(len(backward), NONE, dtype=np.int64)
+    mine, theirs = _by_operands(forward), _by_operands(backward)
+    for key, own in theirs.items():
+        kind, operands, of_gradient = key
+        if of_gradient:
+            _reversed(mine[kind, operands, False], own, found)
+    _gradients(forward, backward, found)
+    upcoming = _upcoming(found)
+    # What a checkpoint computes again is no gradient: it does not tell where the pass is.
+    for key, own in theirs.items():
+        if len(own) == 1 == len(mine[key]) and found[own[0]] == NONE:
+            found[own] = mine[key]
+    _beside(forward, backward, found, upcoming)
+    return found, upcoming
+
+
+def _by_operands(
+    calls: Sequence[_Described],
+) -> defaultdict[tuple[str, tuple[Shape, ...], bool], list[int]]:
+    """Return the positions of the calls with recorded operands, of each kind with equal ones."""
+    found = defaultdict(list)
+    for position, one in enumerate(calls):
+        if one.operands:
+            found[one.kind, one.operands, one.of_gradient].append(position)
+    return found
+
+
+def _reversed(forward: Sequence[int], backward: Sequence[int], found: Ints) -> bool:
+    """Pair the positions in reverse order, unless there are too many ``backward``."""
+    if not backward or len(backward) > len(forward):
+        return False
+    found[list(backward)] = list(reversed(forward))[: len(backward)]
+    return True
+
+
+def _extents(one: _Described) -> tuple[int, int, int] | None:
+    """Return rows, inner extent and columns of a product; None without recorded shapes."""
+    if one.kind != "product" or len(one.operands) < 2:
+        return None
+    left, right = one.operands
+    rows = left[-2] if len(left) > 1 else 0
+    if left[-1] == right[-2]:
+        return rows, left[-1], right[-1]
+    # The weight of a linear layer has a row for each output.
+    return (rows, left[-1], right[-2]) if left[-1] == right[-1] else None
+
+
+def _gradients(forward: Sequence[_Described], backward: Sequence[_Described], found: Ints) -> None:
+    """Pair products with the products that are their gradients.
+
+    Of a product (n, k, m) the gradient of the input is (n, m, k); that of the weight is (m, n, k),
+    or (k, n, m) where it is computed transposed. Products that these do not tell apart are paired
+    where there are two gradients for each: a product's own two run one after the other.
+    """
+    mine, theirs = defaultdict(list), defaultdict(list)
+    for position, one in enumerate(forward):
+        if (extents := _extents(one)) is not None:
+            mine[extents].append(position)
+    for position, one in enumerate(backward):
+        if (extents := _extents(one)) is not None:
+            theirs[extents].append(position)
+    wanted = {
+        (n, k, m): ((n, m, k), (m, n, k) if (m, n, k) in theirs else (k, n, m)) for n, k, m in mine
+    }
+    claims = Counter(extents for both in wanted.values() for extents in both)
+    unclear = defaultdict(list)
+    for own, both in wanted.items():
+        if all(claims[extents] == 1 for extents in both):
+            for extents in both:
+                _reversed(mine[own], theirs[extents], found)
+        else:
+            unclear[tuple(sorted(own))].append(own)
+    for alike in unclear.values():
+        products = sorted(position for own in alike for position in mine[own])
+        results = {extents for own in alike for extents in wanted[own]}
+        gradients = sorted(position for extents in results for position in theirs[extents])
+        if len(gradients) == 2 * len(products):
+            _reversed([one for one in products for _ in range(2)], gradients, found)
+
+
+def _upcoming(found: Ints) -> Ints:
+    """Return the forward call whose first gradient comes next, from each backward call on.
+
+    Other gradients of a call are not counted: that of a weight may run at the end.
+    """
+    positions = np.flatnonzero(found != NONE)
+    first = positions[np.sort(np.unique(found[positions], return_index=True)[1])]
+    at = np.searchsorted(first, np.arange(len(found)))
+    return take(found, take(np.append(first, NONE), at))
+
+
+def _beside(
+    forward: Sequence[_Described], backward: Sequence[_Described], found: Ints, upcoming: Ints
+) -> None:
+    """Place the calls of the ``backward`` graph that are no gradient of one call.
+
+    They compute the gradient of what ran behind the ``upcoming`` forward operator, up to the next
+    one that is paired; behind all gradients, that of what ran before all these operators. Without
+    a call there they belong to the operator itself, as the sum that is the gradient of a bias.
+    """
+    ends = [NONE, *sorted({*found[found != NONE].tolist()}), len(forward)]
+    behind = {one: range(one + 1, other) for one, other in pairwise(ends)}
+    last = NONE
+    for position, one in enumerate(backward):
+        if found[position] != NONE:
+            last = int(found[position])
+            continue
+        if one.operands:
+            # Computed again, or a gradient of a product that is not told from others.
+            continue
+        target = int(upcoming[position])
+        alike = {other: len(one.words & forward[other].words) for other in behind[target]}
+        best = max(alike, key=alike.__getitem__, default=NONE)
+        # Behind the last gradient there may be a conversion of that one.
+        found[position] = (
+            best
+            if best != NONE and (alike[best] or target != NONE)
+            else (last if target == NONE else target)
+        )
