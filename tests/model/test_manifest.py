@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from traceana import describe
@@ -20,6 +21,7 @@ from traceana.errors import (
 )
 from traceana.model import Input, Layer, Manifest, find, read
 from traceana.model.manifest import manifest
+from traceana.model.recorded_calls import parse_call
 
 CONV = Layer(
     path='features.0 "é"\n',
@@ -198,6 +200,17 @@ def test_what_is_no_model_is_refused(model: Any, monkeypatch: pytest.MonkeyPatch
 def test_shapes_and_dtypes_that_are_none(shape: Any, dtype: Any, message: str) -> None:
     with pytest.raises(BadModelError, match=message):
         describe(None, shape, dtype=dtype)
+
+
+def test_a_tensor_stands_for_its_shape_and_type() -> None:
+    image, tokens = np.zeros((8, 3, 4, 4), np.float32), np.zeros((8, 16), np.int64)
+    assert parse_call([image, tokens], None) == parse_call(
+        [(8, 3, 4, 4), (8, 16)], ["float32", "int64"]
+    )
+    assert parse_call({"x": tokens}, "int32") == parse_call({"x": (8, 16)}, "int32")
+    # The values of one without a batch are not printed.
+    with pytest.raises(BadModelError, match=r"^\(\) is not an input shape"):
+        parse_call(np.float32(3), None)
 
 
 def test_a_manifest_is_frozen() -> None:

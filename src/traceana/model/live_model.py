@@ -25,8 +25,9 @@ def describe(
     ``model`` is a PyTorch ``nn.Module``, a built Keras model, a Flax module (linen or NNX), or a
     JAX function whose layers are named by ``jax.named_scope``. ``input_shape`` is in the
     framework's own order of axes with the batch first: (8, 3, 224, 224) or (8, 224, 224, 3). It is
-    a list of shapes for several inputs and a mapping for keyword arguments. ``dtype`` is a name, or
-    one per input; by default that of the model's parameters.
+    a list of shapes for several inputs and a mapping for keyword arguments; a tensor or an array
+    stands for its shape and dtype. ``dtype`` is a name, or one per input; by default that of the
+    tensor, or of the model's parameters.
 
     ``name`` is the network's, by default the model's own. ``types`` maps your own classes
     (for a JAX function: scopes) to layer types. ``parameters`` is the first argument of a JAX

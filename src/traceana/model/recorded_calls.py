@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -107,12 +108,16 @@ def parse_call(input_shape: Any, dtype: Any) -> ModelCall:
     if isinstance(input_shape, Mapping):
         names, shapes = tuple(map(str, input_shape)), list(input_shape.values())
     else:
-        several = _is_list(input_shape) and all(_is_list(one) for one in input_shape)
+        several = _is_list(input_shape) and all(
+            _is_list(one) or hasattr(one, "shape") for one in input_shape
+        )
         shapes = list(input_shape) if several else [input_shape]
         names = (None,) * len(shapes)
     if not shapes:
         raise BadModelError("no input shape: give one with the batch first, e.g. (8, 3, 224, 224)")
     dtypes = list(dtype) if _is_list(dtype) else [dtype] * len(shapes)
+    if dtype is None:
+        dtypes = [getattr(one, "dtype", None) for one in shapes]
     if len(dtypes) != len(shapes):
         raise BadModelError(f"{len(dtypes)} dtypes for {len(shapes)} inputs: give one or as many")
     return ModelCall(tuple(map(_shape, shapes)), tuple(map(_dtype, dtypes)), names)
@@ -122,12 +127,15 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)
 
 
-def _shape(shape: Any) -> tuple[int, ...]:
-    sizes = tuple(shape) if _is_list(shape) else ()
+def _shape(given: Any) -> tuple[int, ...]:
+    """Return the extents of a shape, or of a tensor or array."""
+    shape = getattr(given, "shape", given)
+    # TensorFlow's shapes are no sequences.
+    sizes = tuple(shape) if _is_list(shape) or shape is not given else ()
     if not sizes or not all(type(size) is int and size > 0 for size in sizes):
         raise BadModelError(
-            f"{shape!r} is not an input shape: give positive integers with the batch first, e.g. "
-            "(8, 3, 224, 224), or a list of shapes"
+            f"{reprlib.repr(shape)} is not an input shape: give positive integers with the batch "
+            "first, e.g. (8, 3, 224, 224), or a list of shapes"
         )
     return sizes
 
