@@ -116,7 +116,8 @@ def record_jax(folder: Path) -> None:
         ("linen", LinenNet(), images),
         ("recurrent", Recurrent(), jnp.ones((BATCH, TURNS, 6))),
     ):
-        weights = net.init(jax.random.key(0), inputs)
+        # Else each operator of it is a program of its own to compile.
+        weights = jax.jit(net.init)(jax.random.key(0), inputs)
         record(name, jax.jit(trained(loss_of(net))), weights, inputs)
 
     @nnx.jit  # type: ignore[untyped-decorator]
