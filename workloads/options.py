@@ -62,6 +62,14 @@ class Epilogue(StrEnum):
     FUSED = "fused"
 
 
+class Ranges(StrEnum):
+    """Recorder of ranges around layers, in PyTorch."""
+
+    NONE = "none"
+    RECORD_FUNCTION = "record-function"
+    NVTX = "nvtx"
+
+
 class HostMemory(StrEnum):
     """Host memory of the device's input.
 

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from workloads.options import RunOptions
+from workloads.options import Device, RunOptions
 
 LICENCE = "Apache-2.0"
 _PACKAGES = ("torch", "tensorflow-cpu", "keras", "jax", "jaxlib", "numpy", "nvtx")
@@ -46,7 +46,7 @@ def write_provenance(
         "output": output,
         "versions": {"python": platform.python_version(), **_versions()},
         "cpu": {"model": cpu_model(), "machine": platform.machine()},
-        "gpu": _gpu(),
+        "gpu": _gpu() if options.device is Device.CUDA else None,
     }
     path = provenance_path(recording)
     path.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
@@ -85,7 +85,7 @@ def cpu_model() -> str:
 
 
 def _gpu() -> dict[str, Any] | None:
-    # TensorFlow's and JAX's workloads run without PyTorch, on the CPU.
+    # JAX's workload runs without PyTorch.
     try:
         import torch
     except ModuleNotFoundError:

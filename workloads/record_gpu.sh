@@ -58,7 +58,10 @@ case $device in
     cpu) plan=smoke ;;
     *) fail "--device is cuda or cpu, not $device" ;;
 esac
-"$python" -c 'import sys, numpy, torch; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
+# Found and not imported: that takes as long as a small recording.
+here='import sys; from importlib.util import find_spec
+sys.exit(sys.version_info < (3, 11) or None in map(find_spec, ("numpy", "torch")))'
+"$python" -c "$here" 2>/dev/null ||
     fail "$python lacks PyTorch or NumPy, or is older than 3.11; name another: PYTHON=/path/to/python3"
 
 case $python in

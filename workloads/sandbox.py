@@ -45,8 +45,8 @@ shift 5
 # command is not process 1, a number that Kineto uses for a GPU too.
 exec sh -c '"$@"; exit $?' sh "$@"
 """
-# Environment variables that CUDA may need.
-_PASSED_ON = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
+# Environment variables that CUDA may need, in XLA too.
+_PASSED_ON = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "XLA_FLAGS")
 
 
 class RecordingError(RuntimeError):

@@ -72,13 +72,9 @@ for number in range(int(sys.argv[2])):
 """
 
 CONTAINERS = """
-import sys
-import torch
-from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 torch.manual_seed(0)
-torch.set_num_threads(1)
 block = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3))
 image = torch.randn(2, 3, 16, 16, requires_grad=True)
 compiled = torch.compile(block, backend="aot_eager")
@@ -94,26 +90,26 @@ for name, function in functions.items():
 """
 
 
-def recorded(script: str, folder: Path, *words: str) -> Path:
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of both scripts' traces, made by one process: PyTorch is imported once."""
     needs("torch")
-    subprocess.run(
-        [sys.executable, "-c", script, str(folder), *words], check=True, capture_output=True
-    )
+    folder = tmp_path_factory.mktemp("recorded")
+    command = [sys.executable, "-c", U_NET + CONTAINERS, str(folder), str(REPEATS)]
+    subprocess.run(command, check=True, capture_output=True)
     return folder
 
 
 @pytest.fixture(scope="session")
-def u_nets(tmp_path_factory: pytest.TempPathFactory) -> list[Trace]:
+def u_nets(recorded: Path) -> list[Trace]:
     """Traces of one script with a transposed convolution, recorded several times."""
-    folder = recorded(U_NET, tmp_path_factory.mktemp("u_net"), str(REPEATS))
-    return [traceana.open(folder / f"{number}.json") for number in range(REPEATS)]
+    return [traceana.open(recorded / f"{number}.json") for number in range(REPEATS)]
 
 
 @pytest.fixture(scope="session")
-def containers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trace]:
+def containers(recorded: Path) -> dict[str, Trace]:
     """Traces of a reentrant checkpoint and of a compiled function around convolutions."""
-    folder = recorded(CONTAINERS, tmp_path_factory.mktemp("containers"))
-    return {name: traceana.open(folder / f"{name}.json") for name in ("checkpoint", "compiled")}
+    return {name: traceana.open(recorded / f"{name}.json") for name in ("checkpoint", "compiled")}
 
 
 def names(trace: Trace) -> list[str]:

@@ -15,17 +15,17 @@ from tests.support.forked import with_keras
 from tests.support.frameworks import needs
 from tests.support.scope_programs import (
     BATCH,
+    REPLICA,
     ROWS,
     SIZE,
     STEPS,
     TURNS,
     WIDTH,
-    keras_network,
     record_tensorflow,
 )
 from traceana.analyze.flops import flops
 from traceana.analyze.layers import layers
-from traceana.model import Manifest
+from traceana.model import Manifest, read
 from traceana.trace import Trace
 
 pytestmark = pytest.mark.frameworks
@@ -55,9 +55,13 @@ Opened = Callable[[str], Trace]
 
 
 @pytest.fixture(scope="session")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> Opened:
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("scopes")
+
+
+@pytest.fixture(scope="session")
+def opened(root: Path) -> Opened:
     """Return a function that opens a program's recording, made once per framework."""
-    root = tmp_path_factory.mktemp("scopes")
     traces: dict[str, Trace] = {}
 
     def opening(program: str) -> Trace:
@@ -183,9 +187,9 @@ def test_devices_compute_their_shards(program: str, opened: Opened) -> None:
         assert passes(trace)[layer]["flops"] == STEPS * 2 * ROWS * WIDTH * WIDTH
 
 
-def test_a_manifest_of_one_replica_counts_for_each(opened: Opened) -> None:
+def test_a_manifest_of_one_replica_counts_for_each(opened: Opened, root: Path) -> None:
     trace = opened("tensorflow/mirrored")
-    model = traceana.describe(keras_network(), (BATCH, SIZE, SIZE, 3))
+    model = read(root / "tensorflow" / REPLICA)
     one = opened("tensorflow/tape")
     convolution = 2 * BATCH * SIZE * SIZE * 4 * 3 * 3 * 3
     product = 2 * BATCH * (SIZE * SIZE * 4) * 5

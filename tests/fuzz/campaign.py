@@ -89,6 +89,8 @@ class Campaign:
         if unknown := set(formats) - set(known):
             raise ValueError(f"no format {', '.join(sorted(unknown))}; formats: {', '.join(known)}")
         self.formats = list(formats) or known
+        # Neighbours read alike: a step of one would give the turn to neighbours only.
+        self._shifts = {one: 7 * place for place, one in enumerate(known)}
         self._analyzed: set[str] = set()
         # A collection in a child would touch, and copy, every object of the parent.
         gc.collect()
@@ -198,7 +200,8 @@ class Campaign:
                     # What was analyzed elsewhere is analyzed again where an input runs alone.
                     analyzed = set() if fresh or alone else self._analyzed
                     every = self._analyze if analyze is None else analyze
-                    children[Child(batch, known, analyzed, every)] = (format_, alone)
+                    child = Child(batch, known, analyzed, every, self._shifts[format_])
+                    children[child] = (format_, alone)
                 if not children:
                     return
                 for child, done in _heard(list(children)):

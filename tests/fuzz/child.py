@@ -58,13 +58,14 @@ class Child:
         references: Mapping[str, Facts],
         analyzed: set[str],
         analyze: int = 1,
+        shift: int = 0,
     ) -> None:
         """Fork; the child begins with the first of ``inputs``, numbered.
 
         Every ``analyze``-th number is run through the commands, none where it is 0; the others are
-        read only.
+        read only. ``shift`` moves the turn, so that not all formats have it with the same number.
         """
-        self._analyze = analyze
+        self._analyze, self._shift = analyze, shift
         self.inputs = list(inputs)
         self.folder = Path(tempfile.mkdtemp(prefix="traceana-fuzz-"))
         self._references = references
@@ -105,7 +106,7 @@ class Child:
                 _reset_peak()
                 os.ftruncate(log, 0)
                 reference = self._references.get(given.seed.name)
-                turn = number + number // PERIOD
+                turn = number + number // PERIOD + self._shift
                 whole = self._analyze > 0 and turn % self._analyze == 0
                 outcome = answers.answered(
                     given, place, number, reference, self._analyzed, analyze=whole

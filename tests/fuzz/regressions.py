@@ -70,8 +70,8 @@ def _events(cat: str, **fields: Any) -> Change:
     return _kineto(change)
 
 
-def _text(old: str, new: str) -> Change:
-    return lambda content: content.replace(old.encode(), new.encode())
+def _text(old: str, new: str, count: int = -1) -> Change:
+    return lambda content: content.replace(old.encode(), new.encode(), count)
 
 
 def _sql(*statements: str) -> Change:
@@ -195,7 +195,7 @@ CASES: Final = (
     Case("numbers of steps far apart", "kineto", "gpu", _text("ProfilerStep#1", "ProfilerStep#1000000000"), commands=True),
     Case("names of 15,000 odd letters", "kineto", "gpu", _events("kernel", name="\x12\xe9\u0301" * 5_000), commands=True),
     Case("epoch that no clock shows", "kineto", "gpu", _kineto(lambda whole: whole.update(baseTimeNanoseconds=2**63)), commands=True),
-    Case("nested event", "kineto", "gpu", _text('"args":{', f'"x":{_nested(20_000)},"args":{{"y":{_nested(20_000)},')),
+    Case("nested event", "kineto", "gpu", _text('"args":{', f'"x":{_nested(20_000)},"args":{{"y":{_nested(20_000)},', 5)),
     Case("nested head", "kineto", "gpu", lambda content: b'{"x": ' + _nested(50_000).encode() + b", " + content[1:]),
     Case("nested head of objects", "kineto", "gpu", lambda content: b'{"x": ' + b'{"a":' * 20_000 + b"1" + b"}" * 20_000 + b", " + content[1:]),
     Case("nested tail", "kineto", "gpu", lambda content: content[:-1] + b', "x": ' + _nested(50_000).encode() + b"}"),
@@ -213,8 +213,8 @@ CASES: Final = (
     Case("span with a start that is no number", "chrome", "keras", lambda content: re.sub(rb'"ts":[\d.]+', b'"ts":"x"', content)),
     Case("later steps without a duration", "chrome", "keras", lambda content: re.sub(rb'"dur":[\d.]+(,"name":"train","args":{"step_num":"[12]")', rb'"dur":0\1', content), commands=True),
     Case("span of a huge duration", "chrome", "keras", lambda content: re.sub(rb'"dur":[\d.e-]+', b'"dur":-9223372036854775808', content)),
-    Case("nested span", "chrome", "caffe", _text('"pid": 1', f'"x": {_nested(20_000)}, "pid": 1')),
-    Case("nested profile of MXNet", "mxnet", "mxnet", _text('"pid": 0', f'"x": {_nested(20_000)}, "pid": 0')),
+    Case("nested span", "chrome", "caffe", _text('"pid": 1', f'"x": {_nested(20_000)}, "pid": 1', 5)),
+    Case("nested profile of MXNet", "mxnet", "mxnet", _text('"pid": 0', f'"x": {_nested(20_000)}, "pid": 0', 5)),
     Case("operand types that are no UTF-8", "kineto", "gpu", lambda content: content.replace(b'"Input type":["float"', b'"Input type":["fl\xf4at"', 1)),
     # SQLite
     Case("zeros in a page, nsys", "nsys", "gpu-small-pages", lambda content: content[:2049] + bytes(205) + content[2254:], damage=True),

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
-    words = ["--seed", "1", "--count", "200", "--analyze", "40", "--jobs", "2", "--shrink", "0"]
+    words = ["--seed", "1", "--count", "200", "--analyze", "20", "--jobs", "2", "--shrink", "0"]
     keep = ["--keep", str(tmp_path_factory.mktemp("kept"))]
     command = [sys.executable, "-m", "tests.fuzz", "--regressions", *words, *keep]
     return subprocess.run(

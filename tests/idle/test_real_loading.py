@@ -37,13 +37,13 @@ class Images(torch.utils.data.Dataset):
     def __getitem__(self, number):
         if number % 8 == 0:
             time.sleep(self.sleep)
-        return torch.randn(3, 64, 64), number % 10
+        return torch.randn(3, 24, 24), number % 10
 
 out, steps = sys.argv[1], int(sys.argv[2])
 torch.set_num_threads(1)
 model = torch.nn.Sequential(
     torch.nn.Conv2d(3, 32, 5), torch.nn.ReLU(), torch.nn.Conv2d(32, 32, 5), torch.nn.Flatten(),
-    torch.nn.Linear(32 * 56 * 56, 10),
+    torch.nn.Linear(32 * 16 * 16, 10),
 )
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 when = schedule(wait=1, warmup=1, active=steps, repeat=1)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.job.jobs import Job, even
+from tests.support.command_line import Run
 from traceana.job import tasks
 from traceana.job.tasks import Processes, Reading, default_workers, identity
 
@@ -40,13 +41,14 @@ def test_a_plain_script_may_call_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not CHILDREN.exists(), reason="the system does not list processes")
-def test_processes_that_are_killed_change_nothing(tmp_path: Path) -> None:
+def test_processes_that_are_killed_change_nothing(tmp_path: Path, run: Run) -> None:
     """Some are killed at random moments; the answer is that of a run in which none is."""
-    Job(even(6, 40, 1)).write(tmp_path / "job")
-    command = [sys.executable, "-m", "traceana", "ranks", str(tmp_path / "job"), "-f", "json"]
-    command += ["--workers", "2", "--keep"]
-    plain = subprocess.run([*command, str(tmp_path / "a")], capture_output=True, check=True)
-    running = subprocess.Popen([*command, str(tmp_path / "b")], stdout=subprocess.PIPE)
+    Job(even(4, 40, 1)).write(tmp_path / "job")
+    words = ["ranks", str(tmp_path / "job"), "-f", "json", "--keep"]
+    plain = run(*words, tmp_path / "a", "--workers", 1)
+    assert plain.exit_code == 0
+    command = [sys.executable, "-m", "traceana", *words, str(tmp_path / "b"), "--workers", "2"]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE)
     killed, end = 0, time.monotonic() + 60
     while killed < 2 and running.poll() is None and time.monotonic() < end:
         time.sleep(0.4)
@@ -56,7 +58,7 @@ def test_processes_that_are_killed_change_nothing(tmp_path: Path) -> None:
     output, _ = running.communicate(timeout=120)
     assert killed
     assert running.returncode == 0
-    assert output == plain.stdout
+    assert output == plain.stdout_bytes
 
 
 @pytest.mark.skipif(not CHILDREN.exists(), reason="the system does not list processes")

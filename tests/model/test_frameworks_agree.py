@@ -6,6 +6,7 @@ import functools
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +42,19 @@ def in_pytorch(name: str) -> Manifest:
 
 def in_keras(name: str) -> Manifest:
     needs("keras", "tensorflow")
+    with tempfile.TemporaryDirectory() as folder:
+        with_keras(Path(folder, "log"), write_in_keras, name, Path(folder, "layers.json"))
+        return read(Path(folder, "layers.json"))
+
+
+def write_in_keras(name: str, path: Path) -> None:
     from workloads.keras.build import build
 
     network = NETWORKS[name](width_divisor=DIVISOR)
     side = network.image_size
     # Keras has no such layers: their names contain the type.
     types = {"LocalResponse": "LRN"}
-    return describe(build(network), (BATCH, side, side, 3), types=types)
+    describe(build(network), (BATCH, side, side, 3), types=types).write(path)
 
 
 def in_jax(name: str) -> Manifest:

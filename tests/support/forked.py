@@ -19,7 +19,7 @@ def with_keras(log: Path, function: Callable[..., object], *given: Any) -> None:
     """Call ``function`` in a process of its own; a failure of it, written to ``log``, is raised."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["keras"])
+    context.set_forkserver_preload(["tests.support.keras_alone"])
     process = context.Process(target=_called, args=(log, function, given))
     process.start()
     process.join()

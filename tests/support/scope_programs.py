@@ -11,11 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+import traceana
+
 STEPS: Final = 2
 ROWS, WIDTH, TURNS = 64, 192, 3
 """Of JAX's programs: the batch, the width of every layer, and the turns of the loop."""
 BATCH, SIZE = 8, 8
 """Of TensorFlow's: the images of one replica, and their edge. JAX's LSTM has the batch, too."""
+REPLICA: Final = "replica.json"
+"""The layers of one of TensorFlow's replicas, in the folder of its programs."""
 
 
 def record_jax(folder: Path) -> None:
@@ -116,7 +120,8 @@ def record_jax(folder: Path) -> None:
         ("linen", LinenNet(), images),
         ("recurrent", Recurrent(), jnp.ones((BATCH, TURNS, 6))),
     ):
-        weights = net.init(jax.random.key(0), inputs)
+        # Else each operator of it is a program of its own to compile.
+        weights = jax.jit(net.init)(jax.random.key(0), inputs)
         record(name, jax.jit(trained(loss_of(net))), weights, inputs)
 
     @nnx.jit  # type: ignore[untyped-decorator]
@@ -207,6 +212,8 @@ def record_tensorflow(folder: Path) -> None:
     profiler.start(str(folder / "fit"))
     net.fit(x, y, batch_size=BATCH, epochs=STEPS, verbose=0)
     profiler.stop()
+    # Here, where Keras is imported.
+    traceana.describe(keras_network(), (BATCH, SIZE, SIZE, 3)).write(folder / REPLICA)
 
 
 if __name__ == "__main__":

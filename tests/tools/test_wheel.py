@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
 from collections.abc import Callable
+from importlib.metadata import Distribution, PathDistribution, distribution
 from pathlib import Path
 from typing import Final
 
 import pytest
+from packaging.requirements import Requirement
 
 from tools.build_scanner import LIBRARY, build
 
@@ -41,13 +44,60 @@ def executing(folder: Path) -> Execute:
     return run
 
 
-def wheel(run: Execute, folder: Path, **environment: str) -> Path:
+def backend(run: Execute, folder: Path) -> Path:
+    """Install what ``pyproject.toml`` asks for to build into ``folder``: once for both wheels."""
+    system = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]
+    words = (sys.executable, "-m", "pip", "install", "--quiet", "--no-compile")
+    run(*words, "--target", folder, *system["requires"])
+    return folder
+
+
+def wheel(run: Execute, backend: Path, folder: Path, **environment: str) -> Path:
     """Build a wheel into ``folder``."""
-    words = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps")
-    run(*words, "--wheel-dir", folder, ROOT, **environment)
+    words = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")
+    run(*words, "--wheel-dir", folder, ROOT, PYTHONPATH=str(backend), **environment)
     (built,) = folder.glob("traceana-*.whl")
     assert built.stat().st_size <= LARGEST
     return built
+
+
+def link_dependencies(packages: Path) -> None:
+    """Link what ``traceana`` in ``packages`` asks for, and no more, from this environment.
+
+    To unpack it all again from wheels takes longer than all the rest.
+    """
+    (own,) = packages.glob("traceana-*.dist-info")
+    waiting, linked = needed(PathDistribution(own), set()), set[str]()
+    while waiting:
+        one = waiting.pop()
+        found = distribution(one.name)
+        assert one.specifier.contains(found.version, prereleases=True), one
+        waiting += needed(found, one.extras)
+        if one.name not in linked:
+            linked.add(one.name)
+            link(found, packages)
+
+
+def needed(of: Distribution, extras: set[str]) -> list[Requirement]:
+    """Return what ``of`` asks for here."""
+    every = [Requirement(one) for one in of.requires or ()]
+    given = [{"extra": extra} for extra in ("", *extras)]
+    return [one for one in every if one.marker is None or any(map(one.marker.evaluate, given))]
+
+
+def link(of: Distribution, packages: Path) -> None:
+    """Link the packages and modules of ``of``; a namespace has those of others as well."""
+    for file in of.files or ():
+        if file.parts[0] == "..":
+            continue  # a command
+        for end in range(1, len(file.parts) + 1):
+            place = Path(*file.parts[:end])
+            source = Path(str(of.locate_file(place)))
+            if source.is_file() or (source / "__init__.py").is_file():
+                if not (packages / place).exists():
+                    (packages / place).parent.mkdir(parents=True, exist_ok=True)
+                    (packages / place).symlink_to(source)
+                break
 
 
 def libraries(built: Path) -> list[str]:
@@ -60,8 +110,9 @@ def libraries(built: Path) -> list[str]:
 def test_built_wheels_report_from_another_folder(tmp_path: Path) -> None:
     """Installed with what they depend on, into an environment without anything else."""
     run = executing(tmp_path)
+    hatchling = backend(run, tmp_path / "backend")
     # A compiler that fails, as where there is none.
-    pure = wheel(run, tmp_path / "pure", CC="false")
+    pure = wheel(run, hatchling, tmp_path / "pure", CC="false")
     assert pure.name.endswith("-py3-none-any.whl")
     assert libraries(pure) == []
     venv.create(tmp_path / "clean")
@@ -69,17 +120,19 @@ def test_built_wheels_report_from_another_folder(tmp_path: Path) -> None:
     # The environment has no pip of its own: to get one takes longer than all the rest. What is not
     # imported need not be compiled.
     pip = (sys.executable, "-m", "pip", "--python", clean / "python", "install", "--quiet")
-    install = (*pip, "--no-compile", "--constraint", ROOT / "constraints.txt")
+    install = (*pip, "--no-compile", "--no-deps")
     run(*install, pure)
+    (packages,) = (tmp_path / "clean" / "lib").glob("python*/site-packages")
+    link_dependencies(packages)
     assert "without the compiled scanner" in run(clean / "traceana", "--version")
     screen = run(clean / "traceana", "report", TRACE)
     assert "convolution" in screen
     if build(tmp_path) is None:
         pytest.skip("the scanner cannot be compiled here")
-    compiled = wheel(run, tmp_path / "compiled")
+    compiled = wheel(run, hatchling, tmp_path / "compiled")
     assert "-cp311-abi3-" in compiled.name
     assert libraries(compiled) == [f"traceana/ingest/chrome/{LIBRARY}"]
-    run(*install, "--no-deps", "--force-reinstall", compiled)
+    run(*install, "--force-reinstall", compiled)
     assert "with the compiled scanner" in run(clean / "traceana", "--version")
     assert run(clean / "traceana", "report", TRACE) == screen
     assert "compiled scanner" in run(clean / "traceana", "info", TRACE)

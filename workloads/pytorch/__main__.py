@@ -11,9 +11,8 @@ import sys
 from pathlib import Path
 
 from workloads.command import add_output_options, carry_out
-from workloads.options import add_run_options
-from workloads.pytorch.ranges import Ranges
-from workloads.pytorch.run import Recording, run
+from workloads.options import Ranges, RunOptions, add_run_options
+from workloads.step_times import StepTimes
 from workloads.support import Framework
 
 
@@ -21,6 +20,15 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command; return the exit code (2: invalid options)."""
     parser = _parser()
     arguments = parser.parse_args(argv)
+    return carry_out(
+        parser, arguments, Framework.PYTORCH, lambda options: _trained(options, arguments)
+    )
+
+
+def _trained(options: RunOptions, arguments: argparse.Namespace) -> StepTimes:
+    # PyTorch is imported once the options hold: it takes longer than to refuse them.
+    from workloads.pytorch.run import Recording, run
+
     recording = Recording(
         ranges=arguments.ranges,
         trace=arguments.trace,
@@ -30,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
         torchscript=arguments.torchscript,
         cuda_profiler=arguments.cuda_profiler,
     )
-    return carry_out(parser, arguments, Framework.PYTORCH, lambda options: run(options, recording))
+    return run(options, recording)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -9,22 +9,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from typing import Protocol
 
 import torch
 from torch import nn
 
-from workloads.options import OptionError
+from workloads.options import OptionError, Ranges
 from workloads.pytorch.build import DescribedNetwork
-
-
-class Ranges(StrEnum):
-    """Recorder of the ranges."""
-
-    NONE = "none"
-    RECORD_FUNCTION = "record-function"
-    NVTX = "nvtx"
 
 
 class Marker(Protocol):

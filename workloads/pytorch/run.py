@@ -12,10 +12,10 @@ import torch
 from torch import distributed, multiprocessing, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from workloads.options import Device, OptionError, RunOptions
+from workloads.options import Device, OptionError, Ranges, RunOptions
 from workloads.provenance import stem
 from workloads.pytorch.build import DescribedNetwork
-from workloads.pytorch.ranges import Ranges, make_marker, mark_backward, mark_forward
+from workloads.pytorch.ranges import make_marker, mark_backward, mark_forward
 from workloads.pytorch.record import cuda_profiler, make_profiler, trace_once, write_trace
 from workloads.pytorch.train import own_share, prepare, train
 from workloads.shapes import layer_shapes
