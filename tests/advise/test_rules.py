@@ -34,5 +34,9 @@ def test_a_rule_holds_where_it_should(rule: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("rule", "build"), SILENT)
-def test_a_rule_is_silent_where_it_does_not_hold(rule: str, build: Build, tmp_path: Path) -> None:
+def test_a_rule_is_silent_where_it_does_not_hold(
+    rule: str, build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No rule depends on another: the others, of which some have figures of their own, take longer.
+    monkeypatch.setattr("traceana.advise.RULES", [one for one in RULES if one.id == rule])
     assert rule not in {one.rule.id for one in advise(build(tmp_path)).findings}

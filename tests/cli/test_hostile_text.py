@@ -7,15 +7,13 @@ import io
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from tests.fuzz import seeds
-from tests.support.every_command import COMMANDS, OF_TWO, printed
+from tests.support.every_command import COMMANDS, OF_TWO, printed_in
 
 TEXTS: Final = {
     "steering": "\x1b[31m\x1b]0;t\x07\x9b2J\x00\x08\x7f",
@@ -25,12 +23,12 @@ TEXTS: Final = {
     "long": "nä " * 35_000,
 }
 LONG: Final = "long"
-_WHOLE: Final = {
-    "all": "".join(text for name, text in TEXTS.items() if name != LONG),
-    LONG: TEXTS[LONG],
-}
 # A screen cuts long texts, so each is given alone. The other formats write them whole.
-GIVEN: Final = {"table": TEXTS, "md": _WHOLE, "csv": _WHOLE, "json": _WHOLE}
+GIVEN: Final = {
+    **{name: (text, ("table",)) for name, text in TEXTS.items() if name != LONG},
+    "all": ("".join(text for name, text in TEXTS.items() if name != LONG), ("md", "csv", "json")),
+    LONG: (TEXTS[LONG], ("table", "md", "csv", "json")),
+}
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -68,46 +66,24 @@ def _named(event: dict[str, Any], text: str) -> str:
     return f"{name}{text}" if event.get("cat") in ("kernel", "cpu_op", "user_annotation") else name
 
 
-@pytest.fixture(scope="module")
-def trace_with(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Return a function that writes a trace with a text, once."""
-
-    @cache
-    def write(text: str) -> Path:
-        path = tmp_path_factory.mktemp("hostile") / "run.json"
-        path.write_bytes(hostile(text))
-        return path
-
-    return write
-
-
-def outputs(trace: Path, form: str) -> Iterator[tuple[str, str]]:
-    for command in COMMANDS:
-        given = (trace, trace) if command in OF_TWO else (trace,)
-        yield command, printed(command, *given, form=form).decode()
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("given", "form"),
-    [
-        pytest.param(text, form, id=f"{name}-{form}")
-        for form, texts in GIVEN.items()
-        for name, text in texts.items()
-    ],
-)
+@pytest.mark.parametrize(("given", "forms"), GIVEN.values(), ids=GIVEN)
 def test_every_command_writes_text_that_steers_nothing_and_breaks_no_table(
-    trace_with: Callable[[str], Path], given: str, form: str
+    tmp_path: Path, given: str, forms: tuple[str, ...]
 ) -> None:
-    shown = 0
-    for command, text in outputs(trace_with(given), form):
-        assert not _CONTROLS.search(text.replace("\n", "")), command
-        if form in ("table", "md"):
-            kinds = {unicodedata.category(one) for one in set(text) - {"\n"}}
-            assert not kinds & {"Cc", "Cf", "Zl", "Zp"}, command
-        CHECKS[form](text, command)
-        shown += bool(text)
-    assert shown > len(COMMANDS) / 2
+    trace = tmp_path / "run.json"
+    trace.write_bytes(hostile(given))
+    shown = dict.fromkeys(forms, 0)
+    for command in COMMANDS:
+        files = (trace, trace) if command in OF_TWO else (trace,)
+        for form, text in printed_in(forms, command, *files).items():
+            assert not _CONTROLS.search(text.replace("\n", "")), command
+            if form in ("table", "md"):
+                kinds = {unicodedata.category(one) for one in set(text) - {"\n"}}
+                assert not kinds & {"Cc", "Cf", "Zl", "Zp"}, command
+            CHECKS[form](text, command)
+            shown[form] += bool(text)
+    assert min(shown.values()) > len(COMMANDS) / 2
 
 
 def _page(text: str, command: str) -> None:

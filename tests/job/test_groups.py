@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +40,26 @@ def in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "process_pool", ThreadPoolExecutor)
 
 
-def opened(folder: Path, keep: Path) -> tuple[pl.DataFrame, dict[str, Rows]]:
-    """Return the rows and the sections of the job in ``folder``."""
-    found = traceana.ranks(folder, keep=keep, workers=1)
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the summaries of :func:`written`: each rank is summarized once."""
+    return tmp_path_factory.mktemp("kept")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], list[Path]]:
+    """Return a function that writes a job with a slow rank, once; it gives the ranks' files."""
+
+    @cache
+    def write(numbered: bool) -> list[Path]:
+        return Grid(slow(5), numbered=numbered).write(tmp_path_factory.mktemp("job"))
+
+    return write
+
+
+def opened(job: Path | list[Path], keep: Path) -> tuple[pl.DataFrame, dict[str, Rows]]:
+    """Return the rows and the sections of a job: its folder, or the files of its ranks."""
+    found = traceana.ranks(job, keep=keep, workers=1)
     return found.frame, dict(found.page().data.sections)
 
 
@@ -52,9 +71,10 @@ def slow(rank: int, steps: int = 12) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("numbered", [True, False])
-def test_groups_of_a_job_without_a_collective_of_all_ranks(numbered: bool, tmp_path: Path) -> None:
-    Grid(slow(5), numbered=numbered).write(tmp_path / "job")
-    rows, sections = opened(tmp_path / "job", tmp_path / "kept")
+def test_groups_of_a_job_without_a_collective_of_all_ranks(
+    numbered: bool, written: Callable[[bool], list[Path]], kept: Path
+) -> None:
+    rows, sections = opened(written(numbered), kept)
     # Rank 4 waits in the tensor group, and the data groups of both wait for them.
     waits = {rank: 0 if rank == 5 else 12 * LATE_NS for rank in range(RANKS)}
     assert dict(rows.select("rank", "wait_ns").iter_rows()) == waits
@@ -83,10 +103,12 @@ def test_groups_of_a_job_without_a_collective_of_all_ranks(numbered: bool, tmp_p
 
 
 @pytest.mark.slow
-def test_one_trace_of_all_ranks_has_the_same_waits(tmp_path: Path) -> None:
-    Grid(slow(5)).write(tmp_path / "job")
-    rows, sections = opened(tmp_path / "job", tmp_path / "kept")
-    whole = by_rank(traceana.open(tmp_path / "job")).frame
+def test_one_trace_of_all_ranks_has_the_same_waits(
+    written: Callable[[bool], list[Path]], kept: Path
+) -> None:
+    folder = written(True)[0].parent
+    rows, sections = opened(folder, kept)
+    whole = by_rank(traceana.open(folder)).frame
     waits = whole.group_by("rank").agg(pl.col("wait_ns", "last_count").sum())
     assert (
         rows.select(pl.col("rank").cast(pl.Int32), "wait_ns", "last_count")
@@ -98,21 +120,23 @@ def test_one_trace_of_all_ranks_has_the_same_waits(tmp_path: Path) -> None:
     assert of_both.select("message_bytes", "time_ns").equals(by_message)
 
 
-def without_first(files: list[Path], rank: int) -> None:
-    """Take the first tensor all-reduce out of the file of ``rank``."""
-    document = json.loads(files[rank].read_text())
+def without_first(file: Path, target: Path) -> None:
+    """Write ``file`` to ``target`` without its first tensor all-reduce."""
+    document = json.loads(file.read_text())
     events = document["traceEvents"]
     names = [event.get("args", {}).get("Process Group Name") for event in events]
     del events[names.index("1")]
-    files[rank].write_text(json.dumps(document))
+    target.write_text(json.dumps(document))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("numbered", [True, False])
-def test_a_collective_that_one_rank_lost(numbered: bool, tmp_path: Path) -> None:
-    files = Grid(slow(5), numbered=numbered).write(tmp_path / "job")
-    without_first(files, 0)
-    _, sections = opened(tmp_path / "job", tmp_path / "kept")
+def test_a_collective_that_one_rank_lost(
+    numbered: bool, written: Callable[[bool], list[Path]], kept: Path, tmp_path: Path
+) -> None:
+    first, *others = written(numbered)
+    without_first(first, tmp_path / first.name)
+    _, sections = opened([tmp_path / first.name, *others], kept)
     groups = {row["members"]: row for row in sections["groups"].frame.to_dicts()}
     assert (groups["0-1"]["count"], groups["0-1"]["matched"]) == (23, 22)
     assert (groups["2-3"]["count"], groups["2-3"]["matched"]) == (24, 24)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,17 +20,24 @@ pytestmark = pytest.mark.slow
 RANKS, STEPS, LATE_NS = 4, 12, 1_000_000
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture(autouse=True)
-def in_threads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Let tasks run in threads of this process, and keep summaries for this test alone."""
+def in_threads(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    """Let tasks run in threads of this process, and keep summaries for the tests of this file."""
     monkeypatch.setattr(tasks, "process_pool", ThreadPoolExecutor)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
 
 
-def jobs(folder: Path, late: int) -> tuple[Path, Path]:
-    """Write two jobs; in the second, rank 2 computes for ``late`` ns more in each step."""
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Write two jobs; in the second, rank 2 computes for ``LATE_NS`` more in each step."""
+    folder = tmp_path_factory.mktemp("jobs")
     baseline, candidate = even(RANKS, STEPS, 1), even(RANKS, STEPS, 1)
-    candidate[2] += late
+    candidate[2] += LATE_NS
     Grid(baseline).write(folder / "a")
     Grid(candidate).write(folder / "b")
     return folder / "a", folder / "b"
@@ -40,8 +49,8 @@ def document(run: Run, *words: object) -> Any:
     return json.loads(result.stdout)
 
 
-def test_the_rank_that_became_slower(tmp_path: Path, run: Run) -> None:
-    a, b = jobs(tmp_path, LATE_NS)
+def test_the_rank_that_became_slower(jobs: tuple[Path, Path], run: Run) -> None:
+    a, b = jobs
     found = document(run, a, b)
     rows = {row["rank"]: row for row in found["rows"]}
     assert found["rows"][0]["rank"] == 2
@@ -64,8 +73,9 @@ def test_the_rank_that_became_slower(tmp_path: Path, run: Run) -> None:
     assert parts["compute"] == pytest.approx(LATE_NS / RANKS, abs=1)
 
 
-def test_equal_jobs_are_the_same(tmp_path: Path, run: Run) -> None:
-    found = document(run, *jobs(tmp_path, 0))
+def test_equal_jobs_are_the_same(jobs: tuple[Path, Path], tmp_path: Path, run: Run) -> None:
+    Grid(even(RANKS, STEPS, 1)).write(tmp_path / "again")
+    found = document(run, jobs[0], tmp_path / "again")
     assert found["meta"]["step"]["verdict"] == "same"
     assert {row["delta_ns"] for row in found["rows"]} == {0}
 
@@ -79,8 +89,8 @@ def test_jobs_of_other_ranks(tmp_path: Path, run: Run) -> None:
     assert (rows[-1]["step_b_ns"], rows[-1]["delta_ns"]) == (None, None)
 
 
-def test_the_gate_and_the_page(tmp_path: Path, run: Run) -> None:
-    a, b = jobs(tmp_path, LATE_NS)
+def test_the_gate_and_the_page(jobs: tuple[Path, Path], run: Run) -> None:
+    a, b = jobs
     shown = run("diff", a, b, "--by", "rank", "--fail-if-slower", "3%")
     assert shown.exit_code == ExitCode.GATE_FAILED
     assert "Stragglers  none → rank 2" in shown.stdout
@@ -88,8 +98,13 @@ def test_the_gate_and_the_page(tmp_path: Path, run: Run) -> None:
     assert run("diff", b, a, "--by", "rank", "--fail-if-slower", "3%").exit_code == ExitCode.OK
 
 
-def test_what_is_not_read_and_options_that_do_not_apply(tmp_path: Path, run: Run) -> None:
-    a, b = jobs(tmp_path, LATE_NS)
+def test_what_is_not_read_and_options_that_do_not_apply(
+    jobs: tuple[Path, Path], tmp_path: Path, run: Run
+) -> None:
+    a, whole = jobs
+    b = tmp_path / "b"
+    # The same files, so that their summaries are those that are kept.
+    shutil.copytree(whole, b, copy_function=os.link, ignore=lambda *_: ["rank1.json"])
     (b / "rank1.json").write_bytes(b"")
     shown = run("diff", a, b, "--by", "rank", "--strict")
     assert shown.exit_code == ExitCode.DAMAGED_INPUT

@@ -42,36 +42,42 @@ def keep(tmp_path: Path) -> Path:
     return tmp_path / "kept"
 
 
+@pytest.fixture(scope="module")
+def late(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return a job whose rank 2 is late in each step, and the folder that keeps its summaries."""
+    compute = even(4, 12, 1, spread=0)
+    compute[2] += 1_000_000
+    folder = tmp_path_factory.mktemp("late")
+    Job(compute).write(folder / "job")
+    return folder / "job", folder / "kept"
+
+
 def document(run: Run, *words: object) -> Any:
     result = run("ranks", *words, "-f", "json")
     assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout)
 
 
-def test_a_straggler_its_cause_and_what_the_others_wait(
-    tmp_path: Path, keep: Path, run: Run
-) -> None:
-    compute = even(4, 12, 1, spread=0)
-    compute[2] += 1_000_000
-    Job(compute).write(tmp_path / "job")
-    found = document(run, tmp_path / "job", "--keep", keep, "--workers", 1)
+def test_a_straggler_its_cause_and_what_the_others_wait(late: tuple[Path, Path], run: Run) -> None:
+    job, keep = late
+    found = document(run, job, "--keep", keep, "--workers", 1)
     rows = {row["rank"]: row for row in found["rows"]}
     assert [row["rank"] for row in found["rows"]] == [2, 0, 1, 3]
     for rank, row in rows.items():
-        late = rank == 2
+        is_late = rank == 2
         assert (row["status"], row["kernels"], row["steps"]) == ("ok", 12 * 3, 12)
-        assert row["compute_ns"] == 12 * (11_000_000 if late else 10_000_000)
-        assert row["wait_ns"] == (0 if late else 12 * 1_000_000)
+        assert row["compute_ns"] == 12 * (11_000_000 if is_late else 10_000_000)
+        assert row["wait_ns"] == (0 if is_late else 12 * 1_000_000)
         assert row["communication_ns"] == row["wait_ns"] + 12 * TRANSFER_NS
         assert row["exposed_communication_ns"] == row["communication_ns"]
         assert row["step_median_ns"] == 11_000_000 + TRANSFER_NS
-        assert row["last_count"] == (12 if late else 0)
-        assert row["delay_ns"] == (12 * 1_000_000 if late else 0)
-        assert row["straggler"] is late
-    (late, *_) = found["sections"]["stragglers"]
-    assert (late["rank"], late["excess_ns"], late["longest"]) == (2, 1_000_000, 12)
-    assert late["excess_share"] == pytest.approx(1_000_000 / (10_000_000 + TRANSFER_NS))
-    assert late["cause"] == "compute: kernels of equal number take 1.10 times as long"
+        assert row["last_count"] == (12 if is_late else 0)
+        assert row["delay_ns"] == (12 * 1_000_000 if is_late else 0)
+        assert row["straggler"] is is_late
+    (straggler, *_) = found["sections"]["stragglers"]
+    assert (straggler["rank"], straggler["excess_ns"], straggler["longest"]) == (2, 1_000_000, 12)
+    assert straggler["excess_share"] == pytest.approx(1_000_000 / (10_000_000 + TRANSFER_NS))
+    assert straggler["cause"] == "compute: kernels of equal number take 1.10 times as long"
     (reduced,) = found["sections"]["collectives"]
     assert (reduced["collective"], reduced["message_bytes"]) == ("all_reduce", 4000)
     assert (reduced["count"], reduced["last_rank"], reduced["last_count"]) == (12, 2, 12)
@@ -325,11 +331,9 @@ def test_two_files_of_one_rank_are_refused(tmp_path: Path, keep: Path, run: Run)
     assert "are both rank 0" in result.stderr
 
 
-def test_the_first_screen(tmp_path: Path, keep: Path, run: Run) -> None:
-    compute = even(4, 12, 1, spread=0)
-    compute[2] += 1_000_000
-    Job(compute).write(tmp_path / "job")
-    shown = run("ranks", tmp_path / "job", "--keep", keep, "--workers", 1).stdout
+def test_the_first_screen(late: tuple[Path, Path], run: Run) -> None:
+    job, keep = late
+    shown = run("ranks", job, "--keep", keep, "--workers", 1).stdout
     text = " ".join(shown.split())
     assert "Ranks 4 of 4 read" in text
     assert "rank 2: own time 1.00 ms per step (9.6 %) above the median rank's" in text

@@ -50,9 +50,9 @@ def recorded(step: Callable[[], None], path: Path, steps: int, **options: bool) 
 
 
 def clocked(
-    model: torch.nn.Module, inputs: torch.Tensor, path: Path, *, ranges: bool
+    model: torch.nn.Module, inputs: torch.Tensor, path: Path, *, ranges: bool, steps: int
 ) -> list[dict[Key, int]]:
-    """Record steps of ``model``; returns what hooks measured of each.
+    """Record ``steps`` of ``model``; returns what hooks measured of each.
 
     Layers are told by ``ranges`` named after them, or by the modules in Python's stacks.
     """
@@ -63,7 +63,7 @@ def clocked(
         clocks.backward(model(inputs).square().mean())
         model.zero_grad()
 
-    recorded(step, path, 3, with_stack=not ranges)
+    recorded(step, path, steps, with_stack=not ranges)
     clocks.remove()
     return clocks.steps[1:]
 

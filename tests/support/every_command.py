@@ -9,10 +9,15 @@ import gc
 import hashlib
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
 from tests.support.command_line import run
 from tests.support.opened import forget
+from traceana.cli.output import Output
+from traceana.report.render import Format
+from traceana.result import Result
 
 COMMANDS = (
     *("report", "info", "advise", "kernels", "kernels --unclassified", "transfers", "critical"),
@@ -31,6 +36,27 @@ def printed(command: str, *files: Path, form: str) -> bytes:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.stdout_bytes
+
+
+def printed_in(forms: Sequence[str], command: str, *files: Path) -> dict[str, str]:
+    """Return the output of ``command`` in each of ``forms``, none where it writes no page.
+
+    It runs once: what a command finds is the same in every format.
+    """
+    found: dict[str, str] = {}
+    write_page = Output.write_page
+
+    def in_each(self: Output, result: Result) -> None:
+        for form in forms:
+            with mock.patch.object(self, "_format", Format(form)):
+                before = sys.stdout.buffer.tell()
+                write_page(self, result)
+                sys.stdout.buffer.seek(before)
+                found[form] = sys.stdout.buffer.read().decode()
+
+    with mock.patch.object(Output, "write_page", in_each):
+        printed(command, *files, form=forms[0])
+    return found
 
 
 def as_json(command: str, file: Path) -> bytes:

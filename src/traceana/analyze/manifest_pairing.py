@@ -25,6 +25,7 @@ from traceana.analyze.manifest_names import (
     tree_of_manifest,
     tree_of_rows,
 )
+from traceana.analyze.per_trace import per_trace
 from traceana.enrich.layers.from_order import short_name
 from traceana.enrich.layers.layer_intervals import SEPARATOR
 from traceana.enrich.layers.roles import WEIGHTED
@@ -39,6 +40,7 @@ _UNIQUE_PATHS: Final = frozenset(("PyTorch", "Flax", "JAX"))
 """Frameworks that do not append numbers to the paths of their layers."""
 
 
+@per_trace
 def paired(trace: Trace, model: Manifest) -> Pairing:
     """Return the unambiguous pairs of rows of ``trace.layers`` and layers of ``model``.
 

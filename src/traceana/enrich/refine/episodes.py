@@ -180,6 +180,11 @@ def find_episodes(possible: pl.DataFrame, ops: pl.DataFrame, known: Operators) -
     algorithm and direction are one episode: a convolution that is computed in pieces. ``known`` is
     what is known of ``ops``.
     """
+    if possible.is_empty():
+        return Episodes(
+            pl.DataFrame(schema={"op": pl.UInt32, "algorithm": pl.String, "direction": pl.String}),
+            pl.DataFrame(schema={"row": pl.UInt32, "episode": pl.UInt32, "main": pl.Boolean}),
+        )
     parts = _with_segments(_with_phase_ranks(possible))
     segments = _segments(parts)
     segments = _with_directions(segments, ops, known)

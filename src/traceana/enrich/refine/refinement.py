@@ -7,7 +7,7 @@ on the distinct ones.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -114,29 +114,41 @@ def _apply(
     columns and ``context_rule``.
     """
     facts = _facts(contexts, names, operators)
-    holds = [_holds(rule, operators.withins) for rule in rules]
-    deciding = pl.coalesce(pl.when(condition).then(pl.lit(i)) for i, condition in enumerate(holds))
+    categories = set(facts["category"].unique())
+    deciding = pl.coalesce(
+        pl.lit(None, pl.Int32),
+        *(
+            pl.when(_holds(rule, operators.withins)).then(pl.lit(i))
+            for i, rule in enumerate(rules)
+            if not rule.category or categories & {*rule.category}
+        ),
+    )
     facts = facts.with_columns(deciding.alias("deciding"))
-    chosen = pl.col("deciding")
-    outcome = facts.select(
-        *(_outcome(rules, column).alias(column) for column in SETTABLE_COLUMNS),
-        chosen.replace_strict(
-            {i: rule.id for i, rule in enumerate(rules)}, default=None, return_dtype=pl.String
-        ).alias("context_rule"),
+    decided = facts.filter(pl.col("deciding").is_not_null())
+    row = pl.repeat(None, facts.height, dtype=pl.UInt32, eager=True)
+    if decided.is_empty():
+        return pl.DataFrame(schema={**CLASS_COLUMNS, "context_rule": pl.String}), row
+    # Few of the rules decide anything in one trace.
+    deciders = {i: rules[i] for i in sorted(decided["deciding"].unique())}
+    outcome = decided.select(
+        *(_outcome(deciders, column).alias(column) for column in SETTABLE_COLUMNS),
+        pl.col("deciding")
+        .replace_strict({i: rule.id for i, rule in deciders.items()}, return_dtype=pl.String)
+        .alias("context_rule"),
     )
     family = pl.col("algorithm").replace_strict(
         FAMILY_OF_ALGORITHM, default=None, return_dtype=pl.String
     )
     outcome = outcome.with_columns(family.alias("family")).select(*CLASS_COLUMNS, "context_rule")
-    classes = outcome.filter(pl.col("context_rule").is_not_null()).unique(maintain_order=True)
-    row = outcome.join(
+    classes = outcome.unique(maintain_order=True)
+    of_decided = outcome.join(
         classes.with_row_index("class"),
         on=classes.columns,
         how="left",
         nulls_equal=True,
         maintain_order="left",
     )["class"]
-    return classes, row
+    return classes, row.scatter(facts["deciding"].is_not_null().arg_true(), of_decided)
 
 
 def _facts(contexts: pl.DataFrame, names: pl.DataFrame, operators: Operators) -> pl.DataFrame:
@@ -208,10 +220,10 @@ def _holds(rule: ContextRule, withins: Sequence[str]) -> pl.Expr:
     return pl.all_horizontal(condition.fill_null(False) for condition in conditions)
 
 
-def _outcome(rules: Sequence[ContextRule], column: str) -> pl.Expr:
+def _outcome(rules: Mapping[int, ContextRule], column: str) -> pl.Expr:
     """Return the value of ``column`` by the deciding rule: its own, or else that of the name."""
     chosen = pl.col("deciding")
-    own = {i: value for i, rule in enumerate(rules) if (value := _own(rule, column)) is not None}
+    own = {i: value for i, rule in rules.items() if (value := _own(rule, column)) is not None}
     named = pl.col(column)
     if column == "precision":
         multiplies = pl.col("category").is_in(MULTIPLIED)
