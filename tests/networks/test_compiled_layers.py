@@ -97,5 +97,9 @@ def test_generated_kernels_are_on_layers(tmp_path: Path) -> None:
     fused = table.filter(names == "1+2")
     assert (fused["forward_ns"] > 0).all()
     assert (fused["backward_ns"] > 0).all()
-    region = table.filter(names.str.starts_with("Torch-Compiled"))["time_ns"].sum()
-    assert region <= 0.1 * table["time_ns"].sum()
+    # The region itself has its guards and its prologue alone.
+    path = trace.layers["path"].gather(trace.activities["layer"]).cast(pl.String)
+    name = trace.names["name"].gather(trace.activities["name_id"]).cast(pl.String)
+    in_region = set(name.filter(path.str.starts_with("Torch-Compiled")))
+    assert in_region
+    assert not in_region & {"CompiledFunction", "CompiledFunctionBackward"}
