@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import polars as pl
 import pytest
 
-from tests.enrich.test_attribution import launch, op, paths
+from tests.enrich.test_attribution import annotate, launch, op, paths
 from tests.support.traces import TraceBuilder
 from traceana.enrich import attribute
 from traceana.trace import Trace
@@ -163,6 +163,37 @@ def test_generated_code_without_events_is_behind_the_call_before_it() -> None:
         *("fused_0", "fused_1", "fused_2"),
         *("fused_2", "fused_1", "fused_0"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("calls", "expected"),
+    [
+        ([CONV_1, CONV_2], ["convolution_0", "convolution_1"]),
+        # A part of a module, such as its rotary embedding, tells less than the module.
+        ([CONV_1], ["Net_0"]),
+    ],
+)
+def test_graphs_of_several_products_are_looked_into_inside_a_module_too(
+    calls: list[Called], expected: list[str]
+) -> None:
+    program = Program()
+    program.step(calls)
+    annotate(program.builder, "nn.Module: Net_0", 0, 500, kind="module")
+    assert of_calls(program.trace(), "aten::convolution") == expected
+
+
+def test_the_range_around_a_compiled_graph_is_no_layer() -> None:
+    program = Program()
+    program.step([CONV_1])
+    annotate(program.builder, "## Call CompiledFxGraph fxyz ##", 12, 40)
+    assert of_calls(program.trace(), "aten::convolution") == ["convolution_0"]
+
+
+def test_a_graph_without_products_is_not_divided() -> None:
+    program = Program()
+    program.step([("aten::max_pool2d_with_indices", [[2, 3, 8, 8]])])
+    trace = program.trace()
+    assert not any(str(path).startswith("fused_") for path in trace.layers["path"])
 
 
 def test_a_function_of_that_name_outside_a_region_is_one_operator() -> None:

@@ -67,6 +67,7 @@ CASES = (
     Case("aten::matmul", ((3, 4), (4,)), 24, 4 * (12 + 4 + 3), "matmul"),
     Case("aten::matmul", ((4,), (4, 5)), 40, 4 * (4 + 20 + 5), "matmul"),
     Case("aten::linear", ((2, 3, 4), (5, 4), (5,)), 240, 4 * (24 + 20 + 30 + 5), "matmul"),
+    Case("mkl::_mkl_linear", ((2, 3, 4), (99, 1), (5, 4), (5,)), 240, 4 * 79, "matmul"),
     Case("aten::mv", ((3, 4), (4,)), 24, 4 * (12 + 4 + 3), "matmul"),
     Case("aten::addmv", ((3,), (3, 4), (4,)), 24, 4 * (12 + 4 + 3 + 3), "matmul"),
     Case("aten::dot", ((4,), (4,)), 8, 4 * 9, "matmul"),

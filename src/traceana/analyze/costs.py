@@ -23,7 +23,7 @@ from traceana.analyze.flop_coverage import (
     incomplete,
 )
 from traceana.analyze.manifest_names import Pairing
-from traceana.analyze.manifest_pairing import paired
+from traceana.analyze.manifest_pairing import FUSED, paired
 from traceana.analyze.operator_flops import (
     PART,
     Flags,
@@ -301,7 +301,13 @@ def model_charges(
     counts = charged.drop_nulls("layer").group_by("layer").agg(pl.col("flops").sum())
     known = dict(counts.filter(pl.col("flops") > 0).iter_rows())
     rows: list[tuple[object, ...]] = []
-    uncounted = {row: layer for row, layer in partner.items() if row not in known or row in partial}
+    # What a compiler left of a layer is not known: a normalization may be in the weights.
+    fused = {row for row, kind in enumerate(trace.layers["type"]) if (kind or "").startswith(FUSED)}
+    uncounted = {
+        row: layer
+        for row, layer in partner.items()
+        if (row not in known or row in partial) and row not in fused
+    }
     if uncounted and not trace.steps.height:
         return pl.DataFrame(schema=CHARGES), (NO_STEPS,)
     wanted = {row: layer for row, layer in uncounted.items() if row in seen}

@@ -26,6 +26,7 @@ BY_MODEL: Final = "counted by the layer manifest in separate rows"
 MOVES: Final = "no arithmetic (copy, memset, collective, layout)"
 NOT_LAUNCHED: Final = "launched before capture"
 NO_OPERATOR: Final = "no operator recorded"
+GENERATED: Final = "compiler-fused kernel: its operators are not recorded"
 NO_PRODUCT: Final = "XLA: only convolutions and GEMMs are counted"
 
 COUNTED: Final = (PASSIVE, AROUND, PARTLY, BY_MODEL, MOVES)
@@ -122,9 +123,13 @@ def coverage(
     # Few classes and many rows.
     (number,) = numbered(rows.select(SOURCE))
     category = classified(rows.select(SOURCE)[first_rows(number)], trace)["category"]
-    moves, known_class = (
+    moves, known_class, fused = (
         pl.lit(flags.gather(number))
-        for flags in (category.is_in(NO_ARITHMETIC), ~category.is_in([*PRODUCTS, "other"]))
+        for flags in (
+            category.is_in(NO_ARITHMETIC),
+            ~category.is_in([*PRODUCTS, "other"]),
+            category == "fused",
+        )
     )
     of_operator = (
         pl.when(pl.col("op").is_not_null())
@@ -145,6 +150,9 @@ def coverage(
         .then(None)
         .otherwise(pl.lit(NO_PRODUCT))
     )
+    # Its operator has others inside, whose counts are not those of the kernel.
+    generated = fused & instruction.is_null() & reason.is_in([PASSIVE, AROUND, PARTLY, HOLDING])
+    reason = pl.when(generated).then(pl.lit(GENERATED)).otherwise(reason)
     left = reason.is_not_null() & ~reason.is_in(COUNTED)
     return rows.select(
         pl.lit(op).alias("op"),

@@ -190,6 +190,9 @@ _TYPES: Final = {
     "batchnorm2d": "batchnorm",
     "batchnorm3d": "batchnorm",
     "syncbatchnorm": "batchnorm",
+    "mkldnn::convolutionpointwise": "conv",
+    "mkldnn::linearpointwise": "linear",
+    "mkl::mkllinear": "linear",
     "addmm": "linear",
     "mm": "linear",
     "hardtanh": "relu6",
@@ -198,7 +201,7 @@ _TYPES: Final = {
 }
 """Equivalent operators of PyTorch and types of layers, without ``_``."""
 
-_FUSED: Final = "fused"
+FUSED: Final = "fused"
 """The beginning of the type of a kernel that a compiler generated for several operators."""
 _NOT_FUSED: Final = frozenset(("conv", "linear", "lstm", "gru", "rnn"))
 """Types of layers whose operator is not part of such a kernel."""
@@ -270,7 +273,7 @@ def _positional(trace: Trace) -> list[_Seen]:
     rows = pl.concat(
         [
             rows.select("layer", "position", "short", "weighted"),
-            without.select("layer", "position", short=pl.lit(_FUSED), weighted=pl.lit(False)),
+            without.select("layer", "position", short=pl.lit(FUSED), weighted=pl.lit(False)),
         ]
     ).sort("position")
     known = operands(trace)
@@ -441,7 +444,7 @@ def _segment(
             paths |= dict(zip(rows, theirs[family], strict=True))
     if behind == len(calls):
         return paths
-    fused = [one.row for one in seen if one.family.startswith(_FUSED)]
+    fused = [one.row for one in seen if one.family.startswith(FUSED)]
     # Where the compiler changed the order, what else it moved is not known.
     if fused and before < behind and not any(family in _NOT_FUSED for family in theirs):
         modules = dict.fromkeys(
@@ -466,7 +469,7 @@ def _fused_together(rows: Sequence[_Row], model: Manifest) -> frozenset[str]:
     found: set[str] = set()
     for _, path, kind in rows:
         first, *others = path.split("+")
-        if not others or not (kind or "").startswith(_FUSED):
+        if not others or not (kind or "").startswith(FUSED):
             continue
         parts = first.split(SEPARATOR)
         starts = (SEPARATOR.join(parts[:end]) for end in range(len(parts)))
@@ -513,7 +516,11 @@ def _renamed(trace: Trace, paths: dict[int, str], model: Manifest) -> Trace:
         trace.layers.with_row_index("row")
         .join(new, on="row", how="left", maintain_order="left")
         .with_columns(
-            pl.coalesce("named", "path").alias("path"), pl.coalesce("kind", "type").alias("type")
+            pl.coalesce("named", "path").alias("path"),
+            pl.when(pl.col("type").str.starts_with(FUSED))
+            .then("type")
+            .otherwise(pl.coalesce("kind", "type"))
+            .alias("type"),
         )
     )
     kept = named.unique(["path", "role"], keep="first", maintain_order=True).with_row_index("to")

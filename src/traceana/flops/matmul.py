@@ -135,6 +135,15 @@ def linear(call: Call) -> tuple[Cost, ...]:
     return (matmul(prod(rows[:-1]), n, rows[-1], call.size(0), addend=addend, kind="linear"),)
 
 
+@operator("mkl::_mkl_linear")
+def mkl_linear(call: Call) -> tuple[Cost, ...]:
+    """[…, k], the packed weight, the weight [n, k], a bias or nothing, and the number of rows."""
+    rows, (n, k) = call.shape(0), call.shape(2, 2)
+    _agree(bool(rows) and rows[-1] == k)
+    addend = call.elements(3) if call.has(3) else 0
+    return (matmul(prod(rows[:-1]), n, k, call.size(0), addend=addend, kind="linear"),)
+
+
 @operator("aten::linear_backward")
 def linear_backward(call: Call) -> tuple[Cost, ...]:
     """Input […, k], gradient […, n], weight [n, k], and the mask of the requested gradients."""

@@ -45,6 +45,8 @@ class LookedInto(msgspec.Struct, frozen=True):
 
     root: Ints
     forward: Ints
+    of_network: Ints
+    """The operator around the graph of each operator, in graphs of several weighted layers."""
     _calls: Ints
     """The calls of compiled graphs, in the order of graph and time."""
     _graph: Ints
@@ -82,15 +84,21 @@ class LookedInto(msgspec.Struct, frozen=True):
         )
         return found
 
-    def layers_behind(self, of_op: Ints, layers: list[Layer]) -> Ints:
+    def finer(self, layer: Ints) -> Ints:
+        """Return ``layer`` without those that graphs of a network have of what is around them."""
+        around = take(layer, self.of_network)
+        return np.where((around != NONE) & (around == layer), NONE, layer)
+
+    def layers_behind(self, of_op: Ints, layers: list[Layer], first: int) -> Ints:
         """Return the layer of the generated code behind each of ``layers``, appended to them.
 
-        ``of_op`` is the layer of each operator. The code is ``fused_0``, ``fused_1`` … in the order
+        ``of_op`` is the layer of each operator. Layers before ``first`` are known otherwise, and
+        the code around them too. The code is ``fused_0``, ``fused_1`` … in the order
         of the first forward pass. The last entry is NONE, for no layer.
         """
         before = take(of_op, np.unique(self._before[self._before != NONE]))
-        distinct, first = np.unique(before[before != NONE], return_index=True)
-        distinct = distinct[np.argsort(first)]
+        distinct, at = np.unique(before[before >= first], return_index=True)
+        distinct = distinct[np.argsort(at)]
         behind = np.full(len(layers) + 1, NONE, dtype=np.int64)
         behind[distinct] = len(layers) + np.arange(len(distinct))
         layers += [(f"fused_{number}", "fused", "layer") for number in range(len(distinct))]
@@ -104,8 +112,9 @@ def looked_into(ops: pl.DataFrame, names: Texts, nesting: Nesting, forward: Ints
     operator for all of a backward graph.
     """
     root, nothing = roots(nesting), np.zeros(0, dtype=np.int64)
+    nowhere = np.full(len(root), NONE, dtype=np.int64)
     if not names.distinct.str.starts_with(_REGION).any():
-        return LookedInto(root, forward, nothing, nothing, nothing, {}, nesting)
+        return LookedInto(root, forward, nowhere, nothing, nothing, nothing, {}, nesting)
     around = names.matching(_AROUND)
     root, open_ = _within(nesting, root, around, names.matching(rf"^{_REGION}\b"))
     calls = np.flatnonzero((root == np.arange(len(root))) & (nesting.parent != NONE))
@@ -113,16 +122,26 @@ def looked_into(ops: pl.DataFrame, names: Texts, nesting: Nesting, forward: Ints
     calls = calls[np.lexsort((nesting.start[calls], nesting.parent[calls]))]
     graph = nesting.parent[calls]
     backward = np.flatnonzero(open_ & names.matching(_BACKWARD) & (forward != NONE))
-    of_calls, before, last = _forward_calls(ops, calls, graph, backward, forward[backward])
-    own = np.full(len(root), NONE, dtype=np.int64)
-    own[calls] = of_calls
+    found = _forward_calls(ops, calls, graph, backward, forward[backward])
+    before, last = found.before, found.last
+    own, of_network = nowhere.copy(), nowhere.copy()
+    own[calls] = found.forward
     own = inherit(nesting, own)
+    several = np.isin(graph, _several(graph[found.weighted]))
+    of_network[calls[several]] = graph[several]
+    of_network = inherit(nesting, of_network)
     # Where generated kernels have events, the rest is the cost of calling them.
     with_events = np.unique(graph[names.matching(GENERATED)[calls]])
     before[np.isin(graph, with_events)] = NONE
     last |= dict.fromkeys(with_events.tolist(), NONE)
     forward = np.where(own == NONE, forward, own)
-    return LookedInto(root, forward, calls, graph, before, last, nesting)
+    return LookedInto(root, forward, of_network, calls, graph, before, last, nesting)
+
+
+def _several(graph: Ints) -> Ints:
+    """Return the numbers that occur more than once."""
+    distinct, count = np.unique(graph, return_counts=True)
+    return distinct[count > 1]
 
 
 def _within(nesting: Nesting, root: Ints, around: Flags, region: Flags) -> tuple[Ints, Flags]:
@@ -138,11 +157,20 @@ def _within(nesting: Nesting, root: Ints, around: Flags, region: Flags) -> tuple
     return root, open_
 
 
+class _Calls(msgspec.Struct, frozen=True):
+    """Of each call of a compiled graph: its forward operator, and that behind which the code before
+    the call belongs; of each graph, that of the code behind its last call. NONE without one."""
+
+    forward: Ints
+    before: Ints
+    last: dict[int, int]
+    weighted: Flags
+
+
 def _forward_calls(
     ops: pl.DataFrame, calls: Ints, graph: Ints, backward: Ints, forward: Ints
-) -> tuple[Ints, Ints, dict[int, int]]:
-    """Return the forward operator of each of ``calls``, that behind which the code before the call
-    belongs, and that of the code behind the last call of each graph; NONE without one.
+) -> _Calls:
+    """Return what the calls of compiled graphs belong to.
 
     ``calls`` are in the order of their ``graph`` and of time; ``backward`` has the operators around
     the calls of backward graphs, ``forward`` those of the forward graphs.
@@ -173,7 +201,12 @@ def _forward_calls(
         found[here], before[here] = (take(calls[there], one) for one in pairs[key])
         # The gradient of what runs before all forward calls comes last.
         before[here][before[here] == NONE] = last[row] = of_row
-    return found, before, last
+    weighted = np.array([one.weighted for one in described], dtype=np.bool_)[code]
+    # A graph without products, as that of an optimizer, is not divided.
+    plain = np.setdiff1d(graph, graph[weighted])
+    before[np.isin(graph, plain)] = NONE
+    last |= dict.fromkeys(plain.tolist(), NONE)
+    return _Calls(found, before, last, weighted)
 
 
 def _stretches(graph: Ints) -> tuple[list[int], list[slice]]:
@@ -194,7 +227,14 @@ class _Described(msgspec.Struct, frozen=True):
     of_gradient: bool
     words: frozenset[str]
 
+    @property
+    def weighted(self) -> bool:
+        """Whether the call is a convolution, a product or attention."""
+        return self.kind in ("convolution", "product") or "attention" in self.kind
 
+
+_MOST_NEAR: Final = 64
+"""Calls behind a forward operator among which that of a generated kernel is looked for."""
 _PRODUCT: Final = re.compile(r"(?:^|_)(?:addmm|baddbmm|bmm|mm|linear)(?:_|$)")
 _CONVOLUTION: Final = re.compile(r"convolution|conv[123]d")
 _TEMPLATE: Final = re.compile(r"^(?:graph_\d+_)?(?:triton_tem|cpp_CppMicroGemm|cpp_gemm)")
@@ -355,7 +395,8 @@ def _beside(
             # Computed again, or a gradient of a product that is not told from others.
             continue
         target = int(upcoming[position])
-        alike = {other: len(one.words & forward[other].words) for other in behind[target]}
+        near = behind[target][:_MOST_NEAR]
+        alike = {other: len(one.words & forward[other].words) for other in near}
         best = max(alike, key=alike.__getitem__, default=NONE)
         # Behind the last gradient there may be a conversion of that one.
         found[position] = (

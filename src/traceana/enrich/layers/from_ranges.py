@@ -88,6 +88,9 @@ _DIRECTION: Final = re.compile(
 _MODULE: Final = re.compile(r"^nn\.Module\.forward: ")
 """A module's call in a recording of traceana; the rest of the text is the module's whole path."""
 
+_COMPILED: Final = "^## Call CompiledFxGraph "
+"""Inductor's range around a compiled graph, with the graph's hash."""
+
 _LIBRARIES: Final = ("NCCL", "cuDNN", "cuBLAS")
 """NVTX domains in which libraries mark their own calls."""
 
@@ -104,6 +107,8 @@ OPERAND_POSITIONS: Final[dict[str, tuple[int, int]]] = {
         (1, 2),
     ),
     "aten::_addmm_activation": (1, 2),
+    # The second is the weight in a layout of the library.
+    "mkl::_mkl_linear": (0, 2),
 }
 """Positions of the input and the weight among an operator's inputs, if not 0 and 1."""
 
@@ -161,6 +166,7 @@ def _names_a_layer() -> pl.Expr:
         | role_of(text).is_not_null()
         | text.str.contains(OPERATOR_TEXT)
         | text.str.contains(BOTH_DIRECTIONS)
+        | text.str.contains(_COMPILED)
         | (text.str.strip_chars() == "")
     ).alias("named")
 

@@ -112,11 +112,11 @@ def resolve(
     around = roles.nesting.innermost(op_key, start)
     in_closure = closure_operators(ops, nesting, forward, roles, around)
     by_role = number(np.where(in_closure, NONE, take(roles.layer, around)), roles.layers)
-    by_module = number(modules.at(op_key, start), modules.layers)
+    by_module = within.finer(number(modules.at(op_key, start), modules.layers))
     around = named.nesting.innermost(op_key, start)
     by_name = number(take(named.layer, around), named.layers)
     by_collective = number(*collective_layers(ops, nesting))
-    by_hierarchy = number(*hierarchy_layers(ops, nesting))
+    by_hierarchy = within.finer(number(*hierarchy_layers(ops, nesting)))
     by_scope = number(scopes.layer_of(ops["scope"]), scopes.layers)
     scope_base = bases[-1]
     own = _first(by_role, by_collective, by_module, by_hierarchy, inherit(nesting, by_scope))
@@ -124,7 +124,7 @@ def resolve(
     own = np.where((own == NONE) & recomputed, by_name, own)
     del by_role, by_collective, by_module, by_hierarchy, by_scope, around, recomputed
     by_optimizer = number(*optimizer_layers(ops, names, nesting, forward, op_step, ranges))
-    by_position = nowhere
+    by_position, first_by_position = nowhere, len(layers)
     if scopes.table.is_empty() and not scopes.trains and not compiled:
         settled = _first(own, by_optimizer)
         by_position = number(*position_layers(ops, within.root, op_step, settled, forward))
@@ -133,7 +133,7 @@ def resolve(
     of_forward = _first(own, fallback)[forward] if len(forward) else own
     of_op = _first(own, np.where(forward == NONE, NONE, of_forward), fallback)
     layers = _typed(layers, ops, of_op, scopes)
-    behind = within.layers_behind(of_op, layers)
+    behind = within.layers_behind(of_op, layers, first_by_position)
     return LayerResolution(
         layers,
         of_op,
