@@ -12,6 +12,7 @@ from traceana.analyze.intervals import Busy
 from traceana.analyze.per_trace import per_trace
 from traceana.analyze.work import work
 from traceana.enrich.distinct_values import distinct
+from traceana.enrich.serving import SOURCE
 from traceana.enrich.steps import candidates
 from traceana.errors import NoSuchSelectionError
 from traceana.result import Result
@@ -44,10 +45,14 @@ def measured_steps(trace: Trace) -> Measured:
         return Measured((), (), ())
     numbers = table.group_by("number").agg(pl.col("duration").max(), pl.col("start").min())
     numbers = numbers.sort("start")
-    skipped = _leading(numbers["duration"])
+    # The iterations of a server have different requests: the long ones are no warm-up.
+    served = bool(table["source"].cast(pl.String).str.ends_with(SOURCE).all())
+    skipped = 0 if served else _leading(numbers["duration"])
     warm_up = numbers["number"].head(skipped)
     kept = table.filter(~pl.col("number").is_in(warm_up.implode()))
     notes = [_note(numbers["number"], skipped)]
+    if served:
+        notes = [f"averages over {numbers.height} iterations with different requests"]
     if (table["source"] == PERIOD).any():
         notes.insert(0, "no step markers: steps are the period of the kernels")
     return Measured(tuple(kept["row"]), tuple(numbers["number"][skipped:]), tuple(notes))

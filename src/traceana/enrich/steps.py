@@ -11,6 +11,7 @@ import polars as pl
 
 from traceana.enrich.distinct_values import Texts
 from traceana.enrich.nesting import NONE, Ints, Nesting, thread_keys, to_rows
+from traceana.enrich.serving import ITERATION, SOURCE, iteration
 from traceana.errors import BadStepMarkerError, NoSuchSelectionError
 from traceana.settings import STEP_COVERAGE
 from traceana.trace import Trace
@@ -59,7 +60,7 @@ def steps(trace: Trace, activities: pl.DataFrame, marker: str | None = None) -> 
     if by_profiler.height:
         return _table(_of_one_timeline(by_profiler, trace, activities))
     optimizer = _Optimizer.of(ranges)
-    iterations = pl.Series(texts.matching(STEP_TEXT))
+    iterations = pl.Series(texts.matching(STEP_TEXT) | texts.matching(ITERATION))
     named = ranges.filter(ranges["kind"].is_in(SET_BY_PROGRAM) & iterations)
     first, last = _named(named, trace, activities, optimizer)
     for found in (first, optimizer.table()):
@@ -356,7 +357,7 @@ def _named(
     fewest. Ranges are unambiguous if there are several, on a thread that launches kernels inside
     them (the optimizer's, if known), and not several per optimizer step (micro-batches).
     """
-    stem = pl.col("text").cast(pl.String).str.extract(_STEM, 1).str.to_lowercase()
+    stem = _source(found["text"]).str.to_lowercase()
     sure, rest = [found.clear()], [found.clear()]
     if found.is_empty():
         return _table(found), _table(found)
@@ -393,19 +394,18 @@ def _table(found: pl.DataFrame, marker: str | None = None) -> pl.DataFrame:
     Steps have the numbers of their texts, or are numbered in order if these are not distinct within
     a process.
     """
+    found = _of_known_process(found)
     text = pl.col("text").cast(pl.String)
     number = pl.col("number")
-    ordered = (
-        _of_known_process(found)
-        .select(
-            text.str.extract(_NUMBER, 1).cast(pl.Int64, strict=False).alias("number"),
-            "start",
-            "duration",
-            "process",
-            text.str.extract(_STEM, 1).alias("source"),
-        )
-        .sort("process", "start", maintain_order=True)
-    )
+    served = {one: known.number for one in _served(found["text"]) if (known := iteration(one))}
+    of_text = text.str.extract(_NUMBER, 1).cast(pl.Int64, strict=False)
+    ordered = found.select(
+        text.replace_strict(served, default=of_text, return_dtype=pl.Int64).alias("number"),
+        "start",
+        "duration",
+        "process",
+        _source(found["text"]).alias("source"),
+    ).sort("process", "start", maintain_order=True)
     if marker is not None and ordered["source"].n_unique() > 1:
         ordered = ordered.with_columns(pl.lit(marker).alias("source"))
     return conform(
@@ -417,6 +417,19 @@ def _table(found: pl.DataFrame, marker: str | None = None) -> pl.DataFrame:
             .alias("number")
         ),
     )
+
+
+def _served(texts: pl.Series) -> list[str]:
+    """Return the distinct texts that mark the iterations of a server."""
+    distinct = texts.unique().cast(pl.String).drop_nulls()
+    return distinct.filter(distinct.str.contains(ITERATION)).to_list()
+
+
+def _source(texts: pl.Series) -> pl.Series:
+    """Return what the steps of these texts are called: the text without its number."""
+    served = {one: f"{known.server}{SOURCE}" for one in _served(texts) if (known := iteration(one))}
+    plain = texts.cast(pl.String)
+    return plain.replace_strict(served, default=plain.str.extract(_STEM, 1), return_dtype=pl.String)
 
 
 def whole_steps_within(table: pl.DataFrame, ranges: pl.DataFrame) -> Ints:

@@ -70,11 +70,11 @@ _NAMES: Final[Mapping[Kind, str]] = {
         "last_count problems kernels steps_count copies_count launches_count launches "
         "launch_bound ranks groups matched group_size "
         "synchronous staged asynchronous measured allocations steps layers of_layers "
-        "trials of_trials batch_before batch_after events"
+        "trials of_trials batch_before batch_after events iterations"
     ),
     Kind.MEAN: (
         "blocks step_launches step_count images_per_s step_calls step_kernels "
-        "step_copies calls_a calls_b"
+        "step_copies calls_a calls_b requests tokens tokens_per_s"
     ),
     Kind.SHARE: (
         "launch_bound_share idle_share peak_share step_share saving_share flops_share "
@@ -111,6 +111,7 @@ _TITLES: Final[Mapping[str, str]] = {
     "busbw_bytes_per_s": "busbw",
     "bytes_per_s": "bandwidth",
     "flops_per_s": "FLOP/s",
+    "tokens_per_s": "tokens/s",
     "executed_flops": "executed FLOPs",
     "flops": "FLOPs",
     "tensor_active": "tensor active",

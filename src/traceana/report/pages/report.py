@@ -20,6 +20,7 @@ from traceana.analyze.idle_gaps import selects_steps
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layer_rows import DIRECTIONS
 from traceana.analyze.layers import layers
+from traceana.analyze.serving import phases, serves
 from traceana.analyze.steps import measured, step_processes, steps
 from traceana.analyze.transfers import transfers
 from traceana.analyze.work import kernels_of, processor, work, work_ns
@@ -130,6 +131,7 @@ class Overview(msgspec.Struct, frozen=True):
         """The tables of the report by their names, in the order of the JSON."""
         return {
             "steps": self.steps,
+            **({"phases": phases(self.trace)} if serves(self.trace) else {}),
             "busy": self.busy,
             "breakdown": self.breakdown,
             "layers": self.layers,
@@ -224,7 +226,13 @@ def _page(trace: Trace, whole: Overview, rows: Arranged) -> Page:
     sections = {**data.sections, "findings": Rows(*finding_rows(findings, trace))}
     blocks: list[Block] = [_title(whole), Facts(tuple(_head(whole)))]
     if whole.breakdown.frame.height:
-        blocks += [_classes(whole), *_layers(whole), *_transfers(whole.basis), *_findings(whole)]
+        blocks += [
+            *_phases(trace),
+            _classes(whole),
+            *_layers(whole),
+            *_transfers(whole.basis),
+            *_findings(whole),
+        ]
     blocks += _notes(whole)
     return Page(
         "report",
@@ -321,6 +329,8 @@ def _steps(whole: Overview) -> str:
     if not known["steps"]:
         return "none marked"
     marked = f"{known['steps']} ({known['step_numbers']}, {known['step_marker']})"
+    if serves(whole.trace):
+        return marked
     warm_up = sorted(whole.steps.frame.filter("warm_up")["step"].unique().to_list())
     if warm_up:
         return f"{marked}, warm-up excluded: {', '.join(map(str, warm_up))}"
@@ -533,6 +543,17 @@ def _kernels(basis: Basis) -> list[Block]:
             hidden=hidden_of(top, "kernels"),
         )
     ]
+
+
+def _phases(trace: Trace) -> list[Block]:
+    """Return the iterations of a server by phase; empty where the steps are none."""
+    if not serves(trace):
+        return []
+    frame = phases(trace).frame
+    names = ("phase", "iterations", "requests", "tokens", "wall_ns", "work_ns", "tokens_per_s")
+    titles = {"phase": "Phases, means per iteration", "wall_ns": "wall", "work_ns": "work"}
+    columns = columns_of(frame, names, titles=titles)
+    return [Table(frame, columns, dropped=("requests", "work_ns"), layout="compact")]
 
 
 def _transfers(basis: Basis) -> list[Block]:

@@ -1,0 +1,99 @@
+"""Iterations of servers: what their texts say, and the steps and phases made of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.enrich.test_attribution import annotate, op
+from tests.support.traces import TraceBuilder
+from traceana.analyze.serving import phases
+from traceana.analyze.steps import measured_steps
+from traceana.enrich import attribute
+from traceana.enrich.serving import Iteration, iteration
+from traceana.trace import Trace
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("execute_context_1(888)_generation_0(0)", Iteration("vLLM", "prefill", 1, 888)),
+        # The sum of the squares is behind the tokens.
+        ("execute_context_1(888_788544)_generation_0(0)", Iteration("vLLM", "prefill", 1, 888)),
+        ("execute_context_2(96)_generation_3(3)", Iteration("vLLM", "mixed", 5, 99)),
+        ("execute_context_0(0)_generation_8(8)", Iteration("vLLM", "decode", 8, 8)),
+        # Two tokens of each are verified.
+        ("execute_context_0(0)_generation_8(16)", Iteration("vLLM", "decode", 8, 16)),
+        (
+            "execute_7_context_3(sq128sk256sqsq1sqsk1)_generation_2(sq2sk300sqsq1sqsk1)",
+            Iteration("vLLM", "mixed", 5, 130),
+        ),
+        ("execute_new_1_cached_3", Iteration("vLLM", "mixed", 4, None)),
+        ("execute_new_0_cached_3", Iteration("vLLM", "decode", 3, 3)),
+        ("step[EXTEND bs=2 toks=107]", Iteration("SGLang", "prefill", 2, 107)),
+        ("step[DECODE bs=16]", Iteration("SGLang", "decode", 16, 16)),
+        ("step[TARGET_VERIFY bs=4]", Iteration("SGLang", "target_verify", 4, None)),
+        (
+            "[Executor] _forward_step 12: 1 ctx reqs, 888 ctx tokens, 3 gen reqs",
+            Iteration("TensorRT-LLM", "mixed", 4, 891, 12),
+        ),
+        (
+            "[Executor] _forward_step: 2 ctx reqs, 0 gen reqs",
+            Iteration("TensorRT-LLM", "prefill", 2, None),
+        ),
+        (
+            "[Executor] _forward_step 3: 0 ctx reqs, 0 gen reqs",
+            Iteration("TensorRT-LLM", "idle", 0, 0, 3),
+        ),
+        ("execute_model", None),
+        ("step 3", None),
+        ("execute_context_1(888)_generation_0(0) and more", None),
+    ],
+)
+def test_what_a_text_says(text: str, expected: Iteration | None) -> None:
+    assert iteration(text) == expected
+
+
+def served(texts: list[tuple[str, int]]) -> Trace:
+    """Return iterations of these lengths, each with an operator and a kernel."""
+    b, now = TraceBuilder(), 0
+    for correlation, (text, long) in enumerate(texts):
+        annotate(b, text, now, now + long)
+        op(b, "aten::mm", now + 1, now + 9)
+        b.row("calls", name="cudaLaunchKernel", process=9, thread=1, start=now + 2, duration=2,
+              correlation=correlation)  # fmt: skip
+        b.kernel("k", now + 5, long // 2, correlation=correlation, process=9)
+        now += long + 100
+    return attribute(b.build())
+
+
+def test_iterations_are_steps_and_their_phases_add_up() -> None:
+    decode, prefill = (
+        "execute_context_0(0)_generation_4(4)",
+        "execute_context_1(500)_generation_0(0)",
+    )
+    mixed = "execute_context_1(96)_generation_4(4)"
+    trace = served([(prefill, 1_000), (mixed, 400), (decode, 100), (decode, 200), (decode, 300)])
+    assert trace.steps["source"].unique().to_list() == ["vLLM iteration"]
+    assert trace.activities["step"].to_list() == [0, 1, 2, 3, 4]
+    # The first is long because it has 500 tokens.
+    assert measured_steps(trace).numbers == (0, 1, 2, 3, 4)
+    assert phases(trace).frame.rows() == [
+        ("prefill", 1, 1.0, 500.0, 1_000, 500, 500 / 1_000 * 1e9),
+        ("decode", 3, 4.0, 4.0, 200, 100, 12 / 600 * 1e9),
+        ("mixed", 1, 5.0, 100.0, 400, 200, 100 / 400 * 1e9),
+    ]
+
+
+def test_numbers_are_those_of_the_server() -> None:
+    text = "[Executor] _forward_step {}: 0 ctx reqs, 0 ctx tokens, 64 gen reqs"
+    trace = served([(text.format(number), 100) for number in (40, 41, 42)])
+    assert trace.steps["number"].to_list() == [40, 41, 42]
+    assert trace.steps["source"].unique().to_list() == ["TensorRT-LLM iteration"]
+    assert phases(trace).frame["phase"].to_list() == ["decode"]
+
+
+def test_other_steps_have_no_phases() -> None:
+    trace = served([(f"step {number}", 100) for number in range(3)])
+    found = phases(trace)
+    assert found.frame.is_empty()
+    assert found.notes == ("the steps are no iterations of a server",)
