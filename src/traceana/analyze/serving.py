@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.per_trace import per_trace
-from traceana.analyze.steps import steps
-from traceana.enrich.serving import SOURCE, iteration
+from traceana.analyze.steps import serves, steps
+from traceana.enrich.serving import iteration
 from traceana.enrich.steps import SET_BY_PROGRAM
 from traceana.result import Result
 
@@ -24,12 +24,6 @@ _FRAME: Final = {
     "work_ns": pl.Int64,
     "tokens_per_s": pl.Float64,
 }
-
-
-def serves(trace: Trace) -> bool:
-    """Return whether the steps of ``trace`` are the iterations of a server."""
-    sources = trace.steps["source"].unique().cast(pl.String).drop_nulls()
-    return bool(len(sources)) and sources.str.ends_with(SOURCE).all()
 
 
 @per_trace

@@ -46,7 +46,7 @@ def measured_steps(trace: Trace) -> Measured:
     numbers = table.group_by("number").agg(pl.col("duration").max(), pl.col("start").min())
     numbers = numbers.sort("start")
     # The iterations of a server have different requests: the long ones are no warm-up.
-    served = bool(table["source"].cast(pl.String).str.ends_with(SOURCE).all())
+    served = serves(trace)
     skipped = 0 if served else _leading(numbers["duration"])
     warm_up = numbers["number"].head(skipped)
     kept = table.filter(~pl.col("number").is_in(warm_up.implode()))
@@ -56,6 +56,12 @@ def measured_steps(trace: Trace) -> Measured:
     if (table["source"] == PERIOD).any():
         notes.insert(0, "no step markers: steps are the period of the kernels")
     return Measured(tuple(kept["row"]), tuple(numbers["number"][skipped:]), tuple(notes))
+
+
+def serves(trace: Trace) -> bool:
+    """Return whether the steps of ``trace`` are the iterations of a server."""
+    sources = trace.steps["source"].unique().cast(pl.String).drop_nulls()
+    return bool(len(sources)) and sources.str.ends_with(SOURCE).all()
 
 
 def step_processes(trace: Trace) -> int:

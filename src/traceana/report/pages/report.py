@@ -20,8 +20,7 @@ from traceana.analyze.idle_gaps import selects_steps
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layer_rows import DIRECTIONS
 from traceana.analyze.layers import layers
-from traceana.analyze.serving import phases, serves
-from traceana.analyze.steps import measured, step_processes, steps
+from traceana.analyze.steps import measured, serves, step_processes, steps
 from traceana.analyze.transfers import transfers
 from traceana.analyze.work import kernels_of, processor, work, work_ns
 from traceana.report import display_names, numbers
@@ -131,7 +130,7 @@ class Overview(msgspec.Struct, frozen=True):
         """The tables of the report by their names, in the order of the JSON."""
         return {
             "steps": self.steps,
-            **({"phases": phases(self.trace)} if serves(self.trace) else {}),
+            **_by_phase(self.trace),
             "busy": self.busy,
             "breakdown": self.breakdown,
             "layers": self.layers,
@@ -545,11 +544,20 @@ def _kernels(basis: Basis) -> list[Block]:
     ]
 
 
+def _by_phase(trace: Trace) -> dict[str, Result]:
+    """Return the section of a server's phases; empty where the steps are no iterations of one."""
+    if not serves(trace):
+        return {}
+    from traceana.analyze.serving import phases
+
+    return {"phases": phases(trace)}
+
+
 def _phases(trace: Trace) -> list[Block]:
     """Return the iterations of a server by phase; empty where the steps are none."""
-    if not serves(trace):
+    if not (found := _by_phase(trace)):
         return []
-    frame = phases(trace).frame
+    frame = found["phases"].frame
     names = ("phase", "iterations", "requests", "tokens", "wall_ns", "work_ns", "tokens_per_s")
     titles = {"phase": "Phases, means per iteration", "wall_ns": "wall", "work_ns": "work"}
     columns = columns_of(frame, names, titles=titles)
