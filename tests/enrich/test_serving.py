@@ -45,6 +45,8 @@ from traceana.trace import Trace
             Iteration("TensorRT-LLM", "idle", 0, 0, 3),
         ),
         ("execute_model", None),
+        (f"execute_context_{10**30}(1)_generation_0(0)", None),
+        (f"[Executor] _forward_step {10**30}: 0 ctx reqs, 1 gen reqs", None),
         ("step 3", None),
         ("execute_context_1(888)_generation_0(0) and more", None),
     ],

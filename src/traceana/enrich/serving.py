@@ -18,17 +18,26 @@ from typing import Final
 
 import msgspec
 
-SERVERS: Final = {
+_COUNT: Final = "[0-9]{1,12}"
+"""Numbers of more digits are no counts."""
+
+_TEXTS: Final = {
     "vLLM": (
-        r"^execute_(?:\d+_)?context_(?P<prefill>\d+)\((?:sq)?(?P<prefill_tokens>\d+)[^()]*\)"
-        r"_generation_(?P<decode>\d+)\((?:sq)?(?P<decode_tokens>\d+)[^()]*\)$"
+        r"^execute_(?:#_)?context_<prefill>\((?:sq)?<prefill_tokens>[^()]*\)"
+        r"_generation_<decode>\((?:sq)?<decode_tokens>[^()]*\)$"
     ),
-    "vLLM, new and cached": r"^execute_new_(?P<prefill>\d+)_cached_(?P<decode>\d+)$",
-    "SGLang": r"^step\[(?P<mode>[A-Z_]+) bs=(?P<requests>\d+)(?: toks=(?P<tokens>\d+))?\]$",
+    "vLLM, new and cached": "^execute_new_<prefill>_cached_<decode>$",
+    "SGLang": r"^step\[(?P<mode>[A-Z_]{1,40}) bs=<requests>(?: toks=<tokens>)?\]$",
     "TensorRT-LLM": (
-        r"^\[Executor\] _forward_step(?: (?P<number>\d+))?: (?P<prefill>\d+) ctx reqs"
-        r"(?:, (?P<prefill_tokens>\d+) ctx tokens)?, (?P<decode>\d+) gen reqs$"
+        r"^\[Executor\] _forward_step(?: <number>)?: <prefill> ctx reqs"
+        r"(?:, <prefill_tokens> ctx tokens)?, <decode> gen reqs$"
     ),
+}
+"""The texts by server: ``<name>`` is a number of that name, ``#`` another."""
+
+SERVERS: Final = {
+    name: re.sub(r"(?<!\?P)<(\w+)>", rf"(?P<\1>{_COUNT})", text).replace("#", _COUNT)
+    for name, text in _TEXTS.items()
 }
 """The pattern of the texts, by server."""
 
