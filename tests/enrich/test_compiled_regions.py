@@ -189,6 +189,41 @@ def test_the_range_around_a_compiled_graph_is_no_layer() -> None:
     assert of_calls(program.trace(), "aten::convolution") == ["convolution_0"]
 
 
+def test_without_recorded_shapes_the_backward_graph_stays_with_the_region() -> None:
+    program = Program()
+    relu, its_gradient = "triton_poi_fused_relu_0", "triton_poi_fused_convolution_backward_1"
+    calls = [name for name, _ in (CONV_1, (relu, []), CONV_2)]
+    gradients = [name for name, _ in (OF_CONV_2, (its_gradient, []), OF_CONV_1)]
+    program.step([(name, []) for name in calls], [(name, []) for name in gradients])
+    trace = program.trace()
+    assert of_calls(trace, "aten::convolution") == ["convolution_0", "convolution_1"]
+    region = "Torch-Compiled Region: 0/0_0"
+    assert of_calls(trace, "aten::convolution_backward") == [region] * 2
+    assert of_calls(trace, its_gradient) == [region]
+
+
+def test_a_graph_of_generated_kernels_is_paired_by_what_they_name() -> None:
+    program = Program()
+    gelu = "triton_poi_fused_gelu_0"
+    program.step([(gelu, [])], [("triton_poi_fused_gelu_backward_0", [])])
+    assert of_calls(program.trace(), "triton_poi_fused_gelu_backward_0") == ["fused_gelu_0"]
+
+
+def test_the_call_of_a_graph_may_be_an_operator() -> None:
+    """As PyTorch writes it without recorded shapes."""
+    b, call = TraceBuilder(), "## Call CompiledFxGraph fxyz ##"
+    op(b, "Torch-Compiled Region: 0/0", 0, 100)
+    op(b, "CompiledFunction", 5, 95, sequence=1)
+    op(b, call, 10, 90)
+    op(b, "aten::convolution", 20, 30)
+    op(b, "aten::addmm", 40, 50)
+    trace = attribute(b.build())
+    assert of_calls(trace, "aten::addmm") == ["addmm_0"]
+    name = trace.names["name"].gather(trace.activities["name_id"])
+    own = trace.activities.filter(name == call).sort("start")
+    assert trace.layers["path"].gather(own["layer"]).to_list() == ["fused_0", "fused_1", "fused_2"]
+
+
 def test_a_graph_without_products_is_not_divided() -> None:
     program = Program()
     program.step([("aten::max_pool2d_with_indices", [[2, 3, 8, 8]])])

@@ -27,8 +27,10 @@ from traceana.flops.call import Call
 from traceana.flops.cost import Shape, UncountableError
 
 _REGION: Final = "Torch-Compiled Region"
+_CALL: Final = "## Call CompiledFxGraph "
+"""Inductor's range around a graph; without recorded shapes, PyTorch writes it as an operator."""
 _AROUND: Final = (
-    rf"^(?:{_REGION}\b|CompiledFunction(?:Backward)?$|Pregraph bytecode$|"
+    rf"^(?:{_REGION}\b|{_CALL}|CompiledFunction(?:Backward)?$|Pregraph bytecode$|"
     r"autograd::engine::evaluate_function: CompiledFunctionBackward$|"
     r"AOTDispatcher Runtime Wrapper Prologue$)"
 )
@@ -56,6 +58,8 @@ class LookedInto(msgspec.Struct, frozen=True):
     operator around the graph for code before all calls. NONE where it is unclear."""
     _last: dict[int, int]
     """The same for the code behind the last call of each graph."""
+    _around: Ints
+    """The operator around the graph whose code an operator runs: itself, or that around it."""
     _nesting: Nesting
 
     def behind(self, op: Ints, time: Ints) -> Ints:
@@ -65,6 +69,9 @@ class LookedInto(msgspec.Struct, frozen=True):
         whose generated kernels have no events of their own, as on a CPU.
         """
         found = np.full(len(op), NONE, dtype=np.int64)
+        if not len(self._graph):
+            return found
+        op = take(self._around, op)
         here = np.flatnonzero(np.isin(op, self._graph))
         if not len(here):
             return found
@@ -96,7 +103,8 @@ class LookedInto(msgspec.Struct, frozen=True):
         the code around them too. The code is ``fused_0``, ``fused_1`` … in the order
         of the first forward pass. The last entry is NONE, for no layer.
         """
-        before = take(of_op, np.unique(self._before[self._before != NONE]))
+        rows = np.append(self._before, np.array([*self._last.values()], dtype=np.int64))
+        before = take(of_op, np.unique(rows[rows != NONE]))
         distinct, at = np.unique(before[before >= first], return_index=True)
         distinct = distinct[np.argsort(at)]
         behind = np.full(len(layers) + 1, NONE, dtype=np.int64)
@@ -114,13 +122,16 @@ def looked_into(ops: pl.DataFrame, names: Texts, nesting: Nesting, forward: Ints
     root, nothing = roots(nesting), np.zeros(0, dtype=np.int64)
     nowhere = np.full(len(root), NONE, dtype=np.int64)
     if not names.distinct.str.starts_with(_REGION).any():
-        return LookedInto(root, forward, nowhere, nothing, nothing, nothing, {}, nesting)
-    around = names.matching(_AROUND)
-    root, open_ = _within(nesting, root, around, names.matching(rf"^{_REGION}\b"))
+        return LookedInto(root, forward, nowhere, nothing, nothing, nothing, {}, nothing, nesting)
+    root, open_ = _within(nesting, root, names.matching(_AROUND), names.matching(rf"^{_REGION}\b"))
     calls = np.flatnonzero((root == np.arange(len(root))) & (nesting.parent != NONE))
     calls = calls[open_[nesting.parent[calls]]]
-    calls = calls[np.lexsort((nesting.start[calls], nesting.parent[calls]))]
-    graph = nesting.parent[calls]
+    around = np.arange(len(root))
+    within = np.flatnonzero(names.matching(f"^{_CALL}") & (nesting.parent != NONE))
+    around[within] = nesting.parent[within]
+    graph = around[nesting.parent[calls]]
+    order = np.lexsort((nesting.start[calls], graph))
+    calls, graph = calls[order], graph[order]
     backward = np.flatnonzero(open_ & names.matching(_BACKWARD) & (forward != NONE))
     found = _forward_calls(ops, calls, graph, backward, forward[backward])
     before, last = found.before, found.last
@@ -135,7 +146,7 @@ def looked_into(ops: pl.DataFrame, names: Texts, nesting: Nesting, forward: Ints
     before[np.isin(graph, with_events)] = NONE
     last |= dict.fromkeys(with_events.tolist(), NONE)
     forward = np.where(own == NONE, forward, own)
-    return LookedInto(root, forward, of_network, calls, graph, before, last, nesting)
+    return LookedInto(root, forward, of_network, calls, graph, before, last, around, nesting)
 
 
 def _several(graph: Ints) -> Ints:
@@ -198,6 +209,8 @@ def _forward_calls(
         key = both[0].tobytes(), both[1].tobytes()
         if key not in pairs:
             pairs[key] = _paired(*([described[one] for one in codes.tolist()] for codes in both))
+        if (pairs[key][0] == NONE).all():
+            continue
         found[here], before[here] = (take(calls[there], one) for one in pairs[key])
         # The gradient of what runs before all forward calls comes last.
         before[here][before[here] == NONE] = last[row] = of_row
@@ -292,6 +305,9 @@ def _paired(forward: Sequence[_Described], backward: Sequence[_Described]) -> tu
             _reversed(mine[kind, operands, False], own, found)
     _gradients(forward, backward, found)
     upcoming = _upcoming(found)
+    if (upcoming == NONE).all() and any(one.weighted for one in backward):
+        # Without recorded shapes nothing tells the calls apart.
+        return found, upcoming
     # What a checkpoint computes again is no gradient: it does not tell where the pass is.
     for key, own in theirs.items():
         if len(own) == 1 == len(mine[key]) and found[own[0]] == NONE:
@@ -391,7 +407,7 @@ def _beside(
         if found[position] != NONE:
             last = int(found[position])
             continue
-        if one.operands:
+        if one.operands or one.weighted:
             # Computed again, or a gradient of a product that is not told from others.
             continue
         target = int(upcoming[position])
