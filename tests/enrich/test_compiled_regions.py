@@ -10,6 +10,7 @@ import pytest
 
 from tests.enrich.test_attribution import annotate, launch, op, paths
 from tests.support.traces import TraceBuilder
+from traceana.analyze.layers import layers
 from traceana.enrich import attribute
 from traceana.trace import Trace
 
@@ -53,7 +54,7 @@ class Program:
     def _calls(self, calls: Sequence[Called], begin: int) -> None:
         for place, (name, shapes) in enumerate(calls):
             start = begin + PAUSE + place * (LONG + PAUSE)
-            text = json.dumps([list(shape) for shape in shapes])
+            text = json.dumps([list(shape) for shape in shapes]) if shapes else None
             op(self.builder, name, start, start + LONG, input_shapes=text)
             if self._on_device:
                 self._launches += 1
@@ -200,6 +201,8 @@ def test_without_recorded_shapes_the_backward_graph_stays_with_the_region() -> N
     region = "Torch-Compiled Region: 0/0_0"
     assert of_calls(trace, "aten::convolution_backward") == [region] * 2
     assert of_calls(trace, its_gradient) == [region]
+    (note,) = (one for one in layers(trace).notes if "torch.compile" in one)
+    assert note.startswith("backward time in regions of torch.compile: 50.0 % (without recorded")
 
 
 def test_a_graph_of_generated_kernels_is_paired_by_what_they_name() -> None:

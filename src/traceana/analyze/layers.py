@@ -247,7 +247,7 @@ def _notes(trace: Trace, frame: pl.DataFrame, work: pl.DataFrame) -> tuple[str, 
     if not (frame["role"] == "layer").any():
         return (_why_no_layers(trace), *notes)
     if trace.meta.framework != "JAX":
-        return notes
+        return (*notes, *_on_regions(trace, frame))
     outside = int(frame.filter(pl.col("layer") == OUTSIDE)["time_ns"].sum())
     share = 100 * outside / max(int(frame["time_ns"].sum()), 1)
     return (
@@ -288,6 +288,23 @@ def _on_backward(work: pl.DataFrame) -> tuple[str, ...]:
     return (
         f"backward time without a layer: {100 * lost / time:.1f} % (no flow, sequence number or "
         "operator order links it to a forward operator)",
+    )
+
+
+def _on_regions(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
+    """Return a note on backward passes of ``torch.compile`` that are not divided by layer."""
+    regions = pl.col("layer").str.starts_with("Torch-Compiled Region")
+    if "backward_ns" not in frame.columns or trace.ops["input_shapes"].null_count() < len(
+        trace.ops
+    ):
+        return ()
+    backward = int(frame.filter(regions)["backward_ns"].sum())
+    share = 100 * backward / max(int(frame["time_ns"].sum()), 1)
+    if share < UNSCOPED_PERCENT:
+        return ()
+    return (
+        f"backward time in regions of torch.compile: {share:.1f} % (without recorded shapes "
+        "nothing tells its calls apart: record_shapes=True)",
     )
 
 
