@@ -90,3 +90,21 @@ def test_the_next_process_uses_what_this_one_kept(cache: Path, tmp_path: Path) -
     assert "image" not in printed(*words, "--rules", str(rules))
     cache.unlink()
     assert printed(*words) == first
+
+
+def test_names_that_two_threads_added_are_kept_once(cache: Path) -> None:
+    """A name that is there twice would shift the classes of all names that are new later."""
+    twice = pl.concat([classes(), classes().reverse()])
+    class_cache.write(twice, twice)
+    assert_frame_equal(class_cache.read(), classes())
+    again = subprocess.run(
+        [sys.executable, "-c", _CLASSIFIES], capture_output=True, text=True, check=False
+    )
+    assert (again.returncode, again.stderr) == (0, "")
+
+
+_CLASSIFIES = """
+from traceana.enrich.classify import classify_names
+for names in (["ampere_sgemm_128x64_nn", "new_kernel"], ["other_kernel", "", "new_kernel"]):
+    assert classify_names(names)["name"].to_list() == names
+"""

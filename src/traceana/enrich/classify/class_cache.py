@@ -50,6 +50,8 @@ def write(classes: pl.DataFrame, added: pl.DataFrame) -> None:
     found = (one for one in (classes, added) if one["name"].estimated_size() <= MOST_KEPT)
     if (chosen := next(found, None)) is None:
         return
+    # Two threads may have added the same names.
+    chosen = chosen.unique("name", keep="first", maintain_order=True)
     content = msgspec.json.encode(chosen.to_dict(as_series=False))
     folder = cache_folder("classes")
     try:

@@ -75,7 +75,7 @@ class _Classified:
         if fresh:
             rules = load_rules() if self._rules is None else self._rules
             added = _classify_distinct(pl.Series("name", fresh, dtype=pl.String), rules)
-            rows = {**rows, **{text: row for row, text in enumerate(fresh, len(rows))}}
+            rows = {**rows, **{text: row for row, text in enumerate(fresh, classes.height)}}
             classes = pl.concat([classes, added], rechunk=True)
             if classes["name"].estimated_size() <= _MOST_KEPT:
                 self._kept = rows, classes
