@@ -98,4 +98,4 @@ def test_other_steps_have_no_phases() -> None:
     trace = served([(f"step {number}", 100) for number in range(3)])
     found = phases(trace)
     assert found.frame.is_empty()
-    assert found.notes == ("the steps are no iterations of a server",)
+    assert found.notes == ("the steps are not iterations of a server",)

@@ -346,8 +346,11 @@ def _missing(model: Manifest, found: Pairing) -> list[str]:
     around = model.container_paths()
     layers = {layer.position for layer in found.layer_of.values()}
     wanted = [layer for layer in model.layers if layer.path not in around]
-    left = [layer for layer in wanted if layer.position not in layers]
-    left = [layer for layer in left if layer.path not in found.together]
+    left = [
+        layer
+        for layer in wanted
+        if layer.position not in layers and layer.path not in found.together
+    ]
     names = [_DOTTED.sub(SEPARATOR, layer.path) for layer in left]
     unclear = [name for name in names if name in found.unclear]
     absent = [name for name in names if name not in found.unclear]

@@ -27,6 +27,7 @@ from traceana.analyze.measured import added, measured_notes, with_rates
 from traceana.analyze.rates import COLUMNS as COSTS
 from traceana.analyze.rates import UNEXPLAINED, machine, peak_note, with_costs
 from traceana.analyze.work import why_no_work
+from traceana.enrich.layers.compiled_regions import REGION
 from traceana.enrich.layers.layer_intervals import SEPARATOR
 from traceana.result import Result, sums, with_share
 from traceana.settings import UNSCOPED_PERCENT
@@ -293,7 +294,7 @@ def _on_backward(work: pl.DataFrame) -> tuple[str, ...]:
 
 def _on_regions(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
     """Return a note on backward passes of ``torch.compile`` that are not divided by layer."""
-    regions = pl.col("layer").str.starts_with("Torch-Compiled Region")
+    regions = pl.col("layer").str.starts_with(REGION)
     if "backward_ns" not in frame.columns or trace.ops["input_shapes"].null_count() < len(
         trace.ops
     ):

@@ -8,7 +8,7 @@ import polars as pl
 
 from traceana.analyze.per_trace import per_trace
 from traceana.analyze.steps import serves, steps
-from traceana.enrich.serving import iteration
+from traceana.enrich.serving import iterations
 from traceana.enrich.steps import SET_BY_PROGRAM
 from traceana.result import Result
 
@@ -36,13 +36,17 @@ def phases(trace: Trace) -> Result:
     the wall time of its iterations.
     """
     if not serves(trace):
-        return Result(pl.DataFrame(schema=_FRAME), {}, ("the steps are no iterations of a server",))
+        return Result(
+            pl.DataFrame(schema=_FRAME), {}, ("the steps are not iterations of a server",)
+        )
     marks = trace.ranges.filter(pl.col("kind").is_in([*SET_BY_PROGRAM, "step"])).select(
         "process", pl.col("start").alias("start_ns"), pl.col("text").cast(pl.String)
     )
-    texts = {one: known for one in marks["text"].unique() if (known := iteration(one))}
     described = pl.DataFrame(
-        [(text, one.phase, one.requests, one.tokens) for text, one in texts.items()],
+        [
+            (text, one.phase, one.requests, one.tokens)
+            for text, one in iterations(marks["text"]).items()
+        ],
         schema={"text": pl.String, "phase": pl.String, "requests": pl.Int64, "tokens": pl.Int64},
         orient="row",
     )

@@ -45,7 +45,7 @@ def measured_steps(trace: Trace) -> Measured:
         return Measured((), (), ())
     numbers = table.group_by("number").agg(pl.col("duration").max(), pl.col("start").min())
     numbers = numbers.sort("start")
-    # The iterations of a server have different requests: the long ones are no warm-up.
+    # The iterations of a server have different requests: the long ones are not warm-up.
     served = serves(trace)
     skipped = 0 if served else _leading(numbers["duration"])
     warm_up = numbers["number"].head(skipped)

@@ -24,6 +24,7 @@ from traceana.analyze.steps import measured_steps, select, steps
 from traceana.analyze.work import work
 from traceana.comparison.layer_features import RunLayers, run_layers
 from traceana.comparison.run_inputs import Pairs
+from traceana.enrich.layers.compiled_regions import CALL, REGION
 from traceana.settings import LEAST_COUNTED
 from traceana.trace.schema import TABLES
 
@@ -240,7 +241,7 @@ _CLASS: Final = (
 
 _FUNCTION: Final = "CompiledFunction"
 """AOTAutograd's function of a compiled graph, and (with ``Backward``) that of its gradient."""
-_BEGINS: Final = ("Torch-Compiled Region", "## Call CompiledFxGraph")
+_BEGINS: Final = (REGION, CALL)
 """The ranges of Dynamo and Inductor around compiled code."""
 Kind = Literal["class", "algorithm", "kernel", "gemm", "transfer"]
 KEYS: Final[dict[Kind, tuple[str, ...]]] = {

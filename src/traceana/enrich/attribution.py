@@ -270,8 +270,7 @@ def _attributed(
     layer = host.layers.of_scope(activities["scope"])
     around = np.where(op == NONE, host.layers.at(key, time), take(host.layers.of_op, op))
     layer = np.where(layer == NONE, around, layer)
-    generated = host.layers.generated(known, time)
-    layer = np.where(generated == NONE, layer, generated)
+    layer = host.layers.with_generated(layer, known, time)
     layers = [*host.layers.layers, OPTIMIZER]
     lost = activities["call"].is_null() & activities["kind"].is_in(DEVICE_WORK) & bool(calls.height)
     updates = names["name"].cast(pl.String).str.contains(MULTI_TENSOR)

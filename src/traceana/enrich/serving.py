@@ -4,8 +4,8 @@ The text of a range has the requests of the iteration by phase: prefill reads th
 generates a token a request (more, where it speculates).
 
 - vLLM: ``execute_context_1(888)_generation_3(3)``: requests, and in parentheses their tokens.
-  Variants have the iteration's number in front and more sums behind the tokens. Before version 0.12
-  ``execute_new_1_cached_3``: new requests and running ones.
+  Variants have the iteration's number in front and more sums behind the tokens. Another
+  form is ``execute_new_1_cached_3``: new requests and running ones.
 - SGLang: ``step[EXTEND bs=2 toks=107]``, ``step[DECODE bs=16]``, ``step[MIXED bs=2]``.
 - TensorRT-LLM: ``[Executor] _forward_step 12: 1 ctx reqs, 888 ctx tokens, 3 gen reqs``; the number
   and the tokens are not in all versions.
@@ -17,9 +17,10 @@ import re
 from typing import Final
 
 import msgspec
+import polars as pl
 
 _COUNT: Final = "[0-9]{1,12}"
-"""Numbers of more digits are no counts."""
+"""Numbers of more digits are not counts."""
 
 _TEXTS: Final = {
     "vLLM": (
@@ -86,3 +87,10 @@ def iteration(text: str) -> Iteration | None:
         tokens = None if of_prefill is None else of_prefill + of_decode
         return Iteration(server, phase, prefill + decode, tokens, values.get("number"))
     return None
+
+
+def iterations(texts: pl.Series) -> dict[str, Iteration]:
+    """Return what those of the distinct ``texts`` that mark an iteration say of it."""
+    distinct = texts.unique().cast(pl.String).drop_nulls()
+    marks = distinct.filter(distinct.str.contains(ITERATION))
+    return {text: known for text in marks if (known := iteration(text)) is not None}

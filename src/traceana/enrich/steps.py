@@ -11,7 +11,7 @@ import polars as pl
 
 from traceana.enrich.distinct_values import Texts
 from traceana.enrich.nesting import NONE, Ints, Nesting, thread_keys, to_rows
-from traceana.enrich.serving import ITERATION, SOURCE, iteration
+from traceana.enrich.serving import ITERATION, SOURCE, iterations
 from traceana.errors import BadStepMarkerError, NoSuchSelectionError
 from traceana.settings import STEP_COVERAGE
 from traceana.trace import Trace
@@ -397,7 +397,7 @@ def _table(found: pl.DataFrame, marker: str | None = None) -> pl.DataFrame:
     found = _of_known_process(found)
     text = pl.col("text").cast(pl.String)
     number = pl.col("number")
-    served = {one: known.number for one in _served(found["text"]) if (known := iteration(one))}
+    served = {text: known.number for text, known in iterations(found["text"]).items()}
     of_text = text.str.extract(_NUMBER, 1).cast(pl.Int64, strict=False)
     ordered = found.select(
         text.replace_strict(served, default=of_text, return_dtype=pl.Int64).alias("number"),
@@ -419,15 +419,9 @@ def _table(found: pl.DataFrame, marker: str | None = None) -> pl.DataFrame:
     )
 
 
-def _served(texts: pl.Series) -> list[str]:
-    """Return the distinct texts that mark the iterations of a server."""
-    distinct = texts.unique().cast(pl.String).drop_nulls()
-    return distinct.filter(distinct.str.contains(ITERATION)).to_list()
-
-
 def _source(texts: pl.Series) -> pl.Series:
     """Return what the steps of these texts are called: the text without its number."""
-    served = {one: f"{known.server}{SOURCE}" for one in _served(texts) if (known := iteration(one))}
+    served = {text: f"{known.server}{SOURCE}" for text, known in iterations(texts).items()}
     plain = texts.cast(pl.String)
     return plain.replace_strict(served, default=plain.str.extract(_STEM, 1), return_dtype=pl.String)
 

@@ -130,7 +130,7 @@ def _is_list(value: Any) -> bool:
 def _shape(given: Any) -> tuple[int, ...]:
     """Return the extents of a shape, or of a tensor or array."""
     shape = getattr(given, "shape", given)
-    # TensorFlow's shapes are no sequences.
+    # TensorFlow's shapes are not sequences.
     sizes = tuple(shape) if _is_list(shape) or shape is not given else ()
     if not sizes or not all(type(size) is int and size > 0 for size in sizes):
         raise BadModelError(

@@ -26,19 +26,19 @@ from traceana.enrich.nesting import NONE, WIDEST, Flags, Ints, Nesting, inherit,
 from traceana.flops.call import Call
 from traceana.flops.cost import Shape, UncountableError
 
-_REGION: Final = "Torch-Compiled Region"
-_CALL: Final = "## Call CompiledFxGraph "
+REGION: Final = "Torch-Compiled Region"
+CALL: Final = "## Call CompiledFxGraph"
 """Inductor's range around a graph; without recorded shapes, PyTorch writes it as an operator."""
 _AROUND: Final = (
-    rf"^(?:{_REGION}\b|{_CALL}|CompiledFunction(?:Backward)?$|Pregraph bytecode$|"
+    rf"^(?:{REGION}\b|{CALL}|CompiledFunction(?:Backward)?$|Pregraph bytecode$|"
     r"autograd::engine::evaluate_function: CompiledFunctionBackward$|"
     r"AOTDispatcher Runtime Wrapper Prologue$)"
 )
 """What is around the calls of a compiled graph, or prepares them."""
 _BACKWARD: Final = r"^CompiledFunctionBackward$"
-GENERATED: Final = r"^(?:graph_\d+_)?(?:cpp|triton_[a-z]+)_fused_?"
+_GENERATED: Final = r"^(?:graph_\d+_)?(?:cpp|triton_[a-z]+)_fused_?"
 """The beginning of the name of a generated kernel; the names of what it fuses follow."""
-NUMBER: Final = r"_\d+$"
+_NUMBER: Final = r"_\d+$"
 """The end of that name: the kernel's number in its graph."""
 
 
@@ -93,6 +93,8 @@ class LookedInto(msgspec.Struct, frozen=True):
 
     def finer(self, layer: Ints) -> Ints:
         """Return ``layer`` without those that graphs of a network have of what is around them."""
+        if not len(self._calls):
+            return layer
         around = take(layer, self.of_network)
         return np.where((around != NONE) & (around == layer), NONE, layer)
 
@@ -121,13 +123,13 @@ def looked_into(ops: pl.DataFrame, names: Texts, nesting: Nesting, forward: Ints
     """
     root, nothing = roots(nesting), np.zeros(0, dtype=np.int64)
     nowhere = np.full(len(root), NONE, dtype=np.int64)
-    if not names.distinct.str.starts_with(_REGION).any():
+    if not names.distinct.str.starts_with(REGION).any():
         return LookedInto(root, forward, nowhere, nothing, nothing, nothing, {}, nothing, nesting)
-    root, open_ = _within(nesting, root, names.matching(_AROUND), names.matching(rf"^{_REGION}\b"))
+    root, open_ = _within(nesting, root, names.matching(_AROUND), names.matching(rf"^{REGION}\b"))
     calls = np.flatnonzero((root == np.arange(len(root))) & (nesting.parent != NONE))
     calls = calls[open_[nesting.parent[calls]]]
     around = np.arange(len(root))
-    within = np.flatnonzero(names.matching(f"^{_CALL}") & (nesting.parent != NONE))
+    within = np.flatnonzero(names.matching(f"^{CALL}") & (nesting.parent != NONE))
     around[within] = nesting.parent[within]
     graph = around[nesting.parent[calls]]
     order = np.lexsort((nesting.start[calls], graph))
@@ -141,10 +143,12 @@ def looked_into(ops: pl.DataFrame, names: Texts, nesting: Nesting, forward: Ints
     several = np.isin(graph, _several(graph[found.weighted]))
     of_network[calls[several]] = graph[several]
     of_network = inherit(nesting, of_network)
-    # Where generated kernels have events, the rest is the cost of calling them.
-    with_events = np.unique(graph[names.matching(GENERATED)[calls]])
-    before[np.isin(graph, with_events)] = NONE
-    last |= dict.fromkeys(with_events.tolist(), NONE)
+    # A graph without products, as that of an optimizer, is not divided. Where generated kernels
+    # have events, the rest is the cost of calling them.
+    with_events = graph[names.matching(_GENERATED)[calls]]
+    undivided = np.union1d(np.setdiff1d(graph, graph[found.weighted]), with_events)
+    before[np.isin(graph, undivided)] = NONE
+    last |= dict.fromkeys(undivided.tolist(), NONE)
     forward = np.where(own == NONE, forward, own)
     return LookedInto(root, forward, of_network, calls, graph, before, last, around, nesting)
 
@@ -215,10 +219,6 @@ def _forward_calls(
         # The gradient of what runs before all forward calls comes last.
         before[here][before[here] == NONE] = last[row] = of_row
     weighted = np.array([one.weighted for one in described], dtype=np.bool_)[code]
-    # A graph without products, as that of an optimizer, is not divided.
-    plain = np.setdiff1d(graph, graph[weighted])
-    before[np.isin(graph, plain)] = NONE
-    last |= dict.fromkeys(plain.tolist(), NONE)
     return _Calls(found, before, last, weighted)
 
 
@@ -250,15 +250,16 @@ _MOST_NEAR: Final = 64
 """Calls behind a forward operator among which that of a generated kernel is looked for."""
 _PRODUCT: Final = re.compile(r"(?:^|_)(?:addmm|baddbmm|bmm|mm|linear)(?:_|$)")
 _CONVOLUTION: Final = re.compile(r"convolution|conv[123]d")
-_TEMPLATE: Final = re.compile(r"^(?:graph_\d+_)?(?:triton_tem|cpp_CppMicroGemm|cpp_gemm)")
+_TEMPLATE: Final = "triton_tem_"
+"""The beginning of the name of a product, convolution or attention that Inductor generated."""
 
 
 def _described(name: str, shapes: str | None) -> _Described:
     """Return what a call computes."""
     short = name.rpartition("::")[2]
-    generated = re.match(GENERATED, name)
-    words = re.sub(NUMBER, "", re.sub(GENERATED, "", short))
-    if generated and not _TEMPLATE.match(name):
+    generated = re.match(_GENERATED, name)
+    words = re.sub(_NUMBER, "", re.sub(_GENERATED, "", short))
+    if generated and not name.startswith(_TEMPLATE):
         return _Described("", (), False, frozenset(words.split("_")) - {"", "backward"})
     of_gradient = "backward" in short
     tensors = _tensors(name, shapes)
@@ -293,9 +294,9 @@ def _paired(forward: Sequence[_Described], backward: Sequence[_Described]) -> tu
     A backward pass runs in reverse. Convolutions, attention and other operators with a gradient of
     their own are paired in that order where their operands are equal; where the forward graph has
     more, the first ones need no gradient. A product has two gradients, each a product of the same
-    three extents (:func:`_gradients`). A call that a checkpoint computes again is told by its
-    operands, where no other has the same. Generated code comes before the gradient that needs its
-    result: it belongs to what ran behind that one's forward operator.
+    three extents (:func:`_gradients`). A call that a checkpoint computes again is identified by
+    its operands, where no other has the same. Generated code comes before the gradient that needs
+    its result: it belongs to what ran behind that one's forward operator.
     """
     found = np.full(len(backward), NONE, dtype=np.int64)
     mine, theirs = _by_operands(forward), _by_operands(backward)
@@ -308,7 +309,7 @@ def _paired(forward: Sequence[_Described], backward: Sequence[_Described]) -> tu
     if (upcoming == NONE).all() and any(one.weighted for one in backward):
         # Without recorded shapes nothing tells the calls apart.
         return found, upcoming
-    # What a checkpoint computes again is no gradient: it does not tell where the pass is.
+    # What a checkpoint computes again is not a gradient: it does not show where the pass is.
     for key, own in theirs.items():
         if len(own) == 1 == len(mine[key]) and found[own[0]] == NONE:
             found[own] = mine[key]
@@ -327,12 +328,10 @@ def _by_operands(
     return found
 
 
-def _reversed(forward: Sequence[int], backward: Sequence[int], found: Ints) -> bool:
+def _reversed(forward: Sequence[int], backward: Sequence[int], found: Ints) -> None:
     """Pair the positions in reverse order, unless there are too many ``backward``."""
-    if not backward or len(backward) > len(forward):
-        return False
-    found[list(backward)] = list(reversed(forward))[: len(backward)]
-    return True
+    if 0 < len(backward) <= len(forward):
+        found[list(backward)] = list(reversed(forward))[: len(backward)]
 
 
 def _extents(one: _Described) -> tuple[int, int, int] | None:
@@ -394,7 +393,7 @@ def _upcoming(found: Ints) -> Ints:
 def _beside(
     forward: Sequence[_Described], backward: Sequence[_Described], found: Ints, upcoming: Ints
 ) -> None:
-    """Place the calls of the ``backward`` graph that are no gradient of one call.
+    """Place the calls of the ``backward`` graph that are not the gradient of one call.
 
     They compute the gradient of what ran behind the ``upcoming`` forward operator, up to the next
     one that is paired; behind all gradients, that of what ran before all these operators. Without
@@ -408,7 +407,7 @@ def _beside(
             last = int(found[position])
             continue
         if one.operands or one.weighted:
-            # Computed again, or a gradient of a product that is not told from others.
+            # Computed again, or the gradient of a product that shapes do not identify.
             continue
         target = int(upcoming[position])
         near = behind[target][:_MOST_NEAR]

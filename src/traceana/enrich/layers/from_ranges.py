@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from traceana.enrich.distinct_values import Texts
+from traceana.enrich.layers.compiled_regions import CALL
 from traceana.enrich.layers.layer_intervals import (
     SEPARATOR,
     Layer,
@@ -87,9 +88,6 @@ _DIRECTION: Final = re.compile(
 
 _MODULE: Final = re.compile(r"^nn\.Module\.forward: ")
 """A module's call in a recording of traceana; the rest of the text is the module's whole path."""
-
-_COMPILED: Final = "^## Call CompiledFxGraph "
-"""Inductor's range around a compiled graph, with the graph's hash."""
 
 _LIBRARIES: Final = ("NCCL", "cuDNN", "cuBLAS")
 """NVTX domains in which libraries mark their own calls."""
@@ -166,7 +164,7 @@ def _names_a_layer() -> pl.Expr:
         | role_of(text).is_not_null()
         | text.str.contains(OPERATOR_TEXT)
         | text.str.contains(BOTH_DIRECTIONS)
-        | text.str.contains(_COMPILED)
+        | text.str.starts_with(CALL)
         | (text.str.strip_chars() == "")
     ).alias("named")
 

@@ -55,10 +55,13 @@ class LayerResolution(msgspec.Struct, frozen=True):
         found = scopes_.layer_of(scopes)
         return np.where(found == NONE, NONE, found + base)
 
-    def generated(self, op: Ints, time: Ints) -> Ints:
-        """Return the layer of generated code without events, part of operator ``op`` at ``time``;
-        NONE for other rows."""
-        return self._behind[take(self.of_op, self._compiled.behind(op, time))]
+    def with_generated(self, layer: Ints, op: Ints, time: Ints) -> Ints:
+        """Return ``layer``, replaced by that of generated code without events, which is part of
+        operator ``op`` at ``time``."""
+        if (self._behind == NONE).all():
+            return layer
+        found = self._behind[take(self.of_op, self._compiled.behind(op, time))]
+        return np.where(found == NONE, layer, found)
 
     def at(self, key: Ints, time: Ints) -> Ints:
         """Return the layer at each (thread, time), by ranges only."""

@@ -545,7 +545,7 @@ def _kernels(basis: Basis) -> list[Block]:
 
 
 def _by_phase(trace: Trace) -> dict[str, Result]:
-    """Return the section of a server's phases; empty where the steps are no iterations of one."""
+    """Return the section of a server's phases; empty where the steps are not iterations of one."""
     if not serves(trace):
         return {}
     from traceana.analyze.serving import phases
