@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.critical import simulation
@@ -121,6 +121,8 @@ steps = st.lists(
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps, st.sampled_from(FACTORS))
+# The call waits for one of two streams, on which the work had ended when it began.
+@example([("kernel", 13, 99), ("synchronize", 13, 1), ("kernel", 7, 77)], 10.0)
 def test_any_program(done: list[tuple[str, int, int]], factor: float) -> None:
     def program(machine: Machine, kernels: float, copies: float) -> None:
         machine.work("kernel", 7, round(10 * kernels))

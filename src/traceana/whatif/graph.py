@@ -27,7 +27,9 @@ from traceana.analyze.critical_waits import (
     EVENT_CALL,
     STREAM_CALL,
     WAITING,
+    streams_waited_for,
 )
+from traceana.analyze.event_waits import ANY
 from traceana.analyze.steps import measured_steps, span_of
 from traceana.enrich.distinct_values import Texts
 from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, take, timeline
@@ -284,15 +286,18 @@ def _launched_before(
     names = Texts.of(trace.calls["name"].gather(call))
     of_all = ~names.matching(EVENT_CALL)
     if len(streams) > 1:
-        # Which stream is not always recorded.
         of_all &= ~names.matching(STREAM_CALL)
+    # Which stream is not always recorded.
+    recorded = streams_waited_for(trace, device, call)
+    of_all &= recorded == ANY
     pairs: list[tuple[Ints, Ints]] = [(np.zeros(0, dtype=np.int64),) * 2]
     for stream in streams.tolist():
         rows = np.flatnonzero(device.stream == stream)
         rows = rows[np.argsort(device.launched[rows], kind="stable")]
         position = np.searchsorted(device.launched[rows], begin, side="left") - 1
         last = rows[np.maximum(position, 0)]
-        own = np.flatnonzero(of_all & (position >= 0) & (device.end[last] <= end))
+        waits_for = of_all | (recorded == stream)
+        own = np.flatnonzero(waits_for & (position >= 0) & (device.end[last] <= end))
         pairs.append((own, last[own]))
     also, work = (np.concatenate(part) for part in zip(*pairs, strict=True))
     return also, work
