@@ -80,6 +80,49 @@ def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert chosen("report", file(tmp_path / "a.json", 1)) == ("3", "2")
 
 
+def test_the_peak_of_the_processor_is_that_of_all_cores(tmp_path: Path) -> None:
+    assert chosen("layers", "--calibrate", file(tmp_path / "a.json", 1)) == (None, None)
+
+
+_CORES = """
+import os, sys
+from traceana.cli.main import main
+try:
+    main()
+except SystemExit:
+    from traceana.cores import cores
+    print(cores(), len(os.sched_getaffinity(0)))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux")
+@pytest.mark.parametrize(
+    ("command", "size", "alone"),
+    [("info", 10, True), ("info", main.SMALL, False), ("ranks", 10, False)],
+)
+def test_a_small_file_is_read_on_one_core(
+    tmp_path: Path, command: str, size: int, *, alone: bool
+) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", _CORES, command, file(tmp_path / "a.json", size)],
+        capture_output=True,
+        check=True,
+        text=True,
+        preexec_fn=_on_all_cores,
+    )
+    before = os.sched_getaffinity(0)
+    try:
+        _on_all_cores()
+        most = len(os.sched_getaffinity(0))
+    finally:
+        os.sched_setaffinity(0, before)
+    assert ran.stdout.split()[-2:] == [str(most), "1" if alone else str(most)]
+
+
+def _on_all_cores() -> None:
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["alexnet-cpu-ranges.json.gz", "alexnet-cpu-nsys-2024.2.sqlite"], ids=str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
@@ -16,6 +16,7 @@ import typer
 from traceana import __version__
 from traceana.cli import interrupt, streams
 from traceana.cli.command import command
+from traceana.cores import stay_on_one
 
 COMMANDS: Final = (
     *("report", "advise", "info", "kernels", "layers", "flops", "transfers", "idle", "critical"),
@@ -100,7 +101,9 @@ def main() -> None:
     known = bool(name) and name[0] in COMMANDS and not {"-h", "--help"} & {*options}
     streams.install()
     if name != ["record"]:  # whose environment is that of the user's script
-        choose_threads(words)
+        few = choose_threads(words)
+        if few and name not in _OF_SEVERAL_PROCESSES:
+            stay_on_one()
     try:
         application(name if known else COMMANDS, complete=not known)(prog_name="traceana")
     except SystemExit as ended:
@@ -112,6 +115,9 @@ def main() -> None:
             gc.freeze()
         sys.exit(streams.exit_code(code))
 
+
+_OF_SEVERAL_PROCESSES: Final = (["ranks"], ["mcp"])
+"""One starts others, and one opens files that it is told of later."""
 
 SMALL: Final = 32_000_000
 """Bytes of JSON or SQLite below which one thread is chosen.
@@ -126,15 +132,22 @@ _RATIO: Final = 10
 _MOST_FILES: Final = 1_000
 
 
-def choose_threads(words: Iterable[str]) -> None:
+def choose_threads(words: Sequence[str]) -> bool:
     """Set one thread for polars if the files named in ``words`` are small, and one for OpenBLAS.
 
-    traceana multiplies no large matrices, so OpenBLAS needs no more. Variables that the user has
-    set stay. A folder of more than a thousand files counts as large.
+    Return whether they are.
+
+    traceana multiplies no large matrices, so OpenBLAS needs no more, but to measure the peak of
+    the processor. Variables that the user has set stay. A folder of more than a thousand files
+    counts as large.
     """
+    if "--calibrate" in words:
+        return False
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    if sum(map(_size, words)) < SMALL:
-        os.environ.setdefault("POLARS_MAX_THREADS", "1")
+    if sum(map(_size, words)) >= SMALL:
+        return False
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
+    return True
 
 
 def _size(word: str) -> int:

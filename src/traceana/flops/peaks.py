@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import platform
 import re
 from collections.abc import Mapping
@@ -26,6 +25,7 @@ import numpy as np
 import polars as pl
 import rtoml
 
+from traceana.cores import cores
 from traceana.errors import NoSuchSelectionError
 from traceana.files import UNDECODABLE, cache_folder, write_whole
 from traceana.flops.cost import Refusal
@@ -258,8 +258,8 @@ def calibrated(*, again: bool = False) -> Peaks:
 
     ``again`` measures again. Without a writable cache folder the result is not kept.
     """
-    processor, processors = processor_name(), _processors()
-    file = cache_folder("peaks") / f"{_digest(f'{processor} {processors}')}.json"
+    processor, processors = processor_name(), cores()
+    file = cache_folder("peaks") / f"{_digest(f'{processor} {processors} together')}.json"
     kept = None if again else _read(file, processor, processors)
     if kept is None:
         kept = _Kept(processor, processors, _gemm_rate(), _copy_rate())
@@ -312,10 +312,6 @@ def _copy_rate() -> float:
         np.copyto(target, source)
         best = max(best, 2 * source.nbytes / max(perf_counter() - before, 1e-9))
     return best
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _read(file: Path, processor: str, processors: int) -> _Kept | None:

@@ -21,6 +21,7 @@ import polars as pl
 
 from traceana.analyze.collective_ranks import AHEAD, LINE, Matched, match
 from traceana.analyze.steps import MEDIAN_ERROR
+from traceana.cores import cores
 from traceana.errors import BadShardError, CannotWriteError, NotFoundError, UnreadableError
 from traceana.files import cache_folder
 from traceana.ingest.ranks import rank_in
@@ -36,7 +37,7 @@ from traceana.job.stragglers import (
     spent_per_step,
     stragglers,
 )
-from traceana.job.tasks import Done, Kept, Processes, Reading, cores, default_workers, kept_or_read
+from traceana.job.tasks import Done, Kept, Processes, Reading, default_workers, kept_or_read
 from traceana.settings import CLOCK_ERRORS
 from traceana.trace.ledger import REASONS
 

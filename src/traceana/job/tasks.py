@@ -32,6 +32,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from traceana import __version__
+from traceana.cores import cores
 from traceana.errors import (
     BadRulesError,
     BadStepMarkerError,
@@ -147,13 +148,6 @@ def default_workers(files: Sequence[Source]) -> int:
     while most > 1 and memory is not None and sum(needed[:most]) > _SHARE_OF_MEMORY * memory:
         most -= 1
     return most
-
-
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _needed(file: Source) -> int:

@@ -18,6 +18,7 @@ import numpy as np
 
 from traceana import __version__
 from traceana.comparison.resampling import Statistic, relative_interval, smallest_p, statistic
+from traceana.cores import cores
 from traceana.errors import (
     CannotWriteError,
     NoSpaceError,
@@ -390,7 +391,7 @@ def environment(
         system=platform.platform(),
         machine=platform.machine(),
         cpu=_cpu(),
-        cpu_cores=len(os.sched_getaffinity(0)),
+        cpu_cores=cores(),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         threads=None if known is None else known.threads,
         packages={} if known is None else known.packages,
