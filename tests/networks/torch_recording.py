@@ -33,8 +33,15 @@ def _convolution_backward(
     return (bool(mask[0]) + bool(mask[1])) * one
 
 
-def recorded(step: Callable[[], None], path: Path, steps: int, **options: bool) -> Path:
-    """Record ``steps`` runs of ``step`` after one of warm-up; returns ``path``."""
+def recorded(
+    step: Callable[[], None],
+    path: Path,
+    steps: int,
+    *,
+    warm_up: Callable[[], None] | None = None,
+    **options: bool,
+) -> Path:
+    """Record ``steps`` runs of ``step`` after one of ``warm_up``, or of itself; returns ``path``."""
     plan = schedule(wait=0, warmup=1, active=steps, repeat=1)
     with (
         one_thread(),
@@ -42,8 +49,8 @@ def recorded(step: Callable[[], None], path: Path, steps: int, **options: bool) 
             activities=[ProfilerActivity.CPU], record_shapes=True, schedule=plan, **options
         ) as profiler,
     ):
-        for _ in range(1 + steps):
-            step()
+        for one in (warm_up or step, *[step] * steps):
+            one()
             profiler.step()
     profiler.export_chrome_trace(str(path))
     return path
@@ -58,12 +65,13 @@ def clocked(
     """
     clocks = Clocks(model, _forward_range if ranges else None)
 
-    def step() -> None:
+    def step(inputs: torch.Tensor = inputs) -> None:
         clocks.step()
         clocks.backward(model(inputs).square().mean())
         model.zero_grad()
 
-    recorded(step, path, steps, with_stack=not ranges)
+    # Two of the batch warm up what only the first step does: the Python of the hooks and the model.
+    recorded(step, path, steps, warm_up=lambda: step(inputs[:2]), with_stack=not ranges)
     clocks.remove()
     return clocks.steps[1:]
 
