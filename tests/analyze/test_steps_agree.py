@@ -19,7 +19,7 @@ from traceana.analyze.transfers import transfers
 from traceana.comparison.compare import summary_table
 from traceana.comparison.compared_run import Run
 from traceana.comparison.run_tables import classes
-from traceana.report.pages.report import Overview, overview
+from traceana.report.pages.report import Overview
 from traceana.result import arrange
 from traceana.trace import Trace
 
@@ -39,7 +39,7 @@ class Opened:
 
     @cached_property
     def overview(self) -> Overview:
-        return overview(self.trace)
+        return traces.overview(self.trace)
 
     @cached_property
     def part(self) -> Trace:

@@ -13,11 +13,16 @@ from unittest import mock
 
 import traceana
 from traceana.opening import open_trace
+from traceana.report.pages import report
+from traceana.report.pages.report import Overview
 from traceana.trace import Trace
 
 MOST: Final = 40
 
 _kept: OrderedDict[Hashable, Trace] = OrderedDict()
+_overviews: dict[int, Overview] = {}
+"""What the report on a kept trace says, by the trace's ``id``: every format and test shares it."""
+_overview: Final = report.overview
 
 
 def opened(path: Any, **options: Any) -> Trace:
@@ -43,12 +48,28 @@ def opened(path: Any, **options: Any) -> Trace:
     if not caught:
         _kept[key] = trace
         if len(_kept) > MOST:
-            _kept.popitem(last=False)
+            _overviews.pop(id(_kept.popitem(last=False)[1]), None)
     return trace
+
+
+def overview(trace: Trace, **options: Any) -> Overview:
+    """Return the sections of the report on ``trace``, found once for a trace that is kept."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if given or all(trace is not one for one in _kept.values()):
+        return _overview(trace, **options)
+    if id(trace) not in _overviews:
+        _overviews[id(trace)] = _overview(trace)
+    return _overviews[id(trace)]
+
+
+# A trace is immutable, and so is what is found of it: JSON, screen and pictures differ in how they
+# are written alone. Most tests that run a report ask for one that another has asked for.
+setattr(report, "overview", overview)  # noqa: B010
 
 
 def forget() -> None:
     """Free the traces that are open."""
+    _overviews.clear()
     _kept.clear()
 
 
