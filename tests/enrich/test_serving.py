@@ -80,10 +80,14 @@ def test_iterations_are_steps_and_their_phases_add_up() -> None:
     # The first is long because it has 500 tokens.
     assert measured_steps(trace).numbers == (0, 1, 2, 3, 4)
     assert phases(trace).frame.rows() == [
-        ("prefill", 1, 1.0, 500.0, 1_000, 500, 500 / 1_000 * 1e9),
-        ("decode", 3, 4.0, 4.0, 200, 100, 12 / 600 * 1e9),
-        ("mixed", 1, 5.0, 100.0, 400, 200, 100 / 400 * 1e9),
+        # Idle: from the begin of an iteration to that of the next, 100 ns after its end.
+        ("prefill", 1, 1.0, 500.0, 1_000, 500, 500 / 1_000 * 1e9, 1_100 - 500, "host"),
+        ("decode", 3, 4.0, 4.0, 200, 100, 12 / 600 * 1e9, (150 + 200 + 150) // 3, "host"),
+        ("mixed", 1, 5.0, 100.0, 400, 200, 100 / 400 * 1e9, 500 - 200, "host"),
     ]
+    # Nothing is idle outside of the iterations' windows.
+    frame = phases(trace).frame
+    assert sum(frame["idle_ns"] * frame["iterations"]) == trace.idle().totals["time_ns"] - 2
 
 
 def test_numbers_are_those_of_the_server() -> None:

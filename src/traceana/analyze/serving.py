@@ -1,4 +1,4 @@
-"""Time of a server's iterations by phase: prefill, decode, mixed."""
+"""Time of a server's iterations by phase (prefill, decode, mixed), and how idle its GPUs are."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from traceana.analyze.idle import idle_time
+from traceana.analyze.idle_gaps import within
+from traceana.analyze.intervals import PER_DEVICE
 from traceana.analyze.per_trace import per_trace
-from traceana.analyze.steps import serves, steps
+from traceana.analyze.steps import serves, step_windows, steps
 from traceana.enrich.serving import iterations
 from traceana.enrich.steps import SET_BY_PROGRAM
 from traceana.result import Result
@@ -23,7 +26,11 @@ _FRAME: Final = {
     "wall_ns": pl.Int64,
     "work_ns": pl.Int64,
     "tokens_per_s": pl.Float64,
+    "idle_ns": pl.Int64,
+    "idle_cause": pl.String,
 }
+
+_ITERATION: Final = ("process", "start_ns")
 
 
 @per_trace
@@ -32,8 +39,10 @@ def phases(trace: Trace) -> Result:
 
     Columns: ``phase``; ``iterations``; means over them: ``requests``, ``tokens`` (null where a text
     has none), ``wall_ns`` (of the iteration's range on the host), ``work_ns`` (summed durations of
-    the work that it launched, whenever it ran); and ``tokens_per_s``, all tokens of the phase over
-    the wall time of its iterations.
+    the work that it launched, whenever it ran); ``tokens_per_s``, all tokens of the phase over
+    the wall time of its iterations; ``idle_ns``, the mean idle time of a device from the begin of
+    an iteration to that of the next of its process (null without device work), and
+    ``idle_cause``, the cause of most of it.
     """
     if not serves(trace):
         return Result(
@@ -50,9 +59,12 @@ def phases(trace: Trace) -> Result:
         schema={"text": pl.String, "phase": pl.String, "requests": pl.Int64, "tokens": pl.Int64},
         orient="row",
     )
-    marks = marks.join(described, on="text").unique(["process", "start_ns"], keep="first")
-    each = steps(trace).frame.join(marks, on=["process", "start_ns"], how="inner", nulls_equal=True)
+    marks = marks.join(described, on="text").unique(_ITERATION, keep="first")
+    each = steps(trace).frame.join(marks, on=_ITERATION, how="inner", nulls_equal=True)
     whole = pl.col("tokens").null_count() == 0
+    windows = _windows(trace)
+    parts = _idle_parts(trace, windows)
+    each = each.join(_idle(windows, parts), on=_ITERATION, how="left", nulls_equal=True)
     frame = (
         each.group_by("phase")
         .agg(
@@ -65,8 +77,61 @@ def phases(trace: Trace) -> Result:
             .then(1e9 * pl.col("tokens").sum() / pl.col("wall_ns").sum())
             .alias("tokens_per_s"),
             pl.col("wall_ns").sum().alias("_total"),
+            pl.col("idle_ns").sum() // pl.col("idle_ns").count().replace(0, None),
         )
+        .join(_causes(parts, each), on="phase", how="left")
         .sort(["_total", "phase"], descending=[True, False])
         .select(pl.col(name).cast(kind) for name, kind in _FRAME.items())
     )
     return Result(frame)
+
+
+def _windows(trace: Trace) -> pl.DataFrame:
+    """Return the time from the begin of each iteration to that of the next, or else to its end.
+
+    One row per iteration and device of its process: ``process``, ``start_ns``, ``rank``,
+    ``device``, ``start``, ``end``.
+    """
+    each = trace.steps.with_row_index("row").select(
+        "row", "process", "start", (pl.col("start") + pl.col("duration")).alias("end")
+    )
+    used = step_windows(trace).join(each.select("row", "process"), on="row")
+    next_start = pl.col("start").shift(-1).over("process", *PER_DEVICE)
+    return (
+        each.drop("row")
+        .join(used.select("process", *PER_DEVICE).unique(), on="process", nulls_equal=True)
+        .sort("process", *PER_DEVICE, "start")
+        .with_columns(next_start.fill_null(pl.col("end")).alias("end"), start_ns="start")
+    )
+
+
+def _idle_parts(trace: Trace, windows: pl.DataFrame) -> pl.DataFrame:
+    """Return ``process``, ``start_ns``, ``cause``, ``time_ns`` of the idle time in ``windows``."""
+    gaps = idle_time(trace).gaps
+    parts = within(gaps, windows)
+    return windows.select(_ITERATION)[parts["window"]].with_columns(
+        gaps["cause"].gather(parts["gap"]).cast(pl.String), parts["time_ns"]
+    )
+
+
+def _idle(windows: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
+    """Return ``idle_ns`` of each iteration, the mean of its devices."""
+    idle = parts.group_by(_ITERATION).agg(pl.col("time_ns").sum())
+    return (
+        windows.group_by(_ITERATION)
+        .agg(pl.len().alias("devices"))
+        .join(idle, on=_ITERATION, how="left", nulls_equal=True)
+        .select(*_ITERATION, idle_ns=pl.col("time_ns").fill_null(0) // pl.col("devices"))
+    )
+
+
+def _causes(parts: pl.DataFrame, each: pl.DataFrame) -> pl.DataFrame:
+    """Return ``phase`` and ``idle_cause``, that of most idle time, of the iterations ``each``."""
+    return (
+        parts.join(each.select(*_ITERATION, "phase"), on=_ITERATION, nulls_equal=True)
+        .group_by("phase", "cause")
+        .agg(pl.col("time_ns").sum())
+        .sort(["time_ns", "cause"], descending=[True, False])
+        .group_by("phase")
+        .agg(pl.col("cause").first().alias("idle_cause"))
+    )

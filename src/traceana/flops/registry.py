@@ -34,6 +34,7 @@ FAMILIES: Final = (
     "traceana.flops.pooling",
     "traceana.flops.recurrent",
     "traceana.flops.reduction",
+    "traceana.flops.triton_templates",
 )
 """The modules whose import fills :data:`OPERATORS`."""
 
@@ -93,6 +94,15 @@ def operator(*names: str) -> Callable[[Reader], Reader]:
     return register
 
 
+TEMPLATE: Final = "triton_tem"
+"""The operator of all kernels that Inductor generates from a template, each with its own name."""
+
+
+def registered(name: str) -> str:
+    """Return the name under which the reader of an operator is registered."""
+    return TEMPLATE if name.startswith(TEMPLATE + "_") else name
+
+
 @cache
 def operators() -> dict[str, Reader]:
     """Return all readers by operator; imports their modules."""
@@ -121,7 +131,7 @@ def cost(call: Call) -> tuple[Cost, ...] | Refusal:
     Where there are more inputs than the operator has (TorchScript records its whole stack), the
     last ones count.
     """
-    reader = operators().get(call.name)
+    reader = operators().get(registered(call.name))
     if reader is None:
         return Refusal(NO_FORMULA)
     most = MOST_INPUTS.get(call.name)

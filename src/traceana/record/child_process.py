@@ -53,9 +53,9 @@ def run_child(launch: Launch, reports: Path, exit_timeout: float = EXIT_TIMEOUT)
     try:
         process = subprocess.Popen(launch.words, env={**os.environ, **launch.environment})
     except OSError as error:
-        raise NotFoundError(
-            f"{launch.words[0]} cannot be run ({error.strerror}): check the command after --"
-        ) from error
+        first = launch.words[0]
+        instead = f"-- python {first}" if first.endswith(".py") else "check the command after --"
+        raise NotFoundError(f"{first} cannot be run ({error.strerror}): {instead}") from error
     interrupted = False
     watch = _ExitWatch(process.pid, reports, exit_timeout)
     # The child may be interrupted as soon as it runs, before the watch has begun.

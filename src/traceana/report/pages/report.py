@@ -558,10 +558,16 @@ def _phases(trace: Trace) -> list[Block]:
     if not (found := _by_phase(trace)):
         return []
     frame = found["phases"].frame
-    names = ("phase", "iterations", "requests", "tokens", "wall_ns", "work_ns", "tokens_per_s")
-    titles = {"phase": "Phases, means per iteration", "wall_ns": "wall", "work_ns": "work"}
+    names = (
+        *("phase", "iterations", "requests", "tokens", "wall_ns", "work_ns", "tokens_per_s"),
+        *("idle_ns", "idle_cause"),
+    )
+    titles = {
+        **{"phase": "Phases, means per iteration", "wall_ns": "wall", "work_ns": "work"},
+        **{"idle_ns": "idle", "idle_cause": "mostly"},
+    }
     columns = columns_of(frame, names, titles=titles)
-    return [Table(frame, columns, dropped=("requests", "work_ns"), layout="compact")]
+    return [Table(frame, columns, dropped=("requests", "work_ns", "idle_cause"), layout="compact")]
 
 
 def _transfers(basis: Basis) -> list[Block]:

@@ -1,0 +1,155 @@
+"""Products, convolutions and attention of Inductor's Triton templates: ``triton_tem_fused_mm_0``.
+
+The profiler records the arguments of the kernel: the buffers that it reads and writes, whole, in
+an order that is the compiler's (an addend before the operands, what is fused with the product
+behind them), with the shapes in which they were allocated. How a template reads a buffer, as a
+slice or transposed, is in its code and not in the trace. What is computed follows where the
+extents of the buffers allow one reading only. Source: ``torch/_inductor/select_algorithm.py``
+(``TritonTemplateKernel.def_kernel``, ``KernelArgs.python_argdefs``) of PyTorch 2.13.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import combinations, permutations
+from math import prod
+from typing import Final
+
+from msgspec.structs import replace
+
+from traceana.flops import attention, convolution
+from traceana.flops.attention import Attention
+from traceana.flops.call import Call
+from traceana.flops.convolution import Convolution
+from traceana.flops.cost import Cost, Shape, UncountableError, compulsory
+from traceana.flops.matmul import matmul
+from traceana.flops.registry import TEMPLATE, operator
+
+_MOST_TENSORS: Final = 10
+_MOST_DIMENSIONS: Final = 5
+_ATTENTION: Final = re.compile(r"flex_attention")
+_CONVOLUTION: Final = re.compile(r"conv")
+_BATCHED: Final = re.compile(r"bmm")
+_PRODUCT: Final = re.compile(r"(?:^|_)(?:add|scaled_)?mm(?:_|$)")
+
+
+@operator(TEMPLATE)
+def triton_template(call: Call) -> tuple[Cost, ...]:
+    """The buffers of a kernel that a template generated; its name has the fused operators."""
+    if _ATTENTION.search(call.name):
+        return (_attention(call),)
+    if _CONVOLUTION.search(call.name):
+        return (_convolution(call),)
+    batched, plain = _BATCHED.search(call.name), _PRODUCT.search(call.name)
+    if "grouped" in call.name or bool(batched) == bool(plain):
+        raise UncountableError("Triton template: no product known by its name")
+    return (_product(call, batched=batched is not None),)
+
+
+def _product(call: Call, *, batched: bool) -> Cost:
+    """Return the one product of three of the buffers, m·k, k·n and m·n elements."""
+    found = {
+        batch * prod(extents): (batch, *extents)
+        for buffers in permutations(_tensors(call), 3)
+        for batch, extents in _extents(*(call.shape(one) for one in buffers), batched=batched)
+    }
+    if len(found) != 1:
+        raise UncountableError(_AMBIGUOUS if found else _UNKNOWN)
+    ((batch, m, n, k),) = found.values()
+    cost = matmul(m, n, k, None, batch=batch, kind="batched_matmul" if batched else "matmul")
+    return _with_all_buffers(cost, call)
+
+
+def _with_all_buffers(cost: Cost, call: Call) -> Cost:
+    """Return ``cost`` with the bytes of all buffers: each is read or written once."""
+    moved = compulsory(*(call.operand(one) for one in call.tensors()))
+    return replace(cost, bytes=moved)
+
+
+_UNKNOWN: Final = "Triton template: the buffers have no extents of one product"
+_AMBIGUOUS: Final = "Triton template: the buffers have the extents of several products"
+
+
+def _extents(
+    left: Shape, right: Shape, output: Shape, *, batched: bool
+) -> set[tuple[int, tuple[int, int, int]]]:
+    """Return the batch and m, n, k of all products ``left`` · ``right`` = ``output``.
+
+    A batch is the first extent of all three buffers, or their first two.
+    """
+    if not batched:
+        return {(1, extents) for extents in _matrices(left, right, output)}
+    found = set()
+    for first in (1, 2):
+        batch = output[:first]
+        if min(map(len, (left, right, output))) != first + 2:
+            continue
+        if left[:first] == right[:first] == batch:
+            rest = _matrices(left[first:], right[first:], output[first:])
+            found |= {(prod(batch), extents) for extents in rest}
+    return found
+
+
+def _matrices(left: Shape, right: Shape, output: Shape) -> set[tuple[int, int, int]]:
+    """Return m, n, k of all readings of three buffers as m by k, k by n and m by n.
+
+    A matrix has some dimensions of its buffer as rows and the others as columns.
+    """
+    of_output, of_right = _readings(output), _readings(right)
+    return {
+        (m, n, k)
+        for m, k in _readings(left)
+        for inner, n in of_right
+        if inner == k and (m, n) in of_output
+    }
+
+
+def _readings(shape: Shape) -> set[tuple[int, int]]:
+    size = prod(shape)
+    rows = {prod(chosen) for count in range(1, len(shape)) for chosen in combinations(shape, count)}
+    return {(one, size // one) for one in rows if one}
+
+
+def _convolution(call: Call) -> Cost:
+    """Return the one convolution of three of the buffers: images, filters, and their result."""
+    found: dict[int, Convolution] = {}
+    for image, weight, output in permutations(_tensors(call), 3):
+        entering, filters, leaving = (call.shape(one) for one in (image, weight, output))
+        if not len(entering) == len(filters) == len(leaving) >= 3 or not filters[1]:
+            continue
+        fits = entering[0] == leaving[0] and leaving[1] == filters[0]
+        groups, rest = divmod(entering[1], filters[1])
+        if fits and not rest and groups and not filters[0] % groups:
+            one = Convolution(
+                entering[0], entering[1], filters[0], filters[2:], leaving[2:], entering[2:], groups
+            )
+            found[one.macs] = one
+    if len(found) != 1:
+        raise UncountableError(_AMBIGUOUS if found else _UNKNOWN)
+    (extents,) = found.values()
+    return _with_all_buffers(convolution.forward(extents, None), call)
+
+
+def _attention(call: Call) -> Cost:
+    """Return the attention of query, key and value, which come first: […, heads, length, width].
+
+    Which blocks of scores its mask leaves out is in tensors whose values are not recorded.
+    """
+    query, key, value = (call.shape(one, 4) for one in _tensors(call)[:3])
+    if (query[0], query[3], key[:3]) != (key[0], key[3], value[:3]):
+        raise UncountableError(_UNKNOWN)
+    extents = Attention(
+        query[0], query[1], key[1], query[2], key[2], query[3], value[3], causal=None
+    )
+    of = attention.backward if "backward" in call.name else attention.forward
+    return of(extents, call.size(_tensors(call)[0]))
+
+
+def _tensors(call: Call) -> list[int]:
+    """Return the positions of the buffers that can be operands or results."""
+    found = [one for one in call.tensors() if len(call.shape(one)) > 1]
+    if not 3 <= len(found) <= _MOST_TENSORS:
+        raise UncountableError(_UNKNOWN)
+    if any(len(call.shape(one)) > _MOST_DIMENSIONS for one in found):
+        raise UncountableError(_UNKNOWN)
+    return found
