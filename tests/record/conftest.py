@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.frameworks import imported_sooner
 from traceana.errors import TraceanaError
 from traceana.record.nsys import check_nsys
 
 Record = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(autouse=True, scope="package")
+def sooner() -> Iterator[None]:
+    """Import the frameworks of what is recorded in less time."""
+    with imported_sooner():
+        yield
 
 
 @pytest.fixture(scope="session")

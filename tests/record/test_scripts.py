@@ -39,9 +39,14 @@ def in_torch(record: Record, script: Script, tmp_path_factory: pytest.TempPathFa
     needs("torch")
     folder = tmp_path_factory.mktemp("torch")
     (folder / "own").mkdir()
-    (folder / "own" / "sitecustomize.py").write_text("print('sitecustomize of the user')\n")
-    paths = [str(folder / "own"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    (folder / "own" / "sitecustomize.py").write_text(
+        # The threshold as in tests/support/started, which this one hides.
+        "import gc; gc.set_threshold(100_000); print('sitecustomize of the user')\n"
+    )
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(folder / "own"), os.environ["PYTHONPATH"]]),
+    }
     options = ("--warm-up", "3", "--steps", "4", "-o", folder / "run")
     command = ("--", sys.executable, script(TORCH), "--steps", "{n}")
     done = record(*options, *command, env=environment)

@@ -1,15 +1,14 @@
-"""Networks that are really trained and recorded here, by the command as a user types it."""
+"""Networks that are really trained and recorded here, in processes that the command starts."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
 import polars as pl
 
-from tests.support.frameworks import needs
+from tests.support.command_line import run
+from tests.support.frameworks import imported_sooner, needs
 
 FRAMEWORKS: Final = ("pytorch", "keras", "jax")
 # With one image XLA rewrites the matrix products and drops their scopes.
@@ -21,11 +20,9 @@ TINY: Final = (
 
 def recorded_sweep(folder: Path, *words: str) -> Path:
     """Record with ``words`` and no run without the profiler; returns ``folder``."""
-    command = [sys.executable, "-m", "traceana", "record", "--no-baseline", *words]
-    done = subprocess.run(
-        [*command, "-o", str(folder)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    with imported_sooner():
+        done = run("record", "--no-baseline", *words, "-o", folder)
+    assert done.exit_code == 0, done.stderr
     return folder
 
 
