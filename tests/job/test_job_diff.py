@@ -103,8 +103,8 @@ def test_what_is_not_read_and_options_that_do_not_apply(
 ) -> None:
     a, whole = jobs
     b = tmp_path / "b"
-    # The same files, so that their summaries are those that are kept.
-    shutil.copytree(whole, b, copy_function=os.link, ignore=lambda *_: ["rank1.json"])
+    # Links to the same files, so that their summaries are those that are kept.
+    shutil.copytree(whole, b, copy_function=os.symlink, ignore=lambda *_: ["rank1.json"])
     (b / "rank1.json").write_bytes(b"")
     shown = run("diff", a, b, "--by", "rank", "--strict")
     assert shown.exit_code == ExitCode.DAMAGED_INPUT
