@@ -41,7 +41,7 @@ def recorded(
     warm_up: Callable[[], None] | None = None,
     **options: bool,
 ) -> Path:
-    """Record ``steps`` runs of ``step`` after one of ``warm_up``, or of itself; returns ``path``."""
+    """Record ``steps`` runs of ``step`` after one of ``warm_up`` or itself; returns ``path``."""
     plan = schedule(wait=0, warmup=1, active=steps, repeat=1)
     with (
         one_thread(),
