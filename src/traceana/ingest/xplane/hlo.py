@@ -18,8 +18,11 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
+import numpy as np
 import polars as pl
 
+from traceana.ingest.xplane.command_buffers import CommandBuffers, symbol
+from traceana.ingest.xplane.command_buffers import Instruction as InBuffer
 from traceana.ingest.xplane.events import PlaneEvents
 from traceana.ingest.xplane.hlo_proto import (
     UNKNOWN,
@@ -31,10 +34,11 @@ from traceana.ingest.xplane.hlo_proto import (
     read_module,
 )
 from traceana.ingest.xplane.space import Plane, Space
-from traceana.ingest.xplane.wire import Buffer, Field, WireError
+from traceana.ingest.xplane.wire import Buffer, Field, Ints, WireError
 from traceana.trace import Ledger
 from traceana.trace.schema import ROW, conform
 
+_NONE: Final = -1
 METADATA_PLANE: Final = "/host:metadata"
 _PROTO: Final = "Hlo Proto"
 _LABEL: Final = re.compile(r"^(?P<module>.*)\((?P<program>\d{1,18})\)$", re.DOTALL)
@@ -47,6 +51,10 @@ _RUN_ONCE: Final = frozenset(
 )
 """Instructions that run their computation once; others (reduce, sort, scatter …) apply it to each
 element."""
+
+
+_HOLDING_KERNELS: Final = frozenset({"call", "while", "conditional", "async-start"})
+"""Instructions whose computation runs as kernels of its own instructions."""
 
 
 class Row(NamedTuple):
@@ -79,6 +87,8 @@ class HloPrograms:
         self._places: dict[str, Field] = {}
         self._decoded: dict[str, dict[str, int]] = {}
         self._scopes: list[str | None] = []
+        self._calls: set[int] = set()
+        self._buffers: dict[str, CommandBuffers] = {}
         self._parts: list[pl.DataFrame] = []
         for plane in space.planes:
             if plane.name == METADATA_PLANE:
@@ -90,30 +100,84 @@ class HloPrograms:
         ``events`` has the columns of :func:`instruction_keys`. Instructions are rows of
         :meth:`instructions`.
         """
+        return self._with_scopes(self._named(events))
+
+    def of_device(self, events: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+        """Return the columns of :meth:`of` for the work of a device, of command buffers too.
+
+        ``launches`` has ``correlation``, ``start`` and ``kernel`` (null for copies) of each event.
+        """
+        found = self._named(events)
+        unknown = (found == _NONE) | np.isin(found, list(self._calls))
+        unknown &= events["hlo_module"].is_not_null().to_numpy()
+        rows = np.flatnonzero(unknown & launches["correlation"].is_not_null().to_numpy())
+        if len(rows):
+            self._in_command_buffers(found, rows, events, launches)
+        return self._with_scopes(found)
+
+    def _in_command_buffers(
+        self, found: Ints, rows: Ints, events: pl.DataFrame, launches: pl.DataFrame
+    ) -> None:
+        """Fill in the instructions of the kernels ``rows``, launch by launch."""
+        work = launches[rows].with_columns(
+            pl.Series("row", rows), events["hlo_module"].gather(rows).cast(pl.String),
+            events["program_id"].gather(rows),
+        )  # fmt: skip
+        first, last = launches["correlation"].drop_nulls()[[0, -1]]
+        for program in work.partition_by("hlo_module", "program_id", maintain_order=True):
+            label = self._label(program["hlo_module"][0], program["program_id"][0])
+            if label is None:
+                continue
+            buffers = self._buffers[label]
+            names = program["kernel"].unique().drop_nulls().cast(pl.String)
+            seen = frozenset(symbol(name) for name in names)
+            known: dict[tuple[tuple[str | None, ...], bool], list[int | None]] = {}
+            ordered = program.sort("correlation", "start")
+            for launch in ordered.partition_by("correlation", maintain_order=True):
+                kernels = tuple(launch["kernel"].cast(pl.String))
+                # The first and the last of a block of events can be cut.
+                whole = launch["correlation"][0] not in (first, last)
+                key = kernels, whole
+                if key not in known:
+                    known[key] = buffers.rows(kernels, seen, whole=whole)
+                for row, instruction in zip(launch["row"], known[key], strict=True):
+                    if instruction is not None:
+                        found[row] = instruction
+
+    def _named(self, events: pl.DataFrame) -> Ints:
+        """Return the row of the instruction that each event names, -1 where unknown."""
         keys = events.select("hlo_module", "program_id", "hlo_op")
         distinct = keys.unique(maintain_order=True).drop_nulls(["hlo_module", "hlo_op"])
         texts = distinct.cast({"hlo_module": pl.String, "hlo_op": pl.String})
         found = [self._row(*each) for each in texts.rows()]
-        scopes = [None if row is None else self._scopes[row] for row in found]
-        looked_up = distinct.with_columns(
-            pl.Series("instruction", found, dtype=ROW),
-            pl.Series("scope", scopes, dtype=pl.String).cast(pl.Categorical()),
-        )
+        looked_up = distinct.with_columns(pl.Series("instruction", found, dtype=pl.Int64))
         matched = keys.join(
             looked_up, on=keys.columns, how="left", nulls_equal=True, maintain_order="left"
         )
-        return matched.select("instruction", "scope")
+        return matched["instruction"].fill_null(_NONE).to_numpy().copy()
+
+    def _with_scopes(self, rows: Ints) -> pl.DataFrame:
+        count = len(self._scopes)
+        scopes = pl.Series([*self._scopes, None], dtype=pl.String).cast(pl.Categorical())
+        numbers = pl.Series([*range(count), None], dtype=ROW)
+        of_row = np.where(rows == _NONE, count, rows)
+        return pl.DataFrame({"instruction": numbers.gather(of_row), "scope": scopes.gather(of_row)})
 
     def instructions(self) -> pl.DataFrame:
         """Return the table ``instructions`` of the programs that events named."""
         return pl.concat([conform("instructions", pl.DataFrame()), *self._parts])
 
     def _row(self, module: str, program: int | None, instruction: str) -> int | None:
+        label = self._label(module, program)
+        return None if label is None else self._decoded[label].get(instruction)
+
+    def _label(self, module: str, program: int | None) -> str | None:
+        """Return the label of a program of the file, which is decoded then; None without."""
         for label in (f"{module}({program})", *self._labels(module)):
             if label in self._places:
                 if label not in self._decoded:
                     self._decoded[label] = self._decode(label)
-                return self._decoded[label].get(instruction)
+                return label
         return None
 
     def _labels(self, module: str) -> list[str]:
@@ -128,6 +192,7 @@ class HloPrograms:
     def _decode(self, label: str) -> dict[str, int]:
         """Add a program to the table; return the row of each instruction by name."""
         first = len(self._scopes)
+        self._buffers[label] = CommandBuffers.of(())
         proto = self._places[label]
         content = self._buffer.data[proto.start : proto.end].tobytes()
         budget = _TEXT_PER_BYTE * len(content)
@@ -148,8 +213,19 @@ class HloPrograms:
             pl.col("parent") + first,
         )
         self._scopes += [row.scope for row in found]
+        self._calls |= {first + place for place, row in enumerate(found) if row.opcode == "call"}
+        self._buffers[label] = CommandBuffers.of(
+            InBuffer(first + place, row.parent, row.name, row.opcode, _key_of(row))
+            for place, row in enumerate(found)
+            if row.parent is None or found[row.parent].opcode in _HOLDING_KERNELS
+        )
         self._parts.append(conform("instructions", frame))
         return {row.name: first + i for i, row in enumerate(found)}
+
+
+def _key_of(row: Row) -> str:
+    """Return what equal fusions have in common."""
+    return f"{row.input_shapes} {row.input_types} {row.output_shape} {row.output_type}"
 
 
 def _modules(plane: Plane) -> dict[str, Field]:

@@ -24,7 +24,12 @@ _MESSAGES: Final[Messages] = {
     "HloModuleProto": {
         "computations": (3, ["HloComputationProto"]),
         "entry_computation_id": (6, "int64"),
+        "schedule": (7, "HloScheduleProto"),
     },
+    "HloScheduleProto": {"sequences": (1, ["ScheduleEntry"])},
+    # An entry of a map.
+    "ScheduleEntry": {"key": (1, "int64"), "value": (2, "InstructionSequence")},
+    "InstructionSequence": {"instruction_ids": (1, ["int64"])},
     "HloComputationProto": {
         "instructions": (2, ["HloInstructionProto"]),
         "id": (5, "int64"),
@@ -180,7 +185,8 @@ class Instruction(msgspec.Struct):
 
 
 class Computation(msgspec.Struct):
-    """A function of the program; an instruction comes after its operands."""
+    """A function of the program; an instruction comes after its operands, in the order of the
+    schedule if there is one."""
 
     number: int
     root: int
@@ -198,15 +204,15 @@ def read_module(proto: bytes) -> Module:
     """Return the program of an HloProto; raises :class:`~traceana.ingest.xplane.wire.WireError`."""
     module = _parsed("HloProto", proto).hlo_module
     shapes = _Shapes()
-    return Module(
-        module.entry_computation_id,
-        [
-            Computation(
-                each.id, each.root_id, [_instruction(one, shapes) for one in each.instructions]
-            )
-            for each in module.computations
-        ],
-    )
+    schedule = {each.key: each.value.instruction_ids for each in module.schedule.sequences}
+    computations = []
+    for each in module.computations:
+        instructions = [_instruction(one, shapes) for one in each.instructions]
+        order = {number: place for place, number in enumerate(schedule.get(each.id, ()))}
+        if all(one.number in order for one in instructions):
+            instructions.sort(key=lambda one: order[one.number])
+        computations.append(Computation(each.id, each.root_id, instructions))
+    return Module(module.entry_computation_id, computations)
 
 
 def _instruction(one: Any, shapes: _Shapes) -> Instruction:

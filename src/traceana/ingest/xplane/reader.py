@@ -66,7 +66,17 @@ def activities(
     Names that begin with memcpy or memset are copies and memsets; all others are kernels.
     """
     kinds = [_kind(name or "") for name in names]
-    instructions = hlo.of(instruction_keys(columns))
+    kernels = labels(
+        [name if kind == "kernel" else None for name, kind in zip(names, kinds, strict=True)]
+    )
+    launches = pl.DataFrame(
+        {
+            "correlation": columns.integers("correlation_id"),
+            "start": columns.start,
+            "kernel": of_each(kernels, columns.name),
+        }
+    )
+    instructions = hlo.of_device(instruction_keys(columns), launches)
     frame = pl.DataFrame(
         {
             "name": of_each(labels(names), columns.name),
@@ -74,7 +84,7 @@ def activities(
             "start": columns.start,
             "duration": columns.duration,
             "stream": _streams(columns, lines),
-            "correlation": columns.integers("correlation_id"),
+            "correlation": launches["correlation"],
             "context": _context(columns),
             "scope": _scopes(columns, instructions["scope"]),
             "instruction": instructions["instruction"],
