@@ -32,7 +32,7 @@ QUIET = {
 
 
 class Cluster:
-    """A scheduler on a free port and its workers, each with a nanny that starts it again."""
+    """A scheduler on a free port and its workers, with a nanny that starts them again."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -50,8 +50,9 @@ class Cluster:
             )
 
     def add_workers(self, count: int) -> None:
-        own = ("--nthreads", "1", "--local-directory", str(self._folder))
-        self._processes += [self._start("distributed.cli.dask_worker", *own) for _ in range(count)]
+        # One nanny for all of them: it imports as much as a worker does.
+        own = ("--nworkers", str(count), "--nthreads", "1", "--local-directory", str(self._folder))
+        self._processes.append(self._start("distributed.cli.dask_worker", *own))
 
     def end(self) -> None:
         # Workers first: without a scheduler they look for it as long as they may.
