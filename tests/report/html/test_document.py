@@ -66,13 +66,16 @@ HARMLESS = "p" * WIDE
 
 
 @cache
-def hostile(text: str) -> Trace:
-    builder = TraceBuilder(source=f"{text}.json", framework=text)
-    builder.name(text, category="conv", algorithm="winograd")
-    layer = builder.layer(f"a.{text}", text)
-    builder.kernel(text, 0, 1_000_000, layer=layer)
-    builder.row("devices", device=0, name=text)
-    builder.ledger.add("no_launch", 2, table="activities", kept=True, time_ns=1900, detail=text)
+def hostile(*texts: str) -> Trace:
+    """Return a trace whose every name is one of ``texts``, and whose every text is a name."""
+    whole = "".join(texts)
+    builder = TraceBuilder(source=f"{whole}.json", framework=whole)
+    for device, text in enumerate(texts):
+        builder.name(text, category="conv", algorithm="winograd")
+        layer = builder.layer(f"a.{text}", text)
+        builder.kernel(text, 0, 1_000_000, layer=layer, device=device)
+        builder.row("devices", device=device, name=text)
+        builder.ledger.add("no_launch", 2, table="activities", kept=True, time_ns=1900, detail=text)
     return builder.build()
 
 
@@ -118,8 +121,8 @@ def test_text_of_a_trace_adds_no_element(text: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_name_of_a_megabyte_is_cut() -> None:
-    assert len(page(hostile("k" * 1_000_000))) - len(page(hostile("k"))) < 100_000
+def test_a_long_name_is_cut() -> None:
+    assert len(page(hostile("k" * 300_000))) - len(page(hostile("k"))) < 100_000
 
 
 def pictures(text: str) -> list[dict[str, Any]]:
