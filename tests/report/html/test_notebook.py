@@ -91,16 +91,12 @@ def elements(of: str) -> list[str]:
     return re.findall(r"<(/?[a-zA-Z!][\w-]*)", of)
 
 
-@pytest.fixture(scope="module")
-def harmless() -> list[str]:
-    """Return the elements of the report of a trace with harmless texts."""
-    return elements(shown(hostile(HARMLESS).report()))
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_text_of_a_trace_adds_no_element(text: str, harmless: list[str]) -> None:
-    assert elements(shown(hostile(text).report())) == harmless
+def test_text_of_a_trace_adds_no_element() -> None:
+    harmless = [f"{number}{HARMLESS[1:]}" for number in range(len(HOSTILE))]
+    assert elements(shown(hostile(*HOSTILE).report())) == elements(
+        shown(hostile(*harmless).report())
+    )
 
 
 def test_what_is_not_installed_is_left_out_with_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
