@@ -114,7 +114,7 @@ class Case:
         )  # fmt: skip
 
     def _plan(self, planted: str) -> Plan:
-        base = step_time(self.run("healthy"))
+        base = _healthy_time(self)
         causes = [(one, share, one.make) for one, share in self.decoys]
         if self.cause is not None:
             make = self.cause.make if planted == "with" else self.cause.mended
@@ -138,6 +138,12 @@ class Case:
     def loss(self) -> int:
         """Return the size of the bottleneck (ns per step): what the mended run is faster by."""
         return round(step_time(self.run()) - step_time(self.run("mended")))
+
+
+@cache
+def _healthy_time(case: Case) -> float:
+    """Return the step time of a case's healthy run, of which the sizes of its causes are parts."""
+    return step_time(case.run("healthy"))
 
 
 def at(place: Place | tuple[Place, ...], insert: Callable[[Run, int], None]) -> Make:

@@ -197,7 +197,8 @@ def test_a_trace_without_launches_or_steps_has_the_estimate_alone(tmp_path: Path
     assert found.simulation is not None
 
 
-@settings(max_examples=20)
+# Each is advised on by all rules, for a third of a second. Ten have steps without and with waits.
+@settings(max_examples=10)
 @given(st.lists(st.integers(0, 20_000), min_size=3, max_size=8), st.integers(1_000, 40_000))
 def test_a_saving_is_part_of_the_step(
     tmp_path_factory: pytest.TempPathFactory, loads: list[int], works: int
