@@ -9,6 +9,7 @@ import pytest
 
 import traceana
 from tests.support.graph_replays import PRODUCTS, network, write
+from tests.support.opened import opened
 from traceana.analyze.roofline import utilization
 from traceana.choices import FlopsBy
 from traceana.errors import RefusedOptionsError
@@ -73,11 +74,11 @@ def test_the_json_has_the_utilization_of_the_screen(built: Trace, by: FlopsBy) -
 
 
 def test_there_is_none_without_a_peak() -> None:
-    assert utilization(traceana.open(FIXTURES / "alexnet-cpu-ranges.json.gz")) is None
+    assert utilization(opened(FIXTURES / "alexnet-cpu-ranges.json.gz")) is None
 
 
 def test_all_shapes_add_up_to_the_flops_and_the_kernels() -> None:
-    trace = traceana.open(FIXTURES / "alexnet-cpu-ranges.json.gz")
+    trace = opened(FIXTURES / "alexnet-cpu-ranges.json.gz")
     by_shape, by_operator = trace.flops(by="shape"), trace.flops()
     assert by_shape.totals["flops"] == by_operator.totals["flops"]
     assert by_shape.totals["time_ns"] <= by_operator.totals["time_ns"]

@@ -24,6 +24,7 @@ from tests.support.graph_replays import (
     write,
 )
 from tests.support.manifest import TRACES
+from tests.support.opened import opened
 from traceana.enrich.graph_alignment import Launches, align
 from traceana.errors import CaptureError
 from traceana.trace import Trace
@@ -179,7 +180,7 @@ def test_replays_made_of_real_steps_have_their_layers(
     rewritten = as_replays(whole, [span], capture=0 if source == "capture" else None, node_ids=True)
     replays = write(rewritten, tmp_path / "replays.json")
     found = traceana.open(replays, capture=path if source == "eager" else None)
-    work = compared(found, traceana.open(path))
+    work = compared(found, opened(path))
     total = float(work["duration"].sum())
     right = pl.col("path") == pl.col("truth")
     wrong = work.filter((pl.col("layer_confidence") > 0.9) & ~right)

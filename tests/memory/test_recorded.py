@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,9 @@ import pytest
 
 import traceana
 from tests.support.command_line import run
+from tests.support.forked import script, with_torch
 from tests.support.frameworks import needs
+from tests.support.opened import opened
 from traceana.analyze.memory import memory
 from traceana.errors import ExitCode
 from traceana.report.cells import BAR_WIDTH
@@ -50,7 +50,7 @@ def assert_as_in_the_file(path: Path) -> None:
         most[device(found)] = max(most[device(found)], found["Total Allocated"])
         count[device(found)] += found["Bytes"] > 0
     assert most
-    trace = traceana.open(path)
+    trace = opened(path)
     frame = memory(trace).frame
     assert dict(frame.select("device", "peak_bytes").rows()) == most
     assert dict(frame.select("device", "allocations").rows()) == count
@@ -98,7 +98,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     needs("torch")
     path = tmp_path_factory.mktemp("trained") / "run.json"
-    subprocess.run([sys.executable, "-c", TRAINING, path], check=True, capture_output=True)
+    with_torch(path.with_name("log"), script, TRAINING, str(path))
     return path
 
 

@@ -9,6 +9,7 @@ from polars.testing import assert_frame_equal
 
 import traceana
 from tests.support.manifest import FIXTURES
+from tests.support.opened import opened
 from traceana.analyze.critical import critical
 from traceana.analyze.layers import layers
 from traceana.analyze.steps import measured, select
@@ -20,7 +21,7 @@ TRACES = ("alexnet-cpu-nsys-2022.4.sqlite", "alexnet-cpu-nsys-2024.2.sqlite")
 
 @pytest.fixture(scope="module", params=TRACES)
 def trace(request: pytest.FixtureRequest) -> Trace:
-    return traceana.open(FIXTURES / request.param)
+    return opened(FIXTURES / request.param)
 
 
 def own_times(part: Trace) -> dict[str, int]:
