@@ -10,15 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client
-from mcp.client.stdio import StdioServerParameters
 
 import traceana
 from tests.support.command_line import run
 from tests.support.manifest import FIXTURES
 from tests.support.traces import cnn_steps
 from traceana.errors import ExitCode
-from traceana.mcp_server import MOST_BYTES, limited
 
 RUN = "alexnet-cpu-ranges.json.gz"
 HOSTILE = (
@@ -68,6 +65,12 @@ def printed(root: Path, *words: str) -> Any:
 @pytest.mark.slow
 def test_the_tools_over_stdio(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything in one process: it starts in a second."""
+    # Here, and not above: each worker imports this file, and the SDK takes a second.
+    from mcp import Client
+    from mcp.client.stdio import StdioServerParameters
+
+    from traceana.mcp_server import MOST_BYTES
+
     before = {path: path.lstat().st_mtime_ns for path in root.rglob("*")}
     monkeypatch.chdir(root)
 
@@ -165,6 +168,8 @@ def test_the_tools_over_stdio(root: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_long_answers_are_cut_and_named() -> None:
+    from traceana.mcp_server import MOST_BYTES, limited
+
     rows = [{"name": "k" * 5_000, "values": list(range(300)), "share": float("nan")}] * 900
     text = limited({"meta": {"rows_total": 900}, "rows": rows}, 1000)
     assert len(text) <= MOST_BYTES
@@ -177,6 +182,8 @@ def test_long_answers_are_cut_and_named() -> None:
 
 
 def test_what_cannot_be_cut_is_left_out() -> None:
+    from traceana.mcp_server import limited
+
     wide = {"meta": {}, "rows": [{f"column {number}": 0 for number in range(50_000)}]}
     found = json.loads(limited(wide, 10))
     assert found["rows"] == []
