@@ -32,8 +32,8 @@ pytestmark = pytest.mark.slow
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 SHARED = (
-    *("resnet50_train_v100_workers0.json.gz", "resnet50_train_v100_autograd_api.json.gz"),
-    *("cnn_train_nccl_a100.json.gz", "timesformer_h100.json.gz", "diff_control_a100.json.gz"),
+    *("resnet50_train_v100_workers0.json.gz", "cnn_train_nccl_a100.json.gz"),
+    *("timesformer_h100.json.gz", "diff_control_a100.json.gz"),
 )
 MIXED = 10_000
 
