@@ -13,17 +13,22 @@ from tests.support.manifest import FIXTURES, TRACES
 _LONGEST_FIRST: Final = ("frameworks", "slow")
 _TOGETHER: Final = {
     "chromium": ("tests/report/html/",),
-    "keras": (
+    "forked": (
         "tests/comparison/test_keras_names.py",
+        "tests/comparison/test_networks.py",
+        "tests/enrich/test_cpu.py",
         "tests/enrich/test_recorded_scopes.py",
         "tests/idle/test_real_loading.py",
+        "tests/memory/test_recorded.py",
         "tests/model/test_frameworks_agree.py",
         "tests/model/test_keras.py",
+        "tests/record/test_recorder.py",
         "tests/workloads/test_workload_agreement.py",
         "tests/workloads/test_workload_losses.py",
     ),
 }
-"""Files of one worker: one starts the browser, and one imports Keras, which takes seconds."""
+"""Files of one worker: one starts the browser, and one the processes that import Keras and PyTorch
+for all that are forked of them, which takes seconds (forked.py)."""
 
 
 class ByTrace(LoadFileScheduling):  # type: ignore[misc]
@@ -37,14 +42,31 @@ class ByTrace(LoadFileScheduling):  # type: ignore[misc]
         for group, begins in _TOGETHER.items():
             if file.startswith(begins):
                 return group
-        name = parameters.removesuffix("]").rpartition("/")[2]
-        return name if name in _traces() else file.partition("::")[0]
+        # The trace is the last parameter, or the only one.
+        parts = parameters.removesuffix("]").rpartition("/")[2].split("-")
+        ends = ("-".join(parts[first:]) for first in range(len(parts)))
+        return next((_traces()[end] for end in ends if end in _traces()), file.partition("::")[0])
 
 
 @cache
-def _traces() -> frozenset[str]:
-    """Return the names of the recorded traces, as they stand in the tests' parameters."""
-    return frozenset(path.name for folder in (TRACES, FIXTURES) for path in folder.rglob("*"))
+def _traces() -> dict[str, str]:
+    """Return the recorded traces by their names, as they stand in the tests' parameters.
+
+    Some tests leave out the ending, which is the name of no other trace then.
+    """
+    # The folders of formats are no traces, and their names are other parameters' values.
+    names = {
+        path.name
+        for folder in (TRACES, FIXTURES)
+        for path in folder.rglob("*")
+        if path.parent != folder or path.is_file()
+    }
+    short = {
+        beginning: {name for name in names if name.startswith(f"{beginning}.")}
+        for beginning in {name.partition(".")[0] for name in names}
+    }
+    one = {beginning: min(found) for beginning, found in short.items() if len(found) == 1}
+    return {**one, **{name: name for name in names}}
 
 
 def rank(item: pytest.Item) -> int:
