@@ -60,7 +60,8 @@ def served(texts: list[tuple[str, int]]) -> Trace:
     b, now = TraceBuilder(), 0
     for correlation, (text, long) in enumerate(texts):
         annotate(b, text, now, now + long)
-        op(b, "aten::mm", now + 1, now + 9)
+        op(b, "aten::mm", now + 1, now + 9, input_shapes="[[8,16],[16,4]]",
+           input_types='["float","float"]')  # fmt: skip
         b.row("calls", name="cudaLaunchKernel", process=9, thread=1, start=now + 2, duration=2,
               correlation=correlation)  # fmt: skip
         b.kernel("k", now + 5, long // 2, correlation=correlation, process=9)
@@ -79,11 +80,13 @@ def test_iterations_are_steps_and_their_phases_add_up() -> None:
     assert trace.activities["step"].to_list() == [0, 1, 2, 3, 4]
     # The first is long because it has 500 tokens.
     assert measured_steps(trace).numbers == (0, 1, 2, 3, 4)
+    # A product of 8 x 16 and 16 x 4, once in each.
+    counted = 2 * 8 * 16 * 4, 2 * 8 * 16 * 4 / (4 * (8 * 16 + 16 * 4 + 8 * 4))
     assert phases(trace).frame.rows() == [
         # Idle: from the begin of an iteration to that of the next, 100 ns after its end.
-        ("prefill", 1, 1.0, 500.0, 1_000, 500, 500 / 1_000 * 1e9, 1_100 - 500, "host"),
-        ("decode", 3, 4.0, 4.0, 200, 100, 12 / 600 * 1e9, (150 + 200 + 150) // 3, "host"),
-        ("mixed", 1, 5.0, 100.0, 400, 200, 100 / 400 * 1e9, 500 - 200, "host"),
+        ("prefill", 1, 1.0, 500.0, 1_000, 500, 500 / 1_000 * 1e9, *counted, 1_100 - 500, "host"),
+        ("decode", 3, 4.0, 4.0, 200, 100, 12 / 600 * 1e9, *counted, (150 + 200 + 150) // 3, "host"),
+        ("mixed", 1, 5.0, 100.0, 400, 200, 100 / 400 * 1e9, *counted, 500 - 200, "host"),
     ]
     # Nothing is idle outside of the iterations' windows.
     frame = phases(trace).frame

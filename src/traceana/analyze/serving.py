@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from traceana.analyze.costs import charges
 from traceana.analyze.idle import idle_time
 from traceana.analyze.idle_gaps import within
 from traceana.analyze.intervals import PER_DEVICE
@@ -26,11 +27,14 @@ _FRAME: Final = {
     "wall_ns": pl.Int64,
     "work_ns": pl.Int64,
     "tokens_per_s": pl.Float64,
+    "flops": pl.Int64,
+    "arithmetic_intensity": pl.Float64,
     "idle_ns": pl.Int64,
     "idle_cause": pl.String,
 }
 
 _ITERATION: Final = ("process", "start_ns")
+_COUNTED: Final = ("flops", "arithmetic_intensity")
 
 
 @per_trace
@@ -40,9 +44,10 @@ def phases(trace: Trace) -> Result:
     Columns: ``phase``; ``iterations``; means over them: ``requests``, ``tokens`` (null where a text
     has none), ``wall_ns`` (of the iteration's range on the host), ``work_ns`` (summed durations of
     the work that it launched, whenever it ran); ``tokens_per_s``, all tokens of the phase over
-    the wall time of its iterations; ``idle_ns``, the mean idle time of a device from the begin of
-    an iteration to that of the next of its process (null without device work), and
-    ``idle_cause``, the cause of most of it.
+    the wall time of its iterations; ``flops``, the mean of what has a FLOP count (null where
+    nothing has), and ``arithmetic_intensity``, FLOPs per compulsory byte of what has both;
+    ``idle_ns``, the mean idle time of a device from the begin of an iteration to that of the next
+    of its process (null without device work), and ``idle_cause``, the cause of most of it.
     """
     if not serves(trace):
         return Result(
@@ -80,6 +85,7 @@ def phases(trace: Trace) -> Result:
             pl.col("idle_ns").sum() // pl.col("idle_ns").count().replace(0, None),
         )
         .join(_causes(parts, each), on="phase", how="left")
+        .join(_flops(trace, each), on="phase", how="left")
         .sort(["_total", "phase"], descending=[True, False])
         .select(pl.col(name).cast(kind) for name, kind in _FRAME.items())
     )
@@ -135,3 +141,18 @@ def _causes(parts: pl.DataFrame, each: pl.DataFrame) -> pl.DataFrame:
         .group_by("phase")
         .agg(pl.col("cause").first().alias("idle_cause"))
     )
+
+
+def _flops(trace: Trace, each: pl.DataFrame) -> pl.DataFrame:
+    """Return ``phase``, ``flops`` and ``arithmetic_intensity`` of the iterations ``each``."""
+    rows = []
+    for phase in each["phase"].unique().sort():
+        own = each.filter(pl.col("phase") == phase)
+        counted = charges(trace.select(steps=own["step"].unique().to_list()), None).frame
+        flops = int(counted["flops"].sum())
+        both = counted.drop_nulls("bytes")
+        moved = int(both["bytes"].sum())
+        intensity = int(both["flops"].sum()) / moved if moved else None
+        rows.append((phase, flops // own.height if flops else None, intensity))
+    schema = {"phase": pl.String, **{name: _FRAME[name] for name in _COUNTED}}
+    return pl.DataFrame(rows, schema=schema, orient="row")

@@ -553,6 +553,10 @@ def _by_phase(trace: Trace) -> dict[str, Result]:
     return {"phases": phases(trace)}
 
 
+_PHASES_DROPPED: Final = ("requests", "work_ns", "arithmetic_intensity", "flops", "idle_cause")
+"""Columns of phases that a narrow terminal leaves out, in this order."""
+
+
 def _phases(trace: Trace) -> list[Block]:
     """Return the iterations of a server by phase; empty where the steps are none."""
     if not (found := _by_phase(trace)):
@@ -560,14 +564,14 @@ def _phases(trace: Trace) -> list[Block]:
     frame = found["phases"].frame
     names = (
         *("phase", "iterations", "requests", "tokens", "wall_ns", "work_ns", "tokens_per_s"),
-        *("idle_ns", "idle_cause"),
+        *("flops", "arithmetic_intensity", "idle_ns", "idle_cause"),
     )
     titles = {
         **{"phase": "Phases, means per iteration", "wall_ns": "wall", "work_ns": "work"},
-        **{"idle_ns": "idle", "idle_cause": "mostly"},
+        **{"flops": "counted", "idle_ns": "idle", "idle_cause": "mostly"},
     }
     columns = columns_of(frame, names, titles=titles)
-    return [Table(frame, columns, dropped=("requests", "work_ns", "idle_cause"), layout="compact")]
+    return [Table(frame, columns, dropped=_PHASES_DROPPED, layout="compact")]
 
 
 def _transfers(basis: Basis) -> list[Block]:
