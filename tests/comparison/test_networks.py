@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from collections.abc import Iterable
 from functools import cache
 from itertools import combinations, permutations
@@ -15,6 +13,7 @@ import polars as pl
 import pytest
 from msgspec.structs import replace
 
+from tests.support.forked import with_torch
 from tests.support.frameworks import needs
 from tests.support.opened import opened
 from traceana.analyze.manifest_pairing import paired
@@ -22,11 +21,11 @@ from traceana.comparison.layer_alignment import Alignment, align
 from traceana.comparison.layer_features import RunLayers, run_layers
 from traceana.model import Manifest, find, read
 from traceana.trace import Trace
+from workloads.pytorch.__main__ import main
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
-FIXTURES = ROOT / "fixtures"
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 FRAMEWORKS = ("pytorch", "keras", "jax")
 NETWORKS = {"alexnet": 8, "googlenet": 58, "resnet50": 107}
 """How many layers of each have a weight; of ResNet-50 half are normalizations."""
@@ -212,16 +211,13 @@ def other_batch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """GoogLeNet as in the fixtures, but 3 images in place of 2."""
     needs("torch")
     file = tmp_path_factory.mktemp("batch") / "googlenet.json.gz"
-    subprocess.run(
-        [
-            sys.executable, "-m", "workloads.pytorch", "--network", "googlenet", "--batch", "3",
-            "--image-size", "64", "--width-divisor", "8", "--classes", "10", "--steps", "1",
-            "--warm-up", "1", "--ranges", "record-function", "--forward-only",
-            "--fused-optimizer", "--trace", str(file),
-            "--manifest", str(file.with_name("googlenet.layers.json")),
-        ],
-        cwd=ROOT, check=True, capture_output=True, timeout=300,
+    words = (
+        "--network", "googlenet", "--batch", "3", "--image-size", "64", "--width-divisor", "8",
+        "--classes", "10", "--steps", "1", "--warm-up", "1", "--ranges", "record-function",
+        "--forward-only", "--fused-optimizer", "--trace", str(file),
+        "--manifest", str(file.with_name("googlenet.layers.json")),
     )  # fmt: skip
+    with_torch(file.with_name("log"), main, words)
     return file
 
 

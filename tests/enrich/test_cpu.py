@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pytest
 
 import traceana
 from tests.enrich.test_attribution import annotate, op, paths
+from tests.support.forked import script, with_torch
 from tests.support.frameworks import needs
 from tests.support.traces import TraceBuilder
 from traceana.enrich import attribute
@@ -92,11 +91,10 @@ for name, function in functions.items():
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of both scripts' traces, made by one process: PyTorch is imported once."""
+    """Return the folder of both scripts' traces, made by one process."""
     needs("torch")
     folder = tmp_path_factory.mktemp("recorded")
-    command = [sys.executable, "-c", U_NET + CONTAINERS, str(folder), str(REPEATS)]
-    subprocess.run(command, check=True, capture_output=True)
+    with_torch(folder / "log", script, U_NET + CONTAINERS, str(folder), str(REPEATS))
     return folder
 
 

@@ -6,8 +6,6 @@ its own profiler, with a data set that sleeps for every batch and then with one 
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ import polars as pl
 import pytest
 
 import traceana
-from tests.support.forked import script, with_keras
+from tests.support.forked import script, with_keras, with_torch
 from tests.support.frameworks import needs
 from traceana.analyze.devices import devices
 from traceana.analyze.idle import idle
@@ -133,10 +131,8 @@ def test_slow_loading_differs_from_fast_loading(framework: str, tmp_path: Path) 
         folder.mkdir()
     sleeps = [folder.name for folder in folders]
     words = (FRAMEWORKS[framework], str(tmp_path), str(STEPS), *sleeps)
-    if framework == "tensorflow":
-        with_keras(tmp_path / "log", script, *words)
-    else:
-        subprocess.run([sys.executable, "-c", *words], check=True, capture_output=True, timeout=180)
+    forked = with_keras if framework == "tensorflow" else with_torch
+    forked(tmp_path / "log", script, *words)
     slow, quick = (figures(folder) for folder in folders)
     assert slow["first"] == "data_loader"
     assert ("DataLoader" if framework == "torch" else "IteratorGetNext") in slow["text"]

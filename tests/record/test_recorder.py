@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import traceana
+from tests.support.forked import script, with_keras, with_torch
 from traceana.errors import CannotWriteError, NothingRecordedError, RefusedOptionsError
 from traceana.model import read
 from traceana.runs import read_run
@@ -86,6 +87,10 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     @cache
     def run(content: str) -> Path:
         folder = tmp_path_factory.mktemp("recorded") / "run"
+        if content != JAX:
+            forked = with_torch if content == TORCH else with_keras
+            forked(folder.with_name("log"), script, content, str(folder))
+            return folder
         command = [sys.executable, "-c", content, str(folder)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[-3000:]
