@@ -22,7 +22,7 @@ from traceana.analyze.rates import RATES, machine, peak_note, peaks_by, rate_col
 from traceana.analyze.steps import available_ns, measured_steps
 from traceana.analyze.work import why_no_work, work
 from traceana.enrich.distinct_values import first_rows, numbered
-from traceana.enrich.nesting import Ints, from_rows, to_rows
+from traceana.enrich.nesting import NONE, Ints, from_rows, to_rows
 from traceana.result import Result, sums, with_share
 
 if TYPE_CHECKING:
@@ -216,9 +216,31 @@ def _unit(trace: Trace, activities: pl.DataFrame, known: Charges) -> pl.Expr:
         .then(_unit_of_layer(trace, activities["layer"], activities["direction"] == "backward"))
         .when(activities["instruction"].is_not_null())
         .then(_unit_of_instruction(trace, activities["instruction"]))
-        .otherwise(known.coverage["op"].cast(pl.Int64))
+        .otherwise(_unit_of_operator(trace, activities, known))
         .alias("unit")
     )
+
+
+_UNCOUNTED: Final = -1
+"""The unit of operators without a count: a trace has millions, and nothing asks which one it is."""
+
+
+def _unit_of_operator(trace: Trace, activities: pl.DataFrame, known: Charges) -> pl.Series:
+    of_unit = np.full(trace.ops.height + 1, _UNCOUNTED, dtype=np.int64)
+    counted = from_rows(known.operators["op"])
+    for units in (counted, _around(trace, known, activities)):
+        of_unit[units] = units
+    of_unit[NONE] = NONE
+    op = from_rows(known.coverage["op"])
+    return pl.Series(of_unit[op]).set(pl.Series(op == NONE), None)
+
+
+def _around(trace: Trace, known: Charges, activities: pl.DataFrame) -> Ints:
+    """Return the nearest operator with work around each counted one, -1 without."""
+    tree = Tree.of(trace.ops)
+    at_work = np.zeros(len(tree.parent), dtype=np.bool_)
+    at_work[activities["op"].drop_nulls().to_numpy()] = True
+    return tree.nearest(at_work, from_rows(known.operators["op"]))
 
 
 def _unit_of_instruction(trace: Trace, instruction: pl.Series) -> pl.Series:
@@ -234,10 +256,8 @@ def _of_operators(
     trace: Trace, known: Charges, rows: pl.DataFrame, activities: pl.DataFrame
 ) -> pl.DataFrame:
     """Return the costs of operators by ``unit`` and ``gradient``."""
-    costs, tree = known.operators, Tree.of(trace.ops)
-    at_work = np.zeros(len(tree.parent), dtype=np.bool_)
-    at_work[activities["op"].drop_nulls().to_numpy()] = True
-    around = to_rows(tree.nearest(at_work, from_rows(costs["op"]))).cast(pl.Int64)
+    costs = known.operators
+    around = to_rows(_around(trace, known, activities)).cast(pl.Int64)
     partly = known.coverage.filter(pl.col("reason") == PARTLY)["op"].cast(pl.Int64).unique()
     op = pl.col("op").cast(pl.Int64)
     return costs.with_columns(
