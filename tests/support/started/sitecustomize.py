@@ -22,4 +22,4 @@ class _WithoutOthers:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
-sys.meta_path.insert(0, _WithoutOthers())  # type: ignore[arg-type]
+sys.meta_path.insert(0, _WithoutOthers())
