@@ -225,10 +225,16 @@ def test_a_trace_without_work_is_none(tmp_path: Path) -> None:
         assert message in str(why_unusable([trace]))
 
 
-def test_a_command_that_is_not_there(tmp_path: Path, run: Command) -> None:
-    done = run("record", "-o", tmp_path / "run", "--", "no-such-program")
+@pytest.mark.parametrize(
+    ("command", "next_step"),
+    [("no-such-program", "check the command after --"), ("train.py", "-- python train.py")],
+)
+def test_a_command_that_is_not_there(
+    command: str, next_step: str, tmp_path: Path, run: Command
+) -> None:
+    done = run("record", "-o", tmp_path / "run", "--", command)
     assert done.exit_code == 10
-    assert "no-such-program cannot be run (No such file or directory)" in done.stderr
+    assert f"{command} cannot be run (No such file or directory): {next_step}" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -22,6 +22,8 @@ TORCH = """
 import sys, torch, traceana
 from torch import nn
 
+# A framework that a program hides is not imported.
+sys.modules["jax"] = sys.modules["tensorflow"] = None
 torch.set_num_threads(1)
 model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10))
 optimizer, loss = torch.optim.SGD(model.parameters(), lr=0.1), nn.CrossEntropyLoss()

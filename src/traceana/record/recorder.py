@@ -143,7 +143,7 @@ class StepRecorder:
         """
         names = ("lightning.pytorch", "pytorch_lightning")
         base: Any = next(
-            (sys.modules[name].Callback for name in names if name in sys.modules), object
+            (sys.modules[name].Callback for name in names if _imported(name)), object
         )
         step = self.step
 
@@ -221,10 +221,10 @@ class StepRecorder:
     def _framework(self) -> FrameworkProfiler:
         if self._profiler != "auto":
             return self._profiler
-        if "keras" in sys.modules:
+        if _imported("keras"):
             backend: str = sys.modules["keras"].backend.backend()
             return next((one for one in _FRAMEWORKS if one == backend), "tensorflow")
-        imported = [one for one in _FRAMEWORKS if one in sys.modules]
+        imported = [one for one in _FRAMEWORKS if _imported(one)]
         if len(imported) == 1:
             return imported[0]
         if imported:
@@ -247,7 +247,7 @@ class StepRecorder:
         path = self._scratch / LAYERS_FILE
         if self._manifest is not None:
             self._manifest.write(path)
-        elif not path.exists() and "keras" in sys.modules:
+        elif not path.exists() and _imported("keras"):
             from traceana.record.inside.keras_model import TRAINED
 
             TRAINED.describe(self._scratch, self._report)
@@ -283,11 +283,16 @@ _PROFILERS: Final = {
 }
 
 
+def _imported(name: str) -> bool:
+    """Return whether a module is imported: one that is hidden is there as None."""
+    return sys.modules.get(name) is not None
+
+
 def _other_rank() -> bool:
     """Return whether this is a rank other than 0 of a distributed run."""
-    if "torch" in sys.modules:
+    if _imported("torch"):
         rank = rank_of(sys.modules["torch"])
-    elif "jax" in sys.modules:
+    elif _imported("jax"):
         from traceana.record.inside.compiled_steps import jax_rank
 
         rank = jax_rank(sys.modules["jax"])

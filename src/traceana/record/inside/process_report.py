@@ -171,7 +171,7 @@ def facts() -> dict[str, Any]:
     import platform
 
     found: dict[str, Any] = {"python": platform.python_version(), "packages": _packages()}
-    if "torch" in sys.modules:
+    if sys.modules.get("torch") is not None:
         try:
             found.update(_of_torch(sys.modules["torch"]))
         except Exception as error:  # noqa: BLE001  # a half-imported framework
