@@ -20,8 +20,8 @@ os.environ.setdefault(
     "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 )
 
-# Polars works in threads of its own. On one core they and the tests take turns; on two, each of some
-# hundred thousand queries wakes the other core, which took a sixth of all CPU time.
+# Polars works in threads of its own. On one core they and the tests take turns; on two, each of
+# some hundred thousand queries wakes the other core, which took a sixth of all CPU time.
 if (worker := os.environ.get("PYTEST_XDIST_WORKER")) and hasattr(os, "sched_setaffinity"):
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})

@@ -66,6 +66,7 @@ def test_idle_time_without_a_recorded_launch_decides_nothing() -> None:
     assert found.cause is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "bound", "by", "cause"),
     [

@@ -15,6 +15,7 @@ from benchmarks.measure import Run
 _KERNELS = 5000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", WRITERS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_trace_has_what_its_shape_says(form: str, shape: str, tmp_path: Path) -> None:

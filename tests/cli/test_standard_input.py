@@ -26,6 +26,7 @@ def piped(*words: object, stdin: bytes) -> subprocess.CompletedProcess[bytes]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", [nvprof.BEGIN + nvprof.TEXT, writing.nvprof_text(writing.ROWS)], ids=["trace", "table"]
 )
@@ -49,6 +50,7 @@ def test_one_of_two_runs_can_be_piped(tmp_path: Path) -> None:
     assert piped("diff", "-", "-", stdin=text.encode()).returncode == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "code", "words"),
     [

@@ -94,6 +94,7 @@ def test_confidences_are_calibrated() -> None:
     assert sum(unsure) / len(unsure) < 0.75
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_both_orders_give_the_same_pairs(change: str) -> None:
     for seed in range(10):

@@ -46,6 +46,7 @@ def test_what_was_measured_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         calibrated()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content",
     [

@@ -226,6 +226,7 @@ def late_ranks(compute: Any) -> list[int]:
     return stragglers(own_times(steps, found.each)).filter("straggler")["rank"].to_list()
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_5_percent_slower_is_found_where_only_groups_are_shared() -> None:
     hits = 0
     for seed in range(100):
@@ -236,6 +237,7 @@ def test_a_rank_that_is_5_percent_slower_is_found_where_only_groups_are_shared()
     assert hits >= 99
 
 
+@pytest.mark.slow
 def test_none_is_found_where_there_is_none() -> None:
     found = [late_ranks(even(RANKS, STEPS, 1000 + seed, spread=0.02)) for seed in range(100)]
     assert found == [[]] * 100

@@ -29,6 +29,7 @@ def test_the_page_lists_the_recordings_in_their_order() -> None:
     assert f"{own}\n".startswith(table(iter(())))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", recordings(), ids=lambda file: file.name)
 def test_a_row_is_that_of_its_recording(file: Path) -> None:
     *_, line = table(iter([fixture(file, opened(file))])).splitlines(keepends=True)

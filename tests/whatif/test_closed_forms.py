@@ -76,6 +76,7 @@ def predicted(trace: Trace, scenario: str) -> int:
     return int(trace.whatif(scenario).frame["predicted_ns"][0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_kernels_that_take_longer_or_shorter(program: Program, tmp_path: Path) -> None:
     trace = traced(program, tmp_path)
@@ -119,6 +120,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps, st.sampled_from(FACTORS))
 # The call waits for one of two streams, on which the work had ended when it began.

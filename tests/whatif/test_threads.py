@@ -32,6 +32,7 @@ def trace(*, prepares: bool) -> Trace:
     return attribute(build.build())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prepares", [False, True])
 @pytest.mark.parametrize(
     ("scenario", "step"),

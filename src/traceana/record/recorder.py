@@ -142,9 +142,7 @@ class StepRecorder:
         It is a ``Callback`` of Lightning if Lightning is imported.
         """
         names = ("lightning.pytorch", "pytorch_lightning")
-        base: Any = next(
-            (sys.modules[name].Callback for name in names if _imported(name)), object
-        )
+        base: Any = next((sys.modules[name].Callback for name in names if _imported(name)), object)
         step = self.step
 
         class StepCallback(base):  # type: ignore[misc]  # the base is known at run time

@@ -39,6 +39,7 @@ ADD, GEMM, REDUCE = (
 
 
 def test_generated_kernels_have_the_names_of_instructions_and_libraries_are_between() -> None:
+    kernels: list[str | None]
     kernels = ["loop_add_fusion_1", "nvjet_tst_128x64", "input_reduce_fusion"]
     assert placed(buffers(ADD, GEMM, REDUCE), kernels) == [0, 1, 2]
     # Split-K: two kernels of one call. A copy is no kernel.

@@ -12,7 +12,7 @@ import pytest
 from matplotlib.collections import PolyCollection
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from tests.report.html.test_document import HOSTILE, hostile, plain
+from tests.report.html.test_document import HOSTILE, hostile
 from tests.support import manifest
 from tests.support.command_line import Run
 from tests.support.command_line import run as run_command
@@ -24,6 +24,7 @@ from traceana.report.page import Icicle, pictures_of
 from traceana.report.plots.charts import draw_chart
 from traceana.report.plots.draw import drawing
 from traceana.report.plots.page_pictures import page_figure, page_file
+from traceana.report.text import plain
 from traceana.result import Result
 from traceana.trace import Trace
 
@@ -181,6 +182,7 @@ def test_equal_pages_make_equal_files(tmp_path: Path) -> None:
     assert again.read_bytes() == drawn("report")
 
 
+@pytest.mark.slow
 def test_the_last_bits_of_the_layout_change_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
     page = cnn_steps().report().illustrated()
     file = page_file(page, "svg")

@@ -66,14 +66,14 @@ def activities(
     Names that begin with memcpy or memset are copies and memsets; all others are kernels.
     """
     kinds = [_kind(name or "") for name in names]
-    kernels = labels(
+    of_kernels = labels(
         [name if kind == "kernel" else None for name, kind in zip(names, kinds, strict=True)]
     )
     launches = pl.DataFrame(
         {
             "correlation": columns.integers("correlation_id"),
             "start": columns.start,
-            "kernel": of_each(kernels, columns.name),
+            "kernel": of_each(of_kernels, columns.name),
         }
     )
     instructions = hlo.of_device(instruction_keys(columns), launches)
