@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from traceana.report import numbers
-from traceana.report.display_names import brief, briefs, file_format, libraries, part
+from traceana.report.display_names import brief, briefs, file_format, libraries, part, trace_file
 from traceana.report.text import (
     cut_distinct,
     cut_end,
@@ -317,3 +317,17 @@ def test_a_long_text_is_cut_as_its_ends_are(cut: Callable[[str, int], str], lett
     assert cut(longer, 20) == cut(long, 20)
     # A letter of two cells may leave one.
     assert cell_len(cut(longer, 20)) in (19, 20)
+
+
+@pytest.mark.parametrize(
+    ("path", "title"),
+    [
+        ("/runs/bert-b8/trace.json.gz", "bert-b8/trace.json.gz"),
+        ("bert-b8/trace.rank0.json.gz", "bert-b8/trace.rank0.json.gz"),
+        ("trace.json", "trace.json"),
+        ("/runs/bert-b8/before.json", "before.json"),
+        ("/runs/traces/tracer.json", "tracer.json"),
+    ],
+)
+def test_a_trace_of_a_general_name_has_its_folder_in_titles(path: str, title: str) -> None:
+    assert trace_file(path) == title

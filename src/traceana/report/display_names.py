@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import PurePath
 from typing import Final
 
 from traceana.report.text import plain
@@ -170,6 +171,16 @@ def part(name: str) -> str:
         return "+".join(map(part, name.split("+")))
     words = [word.upper() if _UPPER.fullmatch(word) else word for word in name.split()]
     return plain(" ".join(words).replace("_", " "))
+
+
+def trace_file(path: str) -> str:
+    """Return the name of a trace for a title, after its folder where it is just ``trace``.
+
+    So are those of all recorded runs, and most that are exported by hand.
+    """
+    file = PurePath(path)
+    general = file.name.partition(".")[0] == "trace"
+    return f"{file.parent.name}/{file.name}" if general and file.parent.name else file.name
 
 
 def file_format(name: str, version: str | None) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from importlib.metadata import version
 from importlib.resources import files
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, Final
 
 from markupsafe import Markup, escape
@@ -23,6 +23,7 @@ from markupsafe import Markup, escape
 from traceana import __version__
 from traceana.errors import MissingExtraError
 from traceana.files import cache_folder, write_whole
+from traceana.report.display_names import trace_file
 from traceana.report.html.elements import environment
 from traceana.report.html.pictures import PALETTE, picture
 from traceana.report.page import Block, Chart, Findings, Heading, Illustration, Page, pictures_of
@@ -105,9 +106,9 @@ def _heading(blocks: list[Block], page: Page) -> Heading:
         return first
     source = page.data.source
     if "a" in source and "b" in source:
-        runs = " → ".join(PurePath(source[run]["file"]).name for run in "ab")
+        runs = " → ".join(trace_file(source[run]["file"]) for run in "ab")
         return Heading(runs, f"traceana {page.command}: baseline → candidate")
-    return Heading(f"traceana {page.command}", PurePath(source.get("file") or "").name)
+    return Heading(f"traceana {page.command}", trace_file(source.get("file") or ""))
 
 
 def _asset(name: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -254,7 +253,7 @@ def _limits(found: Diff) -> Iterator[tuple[str, str]]:
 
 
 def _run(run: Mapping[str, Any]) -> str:
-    parts = [PurePath(run["file"]).name, *(run[key] for key in ("devices", "framework"))]
+    parts = [display_names.trace_file(run["file"]), *(run[key] for key in ("devices", "framework"))]
     parts.append(numbers.counted(run["steps"], "step") if run["marked"] else "no steps marked")
     return " · ".join(str(one) for one in parts if one)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -244,7 +243,7 @@ def _title(whole: Overview) -> Heading:
     known = whole.facts
     form = display_names.file_format(known["format"], known["format_version"])
     parts = (whole.model, known["framework"], _devices(known), form)
-    return Heading(PurePath(known["file"]).name, " · ".join(one for one in parts if one))
+    return Heading(display_names.trace_file(known["file"]), " · ".join(one for one in parts if one))
 
 
 def _devices(known: Mapping[str, Any]) -> str:
