@@ -9,8 +9,7 @@ from pathlib import Path
 
 @cache
 def cores() -> int:
-    """Return the number of cores that this process may use; one that stays on one keeps its number
-    if it asked before."""
+    """Return the number of cores that this process may use, or might before it stayed on one."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -20,8 +19,8 @@ def stay_on_one() -> None:
     """Stay on the core on which this process runs, where the system allows that (Linux).
 
     Polars works in threads of its own, also where that is one thread. A report of a small trace
-    hands a thousand queries to it, and each waits for the answer: on one core they take turns,
-    where two wake each other and wait by spinning, in a sixth of the CPU time.
+    hands a thousand queries to it, and waits for each. On one core both take turns; on two they
+    wake each other and wait by spinning, which takes a sixth of the CPU time.
     """
     if not hasattr(os, "sched_setaffinity"):
         return

@@ -142,7 +142,7 @@ class Case:
 
 @cache
 def _healthy_time(case: Case) -> float:
-    """Return the step time of a case's healthy run, of which the sizes of its causes are parts."""
+    """Return the step time of a case's healthy run: sizes of causes are parts of it."""
     return step_time(case.run("healthy"))
 
 

@@ -222,13 +222,14 @@ class Waits(msgspec.Struct, frozen=True):
     """The waits of the device work and of the threads of one process.
 
     ``calls`` and ``markers`` are the keys of the threads of the trace's calls, NONE for those of
-    other processes, and of the steps' markers.
+    other processes, and of the steps' markers; ``syncs`` are its records of synchronization.
     """
 
     device: WorkWaits
     host: HostWaits
     calls: Ints
     markers: Ints
+    syncs: pl.DataFrame
 
     @classmethod
     def of(
@@ -255,7 +256,7 @@ class Waits(msgspec.Struct, frozen=True):
         of_ops, of_calls = np.where(ops, threads.ops, NONE), np.where(calls, threads.calls, NONE)
         device = work_waits(trace, work, syncs, of_calls)
         host = host_waits(trace, device, syncs, of_ops, of_calls, markers)
-        return cls(device, host, of_calls, markers)
+        return cls(device, host, of_calls, markers, syncs)
 
 
 def _within(table: pl.DataFrame, between: tuple[int, int] | None) -> Flags:

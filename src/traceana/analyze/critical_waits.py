@@ -437,16 +437,15 @@ def _wait_records(trace: Trace, syncs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def streams_waited_for(trace: Trace, device: WorkWaits, calls: Ints) -> Ints:
-    """Return the key of the one stream that each of ``calls`` waits for.
+def streams_waited_for(trace: Trace, device: WorkWaits, syncs: pl.DataFrame, calls: Ints) -> Ints:
+    """Return the key of the one stream that each of ``calls`` waits for, by the records ``syncs``.
 
     :data:`ANY` where no record names it, :data:`NO_WORK` where nothing ran on it.
     """
-    records = _wait_records(trace, trace.whole.activities.filter(pl.col("kind") == "sync"))
+    records = _wait_records(trace, syncs)
     records = records.filter(trace.names["name"].gather(records["name_id"]) == STREAM_SYNC)
     of = np.full(trace.whole.calls.height, ANY, dtype=np.int64)
-    keys = keys_of(records, device.streams, "context", "stream")
-    of[records["call"].to_numpy()] = keys
+    of[records["call"].to_numpy()] = keys_of(records, device.streams, "context", "stream")
     return of[calls]
 
 

@@ -38,7 +38,7 @@ from traceana.flops.convolution import Convolution
 from traceana.flops.cost import LARGEST, Cost, Refusal, Shape, UncountableError
 from traceana.flops.executed import Direction, executed
 from traceana.flops.passive import passive
-from traceana.flops.registry import MOST_INPUTS, NO_FORMULA, cost, operators, registered
+from traceana.flops.registry import MOST_INPUTS, NO_FORMULA, cost, reader_of
 from traceana.frozen import frozen
 
 if TYPE_CHECKING:
@@ -386,17 +386,12 @@ class _Calls(msgspec.Struct, frozen=True):
         is_first = first == np.arange(len(first))
         calls = rows.filter(pl.Series(is_first, dtype=pl.Boolean))
         calls = calls.with_columns(pl.col("name").cast(pl.String))
-        readers = operators()
         parts: list[int] = []
         reasons: list[str | None] = []
         costs: list[tuple[int, str, str, int, int | None, str, int | None]] = []
         for number, (recorded, *recorded_call) in enumerate(calls.iter_rows()):
-            name = (
-                recorded
-                if registered(recorded) in readers
-                else _ATEN.sub("aten::", recorded, count=1)
-            )
-            if registered(name) not in readers:
+            name = recorded if reader_of(recorded) else _ATEN.sub("aten::", recorded, count=1)
+            if reader_of(name) is None:
                 parts.append(0)
                 reasons.append(NO_FORMULA)
                 continue

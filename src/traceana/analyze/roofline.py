@@ -118,16 +118,19 @@ def units(trace: Trace, model: Manifest | None = None) -> Units:
     """
     trace = with_names_of(trace, model)
     activities, known = work(trace, *_UNIT_COLUMNS), charges(trace, model)
-    _, rows = _rows(trace, activities, known)
-    return _units(trace, activities, known, rows)
+    around = _around(trace, activities, known)
+    _, rows = _rows(trace, activities, known, around)
+    return _units(trace, activities, known, around, rows)
 
 
 _UNIT_COLUMNS: Final = (*SOURCE, "duration", "op", "instruction", "layer", "direction")
 
 
-def _units(trace: Trace, activities: pl.DataFrame, known: Charges, rows: pl.DataFrame) -> Units:
+def _units(
+    trace: Trace, activities: pl.DataFrame, known: Charges, around: Ints, rows: pl.DataFrame
+) -> Units:
     parts = [
-        _of_operators(trace, known, rows, activities),
+        _of_operators(known, around, rows),
         _of_instructions(
             trace,
             known,
@@ -170,7 +173,9 @@ _SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 }
 
 
-def _rows(trace: Trace, activities: pl.DataFrame, known: Charges) -> tuple[Ints, pl.DataFrame]:
+def _rows(
+    trace: Trace, activities: pl.DataFrame, known: Charges, around: Ints
+) -> tuple[Ints, pl.DataFrame]:
     """Return the work summed by class, unit and gradient, and before it the row of each activity.
 
     A unit is the counted operator around the work, else the operator of the work, which on a CPU
@@ -179,7 +184,7 @@ def _rows(trace: Trace, activities: pl.DataFrame, known: Charges) -> tuple[Ints,
     """
     each = activities.select(
         # Units grow with time: numbers that begin with them are found faster.
-        _unit(trace, activities, known),
+        _unit(trace, activities, known, around),
         *SOURCE,
         # An instruction, or an operator of a CPU, includes its children.
         (activities["instruction"].is_not_null() | (activities["kind"] == "op")).alias("alone"),
@@ -208,7 +213,7 @@ def _rows(trace: Trace, activities: pl.DataFrame, known: Charges) -> tuple[Ints,
     )
 
 
-def _unit(trace: Trace, activities: pl.DataFrame, known: Charges) -> pl.Expr:
+def _unit(trace: Trace, activities: pl.DataFrame, known: Charges, around: Ints) -> pl.Expr:
     """Return ``unit`` of each of ``activities``: see :func:`_rows`."""
     by_model = known.coverage["reason"].eq_missing(BY_MODEL)
     return (
@@ -216,7 +221,7 @@ def _unit(trace: Trace, activities: pl.DataFrame, known: Charges) -> pl.Expr:
         .then(_unit_of_layer(trace, activities["layer"], activities["direction"] == "backward"))
         .when(activities["instruction"].is_not_null())
         .then(_unit_of_instruction(trace, activities["instruction"]))
-        .otherwise(_unit_of_operator(trace, activities, known))
+        .otherwise(_unit_of_operator(trace, known, around))
         .alias("unit")
     )
 
@@ -225,17 +230,16 @@ _UNCOUNTED: Final = -1
 """The unit of operators without a count: a trace has millions, and nothing asks which one it is."""
 
 
-def _unit_of_operator(trace: Trace, activities: pl.DataFrame, known: Charges) -> pl.Series:
+def _unit_of_operator(trace: Trace, known: Charges, around: Ints) -> pl.Series:
     of_unit = np.full(trace.ops.height + 1, _UNCOUNTED, dtype=np.int64)
-    counted = from_rows(known.operators["op"])
-    for units in (counted, _around(trace, known, activities)):
+    for units in (from_rows(known.operators["op"]), around):
         of_unit[units] = units
     of_unit[NONE] = NONE
     op = from_rows(known.coverage["op"])
     return pl.Series(of_unit[op]).set(pl.Series(op == NONE), None)
 
 
-def _around(trace: Trace, known: Charges, activities: pl.DataFrame) -> Ints:
+def _around(trace: Trace, activities: pl.DataFrame, known: Charges) -> Ints:
     """Return the nearest operator with work around each counted one, -1 without."""
     tree = Tree.of(trace.ops)
     at_work = np.zeros(len(tree.parent), dtype=np.bool_)
@@ -252,18 +256,15 @@ def _unit_of_layer(trace: Trace, layer: pl.Series, backward: pl.Series) -> pl.Se
     return first + 2 * layer.cast(pl.Int64) + backward.fill_null(False).cast(pl.Int64)
 
 
-def _of_operators(
-    trace: Trace, known: Charges, rows: pl.DataFrame, activities: pl.DataFrame
-) -> pl.DataFrame:
+def _of_operators(known: Charges, around: Ints, rows: pl.DataFrame) -> pl.DataFrame:
     """Return the costs of operators by ``unit`` and ``gradient``."""
     costs = known.operators
-    around = to_rows(_around(trace, known, activities)).cast(pl.Int64)
     partly = known.coverage.filter(pl.col("reason") == PARTLY)["op"].cast(pl.Int64).unique()
     op = pl.col("op").cast(pl.Int64)
     return costs.with_columns(
         pl.when(op.is_in(rows["unit"].drop_nulls().unique().implode()))
         .then(op)
-        .otherwise(pl.lit(around))
+        .otherwise(pl.lit(to_rows(around).cast(pl.Int64)))
         .alias("unit")
     ).select(
         "unit",
@@ -435,8 +436,9 @@ def counted_work(trace: Trace) -> pl.DataFrame:
     the activities that have the same counts. Null where not counted.
     """
     activities, known = work(trace, *_UNIT_COLUMNS), charges(trace, None)
-    number, rows = _rows(trace, activities, known)
-    computed = _units(trace, activities, known, rows)
+    around = _around(trace, activities, known)
+    number, rows = _rows(trace, activities, known, around)
+    computed = _units(trace, activities, known, around, rows)
     rows = rows.with_columns(pl.col("category").is_in(PRODUCTS).alias("product"))
     exact, whole = [*_EXACT, "product"], ["unit", "product"]
     counts = (pl.col("flops").sum(), whole_sum("bytes"))

@@ -117,7 +117,7 @@ def main() -> None:
 
 
 _OF_SEVERAL_PROCESSES: Final = (["ranks"], ["mcp"])
-"""One starts others, and one opens files that it is told of later."""
+"""One starts other processes, and one opens files that clients name later."""
 
 SMALL: Final = 32_000_000
 """Bytes of JSON or SQLite below which one thread is chosen.

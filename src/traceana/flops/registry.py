@@ -94,13 +94,9 @@ def operator(*names: str) -> Callable[[Reader], Reader]:
     return register
 
 
-TEMPLATE: Final = "triton_tem"
-"""The operator of all kernels that Inductor generates from a template, each with its own name."""
-
-
-def registered(name: str) -> str:
-    """Return the name under which the reader of an operator is registered."""
-    return TEMPLATE if name.startswith(TEMPLATE + "_") else name
+TEMPLATE: Final = "triton_tem_"
+"""The beginning of the names of kernels that Inductor generates from a template; their reader is
+registered under it."""
 
 
 @cache
@@ -119,6 +115,11 @@ def formulas() -> dict[str, Formula]:
     return FORMULAS
 
 
+def reader_of(name: str) -> Reader | None:
+    """Return the reader of the operator ``name``, if there is one."""
+    return operators().get(TEMPLATE if name.startswith(TEMPLATE) else name)
+
+
 _COMPLEX: Final = 4
 """Operations of a complex multiply-accumulate for each of a real one: 8 for 2."""
 
@@ -131,7 +132,7 @@ def cost(call: Call) -> tuple[Cost, ...] | Refusal:
     Where there are more inputs than the operator has (TorchScript records its whole stack), the
     last ones count.
     """
-    reader = operators().get(registered(call.name))
+    reader = reader_of(call.name)
     if reader is None:
         return Refusal(NO_FORMULA)
     most = MOST_INPUTS.get(call.name)

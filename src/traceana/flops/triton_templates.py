@@ -135,14 +135,15 @@ def _attention(call: Call) -> Cost:
 
     Which blocks of scores its mask leaves out is in tensors whose values are not recorded.
     """
-    query, key, value = (call.shape(one, 4) for one in _tensors(call)[:3])
+    first, *others = _tensors(call)[:3]
+    query, key, value = (call.shape(one, 4) for one in (first, *others))
     if (query[0], query[3], key[:3]) != (key[0], key[3], value[:3]):
         raise UncountableError(_UNKNOWN)
     extents = Attention(
         query[0], query[1], key[1], query[2], key[2], query[3], value[3], causal=None
     )
     of = attention.backward if "backward" in call.name else attention.forward
-    return of(extents, call.size(_tensors(call)[0]))
+    return of(extents, call.size(first))
 
 
 def _tensors(call: Call) -> list[int]:

@@ -60,7 +60,7 @@ def describe(
 
         return describe_nnx(model, call, name, own)
     # A JAX function has no JAX type, but JAX is imported.
-    if sys.modules.get("jax") is not None and callable(model) and not isinstance(model, type):
+    if sys.modules.get("jax") and callable(model) and not isinstance(model, type):
         from traceana.model.jax_function import describe_function
 
         return describe_function(model, call, name, own, parameters)

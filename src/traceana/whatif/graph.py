@@ -288,7 +288,7 @@ def _launched_before(
     if len(streams) > 1:
         of_all &= ~names.matching(STREAM_CALL)
     # Which stream is not always recorded.
-    recorded = streams_waited_for(trace, device, call)
+    recorded = streams_waited_for(trace, device, waits.syncs, call)
     of_all &= recorded == ANY
     pairs: list[tuple[Ints, Ints]] = [(np.zeros(0, dtype=np.int64),) * 2]
     for stream in streams.tolist():
@@ -296,8 +296,8 @@ def _launched_before(
         rows = rows[np.argsort(device.launched[rows], kind="stable")]
         position = np.searchsorted(device.launched[rows], begin, side="left") - 1
         last = rows[np.maximum(position, 0)]
-        waits_for = of_all | (recorded == stream)
-        own = np.flatnonzero(waits_for & (position >= 0) & (device.end[last] <= end))
+        waited_for = of_all | (recorded == stream)
+        own = np.flatnonzero(waited_for & (position >= 0) & (device.end[last] <= end))
         pairs.append((own, last[own]))
     also, work = (np.concatenate(part) for part in zip(*pairs, strict=True))
     return also, work

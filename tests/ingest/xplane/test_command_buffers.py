@@ -11,24 +11,18 @@ import pytest
 import traceana
 from tests.ingest.xplane.hlo_writing import Made, array, computation, module, write_programs
 from tests.ingest.xplane.writing import PlaneWriter, message, number
-from traceana.ingest.xplane.command_buffers import CommandBuffers, Instruction
+from traceana.ingest.xplane.command_buffers import CommandBuffers, Scheduled
 
 Named = tuple[str, str, str]
 """Name, opcode and shapes of an instruction."""
 
 
-def buffers(*named: Named, group: int | None = None) -> CommandBuffers:
-    return CommandBuffers.of(
-        Instruction(row, group, name, opcode, shapes)
-        for row, (name, opcode, shapes) in enumerate(named)
-    )
-
-
 def placed(
-    program: CommandBuffers, kernels: Sequence[str | None], *, whole: bool = True
+    named: Sequence[Named], kernels: Sequence[str | None], *, whole: bool = True
 ) -> list[int | None]:
-    seen = frozenset(one for one in kernels if one is not None)
-    return program.rows(kernels, seen, whole=whole)
+    instructions = (Scheduled(row, None, *one) for row, one in enumerate(named))
+    program = CommandBuffers.of(instructions, filter(None, kernels))
+    return program.rows(kernels, whole=whole)
 
 
 ADD, GEMM, REDUCE = (
@@ -41,33 +35,33 @@ ADD, GEMM, REDUCE = (
 def test_generated_kernels_have_the_names_of_instructions_and_libraries_are_between() -> None:
     kernels: list[str | None]
     kernels = ["loop_add_fusion_1", "nvjet_tst_128x64", "input_reduce_fusion"]
-    assert placed(buffers(ADD, GEMM, REDUCE), kernels) == [0, 1, 2]
+    assert placed((ADD, GEMM, REDUCE), kernels) == [0, 1, 2]
     # Split-K: two kernels of one call. A copy is no kernel.
     kernels[2:2] = [None, "splitKreduce_kernel"]
-    assert placed(buffers(ADD, GEMM, REDUCE), kernels) == [0, 1, None, 1, 2]
+    assert placed((ADD, GEMM, REDUCE), kernels) == [0, 1, None, 1, 2]
 
 
 def test_the_names_of_amd_end_in_kd() -> None:
-    assert placed(buffers(ADD, REDUCE), ["loop_add_fusion_1.kd"]) == [0]
+    assert placed((ADD, REDUCE), ["loop_add_fusion_1.kd"]) == [0]
 
 
 def test_equal_fusions_are_compiled_once_and_run_in_order() -> None:
     equal = [(f"fusion.{number}", "fusion", "same") for number in (4, 2, 7)]
     other = ("fusion.9", "fusion", "other")
-    assert placed(buffers(*equal, other), ["fusion_4", "fusion_4", "fusion_4"]) == [0, 1, 2]
+    assert placed((*equal, other), ["fusion_4", "fusion_4", "fusion_4"]) == [0, 1, 2]
     # Which two of the three ran is not known.
-    assert placed(buffers(*equal, other), ["fusion_4", "fusion_4"]) == [None, None]
+    assert placed((*equal, other), ["fusion_4", "fusion_4"]) == [None, None]
     # One of them has a kernel of its own; whether the last one shares that is not known.
-    assert placed(buffers(*equal), ["fusion_4", "fusion_2", "fusion_4"]) == [0, None, 2]
+    assert placed(equal, ["fusion_4", "fusion_2", "fusion_4"]) == [0, None, 2]
 
 
 def test_an_instruction_of_a_loop_runs_repeatedly() -> None:
-    assert placed(buffers(ADD, REDUCE), ["loop_add_fusion_1"] * 4) == [0] * 4
+    assert placed((ADD, REDUCE), ["loop_add_fusion_1"] * 4) == [0] * 4
 
 
 def test_calls_are_paired_in_order_where_there_are_as_many_kernels() -> None:
     second = ("cublas-gemm.4", "custom-call", "d")
-    program = buffers(ADD, GEMM, second, REDUCE)
+    program = (ADD, GEMM, second, REDUCE)
     one, other = "loop_add_fusion_1", "input_reduce_fusion"
     assert placed(program, [one, "gemm_a", "gemm_b", other]) == [0, 1, 2, 3]
     assert placed(program, [one, "gemm_a", "gemm_b", "gemm_c", other]) == [0, None, None, None, 3]
@@ -81,23 +75,23 @@ def test_collectives_are_no_kernels_of_libraries() -> None:
         "nvjet_tst",
         "input_reduce_fusion",
     ]
-    assert placed(buffers(ADD, GEMM, reduced, REDUCE), kernels) == [0, 2, 1, 3]
+    assert placed((ADD, GEMM, reduced, REDUCE), kernels) == [0, 2, 1, 3]
 
 
 def test_at_the_ends_of_a_launch_that_may_be_cut_nothing_is_guessed() -> None:
     kernels = ["nvjet_tst_128x64", "input_reduce_fusion"]
-    assert placed(buffers(GEMM, REDUCE), kernels) == [0, 1]
-    assert placed(buffers(GEMM, REDUCE), kernels, whole=False) == [None, 1]
+    assert placed((GEMM, REDUCE), kernels) == [0, 1]
+    assert placed((GEMM, REDUCE), kernels, whole=False) == [None, 1]
 
 
 def test_another_order_than_the_schedule_leaves_libraries_out() -> None:
     kernels = ["input_reduce_fusion", "nvjet_tst", "loop_add_fusion_1"]
-    assert placed(buffers(ADD, GEMM, REDUCE), kernels) == [2, None, 0]
+    assert placed((ADD, GEMM, REDUCE), kernels) == [2, None, 0]
 
 
 def test_without_a_generated_kernel_nothing_is_known() -> None:
-    assert placed(buffers(ADD, GEMM, REDUCE), ["nvjet_tst_128x64"]) == [None]
-    assert placed(buffers(("a.b", "fusion", ""), ("a_b", "fusion", "")), ["a_b"]) == [None]
+    assert placed((ADD, GEMM, REDUCE), ["nvjet_tst_128x64"]) == [None]
+    assert placed((("a.b", "fusion", ""), ("a_b", "fusion", "")), ["a_b"]) == [None]
 
 
 def scheduled(entry: int, *computations: bytes, schedule: dict[int, Sequence[int]]) -> bytes:

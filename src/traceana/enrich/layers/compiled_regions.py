@@ -25,6 +25,7 @@ from traceana.enrich.layers.layer_intervals import Layer
 from traceana.enrich.nesting import NONE, WIDEST, Flags, Ints, Nesting, inherit, roots, take
 from traceana.flops.call import Call
 from traceana.flops.cost import Shape, UncountableError
+from traceana.flops.registry import TEMPLATE
 
 REGION: Final = "Torch-Compiled Region"
 CALL: Final = "## Call CompiledFxGraph"
@@ -250,8 +251,6 @@ _MOST_NEAR: Final = 64
 """Calls behind a forward operator among which that of a generated kernel is looked for."""
 _PRODUCT: Final = re.compile(r"(?:^|_)(?:addmm|baddbmm|bmm|mm|linear)(?:_|$)")
 _CONVOLUTION: Final = re.compile(r"convolution|conv[123]d")
-_TEMPLATE: Final = "triton_tem_"
-"""The beginning of the name of a product, convolution or attention that Inductor generated."""
 
 
 def _described(name: str, shapes: str | None) -> _Described:
@@ -259,7 +258,7 @@ def _described(name: str, shapes: str | None) -> _Described:
     short = name.rpartition("::")[2]
     generated = re.match(_GENERATED, name)
     words = re.sub(_NUMBER, "", re.sub(_GENERATED, "", short))
-    if generated and not name.startswith(_TEMPLATE):
+    if generated and not name.startswith(TEMPLATE):
         return _Described("", (), False, frozenset(words.split("_")) - {"", "backward"})
     of_gradient = "backward" in short
     tensors = _tensors(name, shapes)

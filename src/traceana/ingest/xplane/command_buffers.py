@@ -1,7 +1,7 @@
 """The instructions of kernels that XLA runs from a command buffer, a CUDA or HIP graph.
 
-All kernels of a launch have the buffer's name as ``hlo_op``, which is no instruction of the program
-(openxla/xprof, issues 2544 and 3070). What they are follows from the program:
+All kernels of a launch have the buffer's name as ``hlo_op``, and the program has no instruction of
+that name (openxla/xprof, issues 2544 and 3070). What they are follows from the program:
 
 - A kernel that XLA generated has its instruction's name, with ``_`` for what no symbol may hold.
 - XLA compiles equal fusions once: the kernel has the name of the first one, and runs for the others
@@ -15,7 +15,8 @@ Where that leaves a choice, a kernel gets no instruction.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from bisect import bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -27,10 +28,14 @@ _CODE_OBJECT: Final = ".kd"
 """The end of the names of AMD's kernels."""
 _COLLECTIVE_KERNEL: Final = re.compile(r"^(?:nccl|rccl|mscclKernel)")
 _COLLECTIVE: Final = re.compile(r"^(?:all-|reduce-scatter|collective-|ragged-all)")
+_CALLS: Final = ("library", "collective")
 
 
-class Instruction(NamedTuple):
-    """An instruction that may run kernels; ``group`` is what runs its computation."""
+class Scheduled(NamedTuple):
+    """An instruction that may run kernels; ``group`` is what runs its computation.
+
+    Within a group rows are in the order of the schedule.
+    """
 
     row: int
     group: int | None
@@ -38,103 +43,128 @@ class Instruction(NamedTuple):
     opcode: str
     shapes: str
 
+    @property
+    def kind(self) -> str:
+        """What makes its kernels: XLA (``generated``), a ``library`` or ``collective`` call."""
+        if self.opcode == "custom-call":
+            return "library"
+        return "collective" if _COLLECTIVE.match(self.opcode) else "generated"
+
+    @property
+    def alike(self) -> tuple[int | None, str]:
+        """What equal fusions have in common."""
+        return self.group, self.shapes
+
 
 def symbol(name: str) -> str:
     """Return ``name`` as XLA names kernels."""
     return _NO_SYMBOL.sub("_", name.removesuffix(_CODE_OBJECT))
 
 
-def _kind(opcode: str) -> str:
-    if opcode == "custom-call":
-        return "library"
-    return "collective" if _COLLECTIVE.match(opcode) else "generated"
-
-
 class CommandBuffers(msgspec.Struct, frozen=True):
-    """The instructions of a program by the names of their kernels, in the order of its schedule."""
+    """The instructions of a program, for lookups in a time that does not grow with it.
 
-    by_name: dict[str, list[Instruction]]
-    by_group: dict[int | None, list[Instruction]]
+    ``by_name`` are those of a kernel's symbol, ``nameless`` the rows of the fusions without a
+    kernel of their own name by what they have in common, ``calls`` the rows of calls by group and
+    kind.
+    """
+
+    by_name: dict[str, list[Scheduled]]
+    nameless: dict[tuple[int | None, str], list[int]]
+    calls: dict[tuple[int | None, str], list[int]]
 
     @classmethod
-    def of(cls, instructions: Iterable[Instruction]) -> CommandBuffers:
-        by_name, by_group = defaultdict(list), defaultdict(list)
+    def of(cls, instructions: Iterable[Scheduled], kernels: Iterable[str]) -> CommandBuffers:
+        """Return the ``instructions`` of a program whose kernels have the names ``kernels``."""
+        seen = {symbol(name) for name in kernels}
+        by_name, nameless, calls = defaultdict(list), defaultdict(list), defaultdict(list)
         for one in instructions:
-            by_name[symbol(one.name)].append(one)
-            by_group[one.group].append(one)
-        return cls(dict(by_name), dict(by_group))
+            name, kind = symbol(one.name), one.kind
+            by_name[name].append(one)
+            if kind in _CALLS:
+                calls[one.group, kind].append(one.row)
+            elif one.opcode == "fusion" and name not in seen:
+                nameless[one.alike].append(one.row)
+        return cls(dict(by_name), dict(nameless), dict(calls))
 
-    def rows(
-        self, kernels: Sequence[str | None], seen: frozenset[str], *, whole: bool
-    ) -> list[int | None]:
+    def rows(self, kernels: Sequence[str | None], *, whole: bool) -> list[int | None]:
         """Return the row of the instruction of each of the ``kernels`` of a launch, in their order.
 
-        A name is None for a copy. ``seen`` are the symbols of all kernels of the program;
-        ``whole`` tells whether all kernels of the launch are there.
+        A name is None for a copy. ``whole`` tells whether all kernels of the launch are there.
         """
-        found: list[Instruction | None] = [None] * len(kernels)
         places: dict[str, list[int]] = defaultdict(list)
         for place, name in enumerate(kernels):
             if name is not None:
                 places[symbol(name)].append(place)
+        found: list[int | None] = [None] * len(kernels)
+        groups: dict[int, int | None] = {}
         for name, own in places.items():
-            named = self.by_name.get(name, [])
-            if len(named) != 1 or _kind(named[0].opcode) != "generated":
-                continue
-            shared = [named[0], *self._compiled_once(named[0], seen)]
-            if len(shared) == 1:
-                shared *= len(own)
-            if len(shared) == len(own):
-                for place, one in zip(own, shared, strict=True):
-                    found[place] = one
-        self._between(found, kernels, whole=whole)
-        return [None if one is None else one.row for one in found]
+            for place, (row, group) in zip(own, self._runs(name, len(own)), strict=False):
+                found[place], groups[place] = row, group
+        self._between(found, groups, kernels, whole=whole)
+        return found
 
-    def _compiled_once(self, first: Instruction, seen: frozenset[str]) -> list[Instruction]:
-        """Return the later fusions like ``first`` without a kernel of their own name."""
-        same = self.by_group[first.group]
-        return [
-            one
-            for one in same[same.index(first) + 1 :]
-            if (one.opcode, one.shapes) == (first.opcode, first.shapes)
-            and first.opcode == "fusion"
-            and symbol(one.name) not in seen
-        ]
+    def _runs(self, name: str, times: int) -> list[tuple[int, int | None]]:
+        """Return row and group of the instructions for which a generated kernel ran so many times;
+        nothing where they are unknown."""
+        named = self.by_name.get(name, [])
+        if len(named) != 1 or named[0].kind != "generated":
+            return []
+        (first,) = named
+        alike = self.nameless.get(first.alike, []) if first.opcode == "fusion" else []
+        later = bisect_right(alike, first.row)
+        if later == len(alike):
+            return [(first.row, first.group)] * times
+        if len(alike) - later + 1 != times:
+            return []
+        return [(row, first.group) for row in (first.row, *alike[later:])]
 
     def _between(
-        self, found: list[Instruction | None], kernels: Sequence[str | None], *, whole: bool
+        self,
+        found: list[int | None],
+        groups: dict[int, int | None],
+        kernels: Sequence[str | None],
+        *,
+        whole: bool,
     ) -> None:
-        """Add the calls of libraries and collectives between the ``found`` instructions."""
-        groups = [one.group for one in found if one is not None]
+        """Add the calls of libraries and collectives between the ``found`` instructions.
+
+        ``groups`` are those of the instructions by place; the one with most of them counts.
+        """
         if not groups:
             return
-        most = max(set(groups), key=groups.count)
-        schedule = self.by_group[most]
-        number = {one.row: place for place, one in enumerate(schedule)}
+        ((group, _),) = Counter(groups.values()).most_common(1)
         anchors = [
-            (place, number[one.row])
-            for place, one in enumerate(found)
-            if one is not None and one.group == most
+            (place, row)
+            for place, row in enumerate(found)
+            if row is not None and groups[place] == group
         ]
         if any(later <= earlier for (_, earlier), (_, later) in pairwise(anchors)):
             return
         if whole:
-            anchors = [(-1, -1), *anchors, (len(kernels), len(schedule))]
+            anchors = [(-1, -1), *anchors, (len(kernels), _AFTER_ALL)]
         for (begin, first), (end, last) in pairwise(anchors):
-            for kind in ("library", "collective"):
-                calls = [one for one in schedule[first + 1 : last] if _kind(one.opcode) == kind]
+            for kind in _CALLS:
                 own = [
                     place
                     for place in range(begin + 1, end)
                     if found[place] is None and self._kernel_kind(kernels[place]) == kind
                 ]
-                if len(calls) == 1:
-                    calls *= len(own)
-                if len(calls) == len(own):
-                    for place, one in zip(own, calls, strict=True):
-                        found[place] = one
+                calls = self.calls.get((group, kind), [])
+                since, until = bisect_right(calls, first), bisect_right(calls, last)
+                if until - since == 1:
+                    ran = [calls[since]] * len(own)
+                elif until - since == len(own):
+                    ran = calls[since:until]
+                else:
+                    continue
+                for place, row in zip(own, ran, strict=True):
+                    found[place] = row
 
     def _kernel_kind(self, name: str | None) -> str | None:
         if name is None or symbol(name) in self.by_name:
             return None
         return "collective" if _COLLECTIVE_KERNEL.match(name) else "library"
+
+
+_AFTER_ALL: Final = 1 << 62

@@ -15,14 +15,14 @@ from __future__ import annotations
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.ingest.xplane.command_buffers import CommandBuffers, symbol
-from traceana.ingest.xplane.command_buffers import Instruction as InBuffer
+from traceana.ingest.xplane.command_buffers import CommandBuffers, Scheduled
 from traceana.ingest.xplane.events import PlaneEvents
 from traceana.ingest.xplane.hlo_proto import (
     UNKNOWN,
@@ -53,6 +53,8 @@ _RUN_ONCE: Final = frozenset(
 element."""
 
 
+_PROGRAM: Final = ("hlo_module", "program_id")
+"""The columns of events that name their program."""
 _HOLDING_KERNELS: Final = frozenset({"call", "while", "conditional", "async-start"})
 """Instructions whose computation runs as kernels of its own instructions."""
 
@@ -75,6 +77,14 @@ class Row(NamedTuple):
 _ROWS: Final = {name: pl.Int64 if name == "parent" else pl.String for name in Row._fields}
 
 
+class _Program(NamedTuple):
+    """A decoded program: the row of each instruction by name, and the rows from ``first`` on."""
+
+    first: int
+    rows: dict[str, int]
+    frame: pl.DataFrame
+
+
 class HloPrograms:
     """Looks up instructions; a program is decoded when an event first names it.
 
@@ -85,10 +95,9 @@ class HloPrograms:
         self._ledger = ledger
         self._buffer = buffer
         self._places: dict[str, Field] = {}
-        self._decoded: dict[str, dict[str, int]] = {}
+        self._decoded: dict[str, _Program | None] = {}
         self._scopes: list[str | None] = []
         self._calls: set[int] = set()
-        self._buffers: dict[str, CommandBuffers] = {}
         self._parts: list[pl.DataFrame] = []
         for plane in space.planes:
             if plane.name == METADATA_PLANE:
@@ -119,30 +128,31 @@ class HloPrograms:
         self, found: Ints, rows: Ints, events: pl.DataFrame, launches: pl.DataFrame
     ) -> None:
         """Fill in the instructions of the kernels ``rows``, launch by launch."""
-        work = launches[rows].with_columns(
-            pl.Series("row", rows), events["hlo_module"].gather(rows).cast(pl.String),
-            events["program_id"].gather(rows),
-        )  # fmt: skip
         first, last = launches["correlation"].drop_nulls()[[0, -1]]
-        for program in work.partition_by("hlo_module", "program_id", maintain_order=True):
-            label = self._label(program["hlo_module"][0], program["program_id"][0])
-            if label is None:
+        work = launches[rows].with_columns(
+            pl.Series("row", rows), *(events[name].gather(rows) for name in _PROGRAM)
+        )
+        for own in work.partition_by(*_PROGRAM, maintain_order=True):
+            program = self._program(own[_PROGRAM[0]].cast(pl.String)[0], own[_PROGRAM[1]][0])
+            if program is None:
                 continue
-            buffers = self._buffers[label]
-            names = program["kernel"].unique().drop_nulls().cast(pl.String)
-            seen = frozenset(symbol(name) for name in names)
-            known: dict[tuple[tuple[str | None, ...], bool], list[int | None]] = {}
-            ordered = program.sort("correlation", "start")
-            for launch in ordered.partition_by("correlation", maintain_order=True):
-                kernels = tuple(launch["kernel"].cast(pl.String))
+            ordered = own.sort("correlation", "start")
+            kernels = ordered["kernel"].cast(pl.String)
+            buffers = CommandBuffers.of(_scheduled(program), kernels.unique().drop_nulls())
+            codes = ordered["kernel"].to_physical().cast(pl.Int64).fill_null(_NONE).to_numpy()
+            numbers, places = (ordered[name].to_numpy() for name in ("correlation", "row"))
+            edges = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1]))
+            # Launches repeat: what one ran is found once.
+            known: dict[tuple[bytes, bool], Ints] = {}
+            for begin, end in pairwise([*edges.tolist(), len(numbers)]):
                 # The first and the last of a block of events can be cut.
-                whole = launch["correlation"][0] not in (first, last)
-                key = kernels, whole
+                whole = numbers[begin] not in (first, last)
+                key = codes[begin:end].tobytes(), whole
                 if key not in known:
-                    known[key] = buffers.rows(kernels, seen, whole=whole)
-                for row, instruction in zip(launch["row"], known[key], strict=True):
-                    if instruction is not None:
-                        found[row] = instruction
+                    ran = buffers.rows(kernels[begin:end].to_list(), whole=whole)
+                    known[key] = np.array([_NONE if row is None else row for row in ran])
+                own_rows = places[begin:end]
+                found[own_rows] = np.where(known[key] == _NONE, found[own_rows], known[key])
 
     def _named(self, events: pl.DataFrame) -> Ints:
         """Return the row of the instruction that each event names, -1 where unknown."""
@@ -154,7 +164,7 @@ class HloPrograms:
         matched = keys.join(
             looked_up, on=keys.columns, how="left", nulls_equal=True, maintain_order="left"
         )
-        return matched["instruction"].fill_null(_NONE).to_numpy().copy()
+        return matched["instruction"].fill_null(_NONE).to_numpy(writable=True)
 
     def _with_scopes(self, rows: Ints) -> pl.DataFrame:
         count = len(self._scopes)
@@ -168,16 +178,16 @@ class HloPrograms:
         return pl.concat([conform("instructions", pl.DataFrame()), *self._parts])
 
     def _row(self, module: str, program: int | None, instruction: str) -> int | None:
-        label = self._label(module, program)
-        return None if label is None else self._decoded[label].get(instruction)
+        found = self._program(module, program)
+        return None if found is None else found.rows.get(instruction)
 
-    def _label(self, module: str, program: int | None) -> str | None:
-        """Return the label of a program of the file, which is decoded then; None without."""
+    def _program(self, module: str, program: int | None) -> _Program | None:
+        """Return a program of the file; None where it is not there, or cannot be decoded."""
         for label in (f"{module}({program})", *self._labels(module)):
             if label in self._places:
                 if label not in self._decoded:
                     self._decoded[label] = self._decode(label)
-                return label
+                return self._decoded[label]
         return None
 
     def _labels(self, module: str) -> list[str]:
@@ -189,10 +199,9 @@ class HloPrograms:
         ]
         return found if len(found) == 1 else []
 
-    def _decode(self, label: str) -> dict[str, int]:
-        """Add a program to the table; return the row of each instruction by name."""
+    def _decode(self, label: str) -> _Program | None:
+        """Add a program to the table, if it can be decoded."""
         first = len(self._scopes)
-        self._buffers[label] = CommandBuffers.of(())
         proto = self._places[label]
         content = self._buffer.data[proto.start : proto.end].tobytes()
         budget = _TEXT_PER_BYTE * len(content)
@@ -202,7 +211,7 @@ class HloPrograms:
             self._ledger.add(
                 "malformed", 1, table="instructions", kept=True, detail=f"HLO program {label}"
             )
-            return {}
+            return None
         self._ledger.add(
             "lost_field", lost, table="instructions", kept=True, detail="attributes of instructions"
         )
@@ -214,18 +223,21 @@ class HloPrograms:
         )
         self._scopes += [row.scope for row in found]
         self._calls |= {first + place for place, row in enumerate(found) if row.opcode == "call"}
-        self._buffers[label] = CommandBuffers.of(
-            InBuffer(first + place, row.parent, row.name, row.opcode, _key_of(row))
-            for place, row in enumerate(found)
-            if row.parent is None or found[row.parent].opcode in _HOLDING_KERNELS
-        )
-        self._parts.append(conform("instructions", frame))
-        return {row.name: first + i for i, row in enumerate(found)}
+        frame = conform("instructions", frame)
+        self._parts.append(frame)
+        return _Program(first, {row.name: first + i for i, row in enumerate(found)}, frame)
 
 
-def _key_of(row: Row) -> str:
-    """Return what equal fusions have in common."""
-    return f"{row.input_shapes} {row.input_types} {row.output_shape} {row.output_type}"
+def _scheduled(program: _Program) -> Iterator[Scheduled]:
+    """Yield the instructions of a program that run kernels of their own."""
+    shapes = ("input_shapes", "input_types", "output_shape", "output_type")
+    columns = program.frame.select("parent", "name", "opcode", *shapes).cast(
+        dict.fromkeys(("name", "opcode", *shapes), pl.String)
+    )
+    opcodes = columns["opcode"]
+    for row, (parent, name, opcode, *of_operands) in enumerate(columns.iter_rows(), program.first):
+        if parent is None or opcodes[parent - program.first] in _HOLDING_KERNELS:
+            yield Scheduled(row, parent, name, opcode, str(of_operands))
 
 
 def _modules(plane: Plane) -> dict[str, Field]:

@@ -171,9 +171,9 @@ def facts() -> dict[str, Any]:
     import platform
 
     found: dict[str, Any] = {"python": platform.python_version(), "packages": _packages()}
-    if sys.modules.get("torch") is not None:
+    if torch := sys.modules.get("torch"):
         try:
-            found.update(_of_torch(sys.modules["torch"]))
+            found.update(_of_torch(torch))
         except Exception as error:  # noqa: BLE001  # a half-imported framework
             found["notes"] = [f"torch not inspected: {type(error).__name__}: {str(error)[:200]}"]
     return found
