@@ -34,7 +34,6 @@ _FRAME: Final = {
 }
 
 _ITERATION: Final = ("process", "start_ns")
-_COUNTED: Final = ("flops", "arithmetic_intensity")
 
 
 @per_trace
@@ -82,7 +81,7 @@ def phases(trace: Trace) -> Result:
             .then(1e9 * pl.col("tokens").sum() / pl.col("wall_ns").sum())
             .alias("tokens_per_s"),
             pl.col("wall_ns").sum().alias("_total"),
-            pl.col("idle_ns").sum() // pl.col("idle_ns").count().replace(0, None),
+            pl.col("idle_ns").mean().cast(pl.Int64),
         )
         .join(_causes(parts, each), on="phase", how="left")
         .join(_flops(trace, each), on="phase", how="left")
@@ -154,5 +153,5 @@ def _flops(trace: Trace, each: pl.DataFrame) -> pl.DataFrame:
         moved = int(both["bytes"].sum())
         intensity = int(both["flops"].sum()) / moved if moved else None
         rows.append((phase, flops // own.height if flops else None, intensity))
-    schema = {"phase": pl.String, **{name: _FRAME[name] for name in _COUNTED}}
+    schema = {name: _FRAME[name] for name in ("phase", "flops", "arithmetic_intensity")}
     return pl.DataFrame(rows, schema=schema, orient="row")
