@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from functools import cache
 from pathlib import Path
 
+_before: list[int] = []
+"""How many cores there were before this process stayed on one."""
 
-@cache
+
 def cores() -> int:
     """Return the number of cores that this process may use, or might before it stayed on one."""
+    if _before:
+        return _before[0]
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -24,11 +27,12 @@ def stay_on_one() -> None:
     """
     if not hasattr(os, "sched_setaffinity"):
         return
-    cores()
+    known = cores()
     try:
         # The 39th field; the second is a name in parentheses.
         after_name = Path("/proc/self/stat").read_text("ascii").rpartition(")")[2]
         os.sched_setaffinity(0, {int(after_name.split()[36])})
+        _before.append(known)
     except (OSError, ValueError, IndexError):
         # It runs as well on all of them.
         return
