@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import traceana
@@ -86,8 +86,16 @@ def test_a_hole_between_events_is_a_problem(tmp_path: Path, hole: str) -> None:
     assert trace.activities.height + lost == trace.meta.events
 
 
-DECODED = 3000 if sys.version_info >= (3, 13) else 500
-"""Levels that msgspec decodes: the interpreter limits its recursion."""
+def decoded(text: str) -> bool:
+    """Return whether msgspec decodes ``text``: the interpreter limits its recursion.
+
+    Pythons before 3.14 by the number of levels, 3.14 by what is left of the stack.
+    """
+    try:
+        msgspec.json.decode(text)
+    except RecursionError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("depth", [500, 3000, 100_000])
@@ -98,7 +106,8 @@ def test_nesting_of_any_depth_in_one_event(tmp_path: Path, name: str, depth: int
     document = f'{{"traceEvents": [{",".join([*events[:-1], nested, events[-1]])}]}}'
     trace = read(written(tmp_path / "t.json", document))
     assert timed_rows(trace) == 20
-    assert problems(trace) or depth <= DECODED
+    # What is decoded has neither time nor category. 3.14 decodes some of it.
+    assert {"malformed", "missing_time", "unknown_category"} & set(trace.ledger["reason"])
 
 
 @pytest.mark.parametrize("depth", [3000, 20_000])
@@ -112,7 +121,7 @@ def test_nesting_of_any_depth_beside_the_events(tmp_path: Path, name: str, depth
     ):
         trace = read(written(tmp_path / "t.json", text))
         assert timed_rows(trace) == 20
-        assert problems(trace) or depth <= DECODED
+        assert problems(trace) or decoded(f"{{{nested}}}")
 
 
 def test_a_head_full_of_nested_traceevents_takes_linear_time(tmp_path: Path) -> None:
