@@ -1,4 +1,5 @@
 # traceana in a container: docker build -t traceana . && docker run --rm -v "$PWD":/work traceana report run.json.gz
+# To write into the folder (--output), run as its owner: docker run --user "$(id -u)" …
 FROM python:3.13-slim AS build
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 COPY pyproject.toml README.md LICENSE /src/
