@@ -40,6 +40,8 @@ _LSTM_2: Final = Program(network="lstm", width=96)
 _TRANSFORMER_2: Final = Program(network="transformer", width=96, batch=24)
 _KERAS: Final = KerasProgram(width=512, batch=64)
 _JAX: Final = JaxProgram(width=512, batch=64)
+_BESIDE: Final = JaxProgram(width=704, batch=112, beside=True)
+_CNN_BESIDE: Final = JaxProgram(network="cnn", width=32, batch=8, normalization=True, beside=True)
 
 
 def _case(name: str, before: AnyProgram, scenario: str, **changes: Any) -> Case:
@@ -373,5 +375,162 @@ CASES: Final = (
         replace(_JAX, network="cnn", width=24, batch=8, normalization=True),
         "no layer:norm*",
         normalization=False,
+    ),
+    # JAX, the host beside the step, as with a GPU: it sleeps or works in less time than the step is
+    # computed in,
+    _case(
+        "jax mlp, no sleep of 3 ms beside",
+        replace(_BESIDE, logging_ms=3),
+        "range:logging x 0",
+        logging_ms=0,
+    ),
+    _case(
+        "jax mlp, sleep of 2 ms beside doubled",
+        replace(_BESIDE, width=736, logging_ms=2),
+        "range:logging x 2",
+        logging_ms=4,
+    ),
+    _case(
+        "jax mlp, no sleep of 4 ms for the next batch beside",
+        replace(_BESIDE, width=672, load_ms=4),
+        "data-ready",
+        load_ms=0,
+    ),
+    _case(
+        "jax mlp, sleep for the next batch beside halved",
+        replace(_BESIDE, batch=128, load_ms=4),
+        "data x 0.5",
+        load_ms=2,
+    ),
+    _case(
+        "jax mlp, no metrics beside", replace(_BESIDE, metrics=2), "range:metrics x 0", metrics=0
+    ),
+    _case(
+        "jax cnn, no sleep of 3 ms beside",
+        replace(_CNN_BESIDE, logging_ms=3),
+        "range:logging x 0",
+        logging_ms=0,
+    ),
+    _case(
+        "jax cnn, no metrics beside",
+        replace(_CNN_BESIDE, metrics=2),
+        "range:metrics x 0",
+        metrics=0,
+    ),
+    _case(
+        "jax mlp, batch 112 to 56 with a sleep of 3 ms beside",
+        replace(_BESIDE, logging_ms=3),
+        "layer:* x 0.5",
+        batch=56,
+    ),
+    _case(
+        "jax mlp, without the third layer, with metrics beside",
+        replace(_BESIDE, metrics=2),
+        "no layer:fc3 + no layer:act3",
+        layers=2,
+    ),
+    # in more,
+    _case(
+        "jax mlp, no sleep of 40 ms beside",
+        replace(_BESIDE, logging_ms=40),
+        "range:logging x 0",
+        logging_ms=0,
+    ),
+    _case(
+        "jax mlp, without the third layer, with a sleep of 40 ms beside",
+        replace(_BESIDE, logging_ms=40),
+        "no layer:fc3 + no layer:act3",
+        layers=2,
+    ),
+    _case(
+        "jax mlp, a fourth layer as the third, with a sleep of 50 ms beside",
+        replace(_BESIDE, logging_ms=50),
+        "layer:fc3 x 2 + layer:act3 x 2",
+        layers=4,
+    ),
+    _case(
+        "jax mlp, batch 112 to 56 with a sleep of 40 ms beside",
+        replace(_BESIDE, logging_ms=40),
+        "layer:* x 0.5",
+        batch=56,
+    ),
+    _case(
+        "jax mlp, Adam to SGD with a sleep of 50 ms beside",
+        replace(_BESIDE, adam=True, logging_ms=50),
+        "direction:optimizer x 0..0.5",
+        adam=False,
+    ),
+    _case(
+        "jax mlp, recomputed, with a sleep of 50 ms beside",
+        replace(_BESIDE, logging_ms=50),
+        "direction:backward x 1..1.5",
+        remat=True,
+    ),
+    _case(
+        "jax mlp, no sleep of 40 ms for the next batch beside",
+        replace(_BESIDE, width=672, load_ms=40),
+        "data-ready",
+        load_ms=0,
+    ),
+    _case(
+        "jax mlp, metrics beside halved",
+        replace(_BESIDE, metrics=24),
+        "range:metrics x 0.5",
+        metrics=12,
+    ),
+    _case(
+        "jax mlp, without the third layer, with long metrics beside",
+        replace(_BESIDE, metrics=24),
+        "no layer:fc3 + no layer:act3",
+        layers=2,
+    ),
+    _case(
+        "jax cnn, no sleep of 60 ms beside",
+        replace(_CNN_BESIDE, logging_ms=60),
+        "range:logging x 0",
+        logging_ms=0,
+    ),
+    _case(
+        "jax cnn, no normalization, with a sleep of 60 ms beside",
+        replace(_CNN_BESIDE, logging_ms=60),
+        "no layer:norm*",
+        normalization=False,
+    ),
+    _case(
+        "jax cnn, batch 8 to 4 with a sleep of 60 ms beside",
+        replace(_CNN_BESIDE, logging_ms=60),
+        "layer:* x 0.5",
+        batch=4,
+    ),
+    # and in less before, in more after, or the reverse.
+    _case(
+        "jax mlp, sleep of 3 ms beside, 40 ms",
+        replace(_BESIDE, logging_ms=3),
+        "range:logging x 13.33",
+        logging_ms=40,
+    ),
+    _case(
+        "jax mlp, metrics beside, twelve times",
+        replace(_BESIDE, metrics=2),
+        "range:metrics x 12",
+        metrics=24,
+    ),
+    _case(
+        "jax mlp, sleep of 30 ms for the next batch beside, a sixth",
+        replace(_BESIDE, load_ms=30),
+        "data x 0.1667",
+        load_ms=5,
+    ),
+    _case(
+        "jax mlp, batch 112 to 448 with a sleep of 25 ms beside",
+        replace(_BESIDE, logging_ms=25),
+        "layer:* x 4",
+        batch=448,
+    ),
+    _case(
+        "jax cnn, sleep of 40 ms beside, a tenth",
+        replace(_CNN_BESIDE, logging_ms=40),
+        "range:logging x 0.1",
+        logging_ms=4,
     ),
 )

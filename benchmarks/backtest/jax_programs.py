@@ -31,6 +31,11 @@ class JaxProgram(msgspec.Struct, frozen=True, kw_only=True, tag="jax"):
     """Sleep for each batch, within the annotation ``load_data``."""
     logging_ms: float = 0
     """Sleep in each step, within the annotation ``logging``."""
+    metrics: int = 0
+    """Passes of NumPy over a large array in each step, within the annotation ``metrics``."""
+    beside: bool = False
+    """The host loads, logs and computes metrics while the step is computed, as beside a GPU; else
+    before and after it."""
 
 
 def training(program: JaxProgram) -> tuple[None, Callable[[StepRecorder, int], None]]:
@@ -92,16 +97,28 @@ def training(program: JaxProgram) -> tuple[None, Callable[[StepRecorder, int], N
         return state, value
 
     kept = [[(one, jnp.zeros_like(one), jnp.zeros_like(one)) for one in weights]]
+    named = jax.profiler.TraceAnnotation
+    large = rng.standard_normal(1_000_000)
+
+    def load() -> None:
+        with named("load_data") if program.load_ms else nullcontext():
+            time.sleep(program.load_ms / 1000)
 
     def run(recorder: StepRecorder, steps: int) -> None:
-        named = jax.profiler.TraceAnnotation
         for _ in range(steps):
-            with named("load_data") if program.load_ms else nullcontext():
-                time.sleep(program.load_ms / 1000)
+            if not program.beside:
+                load()
             kept[0], value = step(kept[0], x)
-            value.block_until_ready()
+            if program.beside:
+                load()
+            else:
+                value.block_until_ready()
             with named("logging") if program.logging_ms else nullcontext():
                 time.sleep(program.logging_ms / 1000)
+            with named("metrics") if program.metrics else nullcontext():
+                for _ in range(program.metrics):
+                    np.square(large).sum()
+            value.block_until_ready()
             recorder.step(value)
 
     return None, run

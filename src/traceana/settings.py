@@ -368,6 +368,13 @@ FEWEST_LAUNCHES: Final = _setting(
     "Part of the work of the steps whose launch is recorded, from which savings are simulated: "
     "work without one cannot wait for the host.",
 )
+BUSY_ANNOTATION: Final = _setting(
+    "busy_annotation",
+    2,
+    "A thread was busy in an annotation, and did not wait there for another thread, if over three "
+    "recordings or more its durations are so many times less spread than the times from the end of "
+    "the other thread's work to its own end.",
+)
 REPLAYED_ACTIVITIES: Final = _setting(
     "replayed_activities",
     10_000,

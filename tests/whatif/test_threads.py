@@ -3,9 +3,12 @@ have on the CPU: the step is known in closed form."""
 
 from __future__ import annotations
 
+import statistics
+
 import pytest
 
 from tests.support.traces import TraceBuilder
+from traceana.analyze.critical import critical
 from traceana.enrich import attribute
 from traceana.trace import Trace
 
@@ -51,3 +54,63 @@ def test_a_thread_that_marks_steps_waits_for_the_one_that_computes(
     (found,) = trace(prepares=prepares).whatif([scenario]).frame.to_dicts()
     assert found["step_ns"] == STEP
     assert found["predicted_ns"] == step
+
+
+SLEEP, DISPATCH, REST = 700, 10, 5
+COMPUTED = (400, 452, 384, 431, 417)
+
+
+def beside(*, waits: bool = False) -> Trace:
+    """Return five steps, computed beside an annotation ``logging``: the marking thread sleeps in
+    it, or ``waits`` in it until the step is computed."""
+    build = TraceBuilder()
+    at = 0
+    for number, computed in enumerate(COMPUTED):
+        main, other = {"process": 9, "thread": 1}, {"process": 9, "thread": 2}
+        began = at + DISPATCH
+        slept = WAKE + computed + 20 if waits else SLEEP
+        step = DISPATCH + slept + REST
+        build.row("ranges", text=f"train#{number}", kind="step", start=at, duration=step, **main)
+        build.step(number, at, step, process=9, source="train")
+        build.row("ranges", text="logging", kind="annotation", start=began, duration=slept, **main)
+        begin = began + WAKE
+        build.row("ranges", text="fc", kind="annotation", start=begin, duration=computed, **other)
+        build.row("ops", name="aten::mm", start=begin, duration=computed, **other)
+        at += step
+    return attribute(build.build())
+
+
+@pytest.mark.parametrize(
+    ("scenario", "sleep", "compute"),
+    [
+        ("host x 1", 1, 1),
+        ("range:logging x 0", 0, 1),
+        ("range:logging x 0.5", 0.5, 1),
+        ("range:logging x 2", 2, 1),
+        ("layer:fc x 0.5", 1, 0.5),
+        ("layer:fc x 3", 1, 3),
+        ("layer:fc x 3 + range:logging x 0.1", 0.1, 3),
+    ],
+)
+def test_a_step_beside_a_sleep_takes_the_longer_of_both(
+    scenario: str, sleep: float, compute: float
+) -> None:
+    (found,) = beside().whatif([scenario]).frame.to_dicts()
+    steps = [
+        DISPATCH + max(round(SLEEP * sleep), WAKE + round(one * compute)) + REST for one in COMPUTED
+    ]
+    assert found["predicted_ns"] == pytest.approx(statistics.median(steps), abs=WAKE)
+
+
+def test_an_annotation_that_ends_after_another_thread_waited_for_it() -> None:
+    (found,) = beside(waits=True).whatif(["layer:fc x 0.5"]).frame.to_dicts()
+    steps = [DISPATCH + WAKE + one // 2 + 20 + REST for one in COMPUTED]
+    assert found["predicted_ns"] == pytest.approx(statistics.median(steps), abs=WAKE)
+
+
+def test_a_sleep_beside_the_computation_is_on_the_critical_path() -> None:
+    path = critical(beside(), by="layer").frame
+    assert path.filter(layer="fc")["time_ns"].sum() == 0
+    assert set(critical(beside()).frame["class"]) == {"host"}
+    waited = critical(beside(waits=True), by="layer").frame
+    assert waited.filter(layer="fc")["time_ns"].sum() > 0

@@ -255,7 +255,7 @@ class Waits(msgspec.Struct, frozen=True):
         work = own.filter(pl.col("kind").is_in(DEVICE_WORK))
         of_ops, of_calls = np.where(ops, threads.ops, NONE), np.where(calls, threads.calls, NONE)
         device = work_waits(trace, work, syncs, of_calls)
-        host = host_waits(trace, device, syncs, of_ops, of_calls, markers)
+        host = host_waits(trace, device, syncs, of_ops, of_calls, threads.ranges, markers)
         return cls(device, host, of_calls, markers, syncs)
 
 

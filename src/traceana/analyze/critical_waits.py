@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from traceana.analyze.busy_annotations import busy_annotations
 from traceana.analyze.classes import category_of
 from traceana.analyze.copies import ASYNCHRONOUS, copies
 from traceana.analyze.event_waits import (
@@ -306,13 +307,16 @@ class ThreadWaits(msgspec.Struct, frozen=True):
 class HostWaits(msgspec.Struct, frozen=True):
     """The threads of a process.
 
-    ``spans`` are, by thread, the intervals with a call or an operator, disjoint and in order.
+    ``spans`` are, by thread, the intervals with a call or an operator, disjoint and in order; of
+    threads that marked the steps also the annotations in which they were busy, whose ends are
+    ``busy``.
     ``handing_end`` are the ends of the spans of all threads that can pass work to another thread
     (launching threads, and those of the backward pass), in order; ``handing_thread`` their threads,
     ``handing_before`` the last one before of another thread, -1 without.
     """
 
     spans: dict[int, tuple[list[int], list[int]]]
+    busy: dict[int, list[int]]
     waits: dict[int, ThreadWaits]
     handing_end: list[int]
     handing_thread: list[int]
@@ -320,12 +324,19 @@ class HostWaits(msgspec.Struct, frozen=True):
 
 
 def host_waits(
-    trace: Trace, device: WorkWaits, syncs: pl.DataFrame, op_key: Ints, call_key: Ints, main: Ints
+    trace: Trace,
+    device: WorkWaits,
+    syncs: pl.DataFrame,
+    op_key: Ints,
+    call_key: Ints,
+    range_key: Ints,
+    main: Ints,
 ) -> HostWaits:
     """Return the threads of one process and their waits for the device.
 
-    ``op_key`` and ``call_key`` number the threads of the trace's operators and calls, NONE for
-    those of another process; ``main`` are the keys of the threads that marked the steps.
+    ``op_key``, ``call_key`` and ``range_key`` number the threads of the trace's operators, calls
+    and ranges, NONE for operators and calls of another process; ``main`` are the keys of the
+    threads that marked the steps.
     """
     ops, calls = trace.whole.ops, trace.whole.calls
     key = np.concatenate((op_key, call_key))
@@ -340,8 +351,17 @@ def host_waits(
         rows = order[low:high]
         spans[thread] = union(start[rows], start[rows] + length[rows])
     computing = _passed_on(trace, on_device=len(device.end) > 0)
-    partners = np.unique(np.concatenate((device.thread, op_key[computing], main)))
-    parts = [(thread, spans[thread][1]) for thread in partners.tolist() if thread in spans]
+    partners = np.unique(np.concatenate((device.thread, op_key[computing], main))).tolist()
+    parts = [(thread, spans[thread][1]) for thread in partners if thread in spans]
+    busy = {}
+    for thread in np.unique(main).tolist():
+        others = [ended for one, ended in parts if one != thread]
+        ended = np.sort(np.concatenate(others)) if others else _NO_TIMES
+        own = spans.get(thread, (_NO_TIMES, _NO_TIMES))
+        begins, ends = busy_annotations(trace, range_key, thread, own, ended)
+        if len(ends):
+            both = np.append(own[0], begins), np.append(own[1], ends)
+            busy[thread], spans[thread] = ends.tolist(), union(*both)
     end = np.concatenate([part for _, part in parts]) if parts else _NO_TIMES
     whose = [np.full(len(part), thread) for thread, part in parts]
     thread = np.concatenate(whose) if parts else _NO_TIMES
@@ -351,6 +371,7 @@ def host_waits(
     run = np.maximum.accumulate(np.where(first_of_run, np.arange(len(thread)), 0))
     return HostWaits(
         {thread: (begins.tolist(), ends.tolist()) for thread, (begins, ends) in spans.items()},
+        busy,
         _waits(trace, device, syncs, call_key),
         end[by_end].tolist(),
         thread.tolist(),

@@ -135,7 +135,7 @@ def _graph(
     late = calling.end[waited] - device.end[calling.waited[waited]]
     # A thread that waited needs no time of its own, but what its call took to return.
     least = np.full(count, NONE, dtype=np.int64)
-    least[resumed] = 0
+    least[resumed[idle.handed > idle.begin]] = 0
     least[returned[waited]] = late
     edges = _Edges()
     edges.along_threads(moments, least)
@@ -156,7 +156,8 @@ def _graph(
     handed = moments.find(idle.other, idle.handed)
     # The annotations of the thread that marks the steps name the time before another goes on.
     spent = np.where(np.isin(idle.other, marker), idle.other, idle.thread)
-    edges.add(handed, resumed, HANDOVER, idle.end - idle.handed, (spent, idle.handed, idle.end))
+    since = np.maximum(idle.handed, idle.begin)
+    edges.add(handed, resumed, HANDOVER, idle.end - since, (spent, since, idle.end))
     at = np.concatenate((moments.time, device.start))
     duration = np.concatenate((np.zeros(count, dtype=np.int64), device.end - device.start))
     # Of equal times a moment comes first: the work that starts then was launched by it.
@@ -307,6 +308,9 @@ class _Handovers(msgspec.Struct, frozen=True):
     """Idle times of a thread, ``begin`` to ``end``, in which activity of another thread ended last:
     that thread, and when (``handed``).
 
+    After an annotation in which it was busy a thread would have waited for activity that had ended
+    before: there ``handed`` is before ``begin``.
+
     The begin and end of a step are activity of the thread that marks it: the threads of TensorFlow
     and XLA compute while it has neither operators nor calls.
     """
@@ -340,14 +344,18 @@ class _Handovers(msgspec.Struct, frozen=True):
         for thread, (resumed, ends) in active.items() if len(ended) else ():
             # Before its first activity a thread waited since ever.
             idle_since = np.append(resumed[:1], ends[:-1])
-            last = np.searchsorted(ended, resumed, side="left") - 1
-            other = (last >= 0) & (whose[last] != thread)
-            other[1:] &= ended[last[1:]] > idle_since[1:]
-            own = np.full(int(other.sum()), thread)
+            others = np.flatnonzero(whose != thread)
+            last = np.searchsorted(ended[others], resumed, side="left") - 1
+            other = last >= 0
+            last = others[last[other]]
+            first = ~np.arange(len(resumed))[other].astype(np.bool_)
+            after_busy = np.isin(idle_since[other], waits.host.busy.get(thread, []))
+            waited = first | after_busy | (ended[last] > idle_since[other])
+            other[other], last = waited, last[waited]
+            own = np.full(len(last), thread)
             parts.append(
-                _Handovers(own, idle_since[other], resumed[other], whose[last[other]],
-                           ended[last[other]])
-            )  # fmt: skip
+                _Handovers(own, idle_since[other], resumed[other], whose[last], ended[last])
+            )
         return cls(
             *(np.concatenate([getattr(one, name) for one in parts])
               for name in cls.__struct_fields__)
