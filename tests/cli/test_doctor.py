@@ -49,7 +49,7 @@ def test_an_extra_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None
             raise metadata.PackageNotFoundError
         return known(name)
 
-    monkeypatch.setattr("traceana.cli.doctor.version", version)
+    monkeypatch.setattr(metadata, "version", version)
     assert facts()["extra remote"] == "not installed: pip install 'traceana[remote]'"
 
 

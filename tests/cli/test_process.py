@@ -32,6 +32,18 @@ def test_help_imports_nothing_heavy() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_help_imports_no_command() -> None:
+    code = (
+        "import atexit, sys; from traceana.cli.main import COMMANDS, main;"
+        "imported = lambda: {f'traceana.cli.{name}' for name in COMMANDS} & {*sys.modules};"
+        "atexit.register(lambda: print(sorted(imported())));"
+        "sys.argv = ['traceana', '--help'];"
+        "main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("[]\n")
+
+
 def test_report_imports_at_most_150_modules() -> None:
     """What other formats, rank folders and counters need is imported where they are read."""
     code = (

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 import subprocess
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 import typer.main
+from typer.testing import CliRunner
 
+from traceana.cli import main
 from traceana.cli.reference import app, exit_codes, man_page, reference
 from traceana.errors import BadGateError, ExitCode, NotFoundError
 
@@ -63,3 +67,16 @@ def test_commands_that_print_a_table_share_one_set_of_options(name: str) -> None
     command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
     shared = {"format", "output", "force", "limit", "sort", "step", "device", "strict", "rules"}
     assert shared <= {parameter.name for parameter in command.params}
+
+
+def test_the_listed_commands_have_the_first_lines_of_their_own_help() -> None:
+    for name, summary in main.SUMMARIES.items():
+        function = getattr(import_module(f"traceana.cli.{name}"), name)
+        assert (inspect.getdoc(function) or "").splitlines()[0] == summary
+
+
+def test_help_lists_the_commands_as_the_complete_application_does() -> None:
+    listed, complete = (
+        CliRunner().invoke(main.application(listed=one), ["--help"]).stdout for one in (True, False)
+    )
+    assert listed == complete

@@ -5,9 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import shutil
-import webbrowser
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -55,6 +53,10 @@ def _result() -> Result:
 
 
 def _facts() -> Iterator[tuple[str, str]]:
+    # All commands are imported for the list of them: what only this one needs is imported here.
+    import webbrowser
+    from importlib.metadata import requires
+
     from traceana import __version__
     from traceana.ingest.chrome.compiled import COMPILED
     from traceana.record.nsys import find_nsys
@@ -92,6 +94,8 @@ def _facts() -> Iterator[tuple[str, str]]:
 
 
 def _version(name: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(name)
     except PackageNotFoundError:

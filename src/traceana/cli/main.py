@@ -18,21 +18,47 @@ from traceana.cli import interrupt, streams
 from traceana.cli.command import command
 from traceana.cores import stay_on_one
 
-COMMANDS: Final = (
-    *("report", "advise", "info", "kernels", "layers", "flops", "transfers", "idle", "critical"),
-    *("whatif", "memory", "ranks", "diff", "compare", "study", "classify", "save", "export"),
-    *("record", "mcp", "doctor"),
-)
-"""The commands in the order of ``--help``: each a function in the module of its name."""
+PROGRAM: Final = "traceana"
+
+SUMMARIES: Final = {
+    "report": "Summary: steps, classes, layers, transfers, recommendations.",
+    "advise": "Recommendations, by estimated saving, each with its evidence.",
+    "info": "Contents of a trace: format, devices, counts, integrity.",
+    "kernels": "Kernels by time: calls, time, class.",
+    "layers": "Time per pass, FLOPs, FLOP/s and algorithms of each layer.",
+    "flops": "FLOPs and compulsory bytes per operator, class or shape.",
+    "transfers": "Copies by direction: calls, bytes, bandwidth, exposed time.",
+    "idle": "GPU idle time by cause.",
+    "critical": "Critical path of the measured steps.",
+    "whatif": "Predicted step time after a change.",
+    "memory": "Allocated memory: peak per device, contents, growth per step.",
+    "ranks": "Ranks of a distributed job: steps, waits, stragglers.",
+    "diff": "Changes from baseline A to candidate B, with intervals.",
+    "compare": "Two or more runs side by side: steps, layers, GEMMs, copies.",
+    "study": "Reproduce a published study from recorded runs.",
+    "classify": "Classify kernel names: one row per name, in the given order.",
+    "save": "Save the trace as a bundle, which opens faster.",
+    "export": "Write the trace for another tool, with classes and layers.",
+    "record": "Record a training script or network under a profiler.",
+    "mcp": "Serve the traces of a folder to a coding agent (MCP).",
+    "doctor": "Show versions, extras, nsys, cache and configuration.",
+}
+"""The commands in the order of ``--help``, each with the first line of its own help: a function in
+the module of its name. The list is here so that it can be shown without all of these modules."""
+
+COMMANDS: Final = tuple(SUMMARIES)
 
 
-def application(names: Iterable[str] = COMMANDS, *, complete: bool = True) -> typer.Typer:
+def application(
+    names: Iterable[str] = COMMANDS, *, complete: bool = True, listed: bool = False
+) -> typer.Typer:
     """Return the application with the commands ``names``; only their modules are imported.
 
-    ``complete`` adds the options that install the completion of a shell.
+    ``complete`` adds the options that install the completion of a shell. If the commands are only
+    ``listed``, none is imported, and none can be run.
     """
     app = typer.Typer(
-        name="traceana",
+        name=PROGRAM,
         add_completion=complete,
         no_args_is_help=True,
         # Rich help takes 50 ms at every start.
@@ -42,10 +68,17 @@ def application(names: Iterable[str] = COMMANDS, *, complete: bool = True) -> ty
     )
     app.callback()(_common)
     for name in names:
+        if listed:
+            app.command(name, help=SUMMARIES[name])(_nothing)
+            continue
         module = import_module(f"traceana.cli.{name}")
         options = getattr(module, "TYPER_OPTIONS", {})
         app.command(**options)(command(getattr(module, name)))
     return app
+
+
+def _nothing() -> None:
+    """Stand for a command that is only listed."""
 
 
 def _version(wanted: bool) -> None:
@@ -97,7 +130,9 @@ def main() -> None:
     words = sys.argv[1:]
     options = list(takewhile(lambda word: word.startswith("-"), words))
     name = words[len(options) :][:1]
-    # All commands are needed for --help, and to suggest a command for a mistyped name.
+    # The names of all commands are needed for --help, and to suggest one for a mistyped name; the
+    # commands themselves to complete a command line.
+    completes = f"_{PROGRAM.upper()}_COMPLETE" in os.environ
     known = bool(name) and name[0] in COMMANDS and not {"-h", "--help"} & {*options}
     streams.install()
     if name != ["record"]:  # whose environment is that of the user's script
@@ -105,7 +140,10 @@ def main() -> None:
         if few and name not in _OF_SEVERAL_PROCESSES:
             stay_on_one()
     try:
-        application(name if known else COMMANDS, complete=not known)(prog_name="traceana")
+        app = application(
+            name if known else COMMANDS, complete=not known, listed=not known and not completes
+        )
+        app(prog_name=PROGRAM)
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         interrupt.ignore()
