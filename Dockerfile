@@ -3,6 +3,7 @@
 FROM python:3.13-slim AS build
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 COPY pyproject.toml README.md LICENSE /src/
+COPY docs/traceana.1 /src/docs/
 COPY tools /src/tools
 COPY src /src/src
 RUN python -m venv /opt/traceana && /opt/traceana/bin/pip install --no-cache-dir '/src[html,plots,excel,duckdb]'

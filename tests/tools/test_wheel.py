@@ -17,6 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from tools.build_scanner import LIBRARY, build
+from tools.release import MANUAL
 
 ROOT = Path(__file__).parents[2]
 LARGEST: Final = 1_500_000
@@ -56,11 +57,22 @@ PIP: Final = (
     *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"),
     *(ROOT, "--wheel-dir"),
 )
-HATCH: Final = (
-    *("env", "--chdir", ROOT, sys.executable),
-    *("-m", "hatchling", "build", "-t", "wheel", "-d"),
-)
-"""What pip runs, which takes as long again."""
+
+
+def hatch(source: Path, kind: str) -> tuple[str | Path, ...]:
+    """Return what pip runs, which takes as long again."""
+    return (
+        *("env", "--chdir", source, sys.executable),
+        *("-m", "hatchling", "build", "-t", kind, "-d"),
+    )
+
+
+def unpacked_sdist(run: Execute, backend: Path, folder: Path) -> Path:
+    """Build the sdist and return its contents: a release builds its wheels from them."""
+    run(*hatch(ROOT, "sdist"), folder, PYTHONPATH=str(backend))
+    (archive,) = folder.glob("traceana-*.tar.gz")
+    run("tar", "-xf", archive, "-C", folder)
+    return folder / archive.name.removesuffix(".tar.gz")
 
 
 def wheel(
@@ -123,8 +135,9 @@ def test_built_wheels_report_from_another_folder(tmp_path: Path) -> None:
     """Installed with what they depend on, into an environment without anything else."""
     run = executing(tmp_path)
     hatchling = backend(run, tmp_path / "backend")
+    source = unpacked_sdist(run, hatchling, tmp_path / "sdist")
     # A compiler that fails, as where there is none.
-    pure = wheel(run, HATCH, hatchling, tmp_path / "pure", CC="false")
+    pure = wheel(run, hatch(source, "wheel"), hatchling, tmp_path / "pure", CC="false")
     assert pure.name.endswith("-py3-none-any.whl")
     assert libraries(pure) == []
     venv.create(tmp_path / "clean")
@@ -136,6 +149,7 @@ def test_built_wheels_report_from_another_folder(tmp_path: Path) -> None:
     run(*uv, "--no-deps", pure)
     (packages,) = (tmp_path / "clean" / "lib").glob("python*/site-packages")
     link_dependencies(packages)
+    assert (tmp_path / "clean" / MANUAL).is_file()
     assert "without the compiled scanner" in run(clean / "traceana", "--version")
     screen = run(clean / "traceana", "report", TRACE)
     assert "convolution" in screen
@@ -145,6 +159,7 @@ def test_built_wheels_report_from_another_folder(tmp_path: Path) -> None:
     assert "-cp311-abi3-" in compiled.name
     assert libraries(compiled) == [f"traceana/ingest/chrome/{LIBRARY}"]
     run(*pip, "--no-compile", "--no-deps", "--force-reinstall", compiled)
+    assert (tmp_path / "clean" / MANUAL).is_file()
     assert "with the compiled scanner" in run(clean / "traceana", "--version")
     assert run(clean / "traceana", "report", TRACE) == screen
     assert "compiled scanner" in run(clean / "traceana", "info", TRACE)
