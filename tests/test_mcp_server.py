@@ -15,7 +15,7 @@ import traceana
 from tests.support.command_line import run
 from tests.support.manifest import FIXTURES
 from tests.support.traces import cnn_steps
-from traceana.errors import ExitCode
+from traceana.errors import ExitCode, how_to_install
 
 RUN = "alexnet-cpu-ranges.json.gz"
 HOSTILE = (
@@ -194,7 +194,7 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     monkeypatch.setattr("traceana.cli.mcp.find_spec", lambda name: None)
     result = run("mcp", "--root", tmp_path)
     assert result.exit_code == ExitCode.MISSING_DEPENDENCY
-    assert "pip install 'traceana[mcp]'" in result.stderr
+    assert how_to_install("mcp") in result.stderr
 
 
 def test_the_folder_must_exist(tmp_path: Path) -> None:

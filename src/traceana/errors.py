@@ -73,6 +73,15 @@ def suggested(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {found}?)" if found else ""
 
 
+def how_to_install(extra: str) -> str:
+    """Return how to install the dependencies of ``extra``, for the end of a message.
+
+    The only place for this command. It needs a checkout, because traceana is not on PyPI: there the
+    name is free, and anybody could register it.
+    """
+    return f"pip install '.[{extra}]' (in a checkout of traceana)"
+
+
 class TraceanaError(Exception):
     """Base of all errors that a user can cause or fix."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import polars as pl
 
-from traceana.errors import MissingExtraError, NoSuchSelectionError
+from traceana.errors import MissingExtraError, NoSuchSelectionError, how_to_install
 from traceana.frozen import frozen_mapping
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Result(msgspec.Struct, frozen=True):
             return self.frame.to_pandas()
         except ImportError as error:
             raise MissingExtraError(
-                "to_pandas() needs pandas and pyarrow: pip install 'traceana[pandas]'"
+                f"to_pandas() needs pandas and pyarrow: {how_to_install('pandas')}"
             ) from error
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:

@@ -15,7 +15,7 @@ import traceana
 from tests.support.command_line import run
 from traceana import __version__
 from traceana.cli.doctor import CACHES
-from traceana.errors import ExitCode
+from traceana.errors import ExitCode, how_to_install
 from traceana.files import cache_folder
 from traceana.report.numbers import size
 
@@ -50,7 +50,7 @@ def test_an_extra_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None
         return known(name)
 
     monkeypatch.setattr(metadata, "version", version)
-    assert facts()["extra remote"] == "not installed: pip install 'traceana[remote]'"
+    assert facts()["extra remote"] == f"not installed: {how_to_install('remote')}"
 
 
 def test_without_nsys(monkeypatch: pytest.MonkeyPatch) -> None:

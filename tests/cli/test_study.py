@@ -16,7 +16,7 @@ from tests.support.command_line import Run
 from tests.support.golden import check
 from tests.support.runs import write_run
 from tests.support.traces import cnn_steps
-from traceana.errors import ExitCode
+from traceana.errors import ExitCode, how_to_install
 from traceana.study import Name
 
 pytestmark = pytest.mark.slow
@@ -179,7 +179,7 @@ def test_matplotlib_is_asked_for_before_anything_is_read(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = run("study", "batch", tmp_path / "none", "--plot", tmp_path / "a.png")
     assert result.exit_code == ExitCode.MISSING_DEPENDENCY
-    assert result.stderr == "traceana: plots need matplotlib: pip install 'traceana[plots]'\n"
+    assert result.stderr == f"traceana: plots need matplotlib: {how_to_install('plots')}\n"
 
 
 def test_hostile_names_steer_nothing(run: Run, tmp_path: Path) -> None:

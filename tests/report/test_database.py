@@ -16,7 +16,7 @@ from tests.support import manifest
 from tests.support.command_line import Run
 from tests.support.opened import opened
 from tests.support.traces import TraceBuilder, cnn_steps
-from traceana.errors import ExitCode
+from traceana.errors import ExitCode, how_to_install
 from traceana.trace import Trace
 from traceana.trace.schema import SCHEMA
 
@@ -135,4 +135,4 @@ def test_the_command_refuses_what_it_cannot_write(
     monkeypatch.setitem(__import__("sys").modules, "duckdb", None)
     missing = run("export", tmp_path / "none", "-o", tmp_path / "other.duckdb")
     assert missing.exit_code == ExitCode.MISSING_DEPENDENCY
-    assert "pip install 'traceana[duckdb]'" in missing.stderr
+    assert how_to_install("duckdb") in missing.stderr

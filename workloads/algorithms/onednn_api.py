@@ -148,7 +148,7 @@ class OneDNN:
 
     def __init__(self, path: Path | None) -> None:
         """Load the library. Raises :class:`LibraryError` where it is missing or not version 3.x."""
-        advice = "install the extra: pip install 'traceana[workloads]' (x86-64 Linux)"
+        advice = "install the extra: pip install '.[workloads]' (x86-64 Linux)"
         self._library: CDLL = load(path, PACKAGES, "dnnl", advice)
         try:
             self._library.dnnl_version.restype = POINTER(Version)

@@ -13,7 +13,7 @@ import typer
 
 from traceana.cli.options import Tabling, Writing
 from traceana.cli.output import Output
-from traceana.errors import CannotWriteError, ExitCode, MissingToolError
+from traceana.errors import CannotWriteError, ExitCode, MissingToolError, how_to_install
 
 if TYPE_CHECKING:
     from traceana.result import Result
@@ -74,7 +74,7 @@ def _facts() -> Iterator[tuple[str, str]]:
         if extra is not None and extra not in _FOR_DEVELOPERS:
             missing = [name for name in names if _version(name) is None]
             there = ", ".join(f"{name} {_version(name)}" for name in names)
-            hint = f"not installed: pip install 'traceana[{extra}]'"
+            hint = f"not installed: {how_to_install(extra)}"
             yield f"extra {extra}", hint if missing else there
     try:
         yield "nsys", find_nsys()

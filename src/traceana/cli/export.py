@@ -28,7 +28,7 @@ def export(files: TraceFiles, output: Target, reading: Reading, force: Force = F
     """Write the trace for another tool, with classes and layers.
 
     Perfetto and chrome://tracing: all events, with tracks of layers, idle causes and the critical
-    path. speedscope: the time of the layers as a flame graph. DuckDB (traceana[duckdb]): the tables
+    path. speedscope: the time of the layers as a flame graph. DuckDB (the extra duckdb): the tables
     of the trace, idle gaps and the critical path, with their meanings.
     """
     from traceana.files import check_free, write_output

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from traceana.errors import ExitCode, MissingExtraError, NotFoundError
+from traceana.errors import ExitCode, MissingExtraError, NotFoundError, how_to_install
 
 Root = Annotated[
     Path,
@@ -24,10 +24,10 @@ def mcp(root: Root) -> ExitCode:
     """Serve the traces of a folder to a coding agent (MCP).
 
     The server reads standard input and writes standard output. Its tools list and open traces,
-    and return the JSON of the commands; they write nothing. Needs traceana[mcp].
+    and return the JSON of the commands; they write nothing. Needs the extra mcp.
     """
     if find_spec("mcp") is None:
-        raise MissingExtraError("the MCP server needs mcp: pip install 'traceana[mcp]'")
+        raise MissingExtraError(f"the MCP server needs mcp: {how_to_install('mcp')}")
     if not root.is_dir():
         raise NotFoundError(f"{root}: no such folder; give the folder of the traces")
     from traceana.mcp_server import serve

@@ -129,7 +129,7 @@ class Drawing(Writing):
     plot: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.png|.svg", help="Write the pictures to FILE; needs traceana[plots]."
+            metavar="FILE.png|.svg", help="Write the pictures to FILE; needs the extra plots."
         ),
     ] = None
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from traceana.errors import MissingExtraError, NotFoundError, UnreadableError
+from traceana.errors import MissingExtraError, NotFoundError, UnreadableError, how_to_install
 from traceana.files import as_unicode
 
 
@@ -135,7 +135,7 @@ def _store(url: str) -> tuple[Any, str]:
     try:
         from obstore.store import from_url
     except ImportError as error:
-        raise MissingExtraError("URLs need obstore: pip install 'traceana[remote]'") from error
+        raise MissingExtraError(f"URLs need obstore: {how_to_install('remote')}") from error
     with _explained(url):
         root = f"{scheme}://{host}"
         return from_url(root, client_options=_CLIENT, retry_config=_RETRIES), key

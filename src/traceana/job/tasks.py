@@ -40,6 +40,7 @@ from traceana.errors import (
     MissingExtraError,
     SchedulerError,
     TraceanaError,
+    how_to_install,
 )
 from traceana.job.sources import Source, fetched, name_of, sizes, state
 
@@ -308,9 +309,7 @@ class Cluster:
         try:
             from distributed import Client, scheduler
         except ImportError as error:
-            raise MissingExtraError(
-                "--scheduler needs Dask: pip install 'traceana[ranks]'"
-            ) from error
+            raise MissingExtraError(f"--scheduler needs Dask: {how_to_install('ranks')}") from error
         self._address = address
         self.died: tuple[type[BaseException], ...] = (scheduler.KilledWorker,)
         # An error of one line replaces their messages.

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from traceana.errors import MissingExtraError, ProfilerConflictError
+from traceana.errors import MissingExtraError, ProfilerConflictError, how_to_install
 from traceana.files import UNDECODABLE
 from traceana.record import Framework, nsys
 from traceana.record.inside.process_report import Settings
@@ -63,7 +63,7 @@ class WorkloadRun(msgspec.Struct, frozen=True):
             if importlib.util.find_spec(module) is None:
                 raise MissingExtraError(
                     f"--framework {self.framework} needs {module}, not installed in "
-                    f"{sys.executable}: pip install 'traceana[workloads]'"
+                    f"{sys.executable}: {how_to_install('workloads')}"
                 )
         given = {word.partition("=")[0] for word in self.words}
         if self.profiler is Profiler.NSYS and given & {"--trace", "--log", "--stack"}:

@@ -21,7 +21,7 @@ from traceana.analyze.layers import layer_tree
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.timeline import Window, capture
 from traceana.enrich.distinct_values import first_rows, numbered
-from traceana.errors import CannotWriteError, MissingExtraError
+from traceana.errors import CannotWriteError, MissingExtraError, how_to_install
 from traceana.trace.schema import CPU_DEVICE, SCHEMA, SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -291,7 +291,7 @@ def require_duckdb() -> None:
     try:
         import duckdb  # noqa: F401
     except ImportError as error:
-        raise MissingExtraError(".duckdb needs duckdb: pip install 'traceana[duckdb]'") from error
+        raise MissingExtraError(f".duckdb needs duckdb: {how_to_install('duckdb')}") from error
 
 
 def database(trace: Trace) -> Iterator[bytes]:

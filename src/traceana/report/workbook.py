@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 
-from traceana.errors import MissingExtraError
+from traceana.errors import MissingExtraError, how_to_install
 from traceana.report.columns import unit_of
 from traceana.report.page import Block, Facts, Heading, Notes, Page, Table
 from traceana.report.text import plain
@@ -35,7 +35,7 @@ def render(page: Page) -> bytes:
     try:
         from xlsxwriter import Workbook
     except ImportError as error:
-        raise MissingExtraError("XLSX needs XlsxWriter: pip install 'traceana[excel]'") from error
+        raise MissingExtraError(f"XLSX needs XlsxWriter: {how_to_install('excel')}") from error
     buffer = BytesIO()
     # Text of a trace is never a formula or a link.
     options = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Never
 import msgspec
 import polars as pl
 
-from traceana.errors import CorruptError, MissingExtraError, near
+from traceana.errors import CorruptError, MissingExtraError, how_to_install, near
 from traceana.trace import bundle
 from traceana.trace.commands import Commands
 from traceana.trace.meta import TraceMeta
@@ -248,7 +248,7 @@ class Trace(Commands):
             import pyarrow  # noqa: F401
         except ImportError as error:
             raise MissingExtraError(
-                "to_pandas() needs pandas and pyarrow: pip install 'traceana[pandas]'"
+                f"to_pandas() needs pandas and pyarrow: {how_to_install('pandas')}"
             ) from error
         return {name: self.table(name).to_pandas() for name in TABLES}
 

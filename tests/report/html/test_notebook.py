@@ -12,12 +12,14 @@ from html import unescape
 from pathlib import Path
 
 import pytest
+from markupsafe import escape
 
 from tests.report.html.browser import Browser, needs_chromium
 from tests.report.html.test_document import HARMLESS, HOSTILE, hostile
 from tests.support.opened import opened
 from tests.support.traces import TraceBuilder, cnn_steps
 from traceana import compare, diff
+from traceana.errors import how_to_install
 from traceana.report.html import html_file
 from traceana.result import HasResult, Result
 from traceana.trace import Trace
@@ -103,12 +105,12 @@ def test_what_is_not_installed_is_left_out_with_a_line(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     text = shown(cnn_steps().report())
     assert "<iframe" not in text
-    assert "pip install &#39;traceana[html]&#39;" in text
+    assert escape(how_to_install("html")) in text
     assert "GPU time by class" in svg(text)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     text = shown(cnn_steps().kernels())
     assert "<img" not in text
-    assert "pip install &#39;traceana[plots]&#39;" in text
+    assert escape(how_to_install("plots")) in text
     assert ">scudnn</td>" in text
 
 

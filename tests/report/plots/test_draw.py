@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import re
 import xml.etree.ElementTree as ElementTree
 from itertools import pairwise
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from traceana.errors import MissingExtraError
+from traceana.errors import MissingExtraError, how_to_install
 from traceana.report.page import Data, Page, Rows
 from traceana.report.panels import Axis, Bars, Failure, Line, Panel, Panels
 from traceana.report.plots.draw import drawing, drawn, number, of_series, panels_figure, rounded
@@ -170,7 +171,7 @@ def test_without_matplotlib_the_error_names_the_package(monkeypatch: pytest.Monk
         return real(name, *rest, **more)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(MissingExtraError, match=r"pip install 'traceana\[plots\]'"):
+    with pytest.raises(MissingExtraError, match=re.escape(how_to_install("plots"))):
         picture_file(lines([Line("A", [1], [1.0])]), "png")
 
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 from markupsafe import Markup, escape
 
 from traceana import __version__
-from traceana.errors import MissingExtraError
+from traceana.errors import MissingExtraError, how_to_install
 from traceana.files import cache_folder, write_whole
 from traceana.report.display_names import trace_file
 from traceana.report.html.elements import environment
@@ -165,7 +165,7 @@ def vega_script() -> str:
     try:
         import vl_convert
     except ImportError as error:
-        raise MissingExtraError("HTML needs vl-convert: pip install 'traceana[html]'") from error
+        raise MissingExtraError(f"HTML needs vl-convert: {how_to_install('html')}") from error
     kept = cache_folder("vega") / f"{version('vl-convert-python')}.js"
     try:
         return kept.read_text("utf-8")

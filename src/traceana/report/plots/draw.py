@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from traceana.errors import MissingExtraError
+from traceana.errors import MissingExtraError, how_to_install
 from traceana.report.panels import Axis, Bars, Line, Panel, Panels
 from traceana.report.text import cut_start, plain
 
@@ -336,7 +336,7 @@ def require_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise MissingExtraError("plots need matplotlib: pip install 'traceana[plots]'") from error
+        raise MissingExtraError(f"plots need matplotlib: {how_to_install('plots')}") from error
 
 
 @contextmanager
