@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import typer
 
 from traceana import __version__
-from traceana.cli import interrupt, streams
+from traceana.cli import completion, interrupt, streams
 from traceana.cli.command import command
 from traceana.cores import stay_on_one
 
@@ -57,6 +57,8 @@ def application(
     ``complete`` adds the options that install the completion of a shell. If the commands are only
     ``listed``, none is imported, and none can be run.
     """
+    if complete:
+        completion.use()
     app = typer.Typer(
         name=PROGRAM,
         add_completion=complete,

@@ -186,11 +186,13 @@ def scenarios(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _selectable(context: typer.Context) -> Iterator[str]:
+    from traceana.cli.completion import UNSAFE
     from traceana.errors import TraceanaError
     from traceana.trace.taxonomy import CATEGORIES
 
     yield from CATEGORIES
-    for file in context.args:  # files: parameters are not filled in yet
+    # Parameters are filled in only where the value follows the option's equals sign.
+    for file in [*context.args, *(context.params.get("files") or ())]:
         from traceana.model import find, read
 
         try:
@@ -198,5 +200,7 @@ def _selectable(context: typer.Context) -> Iterator[str]:
             layers = [] if beside is None else [one.path for one in read(beside).layers]
         except TraceanaError:
             continue
-        # Controls in a name would reach the terminal.
-        yield from (f"layer:{layer}" for layer in layers if layer.isprintable())
+        # Controls in a name would reach the terminal, and the shell would run a command in it.
+        yield from (
+            f"layer:{layer}" for layer in layers if layer.isprintable() and not UNSAFE & {*layer}
+        )
