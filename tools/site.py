@@ -7,6 +7,7 @@ followed.
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from pathlib import Path
@@ -31,10 +32,20 @@ EXTERNAL: Final = ROOT / "build" / "external-links.txt"
 _FETCHED: Final = "https://unpkg.com/iframe-worker/shim"
 """What the theme's search needs where a page is opened from a folder, and fetches from a host."""
 
+_JUPYTER: Final = ROOT / "tools" / "jupyter"
+"""Settings of the kernels that execute the notebooks: without encryption each prints a warning."""
+
 _LINK: Final = re.compile(r"(\]\()([^)#\s]*)((?:#[^)\s]*)?\))")
-_HOST: Final = re.compile(r"https?://[^\s)>`\"'|]+")
+_HOST: Final = re.compile(r"https?://\w[^\s)>`\"'|]*")
 
 _external: dict[str, set[str]] = {}
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Let the executed notebooks use the settings of this repository."""
+    del config
+    others = os.environ.get("JUPYTER_CONFIG_PATH", "")
+    os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, (str(_JUPYTER), others)))
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -50,8 +61,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Return the text of a page with links to where their files are in the site."""
     del config, files
     here = page.file.src_uri
-    for link in _HOST.findall(markdown):
-        _external.setdefault(link.rstrip(".,"), set()).add(here)
+    for link in addresses(markdown):
+        _external.setdefault(link, set()).add(here)
     source = {page: source for source, page in OUTSIDE.items()}.get(here, f"docs/{here}")
     return _LINK.sub(lambda link: link[1] + _moved(link[2], source, here) + link[3], markdown)
 
@@ -69,6 +80,14 @@ def on_post_build(config: MkDocsConfig) -> None:
     lines = [f"{link}\t{', '.join(sorted(_external[link]))}\n" for link in sorted(_external)]
     EXTERNAL.parent.mkdir(exist_ok=True)
     EXTERNAL.write_text("".join(lines), encoding="utf-8")
+
+
+def addresses(markdown: str) -> list[str]:
+    """Return the addresses at other hosts in a text, without those of the placeholder ``OWNER``.
+
+    A scheme without a host is no address.
+    """
+    return [link.rstrip(".,") for link in _HOST.findall(markdown) if "/OWNER/" not in link]
 
 
 def _moved(target: str, source: str, here: str) -> str:

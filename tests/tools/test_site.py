@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.report.html.browser import Browser, chromium, needs_chromium
+from tools.site import addresses
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,6 +30,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    # Those of kernels, too, which --strict does not count.
+    assert "WARNING" not in done.stdout + done.stderr, done.stderr
     return folder
 
 
@@ -69,6 +72,12 @@ def test_no_page_fetches_from_another_host(site: Path) -> None:
         if word in page.read_text(encoding="utf-8")
     ]
     assert found == []
+
+
+def test_a_scheme_or_a_placeholder_is_no_address() -> None:
+    text = "URLs: s3://, https://. | [Vega](https://vega.github.io/vega-lite/), see http://a.org/b."
+    text += " git clone https://github.com/OWNER/traceana"
+    assert addresses(text) == ["https://vega.github.io/vega-lite/", "http://a.org/b"]
 
 
 def test_every_page_of_the_documentation_has_a_place_in_the_navigation() -> None:
