@@ -41,6 +41,16 @@ def train(folder, fails):
             callback.on_train_batch_end(None, model, None, (x, y), number)
     assert recorder.run.complete and not torch.autograd._profiler_enabled()
 
+with traceana.recorder(sys.argv[1] + "-short", warm_up=2, steps=9) as recorder:
+    for number, (x, y) in enumerate(loader):
+        optimizer.zero_grad()
+        loss(model(x), y).backward()
+        optimizer.step()
+        recorder.step()
+        if number == 5:
+            break
+    loss(model(x), y)
+
 train(sys.argv[1], fails=False)
 try:
     train(sys.argv[1] + "-failed", fails=True)
@@ -59,6 +69,10 @@ before = keras.Model.fit, keras.Model.__call__
 with traceana.recorder(sys.argv[1], warm_up=2, steps=3) as recorder:
     model.fit(np.ones((60, 8, 8, 3), "f"), np.zeros(60, "i"), batch_size=5, verbose=0,
               callbacks=[recorder.keras_callback()])
+with traceana.recorder(sys.argv[1] + "-short", warm_up=2, steps=9) as recorder:
+    model.fit(np.ones((30, 8, 8, 3), "f"), np.zeros(30, "i"), batch_size=5, verbose=0,
+              callbacks=[recorder.keras_callback()])
+    model.predict(np.ones((5, 8, 8, 3), "f"), verbose=0)
 assert (keras.Model.fit, keras.Model.__call__) == before
 """
 
@@ -76,6 +90,11 @@ with traceana.recorder(sys.argv[1], warm_up=2, steps=3) as recorder:
     for _ in range(8):
         w, value = step(w, x)
         recorder.step(value)
+with traceana.recorder(sys.argv[1] + "-short", warm_up=2, steps=9) as recorder:
+    for _ in range(6):
+        w, value = step(w, x)
+        recorder.step(value)
+    step(w, x)
 """
 
 
@@ -83,7 +102,8 @@ with traceana.recorder(sys.argv[1], warm_up=2, steps=3) as recorder:
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Return a function that runs a script in a separate process, once; returns the run's folder.
 
-    The script in PyTorch records another run beside it, which fails.
+    The scripts record another run beside it, which ends before its window, and the one in PyTorch
+    a third, which fails.
     """
 
     @cache
@@ -132,6 +152,21 @@ def test_steps_are_recorded_into_a_run(
     assert (run.layers is None) == (layers is None)
     if layers is not None and run.layers is not None:
         assert [layer.type for layer in read(run.layers).layers] == layers
+
+
+@pytest.mark.parametrize("script", [TORCH, KERAS, JAX], ids=["torch", "keras", "jax"])
+def test_a_step_that_has_begun_and_does_not_end_is_none(
+    script: str, recorded: Callable[[str], Path]
+) -> None:
+    run = read_run(recorded(script).with_name("run-short"))
+    timing = run.timing()
+    assert timing is not None
+    assert timing.with_profiler is not None
+    assert len(timing.with_profiler.steps_ns) == 4
+    trace = traceana.open(run.folder)
+    assert trace.steps.height == 4
+    work = trace.activities.group_by("step").len().drop_nulls().sort("step")["len"]
+    assert min(work) > 0.9 * max(work)
 
 
 def test_a_failed_block_is_a_failed_run_and_raises_on(recorded: Callable[[str], Path]) -> None:

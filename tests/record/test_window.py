@@ -47,6 +47,9 @@ class Log(Recorder):
     def step(self, number: int) -> None:
         self._add(f"step {number}")
 
+    def abandon_step(self) -> None:
+        self._add("abandon step")
+
     def stop(self) -> None:
         self._add("stop")
 
@@ -65,6 +68,15 @@ def reported(folder: Path) -> ProcessReport:
     ((report,), notes) = read_reports(folder)
     assert notes == ()
     return report
+
+
+def test_a_step_that_does_not_end_is_abandoned(tmp_path: Path) -> None:
+    recorder = Log()
+    steps, _ = window(tmp_path, recorder)
+    for _ in range(4):
+        steps.step_ended()
+    steps.close()
+    assert recorder.calls == ["prepare", "begin", "step 1", "abandon step", "stop", "write"]
 
 
 def test_the_window_begins_behind_the_warm_up_and_has_its_steps(tmp_path: Path) -> None:

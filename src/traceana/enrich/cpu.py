@@ -34,11 +34,11 @@ from traceana.enrich.distinct_values import ascii_classes
 from traceana.enrich.nesting import NONE, Flags, Ints, Nesting
 from traceana.enrich.operators import EarlyStopped
 from traceana.enrich.ranges import DIRECTION_ALONE
-from traceana.enrich.steps import STEP_TEXT, WARM_UP_TEXT
+from traceana.enrich.steps import OUTSIDE_TEXT, STEP_TEXT
 from traceana.flops.passive import passive
 from traceana.trace.schema import CPU_DEVICE
 
-_FRAMES: Final = f"{STEP_TEXT}|{WARM_UP_TEXT}|(?i){DIRECTION_ALONE}"
+_FRAMES: Final = f"{STEP_TEXT}|{OUTSIDE_TEXT}|(?i){DIRECTION_ALONE}"
 """Ranges that mark a step or a whole pass; their self time is not work."""
 
 _MULTIPLIES: Final = ascii_classes(

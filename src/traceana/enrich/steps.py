@@ -25,8 +25,11 @@ STEP_TEXT: Final = (
 ``_Minibatch Iteration``."""
 
 
-WARM_UP_TEXT: Final = r"(?i)^warm[ _-]?up[ _:#=-]*\d*$"
-"""Ranges around warm-up iterations; they are not steps and not layers."""
+_AFTER_STEPS: Final = r"^traceana: after the last step$"
+"""The recorder's empty range in a step that has begun and did not end: the program ended."""
+
+OUTSIDE_TEXT: Final = rf"(?i)^warm[ _-]?up[ _:#=-]*\d*$|{_AFTER_STEPS}"
+"""Ranges around warm-up iterations, and the recorder's; they are not steps and not layers."""
 
 OPTIMIZER_STEP: Final = "Optimizer.step"
 """torch.profiler records ``Optimizer.step#SGD.step`` around every ``optimizer.step()``."""
@@ -53,7 +56,7 @@ def steps(trace: Trace, activities: pl.DataFrame, marker: str | None = None) -> 
     """
     if marker is not None:
         return marked_by(trace, activities, marker)
-    ranges = trace.ranges
+    ranges = _ended(trace.ranges)
     texts = Texts.of(ranges["text"])
     numbered = pl.Series(texts.matching(_NUMBERED))
     by_profiler = ranges.filter((ranges["kind"] == "step") & numbered)
@@ -70,6 +73,20 @@ def steps(trace: Trace, activities: pl.DataFrame, marker: str | None = None) -> 
 
     repeated = periods(activities, trace.names, trace.calls)
     return repeated if repeated.height else last
+
+
+def _ended(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Return ``ranges`` without those in which the program ended, where the recorder marked it."""
+    marks = ranges.filter(Texts.of(ranges["text"]).matching(_AFTER_STEPS))
+    for mark in marks.iter_rows(named=True):
+        around = (
+            (pl.col("start") <= mark["start"])
+            & (pl.col("start") + pl.col("duration") >= mark["start"] + mark["duration"])
+            & pl.col("process").eq_missing(mark["process"])
+            & pl.col("thread").eq_missing(mark["thread"])
+        )
+        ranges = ranges.filter(~around)
+    return ranges
 
 
 def marked_by(trace: Trace, activities: pl.DataFrame, marker: str) -> pl.DataFrame:

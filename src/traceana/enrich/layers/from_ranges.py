@@ -28,7 +28,7 @@ from traceana.enrich.layers.roles import WEIGHTED, role_of
 from traceana.enrich.nesting import NONE, Ints, Nesting, inherit
 from traceana.enrich.operators import OPERATOR_TEXT
 from traceana.enrich.ranges import BOTH_DIRECTIONS, DIRECTION_ALONE, DIRECTION_WORD
-from traceana.enrich.steps import STEP_TEXT, WARM_UP_TEXT
+from traceana.enrich.steps import OUTSIDE_TEXT, STEP_TEXT
 
 _PREFIX: Final = "nn.Module: "
 _INSTANCE: Final = re.compile(r"_\d+$")
@@ -160,7 +160,7 @@ def _names_a_layer() -> pl.Expr:
     text = pl.col("text").cast(pl.String)
     return ~(
         text.str.contains(STEP_TEXT)
-        | text.str.contains(WARM_UP_TEXT)
+        | text.str.contains(OUTSIDE_TEXT)
         | role_of(text).is_not_null()
         | text.str.contains(OPERATOR_TEXT)
         | text.str.contains(BOTH_DIRECTIONS)

@@ -246,6 +246,7 @@ class XplaneRecorder(Recorder):
         self._describe = describe
         self._log = self._folder / f"log-{os.getpid()}"
         self._step: Any = None
+        self._abandoned: Any = None
 
     def begin(self) -> None:
         """Begin the window."""
@@ -257,10 +258,17 @@ class XplaneRecorder(Recorder):
         self._leave()
         self._enter(number)
 
+    def abandon_step(self) -> None:
+        """Leave the step's annotation open: the profilers record what has ended."""
+        # It would end with its last reference.
+        self._abandoned = self._step
+
     def stop(self) -> None:
         """Stop the profiler if it is running."""
         if self._step is not None:
-            self._leave()
+            if self._abandoned is None:
+                self._leave()
+            self._step = None
             self._stop()
 
     def write(self) -> str | None:

@@ -12,6 +12,9 @@ from typing import Any
 
 from .process_report import Report, Settings, facts, guarded
 
+AFTER_STEPS = "traceana: after the last step"
+"""An empty range: the step around it has begun and did not end."""
+
 
 class Recorder:
     """A profiler; the base class records nothing."""
@@ -24,6 +27,9 @@ class Recorder:
 
     def step(self, number: int) -> None:
         """End a step of the window; ``number`` is that of the next one."""
+
+    def abandon_step(self) -> None:
+        """Mark the step that has begun as none: it does not end before the recording."""
 
     def stop(self) -> None:
         """End the window in any state; a process that exits with an active profiler may crash."""
@@ -134,6 +140,8 @@ class Window:
             self._recorder.stop()
             return
         self._clock.wait()
+        if len(self._moments) <= self._settings.steps:
+            self._recorder.abandon_step()
         self._recorder.stop()
         times = {
             "warm_up_ns": self._clock.between(self._warm_up),
@@ -200,6 +208,12 @@ class NvtxWindow(Recorder):
         if self._nvtx is not None:
             self._nvtx.pop_range()
             self._nvtx.push_range(f"iteration {number}")
+
+    def abandon_step(self) -> None:
+        """Record an empty range in the step."""
+        if self._nvtx is not None:
+            self._nvtx.push_range(AFTER_STEPS)
+            self._nvtx.pop_range()
 
     def stop(self) -> None:
         """Stop nsys' recording."""

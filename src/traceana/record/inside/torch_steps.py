@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from .process_report import Report, Settings, guarded
-from .step_window import Clock, NvtxWindow, Recorder, Window, refuse_torch_profiler
+from .step_window import AFTER_STEPS, Clock, NvtxWindow, Recorder, Window, refuse_torch_profiler
 from .torch_model import Model, rank_of
 
 
@@ -119,6 +119,12 @@ class TorchRecorder(Recorder):
         """Mark the step."""
         if self._profiler is not None:
             self._profiler.step()
+
+    def abandon_step(self) -> None:
+        """Record an empty range in the step."""
+        if self._profiler is not None:
+            with self._torch.profiler.record_function(AFTER_STEPS):
+                pass
 
     def stop(self) -> None:
         """Stop the profiler, then the ranges."""
