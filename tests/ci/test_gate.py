@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import yaml  # type: ignore[import-untyped]
@@ -40,20 +40,13 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def shell(
-    words: list[str | Path], folder: Path, **variables: str
+    words: list[str | Path], folder: Path, first: Path | None = None, /, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    """Run ``words`` in ``folder`` with the programs of this Python, after those of ``first``."""
+    folders = [*([] if first is None else [first]), Path(sys.executable).parent, os.environ["PATH"]]
+    path = os.pathsep.join(map(str, folders))
     given = {**os.environ, "PATH": path, **variables}
     return subprocess.run(words, cwd=folder, env=given, capture_output=True, text=True, check=False)
-
-
-def test_the_script_fails_by_a_limit(traces: tuple[Path, Path], tmp_path: Path) -> None:
-    """That it fails where a trace is slower, and passes, is in the test of the action."""
-    fast, slow = traces
-    limits = {"MAX_SLOWDOWN": "100%", "MAX": "idle=0.0001%"}
-    result = shell([ROOT / "ci" / "gate.sh", slow, fast], tmp_path, **limits)
-    assert result.returncode == GATE_FAILED
-    assert (tmp_path / "gate" / "gate.md").exists()
 
 
 def test_the_script_without_a_baseline_checks_limits(
@@ -120,15 +113,95 @@ def test_the_inputs_of_the_action_are_used() -> None:
     assert all(f"inputs.{name} " in text for name in action["inputs"])
 
 
-@pytest.mark.parametrize(("order", "code"), [((0, 1), GATE_FAILED), ((1, 0), 0)])
-def test_the_job_of_gitlab(
-    traces: tuple[Path, Path], tmp_path: Path, order: tuple[int, int], code: int
-) -> None:
+STUBS: Final = {
+    "git": 'for last; do :; done; ln -s "$CHECKOUT" "$last"',
+    "python": "",
+    "curl": "",
+    "traceana": """case " $* " in
+  *gate.md*) echo compared > gate/gate.md; exit "$DIFF" ;;
+  *gate.html*) echo "<!doctype html>" > gate/gate.html ;;
+  *) exit "$ADVISE" ;;
+esac""",
+}
+"""Programs in place of those that the job of GitLab starts. Each writes its arguments to the file
+``calls``."""
+
+
+def job_of_gitlab(folder: Path, *real: str, **variables: str) -> tuple[int, list[str]]:
+    """Return the exit code of the job in ``folder``, and the calls of all but ``real`` programs."""
     job = loaded(ROOT / "ci" / "gitlab.yml")[".traceana-gate"]
-    lines = [line for line in job["script"] if "pip install" not in line]
-    assert len(lines) == len(job["script"]) - 1
-    baseline, trace = (str(traces[at]) for at in order)
-    given = {**job["variables"], "BASELINE": baseline, "TRACE": trace}
-    result = shell(["sh", "-e", "-c", "\n".join(lines)], tmp_path, **given)
-    assert result.returncode == code, result.stderr
-    assert {path.name for path in (tmp_path / "gate").iterdir()} == {"gate.md", "gate.html"}
+    programs, work = folder / "programs", folder / "work"
+    programs.mkdir()
+    work.mkdir()
+    for name in STUBS.keys() - {*real}:
+        (programs / name).write_text(f'#!/bin/sh\necho {name} "$@" >> calls\n{STUBS[name]}\n')
+        (programs / name).chmod(0o755)
+    given = {
+        **job["variables"], "CHECKOUT": str(ROOT), "DIFF": "0", "ADVISE": "0",
+        "TRACE": "run", "BASELINE": "base", **variables,
+    }  # fmt: skip
+    # GitLab's shell of the script is not that of what comes after it.
+    code, after = (
+        shell(["sh", "-e", "-c", "\n".join(job[part])], work, programs, **given).returncode
+        for part in ("script", "after_script")
+    )
+    assert not after
+    assert job["artifacts"]["paths"] == [f"{given['OUTPUT']}/"]
+    assert {path.name for path in (work / "gate").iterdir()} == {"gate.md", "gate.html"}
+    return code, (work / "calls").read_text("utf-8").splitlines()
+
+
+def test_the_job_of_gitlab(traces: tuple[Path, Path], tmp_path: Path) -> None:
+    """It fails by the second limit, and has compared before."""
+    trace, baseline = map(str, traces)
+    given = {"TRACE": trace, "BASELINE": baseline, "MAX": "unclassified=10% idle=0.0001%"}
+    code, calls = job_of_gitlab(tmp_path, "traceana", MAX_SLOWDOWN="100%", **given)
+    assert code == GATE_FAILED
+    source = "clone --quiet --depth 1 ${CI_SERVER_PROTOCOL}://gitlab-ci-token:${CI_JOB_TOKEN}@"
+    assert calls[0].startswith(f"git {source}")
+    assert calls[1:] == ["python -m pip install --quiet ./.traceana-gate[html]"]
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "advise"),
+    [
+        ({}, 0, "advise run --max unclassified=10%"),
+        (
+            {"MAX": "unclassified=10% idle=50%", "FAIL_ON": "host_bound"},
+            0,
+            "advise run --fail-on host_bound --max unclassified=10% --max idle=50%",
+        ),
+        ({"MAX": ""}, 0, None),
+        ({"ADVISE": "31"}, GATE_FAILED, "advise run --max unclassified=10%"),
+        # A slower step is found, and the limits are checked as well.
+        ({"DIFF": "31"}, GATE_FAILED, "advise run --max unclassified=10%"),
+    ],
+    ids=["passes", "limits", "no limits", "a limit fails", "slower"],
+)
+def test_the_gates_of_gitlab(
+    tmp_path: Path, given: dict[str, str], code: int, advise: str | None
+) -> None:
+    got, calls = job_of_gitlab(tmp_path, **given)
+    diff = "traceana diff base run"
+    assert got == code
+    assert [one for one in calls if one.startswith("traceana")] == [
+        f"{diff} --fail-if-slower 3% -o gate/gate.md --force",
+        f"{diff} -o gate/gate.html --force",
+        *([] if advise is None else [f"traceana {advise}"]),
+    ]
+    assert not any(one.startswith("curl") for one in calls)
+
+
+def test_the_comment_of_gitlab(tmp_path: Path) -> None:
+    """Its token and the numbers of the merge request are variables of the pipeline."""
+    given = {
+        "TRACEANA_TOKEN": "secret", "CI_MERGE_REQUEST_IID": "7",
+        "CI_MERGE_REQUEST_PROJECT_ID": "12", "CI_API_V4_URL": "https://gitlab.example/api/v4",
+    }  # fmt: skip
+    code, calls = job_of_gitlab(tmp_path, DIFF="31", **given)
+    assert code == GATE_FAILED
+    assert calls[-1].startswith("curl --fail ")
+    assert calls[-1].endswith(
+        "--header PRIVATE-TOKEN: secret --data-urlencode body@gate/gate.md "
+        "https://gitlab.example/api/v4/projects/12/merge_requests/7/notes"
+    )
