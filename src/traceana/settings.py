@@ -46,6 +46,12 @@ STEP_COVERAGE: Final = _setting(
     "Ranges named as iterations are steps if they launch at least this part of the work from the "
     "first to the last of them; those of a data loader launch less.",
 )
+CUT_STEP: Final = _setting(
+    "cut_step",
+    0.5,
+    "The last marked step of three or more was cut by the end of the program or of the recording, "
+    "and is none, if it has less than this part of the operators and calls of any other.",
+)
 
 # Steps by the period of the kernels
 FEWEST_PERIODS: Final = _setting(

@@ -265,3 +265,54 @@ def test_ranks_of_a_bundle_are_marked_each_by_its_own_ranges() -> None:
         (0, 0, 0), (0, 1, 1000), (1, 0, 100), (1, 1, 1100),
     ]  # fmt: skip
     assert trace.activities["step"].to_list() == [0, 1, 2, 3]
+
+
+def marked(counts: list[int], text: str = "ProfilerStep#{}", kind: str = "step") -> Trace:
+    """Return steps with so many operators each, and one operator after the last."""
+    b = TraceBuilder()
+    for number, count in enumerate(counts):
+        at = number * ITERATION
+        mark(b, text.format(number), at, at + ITERATION, kind=kind)
+        for one in range(count):
+            b.row("ops", name="aten::mm", process=9, thread=MAIN, start=at + 10 * one, duration=5)
+    b.row(
+        "ops", name="aten::add", process=9, thread=MAIN, start=len(counts) * ITERATION, duration=5
+    )
+    return attribute(b.build())
+
+
+@pytest.mark.parametrize(
+    ("counts", "whole"),
+    [
+        ([8, 8, 8, 0], 3),
+        ([8, 9, 8, 3], 3),
+        ([8, 9, 8, 4], 4),
+        ([8, 3, 8, 3], 4),
+        ([8, 8, 8, 20], 4),
+        ([8, 8, 1], 2),
+        ([8, 1], 2),
+        ([0, 0, 0, 0], 4),
+    ],
+)
+def test_a_step_that_the_end_of_the_recording_cut_is_none(counts: list[int], whole: int) -> None:
+    trace = marked(counts)
+    assert trace.steps.height == whole
+    cut = trace.ledger.filter(reason="cut_step")
+    assert cut["count"].to_list() == [1] * (len(counts) - whole)
+
+
+def test_the_last_iteration_of_a_server_may_have_few_requests() -> None:
+    text = "execute_context_{}(8)_generation_4(4)"
+    assert marked([8, 8, 8, 1], text, "annotation").steps.height == 4
+
+
+def test_the_step_around_the_recorders_mark_is_none() -> None:
+    b = TraceBuilder()
+    for number in range(4):
+        at = number * ITERATION
+        mark(b, f"ProfilerStep#{number}", at, at + ITERATION, kind="step")
+        b.row("ops", name="aten::mm", process=9, thread=MAIN, start=at + 5, duration=500)
+    mark(b, "traceana: after the last step", 3 * ITERATION + 900, 3 * ITERATION + 901)
+    trace = attribute(b.build())
+    assert trace.steps["number"].to_list() == [0, 1, 2]
+    assert "traceana: after the last step" not in trace.layers["path"].to_list()

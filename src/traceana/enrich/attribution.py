@@ -28,7 +28,13 @@ from traceana.enrich.nesting import (
 )
 from traceana.enrich.operators import forward_of, from_nvtx, with_nesting
 from traceana.enrich.ranges import ThreadRanges
-from traceana.enrich.steps import as_steps, step_of, steps, whole_steps_within
+from traceana.enrich.steps import (
+    as_steps,
+    step_of,
+    steps,
+    whole_steps_within,
+    without_cut_step,
+)
 from traceana.trace import Ledger, Trace
 from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK, Direction, conform, join_pieces
 
@@ -55,6 +61,8 @@ def attribute(trace: Trace, step_marker: str | None = None, *, of_device: bool =
     step_table = steps(trace, activities, step_marker)
     if step_marker is not None:
         trace = trace.with_tables(ranges=as_steps(trace, step_marker))
+    else:
+        step_table = without_cut_step(trace, step_table, ledger)
     host = _Host.of(trace, step_table, ledger)
     on_device = of_device or activities["kind"].is_in(DEVICE_WORK).any()
     if not on_device and (host_work := host.work()):

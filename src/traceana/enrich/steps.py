@@ -13,8 +13,9 @@ from traceana.enrich.distinct_values import Texts
 from traceana.enrich.nesting import NONE, Ints, Nesting, thread_keys, to_rows
 from traceana.enrich.serving import ITERATION, SOURCE, iterations
 from traceana.errors import BadStepMarkerError, NoSuchSelectionError
-from traceana.settings import STEP_COVERAGE
+from traceana.settings import CUT_STEP, STEP_COVERAGE
 from traceana.trace import Trace
+from traceana.trace.ledger import Ledger
 from traceana.trace.schema import DEVICE_WORK, PERIOD, conform
 
 STEP_TEXT: Final = (
@@ -73,6 +74,50 @@ def steps(trace: Trace, activities: pl.DataFrame, marker: str | None = None) -> 
 
     repeated = periods(activities, trace.names, trace.calls)
     return repeated if repeated.height else last
+
+
+def without_cut_step(trace: Trace, table: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
+    """Return ``table``, the steps of ``trace``, without those that the end of the recording cut.
+
+    Of each process that can be its last step alone: a profiler that is stopped in an iteration
+    closes the marker. It is counted in ``ledger``. The iterations of a server differ in their
+    requests, and steps of the optimizer end with it.
+    """
+    sources = table["source"].unique().cast(pl.String).drop_nulls()
+    own = ~(sources.str.ends_with(SOURCE) | sources.str.starts_with(OPTIMIZER_STEP))
+    if table.height <= _FEWEST_OTHERS or not (own & (sources != PERIOD)).all():
+        return table
+    kept = []
+    for steps in table.partition_by("process", maintain_order=True):
+        events = [
+            frame if steps["process"][0] is None else frame.filter(process=steps["process"][0])
+            for frame in (trace.ops, trace.calls)
+        ]
+        start = np.concatenate([frame["start"].to_numpy() for frame in events])
+        kept.append(steps[:-1] if _is_cut(steps, start) else steps)
+    whole = pl.concat(kept)
+    ledger.add("cut_step", table.height - whole.height, table="steps", kept=False)
+    return whole
+
+
+_FEWEST_OTHERS: Final = 2
+"""Steps that say how much a whole one has."""
+
+
+def _is_cut(steps: pl.DataFrame, start: Ints) -> bool:
+    """Return whether the last of ``steps`` has far fewer of the events at ``start`` than any."""
+    if steps.height <= _FEWEST_OTHERS:
+        return False
+    begin = steps["start"].to_numpy()
+    end = begin + steps["duration"].to_numpy()
+    last = int(np.count_nonzero((start >= begin[-1]) & (start < end[-1])))
+    before = int(np.count_nonzero((start >= begin[0]) & (start < begin[-1])))
+    # The least of them has at most the mean. Few steps are cut, and sorting takes longer.
+    if last >= CUT_STEP * before / (len(begin) - 1):
+        return False
+    ordered = np.sort(start)
+    each = np.searchsorted(ordered, end) - np.searchsorted(ordered, begin)
+    return bool(last < CUT_STEP * each[:-1].min())
 
 
 def _ended(ranges: pl.DataFrame) -> pl.DataFrame:

@@ -40,6 +40,10 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
         "note",
         "ranges nested too deep for a layer of their own: part of the enclosing one",
     ),
+    "cut_step": (
+        "note",
+        "last steps that the end of the recording cut: not among the steps",
+    ),
     "by_repetition": (
         "note",
         "device work whose layer is inferred from a repetition of its context",
