@@ -257,6 +257,12 @@ REPEATED_GEMMS: Final = _setting(
     4,
     "This many equal GEMMs in a row, or more, are one batched GEMM.",
 )
+REPEATED_GEMMS_GAP: Final = _setting(
+    "repeated_gemms_gap_ns",
+    1_000_000,
+    "GEMMs with more time between them are not in a row: a launch takes some 10 us, in Python "
+    "rarely more than 200 us.",
+)
 MANIFEST_COVERAGE: Final = _setting(
     "manifest_coverage",
     0.75,

@@ -17,6 +17,7 @@ from traceana.advise.gates import METRICS
 from traceana.flops.convolution import Convolution
 from traceana.flops.executed import executed
 from traceana.report.pages.advise import findings_of, sentence
+from traceana.trace import Trace
 
 pytestmark = pytest.mark.slow
 
@@ -118,6 +119,30 @@ def test_products_of_different_steps_are_not_in_a_row() -> None:
         sizes = {"grid_x": 10, "grid_y": 1, "grid_z": 1}
         builder.kernel("sgemm", number * 100_000, 50_000, step=step, **sizes)
     assert "batchable_gemms" not in {one.rule.id for one in advise(builder.build()).findings}
+
+
+def side_by_side(pause: int) -> Trace:
+    """Return eight products of 50 us on one stream, ``pause`` apart, while another stream works for
+    all but 10 us of each pause."""
+    builder = TraceBuilder()
+    builder.name("sgemm", category="gemm", precision="fp32", batched=False)
+    builder.name("other", category="conv")
+    builder.row("devices", device=0, name="V100", vendor="NVIDIA", multiprocessors=80)
+    sizes = {"grid_x": 80, "grid_y": 1, "grid_z": 1}
+    for number in range(8):
+        at = number * (50_000 + pause)
+        builder.kernel("sgemm", at, 50_000, stream=36, **sizes)
+        builder.kernel("other", at, 50_000 + pause - 10_000, stream=24, **sizes)
+    return builder.build()
+
+
+def test_gaps_of_products_count_where_nothing_runs_on_the_device() -> None:
+    assert found(advise(side_by_side(40_000)), "batchable_gemms").saving_ns == 7 * 10_000
+
+
+def test_products_with_long_pauses_are_not_in_a_row() -> None:
+    findings = advise(side_by_side(60_000_000)).findings
+    assert "batchable_gemms" not in {one.rule.id for one in findings}
 
 
 def test_kernels_of_few_blocks_leave_the_rest_unused(tmp_path: Path) -> None:

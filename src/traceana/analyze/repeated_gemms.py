@@ -8,11 +8,12 @@ import numpy as np
 import polars as pl
 
 from traceana.analyze.classes import described
+from traceana.analyze.intervals import Busy
 from traceana.analyze.layer_rows import OUTSIDE, layer_keys
-from traceana.analyze.work import kernels_of
+from traceana.analyze.work import kernels_of, work
 from traceana.enrich.distinct_values import first_rows, numbered
 from traceana.result import Result, sums
-from traceana.settings import REPEATED_GEMMS
+from traceana.settings import REPEATED_GEMMS, REPEATED_GEMMS_GAP
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -30,11 +31,12 @@ def products(trace: Trace) -> Result:
     """Return one row per layer, operator, kernel and grid of non-batched matrix products.
 
     A run is :data:`REPEATED_GEMMS` or more consecutive ones of one step on one stream, with only
-    kernels of a convolution (the expansion of the next image) between them.
+    kernels of a convolution (the expansion of the next image) and at most
+    :data:`REPEATED_GEMMS_GAP` between them.
     Columns: ``layer``, ``operator``, ``shapes`` (recorded inputs, JSON), ``name``, ``precision``,
     ``blocks``, ``multiprocessors``, ``calls``, ``time_ns``, ``runs``, ``longest`` (products in the
     longest run), ``in_runs`` and ``in_runs_ns`` (those in runs, and their time), ``gaps_ns`` (time
-    between the products of runs in which their stream is idle). Most in runs first.
+    between the products of runs in which their device is idle). Most in runs first.
     """
     frame = _added(_in_order(trace), trace)
     layer = layer_keys(trace.layers, by="layer", depth=None).select("layer_row", "layer")
@@ -83,14 +85,29 @@ def _in_order(trace: Trace) -> pl.DataFrame:
     each = (
         each.with_columns((pl.col("start") - end.shift(1)).clip(0).alias("gap"))
         .filter(~pl.col("helping"))
-        .with_columns(pl.struct("plain", "queue", "step", *_KEYS).rle_id().alias("run"))
+        .with_columns((pl.col("gap") > REPEATED_GEMMS_GAP).cum_sum().alias("pause"))
+        .with_columns(pl.struct("plain", "queue", "step", "pause", *_KEYS).rle_id().alias("run"))
         .filter("plain")
     )
     follows = (pl.col("run") == pl.col("run").shift(1)).fill_null(value=False)
-    return each.with_columns(
+    each = each.with_columns(
         pl.when(follows).then("gap").otherwise(0).alias("gap"),
         pl.len().over("run").alias("length"),
     )
+    return _with_idle_gaps(each, trace)
+
+
+def _with_idle_gaps(each: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """Return ``each`` with the part of the gaps of runs in which nothing ran on the device."""
+    (rows,) = np.nonzero(((each["gap"] > 0) & (each["length"] >= REPEATED_GEMMS)).to_numpy())
+    if not len(rows):
+        return each
+    gaps = each[rows].select(
+        "rank", "device", "gap", (pl.col("start") - pl.col("gap")).alias("start"), end="start"
+    )
+    ran = work(trace.whole, "rank", "device", "start", "duration")
+    busy = Busy.of(ran).within(gaps)
+    return each.with_columns(each["gap"].scatter(rows, gaps["gap"] - busy))
 
 
 def _added(each: pl.DataFrame, trace: Trace) -> pl.DataFrame:
