@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Collection, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,6 +85,16 @@ def open_trace(
         trace = with_classes(trace, rules_in_use(None if rules is None else Path(rules)))
     if bundle or others or source.is_dir():
         trace = trace.with_meta(opened=tuple(as_unicode(str(one)) for one in sources))
+    given = {
+        "--model": model if isinstance(model, str | os.PathLike) else None,
+        "--step-marker": step_marker,
+        "--rules": rules,
+        "--counters": counters,
+        "--device-model": device_model,
+        "--capture": capture,
+    }
+    words = ((name, as_unicode(str(one))) for name, one in given.items() if one is not None)
+    trace = trace.with_meta(opened_with=tuple(chain.from_iterable(words)))
     if device_model is not None:
         from traceana.flops.peaks import with_device_model
 

@@ -67,13 +67,25 @@ def test_json_has_figures_and_evidence(run: Invoke, slow: Path) -> None:
     assert {"pytorch", "tensorflow", "jax", "estimate", "caveat", "finding"} <= copies.keys()
 
 
-def test_the_command_of_a_finding_prints_its_evidence(run: Invoke, slow: Path) -> None:
-    for chosen in ([], ["--step", "1-2", "--device", "0"]):
+def test_the_command_of_a_finding_prints_its_evidence(
+    run: Invoke, slow: Path, tmp_path: Path
+) -> None:
+    rules = tmp_path / "my rules.toml"
+    rules.write_text(
+        '[[rule]]\nid = "mine"\nreason = "none"\nhead = "no_such_kernel"\ncategory = "softmax"\n',
+        "utf-8",
+    )
+    for chosen in (
+        [],
+        ["--step", "1,2", "--device", "0"],
+        ["--rules", str(rules), "--device-model", "V100"],
+    ):
         found = json.loads(run("advise", slow, *chosen, "-f", "json").stdout)["rows"]
         assert len(found) > 1
         for row in found:
             words = shlex.split(row["command"])
             assert words[0] == "traceana"
+            assert words[3:-4] == chosen
             (again,) = json.loads(run(*words[1:]).stdout)["rows"]
             assert again == row
 

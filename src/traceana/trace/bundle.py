@@ -91,7 +91,7 @@ def save(
             (scratch / f"{name}.parquet").write_bytes(encoded.getbuffer())
         manifest = Manifest(
             schema_version=SCHEMA_VERSION,
-            meta=msgspec.structs.replace(meta, opened=()),
+            meta=msgspec.structs.replace(meta, opened=(), opened_with=()),
             rows=rows,
             checksums=checksums,
         ).checked()

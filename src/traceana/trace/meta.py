@@ -35,6 +35,8 @@ class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
     opened: tuple[str, ...] = ()
     """The paths that the trace was opened by, where they may not be ``source``: of a bundle or
     another folder, or the files of several ranks."""
+    opened_with: tuple[str, ...] = ()
+    """The options that it was opened with, as words of the command line, less the selection."""
     properties: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Properties of the format: driver and CUDA versions, host, profiler options."""
 

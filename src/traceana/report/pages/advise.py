@@ -208,7 +208,7 @@ def finding_rows(found: Sequence[Found], trace: Trace) -> tuple[pl.DataFrame, li
 
 
 def _command(rule: Rule, trace: Trace) -> str:
-    """Return the command that prints the evidence of ``rule``, with the selection of ``trace``."""
+    """Return the command that prints the evidence of ``rule``, with the options of ``trace``."""
     files = trace.meta.opened or (trace.meta.source,)
     # A name that begins with a dash would be an option.
     given = [f"./{one}" if one.startswith("-") else one for one in files]
@@ -220,9 +220,7 @@ def _command(rule: Rule, trace: Trace) -> str:
     ):
         if (chosen := trace.meta.properties.get(name)) is not None:
             words += [option, ",".join("cpu" if one == CPU_DEVICE else str(one) for one in chosen)]
-    if (counters := trace.meta.properties.get("counters_file")) is not None:
-        words += ["--counters", str(counters)]
-    return join([*words, "--rule", rule.id, "--format", "json"])
+    return join([*words, *trace.meta.opened_with, "--rule", rule.id, "--format", "json"])
 
 
 def sentence(finding: Found) -> str:
