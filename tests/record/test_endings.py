@@ -18,6 +18,7 @@ import pytest
 from tests.record.scripts import DOES_NOT_EXIT, SLEEPS, TORCH
 from tests.support.command_line import Run as Command
 from tests.support.frameworks import needs
+from traceana.errors import ExitCode
 from traceana.record.child_process import Ended, run_child
 from traceana.record.outcome import Launch, ProcessReport, Raised
 from traceana.record.partial_folder import PartialFolder
@@ -353,3 +354,13 @@ def test_the_networks_are_in_the_repository(
     done = run("record", "--framework", "jax", "-o", tmp_path / "run")
     assert done.exit_code == 51
     assert "are in traceana's repository" in done.stderr
+
+
+def test_a_system_without_file_locks_is_refused_in_one_line(
+    tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    done = run("record", "-o", tmp_path / "run", "--", sys.executable, "-c", "")
+    assert done.exit_code == ExitCode.MISSING_DEPENDENCY
+    assert "recording needs Linux or macOS" in done.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
+from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from traceana.errors import CannotWriteError
+from traceana.errors import CannotWriteError, MissingToolError
 from traceana.files import replace_folder, write_whole
 from traceana.runs.run_files import PARTIAL
 from traceana.runs.run_folders import is_run, is_sweep
@@ -31,14 +31,27 @@ def check_free(target: Path, *, force: bool) -> None:
         raise CannotWriteError(f"{target} exists: choose another name, or use --force")
 
 
+def _fcntl() -> Any:
+    """Return the module that locks files, which Windows does not have."""
+    try:
+        return import_module("fcntl")
+    except ImportError:
+        raise MissingToolError(
+            "recording needs Linux or macOS: profile the script on Windows with its framework's "
+            "own profiler, and give traceana the trace"
+        ) from None
+
+
 class PartialFolder:
     """``NAME.partial``, locked by this process until it exits."""
 
     def __init__(self, target: Path) -> None:
         """Create the folder and delete files of a killed recording in it.
 
-        Raises ``CannotWriteError``, also if another recording uses the folder.
+        Raises ``CannotWriteError``, also if another recording uses the folder, and
+        ``MissingToolError`` on Windows.
         """
+        fcntl = _fcntl()
         self.target = target
         self.path = target.with_name(target.name + PARTIAL)
         try:
