@@ -185,16 +185,19 @@ def summary_row(name: str, trace: Trace) -> tuple[str, ...]:
 def support(tables: str) -> Iterator[tuple[str, ...]]:
     """Yield a row for each format and producer: in how many files of ``tables`` it has what.
 
-    ``tables`` is Markdown with rows of :data:`COLUMNS`: of others' traces, there may be nothing
-    else.
+    ``tables`` is Markdown, each table with its titles: of others' files, there may be nothing else.
     """
-    files: dict[tuple[str, str], list[list[str]]] = {}
+    files: dict[tuple[str, str], list[dict[str, str]]] = {}
+    titles: list[str] = []
     for line in tables.splitlines():
-        name, *cells = (cell.strip() for cell in line.strip("|").split(" |"))
-        if len(cells) + 1 == len(COLUMNS) and name.startswith("`"):
-            files.setdefault((cells[0], cells[1]), []).append(cells[2:])
+        cells = [cell.strip() for cell in line.strip("|").split(" |")]
+        if cells[0] == COLUMNS[0]:
+            titles = cells
+        elif cells[0].startswith("`"):
+            one = dict(zip(titles, cells, strict=True))
+            files.setdefault((one["format"], one.get("producer", "printed summary")), []).append(one)
     for (form, producer), rows in sorted(files.items()):
-        filled = (sum(bool(cell) for cell in column) for column in zip(*rows, strict=True))
+        filled = (sum(bool(one.get(name)) for one in rows) for name in COLUMNS[3:])
         yield form, producer, _count(len(rows)), *map(_count, filled)
 
 
@@ -209,11 +212,11 @@ def page(old: str) -> str:
         else printed_before
     )
     ours = table(fixtures())
-    matrix = table(support(ours + theirs), SUPPORT_COLUMNS)
+    matrix = table(support(ours + theirs + printed), SUPPORT_COLUMNS)
     return (
         f"{HEAD}\n## Support matrix\n\n"
         "How many files of a format and producer were read, and how many of them have what. The\n"
-        "files are those of the next two tables; what is recorded depends on the options of the\n"
+        "files are those of the next tables; what is recorded depends on the options of the\n"
         "profiler.\n"
         f"\n{matrix}\n## Recorded by us, in `fixtures/`\n\n{ours}"
         "\n## Recorded by others, not part of the repository\n\n"
