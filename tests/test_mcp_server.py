@@ -47,6 +47,8 @@ def root(tmp_path: Path) -> Path:
     shutil.copy(FIXTURES / RUN, root)
     shutil.copy(FIXTURES / RUN, root / "beside" / "run.json.gz")
     cnn_steps().save(root / "folder" / "cnn")
+    for name in ("layers", "provenance"):
+        shutil.copy(FIXTURES / f"{RUN.partition('.')[0]}.{name}.json", root)
     (root / "report.nsys-rep").write_bytes(b"NVIDIA Tegra Profiler Report " + bytes(100))
     (root / "link.json.gz").symlink_to(tmp_path / "outside.json.gz")
     (root / "linked").symlink_to(tmp_path)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 import os
+import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from tests.support.manifest import FIXTURES
 from traceana.errors import IsDirectoryError, NotATraceError, UnknownFormatError, UnreadableError
-from traceana.ingest.detect import detect
-from traceana.ingest.ranks import find
+from traceana.ingest.detect import Format, detect
+from traceana.ingest.ranks import find, is_name_of_trace
+from traceana.model.manifest import Layer, manifest
+from traceana.runs.run_files import TIMING_FILE, Timing
 
 
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
@@ -34,6 +40,44 @@ def test_a_value_alone_is_json_and_no_trace(tmp_path: Path, text: str) -> None:
     (tmp_path / "a").write_text(text)
     with pytest.raises(NotATraceError):
         detect(tmp_path / "a")
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_document_without_events_is_no_trace(tmp_path: Path, compress: bool) -> None:
+    write = gzip.compress if compress else bytes
+    (tmp_path / "a").write_bytes(write(b'{"version": 1, "argv": ["a"]}\n'))
+    with pytest.raises(NotATraceError, match="is JSON without traceEvents"):
+        detect(tmp_path / "a")
+    # The reader has the error of what is cut.
+    (tmp_path / "a").write_bytes(write(b'{"version": 1, "argv": ["a"'))
+    assert detect(tmp_path / "a") is Format.KINETO
+
+
+def test_a_layer_manifest_of_any_length_is_no_trace(tmp_path: Path) -> None:
+    layers = tuple(
+        Layer(path=f"layer{i}", type="Conv2d", framework_type="Conv2d", position=i)
+        for i in range(2_000)
+    )
+    manifest(network="deep", framework=None, inputs=(), layers=layers).write(tmp_path / "a")
+    assert (tmp_path / "a").stat().st_size > 100_000
+    with pytest.raises(NotATraceError, match="is a file of traceana beside a trace: pass the"):
+        detect(tmp_path / "a")
+
+
+def test_what_lies_beside_a_trace_is_no_rank(tmp_path: Path) -> None:
+    beside = [file for file in FIXTURES.glob("alexnet-cpu-ranges.*") if file.suffix == ".json"]
+    assert len(beside) == 2
+    for file in beside:
+        shutil.copy(file, tmp_path)
+    (tmp_path / TIMING_FILE).write_bytes(msgspec.json.encode(Timing()))
+    with pytest.raises(NotATraceError):
+        find(tmp_path)
+    trace = tmp_path / "trace.json"
+    trace.write_text('{"traceEvents": []}')
+    assert find(tmp_path).files == [trace]
+    # At a URL the names decide.
+    names = [file.name for file in tmp_path.iterdir()]
+    assert [name for name in names if is_name_of_trace(name)] == ["trace.json"]
 
 
 @pytest.mark.parametrize("text", ['"ID","Kernel Name"\n', "1,2\n3,4\n", "nullified", "12 monkeys"])

@@ -188,9 +188,11 @@ def test_a_truncated_rank_does_not_hide_the_straggler(tmp_path: Path, keep: Path
 
 def test_without_a_rank_that_can_be_read(tmp_path: Path, keep: Path, run: Run) -> None:
     (tmp_path / "rank0.json").write_bytes(b"")
-    result = run("ranks", tmp_path / "rank0.json", "--keep", keep, "--workers", 1)
+    file = tmp_path / "rank0.json"
+    result = run("ranks", file, "--keep", keep, "--workers", 1)
     assert result.exit_code == ExitCode.DAMAGED_INPUT
-    assert "rank 0 not read" in result.stderr
+    assert f"rank 0 not read: {file} is empty" in result.stderr
+    assert result.stderr.count(str(file)) == 1
 
 
 def test_a_saved_bundle_of_all_ranks_has_the_same_rows(

@@ -11,6 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from traceana.errors import (
     EmptyFileError,
     IsDirectoryError,
@@ -19,7 +21,7 @@ from traceana.errors import (
     UnknownFormatError,
     UnreadableError,
 )
-from traceana.files import check_regular
+from traceana.files import UNDECODABLE, check_regular
 from traceana.ingest.source import ByteSource
 
 _HEAD = 1 << 16
@@ -127,6 +129,8 @@ _JSON_START = re.compile(rb"\s*(?:[\[{]|$)")
 _JSON_SCALAR = re.compile(
     rb'\s*(?:"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*|true|false|null)\s*$', re.DOTALL
 )
+_OWN: Final = re.compile(rb'\s*\{\s*"format"\s*:\s*"traceana-')
+"""A layer manifest or a table of algorithms. The other files of traceana are short."""
 _CHROME_EVENT: Final = re.compile(rb'(?:^\s*\[|"traceEvents"\s*:\s*\[).*"ph"\s*:\s*"', re.DOTALL)
 # TensorFlow's and JAX's trace.json: its processes are planes, /host:CPU.
 _PLANE: Final = re.compile(rb'"name"\s*:\s*"/(?:host|device):')
@@ -140,6 +144,9 @@ _KINETO: Final = re.compile(
     rb'Trace|Kernel|Memcpy|Memset|Operator|Runtime)"',
     re.IGNORECASE,
 )
+
+
+NO_EVENTS: Final = "is JSON without traceEvents: pass the file that a profiler exported"
 
 
 class Format(Enum):
@@ -173,6 +180,7 @@ def detect(path: Path) -> Format:
     if not path.is_file() and rocprof_files(path):
         return Format.ROCPROF_CSV
     head = _head(path)
+    is_whole = len(head) < _HEAD
     if head.startswith(_SQLITE):
         return Format.SQLITE
     if head.startswith(_NSYS_REPORT):
@@ -210,6 +218,12 @@ def detect(path: Path) -> Format:
         return Format.SUMMARY
     if _NVPROF_METRICS.search(head):
         return Format.NVPROF_METRICS
+    if _OWN.match(head):
+        raise NotATraceError(
+            f"{path} is a file of traceana beside a trace: pass the trace, or its folder"
+        )
+    if is_whole and _is_document(head):
+        raise NotATraceError(f"{path} {NO_EVENTS}")
     if _JSON_START.match(head):
         return _chrome(head)
     if _JSON_SCALAR.match(head) and head.isascii():
@@ -225,6 +239,17 @@ def detect(path: Path) -> Format:
         "Systems reports and exports, nvprof databases and printed traces, rocprof CSV, databases "
         "and pftrace, printed summaries, Nsight Compute CSV"
     )
+
+
+def _is_document(text: bytes) -> bool:
+    """Return whether ``text`` is a JSON object without events, such as a run's timing."""
+    if not text.lstrip().startswith(b"{") or b'"traceEvents"' in text:
+        return False
+    try:
+        msgspec.json.decode(text)
+    except UNDECODABLE:
+        return False
+    return True
 
 
 def _has_rocprof(text: bytes) -> bool:

@@ -11,6 +11,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -32,6 +33,7 @@ from traceana.files import as_unicode
 from traceana.ingest.detect import Format, detect, is_nsys_export, rocprof_files, rocprof_run
 from traceana.ingest.integrity import FARTHEST_NS, LARGEST_SUM, LONGEST_TRACE_NS
 from traceana.ingest.source import Progress
+from traceana.runs.run_files import is_name_beside
 from traceana.trace import Ledger, Trace, TraceMeta
 from traceana.trace.bundle import is_bundle
 from traceana.trace.merge import merge
@@ -169,10 +171,10 @@ def read_ranks(
 def find(folder: Path) -> Found:
     """Return the traces and bundles below ``folder``, in order of their paths.
 
-    Other files (layer lists, logs, pictures) are skipped. Damaged traces are returned: their reader
-    raises the error. Raises ``IsDirectoryError`` where there is no trace, ``AmbiguousRanksError``
-    where there are several runs of TensorFlow's or JAX's profiler, ``UnreadableError`` where the
-    folder cannot be listed.
+    Other files (layer manifests, logs, pictures) are skipped. Damaged traces are returned: their
+    reader raises the error. Raises ``IsDirectoryError`` where there is no trace, ``NotATraceError``
+    where there is JSON only, ``AmbiguousRanksError`` where there are several runs of TensorFlow's
+    or JAX's profiler, ``UnreadableError`` where the folder cannot be listed.
     """
     if is_nsys_export(folder) or rocprof_files(folder):
         return Found([folder], [])
@@ -190,6 +192,8 @@ def find(folder: Path) -> Found:
         elif path.is_file():
             unknown.append(path)
     if not known:
+        for path in unknown:
+            _check_for_events(path)
         raise IsDirectoryError(
             f"{folder} is a directory without traces: pass a trace, or its folder"
         )
@@ -258,6 +262,12 @@ def _preference(path: Path) -> int | None:
         return len(_PREFERRED)
 
 
+def _check_for_events(path: Path) -> None:
+    """Raise ``NotATraceError`` if ``path`` is JSON without events."""
+    with suppress(EmptyFileError, UnknownFormatError):
+        detect(path)
+
+
 def _is_named_as_trace(path: Path) -> bool:
     name = path.name.lower()
     ending = next((ending for ending in _COMPRESSED if name.endswith(ending)), "")
@@ -306,8 +316,11 @@ def ranks(files: Sequence[Path], recorded: Sequence[int | None]) -> tuple[list[i
 
 
 def is_name_of_trace(name: str) -> bool:
-    """Return whether files of this name can be traces, by its ending."""
-    return name.endswith(_ENDINGS)
+    """Return whether files of this name can be traces, by its ending.
+
+    Names of files beside a trace are not: at a URL, their content costs a download.
+    """
+    return name.endswith(_ENDINGS) and not is_name_beside(name)
 
 
 def rank_in(file: Path) -> int | None:

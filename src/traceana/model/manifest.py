@@ -10,6 +10,7 @@ import msgspec
 
 from traceana.errors import BadModelError, CannotWriteError
 from traceana.files import UNDECODABLE, content, json_by_line, write_whole
+from traceana.runs.run_files import LAYERS_FILE, LAYERS_SUFFIX, is_name_beside
 
 FORMAT: Final = "traceana-layers"
 VERSION: Final = 1
@@ -167,11 +168,6 @@ def _bad(source: Path, problem: str, action: str) -> BadModelError:
     return BadModelError(f"{source}: {problem}; {action}")
 
 
-SUFFIX: Final = ".layers.json"
-_ALONE: Final = "layers.json"
-_NO_TRACE: Final = (SUFFIX, ".provenance.json")
-
-
 def find(trace_path: str | os.PathLike[str]) -> Path | None:
     """Return the layer manifest of the trace, None without one or with several.
 
@@ -183,7 +179,7 @@ def find(trace_path: str | os.PathLike[str]) -> Path | None:
     trace = Path(trace_path)
     stem = trace.name
     while stem:
-        beside = trace.with_name(stem + SUFFIX)
+        beside = trace.with_name(stem + LAYERS_SUFFIX)
         if beside.is_file():
             return beside
         shorter = stem.rpartition(".")[0]
@@ -196,12 +192,14 @@ def _alone_in(folder: Path) -> Path | None:
         files = [path for path in folder.iterdir() if path.is_file()]
     except OSError:
         return None
-    found = [path for path in files if path.name.endswith(SUFFIX) or path.name == _ALONE]
+    found = [
+        path for path in files if path.name.endswith(LAYERS_SUFFIX) or path.name == LAYERS_FILE
+    ]
     if len(found) != 1:
         return None
     (manifest,) = found
-    stem = manifest.name.removesuffix(SUFFIX) if manifest.name != _ALONE else None
+    stem = manifest.name.removesuffix(LAYERS_SUFFIX) if manifest.name != LAYERS_FILE else None
     of_other_trace = stem is not None and any(
-        path.name.startswith(f"{stem}.") and not path.name.endswith(_NO_TRACE) for path in files
+        path.name.startswith(f"{stem}.") and not is_name_beside(path.name) for path in files
     )
     return None if of_other_trace else manifest

@@ -18,6 +18,8 @@ SWEEP_FILE: Final = "traceana-sweep.json"
 ENVIRONMENT_FILE: Final = "environment.json"
 TIMING_FILE: Final = "timing.json"
 LAYERS_FILE: Final = "layers.json"
+LAYERS_SUFFIX: Final = ".layers.json"
+PROVENANCE_SUFFIX: Final = ".provenance.json"
 PARTIAL: Final = ".partial"
 """The suffix of a run's folder while it is being recorded."""
 
@@ -187,6 +189,14 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...]
     profiler: str
     started_at: str
+
+
+_BESIDE: Final = (RUN_FILE, SWEEP_FILE, ENVIRONMENT_FILE, TIMING_FILE, LAYERS_FILE)
+
+
+def is_name_beside(name: str) -> bool:
+    """Return whether ``name`` is that of a file which traceana writes beside a trace."""
+    return name in _BESIDE or name.endswith((LAYERS_SUFFIX, PROVENANCE_SUFFIX))
 
 
 def is_plain_name(names: Sequence[str]) -> bool:

@@ -35,6 +35,7 @@ from traceana.ingest.chrome.document import (
     scan,
 )
 from traceana.ingest.chrome.event_decoder import Counted, EventDecoder, UndecodableError
+from traceana.ingest.detect import NO_EVENTS
 from traceana.ingest.source import ByteSource
 from traceana.trace import Ledger
 
@@ -135,9 +136,7 @@ def _no_events(error: NoEventsError, source: ByteSource) -> Exception:
             "pass the file that a profiler exported"
         )
     if error.complete and not source.truncated:
-        return NotATraceError(
-            f"{source.path} is JSON without traceEvents: pass the file that a profiler exported"
-        )
+        return NotATraceError(f"{source.path} {NO_EVENTS}")
     return CorruptError(
         f"{source.path} is truncated or invalid JSON before its first event: "
         "copy or record it again"

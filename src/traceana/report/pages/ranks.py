@@ -343,7 +343,9 @@ def bad_ranks(rows: pl.DataFrame) -> list[str]:
     lines = []
     for rank, file, status, reason in bad.select("rank", "file", "status", "reason").iter_rows():
         number = "" if rank is None else f"rank {rank} "
-        lines.append(f"{number}{status}: {reason} ({file})")
+        # The error of a file begins with its path.
+        where = "" if file in reason else f" ({file})"
+        lines.append(f"{number}{status}: {reason}{where}")
     if missing := rows.filter(status=MISSING)["rank"].to_list():
         count = numbers.counted(len(missing), "rank")
         lines.append(f"{count} missing, without a file: {spans(missing)}")
