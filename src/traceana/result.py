@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import polars as pl
 
-from traceana.errors import MissingExtraError, NoSuchSelectionError, how_to_install
+from traceana.errors import MissingExtraError, NoSuchSelectionError, how_to_install, suggested
 from traceana.frozen import frozen_mapping
 
 if TYPE_CHECKING:
@@ -222,7 +222,10 @@ def _sorted(frame: pl.DataFrame, sort: str) -> pl.DataFrame:
     name, _, order = sort.partition(":")
     column = f"{name}_ns" if f"{name}_ns" in frame.columns else name
     if column not in frame.columns:
-        raise NoSuchSelectionError(f"cannot sort by {name}; columns: {', '.join(frame.columns)}")
+        known = [*(one.removesuffix("_ns") for one in frame.columns), *frame.columns]
+        # All names are long to read where one of them was meant.
+        meant = suggested(name, known) or f"; columns: {', '.join(frame.columns)}"
+        raise NoSuchSelectionError(f"cannot sort by {name}{meant}")
     if order not in ("", "asc", "desc"):
         raise NoSuchSelectionError(f"invalid sort order {order}: use {name}:asc or {name}:desc")
     descending = order == "desc" if order else frame.schema[column].is_numeric()

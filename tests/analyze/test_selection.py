@@ -75,7 +75,11 @@ def test_a_column_is_sorted_as_its_kind_is_read(sort: str, first: str) -> None:
 
 
 def test_an_unknown_column_or_order_is_an_error() -> None:
-    with pytest.raises(NoSuchSelectionError, match="cannot sort by flops; columns: name, "):
-        arrange(kernels(cnn_steps()), sort="flops")
+    with pytest.raises(NoSuchSelectionError, match="cannot sort by bandwidth; columns: name, "):
+        arrange(kernels(cnn_steps()), sort="bandwidth")
+    for typed, meant in (("tiem", "time"), ("time_sn", "time_ns"), ("algoritm", "algorithm")):
+        with pytest.raises(NoSuchSelectionError, match=r"\)$") as error:
+            arrange(kernels(cnn_steps()), sort=typed)
+        assert str(error.value) == f"cannot sort by {typed} (did you mean {meant}?)"
     with pytest.raises(NoSuchSelectionError, match="invalid sort order up"):
         arrange(kernels(cnn_steps()), sort="time:up")
