@@ -5,12 +5,22 @@ from __future__ import annotations
 import re
 import tomllib
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from traceana.errors import BadConfigurationError
 from traceana.flops.cost import Refusal
-from traceana.flops.peaks import RATES, Peaks, devices, normalized, peak_for, peaks_of
+from traceana.flops.peaks import (
+    RATES,
+    Peaks,
+    devices,
+    listed_peaks,
+    normalized,
+    peak_for,
+    peaks_of,
+)
 from traceana.trace.schema import DEVICES
 
 FOLDER = resources.files("traceana.flops") / "devices"
@@ -261,3 +271,49 @@ def test_the_peak_of_a_kernel(
 def test_normalized() -> None:
     assert normalized("NVIDIA GeForce RTX(tm) 2080-Ti") == "rtx tm 2080 ti"
     assert normalized("AMD Radeon Graphics") == normalized(None) == ""
+
+
+@pytest.fixture
+def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the path of the user's file of peaks, which does not exist yet."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "traceana").mkdir()
+    return tmp_path / "traceana" / "peaks.toml"
+
+
+def test_the_users_peaks_go_before_the_datasheets(configured: Path) -> None:
+    configured.write_text(
+        '[[device]]\nname = "Tesla V100-SXM2-16GB"\nfp32 = 14.1\nbandwidth = 830\n'
+        '[[device]]\nname = "My Accelerator"\nbf16_tensor = 40\n',
+        "utf-8",
+    )
+    found = known(row("NVIDIA V100-SXM2-16GB", multiprocessors=80))
+    assert (found.how, found.source) == ("configured", str(configured))
+    assert (found.flops, found.bandwidth) == ({"fp32": 14.1e12}, 830e9)
+    assert known(row("my accelerator")).flops == {"bf16_tensor": 40e12}
+    assert listed_peaks("my accelerator").how == "configured"
+    assert known(row("Tesla V100-SXM2-32GB")).how == "datasheet"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[[device]]\nname = "A"\nfp23 = 1', "did you mean fp32?"),
+        ('[[device]]\nname = "A"\nfp32 = -1', "is not positive"),
+        ('[[device]]\nname = "A"\nfp32 = "1"', "is not positive"),
+        ('[[device]]\nname = "A"\nbandwidth = inf', "is not positive"),
+        ('[[device]]\nname = "A"\nfp32 = nan', "is not positive"),
+        ('[[device]]\nname = "A"\nfp32 = true', "is not positive"),
+        ("[[device]]\nfp32 = 1", "without a name"),
+        ("device = 1", "without a name"),
+        ("device = [1]", "without a name"),
+        ("[[device", "invalid TOML"),
+    ],
+)
+def test_a_file_of_peaks_that_is_wrong_is_one_line(
+    configured: Path, text: str, message: str
+) -> None:
+    configured.write_text(text, "utf-8")
+    with pytest.raises(BadConfigurationError, match=re.escape(message)) as raised:
+        peaks_of(row("Tesla V100-SXM2-16GB"))
+    assert str(raised.value).startswith(f"{configured}: ")

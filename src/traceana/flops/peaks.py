@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
 from importlib import resources
@@ -26,13 +26,13 @@ import polars as pl
 import rtoml
 
 from traceana.cores import cores
-from traceana.errors import NoSuchSelectionError
-from traceana.files import UNDECODABLE, cache_folder, write_whole
+from traceana.errors import BadConfigurationError, NoSuchSelectionError, near
+from traceana.files import UNDECODABLE, cache_folder, config_folder, text_content, write_whole
 from traceana.flops.cost import Refusal
 from traceana.trace import Trace
 from traceana.trace.schema import CPU_DEVICE, conform
 
-How = Literal["datasheet", "computed", "measured"]
+How = Literal["configured", "datasheet", "computed", "measured"]
 
 RATES: Final = (
     *("fp64", "fp64_tensor", "fp32", "fp32_tensor", "tf32_tensor"),
@@ -51,8 +51,8 @@ class Peaks(msgspec.Struct, frozen=True):
 
     ``flops`` has operations per second by :data:`RATES`, without unknown ones.
     ``bandwidth`` is that of its memory, in bytes per second. ``how`` is the kind of source: the
-    vendor's figures, multiprocessors times clock times the architecture's rate, or a measurement;
-    ``source`` is the document, the rates or the measurement.
+    user's file, the vendor's figures, multiprocessors times clock times the architecture's rate, or
+    a measurement; ``source`` is the file, the document, the rates or the measurement.
     """
 
     name: str
@@ -77,6 +77,10 @@ def peak_for(peaks: Peaks, precision: str | None, tensor_core: bool | None) -> f
     return peaks.flops.get(real)
 
 
+_OF_USERS: Final = ("name", "bandwidth")
+"""Keys of a device in the user's file, beside its rates."""
+_HIGHEST: Final = 1e9
+"""TFLOP/s and GB/s beyond any device."""
 _TERA: Final = 1e12
 _GIGA: Final = 1e9
 _LONGEST_NAME: Final = 200
@@ -90,7 +94,7 @@ _GUIDE: Final = "CUDA C++ Programming Guide, throughput of native arithmetic ins
 
 class _Device(msgspec.Struct, frozen=True):
     pattern: re.Pattern[str]
-    vendor: str
+    vendor: str | None
     compute_capability: str | None
     multiprocessors: int | None
     peaks: Peaks
@@ -99,14 +103,15 @@ class _Device(msgspec.Struct, frozen=True):
 def peaks_of(device: Mapping[str, Any]) -> Peaks | Refusal:
     """Return the peaks of a row of ``devices``, or the reason why they are unknown.
 
-    Peaks are from the vendors' documents, by the name that drivers print; devices of that name with
-    another number of multiprocessors (slices, partitions) do not match. Else they are computed from
-    multiprocessors, clock and the rates of the compute capability; the bandwidth is then that of
-    the trace.
+    Peaks are from the user's file, else from the vendors' documents, by the name that drivers
+    print; devices of that name with another number of multiprocessors (slices, partitions) do not
+    match. Else they are computed from multiprocessors, clock and the rates of the compute
+    capability; the bandwidth is then that of the trace. Raises ``BadConfigurationError`` on a bad
+    file.
     """
     name = device.get("name")
     multiprocessors = device.get("multiprocessors")
-    named = [one for one in devices() if one.pattern.fullmatch(normalized(name))]
+    named = [one for one in _known() if one.pattern.fullmatch(normalized(name))]
     for one in named:
         if None in (multiprocessors, one.multiprocessors) or multiprocessors == one.multiprocessors:
             return one.peaks
@@ -119,6 +124,37 @@ def normalized(name: str | None) -> str:
         return ""
     words = _NOT_WORDS.sub(" ", name.lower()).split()
     return " ".join(word for word in words if word not in _VENDOR_WORDS)
+
+
+def _known() -> tuple[_Device, ...]:
+    """Return the user's devices, then those of the vendors' documents."""
+    file = config_folder() / "peaks.toml"
+    return (*_configured(file), *devices()) if file.exists() else devices()
+
+
+def _configured(file: Path) -> Iterator[_Device]:
+    """Yield the devices of the user's ``file``: their peaks by name, in TFLOP/s and GB/s."""
+    try:
+        tables = rtoml.loads(text_content(file, "file of peaks")).get("device", [])
+    except (rtoml.TomlParsingError, UnicodeDecodeError, RecursionError) as error:
+        raise BadConfigurationError(f"{file}: invalid TOML ({error}): mend it") from error
+    for table in tables if isinstance(tables, list) else [tables]:
+        name = table.get("name") if isinstance(table, dict) else None
+        if not isinstance(name, str) or not normalized(name):
+            raise BadConfigurationError(
+                f"{file}: [[device]] without a name: write name = 'H100 PCIe'"
+            )
+        for key, value in table.items():
+            if key not in (*_OF_USERS, *RATES):
+                known = near(key, (*_OF_USERS, *RATES))
+                hint = f"did you mean {known}?" if known else f"use one of {', '.join(RATES)}"
+                raise BadConfigurationError(f"{file}: {name}: {key} is no rate: {hint}")
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if key != "name" and not (number and 0 < value < _HIGHEST):
+                raise BadConfigurationError(
+                    f"{file}: {name}: {key} = {value!r} is not positive: give TFLOP/s or GB/s"
+                )
+        yield _device({**table, "pattern": re.escape(normalized(name)), "source": str(file)}, "")
 
 
 @cache
@@ -136,14 +172,14 @@ def _device(table: Mapping[str, Any], vendor: str) -> _Device:
     bandwidth = table.get("bandwidth")
     peaks = Peaks(
         name=table["name"],
-        how="datasheet",
+        how="datasheet" if vendor else "configured",
         source=table["source"],
         flops={rate: table[rate] * _TERA for rate in RATES if rate in table},
         bandwidth=None if bandwidth is None else bandwidth * _GIGA,
     )
     return _Device(
         re.compile(table["pattern"]),
-        vendor,
+        vendor or None,
         table.get("compute_capability"),
         table.get("multiprocessors"),
         peaks,
@@ -189,10 +225,10 @@ def listed_peaks(model: str) -> Peaks:
 def _listed(model: str) -> _Device:
     """Return the listed device with this driver name, else the first with this prefix."""
     words = normalized(model)
-    for one in devices():
+    for one in _known():
         if words and one.pattern.fullmatch(words):
             return one
-    names = {normalized(one.peaks.name): one for one in devices()}
+    names = {normalized(one.peaks.name): one for one in _known()}
     for name, one in names.items():
         if words and f"{name} ".startswith(f"{words} "):
             return one
