@@ -186,6 +186,7 @@ class Arranged(msgspec.Struct, frozen=True):
 
     ``totals`` are those of all rows, shown or hidden; ``hidden`` is the number of hidden rows, and
     ``hidden_totals`` are their totals. ``sort`` and ``limit`` are those of :func:`arrange`.
+    ``rows`` are all rows, None where none is hidden.
     """
 
     frame: pl.DataFrame
@@ -195,6 +196,7 @@ class Arranged(msgspec.Struct, frozen=True):
     hidden_totals: Mapping[str, int]
     sort: str | None = None
     limit: int | None = None
+    rows: pl.DataFrame | None = None
 
 
 def arrange(result: Result, *, sort: str | None = None, limit: int | None = None) -> Arranged:
@@ -215,6 +217,7 @@ def arrange(result: Result, *, sort: str | None = None, limit: int | None = None
         {column: total - in_shown.get(column, 0) for column, total in result.totals.items()},
         sort,
         limit,
+        frame if shown.height < frame.height else None,
     )
 
 

@@ -9,6 +9,8 @@ from traceana.analyze.classes import breakdown
 from traceana.analyze.kernels import kernels
 from traceana.analyze.steps import select, steps
 from traceana.errors import NoSuchSelectionError
+from traceana.report.page import Table
+from traceana.report.pages.layers import layers
 from traceana.result import arrange
 
 
@@ -83,3 +85,14 @@ def test_an_unknown_column_or_order_is_an_error() -> None:
         assert str(error.value) == f"cannot sort by {typed} (did you mean {meant}?)"
     with pytest.raises(NoSuchSelectionError, match="invalid sort order up"):
         arrange(kernels(cnn_steps()), sort="time:up")
+
+
+def test_bars_are_relative_to_the_largest_of_all_rows() -> None:
+    def lengths(limit: int | None) -> list[float]:
+        page = layers(cnn_steps()).page(sort="share:asc", limit=limit)
+        (table,) = (one for one in page.blocks if isinstance(one, Table) and one.bars)
+        return table.bars_of("share")
+
+    assert max(lengths(None)) == 1
+    assert lengths(2) == lengths(None)[:2]
+    assert max(lengths(2)) < 1

@@ -66,7 +66,7 @@ def cells_of(table: Table) -> list[Cells]:
     for column in table.columns:
         found.append(_cells(column, table, scales.get(column.name)))
         if column.name == table.bars:
-            found.append(_bars(table.frame[column.name]))
+            found.append(_bars(table.bars_of(column.name)))
     return found
 
 
@@ -138,10 +138,8 @@ def _kernels(values: pl.Series) -> list[str]:
     return ["" if value is None else brief[str(value)] for value in values]
 
 
-def _bars(values: pl.Series) -> Cells:
-    largest = values.max()
-    whole = float(largest) if isinstance(largest, int | float) and largest > 0 else 1.0
-    return Cells(BAR, "", "", Kind.TEXT, [_bar((value or 0) / whole) for value in values])
+def _bars(lengths: list[float]) -> Cells:
+    return Cells(BAR, "", "", Kind.TEXT, [_bar(length) for length in lengths])
 
 
 def _bar(share: float) -> str:

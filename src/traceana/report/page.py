@@ -58,9 +58,10 @@ class Table(msgspec.Struct, frozen=True):
 
     If the width is too small, columns are dropped in the order of ``dropped``, and groups of
     columns are put below each other. ``bars`` is a column that is followed by bars, which have the
-    name ``bar`` in ``dropped``. A ``compact`` table has one header line and no rules. In
-    ``records`` each row is a block of lines. ``folded`` is the summary of a table that Markdown and
-    HTML collapse, ``order`` the order of the rows where no column has it, for HTML.
+    name ``bar`` in ``dropped``; the largest value of its hidden rows is ``largest_hidden``. A
+    ``compact`` table has one header line and no rules. In ``records`` each row is a block of lines.
+    ``folded`` is the summary of a table that Markdown and HTML collapse, ``order`` the order of the
+    rows where no column has it, for HTML.
     """
 
     frame: pl.DataFrame
@@ -72,6 +73,13 @@ class Table(msgspec.Struct, frozen=True):
     hidden: Hidden | None = None
     folded: str = ""
     order: str = ""
+    largest_hidden: float = 0.0
+
+    def bars_of(self, column: str) -> list[float]:
+        """Return the length of each row's bar, 1 for the largest value of all rows."""
+        values = [max(0.0, float(value or 0)) for value in self.frame[column]]
+        longest = max(0.0, self.largest_hidden, *values) or 1.0
+        return [value / longest for value in values]
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -123,7 +123,7 @@ def grid(table: Table) -> Grid:
     style = " ".join(["data", *(name for most, name in _STYLES.items() if len(columns) > most)])
     styles = [_style(column, crowded=crowded) for column in columns]
     # A table of many columns has no room for bars that can be seen.
-    bars = [] if crowded else list(_lengths(table))
+    bars = [] if crowded or table.bars is None else table.bars_of(table.bars)
     return Grid(columns, rows, totals, bars, style, styles)
 
 
@@ -153,15 +153,6 @@ def _exact(table: Table, column: Cells) -> Iterable[str]:
 
 def _cut(text: str) -> str:
     return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
-
-
-def _lengths(table: Table) -> Iterator[float]:
-    """Yield the length of each row's bar, 1 for the longest; nothing without bars."""
-    if table.bars is None:
-        return
-    values = [max(float(value or 0), 0.0) for value in table.frame[table.bars]]
-    longest = max(values, default=0.0) or 1.0
-    yield from (value / longest for value in values)
 
 
 _LINES_HEIGHT = 240

@@ -353,7 +353,8 @@ def _step_time(whole: Overview) -> str:
     of = f" over {processes} processes" if processes > 1 else ""
     text = f"{median} · {mean} mean · {least}\u2013{most} range{of}"
     if whole.advice.replayed_ns is not None:
-        text += f" · {unit.write(whole.advice.replayed_ns)} mean of the simulated steps (traceana advise)"
+        mean = unit.write(whole.advice.replayed_ns)
+        text += f" · {mean} mean of the simulated steps (traceana advise)"
     return text
 
 

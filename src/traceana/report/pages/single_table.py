@@ -81,7 +81,14 @@ def table_of(
         bars,
         layout,
         hidden_of(shown),
+        largest_hidden=0.0 if bars is None else _largest(shown, bars),
     )
+
+
+def _largest(shown: Arranged, name: str) -> float:
+    """Return the largest value of the column ``name`` in all rows, 0 where none is hidden."""
+    largest = None if shown.rows is None else shown.rows[name].max()
+    return float(largest) if isinstance(largest, int | float) else 0.0
 
 
 def _sums(trace: Trace, table: Table) -> Facts:
