@@ -262,6 +262,10 @@ def _simulation(finding: Found) -> tuple[int | None, int | None, str | None]:
     return (None, None, None) if one is None else (one.low_ns, one.high_ns, one.scenario)
 
 
+_MUCH_MORE: Final = 1.5
+"""A simulated saving of so many times the rule's estimate is explained."""
+
+
 def _saving_lines(finding: Found) -> tuple[tuple[str, str], ...]:
     """Return how the saving was obtained; of a simulated one the rule's own estimate too."""
     one, estimate = finding.simulation, finding.rule.estimate
@@ -270,9 +274,11 @@ def _saving_lines(finding: Found) -> tuple[tuple[str, str], ...]:
     interval = numbers.interval(one.low_ns, one.high_ns)
     level = numbers.level(PREDICTION_LEVEL)
     command = f"traceana whatif --scenario {quote(one.scenario)}"
+    more = ", more than the estimate because other waits become shorter too"
+    why = more if finding.saving_ns > _MUCH_MORE * finding.estimate_ns else ""
     return (
         ("saving", f"{numbers.duration(finding.saving_ns)} ({level} interval {interval}) by "
-         f"simulation: {command}"),
+         f"simulation{why}: {command}"),
         ("estimate", f"{numbers.duration(finding.estimate_ns)} without simulation: {estimate}"),
     )  # fmt: skip
 
