@@ -92,7 +92,7 @@ def test_a_batch_that_is_late_in_some_steps_is_in_the_mean(tmp_path: Path) -> No
     # The steps and the mean that a saving is of are named, and its part of them is the share.
     named = "0.0122 ms, mean of steps 1-4 to the end of their last work"
     assert f"simulated savings: of {named}" in advice.notes
-    assert "12.20 mean of the simulated steps (traceana advise)" in repr(trace.report())
+    assert "12.20 mean of simulated steps" in repr(trace.report())
     shown = repr(trace.whatif("data-ready"))
     assert "10.20 µs median · 12.20 µs mean of steps 1-4" in shown
     (row,) = trace.whatif("data-ready").frame.to_dicts()

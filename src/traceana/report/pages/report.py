@@ -354,7 +354,7 @@ def _step_time(whole: Overview) -> str:
     text = f"{median} · {mean} mean · {least}\u2013{most} range{of}"
     if whole.advice.replayed_ns is not None:
         mean = unit.write(whole.advice.replayed_ns)
-        text += f" · {mean} mean of the simulated steps (traceana advise)"
+        text += f" · {mean} mean of simulated steps"
     return text
 
 
