@@ -195,7 +195,9 @@ def support(tables: str) -> Iterator[tuple[str, ...]]:
             titles = cells
         elif cells[0].startswith("`"):
             one = dict(zip(titles, cells, strict=True))
-            files.setdefault((one["format"], one.get("producer", "printed summary")), []).append(one)
+            files.setdefault((one["format"], one.get("producer", "printed summary")), []).append(
+                one
+            )
     for (form, producer), rows in sorted(files.items()):
         filled = (sum(bool(one.get(name)) for one in rows) for name in COLUMNS[3:])
         yield form, producer, _count(len(rows)), *map(_count, filled)
