@@ -80,6 +80,27 @@ def test_the_host_was_in_an_operator(each: Both) -> None:
         ]
 
 
+@pytest.mark.parametrize(
+    ("took", "cause", "explained"),
+    [
+        (3_000_000, "driver", 2_996_100),
+        # Shorter than the time in the operator before it, and shorter than loading takes.
+        (1_500_000, "operator", 2_000_000),
+        (900_000, "operator", 2_000_000),
+    ],
+)
+def test_a_launch_that_loads_code(each: Both, took: int, cause: str, explained: int) -> None:
+    run = Scenario()
+    run.launch(at=0, begins=100, duration=900)
+    at = 2_001_000
+    run.operator("aten::conv2d", 1_000, at + took + 1_000)
+    run.launch(at=at, begins=at + took - 3_900, duration=800, call=took)
+    for trace in each(run):
+        assert found(trace, "explained_ns", "operator") == [
+            (1_000, 2_000_000 + took - 3_900, cause, explained, "aten::conv2d")
+        ]
+
+
 def test_a_synchronization_that_returned_late(each: Both) -> None:
     run = drained()
     run.sync(500, 3_600)

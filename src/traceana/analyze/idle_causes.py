@@ -39,6 +39,7 @@ from traceana.analyze.idle_host import HostNesting, HostTime, Threads, host_time
 from traceana.analyze.intervals import Intervals, union, until
 from traceana.enrich.distinct_values import rows_of
 from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take, to_rows
+from traceana.settings import LONGEST_DISPATCH_NS
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -64,6 +65,7 @@ class CauseFinder:
         self._nesting = HostNesting.of(trace, threads, launching)
         self._host = host_times(trace, threads, launching)
         blocks = (copies(trace)["blocking"] != ASYNCHRONOUS).fill_null(value=False).to_numpy()
+        self._copies: Flags = trace.activities["kind"].is_in(["memcpy", "memset"]).to_numpy()
         self._blocking: Flags = np.zeros(trace.activities.height, dtype=np.bool_)
         self._blocking[trace.activities["kind"].eq("memcpy").to_numpy()] = blocks
 
@@ -91,6 +93,9 @@ class CauseFinder:
             cause[here], explained[here] = of_host.cause, of_host.explained
             middle[here], row[here] = of_host.middle, of_host.row
 
+        in_launch = self._long_launch(around, start, end, otherwise == HOST)
+        longest = in_launch > explained
+        cause[longest], explained[longest], row[longest] = DRIVER, in_launch[longest], NONE
         cause[(cause == LAUNCH_LATENCY) & self._blocks_in(around.after)] = COPY
         by_host = (cause <= HOST) & (otherwise == HOST)
         in_call = np.isin(cause, (ALLOCATION, SYNCHRONIZATION, COPY)) & by_host & (row != NONE)
@@ -105,6 +110,7 @@ class CauseFinder:
             found[launched] = from_rows(self._trace.activities[column].gather(after))
         call[launched] = around.call[launched]
         call[in_call], annotation[in_range] = row[in_call], row[in_range]
+        call[longest] = around.call[longest]
         return gaps.with_columns(
             pl.Series("cause", cause.astype(np.uint8)).cat.to(Cause),
             pl.Series("explained", explained),
@@ -112,6 +118,15 @@ class CauseFinder:
             to_rows(annotation).alias("range"),
             to_rows(op).alias("op"),
         )
+
+    def _long_launch(self, around: _GapLaunches, start: Ints, end: Ints, by_host: Flags) -> Ints:
+        """Return the part of each gap in a call that launched a kernel and took unusually long, 0
+        without: it loaded code or initialized the device. Copies are staged in their calls."""
+        call = around.call
+        until = np.minimum(take(self._launches.call_end, call), end)
+        part = np.where(by_host, until - np.maximum(around.launch_start, start), 0)
+        part[take(self._copies, around.after).astype(np.bool_) | (call == NONE)] = 0
+        return np.where(part > LONGEST_DISPATCH_NS, part, 0)
 
     def _blocks_in(self, activities: Ints) -> Flags:
         """Return whether each of ``activities`` is a copy whose call blocks; False for NONE.
