@@ -26,8 +26,9 @@ _KEYS: Final = (
 def convolutions(trace: Trace) -> Result:
     """Return one row per layer, operator, direction, algorithm and shape of convolution.
 
-    Columns: ``layer`` (as of :mod:`traceana.analyze.layers`), ``position``, ``operator``,
-    ``direction``, ``algorithm``, ``precision`` and ``tensor_core`` (of the kernel with most time),
+    Columns: ``layer`` (as of :mod:`traceana.analyze.layers`), ``position`` (order of the layers'
+    first forward convolutions, null without one), ``operator``, ``direction``, ``algorithm``,
+    ``precision`` and ``tensor_core`` (of the kernel with most time),
     :data:`~traceana.analyze.operator_flops.SHAPE` (null where not known), ``count``
     (convolutions), ``kernels``, ``time_ns`` (without layout changes, except those of trials),
     ``layout_ns`` (of the layout changes around them), ``flops`` (of a direct computation),
@@ -80,14 +81,19 @@ def each_convolution(trace: Trace) -> pl.DataFrame:
         executed.select("operator", pl.col("direct_flops").alias("flops"), "executed_flops")
     )
     named = layer_keys(trace.layers, by="layer", depth=None).select(
-        pl.col("layer_row"), pl.col("layer").alias("path"), "position"
+        pl.col("layer_row"), pl.col("layer").alias("path"), pl.col("role") == "layer"
     )
+    start = pl.col("start").filter((pl.col("direction") == "fprop") & pl.col("role"))
     found = (
         _timed(trace)
         .join(episodes, on="episode")
         .join(shapes_of(trace.ops, executed["operator"]), on="operator", how="left")
         .join(named, on="layer_row", how="left")
-        .with_columns(pl.col("path").fill_null(OUTSIDE).alias("layer"))
+        .with_columns(
+            pl.col("path").fill_null(OUTSIDE).alias("layer"),
+            # TensorFlow runs other operators of a layer, such as those of shapes, at any time.
+            start.min().over("path").rank("dense").cast(pl.Int32).alias("position"),
+        )
     )
     operators = trace.ops["name"].gather(found["op"]).cast(pl.String)
     return found.with_columns(operators.alias("operator"))
@@ -117,6 +123,7 @@ def _timed(trace: Trace) -> pl.DataFrame:
         .group_by("episode")
         .agg(
             pl.len().cast(pl.Int64).alias("kernels"),
+            pl.col("start").min(),
             duration.filter(~layout).sum().alias("time_ns"),
             duration.filter(layout).sum().alias("layout_ns"),
             pl.col("layer_row").drop_nulls().first(),

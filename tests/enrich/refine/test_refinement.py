@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.traces import TraceBuilder
 from traceana.analyze.classes import breakdown
-from traceana.analyze.convolutions import convolutions
+from traceana.analyze.convolutions import convolutions, of_input
 from traceana.analyze.layers import layers
 from traceana.enrich import with_classes
 from traceana.enrich.refine.situations import context
@@ -240,6 +240,57 @@ def test_helpers_take_the_algorithm_of_what_they_help() -> None:
     assert column(frame, "category") == ["conv", "conv", "conv", "conv", None]
     assert column(frame, "algorithm")[:4] == ["algo_0"] * 2 + ["implicit_precomp_gemm"] * 2
     assert column(frame, "direction")[:4] == ["dgrad", "dgrad", "fprop", "fprop"]
+
+
+def test_tensorflow_computes_a_transposed_convolution_by_a_data_gradient() -> None:
+    run = Run()
+    run.layer("net.c1", None)
+    run.layer("net.up", None)
+    calls = (
+        ("Conv2D", "forward", 0),
+        ("Conv2DBackpropInput", "forward", 1),
+        ("Conv2D", "backward", 1),
+        ("Conv2DBackpropFilter", "backward", 1),
+        # A checkpoint computes the forward pass again.
+        ("Conv2D", "backward", 0),
+        ("Conv2DBackpropFilter", "backward", 0),
+    )
+    for name, direction, layer in calls:
+        op = run.op(name, direction=direction, layer=layer)
+        run.launch(SCUDNN, op=op, direction=direction, layer=layer)
+    directions = ["fprop", "fprop", "dgrad", "wgrad", "fprop", "wgrad"]
+    assert column(run.refined(), "direction") == directions
+
+
+def test_the_layer_of_the_input_is_that_of_the_first_forward_convolution() -> None:
+    run = Run()
+    run.layer("net.up", None)
+    run.layer("net.c1", None)
+    for name, direction, layer in (
+        ("Conv2D", "forward", 1),
+        ("Conv2DBackpropInput", "forward", 0),
+        ("Conv2D", "backward", 0),
+        ("Conv2DBackpropFilter", "backward", 0),
+        ("Conv2DBackpropFilter", "backward", 1),
+    ):
+        op = run.op(name, direction=direction, layer=layer)
+        run.launch(SCUDNN, op=op, direction=direction, layer=layer)
+    table = convolutions(with_classes(run.build())).frame
+    assert table.filter(of_input(table)).is_empty()
+
+
+def test_a_name_scope_of_a_transposed_convolution_is_of_its_pass() -> None:
+    run = Run()
+    run.layer("net.c1", None)
+    run.layer("net.up", None)
+    for scope, direction, layer in (
+        ("net/c1/Conv2D", "forward", 0),
+        ("net/up/conv2d_transpose/Conv2DBackpropInput", "forward", 1),
+        ("gradients/net/up/conv2d_transpose_grad/Conv2D", "backward", 1),
+        ("gradients/net/c1/Conv2D_grad/Conv2DBackpropInput", "backward", 0),
+    ):
+        run.launch(SGEMM, scope=scope, direction=direction, layer=layer)
+    assert column(run.refined(), "direction") == ["fprop", "fprop", "dgrad", "dgrad"]
 
 
 def test_algorithm_trials_are_detected() -> None:

@@ -28,9 +28,9 @@ def possible_parts(
     A run is the launches of one convolution operator, or, without such an operator, consecutive
     possible parts on a stream. Columns: ``row`` (of ``activities``), ``run``, ``start``,
     ``convolution`` (row of the operator, or null), ``scoped`` (whether its name scope is a
-    convolution's), ``direction_by_name`` (of the scope), ``direction`` (of the activity), and those
-    of the name: ``name_id``, ``category``, ``algorithm``, ``named_direction``, ``function``,
-    ``precision``, ``phase`` and ``phase_by_name``.
+    convolution's), ``direction_by_name`` (of the scope), ``direction`` and ``layer`` (of the
+    activity), and those of the name: ``name_id``, ``category``, ``algorithm``,
+    ``named_direction``, ``function``, ``precision``, ``phase`` and ``phase_by_name``.
     """
     by_name = _names(names, context)
     op = from_rows(activities["op"])
@@ -45,7 +45,7 @@ def possible_parts(
     found = others & (certain.gather(name) | activities["scope"].is_in(scopes.implode()))
     described = (
         activities.lazy()
-        .select("name_id", "kind", "start", "op", "scope", "direction", *_QUEUE)
+        .select("name_id", "kind", "start", "op", "scope", "direction", "layer", *_QUEUE)
         .with_row_index("row")
         .with_columns(pl.Series("convolution", convolution))
         # Without a convolution no run is one, and its rows have no use.
@@ -66,7 +66,8 @@ def possible_parts(
     chosen = [of_operators, _neighbours(described.filter(~own), len(operators.of_op))]
     columns = [
         *by_name.columns,
-        *("row", "run", "start", "convolution", "scoped", "direction_by_name", "direction"),
+        *("row", "run", "start", "convolution", "scoped", "direction_by_name"),
+        *("direction", "layer"),
     ]
     return (
         pl.concat(
@@ -277,6 +278,7 @@ def _segments(parts: pl.DataFrame) -> pl.DataFrame:
             pl.col("scoped").fill_null(False).any(),
             pl.col("direction_by_name").first(),
             pl.col("direction").first().cast(pl.String).alias("activity_direction"),
+            pl.col("layer").first(),
             *(
                 (convolution & (pl.col("named_direction") == way)).any().alias(f"names_{way}")
                 for way in _DIRECTIONS
@@ -313,19 +315,23 @@ def _with_directions(segments: pl.DataFrame, ops: pl.DataFrame, known: Operators
 
     The operator decides (its name, or the mask of its outputs). If it computes both gradients, the
     kernels' names decide, then the order: all of PyTorch's libraries compute the gradient of the
-    input first. Without an operator only names decide.
+    input first. Without an operator only names decide. TensorFlow computes a transposed convolution
+    with the operators of a convolution: :func:`_of_pass`.
     """
     mask = pl.col("inputs").str.extract_groups(_MASK).struct
     needed = segments.select(pl.col("convolution").cast(pl.UInt32)).unique().drop_nulls()
     row = needed["convolution"]
+    transposed = _transposed(ops, known)
     operators = (
         needed.with_columns(
             known.direction_by_name(row).alias("named"),
             ops["inputs"].gather(row),
             ops["direction"].gather(row).cast(pl.String).alias("pass"),
+            ops["layer"].gather(row).is_in(transposed.implode()).alias("transposed"),
         )
         .with_columns(
-            (mask.field(str(i)) == "True").alias(n) for i, n in ((1, "input"), (2, "weight"))
+            _of_pass(pl.col("named"), pl.col("pass"), pl.col("transposed")).alias("named"),
+            *((mask.field(str(i)) == "True").alias(n) for i, n in ((1, "input"), (2, "weight"))),
         )
         .select(
             pl.col("convolution").cast(pl.Int64),
@@ -350,8 +356,12 @@ def _with_directions(segments: pl.DataFrame, ops: pl.DataFrame, known: Operators
         # A backward convolution with forward kernels computes the gradient of the input.
         .then(pl.when(owned).then(pl.lit("dgrad")).otherwise(pl.lit("fprop")))
     )
+    named, in_pass = pl.col("direction_by_name"), pl.col("activity_direction")
+    also = segments.filter("scoped", (named == "dgrad") & (in_pass == "forward"))["layer"]
+    transposed = transposed.extend(also.drop_nulls())
+    of_scope = _of_pass(named, in_pass, pl.col("layer").is_in(transposed.implode()))
     by_scope = pl.coalesce(
-        pl.when(pl.col("direction_by_name").is_in(_DIRECTIONS)).then("direction_by_name"),
+        pl.when(of_scope.is_in(_DIRECTIONS)).then(of_scope),
         # JAX marks transposed operators as backward; all others are forward.
         pl.when(pl.col("activity_direction").fill_null("forward") == "forward").then(
             pl.lit("fprop")
@@ -380,4 +390,31 @@ def _with_directions(segments: pl.DataFrame, ops: pl.DataFrame, known: Operators
                 pl.when(owned & pl.col("both").fill_null(False)).then(by_order),
             ).alias("direction")
         )
+    )
+
+
+def _transposed(ops: pl.DataFrame, known: Operators) -> pl.Series:
+    """Return the layers with an operator of a data gradient in the forward pass."""
+    gradients = known.names.with_row_index("number").filter(pl.col("direction") == "dgrad")
+    if gradients.is_empty():
+        return ops["layer"].clear()
+    operator = known.situations["operator"].gather(known.of_op)
+    forward = ops["direction"].cast(pl.String) == "forward"
+    chosen = operator.is_in(gradients["number"].implode()) & forward
+    return ops["layer"].filter(chosen.fill_null(value=False)).drop_nulls().unique()
+
+
+def _of_pass(named: pl.Expr, in_pass: pl.Expr, transposed: pl.Expr) -> pl.Expr:
+    """Return the direction of an operator from the one in its name and from its pass.
+
+    The forward pass of a transposed convolution is the data gradient of a convolution, and its data
+    gradient is the forward pass of one. A forward convolution in the backward pass of another layer
+    is recomputed.
+    """
+    return (
+        pl.when((named == "dgrad") & (in_pass == "forward"))
+        .then(pl.lit("fprop"))
+        .when((named == "fprop") & (in_pass == "backward") & transposed)
+        .then(pl.lit("dgrad"))
+        .otherwise(named)
     )
