@@ -131,6 +131,12 @@ LONGEST_DISPATCH_NS: Final = _setting(
     1_000_000,
     "Dispatching an operator takes less: a longer idle gap has another cause.",
 )
+LONGEST_EVENT_LATENCY_NS: Final = _setting(
+    "longest_event_latency_ns",
+    500_000,
+    "Work that waited for an event starts some microseconds after it: later work waited for "
+    "something else.",
+)
 CULPRIT_SHARE: Final = _setting(
     "culprit_share",
     0.3,

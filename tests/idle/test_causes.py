@@ -277,6 +277,16 @@ def test_an_event_of_another_stream(each: Both, last: str, cause: str) -> None:
         assert found(trace) == [(2_000, 50, cause)]
 
 
+def test_an_event_long_before_the_work_is_not_what_it_waited_for(each: Both) -> None:
+    run = Scenario()
+    run.launch(at=0, begins=100, duration=400)
+    run.copy("HtoD", 1_024, at=200, begins=400, duration=1_600, stream=20)
+    run.wait_event(run.record_event(20, at=400, completed=2_000), 7, at=600)
+    run.launch(at=800, begins=5_002_000, duration=100)
+    for trace in each(run):
+        assert found(trace) == [(2_000, 5_000_000, "launch_latency")]
+
+
 def test_a_recorded_event_identifies_the_awaited_work(each: Both) -> None:
     run = Scenario()
     run.copy("HtoD", 1_024, at=0, begins=400, duration=600, stream=20)

@@ -16,6 +16,7 @@ import polars as pl
 
 from traceana.enrich.distinct_values import Texts, distinct, first_rows, numbered
 from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take, timeline, to_rows
+from traceana.settings import LONGEST_EVENT_LATENCY_NS
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -279,7 +280,7 @@ class EventWaits:
         That is the work after which the event was recorded, where the trace has the event, if it
         ended in the gap. Else it is the work of the process on another device that ended last in
         the gap, else the work that ended last on the same device, if on another stream. Without
-        such work the wait does not explain the gap.
+        such work, or where it ended long before the end of the gap, the wait does not explain it.
         """
         found = self._known(gaps)
         waiting = self._waits[gaps.after if self._recorded else gaps.call] & (found == NONE)
@@ -287,6 +288,8 @@ class EventWaits:
         if len(rows):
             found[rows] = self._inferred(gaps.only(rows))
         known = np.flatnonzero(found != NONE)
+        late = gaps.end[known] - _ends(self._trace, found[known]) > LONGEST_EVENT_LATENCY_NS
+        known = known[~late]
         return known, found[known]
 
     def _find_recorded(self, waits: pl.DataFrame, launches: Launches) -> None:
