@@ -63,6 +63,25 @@ for _ in range(8):
 assert evaluate.lower(w, x).compile() is not None
 """
 
+WAITING = """
+import json, sys, time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+
+step = jax.jit(lambda w, x: w - 0.1 * jax.grad(lambda w: (jnp.tanh(x @ w) @ w.T).sum())(w))
+w, x = jnp.ones((256, 256)), jnp.ones((2048, 256))
+begun = []
+for _ in range(20):
+    begun.append(time.perf_counter())
+    w = step(w, x)
+    if sys.argv[1] == "wait":
+        w.block_until_ready()
+begun.append(time.perf_counter())
+Path(sys.argv[2]).write_text(json.dumps(begun))
+"""
+
 OWN_PROFILER = """
 import torch
 

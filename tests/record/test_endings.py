@@ -215,6 +215,23 @@ def test_the_error_for_an_inference_script_names_the_option(
     assert why.endswith("run it under a profiler and open its trace")
 
 
+@pytest.mark.parametrize(
+    ("begun", "message"),
+    [
+        (1, "during warm-up, before its trace was written: use a smaller --warm-up (5)"),
+        (5, "in its window, before its trace was written: use a smaller --steps (10)"),
+    ],
+)
+def test_a_process_that_ended_in_its_window_did_run_steps(
+    begun: int, message: str, tmp_path: Path
+) -> None:
+    loader = {"executable": "python", "framework": "torch"}
+    (tmp_path / "process-1.json").write_text(json.dumps(loader))
+    (tmp_path / "process-2.json").write_text(json.dumps({**loader, "steps_begun": begun}))
+    why = Script(("python", "train.py"), None).outcome(tmp_path, recorded=True).why_nothing
+    assert f"the process ended by os._exit or a signal {message}" in why
+
+
 def test_a_trace_without_work_is_none(tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     for content, message in (

@@ -93,7 +93,7 @@ with traceana.recorder(sys.argv[1], warm_up=2, steps=3) as recorder:
 with traceana.recorder(sys.argv[1] + "-short", warm_up=2, steps=9) as recorder:
     for _ in range(6):
         w, value = step(w, x)
-        recorder.step(value)
+        recorder.step(value.block_until_ready())
     step(w, x)
 """
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import subprocess
 import sys
@@ -14,7 +16,7 @@ import pytest
 
 import traceana
 from tests.record.conftest import Record
-from tests.record.scripts import JAX, KERAS, OWN_PROFILER, TORCH
+from tests.record.scripts import JAX, KERAS, OWN_PROFILER, TORCH, WAITING
 from tests.support.frameworks import needs
 from traceana.analyze.layers import layers
 from traceana.model import read
@@ -143,6 +145,31 @@ def test_a_step_is_a_call_of_what_takes_a_gradient(
         outputs = 5 * 6 * 6 * 4
         # In three steps the products and the bias forward, backward the filter's gradient alone.
         assert flops == 3 * (2 * (2 * outputs * 3 * 3 * 3) + outputs)
+
+
+def test_a_step_of_jax_holds_the_scripts_wait_for_it(
+    record: Record, script: Script, tmp_path: Path
+) -> None:
+    needs("jax")
+    for waits in ("wait", "run ahead"):
+        folder, seen = tmp_path / waits, tmp_path / f"{waits}.json"
+        command = (sys.executable, script(WAITING), waits, seen)
+        done = record(
+            "--no-baseline", "--warm-up", "5", "--steps", "8", "-o", folder, "--", *command
+        )
+        assert done.returncode == 0, done.stderr
+        timing = read_run(folder).timing()
+        assert timing is not None
+        assert timing.with_profiler is not None
+        times = timing.with_profiler
+        assert times.synchronized == (waits == "wait")
+        begun = json.loads(seen.read_text())
+        own = [1e9 * (after - before) for before, after in itertools.pairwise(begun)]
+        if waits == "wait":
+            # The starts of the profiler and of the window's first step are in the step before.
+            assert times.steps_ns[1:7] == pytest.approx(own[6:12], rel=0.05, abs=100_000)
+            steps = traceana.open(folder).steps["duration"].to_list()
+            assert steps[1:7] == pytest.approx(own[6:12], rel=0.05, abs=1e5)
 
 
 def test_a_script_with_a_profiler_of_its_own_goes_on_unharmed(

@@ -20,6 +20,10 @@ class Ticks(Clock):
 
     def __init__(self) -> None:
         self.ticks = 0
+        self.ended = True
+
+    def synchronized(self) -> bool:
+        return self.ended
 
     def now(self) -> int:
         self.ticks += 1
@@ -58,10 +62,12 @@ class Log(Recorder):
         return "trace.json.gz"
 
 
-def window(folder: Path, recorder: Recorder, **options: Any) -> tuple[Window, Report]:
-    settings = Settings(str(folder), warm_up=3, steps=2, **options)
+def window(
+    folder: Path, recorder: Recorder, *, until_next: bool = False, **options: Any
+) -> tuple[Window, Report]:
+    settings = Settings(str(folder), **{"warm_up": 3, "steps": 2, **options})
     report = Report(settings)
-    return Window(settings, report, recorder, Ticks()), report
+    return Window(settings, report, recorder, Ticks(), until_next=until_next), report
 
 
 def reported(folder: Path) -> ProcessReport:
@@ -77,6 +83,69 @@ def test_a_step_that_does_not_end_is_abandoned(tmp_path: Path) -> None:
         steps.step_ended()
     steps.close()
     assert recorder.calls == ["prepare", "begin", "step 1", "abandon step", "stop", "write"]
+
+
+def test_a_step_until_the_next_holds_what_the_script_waits_for(tmp_path: Path) -> None:
+    recorder = Log()
+    steps, _ = window(tmp_path, recorder, until_next=True, steps=3)
+    seen = []
+    for _ in range(8):
+        steps.step_begins()
+        seen.append(len(recorder.calls))
+        steps.step_ended()
+        seen.append(len(recorder.calls))
+    # The first and the last step of the window do not wait for a call.
+    assert recorder.calls == ["prepare", "begin", "step 1", "step 2", "stop", "write"]
+    assert seen == [0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 6, 6, 6, 6, 6]
+    made = reported(tmp_path)
+    assert made.times is not None
+    assert (made.times.warm_up_ns, made.times.steps_ns) == ((3, 5), (9, 11, 13))
+
+
+def test_a_step_until_the_next_has_none_if_the_script_ends(tmp_path: Path) -> None:
+    for taken, calls, times in (
+        (3, ["stop"], None),
+        (4, ["stop", "write"], 1),
+        (5, ["step 1", "abandon step", "stop", "write"], 1),
+        (6, ["step 1", "step 2", "abandon step", "stop", "write"], 2),
+    ):
+        folder = tmp_path / str(taken)
+        folder.mkdir()
+        recorder = Log()
+        steps, _ = window(folder, recorder, until_next=True, steps=9)
+        for _ in range(taken):
+            steps.step_begins()
+            steps.step_ended()
+        steps.close()
+        assert recorder.calls == ["prepare", "begin", *calls]
+        made = reported(folder)
+        assert made.steps_taken == taken
+        assert (None if made.times is None else len(made.times.steps_ns)) == times
+
+
+def test_times_are_exact_if_each_step_had_ended(tmp_path: Path) -> None:
+    for late, exact in ((None, True), (5, False)):
+        folder = tmp_path / str(late)
+        folder.mkdir()
+        settings = Settings(str(folder), warm_up=3, steps=3)
+        clock = Ticks()
+        steps = Window(settings, Report(settings), Log(), clock, until_next=True)
+        for number in range(8):
+            clock.ended = number != late
+            steps.step_begins()
+            steps.step_ended()
+        made = reported(folder)
+        assert made.times is not None
+        assert made.times.synchronized == exact
+
+
+def test_begun_steps_are_reported_before_the_end(tmp_path: Path) -> None:
+    steps, _ = window(tmp_path, Log())
+    seen = []
+    for _ in range(4):
+        steps.step_ended()
+        seen.append(reported(tmp_path).steps_begun)
+    assert seen == [1, 1, 3, 3]
 
 
 def test_the_window_begins_behind_the_warm_up_and_has_its_steps(tmp_path: Path) -> None:
@@ -198,3 +267,12 @@ def test_eager_gradients_are_steps_and_traced_ones_are_not() -> None:
     steps.gradient(lambda: steps.gradient(lambda: "second", lambda _: False), lambda _: False)
     steps.gradient(lambda: "first", lambda _: False)
     assert ended == ["second", "first"]
+
+
+def test_a_compiled_step_begins_with_its_call() -> None:
+    calls: list[str] = []
+    steps = CompiledSteps(lambda result: calls.append(f"{result} ended"), lambda: calls.append("|"))
+    for number in "012":
+        steps.call("train", lambda: steps.gradient(lambda: number, lambda _: True))  # noqa: B023
+        steps.call("evaluate", lambda: "e")
+    assert calls == ["0 ended", "|", "1 ended", "|", "2 ended"]

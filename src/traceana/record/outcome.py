@@ -79,10 +79,15 @@ class Raised(msgspec.Struct, frozen=True):
 
 
 class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The report of one process. ``stopped``: it exited after its window as requested."""
+    """The report of one process. ``stopped``: it exited after its window as requested.
+
+    ``steps_begun`` is a lower bound of its steps, known before its end, and ``steps_taken`` their
+    number, known after its end or its window.
+    """
 
     executable: str
     framework: str | None = None
+    steps_begun: int | None = None
     steps_taken: int | None = None
     times: StepTimes | None = None
     images_per_step: int | None = None
@@ -113,5 +118,7 @@ def read_reports(folder: Path) -> tuple[tuple[ProcessReport, ...], tuple[str, ..
             # Usually the process was killed while it wrote the report.
             process = path.stem.removeprefix(PREFIX)
             notes.append(f"the report of process {process} is damaged: {error}")
-    reports = sorted(found, key=lambda one: (not one.steps_taken, one.rank or 0))
+    reports = sorted(
+        found, key=lambda one: (not (one.steps_taken or one.steps_begun), one.rank or 0)
+    )
     return tuple(reports), tuple(notes)

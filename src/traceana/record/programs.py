@@ -291,6 +291,14 @@ class Script(msgspec.Struct, frozen=True):
                 f"the script ended after {known.steps_taken} steps, before the window "
                 f"(--warm-up {self.warm_up}): use a smaller --warm-up"
             )
+        if known.steps_begun is not None:
+            begun = known.steps_begun >= self.warm_up
+            option = f"--steps ({self.steps})" if begun else f"--warm-up ({self.warm_up})"
+            return (
+                "the process ended by os._exit or a signal "
+                f"{'in its window' if begun else 'during warm-up'}, before its trace was written: "
+                f"use a smaller {option}, so that the window ends earlier"
+            )
         wanted = self.profiler
         if wanted in _OF_FRAMEWORK.values() and wanted is not _OF_FRAMEWORK[known.framework]:
             return (

@@ -12,7 +12,7 @@ from types import MethodType, ModuleType
 from typing import Any
 
 from .keras_model import TRAINED
-from .process_report import Report, Settings
+from .process_report import Report, Settings, guarded
 from .step_window import Clock, NvtxWindow, Recorder, Window
 
 _EAGER = object()
@@ -25,11 +25,14 @@ class CompiledSteps:
     """Finds the outermost compiled function that computes gradients; each call of it is a step.
 
     A gradient outside compiled functions is a step itself. ``ended`` is called with the step's
-    result. Replicas are traced in several threads, so all threads share the running function.
+    result, and ``begins`` before each call of the function but the first. Replicas are traced in
+    several threads, so all threads share the running function.
     """
 
-    def __init__(self, ended: Callable[[Any], None]) -> None:
-        self._ended = ended
+    def __init__(
+        self, ended: Callable[[Any], None], begins: Callable[[], None] = lambda: None
+    ) -> None:
+        self._ended, self._begins = ended, begins
         self._running: object | None = None
         self._training: object | None = None
 
@@ -37,6 +40,8 @@ class CompiledSteps:
         """Run a call of ``function``."""
         if self._running is not None:
             return run()
+        if self._training is function:
+            self._begins()
         self._running = function
         try:
             result = run()
@@ -60,6 +65,8 @@ class CompiledSteps:
         if self._training in (None, _EAGER) and not traced(result):
             self._training = _EAGER
             self._ended(result)
+            # The update follows outside of any function, so the next step begins here.
+            self._begins()
         return result
 
 
@@ -88,10 +95,12 @@ def count_tensorflow_steps(tensorflow: ModuleType, settings: Settings, report: R
 class TensorflowClock(Clock):
     """The host clock; the host runs ahead of the GPU, so only the sum is exact."""
 
-    synchronized = False
-
     def __init__(self, tf: Any) -> None:
         self._tf = tf
+
+    def synchronized(self) -> bool:
+        """Return False: the end of a function's work on the GPU is unknown."""
+        return False
 
     def wait(self) -> None:
         """Wait for all devices."""
@@ -123,14 +132,14 @@ def count_jax_steps(jax: ModuleType, settings: Settings, report: Report) -> None
     """Count the steps of every function that ``jax`` compiles."""
     clock = JaxClock(jax)
     recorder = jax_profiler(jax, settings, report)
-    window = Window(settings, report, recorder, clock, lambda: jax_rank(jax))
+    window = Window(settings, report, recorder, clock, lambda: jax_rank(jax), until_next=True)
 
     def ended(result: Any) -> None:
         clock.result = result
         window.step_ended()
-        clock.result = None
+        guarded(clock.keep_smallest, report)
 
-    steps = CompiledSteps(ended)
+    steps = CompiledSteps(ended, window.step_begins)
 
     class Compiled:
         """A compiled function that counts its calls."""
@@ -183,17 +192,33 @@ def count_jax_steps(jax: ModuleType, settings: Settings, report: Report) -> None
 
 
 class JaxClock(Clock):
-    """The host clock; JAX dispatches asynchronously, so only the sum is exact."""
+    """The host clock; JAX dispatches asynchronously on every device, also on a CPU.
 
-    synchronized = False
+    The times are exact if the script waits for each step, otherwise only their sum.
+    """
 
     def __init__(self, jax: Any) -> None:
         self._jax = jax
         self.result: Any = None
 
+    def synchronized(self) -> bool:
+        """Return whether results of the last step are known and computed."""
+        arrays = self._arrays()
+        return bool(arrays) and all(array.is_ready() for array in arrays)
+
     def wait(self) -> None:
         """Wait for the results of the last step."""
-        self._jax.block_until_ready(self.result)
+        self._jax.block_until_ready(self._arrays())
+
+    def keep_smallest(self) -> None:
+        """Keep one of the results: all would need memory until the next step."""
+        self.result = min(self._arrays(), key=lambda array: array.nbytes, default=None)
+
+    def _arrays(self) -> list[Any]:
+        """Return the results that the script has not donated to another function."""
+        leaves = self._jax.tree_util.tree_leaves(self.result)
+        arrays = [leaf for leaf in leaves if hasattr(leaf, "is_ready")]
+        return [array for array in arrays if not array.is_deleted()]
 
 
 def jax_profiler(jax: Any, settings: Settings, report: Report) -> Recorder:

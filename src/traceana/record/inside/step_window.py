@@ -42,7 +42,9 @@ class Recorder:
 class Clock:
     """The host clock, exact if the host waits for each step."""
 
-    synchronized = True
+    def synchronized(self) -> bool:
+        """Return whether the device has finished the last step."""
+        return True
 
     def wait(self) -> None:
         """Wait for the device."""
@@ -60,7 +62,9 @@ class Window:
     """The recorded window: ``steps`` steps after ``warm_up`` steps.
 
     :meth:`step_ended` is called after each step. The first process with a step is recorded, or each
-    rank of a distributed run.
+    rank of a distributed run. With ``until_next``, a step lasts until :meth:`step_begins`: a call
+    that only enqueues work returns before the work ends, and the script waits for it afterwards.
+    The last step of the window lasts until its work has ended.
     """
 
     def __init__(
@@ -70,8 +74,13 @@ class Window:
         recorder: Recorder,
         clock: Clock,
         rank: Callable[[], tuple[int, int] | None] = lambda: None,
+        *,
+        until_next: bool = False,
     ) -> None:
         self._settings, self._report = settings, report
+        self._until_next = until_next
+        self._open = False
+        self._synchronized = True
         self._recorder, self._clock, self._rank = recorder, clock, rank
         self._taken = 0
         self._warm_up: list[Any] = []
@@ -88,16 +97,24 @@ class Window:
         if self._over:
             return
         self._taken += 1
-        try:
-            self._advance()
-        except Exception as error:  # noqa: BLE001  # the script continues without recording
-            self._over = True
-            self._report.failed(error)
-            guarded(self._recorder.stop, self._report)
+        self._try(self._advance)
         if self._over and self._settings.stop:
             guarded(self._stop, self._report)
             if _in_main_thread():
                 raise SystemExit(0)
+
+    def step_begins(self) -> None:
+        """End the step before, with ``until_next``."""
+        if self._open and not self._over and os.getpid() == self._process:
+            self._try(self._end_step)
+
+    def _try(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001  # the script continues without recording
+            self._over = True
+            self._report.failed(error)
+            guarded(self._recorder.stop, self._report)
 
     def _stop(self) -> None:
         # A process that exceeds the time limit of its exit is killed without another report.
@@ -113,40 +130,60 @@ class Window:
         if left == 1:
             self._recorder.prepare()
         if left > 0:
-            self._warm_up.append(self._clock.now())
+            self._end_or_leave_open()
             return
         if left == 0:
             self._clock.wait()
             self._warm_up.append(self._clock.now())
+            self._report.add(steps_begun=self._taken)
             self._recorder.begin()
             self._moments.append(self._clock.now())
             return
-        last = -left == settings.steps
-        if last:
-            self._clock.wait()
+        if -left < settings.steps:
+            self._end_or_leave_open()
+            return
+        self._clock.wait()
         self._moments.append(self._clock.now())
-        if last:
-            self.close()
-        else:
-            self._recorder.step(-left)
+        self.close()
+
+    def _end_or_leave_open(self) -> None:
+        self._open = True
+        if not self._until_next:
+            self._end_step()
+
+    def _end_step(self) -> None:
+        self._open = False
+        number = self._taken - self._settings.warm_up
+        if number < 0:
+            self._warm_up.append(self._clock.now())
+            return
+        self._synchronized &= self._clock.synchronized()
+        self._moments.append(self._clock.now())
+        self._recorder.step(number)
 
     def close(self) -> None:
         """End the window; a second call has no effect."""
         if self._over or os.getpid() != self._process:
             return
         self._over = True
+        # A step that is open now lasts until the end of the script, which may do other work after
+        # its steps. It counts only where there is no other.
+        only = self._open and len(self._moments) == 1
+        if only:
+            self._clock.wait()
+            self._moments.append(self._clock.now())
         if len(self._moments) < 2:
             self._report.add(steps_taken=self._taken)
             self._recorder.stop()
             return
         self._clock.wait()
-        if len(self._moments) <= self._settings.steps:
+        if len(self._moments) <= self._settings.steps and not only:
             self._recorder.abandon_step()
         self._recorder.stop()
         times = {
             "warm_up_ns": self._clock.between(self._warm_up),
             "steps_ns": self._clock.between(self._moments),
-            "synchronized": self._clock.synchronized,
+            "synchronized": self._synchronized,
         }
         self._report.add(times=times, steps_taken=self._taken)
         trace = self._recorder.write()
@@ -163,6 +200,8 @@ class Window:
             return False
         if rank is not None:
             self._report.add(rank=rank[0], world_size=rank[1])
+        # A process that os._exit or a signal ends has no later report than those before it.
+        self._report.add(steps_begun=self._taken)
         self._report.at_close(self.close)
         return True
 
