@@ -336,6 +336,38 @@ def test_a_manifest_counts_the_steps_in_which_a_layer_ran_on_the_selected_device
         assert layers(chosen, model=model).totals["flops"] == steps * once
 
 
+@pytest.mark.parametrize(
+    ("known", "parts"),
+    [(None, (2, 3)), (False, (2, 2)), (True, (3, 3))],
+)
+def test_a_manifest_counts_the_gradients_of_inputs_that_are_computed(
+    known: bool | None, parts: tuple[int, int]
+) -> None:
+    b = TraceBuilder()
+    b.row("steps", number=0, start=0, duration=1000, source="train")
+    described = []
+    for number, name in enumerate(("da", "db")):
+        row = b.layer(name, "Linear")
+        for at, direction in ((10, "forward"), (500, "backward")):
+            b.kernel("sgemm_128x64_nn", at + 100 * number, 50, layer=row, direction=direction,
+                     stream=7, step=0)  # fmt: skip
+        described.append(
+            Layer(
+                path=name,
+                type="Linear",
+                framework_type="Linear",
+                position=number,
+                inputs=((4, 5),),
+                outputs=((4, 6),),
+                parameters={"weight": (6, 5)},
+                input_gradient=known,
+            )
+        )
+    model = manifest(network="n", framework=None, inputs=(), layers=tuple(described))
+    found = layers(b.build(), model=model).frame
+    assert found["flops"].to_list() == [part * 2 * 4 * 5 * 6 for part in parts]
+
+
 def test_a_manifest_counts_nothing_without_steps_and_the_note_has_the_reason() -> None:
     b = TraceBuilder()
     b.row("ranges", text="nn.Module: Linear_0", kind="module", process=9, thread=1, start=5,

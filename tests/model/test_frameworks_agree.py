@@ -27,8 +27,8 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 BATCH = 8
 # The weights of the whole width take a second each to draw.
 DIVISOR = 8
-# A framework's own: how it names and holds things.
-OWN = ("path", "framework_type", "layout")
+# A framework's own: how it names and holds things, and whether an input's gradient is known.
+OWN = ("path", "framework_type", "layout", "input_gradient")
 
 
 def in_pytorch(name: str) -> Manifest:

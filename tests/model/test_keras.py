@@ -155,3 +155,31 @@ def test_published_networks(name: str, parameters: int, macs: int) -> None:
     assert all(layer.flops is not None for layer in found.layers)
     weighted = [layer for layer in found.layers if layer.type in ("Conv2d", "Linear")]
     assert sum(layer.flops or 0 for layer in weighted) == 2 * macs
+
+
+def test_the_input_has_a_gradient_only_if_something_before_it_is_trained() -> None:
+    one, two = keras.Input((6,), name="one"), keras.Input((6,), name="two")
+    left = layers.Dense(4, name="left")(layers.Rescaling(0.5, name="scale")(one))
+    right = layers.Dense(4, name="right")(two)
+    also = layers.Dense(4, name="also")(two)
+    both = layers.Concatenate(name="both")([left, right, also])
+    frozen = layers.Dense(4, name="frozen", trainable=False)(one)
+    behind = layers.Dense(4, name="behind")(frozen)
+    shared = layers.Dense(6, name="shared")
+    twice = shared(shared(two))
+    # The result of a function is not followed.
+    after = layers.Dense(4, name="after")(keras.ops.add(left, right))
+    out = layers.Dense(1, name="out")(both)
+    model = keras.Model([one, two], [out, behind, twice, after], name="net")
+    found = describe(model, [(2, 6), (2, 6)])
+    assert {layer.path.removeprefix("net/"): layer.input_gradient for layer in found.layers} == {
+        **dict.fromkeys(("scale", "left", "right", "also", "frozen", "behind"), False),
+        **dict.fromkeys(("both", "shared", "out"), True),
+        "after": None,
+    }
+
+
+def test_the_first_layer_of_a_sequential_model_has_no_gradient_of_its_input() -> None:
+    model = keras.Sequential([keras.Input((6,)), layers.Dense(4), layers.Dense(2)])
+    first, second = describe(model, (2, 6)).layers
+    assert (first.input_gradient, second.input_gradient) == (False, True)

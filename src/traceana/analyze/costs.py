@@ -292,8 +292,8 @@ def model_charges(
     where it is larger.
 
     A layer is counted once per direction in each step, and in each replica of ``tf.distribute``, in
-    which it has selected work of that direction; ``model`` describes one replica. The first layer
-    with parameters counts without the gradient of its input.
+    which it has selected work of that direction; ``model`` describes one replica. Layers whose
+    input has no gradient count without it; where that is unknown, the first layer with parameters.
     """
     seen = _seen(trace)
     found = paired(trace, model)
@@ -314,7 +314,9 @@ def model_charges(
     first = min((layer.position for layer in model.layers if layer.parameters), default=None)
     for row, layer in wanted.items():
         directions = seen[row]
-        costs = layer_costs(_shapes(layer, layer.position == first), backward=True)
+        known_gradient = layer.input_gradient
+        alone = layer.position == first if known_gradient is None else not known_gradient
+        costs = layer_costs(_shapes(layer, first=alone), backward=True)
         if isinstance(costs, Refusal):
             continue
         own: list[tuple[object, ...]] = []

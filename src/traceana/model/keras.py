@@ -24,6 +24,7 @@ from traceana.model.recorded_calls import (
     Pads,
     Recorded,
     Recording,
+    any_of,
     channels_first,
     per_axis,
     renamed,
@@ -89,15 +90,20 @@ def _watched(recording: Recording) -> Iterator[None]:
     watched = keras.layers.Layer
     original = watched.__call__
     around: list[Any] = []
+    gradients = _Gradients()
 
     def call(self: Any, *arguments: Any, **options: Any) -> Any:
         inside_layer = any(is_layer(layer) for layer in around)
+        if not around:
+            gradients.set((arguments, options), False)
         around.append(self)
         try:
             output = original(self, *arguments, **options)
         finally:
             around.pop()
         if not inside_layer and is_layer(self):
+            of_input = gradients.of((arguments, options))
+            gradients.set(output, True if self.trainable_weights else of_input)
             axes = getattr(self, "data_format", None) or keras.config.image_data_format()
             recording.add(
                 Recorded(
@@ -108,6 +114,7 @@ def _watched(recording: Recording) -> Iterator[None]:
                     outputs=_shapes(output),
                     axes=axes,
                     layout=axes,
+                    input_gradient=of_input,
                 )
             )
         return output
@@ -117,6 +124,31 @@ def _watched(recording: Recording) -> Iterator[None]:
         yield
     finally:
         watched.__call__ = original
+
+
+class _Gradients:
+    """Whether something before a tensor is trained, so that its gradient is computed."""
+
+    def __init__(self) -> None:
+        # The tensors are kept, because an identity is unique only during a lifetime.
+        self._known: dict[int, tuple[Any, bool | None]] = {}
+
+    def set(self, values: Any, gradient: bool | None) -> None:
+        """Set it of all tensors in ``values``."""
+        for tensor in _tensors(values):
+            self._known[id(tensor)] = tensor, gradient
+
+    def of(self, values: Any) -> bool | None:
+        """Return whether it is true of a tensor in ``values``.
+
+        It is unknown of results of functions between layers.
+        """
+        known = (self._known.get(id(tensor), (tensor, None)) for tensor in _tensors(values))
+        return any_of(gradient for _, gradient in known)
+
+
+def _tensors(values: Any) -> list[Any]:
+    return [value for value in keras.tree.flatten(values) if hasattr(value, "shape")]
 
 
 def _shapes(values: Any) -> list[tuple[int, ...]]:

@@ -34,7 +34,9 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     (before, after). ``inputs`` and ``outputs`` are those of the first call; ``flops`` counts all
     ``calls`` of one forward pass, a multiply-accumulate as 2, and is None where unknown. ``order``
     are the positions of a layer with several calls in the sequence of all calls of a forward pass,
-    empty where unknown; layers with one call have the positions in between.
+    empty where unknown; layers with one call have the positions in between. ``input_gradient`` is
+    whether the backward pass computes the gradient of its input: not if nothing before the layer is
+    trained. None is unknown.
     """
 
     path: str
@@ -54,6 +56,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parameters: dict[str, Shape] = {}
     parameter_count: Count = 0
     flops: Count | None = None
+    input_gradient: bool | None = None
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -78,6 +78,7 @@ def finished(recorded: Recorded, position: int, found: Details) -> Layer:
         parameter_count=sum(prod(shape) for shape in found.parameters.values()),
         flops=recorded.flops if found.by_operators else total,
         order=tuple(recorded.order) if len(recorded.order) > 1 else (),
+        input_gradient=recorded.input_gradient,
     )
 
 

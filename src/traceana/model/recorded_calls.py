@@ -176,6 +176,8 @@ class Recorded(msgspec.Struct):
     """(out, in) features of a layer that is a matrix product with its only matrix."""
     order: list[int] = msgspec.field(default_factory=list)
     """Positions in the sequence of all calls; empty if unknown."""
+    input_gradient: bool | None = None
+    """Whether the gradient of the input of some call is computed; None if unknown."""
 
     @property
     def calls(self) -> list[tuple[list[tuple[int, ...]], list[tuple[int, ...]]]]:
@@ -200,6 +202,15 @@ class Recording:
         known = self._layers.setdefault(recorded.key, recorded)
         if known is not recorded:
             known.later.append((recorded.inputs, recorded.outputs))
+            known.input_gradient = any_of((known.input_gradient, recorded.input_gradient))
+
+
+def any_of(flags: Iterable[bool | None]) -> bool | None:
+    """Return whether one of ``flags`` is true; None if that depends on unknown ones."""
+    found = set(flags)
+    if True in found:
+        return True
+    return None if None in found or not found else False
 
 
 Pads = tuple[tuple[int, int], ...]
