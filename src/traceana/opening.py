@@ -85,6 +85,8 @@ def open_trace(
         trace = with_classes(trace, rules_in_use(None if rules is None else Path(rules)))
     if bundle or others or source.is_dir():
         trace = trace.with_meta(opened=tuple(as_unicode(str(one)) for one in sources))
+    if not bundle and _runs_ahead(source if source.is_dir() else source.parent):
+        trace = trace.with_meta(steps_run_ahead=True)
     given = {
         "--model": model if isinstance(model, str | os.PathLike) else None,
         "--step-marker": step_marker,
@@ -165,6 +167,22 @@ def _traces_of_run(source: Path) -> list[Path]:
             f"{source} contains {len(below)} recorded runs: give one of them, such as {below[0]}"
         )
     return []
+
+
+def _runs_ahead(folder: Path) -> bool:
+    """Return whether ``folder`` is a recorded run whose steps did not wait for the device."""
+    from traceana.errors import TraceanaError
+    from traceana.runs.run_folders import is_run, read_run
+
+    if not is_run(folder):
+        return False
+    try:
+        timing = read_run(folder).timing()
+    except TraceanaError:
+        # Its own commands say what is wrong with it: the trace does not need the file.
+        return False
+    times = None if timing is None else timing.with_profiler
+    return times is not None and not times.synchronized
 
 
 def _with_counters(trace: Trace, path: Path, progress: Progress) -> Trace:

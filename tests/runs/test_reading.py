@@ -173,3 +173,21 @@ def test_a_trace_that_is_called_run_is_no_recorded_run(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_bytes(gzip.decompress(trace.read_bytes()))
     opened = traceana.open(tmp_path)
     assert opened.activities.equals(traceana.open(trace).activities)
+
+
+@pytest.mark.parametrize("by_file", [False, True], ids=["folder", "file"])
+def test_times_of_steps_that_run_ahead_are_not_shown_as_exact(
+    by_file: bool, tmp_path: Path, run: Command
+) -> None:
+    note = "times of single steps not exact: the script did not wait for each step; use the mean"
+    given = []
+    for synchronized in (True, False):
+        folder = make_run(tmp_path / str(synchronized))
+        times = {"steps_ns": [1, 2, 9], "synchronized": synchronized}
+        (folder / "timing.json").write_text(json.dumps({"version": 1, "with_profiler": times}))
+        given.append(folder / "trace.json.gz" if by_file else folder)
+        shown = " ".join(run("report", given[-1]).stdout.split())
+        assert (note in shown) == (not synchronized)
+    shown = " ".join(run("diff", *given).stdout.split())
+    assert f"candidate: {note}" in shown
+    assert f"baseline: {note}" not in shown

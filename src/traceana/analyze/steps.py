@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 
+RUN_AHEAD: Final = (
+    "times of single steps not exact: the script did not wait for each step; use the mean"
+)
+
+
 class Measured(msgspec.Struct, frozen=True):
     """The steps for averages per step: row numbers of ``steps``, their distinct numbers in order of
     time, and notes on their choice."""
@@ -55,6 +60,8 @@ def measured_steps(trace: Trace) -> Measured:
         notes = [f"averages over {numbers.height} iterations with different requests"]
     if (table["source"] == PERIOD).any():
         notes.insert(0, "no step markers: steps are the period of the kernels")
+    if trace.meta.steps_run_ahead:
+        notes.append(RUN_AHEAD)
     return Measured(tuple(kept["row"]), tuple(numbers["number"][skipped:]), tuple(notes))
 
 

@@ -19,7 +19,7 @@ from traceana.analyze.idle_gaps import selects_steps
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layer_rows import DIRECTIONS
 from traceana.analyze.layers import layers
-from traceana.analyze.steps import measured, serves, step_processes, steps
+from traceana.analyze.steps import RUN_AHEAD, measured, serves, step_processes, steps
 from traceana.analyze.transfers import transfers
 from traceana.analyze.work import kernels_of, processor, work, work_ns
 from traceana.report import display_names, numbers
@@ -267,6 +267,8 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
     yield "Steps", _steps(whole)
     if whole.steps.frame.height:
         yield "Step time", _step_time(whole)
+        if whole.trace.meta.steps_run_ahead:
+            yield "", RUN_AHEAD
         if (ahead := whole.advice.step_work_ns) is not None:
             busy_ns = numbers.duration(ahead)
             yield (
