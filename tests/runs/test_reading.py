@@ -179,7 +179,7 @@ def test_a_trace_that_is_called_run_is_no_recorded_run(tmp_path: Path) -> None:
 def test_times_of_steps_that_run_ahead_are_not_shown_as_exact(
     by_file: bool, tmp_path: Path, run: Command
 ) -> None:
-    note = "times of single steps not exact: the script did not wait for each step; use the mean"
+    note = "times of single steps not exact: the script did not wait for each step"
     given = []
     for synchronized in (True, False):
         folder = make_run(tmp_path / str(synchronized))
@@ -188,6 +188,8 @@ def test_times_of_steps_that_run_ahead_are_not_shown_as_exact(
         given.append(folder / "trace.json.gz" if by_file else folder)
         shown = " ".join(run("report", given[-1]).stdout.split())
         assert (note in shown) == (not synchronized)
+        assert (" median " in shown) == synchronized
     shown = " ".join(run("diff", *given).stdout.split())
     assert f"candidate: {note}" in shown
+    assert "--statistic mean compares the means" in shown
     assert f"baseline: {note}" not in shown

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 
-RUN_AHEAD: Final = (
-    "times of single steps not exact: the script did not wait for each step; use the mean"
-)
+RUN_AHEAD: Final = "times of single steps not exact: the script did not wait for each step"
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -50,9 +48,10 @@ def measured_steps(trace: Trace) -> Measured:
         return Measured((), (), ())
     numbers = table.group_by("number").agg(pl.col("duration").max(), pl.col("start").min())
     numbers = numbers.sort("start")
-    # The iterations of a server have different requests: the long ones are not warm-up.
-    served = serves(trace)
-    skipped = 0 if served else _leading(numbers["duration"])
+    # The iterations of a server have different requests: the long ones are not warm-up. Of steps
+    # that run ahead only the sum is exact.
+    served, ahead = serves(trace), trace.meta.steps_run_ahead
+    skipped = 0 if served or ahead else _leading(numbers["duration"])
     warm_up = numbers["number"].head(skipped)
     kept = table.filter(~pl.col("number").is_in(warm_up.implode()))
     notes = [_note(numbers["number"], skipped)]
@@ -60,8 +59,8 @@ def measured_steps(trace: Trace) -> Measured:
         notes = [f"averages over {numbers.height} iterations with different requests"]
     if (table["source"] == PERIOD).any():
         notes.insert(0, "no step markers: steps are the period of the kernels")
-    if trace.meta.steps_run_ahead:
-        notes.append(RUN_AHEAD)
+    if ahead:
+        notes = [f"averages over {numbers.height} steps", RUN_AHEAD]
     return Measured(tuple(kept["row"]), tuple(numbers["number"][skipped:]), tuple(notes))
 
 

@@ -217,5 +217,7 @@ def _caveats(
         if step.verdict == "inconclusive":
             yield "step time inconclusive: more steps per run narrow the confidence interval"
         yield ("confidence intervals: within-run variance only (not clocks, thermals, co-tenants)")
+    if criteria.statistic == "median" and any(one.run.trace.meta.steps_run_ahead for one in (a, b)):
+        yield "median step times not exact: --statistic mean compares the means"
     if a.run.trace.on_cpu != b.run.trace.on_cpu:
         yield "one run is CPU only: its operators are compared with kernels"

@@ -334,6 +334,8 @@ def _steps(whole: Overview) -> str:
     warm_up = sorted(whole.steps.frame.filter("warm_up")["step"].unique().to_list())
     if warm_up:
         return f"{marked}, warm-up excluded: {', '.join(map(str, warm_up))}"
+    if whole.trace.meta.steps_run_ahead:
+        return marked
     if known["steps"] == 1:
         return f"{marked}, possibly warm-up"
     if known["steps"] < FEWEST_STEPS:
@@ -350,6 +352,8 @@ def _step_time(whole: Overview) -> str:
     mean, least, most = (
         unit.write(one) for one in (figures["mean_wall_ns"], min(walls), max(walls))
     )
+    if whole.trace.meta.steps_run_ahead:
+        return f"{mean} {unit.unit} mean"
     median = f"{unit.write(figures['wall_ns'])} {unit.unit} median"
     processes = step_processes(whole.trace)
     of = f" over {processes} processes" if processes > 1 else ""
