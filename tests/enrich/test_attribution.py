@@ -265,10 +265,18 @@ def test_positions_start_anew_with_each_step() -> None:
     assert trace.layers["type"].to_list() == ["conv2d", "conv2d"]
 
 
-@pytest.mark.parametrize(("inputs", "path"), [(5, "to_0"), (8, "to"), (None, "to")])
-def test_a_change_of_the_type_alone_is_a_layer(inputs: int | None, path: str) -> None:
-    """``to(dtype)`` has five inputs, with a device it has eight and loads data."""
+@pytest.mark.parametrize(
+    ("inputs", "copies", "path"),
+    [(5, False, "to_0"), (8, False, "to"), (None, False, "to_0"), (None, True, "to")],
+)
+def test_a_change_of_the_type_alone_is_a_layer(inputs: int | None, copies: bool, path: str) -> None:
+    """``to(dtype)`` has five inputs, with a device it has eight and loads data.
+
+    Without recorded inputs it loads data if it calls for a copy.
+    """
     b = TraceBuilder()
+    if copies:
+        b.row("calls", name="cudaMemcpyAsync", process=9, thread=1, start=5, duration=2)
     shapes = None if inputs is None else f"[[4, 8]{', []' * (inputs - 1)}]"
     b.row("ops", name="aten::to", process=9, thread=1, start=0, duration=50, input_shapes=shapes)
     launch(b, 1, 10)

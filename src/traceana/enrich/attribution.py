@@ -211,6 +211,7 @@ class _Host(msgspec.Struct, frozen=True):
             trace.ranges.filter(within),
             range_key[within],
             scopes,
+            _copying(trace.calls, call_key, op_nesting),
             compiled=trace.meta.framework == "JAX",
         )
         ledger.add("deep_range", deep + layers.too_long, table="ranges", kept=True)
@@ -239,6 +240,15 @@ class _Host(msgspec.Struct, frozen=True):
             in_ranges = pl.Series(rows, dtype=pl.UInt32).gather(found["range"])
             return conform("activities", found.with_columns(in_ranges.alias("range"))), names
         return None
+
+
+def _copying(calls: pl.DataFrame, call_key: Ints, op_nesting: Nesting) -> Ints | None:
+    """Return the operators that called for a copy or a memset, None in a trace without calls."""
+    if calls.is_empty():
+        return None
+    rows = np.flatnonzero(Texts.of(calls["name"]).matching(r"(?i)mem(?:cpy|set)"))
+    found = op_nesting.innermost(call_key[rows], calls["start"].to_numpy()[rows])
+    return found[found != NONE]
 
 
 def _within_steps(ranges: pl.DataFrame, step_table: pl.DataFrame, ledger: Ledger) -> Flags:

@@ -51,7 +51,12 @@ def short_name(names: pl.Series) -> pl.Series:
 
 
 def position_layers(
-    ops: pl.DataFrame, root: Ints, step: Ints, resolved: Ints, forward: Ints
+    ops: pl.DataFrame,
+    root: Ints,
+    step: Ints,
+    resolved: Ints,
+    forward: Ints,
+    copying: Ints | None = None,
 ) -> tuple[Ints, list[Layer]]:
     """Return a layer of each operator, by the position of its outermost operator in the step.
 
@@ -67,6 +72,10 @@ def position_layers(
         return root, []
     linked = np.zeros(len(root), dtype=np.bool_)
     linked[root[forward[forward != NONE]]] = True
+    # Without recorded calls any conversion may have copied.
+    copied = np.full(len(root), copying is None)
+    if copying is not None:
+        copied[root[copying]] = True
     outermost = (
         ops.select(
             *("name", "process", "thread", "start", "input_shapes", "input_types"),
@@ -77,6 +86,7 @@ def position_layers(
             pl.Series("row", rows),
             pl.Series("resolved", resolved[rows] != NONE),
             pl.Series("linked", linked[rows]),
+            pl.Series("copied", copied[rows]),
             short_name(ops["name"].gather(rows)).alias("short"),
         )
         .sort("start", maintain_order=True)
@@ -143,12 +153,13 @@ def _has_role() -> pl.Expr:
     """Return which operators have a role instead of a layer.
 
     Copies and conversions that the backward pass goes through are the network's, and so are those
-    that change the type alone: they move no data to a device.
+    that change the type alone: they move no data to a device. Without recorded inputs they are
+    those that called for no copy.
     """
+    types_alone = pl.col("input_shapes").str.count_matches(r"\[") == 1 + _CONVERSION_INPUTS
     of_network = pl.col("linked") | (
-        (pl.col("short") == "to")
-        & (pl.col("input_shapes").str.count_matches(r"\[") == 1 + _CONVERSION_INPUTS)
-    ).fill_null(value=False)
+        (pl.col("short") == "to") & types_alone.fill_null(~pl.col("copied"))
+    )
     return pl.col("short").is_in(list(_ROLES)) & ~(pl.col("short").is_in(_COPIES) & of_network)
 
 

@@ -82,6 +82,7 @@ def resolve(
     ranges: pl.DataFrame,
     range_key: Ints,
     scopes: ScopeLayers,
+    copying: Ints | None,
     *,
     compiled: bool,
 ) -> LayerResolution:
@@ -93,7 +94,8 @@ def resolve(
     the program's own named ranges; for other than backward operators, the position in the step.
     Position is not used in a trace with name scopes, nor for a ``compiled`` program, nor where
     operators of gradients have no scope. ``names`` and ``nesting`` are those of the operators,
-    ``forward`` that of :func:`traceana.enrich.operators.forward_of`.
+    ``forward`` that of :func:`traceana.enrich.operators.forward_of`, ``copying`` the operators that
+    called for a copy, None where calls are not recorded.
     """
     start = ops["start"].to_numpy()
     within = looked_into(ops, names, nesting, forward)
@@ -130,7 +132,7 @@ def resolve(
     by_position, first_by_position = nowhere, len(layers)
     if scopes.table.is_empty() and not scopes.trains and not compiled:
         settled = _first(own, by_optimizer)
-        by_position = number(*position_layers(ops, within.root, op_step, settled, forward))
+        by_position = number(*position_layers(ops, within.root, op_step, settled, forward, copying))
 
     fallback = _first(by_optimizer, by_name, by_position)
     of_forward = _first(own, fallback)[forward] if len(forward) else own
