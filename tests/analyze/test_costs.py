@@ -167,6 +167,14 @@ def test_classes_directions_and_layers_share_the_same_flops(file: str) -> None:
     assert layers(trace, direction=True).totals["flops"] == total
 
 
+def test_an_update_has_the_pass_that_layers_give_it() -> None:
+    trace = opened(FIXTURES / "alexnet-cpu-ranges.json.gz")
+    rows = flops(trace).frame.filter(pl.col("part") == "optimizer")
+    assert set(rows["operator"]) == {"aten::add_", "aten::mul_"}
+    updates = layers(trace).frame.filter(pl.col("role") == "optimizer")
+    assert rows["flops"].sum() == updates["flops"].sum() > 0
+
+
 def test_flops_without_a_kernel_of_theirs_are_in_no_class() -> None:
     b = TraceBuilder()
     b.row("ops", name="aten::mm", process=9, thread=1, start=10, duration=50,

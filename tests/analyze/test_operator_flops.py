@@ -173,6 +173,20 @@ def test_a_checkpoint_recomputes_the_forward_pass() -> None:
     assert costs["part"].to_list() == ["forward", "forward", "backward", "forward"]
 
 
+def test_products_of_a_backward_operator_are_of_its_pass() -> None:
+    ops = Ops()
+    product = [[18, 8], [18, 6], [6, 8], [], []]
+    forward = ops.add("aten::conv_tbc", [[9, 2, 6], [3, 6, 8], [8], []], direction="forward")
+    ops.add("aten::addmm_", product, parent=forward, direction="forward")
+    node = ops.add("ConvTbcBackward0", [[9, 2, 8]], direction="backward")
+    both = ops.add("aten::conv_tbc_backward", [[9, 2, 8]], parent=node, direction="backward")
+    ops.add("aten::addmm_", product, parent=both, direction="backward")
+    # A checkpoint recomputes inside the node that needs the activations.
+    ops.add("aten::linear", [[18, 6], [8, 6], [8]], parent=node, direction="backward")
+    costs = operator_costs(ops.frame()).costs
+    assert costs["part"].to_list() == ["forward", "backward", "forward"]
+
+
 def test_the_only_product_of_a_square_first_layer_is_of_the_weight() -> None:
     ops = Ops()
     node = ops.add("AddmmBackward0", [[4, 4]], direction="backward")

@@ -34,11 +34,11 @@ _PART_OF: Final = {"fprop": "forward", "dgrad": "dgrad", "wgrad": "wgrad"}
 def flops(trace: Trace, model: Manifest | None = None) -> Result:
     """Return one row per operator, part and formula, and one per operator without a count.
 
-    Columns: ``operator``, ``part`` (forward, backward, dgrad, wgrad, bias_grad), ``kind``,
-    ``calls``, ``flops`` (null: not counted), ``share`` of them, ``executed_flops`` (null: unknown),
-    ``bytes`` (compulsory; null where a shape or type is unknown), ``time_ns`` of its work (null: in
-    a row with other work), ``formula``, ``reason`` without a count. Time of several parts together
-    has a row without a part. Counts from the layer manifest ``model`` have the operator
+    Columns: ``operator``, ``part`` (forward, backward, dgrad, wgrad, bias_grad, optimizer),
+    ``kind``, ``calls``, ``flops`` (null: not counted), ``share`` of them, ``executed_flops`` (null:
+    unknown), ``bytes`` (compulsory; null where a shape or type is unknown), ``time_ns`` of its work
+    (null: in a row with other work), ``formula``, ``reason`` without a count. Time of several parts
+    together has a row without a part. Counts from the layer manifest ``model`` have the operator
     ``(layer manifest)``. The rows' times add up to all work of the trace. Most FLOPs first, then
     most time.
     """
@@ -82,7 +82,14 @@ _ROW: Final = ["operator", "part", "kind", "formula"]
 def _operators(trace: Trace, charged: Charges, rows: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of operators, and of work without an operator."""
     names = trace.ops["name"].cast(pl.String)
-    costs = charged.operators.with_columns(pl.col("part").cast(pl.String))
+    # An update has the operators of a forward pass: its layer's role is its pass, as in layers.
+    role = trace.layers["role"].cast(pl.String).gather(charged.operators["layer"])
+    costs = charged.operators.with_columns(
+        pl.when(pl.lit(role) == "optimizer")
+        .then(pl.lit("optimizer"))
+        .otherwise(pl.col("part").cast(pl.String))
+        .alias("part")
+    )
     counted = (
         costs.with_columns(names.gather(costs["op"]).alias("operator"))
         .group_by(_ROW)

@@ -470,6 +470,8 @@ def _gaps(calls: _Calls, tree: Tree, counted: Flags, has_cost: Flags) -> pl.Data
 # A checkpoint runs the forward pass again inside its node.
 _NODE: Final = r"Backward\d*$|AccumulateGrad$"
 _RECOMPUTING: Final = r"Checkpoint\w*Backward\d*$"
+# An operator of the backward pass itself, as aten::conv_tbc_backward, recomputes nothing.
+_GRADIENT: Final = r"^aten::\w+_backward$"
 _LINEAR_NODE: Final = r"(?:^|: )(?:Addmm|Mm|Linear)Backward\d*$"
 # Most layers have separate operators for the backward pass: forward operators inside it recompute.
 # Only these kinds are the same in both passes.
@@ -501,7 +503,8 @@ def _with_parts(costs: pl.DataFrame, ops: pl.DataFrame, tree: Tree) -> pl.DataFr
         "op", "node"
     )
     gradients = _products(linear, ops)
-    generic = (pl.col("part") == "forward") & names.is_not_null() & pl.col("kind").is_in(_GENERIC)
+    same = pl.col("kind").is_in(_GENERIC) | (pl.col("_gradients") & (pl.col("kind") == "linear"))
+    generic = (pl.col("part") == "forward") & names.is_not_null() & same
     is_bias = (pl.col("kind") == "reduction") & names.str.contains(_LINEAR_NODE)
     part = (
         pl.when(generic & pl.col("_gradient").is_not_null())
@@ -526,13 +529,19 @@ def _with_parts(costs: pl.DataFrame, ops: pl.DataFrame, tree: Tree) -> pl.DataFr
 
 
 def _nodes(costs: pl.DataFrame, ops: pl.DataFrame, tree: Tree) -> pl.DataFrame:
-    """Return the node around each counted operator, null where it recomputes."""
+    """Return the node around each counted operator, null where it recomputes.
+
+    ``_gradients`` is whether an operator of the backward pass is around it as well.
+    """
     names = Texts.of(ops["name"])
     found = pl.DataFrame({"op": costs["op"].unique()})
     node = tree.nearest(names.matching(_NODE), from_rows(found["op"]))
     found = found.with_columns(to_rows(node).alias("node")).drop_nulls("node")
     found = found.with_columns(
-        ops["name"].gather(found["node"]).cast(pl.String).alias("_node_name")
+        ops["name"].gather(found["node"]).cast(pl.String).alias("_node_name"),
+        pl.Series(
+            "_gradients", tree.nearest(names.matching(_GRADIENT), from_rows(found["op"])) != NONE
+        ),
     )
     return found.filter(~pl.col("_node_name").str.contains(_RECOMPUTING))
 
