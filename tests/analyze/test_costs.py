@@ -19,6 +19,7 @@ from traceana.enrich.classify import rules_in_use
 from traceana.flops.peaks import Peaks
 from traceana.model import Manifest, find
 from traceana.model.manifest import Layer, manifest
+from traceana.result import Result
 from traceana.trace import Trace
 
 pytestmark = pytest.mark.slow
@@ -374,6 +375,62 @@ def test_a_manifest_counts_the_gradients_of_inputs_that_are_computed(
     model = manifest(network="n", framework=None, inputs=(), layers=tuple(described))
     found = layers(b.build(), model=model).frame
     assert found["flops"].to_list() == [part * 2 * 4 * 5 * 6 for part in parts]
+
+
+def _of_tensorflow(type_: str, *runs: tuple[str, str, str, int | None]) -> Result:
+    """Return the layers of a trace of one layer: ``runs`` are operator, scope, direction, step."""
+    b = TraceBuilder(framework="TensorFlow")
+    b.name("MatMul", category="gemm")
+    row = b.layer("net.fc", type_)
+    for number in range(2):
+        b.step(number, 1000 * number, 1000)
+    for at, (name, scope, direction, step) in enumerate(runs):
+        columns = {"layer": row, "direction": direction}
+        op = b.row("ops", name=name, scope=scope, start=10 * at, duration=10, depth=0, **columns)
+        b.operator(name, 10 * at, 10, op=op, step=step, **columns)
+    described = Layer(path="net/fc", type=type_, framework_type=type_, position=0,
+                      inputs=((4, 5),), outputs=((4, 6),), parameters={"weight": (6, 5)},
+                      input_gradient=False)  # fmt: skip
+    model = manifest(network="n", framework="Keras", inputs=(), layers=(described,))
+    return layers(b.build(), direction=True, model=model)
+
+
+_FORWARD, _GRADIENT = "net/fc/BiasAdd", "gradient_tape/net/fc/MatMul/MatMul_1"
+
+
+def _flops(result: Result) -> dict[str, int | None]:
+    return dict(result.frame.select("direction", "flops").iter_rows())
+
+
+def test_a_manifest_counts_the_forward_passes_of_an_evaluation() -> None:
+    training = [
+        ("MatMul", scope, direction, step)
+        for step in range(2)
+        for scope, direction in ((_FORWARD, "forward"), (_GRADIENT, "backward"))
+    ]
+    # The graph of the evaluation has another operator fused into the product.
+    evaluation = [("MatMul", "net/fc/Relu", "forward", step) for step in (1, 1, 1, None)]
+    once = 2 * 4 * 5 * 6
+    found = _of_tensorflow("Linear", *training)
+    assert _flops(found) == {"forward": 2 * once, "backward": 2 * once}
+    assert not any("several forward passes" in note for note in found.notes)
+    found = _of_tensorflow("Linear", *training, *evaluation)
+    assert _flops(found) == {"forward": 6 * once, "backward": 2 * once}
+    assert any("several forward passes" in note for note in found.notes)
+
+
+def test_a_manifest_counts_a_pass_with_a_loop_once() -> None:
+    turns = [("MatMul", "net/while/fc/MatMul", "forward", step) for step in range(2)] * 5
+    assert _flops(_of_tensorflow("Linear", *turns)) == {"forward": 2 * 2 * 4 * 5 * 6}
+
+
+def test_a_manifest_counts_no_layer_with_an_unknown_number_of_passes() -> None:
+    training = [("Relu", "net/fc/Relu", "forward", step) for step in range(2)]
+    assert _flops(_of_tensorflow("ReLU", *training, training[1])) == {"forward": 3 * 4 * 5}
+    evaluation = [("Maximum", "net/fc/Maximum", "forward", 1)] * 3
+    found = _of_tensorflow("ReLU", *training, *evaluation)
+    assert _flops(found) == {"forward": None}
+    assert "no FLOPs: number of passes unknown (net.fc)" in found.notes
 
 
 def test_a_manifest_counts_nothing_without_steps_and_the_note_has_the_reason() -> None:

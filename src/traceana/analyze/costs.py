@@ -7,15 +7,17 @@ layer manifest. All charges are rows of one frame.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.analyze.classes import SEARCH
+from traceana.analyze.classes import SEARCH, SOURCE, category_of
 from traceana.analyze.flop_coverage import (
     BY_MODEL,
+    PRODUCTS,
     Uncounted,
     coverage,
     coverage_notes,
@@ -136,6 +138,10 @@ NO_SHAPES: Final = "no FLOPs: shapes in neither the trace nor a layer manifest (
 NO_PRODUCTS: Final = "no FLOPs: no convolution or matrix product among the XLA instructions"
 NO_STEPS: Final = (
     "no FLOPs from the layer manifest: without steps the number of layer calls is unknown"
+)
+EXTRA: Final = (
+    "several forward passes in a step (such as validation): FLOPs with the batch size of the "
+    "layer manifest"
 )
 
 
@@ -291,13 +297,14 @@ def model_charges(
     For ``partial`` layers ``charged`` counts a part of the work: the manifest's count replaces it
     where it is larger.
 
-    A layer is counted once per direction in each step, and in each replica of ``tf.distribute``, in
-    which it has selected work of that direction; ``model`` describes one replica. Layers whose
-    input has no gradient count without it; where that is unknown, the first layer with parameters.
+    A layer is counted once per direction and pass (:func:`_passes`), also in each replica of
+    ``tf.distribute``; ``model`` describes one replica. A layer with an unknown number of passes is
+    not counted. Layers whose input has no gradient count without it; where that is unknown, the
+    first layer with parameters.
     """
-    seen = _seen(trace)
     found = paired(trace, model)
     partner = found.layer_of
+    seen, extra = _passes(trace, {row: layer.calls for row, layer in partner.items()})
     counts = charged.drop_nulls("layer").group_by("layer").agg(pl.col("flops").sum())
     known = dict(counts.filter(pl.col("flops") > 0).iter_rows())
     rows: list[tuple[object, ...]] = []
@@ -311,6 +318,7 @@ def model_charges(
     if uncounted and not trace.steps.height:
         return pl.DataFrame(schema=CHARGES), (NO_STEPS,)
     wanted = {row: layer for row, layer in uncounted.items() if row in seen}
+    unclear: list[str] = []
     first = min((layer.position for layer in model.layers if layer.parameters), default=None)
     for row, layer in wanted.items():
         directions = seen[row]
@@ -318,6 +326,9 @@ def model_charges(
         alone = layer.position == first if known_gradient is None else not known_gradient
         costs = layer_costs(_shapes(layer, first=alone), backward=True)
         if isinstance(costs, Refusal):
+            continue
+        if None in directions.values():
+            unclear += [_DOTTED.sub(SEPARATOR, layer.path)] if costs else []
             continue
         own: list[tuple[object, ...]] = []
         flops = 0
@@ -338,6 +349,10 @@ def model_charges(
     used = len({row[0] for row in rows})
     layers = "1 layer" if used == 1 else f"{used} layers"
     note = [f"shapes from the layer manifest: {layers}"] if used else []
+    if extra & {row[0] for row in rows}:
+        note.append(EXTRA)
+    if unclear:
+        note.append(f"no FLOPs: number of passes unknown ({_some(unclear)})")
     return pl.DataFrame(rows, schema=CHARGES, orient="row"), (*note, *_missing(model, found))
 
 
@@ -375,23 +390,109 @@ def _some(names: list[str]) -> str:
     return ", ".join([*names[:_MOST_LISTED], *more])
 
 
-def _seen(trace: Trace) -> dict[int, dict[str, int]]:
-    """Return by layer and direction the number of steps and replicas in which it has selected work.
+_LOOP: Final = r"(?:^|/)while(?:_\d+)?/"
+"""Scopes of TensorFlow's loops: their operators run any number of times in a pass."""
+
+
+def _passes(
+    trace: Trace, calls: Mapping[int, int]
+) -> tuple[dict[int, dict[str, int | None]], set[int]]:
+    """Return the number of passes by layer and direction, and layers with several in a step.
+
+    It is the number of steps and replicas in which the layer has selected work of that direction.
+    TensorFlow names each operator once in a graph, so that its executions are passes, also those of
+    an evaluation between the steps. The forward passes of a layer with matrix products are their
+    number divided by the ``calls`` of the layer in a pass. None is an unknown number: operators of
+    the layer ran differently often, in training only or in evaluation only.
 
     Work without a direction counts as forward. Each process has its own steps.
     """
-    rows = work(trace, "scope", "op", "layer", "step", "direction")
-    scope = pl.select(pl.coalesce(rows["scope"], trace.ops["scope"].gather(rows["op"]))).to_series()
-    times = (
-        rows.select("layer", "step", "direction", replica_of(scope).alias("replica"))
-        .drop_nulls(["layer", "step"])
-        .group_by("layer", pl.col("direction").cast(pl.String).fill_null("forward"))
-        .agg(pl.struct("step", "replica").n_unique())
+    each = _executions(trace, calls)
+    by = ("layer", "direction")
+    key = (*by, "step", "replica")
+    product, runs = pl.col("product"), pl.col("runs")
+    totals = each.group_by(*by, "replica", "scope", "name").agg(runs.sum())
+    alike = totals.group_by(*by).agg((runs.min() == runs.max()).alias("alike"))
+    of_calls = pl.DataFrame(
+        {"layer": list(calls), "calls": list(calls.values())},
+        schema={"layer": ROW, "calls": pl.Int64},
     )
-    found: dict[int, dict[str, int]] = {}
-    for row, direction, count in times.iter_rows():
-        found.setdefault(row, {})[direction] = count
-    return found
+    found = (
+        each.group_by(key)
+        .agg(
+            runs.filter(product).sum().alias("products"),
+            runs.max().alias("most"),
+            pl.col("loop").any(),
+        )
+        .join(of_calls, on="layer")
+        .join(alike, on=by)
+    )
+    counted = (pl.col("direction") == "forward") & (pl.col("products") > 0)
+    several = (pl.col("most") > 1).any().over(by)
+    unclear = several & ~pl.col("alike") & (pl.col("direction") == "forward")
+    executed = pl.when(counted).then("products").otherwise("most")
+    # A loop repeats its operators equally often in each step.
+    unit = (
+        pl.when(pl.col("loop").any().over(by))
+        .then(executed.min().over(by))
+        .when(counted)
+        .then("calls")
+        .otherwise(1)
+    )
+    passes = (
+        found.with_columns(executed.alias("executed"), unit.alias("unit"))
+        .with_columns(
+            pl.when(~(unclear & ~counted) & (pl.col("executed") % pl.col("unit") == 0))
+            .then(pl.col("executed") // pl.col("unit"))
+            .alias("passes")
+        )
+        .group_by(by)
+        .agg(
+            whole_sum("passes"),
+            ((pl.col("passes") > 1) & ~pl.col("loop")).any().alias("several"),
+        )
+    )
+    seen: dict[int, dict[str, int | None]] = {}
+    for row, direction, count in passes.select(*by, "passes").iter_rows():
+        seen.setdefault(row, {})[direction] = count
+    extra = passes.filter("several", pl.col("direction") == "forward")["layer"]
+    return seen, set(extra)
+
+
+def _executions(trace: Trace, layers: Iterable[int]) -> pl.DataFrame:
+    """Return how often each operator of ``layers`` ran, by layer, direction, step and replica.
+
+    Columns: those, ``scope``, ``name``, ``runs``, ``product`` (whether it is a convolution or a
+    matrix product) and ``loop`` (whether it is in one). ``runs`` is 1 except in TensorFlow.
+    """
+    rows = work(trace, "scope", "op", "layer", "step", "direction", *SOURCE)
+    chosen = rows.filter(pl.col("layer").is_in(list(layers)))
+    op, own = chosen["op"], chosen["scope"]
+    scope = pl.select(pl.coalesce(own, trace.ops["scope"].gather(op))).to_series()
+    counts = trace.meta.framework == "TensorFlow"
+    named = trace.ops["name"].gather(op).cast(pl.String)
+    nothing = pl.lit(None, pl.String)
+    product = (
+        category_of(chosen, trace).cast(pl.String).is_in(PRODUCTS) if counts else pl.lit(False)
+    )
+    frame = chosen.select(
+        "layer",
+        "step",
+        pl.col("direction").cast(pl.String).fill_null("forward"),
+        replica_of(scope).alias("replica"),
+        (scope.cast(pl.String) if counts else nothing).alias("scope"),
+        (named if counts else nothing).alias("name"),
+        "op",
+        product.fill_null(value=False).alias("product"),
+    )
+    in_step = pl.col("step").is_not_null()
+    runs = pl.col("op").n_unique().cast(pl.Int64) if counts else pl.lit(1, pl.Int64)
+    return (
+        frame.filter(in_step | (pl.col("op").is_not_null() & counts))
+        .group_by("layer", "direction", "step", "replica", "scope", "name")
+        .agg(runs.alias("runs"), pl.col("product").any())
+        .with_columns(pl.col("scope").str.contains(_LOOP).fill_null(value=False).alias("loop"))
+    )
 
 
 def _shapes(layer: Layer, first: bool) -> Shapes:
