@@ -97,6 +97,57 @@ def test_where_the_outer_one_cannot_be_counted_the_inner_one_does() -> None:
     assert result.gaps.is_empty()
 
 
+def _counted(ops: Ops) -> list[tuple[int, int]]:
+    costs = operator_costs(ops.frame()).costs
+    return list(costs.select("op", "flops").iter_rows())
+
+
+def test_under_vmap_the_operators_on_the_whole_batch_count() -> None:
+    """As functorch records a linear layer of [64, 256] for 16 examples: no inputs twice."""
+    ops, example = Ops(), [[64, 256], [256, 32]]
+    row = ops.add("aten::linear", [[64, 256], [32, 256], []])
+    for name in ("aten::matmul", "aten::matmul", "aten::mm"):
+        row = ops.add(name, example, parent=row)
+    batch = row = ops.add("aten::matmul", [[16, 64, 256], [16, 256, 32]], parent=row)
+    row = ops.add("aten::matmul", [[16, 64, 256], [16, 256, 32]], parent=row)
+    ops.add("aten::bmm", [[16, 64, 256], [16, 256, 32]], parent=row)
+    assert _counted(ops) == [(batch, 2 * 16 * 64 * 256 * 32)]
+
+
+def test_inputs_twice_with_nothing_inside_are_the_operator_itself() -> None:
+    """As ``torch.func.grad`` records a product."""
+    ops, product = Ops(), [[256, 64], [64, 256]]
+    node = ops.add("MmBackward0", [[64, 256]])
+    outer = ops.add("aten::mm", product, parent=node)
+    row = ops.add("aten::mm", product, parent=outer)
+    ops.add("aten::mm", product * 2, parent=row)
+    frame = ops.frame()
+    costs = operator_costs(frame)
+    assert costs.costs.select("op", "flops").rows() == [(outer, 2 * 256 * 64 * 256)]
+    assert costs.gaps.is_empty()
+
+
+def test_a_product_of_tangents_counts_beside_that_of_the_values() -> None:
+    """As ``torch.func.jvp`` records it, inside another transform."""
+    ops, product = Ops(), [[4, 6], [6, 3]]
+    row = ops.add("aten::mm", product)
+    for _ in range(2):
+        row = ops.add("aten::mm", product * 2, parent=row)
+    inner = [ops.add("aten::mm", product, parent=row) for _ in range(2)]
+    for row in inner:
+        ops.add("aten::mm", product * 2, parent=row)
+    assert _counted(ops) == [(op, 2 * 4 * 6 * 3) for op in inner]
+
+
+def test_under_functorch_what_has_no_count_is_listed() -> None:
+    ops, product = Ops(), [[4, 6], [5, 3]]
+    row = ops.add("aten::mm", product)
+    ops.add("aten::mm", product * 2, parent=row)
+    gaps = operator_costs(ops.frame()).gaps
+    assert gaps["op"].to_list() == [row]
+    assert gaps["whole"].to_list() == [True]
+
+
 def test_what_cannot_be_counted_is_listed_once_with_reason() -> None:
     ops = Ops()
     outer = ops.add("aten::conv2d", CONV)

@@ -117,6 +117,140 @@ def test_what_vmap_computes_is_counted_for_the_whole_batch(tmp_path: Path) -> No
     assert products(trace) == theirs == 2 * 6**3
 
 
+def _matrices(*shape: int) -> tuple[Any, ...]:
+    return torch.randn(*shape), torch.randn(*shape[:-2], shape[-1], 3)
+
+
+def _convolved(weight: Any, image: Any) -> Any:
+    return torch.nn.functional.conv2d(image, weight, padding=1)
+
+
+FIRST, BIAS, SECOND = torch.randn(6, 4), torch.randn(6), torch.randn(2, 6)
+
+
+def _mlp(one: Any) -> Any:
+    linear = torch.nn.functional.linear
+    return linear(torch.tanh(linear(one, FIRST, BIAS)), SECOND)
+
+
+def _mlp_loss(one: Any) -> Any:
+    return _mlp(one).square().mean()
+
+
+def _gradient(one: Any) -> Any:
+    return torch.func.grad(_mlp_loss)(one)
+
+
+# A function that returns the operands, and a program of them.
+TRANSFORMED: dict[str, tuple[Callable[[], tuple[Any, ...]], Callable[..., Any]]] = {
+    "vmap of matmul": (lambda: _matrices(5, 4, 6), lambda a, b: torch.vmap(torch.matmul)(a, b)),
+    "vmap of matmul, one operand shared": (
+        lambda: _matrices(5, 4, 6),
+        lambda a, b: torch.vmap(torch.matmul, (0, None))(a, b[0]),
+    ),
+    "vmap of bmm": (lambda: _matrices(5, 2, 4, 6), lambda a, b: torch.vmap(torch.bmm)(a, b)),
+    "vmap of vmap": (
+        lambda: _matrices(2, 5, 4, 6),
+        lambda a, b: torch.vmap(torch.vmap(torch.matmul))(a, b),
+    ),
+    "vmap of linear": (
+        lambda: (torch.randn(5, 4, 6), torch.randn(3, 6), torch.randn(3)),
+        lambda x, w, b: torch.vmap(lambda one: torch.nn.functional.linear(one, w, b))(x),
+    ),
+    "vmap of conv2d": (
+        lambda: (torch.randn(4, 3, 3, 3), torch.randn(5, 2, 3, 7, 7)),
+        lambda w, x: torch.vmap(_convolved, (None, 0))(w, x),
+    ),
+    "vmap of conv2d and its weights": (
+        lambda: (torch.randn(5, 4, 3, 3, 3), torch.randn(5, 2, 3, 7, 7)),
+        lambda w, x: torch.vmap(_convolved)(w, x),
+    ),
+    "grad": (
+        lambda: _matrices(4, 6),
+        lambda a, b: torch.func.grad(lambda w: (a @ w).square().mean())(b),
+    ),
+    "grad of conv2d": (
+        lambda: (torch.randn(4, 3, 3, 3), torch.randn(2, 3, 7, 7)),
+        lambda w, x: torch.func.grad(lambda w, x: _convolved(w, x).sum(), (0, 1))(w, x),
+    ),
+    "grad of grad": (
+        lambda: _matrices(4, 6),
+        lambda a, b: torch.func.grad(
+            lambda w: torch.func.grad(lambda w: (a @ w).square().mean())(w).sum()
+        )(b),
+    ),
+    "vmap of grad": (lambda: (torch.randn(5, 4),), lambda x: torch.vmap(_gradient)(x)),
+    "grad of vmap": (
+        lambda: (torch.randn(5, 4),),
+        lambda x: torch.func.grad(lambda x: torch.vmap(_mlp)(x).square().mean())(x),
+    ),
+    "jacrev": (lambda: (torch.randn(5, 4),), lambda x: torch.func.jacrev(_mlp)(x)),
+    "jacfwd": (lambda: (torch.randn(5, 4),), lambda x: torch.func.jacfwd(_mlp)(x)),
+    "jvp": (lambda: (torch.randn(5, 4),), lambda x: torch.func.jvp(_mlp, (x,), (x,))),
+    "hessian": (lambda: (torch.randn(5, 4),), lambda x: torch.func.hessian(_mlp_loss)(x)),
+}
+
+
+@COMPILER
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_what_runs_inside_of_transforms_is_counted_once(name: str, tmp_path: Path) -> None:
+    """functorch records an operator once for each transform; the innermost record is what runs."""
+    operands, program = TRANSFORMED[name]
+    given = operands()
+    trace, theirs = record(lambda: program(*given), tmp_path)
+    assert products(trace) == theirs > 0
+    gaps = operator_costs(trace.ops).gaps
+    assert gaps.is_empty(), trace.ops["name"].gather(gaps["op"])
+    assert flops(trace).frame["flops"].sum() == operator_costs(trace.ops).costs["flops"].sum()
+
+
+# vmap runs the attention of each example in turn, and warns.
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_attention_inside_of_transforms(tmp_path: Path) -> None:
+    """Closed form: two products going forward, five going back."""
+    examples, rows, length, width = 5, 6, 8, 16
+    query = torch.randn(examples, 2, rows // 2, length, width)
+    product = 2 * rows * length**2 * width
+
+    def attention(one: Any) -> Any:
+        return torch.nn.functional.scaled_dot_product_attention(one, one, one)
+
+    trace, _ = record(lambda: torch.vmap(attention)(query), tmp_path)
+    assert products(trace) == examples * 2 * product
+    trace, _ = record(lambda: torch.func.grad(lambda q: attention(q).sum())(query[0]), tmp_path)
+    assert products(trace) == (2 + 5) * product
+
+
+def test_gradients_of_each_example_of_a_convolution(tmp_path: Path) -> None:
+    """Closed form: PyTorch's counter ignores the groups that a gradient of each example has."""
+    weight, images = torch.randn(8, 3, 3, 3), torch.randn(5, 1, 3, 9, 9)
+
+    def loss(weight: Any, image: Any) -> Any:
+        return _convolved(weight, image).square().sum()
+
+    step = torch.vmap(torch.func.grad(loss), (None, 0))
+    trace, _ = record(lambda: step(weight, images), tmp_path)
+    assert products(trace) == 2 * (2 * 5 * 8 * 81 * 27)
+
+
+@pytest.mark.parametrize("name", ["softmax", "tanh", "square", "mean", "cumsum", "sin"])
+def test_an_operator_of_a_batch_costs_what_its_examples_do(name: str, tmp_path: Path) -> None:
+    # A scalar has no extents in the record.
+    values = torch.randn(*((6,) if name == "sin" else (6, 5, 7)))
+    given = {"softmax": (-1,), "cumsum": (0,), "mean": (-1,)}.get(name, ())
+
+    def function(one: Any) -> Any:
+        return getattr(one, name)(*given)
+
+    def cost(step: Callable[[], Any]) -> int:
+        trace, _ = record(step, tmp_path)
+        return int(operator_costs(trace.ops).costs["flops"].sum())
+
+    assert cost(lambda: torch.vmap(function)(values)) == cost(
+        lambda: [function(one) for one in values]
+    )
+
+
 def test_a_complex_convolution_is_the_real_ones_that_it_runs(tmp_path: Path) -> None:
     model = torch.nn.Conv1d(2, 3, 3, dtype=torch.complex64)
     inputs = torch.randn(2, 2, 10, dtype=torch.complex64)

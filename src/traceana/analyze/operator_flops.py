@@ -274,15 +274,19 @@ def operator_costs(ops: pl.DataFrame) -> OperatorCosts:
         *("process", "rank", "start", "parent", "sequence", "direction"),
         *("input_shapes", "input_types", "inputs"),
     )
+    repeats = Repeats.of(ops)
+    if repeats.twice.any():
+        named = named.with_columns(
+            named[column].gather(repeats.source)
+            for column in ("input_shapes", "input_types", "inputs")
+        )
     rows = _with_hints(named.with_row_index("op")).with_columns(_sparse(ops))
     calls = _Calls.of(rows.select(_KEY))
     tree = Tree.of(ops)
     left = EarlyStopped.of(ops)
     has_cost = calls.parts[calls.of_op] > 0
     has_cost &= ~(left.innermost | left.around)
-    logical = _of_one_example(ops)
-    if logical.any():
-        has_cost &= ~(logical | tree.holding(logical))
+    has_cost &= ~_around_more(calls, tree, has_cost, repeats)
     counted = tree.outermost(has_cost)
     op = np.flatnonzero(counted)
     costs = (
@@ -298,34 +302,109 @@ def operator_costs(ops: pl.DataFrame) -> OperatorCosts:
     return OperatorCosts(_with_parts(costs, rows, tree), gaps)
 
 
-def _of_one_example(ops: pl.DataFrame) -> Flags:
-    """Return which operators are recorded by ``torch.func.vmap`` with the shapes of one example.
+class Repeats(msgspec.Struct, frozen=True):
+    """The operators that are recorded again right inside their own record.
 
-    functorch calls an operator again with its inputs twice in the record, once or several times,
-    and inside it the operators on the whole batch. Those alone are what runs.
+    ``again`` are the inner records, ``twice`` those of them whose inputs are recorded more than
+    once; ``source`` is for each operator the row whose inputs are the operator's own, once.
     """
-    parent = from_rows(ops["parent"])
-    name = Texts.of(ops["name"]).code_of_row
-    (again,) = np.nonzero((parent != NONE) & (name == name[parent]))
-    shapes = ops["input_shapes"]
-    pairs = pl.DataFrame(
-        {"own": shapes.gather(again), "of_parent": shapes.gather(parent[again])}
-    ).cast(pl.String)
-    inner = pl.col("of_parent").str.slice(1, pl.col("of_parent").str.len_bytes() - 2)
-    twice = (pl.col("own") == pl.format("[{}, {}]", inner, inner)) & (inner != "")
-    flags = pairs.select(
-        twice.fill_null(value=False).alias("twice"),
-        (pl.col("own") == pl.col("of_parent")).fill_null(value=False).alias("same"),
-    )
-    found = np.zeros(ops.height, dtype=np.bool_)
-    if not flags["twice"].any():
+
+    again: Flags
+    twice: Flags
+    source: Ints
+
+    @classmethod
+    def of(cls, ops: pl.DataFrame) -> Repeats:
+        """Return those of ``ops``.
+
+        functorch calls an operator again for every transformation (``vmap``, ``grad``, ``jvp``),
+        often with the inputs once more in the record.
+        """
+        parent = from_rows(ops["parent"])
+        name = Texts.of(ops["name"]).code_of_row
+        (rows,) = np.nonzero((parent != NONE) & (name == name[parent]))
+        shapes = ops["input_shapes"]
+        pairs = pl.DataFrame(
+            {"own": shapes.gather(rows), "of_parent": shapes.gather(parent[rows])}
+        ).cast(pl.String)
+        distinct = pairs.unique().with_columns(
+            pl.struct("own", "of_parent")
+            .map_elements(lambda pair: _times(**pair), return_dtype=pl.Int64)
+            .alias("times")
+        )
+        times = pairs.join(distinct, on=["own", "of_parent"], how="left", nulls_equal=True)["times"]
+        again, twice = np.zeros((2, ops.height), dtype=np.bool_)
+        source = np.arange(ops.height)
+        again[rows[(times > 0).to_numpy()]] = True
+        more = (times > 1).to_numpy()
+        twice[rows[more]] = True
+        if more.any():
+            # Parents come first. The repeated inputs may themselves be recorded again.
+            repeated = pl.DataFrame({"row": rows, "times": times}).filter(pl.col("times") > 0)
+            for row, number in repeated.iter_rows():
+                above = parent[row]
+                if number > 1 or twice[above]:
+                    twice[row], source[row] = True, source[above]
+        return cls(again, twice, source)
+
+
+def _times(own: str | None, of_parent: str | None) -> int:
+    """Return how often the shapes ``of_parent`` are in ``own``; 0 where ``own`` has others.
+
+    Scalars have no extents that show whether there are more of them or the same ones again.
+    """
+    if own is None or own == of_parent:
+        return int(own is not None)
+    if of_parent is None or not any(sign.isdigit() for sign in of_parent):
+        return 0
+    once = f"{of_parent[1:-1]}, "
+    number = (len(own) - len("[]") + len(", ")) // len(once)
+    return number if f"{own[1:-1]}, " == number * once else 0
+
+
+_PRODUCT_FORMULA: Final = r"^(?:matmul|convolution\.|attention\.|recurrent\.)"
+_ROUNDING: Final = 1 + 1e-9
+
+
+def _around_more(calls: _Calls, tree: Tree, has_cost: Flags, repeats: Repeats) -> Flags:
+    """Return which operators compute less than the operators inside them, under functorch.
+
+    ``vmap`` records an operator with the shapes of one example, and inside it those on the whole
+    batch; ``jvp`` records one around those of the value and of the tangent. The inner ones are what
+    runs. Only products are compared where an operator is one: a convolution that adds its bias in
+    an operator of its own computes no more. Operators outside of functorch are not compared.
+    """
+    found, moves = np.zeros((2, len(has_cost)), dtype=np.bool_)
+    again = repeats.again & has_cost
+    if not again.any():
         return found
-    found[again[flags["twice"].to_numpy()]] = True
-    # Parents come first: an operator is recorded again right inside its record.
-    for row, is_same in zip(again.tolist(), flags["same"].to_list(), strict=True):
-        if is_same and found[parent[row]]:
-            found[row] = True
-    return found
+    transformed = again | tree.inside(again) | tree.holding(again)
+    measures = ("products", "flops", "bytes")
+    per_call = calls.costs.group_by("_call").agg(
+        pl.col("flops")
+        .filter(pl.col("formula").str.contains(_PRODUCT_FORMULA))
+        .sum()
+        .alias("products"),
+        pl.col("flops", "bytes").sum(),
+    )
+    # Sums of large counts exceed 64 bits.
+    by_call = np.zeros((len(calls.names), len(measures)))
+    by_call[per_call["_call"].to_numpy()] = per_call.select(measures).to_numpy()
+    within = np.zeros((len(has_cost), len(measures)))
+    for level in reversed(tree.levels):
+        rows = level[transformed[level]]
+        own = np.where(has_cost[rows, None], by_call[calls.of_op[rows]], 0.0)
+        inner = within[rows]
+        products, flops, size = (inner > _ROUNDING * own).T
+        has_products, has_flops, _ = (own > 0).T
+        computes = has_cost[rows] & np.where(has_products, products, flops)
+        around = computes | (has_cost[rows] & ~has_flops & size)
+        found[rows], moves[rows] = computes, around
+        counts = np.where((has_cost[rows] & ~around)[:, None], own, inner)
+        parent = tree.parent[rows]
+        np.add.at(within, parent[parent != NONE], counts[parent != NONE])
+    # Without functorch, torch.where of scalars calls itself, with the scalars as tensors.
+    return moves if found.any() or repeats.twice.any() else found
 
 
 def _with_hints(rows: pl.DataFrame) -> pl.DataFrame:

@@ -15,9 +15,11 @@ VIEWS: Final = """
     squeeze_ stride swapaxes swapdims t t_ tensor_split transpose transpose_ unbind unflatten
     unsafe_chunk unsafe_split unsafe_split_with_sizes unfold unsqueeze unsqueeze_ view view_as
     _conj _neg_view _reshape_alias _unsafe_view _version can_cast output_nr hstack vstack
+    _fw_primal _has_same_storage_numel _make_dual _unpack_dual
     """.split()
 ALLOCATIONS: Final = """
-    empty empty_like empty_strided new_empty new_empty_strided resize_ resize_as_
+    empty empty_like empty_permuted empty_strided new_empty new_empty_strided resize_ resize_as_
+    _efficientzerotensor
     _has_compatible_shallow_copy_type _nnpack_available cudnn_is_acceptable storage_offset
     """.split()
 # The operators inside these do the work.
