@@ -125,7 +125,8 @@ class CauseFinder:
         call = around.call
         until = np.minimum(take(self._launches.call_end, call), end)
         part = np.where(by_host, until - np.maximum(around.launch_start, start), 0)
-        part[take(self._copies, around.after).astype(np.bool_) | (call == NONE)] = 0
+        copied = (around.after != NONE) & self._copies[around.after]
+        part[copied | (call == NONE)] = 0
         return np.where(part > LONGEST_DISPATCH_NS, part, 0)
 
     def _blocks_in(self, activities: Ints) -> Flags:

@@ -247,8 +247,8 @@ def _copying(calls: pl.DataFrame, call_key: Ints, op_nesting: Nesting) -> Ints |
     if calls.is_empty():
         return None
     rows = np.flatnonzero(Texts.of(calls["name"]).matching(r"(?i)mem(?:cpy|set)"))
-    found = op_nesting.innermost(call_key[rows], calls["start"].to_numpy()[rows])
-    return found[found != NONE]
+    found: Ints = op_nesting.innermost(call_key[rows], calls["start"].to_numpy()[rows])
+    return np.unique(found[found != NONE])
 
 
 def _within_steps(ranges: pl.DataFrame, step_table: pl.DataFrame, ledger: Ledger) -> Flags:
