@@ -56,6 +56,7 @@ def test_flops_of_a_step_are_those_of_the_shapes(framework: str) -> None:
         assert found[layer.path] == (passes * layer.flops + bias) * steps
 
 
+@pytest.mark.slow
 def test_the_frameworks_have_the_same_layers_types_and_shapes() -> None:
     tables = []
     for framework in TRACES:
@@ -106,6 +107,7 @@ def test_a_depth_folds_modules_into_those_around_them() -> None:
     assert not named.str.contains(".", literal=True).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", ["googlenet", "resnet50"])
 def test_with_a_manifest_layers_stand_in_the_model_s_order(network: str) -> None:
     """TensorFlow reads weights ahead and runs branches as they come."""

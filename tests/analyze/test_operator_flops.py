@@ -287,6 +287,7 @@ LINEAR = (9216 * 4096, 4096 * 4096, 4096 * 1000)
 BATCH, STEPS = 8, 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", KINETO, ids=lambda path: path.name)
 def test_the_fixtures_cost_what_their_layers_do(path: Path) -> None:
     costs = operator_costs(opened(path).ops).costs

@@ -42,6 +42,7 @@ def test_a_pipe_is_a_trace(tmp_path: Path, text: str) -> None:
     assert one["rows"] == other["rows"]
 
 
+@pytest.mark.slow
 def test_one_of_two_runs_can_be_piped(tmp_path: Path) -> None:
     text = writing.nvprof_text(writing.ROWS)
     (tmp_path / "a.log").write_text(text)

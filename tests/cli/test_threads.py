@@ -105,6 +105,7 @@ def _may_choose_cores() -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not _may_choose_cores(), reason="the system does not let processes choose cores"
 )

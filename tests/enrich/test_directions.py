@@ -155,6 +155,7 @@ def _updated(*update: str, ranges: tuple[str, ...] = ()) -> Trace:
     return attribute(b.build())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "update",
     [

@@ -61,6 +61,7 @@ def test_no_process_is_started_for_names_that_are_readable(monkeypatch: pytest.M
     assert demangle(["volta_sgemm_32x128_tn", "void f<int>(float)"]).names == {}
 
 
+@pytest.mark.slow
 def test_names_that_end_the_demangler_stay_mangled() -> None:
     deep = "_Z1f" + "1AI" * 4000 + "i" + "E" * 4000
     assert len(deep) < LONGEST + 1000

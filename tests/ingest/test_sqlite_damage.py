@@ -129,6 +129,7 @@ def test_a_smallest_row_number_behind_the_largest_is_read(tmp_path: Path) -> Non
     assert len(damaged(trace)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 8, 200])
 def test_every_damage_that_sqlite_finds_is_refused_or_in_the_ledger(
     tmp_path: Path, size: int

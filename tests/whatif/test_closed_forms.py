@@ -84,6 +84,7 @@ def test_kernels_that_take_longer_or_shorter(program: Program, tmp_path: Path) -
     assert found == {f: ran(program, kernels=f).now for f in FACTORS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [two_streams_and_an_event, copy_bound])
 def test_copies_that_take_longer_or_shorter(program: Program, tmp_path: Path) -> None:
     trace = traced(program, tmp_path)

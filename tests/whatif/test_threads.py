@@ -80,6 +80,7 @@ def beside(*, waits: bool = False) -> Trace:
     return attribute(build.build())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scenario", "sleep", "compute"),
     [

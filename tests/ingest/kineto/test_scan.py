@@ -124,6 +124,7 @@ KEYS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "in_args"), [*KEYS, ("unknown", True)], ids=lambda key: str(key))
 def test_any_value_of_any_key(key: str, in_args: bool) -> None:
     categories = ("kernel", "cuda_runtime", "cpu_op", "user_annotation", "Trace")

@@ -304,6 +304,7 @@ def test_its_json_is_refused(tmp_path: Path) -> None:
     assert problems(open_trace(tmp_path)) == [("no_launch", 1)]
 
 
+@pytest.mark.slow
 def test_commands_show_a_run(tmp_path: Path, run: Run) -> None:
     prefix = run_of(tmp_path / "run")
     for command in ("report", "kernels", "transfers", "idle", "info", "advise"):

@@ -106,6 +106,7 @@ def test_what_is_printed_is_read(tmp_path: Path, name: str) -> None:
     assert trace.is_summary
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("paste", PASTES)
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_what_a_log_or_a_paste_puts_around_changes_nothing(

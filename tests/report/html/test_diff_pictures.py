@@ -27,6 +27,7 @@ def charts(found: Diff) -> list[Chart]:
     return [block for block in pictures(found) if isinstance(block, Chart)]
 
 
+@pytest.mark.slow
 def test_every_bar_begins_where_the_one_before_it_ends(found: Diff) -> None:
     (marks,) = charts(found)[-1].marks
     first, *changes, last = marks.frame.select("start_ns", "end_ns", "change_ns").iter_rows()

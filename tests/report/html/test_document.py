@@ -161,6 +161,7 @@ def ranks(steps: tuple[int, ...]) -> Trace:
     return builder.build()
 
 
+@pytest.mark.slow
 def test_the_steps_of_ranks_are_bars_side_by_side() -> None:
     (bars,) = drawn(ranks((3,)), "Step time")["marks"]
     assert bars["x"] == ["rank 0", "rank 1"]
@@ -239,6 +240,7 @@ def test_recommendations_are_above_the_tables_and_link_to_their_evidence() -> No
     assert '<section id="transfers">' in text
 
 
+@pytest.mark.slow
 def test_evidence_has_as_many_rows_as_other_tables_and_names_the_command_with_the_rest() -> None:
     trace = open_trace(FIXTURE)
     every = {one.rule.id: one.evidence.height for one in advise(trace).findings}["host_bound"]
@@ -272,6 +274,7 @@ def test_the_critical_path_has_the_names_of_its_table() -> None:
     assert len(categories) == len(set(categories))
 
 
+@pytest.mark.slow
 def test_every_rule_has_a_section_of_the_report() -> None:
     sections = {one.name for one in report(advised()).illustrated().sections} | {"summary"}
     b = TraceBuilder()
@@ -288,6 +291,7 @@ def test_the_page_of_one_command_names_the_file_and_links_to_no_section() -> Non
     assert 'href="#transfers"' not in text
 
 
+@pytest.mark.slow
 def test_without_layers_there_is_no_icicle() -> None:
     assert '<figure class="icicle"' not in page(ranks((3,)))
     assert '<figure class="icicle"' in page(advised())

@@ -81,6 +81,7 @@ def test_the_text_of_a_result_is_returned_in_a_notebook_too(
     assert "GPU time by class" in text
 
 
+@pytest.mark.slow
 def test_a_report_is_its_page_in_a_sandboxed_frame() -> None:
     text = shown(cnn_steps().report())
     assert 'sandbox="allow-scripts allow-downloads"' in text
@@ -101,6 +102,7 @@ def test_text_of_a_trace_adds_no_element() -> None:
     )
 
 
+@pytest.mark.slow
 def test_what_is_not_installed_is_left_out_with_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     text = shown(cnn_steps().report())
