@@ -186,7 +186,7 @@ class Arranged(msgspec.Struct, frozen=True):
 
     ``totals`` are those of all rows, shown or hidden; ``hidden`` is the number of hidden rows, and
     ``hidden_totals`` are their totals. ``sort`` and ``limit`` are those of :func:`arrange`.
-    ``rows`` are all rows, None where none is hidden.
+    ``rows`` are all rows, None where all are shown.
     """
 
     frame: pl.DataFrame

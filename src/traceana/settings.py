@@ -50,7 +50,7 @@ CUT_STEP: Final = _setting(
     "cut_step",
     0.5,
     "The last marked step of three or more was cut by the end of the program or of the recording, "
-    "and is none, if it has less than this part of the operators and calls of any other.",
+    "and is not counted, if it has less than this part of the operators and calls of any other.",
 )
 
 # Steps by the period of the kernels

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
-from traceana.settings import BOTTLENECK_SHARE, LAUNCH_BOUND_SHARE, LONGEST_DISPATCH_NS
+from traceana.settings import BOTTLENECK_SHARE, LONGEST_DISPATCH_NS
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures
@@ -92,7 +92,7 @@ def _of_host(figures: Figures, cause: str) -> str:
     """Return the name of a run that waits for the host, most of the time for ``cause``."""
     if cause == "data_loader":
         return "input-bound"
-    if cause == "operator" and (figures.launch_bound or 0.0) >= LAUNCH_BOUND_SHARE:
+    if cause == "operator" and figures.is_launch_bound:
         gaps = figures.gaps(("operator",), "operator")["time_ns"]
         # As the rule launch_bound: in a long gap the host did more than dispatch.
         dispatching = gaps.filter(gaps <= LONGEST_DISPATCH_NS).sum()

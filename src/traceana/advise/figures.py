@@ -26,7 +26,7 @@ from traceana.analyze.steps import measured, step_windows, steps
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.transfers import transfers
 from traceana.analyze.work import work
-from traceana.settings import FEWEST_TIMED_STEPS, LEAST_SAVING, LESS_PER_IMAGE
+from traceana.settings import FEWEST_TIMED_STEPS, LAUNCH_BOUND_SHARE, LEAST_SAVING, LESS_PER_IMAGE
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -267,6 +267,11 @@ class Figures:
         if known.is_empty():
             return None
         return int(known["launch_bound"].sum()) / kernels if kernels else 0.0
+
+    @property
+    def is_launch_bound(self) -> bool:
+        """Whether so many kernels are launch-bound that launches limit the step."""
+        return (self.launch_bound or 0.0) >= LAUNCH_BOUND_SHARE
 
     @cached_property
     def collectives(self) -> Result:

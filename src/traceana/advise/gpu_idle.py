@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import polars as pl
 
 from traceana.advise.rule import Change, Found, Value, rule
-from traceana.settings import CULPRIT_SHARE, LAUNCH_BOUND_SHARE, LONGEST_DISPATCH_NS
+from traceana.settings import CULPRIT_SHARE, LONGEST_DISPATCH_NS
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures
@@ -62,7 +62,7 @@ def host_bound(figures: Figures) -> Found | None:
         )
     # If kernels are launch-bound, the time of dispatching belongs to the rule launch_bound.
     long = (pl.col("cause").cast(pl.String) == "host") | (pl.col("time_ns") > LONGEST_DISPATCH_NS)
-    condition = long if _is_launch_bound(figures) else None
+    condition = long if figures.is_launch_bound else None
     return idle_for(
         figures,
         "host",
@@ -97,7 +97,7 @@ def host_bound(figures: Figures) -> Found | None:
 )
 def launch_bound(figures: Figures) -> Found | None:
     """GPU idle time while the host dispatches and launches kernels shorter than their launch."""
-    if figures.on_cpu or not _is_launch_bound(figures):
+    if figures.on_cpu or not figures.is_launch_bound:
         return None
     launches = figures.devices["launches"].sum()
     return idle_for(
@@ -193,10 +193,6 @@ def exposed_communication(figures: Figures) -> Found | None:
             *("algbw_bytes_per_s", "busbw_bytes_per_s"),
         ),
     )
-
-
-def _is_launch_bound(figures: Figures) -> bool:
-    return figures.launch_bound is not None and figures.launch_bound >= LAUNCH_BOUND_SHARE
 
 
 def idle_for(

@@ -30,8 +30,8 @@ def busy_annotations(trace: Trace, key: Ints, thread: int, active: Spans, others
     """Return begin and end (ns) of the annotations in which ``thread`` was busy, by begin.
 
     ``key`` are the threads of ``trace.ranges``, ``active`` the operators and calls of ``thread``,
-    ``others`` the times at which other threads ended their work, in order. Steps are none of the
-    annotations: they are around all that a thread does.
+    ``others`` the times at which other threads ended their work, in order. Markers of steps do not
+    count: they are around all that a thread does.
     """
     none = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     own = np.flatnonzero(key == thread)

@@ -40,7 +40,7 @@ _traceana_completion() {
     if [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *[=:] ]]; then
         compopt -o nospace
     fi
-    # A layer is no file.
+    # A layer is not a file.
     if [[ $before == *layer: ]]; then
         compopt +o default
     fi

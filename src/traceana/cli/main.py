@@ -55,7 +55,7 @@ def application(
     """Return the application with the commands ``names``; only their modules are imported.
 
     ``complete`` adds the options that install the completion of a shell. If the commands are only
-    ``listed``, none is imported, and none can be run.
+    ``listed``, their modules are not imported and they cannot be run.
     """
     if complete:
         completion.use()

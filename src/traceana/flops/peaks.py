@@ -148,7 +148,7 @@ def _configured(file: Path) -> Iterator[_Device]:
             if key not in (*_OF_USERS, *RATES):
                 known = near(key, (*_OF_USERS, *RATES))
                 hint = f"did you mean {known}?" if known else f"use one of {', '.join(RATES)}"
-                raise BadConfigurationError(f"{file}: {name}: {key} is no rate: {hint}")
+                raise BadConfigurationError(f"{file}: {name}: unknown rate {key}: {hint}")
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if key != "name" and not (number and 0 < value < _HIGHEST):
                 raise BadConfigurationError(

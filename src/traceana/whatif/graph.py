@@ -348,7 +348,7 @@ class _Handovers(msgspec.Struct, frozen=True):
             last = np.searchsorted(ended[others], resumed, side="left") - 1
             other = last >= 0
             last = others[last[other]]
-            first = ~np.arange(len(resumed))[other].astype(np.bool_)
+            first = np.flatnonzero(other) == 0
             after_busy = np.isin(idle_since[other], waits.host.busy.get(thread, []))
             waited = first | after_busy | (ended[last] > idle_since[other])
             other[other], last = waited, last[waited]

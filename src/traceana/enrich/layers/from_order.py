@@ -56,7 +56,7 @@ def position_layers(
     step: Ints,
     resolved: Ints,
     forward: Ints,
-    copying: Ints | None = None,
+    copying: Ints | None,
 ) -> tuple[Ints, list[Layer]]:
     """Return a layer of each operator, by the position of its outermost operator in the step.
 

@@ -167,7 +167,7 @@ class Window:
             return
         self._over = True
         # A step that is open now lasts until the end of the script, which may do other work after
-        # its steps. It counts only where there is no other.
+        # its steps. It counts only if it is the only one.
         only = self._open and len(self._moments) == 1
         if only:
             self._clock.wait()

@@ -86,7 +86,7 @@ def table_of(
 
 
 def _largest(shown: Arranged, name: str) -> float:
-    """Return the largest value of the column ``name`` in all rows, 0 where none is hidden."""
+    """Return the largest value of the column ``name`` in all rows, 0 where all are shown."""
     largest = None if shown.rows is None else shown.rows[name].max()
     return float(largest) if isinstance(largest, int | float) else 0.0
 
