@@ -354,7 +354,8 @@ def host_waits(
     partners = np.unique(np.concatenate((device.thread, op_key[computing], main))).tolist()
     parts = [(thread, spans[thread][1]) for thread in partners if thread in spans]
     busy = {}
-    for thread in np.unique(main).tolist():
+    # Beside a device, calls record the waits.
+    for thread in np.unique(main).tolist() if not len(device.end) else ():
         others = [ended for one, ended in parts if one != thread]
         ended = np.sort(np.concatenate(others)) if others else _NO_TIMES
         own = spans.get(thread, (_NO_TIMES, _NO_TIMES))
