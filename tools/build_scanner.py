@@ -1,6 +1,6 @@
 """``python -m tools.build_scanner``: compile the scanner of events in place.
 
-One library serves every Python from 3.11: ``scanner.c`` uses the stable ABI alone. Building the
+One library serves every Python from 3.11: it uses the stable ABI alone. Building the
 package does the same (``tools/scanner_hook.py``). Without a C compiler or Python's headers there is
 no library, and the decoder in Python reads the events.
 """
@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-FOLDER: Final = ROOT / "src" / "traceana" / "ingest" / "chrome"
+FOLDER: Final = ROOT / "src" / "traceana" / "ingest"
+_SOURCES: Final = ("scanner.c", "chrome/scanner.c", "xplane/scanner.c")
 LIBRARY: Final = "_scanner.abi3.so"
 _FLAGS: Final = ("-std=c11", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden")
 _OPTIMIZED: Final = ("-O2",)
@@ -44,7 +45,7 @@ def build(folder: Path = FOLDER, options: Sequence[str] = _OPTIMIZED) -> Path | 
     # Under another name until it is whole: a running process may have the old one mapped.
     unfinished = library.with_suffix(".part")
     link = ("-bundle", "-undefined", "dynamic_lookup") if sys.platform == "darwin" else ("-shared",)
-    files = (f"-I{include}", str(FOLDER / "scanner.c"), "-o", str(unfinished))
+    files = (f"-I{include}", *(str(FOLDER / one) for one in _SOURCES), "-o", str(unfinished))
     done = subprocess.run(
         [*command, *_FLAGS, *options, *link, *files], capture_output=True, text=True, check=False
     )

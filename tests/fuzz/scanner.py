@@ -1,8 +1,9 @@
-"""``python -m tests.fuzz.scanner``: the compiled scanner beside the decoder in Python.
+"""``python -m tests.fuzz.scanner``: the compiled scanner beside the decoders in Python.
 
-Blocks of events with one to four changes are scanned by a library that is compiled with sanitizers
-of memory and of undefined behaviour. What it accepts is decoded in Python, and the columns and
-counts must be equal. What it refuses, the decoder in Python reads in any case.
+The scanner is compiled with sanitizers of memory and of undefined behaviour. Blocks of JSON events
+with one to four changes are scanned; what it accepts is decoded in Python, and the columns and
+counts must be equal; what it refuses, the decoder in Python reads in any case. Runs of XPlane's
+events with changes (``messages.py``) are decoded by it and by NumPy, and must be equal.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from tests.fuzz.messages import ChangedRuns
+from tests.fuzz.messages import compared as compared_messages
 from tools.build_scanner import SANITIZED, build, compiler
 
-MODULE: Final = "traceana.ingest.chrome._scanner"
+MODULE: Final = "traceana.ingest._scanner"
 TOGETHER: Final = 200
 """Accepted blocks that are compared as one: making and comparing tables takes most of the time."""
 ALONE: Final = 50
@@ -237,9 +241,16 @@ def _compare(library: Path, seed: int, count: int) -> int:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     sys.modules[MODULE] = module
-    import traceana.ingest.chrome as package
+    import traceana.ingest as package
 
     package._scanner = module
+    begin = time.process_time()
+    messages = compared_messages(islice(iter(ChangedRuns(seed)), count))
+    print(
+        f"seed {seed}: {messages.runs:,} runs of XPlane, {messages.stopped:,} cut, "
+        f"{messages.events:,} events compared, {messages.damaged:,} damaged, equal; "
+        f"{time.process_time() - begin:,.0f} s of CPU"
+    )
     begin = time.process_time()
     tally = compared(block for block, _ in zip(Blocks(seed), range(count), strict=False))
     print(

@@ -1,4 +1,4 @@
-"""A short run of the scanner beside the decoder in Python, and one with sanitizers."""
+"""A short run of the scanner beside the decoders in Python, and one with sanitizers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.fuzz import messages
 from tests.fuzz.scanner import Blocks, compared
 from tools.build_scanner import compiler
-from traceana.ingest.chrome.compiled import COMPILED
+from traceana.ingest.compiled import COMPILED
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,6 +29,18 @@ def test_changed_events_are_scanned_as_they_are_decoded() -> None:
     assert tally.blocks - tally.accepted > 500
 
 
+@pytest.mark.skipif(
+    not COMPILED, reason="the scanner is not compiled: python -m tools.build_scanner"
+)
+def test_changed_runs_of_xplane_are_scanned_as_numpy_decodes_them() -> None:
+    tally = messages.compared(islice(messages.ChangedRuns(1), 4_000))
+    assert tally.runs == 4_000
+    # All three are frequent enough to compare anything.
+    assert tally.events - tally.damaged > 8_000
+    assert tally.damaged > 500
+    assert tally.stopped > 500
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(compiler() is None, reason="no C compiler")
 def test_no_sanitizer_reports_anything() -> None:
@@ -36,4 +49,5 @@ def test_no_sanitizer_reports_anything() -> None:
     if done.stdout.startswith("skipped"):
         pytest.skip(done.stdout + done.stderr)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "1,000 runs of XPlane" in done.stdout
     assert "1,000 blocks" in done.stdout

@@ -85,7 +85,7 @@ def _nothing() -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from traceana.ingest.chrome.compiled import COMPILED
+        from traceana.ingest.compiled import COMPILED
 
         scanner = "with" if COMPILED else "without"
         typer.echo(f"traceana {__version__}, {scanner} the compiled scanner")

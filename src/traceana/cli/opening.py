@@ -195,7 +195,7 @@ class Phases:
 
 def _describe(trace: Trace) -> None:
     """Print reader, size and ledger of ``trace``."""
-    from traceana.ingest.chrome.compiled import COMPILED
+    from traceana.ingest.compiled import COMPILED
 
     meta = trace.meta
     scanner = "with" if COMPILED else "without"

@@ -14,8 +14,8 @@ import pytest
 from tests.ingest.kineto.equal import assert_equal
 from tests.ingest.kineto.writing import annotation, call, kernel, op
 from tests.support.manifest import FIXTURES, Expected, each
-from traceana.ingest.chrome.compiled import COMPILED
 from traceana.ingest.chrome.event_decoder import EventDecoder, UndecodableError
+from traceana.ingest.compiled import COMPILED
 from traceana.ingest.kineto import decode, reader, scan
 from traceana.ingest.kineto.decode import Args, Columns, Event
 from traceana.ingest.source import silent

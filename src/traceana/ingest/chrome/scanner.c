@@ -11,16 +11,7 @@
  * recurses; each table grows with the number of events, which is bounded by the bytes of the text.
  */
 
-#define Py_LIMITED_API 0x030B0000
-#include <Python.h>
-
-#include <limits.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-typedef unsigned char byte;
+#include "../scanner.h"
 
 enum {
     MOST_FIELDS = 64,
@@ -31,7 +22,6 @@ enum {
     BUCKETS = 256,     /* of the table of keys, a power of two */
     MOST_PROBES = 256, /* in the table of texts: more are a sign of chosen collisions */
     DEEPEST = 60,      /* levels of a value that is passed over; one bit each */
-    VERSION = 2,       /* increased where an older library does not read the plans that are made now */
     LEFT_OUT = -1,
     NO_FIELD = -1,
     NO_KEY = 0xFF,
@@ -1143,7 +1133,7 @@ static bool add_all(struct plan *plan, PyObject *list, Py_ssize_t most, bool (*a
     return true;
 }
 
-static PyObject *prepare(PyObject *Py_UNUSED(module), PyObject *args)
+PyObject *json_plan(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *fields, *frames, *rules;
     Py_ssize_t seed;
@@ -1169,7 +1159,7 @@ static PyObject *prepare(PyObject *Py_UNUSED(module), PyObject *args)
     return NULL;
 }
 
-static PyObject *scan_events(PyObject *Py_UNUSED(module), PyObject *args)
+PyObject *json_events(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *capsule, *bytes, *result = NULL;
     char *text;
@@ -1199,29 +1189,4 @@ static PyObject *scan_events(PyObject *Py_UNUSED(module), PyObject *args)
         result = scan->no_memory ? PyErr_NoMemory() : Py_NewRef(Py_None);
     free_scan(scan);
     return result;
-}
-
-static PyMethodDef methods[] = {
-    {"prepare", prepare, METH_VARARGS, "Return the plan of a scan: keys, columns of frames, rules."},
-    {"scan", scan_events, METH_VARARGS, "Return the columns of the events in text[:stop], None if refused."},
-    {NULL, NULL, 0, NULL},
-};
-
-static int execute(PyObject *module)
-{
-    return PyModule_AddIntConstant(module, "VERSION", VERSION);
-}
-
-static PyModuleDef_Slot slots[] = {
-    {Py_mod_exec, (void *)execute},
-    {0, NULL},
-};
-
-static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_scanner", NULL, 0, methods, slots, NULL, NULL, NULL,
-};
-
-PyMODINIT_FUNC PyInit__scanner(void)
-{
-    return PyModuleDef_Init(&definition);
 }

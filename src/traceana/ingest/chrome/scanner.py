@@ -14,10 +14,10 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.ingest.chrome.compiled import COMPILED
+from traceana.ingest.compiled import COMPILED
 
 if COMPILED:
-    from traceana.ingest.chrome import _scanner
+    from traceana.ingest import _scanner
 
 LEFT_OUT: Final = -1
 """The frame of events without a row."""
@@ -84,15 +84,15 @@ class Scanner:
             (phase, category, places.get(frame or "", LEFT_OUT)) for phase, category, frame in rules
         ]
         # The seed differs between processes: nobody can choose texts whose hashes collide.
-        self._plan = _scanner.prepare(fields, columns, known, hash("traceana"))
+        self._plan = _scanner.json_plan(fields, columns, known, hash("traceana"))
 
     def accepts(self, text: bytes) -> bool:
         """Return whether :meth:`scan` does not refuse ``text``."""
-        return _scanner.scan(self._plan, text, len(text)) is not None
+        return _scanner.json_events(self._plan, text, len(text)) is not None
 
     def scan(self, text: bytes, stop: int) -> Scanned | None:
         """Return the events of ``text[:stop]``, None where the scanner refuses the text."""
-        found = _scanner.scan(self._plan, text, stop)
+        found = _scanner.json_events(self._plan, text, stop)
         if found is None:
             return None
         events, routes, frames, texts, raws = found

@@ -11,8 +11,8 @@ import msgspec
 import polars as pl
 
 from traceana.errors import NotATraceError
-from traceana.ingest.chrome.compiled import COMPILED
 from traceana.ingest.chrome.stream import Document, extent, ledger_of, read_stream
+from traceana.ingest.compiled import COMPILED
 from traceana.ingest.integrity import rebase, screen
 from traceana.ingest.kernel_names import NameTable
 from traceana.ingest.kineto import properties

@@ -10,9 +10,9 @@ from typing import Final
 
 import polars as pl
 
-from traceana.ingest.chrome.compiled import COMPILED
 from traceana.ingest.chrome.event_decoder import EventDecoder
 from traceana.ingest.chrome.scanner import Column, Rule, Scanned, Scanner
+from traceana.ingest.compiled import COMPILED
 from traceana.ingest.kineto import decode
 from traceana.ingest.kineto.decode import (
     BACKENDS,

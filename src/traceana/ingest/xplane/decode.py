@@ -69,12 +69,26 @@ class Events(msgspec.Struct, frozen=True):
     ``sound`` is false for damaged events, ``aggregate`` true for aggregates of several events.
     """
 
-    run: Ints
+    run: Numbers
     metadata_id: Ints
     offset_ps: Ints
     duration_ps: Ints
     aggregate: Mask
     sound: Mask
+
+    def __len__(self) -> int:
+        return len(self.run)
+
+    def part(self, rows: slice) -> Events:
+        """Return some of the events."""
+        return Events(
+            self.run[rows],
+            self.metadata_id[rows],
+            self.offset_ps[rows],
+            self.duration_ps[rows],
+            self.aggregate[rows],
+            self.sound[rows],
+        )
 
 
 class Stats(msgspec.Struct, frozen=True):
@@ -91,7 +105,7 @@ class Stats(msgspec.Struct, frozen=True):
     value: Words
     length: Numbers
 
-    def take(self, rows: Ints) -> Stats:
+    def take(self, rows: Numbers | slice) -> Stats:
         """Return some of the stats."""
         return Stats(
             self.owner[rows],
@@ -99,6 +113,19 @@ class Stats(msgspec.Struct, frozen=True):
             self.kind[rows],
             self.value[rows],
             self.length[rows],
+        )
+
+    def followed_by(self, *others: Stats) -> Stats:
+        """Return these stats, and then the others."""
+        if not others:
+            return self
+        parts = (self, *others)
+        return Stats(
+            np.concatenate([one.owner.astype(np.uint32, copy=False) for one in parts]),
+            np.concatenate([one.index for one in parts]),
+            np.concatenate([one.kind for one in parts]),
+            np.concatenate([one.value for one in parts]),
+            np.concatenate([one.length.astype(np.uint32, copy=False) for one in parts]),
         )
 
 

@@ -5,7 +5,7 @@ The tables are made of :class:`PlaneEvents`, which an XPlane file and a ``trace.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol, Self
 
 import msgspec
@@ -21,8 +21,8 @@ from traceana.ingest.xplane.decode import (
     Events,
     Known,
     Stats,
-    events,
 )
+from traceana.ingest.xplane.scan import Block, blocks
 from traceana.ingest.xplane.space import Line, Plane, in_line
 from traceana.ingest.xplane.wire import (
     LENGTH,
@@ -31,8 +31,6 @@ from traceana.ingest.xplane.wire import (
     Ints,
     Mask,
     Numbers,
-    Records,
-    Runs,
     fields,
 )
 
@@ -58,6 +56,8 @@ ALLOCATOR_STATS: Final = (
     "bytes_reserved",
 )
 """Stats of the host's allocations; no recorded ``trace.json`` has them."""
+_AT_ONCE: Final = 1 << 14
+"""Events whose times are computed at once: the columns of so many stay in the processor's cache."""
 _STRINGS_AT_ONCE: Final = 1 << 16
 _SEPARATOR: Final = 0
 _INT64: Final = np.uint64(1 << 63)
@@ -139,12 +139,11 @@ class LineEvents:
         line = np.flatnonzero(begin < end)
         begin, end = begin[line], end[line]
         while len(begin):
-            runs = Runs(self._buffer, begin, end)
-            for records in runs:
-                self.till = records.till
-                if len(records.at):
-                    yield self._columns(records, line)
-            begin, end, line = self._rest(runs.stop, end, line)
+            found = blocks(self._buffer, begin, end, self._wanted, self._declared)
+            for till, some in found:
+                self.till = till
+                yield self._columns(some, line)
+            begin, end, line = self._rest(found.stop, end, line)
 
     def _rest(self, stop: Ints, end: Ints, line: Ints) -> tuple[Ints, Ints, Ints]:
         """Return the runs that continue after a field other than an event."""
@@ -166,31 +165,28 @@ class LineEvents:
         columns = np.array(again, dtype=np.int64).reshape(-1, 3)
         return columns[:, 0], columns[:, 1], columns[:, 2]
 
-    def _columns(self, records: Records, line_of_run: Ints) -> EventColumns:
-        """Decode the events of ``records``; those without a row are counted."""
-        count = len(records.at)
-        line = line_of_run.astype(np.uint32)[records.run]
-        name = np.empty(count, dtype=np.uint32)
-        start, duration = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
-        kept = np.empty(count, dtype=np.bool_)
-        parts = []
-        begin = 0
-        for found, stats in events(self._buffer, records, self._wanted, self._declared):
-            here = slice(begin, begin + len(found.run))
-            start[here], duration[here], kept[here] = self._times(found)
-            name[here] = self._known_names.indices(found.metadata_id)
-            parts.append((begin, stats))
-            begin = here.stop
+    def _columns(self, some: Iterable[Block], line_of_run: Ints) -> EventColumns:
+        """Return the columns of some events; those without a row are counted."""
+        columns, stats, before = [], [], 0
+        for found, of_found in some:
+            stats.append(replace(of_found, owner=of_found.owner + before))
+            before += len(found)
+            for at in range(0, len(found), _AT_ONCE):
+                part = found.part(slice(at, at + _AT_ONCE))
+                name = self._known_names.indices(part.metadata_id)
+                columns.append((part.run, name, *self._times(part)))
+        run, name, start, duration, kept = map(np.concatenate, zip(*columns, strict=True))
+        line = line_of_run.astype(np.uint32)[run]
         start += self._timestamps[line]
-        stats = _joined(parts)
+        found_stats = stats[0].followed_by(*stats[1:])
         if not kept.all():
-            stats = _of_kept(stats, kept)
+            found_stats = _of_kept(found_stats, kept)
             line, name, start, duration = line[kept], name[kept], start[kept], duration[kept]
         self.rows += len(line)
         if self._unnamed[name].any():
             self.unnamed += int(self._unnamed[name].sum())
-        columns = StatColumns(self._buffer, self._places, self._referenced, stats)
-        return EventColumns(line, name, start, duration, columns)
+        of_stats = StatColumns(self._buffer, self._places, self._referenced, found_stats)
+        return EventColumns(line, name, start, duration, of_stats)
 
     def _times(self, found: Events) -> tuple[Ints, Ints, Mask]:
         """Return nanoseconds since the line's start, durations, and which events become rows."""
@@ -205,17 +201,6 @@ class LineEvents:
         self.damaged += int(np.count_nonzero(~found.sound))
         self.aggregates += int(np.count_nonzero(found.sound & found.aggregate))
         return offset, duration, kept
-
-
-def _joined(parts: Sequence[tuple[int, Stats]]) -> Stats:
-    """Return the stats of all blocks, each given with the number of events before it."""
-    return Stats(
-        np.concatenate([(stats.owner + before).astype(np.uint32) for before, stats in parts]),
-        np.concatenate([stats.index for _, stats in parts]),
-        np.concatenate([stats.kind for _, stats in parts]),
-        np.concatenate([stats.value for _, stats in parts]),
-        np.concatenate([stats.length.astype(np.uint32) for _, stats in parts]),
-    )
 
 
 def _of_kept(stats: Stats, kept: Mask) -> Stats:

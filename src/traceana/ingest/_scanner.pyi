@@ -1,4 +1,7 @@
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 Plan: TypeAlias = object
 Field: TypeAlias = tuple[bool, str, str]
@@ -18,7 +21,8 @@ Scanned: TypeAlias = tuple[
 
 VERSION: int
 
-def prepare(
+def json_plan(
     fields: list[Field], frames: list[list[Column]], rules: list[Rule], seed: int
 ) -> Plan: ...
-def scan(plan: Plan, text: bytes, stop: int) -> Scanned | None: ...
+def json_events(plan: Plan, text: bytes, stop: int) -> Scanned | None: ...
+def xplane_events(*arrays: npt.NDArray[np.generic[Any]]) -> tuple[int, int, int]: ...

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-VERSION: Final = 2
+VERSION: Final = 3
 """``VERSION`` of ``scanner.c``: a library compiled before it was increased is not used."""
 
 
 def _is_compiled() -> bool:
     try:
-        from traceana.ingest.chrome import _scanner
+        from traceana.ingest import _scanner
     except ImportError:
         return False
     return getattr(_scanner, "VERSION", None) == VERSION

@@ -1,0 +1,118 @@
+"""Decodes the events of lines with the compiled scanner, or with NumPy where there is none.
+
+The scanner, ``scanner.c``, decodes events as profilers write them, and leaves any other event to
+:mod:`~traceana.ingest.xplane.decode`, with the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, Protocol
+
+import numpy as np
+from msgspec.structs import replace
+
+from traceana.ingest.compiled import COMPILED
+from traceana.ingest.xplane.decode import Events, Known, Stats, events
+from traceana.ingest.xplane.wire import Buffer, Ints, Numbers, Records, Runs
+
+if COMPILED:
+    from traceana.ingest import _scanner
+
+_EVENTS: Final = 1 << 20
+_STATS: Final = 1 << 21
+"""Rows of the scanner's columns; only what is filled is memory."""
+_DECLARED: Final = -1
+
+Block = tuple[Events, Stats]
+"""Some events and their stats, whose owners are rows of these events."""
+
+
+class Blocks(Protocol):
+    """The events of some runs, decoded during the iteration.
+
+    Each item is the byte after the last event and the events up to there. Afterwards ``stop`` is
+    where each run ended, as in :class:`~traceana.ingest.xplane.wire.Runs`.
+    """
+
+    @property
+    def stop(self) -> Ints: ...
+    def __iter__(self) -> Iterator[tuple[int, Iterable[Block]]]: ...
+
+
+def blocks(buffer: Buffer, begin: Ints, end: Ints, wanted: Known, declared: Known) -> Blocks:
+    """Return the events of the runs from ``begin`` to ``end``.
+
+    ``wanted`` and ``declared`` are the metadata ids of stats as in
+    :func:`~traceana.ingest.xplane.decode.events`.
+    """
+    decoder = Scanned if COMPILED else Decoded
+    return decoder(buffer, begin, end, wanted, declared)
+
+
+class Decoded:
+    """The events of some runs, decoded by NumPy."""
+
+    def __init__(
+        self, buffer: Buffer, begin: Ints, end: Ints, wanted: Known, declared: Known
+    ) -> None:
+        self._buffer, self._ids = buffer, (wanted, declared)
+        self._runs = Runs(buffer, begin, end)
+
+    @property
+    def stop(self) -> Ints:
+        """Where each run ended."""
+        return self._runs.stop
+
+    def __iter__(self) -> Iterator[tuple[int, Iterable[Block]]]:
+        for records in self._runs:
+            if len(records.at):
+                yield records.till, events(self._buffer, records, *self._ids)
+
+
+class Scanned:
+    """The events of some runs, decoded by the compiled scanner."""
+
+    def __init__(
+        self, buffer: Buffer, begin: Ints, end: Ints, wanted: Known, declared: Known
+    ) -> None:
+        self.stop = begin.copy()
+        self._buffer, self._begin, self._end = buffer, begin, end
+        self._wanted, self._declared = wanted, declared
+
+    def __iter__(self) -> Iterator[tuple[int, Iterable[Block]]]:
+        ids = np.union1d(self._wanted.numbers, self._declared.numbers)
+        codes = self._wanted.indices(ids).astype(np.int32)
+        codes[codes == len(self._wanted)] = _DECLARED
+        state = np.array([0, self._begin[0]], dtype=np.int64)
+        while state[0] < len(self._begin):
+            # New arrays for each block, which keeps them.
+            run, odd = np.empty(_EVENTS, dtype=np.uint32), np.empty(_EVENTS, dtype=np.uint32)
+            metadata_id, offset_ps, duration_ps = np.empty((3, _EVENTS), dtype=np.int64)
+            owner, index, length = np.empty((3, _STATS), dtype=np.uint32)
+            kind, value = np.empty(_STATS, dtype=np.uint8), np.empty(_STATS, dtype=np.uint64)
+            events_, odd_events, stats = _scanner.xplane_events(
+                *(self._buffer.data, self._begin, self._end, self.stop, state, ids, codes),
+                *(run, metadata_id, offset_ps, duration_ps, odd),
+                *(owner, index, kind, value, length),
+            )
+            if events_:
+                sound = np.ones(events_, dtype=np.bool_)
+                every = Events(run, metadata_id, offset_ps, duration_ps, ~sound, sound)
+                of_events = Stats(owner, index, kind, value, length).take(slice(0, stats))
+                found = every.part(slice(0, events_))
+                yield int(state[1]), self._with_odd(found, of_events, odd[:odd_events])
+
+    def _with_odd(self, found: Events, stats: Stats, odd: Numbers) -> Iterator[Block]:
+        """Yield the events with those of the rows ``odd``, whose metadata ids are positions."""
+        if len(odd):
+            records = Records(found.metadata_id[odd], found.run[odd].astype(np.int64), 0)
+            at = 0
+            for some, of_some in events(self._buffer, records, self._wanted, self._declared):
+                rows = odd[at : at + len(some)]
+                at += len(some)
+                found.metadata_id[rows] = some.metadata_id
+                found.offset_ps[rows], found.duration_ps[rows] = some.offset_ps, some.duration_ps
+                found.aggregate[rows], found.sound[rows] = some.aggregate, some.sound
+                stats = stats.followed_by(replace(of_some, owner=rows[of_some.owner]))
+        yield found, stats
