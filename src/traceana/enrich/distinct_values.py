@@ -181,16 +181,25 @@ class Texts(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, column: pl.Series) -> Texts:
         """Return the texts of a categorical ``column``."""
-        values = column.unique().drop_nulls()
-        codes = values.to_physical().to_numpy()
-        null = int(codes.max(initial=0)) + 1
-        code_of_row = column.to_physical().fill_null(null).to_numpy()
-        return cls(values.cast(pl.String), codes, null, code_of_row)
+        physical = column.to_physical()
+        null = int(physical.max() or 0) + 1  # type: ignore[arg-type]
+        nulls = column.null_count() > 0
+        code_of_row = (physical.fill_null(null) if nulls else physical).to_numpy()
+        there = np.zeros(null + 1, dtype=np.bool_)
+        there[code_of_row] = True
+        codes = np.flatnonzero(there[:null]).astype(np.uint32)
+        distinct = pl.Series(codes, dtype=physical.dtype).cat.to(column.dtype).cast(pl.String)
+        return cls(distinct, codes, null, code_of_row)
 
     def matching(self, pattern: str) -> Flags:
         """Return which rows match ``pattern``, of :func:`ascii_classes`; false for null."""
+        return self.where(pl.col("text").str.contains(ascii_classes(pattern)))
+
+    def where(self, condition: pl.Expr) -> Flags:
+        """Return for which rows ``condition``, of ``text``, holds; false for null."""
+        holds = self.distinct.alias("text").to_frame().select(condition.fill_null(False))
         wanted = np.zeros(self.null + 1, dtype=np.bool_)
-        wanted[self.codes] = self.distinct.str.contains(ascii_classes(pattern)).to_numpy()
+        wanted[self.codes] = holds.to_series().to_numpy()
         return np.asarray(wanted[self.code_of_row])
 
     def replaced(self, pattern: str, text: str) -> pl.Series:

@@ -112,30 +112,21 @@ OPERAND_POSITIONS: Final[dict[str, tuple[int, int]]] = {
 
 
 def annotation_intervals(
-    ranges: pl.DataFrame, key: Ints, ops: pl.DataFrame, op_names: Texts, op_key: Ints
+    ranges: pl.DataFrame, texts: Texts, key: Ints, ops: pl.DataFrame, op_names: Texts, op_key: Ints
 ) -> LayerIntervals:
     """Return the innermost named ranges as layers, by the path of the ranges around them.
+
+    ``texts`` are those of ``ranges``, ``op_names`` the names of ``ops``.
 
     Ranges that mark steps, roles or single operators are excluded. A word for the direction is not
     part of the path, so that both directions of a layer have one row. In a trace with operators, a
     range that directly contains more than one weighted operator is not a layer, such as
     ``model`` around a whole network, unless it is the call of a module (:data:`_MODULE`).
     """
-    texts = ranges.select("text").unique().with_columns(_names_a_layer())
-    described = ranges.select("text", "kind", "domain", "start", "duration").join(
-        texts, on="text", how="left", maintain_order="left"
-    )
-    by_library = pl.col("domain").cast(pl.String).is_in(_LIBRARIES).fill_null(False)
-    wanted = (
-        described.select(
-            pl.col("named").fill_null(False)
-            & pl.col("kind").is_in(["annotation", "nvtx"])
-            & ~by_library
-        )
-        .to_series()
-        .to_numpy()
-    )
-    chosen = described.filter(wanted)
+    by_library = Texts.of(ranges["domain"]).where(pl.col("text").is_in(_LIBRARIES))
+    of_program = ranges["kind"].is_in(["annotation", "nvtx"]).to_numpy()
+    wanted = texts.where(_names_a_layer()) & of_program & ~by_library
+    chosen = ranges.select("text", "start", "duration").filter(wanted)
     nesting = nest(chosen, key[wanted])
     code, names = codes(chosen["text"])
     tree = PathTree.of(nesting, code)
@@ -157,7 +148,7 @@ def annotation_intervals(
 
 
 def _names_a_layer() -> pl.Expr:
-    text = pl.col("text").cast(pl.String)
+    text = pl.col("text")
     return ~(
         text.str.contains(STEP_TEXT)
         | text.str.contains(OUTSIDE_TEXT)
@@ -166,7 +157,7 @@ def _names_a_layer() -> pl.Expr:
         | text.str.contains(BOTH_DIRECTIONS)
         | text.str.starts_with(CALL)
         | (text.str.strip_chars() == "")
-    ).alias("named")
+    )
 
 
 def _crowded(

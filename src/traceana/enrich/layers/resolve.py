@@ -100,9 +100,10 @@ def resolve(
     start = ops["start"].to_numpy()
     within = looked_into(ops, names, nesting, forward)
     forward = within.forward
-    roles = role_intervals(ranges, range_key)
+    texts = Texts.of(ranges["text"])
+    roles = role_intervals(ranges, texts, range_key)
     modules = module_intervals(ranges, range_key)
-    named = annotation_intervals(ranges, range_key, ops, names, op_key)
+    named = annotation_intervals(ranges, texts, range_key, ops, names, op_key)
     layers: list[Layer] = []
     bases: list[int] = []
 

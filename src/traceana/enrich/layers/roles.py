@@ -27,27 +27,18 @@ def role_of(text: pl.Expr) -> pl.Expr:
     )
 
 
-def role_intervals(ranges: pl.DataFrame, key: Ints) -> LayerIntervals:
-    """Return the ranges with a role; each text is a row of its own."""
-    roles = (
-        ranges.select("text")
-        .unique()
-        .with_columns(role_of(pl.col("text").cast(pl.String)).alias("role"))
-    )
-    described = (
-        ranges.select("text", "kind", "start", "duration")
-        .join(roles, on="text", how="left", maintain_order="left")
-        .with_columns(
-            (pl.col("role").is_not_null() & pl.col("kind").is_in(["annotation", "nvtx"])).alias(
-                "wanted"
-            )
-        )
-    )
-    wanted = described["wanted"].to_numpy()
-    chosen = described.filter(wanted)
-    code, texts = codes(chosen["text"])
-    role = dict(chosen.select(pl.col("text").cast(pl.String), "role").unique().iter_rows())
-    layers: list[Layer] = [(text, None, role[text]) for text in texts]
+def role_intervals(ranges: pl.DataFrame, texts: Texts, key: Ints) -> LayerIntervals:
+    """Return the ranges with a role; each text is a row of its own.
+
+    ``texts`` are those of ``ranges``.
+    """
+    with_role = texts.where(role_of(pl.col("text")).is_not_null())
+    wanted = with_role & ranges["kind"].is_in(["annotation", "nvtx"]).to_numpy()
+    chosen = ranges.select("text", "start", "duration").filter(wanted)
+    code, names = codes(chosen["text"])
+    named = pl.DataFrame({"text": names}, schema={"text": pl.String})
+    roles = named.select(role_of(pl.col("text"))).to_series()
+    layers: list[Layer] = [(text, None, role) for text, role in zip(names, roles, strict=True)]
     return LayerIntervals(nest(chosen, key[wanted]), code, layers)
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
+import numpy as np
 import polars as pl
 
-from traceana.enrich.distinct_values import ascii_classes
+from traceana.enrich.distinct_values import ascii_classes, numbered
 from traceana.enrich.nesting import NONE, Ints, from_rows
 from traceana.enrich.refine.situations import Context, Operators
 
@@ -82,14 +83,13 @@ def possible_parts(
 def _neighbours(rows: pl.DataFrame, first_run: int) -> pl.DataFrame:
     """Return the runs of possible parts among ``rows`` without a convolution operator."""
     possible = (pl.col("category").is_in(_PARTS) | pl.col("phase_by_name")).fill_null(False)
+    (queue,) = numbered(rows.select(_QUEUE))
+    order = np.lexsort((rows["start"].to_numpy(), queue))
+    run = pl.struct("possible", "op", "scope", "queue").rle_id().cast(pl.Int64) + first_run
     runs = (
-        rows.sort(*_QUEUE, "start", "row")
+        rows.with_columns(pl.Series("queue", queue))[order]
         .with_columns(possible.alias("possible"))
-        .with_columns(
-            (
-                pl.struct("possible", "op", "scope", *_QUEUE).rle_id().cast(pl.Int64) + first_run
-            ).alias("run")
-        )
+        .with_columns(run.alias("run"))
     )
     return _with_complex_products(runs).filter("possible")
 

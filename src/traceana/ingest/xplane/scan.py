@@ -7,6 +7,7 @@ The scanner, ``scanner.c``, decodes events as profilers write them, and leaves a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
 
 import numpy as np
@@ -79,29 +80,41 @@ class Scanned:
         self.stop = begin.copy()
         self._buffer, self._begin, self._end = buffer, begin, end
         self._wanted, self._declared = wanted, declared
+        self._ids = np.union1d(wanted.numbers, declared.numbers)
+        self._codes = wanted.indices(self._ids).astype(np.int32)
+        self._codes[self._codes == len(wanted)] = _DECLARED
 
     def __iter__(self) -> Iterator[tuple[int, Iterable[Block]]]:
-        ids = np.union1d(self._wanted.numbers, self._declared.numbers)
-        codes = self._wanted.indices(ids).astype(np.int32)
-        codes[codes == len(self._wanted)] = _DECLARED
         state = np.array([0, self._begin[0]], dtype=np.int64)
-        while state[0] < len(self._begin):
-            # New arrays for each block, which keeps them.
-            run, odd = np.empty(_EVENTS, dtype=np.uint32), np.empty(_EVENTS, dtype=np.uint32)
-            metadata_id, offset_ps, duration_ps = np.empty((3, _EVENTS), dtype=np.int64)
-            owner, index, length = np.empty((3, _STATS), dtype=np.uint32)
-            kind, value = np.empty(_STATS, dtype=np.uint8), np.empty(_STATS, dtype=np.uint64)
-            events_, odd_events, stats = _scanner.xplane_events(
-                *(self._buffer.data, self._begin, self._end, self.stop, state, ids, codes),
-                *(run, metadata_id, offset_ps, duration_ps, odd),
-                *(owner, index, kind, value, length),
-            )
-            if events_:
-                sound = np.ones(events_, dtype=np.bool_)
-                every = Events(run, metadata_id, offset_ps, duration_ps, ~sound, sound)
-                of_events = Stats(owner, index, kind, value, length).take(slice(0, stats))
-                found = every.part(slice(0, events_))
-                yield int(state[1]), self._with_odd(found, of_events, odd[:odd_events])
+        # The next block is decoded while tables are made of this one.
+        with ThreadPoolExecutor(1) as ahead:
+            scanned = ahead.submit(self._next, state)
+            while (found := scanned.result()) is not None:
+                till = int(state[1])
+                scanned = ahead.submit(self._next, state)
+                yield till, self._with_odd(*found)
+
+    def _next(self, state: Ints) -> tuple[Events, Stats, Numbers] | None:
+        """Return the next events, their stats and the rows of odd events; None after the last.
+
+        ``state`` is the run and the byte at which they begin, then those after them.
+        """
+        # New arrays for each block, which keeps them.
+        run, odd = np.empty(_EVENTS, dtype=np.uint32), np.empty(_EVENTS, dtype=np.uint32)
+        metadata_id, offset_ps, duration_ps = np.empty((3, _EVENTS), dtype=np.int64)
+        owner, index, length = np.empty((3, _STATS), dtype=np.uint32)
+        kind, value = np.empty(_STATS, dtype=np.uint8), np.empty(_STATS, dtype=np.uint64)
+        count, odd_count, stats = _scanner.xplane_events(
+            *(self._buffer.data, self._begin, self._end, self.stop, state, self._ids, self._codes),
+            *(run, metadata_id, offset_ps, duration_ps, odd),
+            *(owner, index, kind, value, length),
+        )
+        if not count:
+            return None
+        sound = np.ones(count, dtype=np.bool_)
+        found = Events(run, metadata_id, offset_ps, duration_ps, ~sound, sound)
+        of_found = Stats(owner, index, kind, value, length).take(slice(0, stats))
+        return found.part(slice(0, count)), of_found, odd[:odd_count]
 
     def _with_odd(self, found: Events, stats: Stats, odd: Numbers) -> Iterator[Block]:
         """Yield the events with those of the rows ``odd``, whose metadata ids are positions."""
