@@ -59,6 +59,11 @@ def advise(trace: Trace, *, batches: BatchSeries | None = None) -> Advice:
     ``batches`` are the step times of the runs of a sweep that differ from this run in the batch
     only.
     """
+    if batches is None and trace.kept_advice is not None:
+        from traceana.advise import kept
+
+        if (found := kept.read(trace.kept_advice)) is not None:
+            return Advice(**found)
     return advised(Figures(trace, batches))
 
 

@@ -21,7 +21,7 @@ Force = Annotated[bool, typer.Option("--force", help="Replace an existing bundle
 def save(files: TraceFiles, output: Bundle, reading: Reading, force: Force = False) -> ExitCode:
     """Save the trace as a bundle, which opens faster.
 
-    A bundle is a directory of Parquet files, with the layers, steps and classes.
+    A bundle is a directory of Parquet files, with the layers, steps, classes and recommendations.
     """
     trace = open_trace(files, reading)
     trace.save(output, overwrite=force)

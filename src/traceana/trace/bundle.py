@@ -1,4 +1,5 @@
-"""A bundle: a trace as a directory of Parquet files with a manifest, reopened lazily.
+"""A bundle: a trace as a directory of Parquet files with a manifest, reopened lazily. It keeps the
+recommendations too.
 
 The manifest has a checksum of every file and of itself. All files are read and checked when the
 bundle is opened, so that readers of a bundle that is replaced meanwhile have the earlier or the
@@ -12,7 +13,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import polars as pl
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MANIFEST: Final = "manifest.json"
+_ADVICE: Final = "advice"
+_ADVICE_FILE: Final = "advice.msgpack"
 _ATTEMPTS: Final = 100
 """To read a bundle that other processes replace over and over."""
 
@@ -33,7 +36,8 @@ _ATTEMPTS: Final = 100
 class Manifest(msgspec.Struct, kw_only=True):
     """``manifest.json`` of a bundle; written last, so a directory without it is incomplete.
 
-    ``checksums`` are the CRC-32 of the tables' files, ``checksum`` that of the manifest without it.
+    ``checksums`` are the CRC-32 of the tables' files and of the recommendations, ``checksum`` that
+    of the manifest without it.
     """
 
     traceana: str = "bundle"
@@ -59,9 +63,12 @@ def save(
     tables: Mapping[str, pl.DataFrame],
     path: str | os.PathLike[str],
     *,
+    advice: bytes | None = None,
     overwrite: bool = False,
 ) -> Path:
     """Write ``tables`` and ``meta`` to the directory ``path`` and return it.
+
+    ``advice`` are the recommendations on the trace, of :mod:`traceana.advise.kept`.
 
     The write is atomic: a temporary directory beside the target is renamed. An existing bundle is
     replaced with ``overwrite``; anything else at the path is left alone.
@@ -89,9 +96,12 @@ def save(
             rows[name] = table.height
             checksums[name] = crc32(encoded.getbuffer())
             (scratch / f"{name}.parquet").write_bytes(encoded.getbuffer())
+        if advice is not None:
+            checksums[_ADVICE] = crc32(advice)
+            (scratch / _ADVICE_FILE).write_bytes(advice)
         manifest = Manifest(
             schema_version=SCHEMA_VERSION,
-            meta=msgspec.structs.replace(meta, opened=(), opened_with=()),
+            meta=saved_meta(meta),
             rows=rows,
             checksums=checksums,
         ).checked()
@@ -105,8 +115,21 @@ def save(
     return target
 
 
-def load(path: Path) -> tuple[TraceMeta, dict[str, pl.LazyFrame]]:
-    """Return the meta and the tables of a bundle; each is read when it is collected.
+def saved_meta(meta: TraceMeta) -> TraceMeta:
+    """Return ``meta`` as a bundle keeps it: without how the trace was opened."""
+    return msgspec.structs.replace(meta, opened=(), opened_with=())
+
+
+class Loaded(NamedTuple):
+    """The content of a bundle; a table is read when it is collected."""
+
+    meta: TraceMeta
+    tables: dict[str, pl.LazyFrame]
+    advice: bytes | None
+
+
+def load(path: Path) -> Loaded:
+    """Return the content of a bundle.
 
     Raises :class:`~traceana.errors.BundleVersionError` if the schema version differs, or a
     file is missing or not what was written.
@@ -130,7 +153,7 @@ def _version(path: Path) -> tuple[int, int, int] | None:
     return facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns
 
 
-def _loaded(path: Path) -> tuple[TraceMeta, dict[str, pl.LazyFrame]]:
+def _loaded(path: Path) -> Loaded:
     again = "save it again from the original trace"
     try:
         manifest = msgspec.json.decode((path / MANIFEST).read_bytes(), type=Manifest)
@@ -143,19 +166,28 @@ def _loaded(path: Path) -> tuple[TraceMeta, dict[str, pl.LazyFrame]]:
         )
     if manifest != manifest.checked():
         raise BundleVersionError(f"{path}: its {MANIFEST} is damaged: {again}")
-    return manifest.meta, {name: _table(path, name, manifest, again) for name in TABLES}
+    tables = {name: _table(path, name, manifest, again) for name in TABLES}
+    kept = _ADVICE in manifest.checksums
+    advice = _content(path / _ADVICE_FILE, manifest.checksums[_ADVICE], again) if kept else None
+    return Loaded(manifest.meta, tables, advice)
+
+
+def _content(file: Path, checksum: int | None, again: str) -> bytes:
+    """Return the content of a file of a bundle, after a check."""
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError as error:
+        raise BundleVersionError(f"{file.parent}: {file.name} is missing: {again}") from error
+    except OSError as error:
+        raise BundleVersionError(f"{file.parent}: {file.name} cannot be read: {again}") from error
+    if crc32(content) != checksum:
+        raise BundleVersionError(f"{file.parent}: {file.name} is damaged: {again}")
+    return content
 
 
 def _table(path: Path, name: str, manifest: Manifest, again: str) -> pl.LazyFrame:
     file = path / f"{name}.parquet"
-    try:
-        content = file.read_bytes()
-    except FileNotFoundError as error:
-        raise BundleVersionError(f"{path}: {file.name} is missing: {again}") from error
-    except OSError as error:
-        raise BundleVersionError(f"{path}: {file.name} cannot be read: {again}") from error
-    if crc32(content) != manifest.checksums.get(name):
-        raise BundleVersionError(f"{path}: {file.name} is damaged: {again}")
+    content = _content(file, manifest.checksums.get(name), again)
     try:
         frame = pl.scan_parquet(io.BytesIO(content))
         schema = dict(frame.collect_schema())

@@ -60,6 +60,12 @@ class Commands:
         found = advise(self._trace, batches=batches or self._batches())
         return advised(self._trace, found, rule=rule)
 
+    def written_advice(self) -> bytes | None:
+        """Return the recommendations for a bundle; None for a summary, which has none."""
+        from traceana.advise import advise, kept
+
+        return None if self._trace.is_summary else kept.written(advise(self._trace))
+
     def kernels(self, *, by: KernelsBy = "name", unclassified: bool = False) -> Result:
         """Return calls, time and class of each kernel; optionally only ``unclassified`` ones.
 

@@ -29,7 +29,7 @@ class Trace(Commands):
     immutable: ``with_tables`` and ``with_meta`` return a new one that shares unchanged tables.
     """
 
-    __slots__ = ("__weakref__", "_manifest", "_meta", "_tables", "_whole")
+    __slots__ = ("__weakref__", "_kept_advice", "_manifest", "_meta", "_tables", "_whole")
 
     def __init__(
         self,
@@ -38,11 +38,13 @@ class Trace(Commands):
         *,
         whole: Trace | None = None,
         manifest: Manifest | None = None,
+        kept_advice: bytes | None = None,
     ) -> None:
         """Create a Trace of ``tables``; tables left out are empty.
 
         ``whole`` is the Trace that this one is a selection of, ``manifest`` describes the layers of
-        its model. Raises ``KeyError`` on a table or a column that the schema does not declare.
+        its model, ``kept_advice`` are the recommendations that its bundle keeps. Raises
+        ``KeyError`` on a table or a column that the schema does not declare.
         """
         conformed: dict[str, pl.DataFrame | pl.LazyFrame] = {}
         for name, table in (tables or {}).items():
@@ -55,7 +57,11 @@ class Trace(Commands):
         self._tables: dict[str, pl.DataFrame | pl.LazyFrame]
         self._whole: Trace | None
         self._manifest: Manifest | None
-        values = {"_meta": meta, "_tables": conformed, "_whole": whole, "_manifest": manifest}
+        self._kept_advice: bytes | None
+        values = {
+            **{"_meta": meta, "_tables": conformed, "_whole": whole, "_manifest": manifest},
+            "_kept_advice": kept_advice,
+        }
         for attribute, value in values.items():
             object.__setattr__(self, attribute, value)
 
@@ -71,6 +77,11 @@ class Trace(Commands):
     def meta(self) -> TraceMeta:
         """Metadata: source, format, epoch, device properties."""
         return self._meta
+
+    @property
+    def kept_advice(self) -> bytes | None:
+        """The recommendations that its bundle keeps, for :mod:`traceana.advise.kept`."""
+        return self._kept_advice
 
     def table(self, name: str) -> pl.DataFrame:
         """Return a clone of one table: who changes it does not change the Trace.
@@ -105,10 +116,16 @@ class Trace(Commands):
     def with_meta(self, **fields: Any) -> Trace:
         """Return a Trace in which ``fields`` replace those of :class:`TraceMeta`."""
         meta = msgspec.structs.replace(self.meta, **fields)
-        return self._with(meta, {}, self._whole)
+        made = self._with(meta, {}, self._whole)
+        # How it was opened changes no recommendation.
+        if bundle.saved_meta(meta) == bundle.saved_meta(self.meta):
+            object.__setattr__(made, "_kept_advice", self._kept_advice)
+        return made
 
     def with_manifest(self, manifest: Manifest | None) -> Trace:
         """Return a Trace whose layers are described by ``manifest``."""
+        if manifest is None and self._manifest is None:
+            return self
         return self._sharing(Trace(self.meta, whole=self._whole, manifest=manifest))
 
     def selection(self, meta: TraceMeta, **tables: pl.DataFrame) -> Trace:
@@ -257,8 +274,11 @@ class Trace(Commands):
 
         See :func:`traceana.trace.bundle.save`.
         """
+        tables = {name: self.table(name) for name in TABLES}
+        # As it will be opened: without a manifest, and of the selected rows alone.
+        again = Trace(bundle.saved_meta(self.meta), tables)
         return bundle.save(
-            self.meta, {name: self.table(name) for name in TABLES}, path, overwrite=overwrite
+            self.meta, tables, path, advice=again.written_advice(), overwrite=overwrite
         )
 
     @classmethod
@@ -267,7 +287,8 @@ class Trace(Commands):
 
         Raises :class:`~traceana.errors.BundleVersionError`.
         """
-        return cls(*bundle.load(path))
+        found = bundle.load(path)
+        return cls(found.meta, found.tables, kept_advice=found.advice)
 
     if not TYPE_CHECKING:  # type checkers would otherwise accept any attribute
 
