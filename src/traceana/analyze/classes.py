@@ -195,11 +195,12 @@ def breakdown(trace: Trace) -> Result:
     else:
         by_source = (
             work(trace, *SOURCE, "duration", "step")
+            .with_columns(pl.when(in_measured).then("duration").otherwise(0).alias("in_steps"))
             .group_by(SOURCE)
             .agg(
                 pl.len().cast(pl.Int64).alias("calls"),
                 pl.col("duration").sum().alias("time_ns"),
-                pl.col("duration").filter(in_measured).sum().alias("in_steps"),
+                pl.col("in_steps").sum(),
             )
         )
     frame = (

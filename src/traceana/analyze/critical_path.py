@@ -78,8 +78,8 @@ def windows(trace: Trace) -> pl.DataFrame:
         _launched_before(whole, every)
         .with_columns(pl.max_horizontal("start", earlier, "before").alias("begin"))
         .with_columns(pl.max_horizontal("begin", "complete").alias("end"))
-        .join(_threads(whole), on=_MARK, how="left", nulls_equal=True, maintain_order="left")
-        .join(_ending(whole), on=_END, how="left", nulls_equal=True, maintain_order="left")
+        .join(_threads(whole, every), on=_MARK, how="left", nulls_equal=True, maintain_order="left")
+        .join(_ending(whole, every), on=_END, how="left", nulls_equal=True, maintain_order="left")
         .with_columns(pl.coalesce("thread", "ending"))
     )
     return trace.steps.join(
@@ -106,9 +106,9 @@ def _launched_before(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
     queue = ("rank", "device", "context", "stream")
     columns = (*queue, "process", "step", "start", "duration", "call", "kind")
     work = trace.activities.select(columns).filter(pl.col("kind").is_in(DEVICE_WORK))
-    known = work.filter(pl.col("call").is_not_null())
-    until = known.group_by(queue).agg(pl.col("start").min().alias("first_launched"))
     outside = work.filter(pl.col("step").is_null())
+    known = work.filter(pl.col("call").is_not_null() & pl.lit(outside["call"].has_nulls()))
+    until = known.group_by(queue).agg(pl.col("start").min().alias("first_launched"))
     called = trace.calls["start"].gather(outside["call"]).alias("called")
     ends = (
         outside.with_columns(called, (pl.col("start") + pl.col("duration")).alias("ended"))
@@ -129,20 +129,23 @@ def _launched_before(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
     return steps.join(ends, on="step", how="left", maintain_order="left")
 
 
-def _threads(trace: Trace) -> pl.DataFrame:
-    """Return the thread of the outermost range of each time and process."""
-    found = trace.ranges.filter(pl.col("thread").is_not_null())
+def _threads(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return the thread of the outermost range of each time and process, where ``steps`` begin."""
+    at_steps = pl.col("start").is_in(steps["start"].implode())
+    found = trace.ranges.filter(pl.col("thread").is_not_null() & at_steps)
     return found.select(*_MARK, "thread").unique(_MARK, keep="first", maintain_order=True)
 
 
-def _ending(trace: Trace) -> pl.DataFrame:
-    """Return ``ending``, the thread of the outermost range of each process that ends at each time.
+def _ending(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return ``ending``, the thread of the outermost range of each process that ends where one of
+    ``steps`` does.
 
     A step that the optimizer ends has no marker of its own.
     """
-    found = trace.ranges.filter(
-        pl.col("thread").is_not_null() & pl.lit((trace.steps["source"] == OPTIMIZER_STEP).any())
-    )
+    by_optimizer = (steps["source"] == OPTIMIZER_STEP).any()
+    ends = steps["host_end"] if by_optimizer else steps["host_end"].clear()
+    at_steps = (pl.col("start") + pl.col("duration")).is_in(ends.implode())
+    found = trace.ranges.filter(pl.col("thread").is_not_null() & at_steps)
     return (
         found.sort("start", maintain_order=True)
         .select(

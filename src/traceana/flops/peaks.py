@@ -109,10 +109,9 @@ def peaks_of(device: Mapping[str, Any]) -> Peaks | Refusal:
     capability; the bandwidth is then that of the trace. Raises ``BadConfigurationError`` on a bad
     file.
     """
-    name = device.get("name")
+    words = normalized(device.get("name"))
     multiprocessors = device.get("multiprocessors")
-    named = [one for one in _known() if one.pattern.fullmatch(normalized(name))]
-    for one in named:
+    for one in (one for one in _known() if one.pattern.fullmatch(words)) if words else ():
         if None in (multiprocessors, one.multiprocessors) or multiprocessors == one.multiprocessors:
             return one.peaks
     return _computed(device, _bandwidth(device))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from statistics import fmean, median
 from typing import Annotated, Final
 
 import msgspec
@@ -97,6 +96,8 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def step_ns(self) -> float | None:
         """The time per step: the median, or the mean if only the sum is exact."""
+        from statistics import fmean, median  # a fiftieth of the start of every command
+
         return (median if self.synchronized else fmean)(self.steps_ns) if self.steps_ns else None
 
 

@@ -20,7 +20,7 @@ import polars as pl
 import rtoml
 
 from traceana.enrich.classify.ruleset import ClassValue
-from traceana.enrich.distinct_values import ascii_classes
+from traceana.enrich.distinct_values import ascii_classes, numbered
 from traceana.enrich.nesting import NONE, WIDEST, Ints, from_rows, rows_by_depth
 from traceana.trace import Trace
 
@@ -325,16 +325,14 @@ def counts_a_batch(activities: pl.DataFrame, names: pl.DataFrame) -> pl.Series:
     if not undecided.gather(name.unique()).any():
         return result
     rows = np.flatnonzero(product.to_numpy()[name.to_numpy()])
-    products = (
-        activities.select("name_id", "start", "grid_z", *_QUEUE)[rows]
-        .with_columns(
-            pl.Series("row", rows),
-            splits.gather(name[rows]).alias("splits"),
-            undecided.gather(name[rows]).alias("undecided"),
-        )
-        .sort(*_QUEUE, "start", "row")
-        .with_columns(pl.struct(*_QUEUE).rle_id().alias("queue"))
-    )
+    found = activities.select("name_id", "start", "grid_z", *_QUEUE)[rows]
+    (queue,) = numbered(found.select(_QUEUE))
+    products = found.with_columns(
+        pl.Series("row", rows),
+        pl.Series("queue", queue),
+        splits.gather(name[rows]).alias("splits"),
+        undecided.gather(name[rows]).alias("undecided"),
+    )[np.lexsort((found["start"].to_numpy(), queue))]
     sliced = pl.col("splits").shift(-1).over("queue").fill_null(False)
     counted = products.select(
         "row",
