@@ -17,6 +17,8 @@ COUNT   ?= 2000
 FORMATS ?=
 MINUTES ?=
 JOBS    ?=
+# Byte code is kept: else every process that a test starts compiles traceana again.
+unexport PYTHONDONTWRITEBYTECODE
 # Tests wait for processes that they start: two workers more than there are cores.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(6, (os.cpu_count() or 1) + 2))')
 .PHONY: help demo test test-fast test-pythons fuzz lint bench backtest docs site release lock clean
