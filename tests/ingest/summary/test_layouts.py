@@ -286,6 +286,66 @@ def test_ranges_and_calls_of_the_system_are_no_work(tmp_path: Path) -> None:
     assert {"repeated", "system_call"} <= {*left_out["reason"]}
 
 
+OF_THE_HOST = """\
+ ** MPI Event Summary (mpi_event_sum):
+
+ Time (%)  Total Time (ns)  Instances   Avg (ns)    Source       Name
+ --------  ---------------  ---------  -----------  -----------  -------------
+     98.4      300,000,000          1  300,000,000  other        MPI_Init
+      1.6        5,000,000         44      113,636  collectives  MPI_Allreduce
+
+ ** OpenMP Summary (openmp_sum):
+
+ Time (%)  Total Time (ns)  Count  Avg (ns)  Name
+ --------  ---------------  -----  --------  --------
+    100.0        2,000,000     10   200,000  Parallel
+
+ ** OpenACC Summary (openacc_sum):
+
+ Time (%)  Total Time (ns)  Count  Avg (ns)  Name
+ --------  ---------------  -----  --------  ------------
+    100.0        1,000,000     10   100,000  Wait@main.c:7
+
+ ** Unified Memory Totals Summary (um_total_sum):
+
+ Total HtoD Migration Size (MB)  Total DtoH Migration Size (MB)  Total CPU Page Faults
+ ------------------------------  ------------------------------  ---------------------
+                          1.000                           2.000                     10
+"""
+
+
+def test_mpi_openmp_and_openacc_are_no_kernels(tmp_path: Path) -> None:
+    trace = written(tmp_path / "a.txt", writing.nsys_2023(ROWS) + OF_THE_HOST)
+    expect(trace, ROWS, "nsys 2023")
+    assert problems(trace) == []
+    left_out = trace.ledger.filter(pl.col("reason") == "unknown_category")
+    assert left_out.select("count", "detail").rows() == [(4, "MPI, OpenMP and OpenACC")]
+    assert "several_reports" not in trace.ledger["reason"].to_list()
+
+
+def test_another_report_ends_a_table(tmp_path: Path) -> None:
+    text = writing.nsys_csv(ROWS)
+    text += "PID,TID,DevId,Count,QCount,AAvg (ns),AMed (ns),QAvg (ns),Kernel Name\n"
+    text += '7,7,0,104,100,"9,000",9000,12000,"void k<int>(float *)"\n'
+    trace = written(tmp_path / "a.csv", text)
+    expect(trace, ROWS, "nsys CSV")
+    assert problems(trace) == []
+
+
+def test_kernels_by_grid_have_their_names(tmp_path: Path) -> None:
+    text = """\
+ Time (%)  Total Time (ns)  Instances  Avg (ns)      GridXYZ         BlockXYZ     Name
+ --------  ---------------  ---------  --------  --------------  --------------  ----
+     93.0       91,234,567        104   877,255     8    1    1   128    1    1  void k<int>(int)
+      7.0        6,957,100         13   535,161  1024 2048    1  1024    1    1  gemm
+"""
+    kernels = [("void k<int>(int)", 104, 91_234_567, 1), ("gemm", 13, 6_957_100, 1)]
+    assert found(written(tmp_path / "a.txt", text), "kernel") == kernels
+    # Kernels by grid repeat those by name, whichever is first, and one report has no copies.
+    both = written(tmp_path / "b.txt", text + writing.nsys_2023(ROWS))
+    expect(both, ROWS, "nsys 2023")
+
+
 def test_ranges_of_nvprof_repeat_kernels(tmp_path: Path) -> None:
     text = writing.nvprof_text(ROWS)
     ranges = text.split("Profiling result:\n")[1]
@@ -410,6 +470,45 @@ def test_kernels_and_copies_of_one_table_repeat_those_of_two(tmp_path: Path) -> 
     assert alone.summary.select("kind", "calls").rows() == [("kernel", 104), ("memcpy", 13)]
     both = written(tmp_path / "b.txt", writing.nsys_2023(ROWS) + text)
     expect(both, ROWS, "nsys 2023")
+
+
+OF_ALL = """\
+ Time (%)  Total Time (ns)  Instances   Avg (ns)   Category    Operation
+     93.9    1,500,000,001          3  500,000,000  CUDA_API     cudaFree
+      5.7       91,234,567        104      877,255  CUDA_KERNEL  void k<int=2>(float *)
+      0.4        6,957,100         13      535,161  MEMORY_OPER  [CUDA memcpy HtoD]
+"""
+
+
+def test_shares_of_calls_and_kernels_in_one_table_are_of_both(tmp_path: Path) -> None:
+    trace = written(tmp_path / "a.txt", OF_ALL)
+    assert trace.summary.select("kind", "calls").rows() == [
+        ("call", 3),
+        ("kernel", 104),
+        ("memcpy", 13),
+    ]
+    assert problems(trace) == []
+    cut = written(tmp_path / "b.txt", "".join(OF_ALL.splitlines(keepends=True)[:-2]))
+    assert problems(cut) == []
+    cut = written(tmp_path / "c.txt", OF_ALL.replace(OF_ALL.splitlines()[1] + "\n", ""))
+    assert problems(cut) == [("cut_table", 1)]
+
+
+def test_what_only_one_report_has_is_kept(tmp_path: Path) -> None:
+    kernels = writing.nsys_2023([row for row in ROWS if row.kind == "kernel"])
+    trace = written(tmp_path / "a.txt", kernels + OF_ALL)
+    assert trace.summary.select("name", "kind").rows() == [
+        (ROWS[0].name, "kernel"),
+        (ROWS[2].name, "kernel"),
+        ("cudaFree", "call"),
+        ("[CUDA memcpy HtoD]", "memcpy"),
+    ]
+    by_grid = """\
+ Time (%)  Total Time (ns)  Instances  Avg (ns)     GridXYZ        BlockXYZ     Name
+    100.0       91,234,567        104   877,255     8    1    1   128    1    1  gemm
+"""
+    trace = written(tmp_path / "b.txt", OF_ALL + by_grid)
+    assert [one[1] for one in found(trace, "kernel")] == [104]
 
 
 def test_old_tables_of_torch_have_no_time_of_operators_alone(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ _LEFT_OUT: Final = {
     "range": ("repeated", "annotations and ranges"),
     "domain": ("repeated", "sums of other rows"),
     "system": ("system_call", None),
+    "host": ("unknown_category", "MPI, OpenMP and OpenACC"),
 }
 _KEPT: Final = tuple(name for name in TABLES["summary"] if name not in ("name_id", "rank"))
 _STEPS: Final = ("total_step", "calls_step", "bytes_step")
@@ -114,23 +115,18 @@ def _devices(found: Iterable[Table]) -> list[tuple[int, str, str]]:
 def _rows(path: Path, text: Text, ledger: Ledger) -> list[_Row]:
     """Return the rows of work and of calls; the ledger counts the others."""
     rows: list[_Row] = []
-    whole = any(
-        one.rows and not one.repeats and one.of == "kernels" and not one.sizes
-        for one in text.tables
-    )
-    for number, table in enumerate(text.tables):
+    found = [[] if table.sizes else kinds(table) for table in text.tables]
+    counted = _counted_tables(text.tables, found)
+    for number, (table, of_rows) in enumerate(zip(text.tables, found, strict=True)):
         ledger.add("malformed", table.malformed, table="summary", detail="rows that are cut")
-        if table.repeats and whole:
-            ledger.add(
-                "repeated", len(table.rows), table="summary", detail="rows by device or kind"
-            )
-            continue
         if table.sizes:
             _add_sizes(table, rows, ledger)
             continue
         own = []
-        for kind, cells in zip(kinds(table), table.rows, strict=True):
-            if kind in _LEFT_OUT:
+        for kind, cells in zip(of_rows, table.rows, strict=True):
+            if counted[table.profiler, _group(kind)] != table.divided_by:
+                ledger.add("repeated", 1, table="summary", detail="rows by device or kind")
+            elif kind in _LEFT_OUT:
                 reason, detail = _LEFT_OUT[kind]
                 ledger.add(reason, 1, table="summary", detail=detail)
             else:
@@ -143,6 +139,26 @@ def _rows(path: Path, text: Text, ledger: Ledger) -> list[_Row]:
         "counter", text.counters, table="-", detail="memory: faults, migrations, storage in use"
     )
     return rows
+
+
+def _counted_tables(
+    found: list[Table], of_rows: list[list[str]]
+) -> dict[tuple[Profiler, str], str | None]:
+    """Return which tables have the rows of each profiler and group: those with ``divided_by``.
+
+    Other tables repeat them: a report may have kernels alone, by grid, and together with copies.
+    """
+    known: dict[tuple[Profiler, str], str | None] = {}
+    for table, own in zip(found, of_rows, strict=True):
+        for kind in own:
+            key = table.profiler, _group(kind)
+            known[key] = table.divided_by and known.get(key, table.divided_by)
+    return known
+
+
+def _group(kind: str) -> str:
+    """Return ``kind``, copies and memsets as one: a report has both in one table."""
+    return "memcpy" if kind == "memset" else kind
 
 
 def _note_reports(text: Text, rows: list[_Row], ledger: Ledger) -> None:
@@ -193,7 +209,7 @@ def _row(path: Path, cells: Cells, kind: str, table: Table, number: int) -> _Row
         "bytes": None,
         "bytes_step": None,
         "share_percent": share and share[0],
-        "share_step": share and share[1],
+        "share": share,
         "table": number,
     }
 
@@ -255,19 +271,24 @@ def _note_cut(rows: list[_Row], table: Table, ledger: Ledger) -> None:
     """Count ``table`` in ``ledger`` if its counted rows are not all the time it is of."""
     counted = [row for row in rows if row["counted"]]
     printed = sum(row["total_ns"] or 0 for row in counted)
-    lost = 0.0
+    lost, of = 0.0, "GPU time"
     if table.total is not None and table.total.value > 0:
         rounding = sum(row["precision_ns"] or 0 for row in counted) + table.total.step
         missing = table.total.value - printed
         lost = 100 * missing / table.total.value if missing > rounding / 2 else 0.0
     elif counted and table.profiler is not Profiler.TORCH:
-        shares = [row["share_percent"] for row in counted]
-        if None not in shares:
-            rounding = sum(row["share_step"] for row in counted) / 2
-            missing = 100.0 - sum(shares)
+        # nvprof's shares are of the rows of a type, those of other profilers of the whole table.
+        shares = [row["share"] for row in counted]
+        if table.profiler is not Profiler.NVPROF:
+            shares = [percent(cells.get("share", "")) for cells in table.rows]
+            of = "time" if any(row["kind"] == "call" for row in rows) else of
+        known = [share for share in shares if share is not None]
+        if len(known) == len(shares):
+            rounding = sum(step for _, step in known) / 2
+            missing = 100.0 - sum(share for share, _ in known)
             lost = missing if missing > rounding + PERCENT_ROUNDING else 0.0
     if lost:
-        detail = f"rows with {lost:.1f} % of the GPU time not printed"
+        detail = f"rows with {lost:.1f} % of the {of} not printed"
         ledger.add("cut_table", 1, table="summary", kept=True, detail=detail)
     elif table.cuts:
         ledger.add("cut_table", 1, table="summary", kept=True, detail="rows left out")
@@ -354,7 +375,7 @@ def kinds(table: Table) -> list[str]:
     """Return the kind of each row of ``table``.
 
     Kinds are those of the table ``summary``; ``range`` are annotations, ``domain`` sums of others,
-    ``system`` calls of the operating system.
+    ``system`` calls of the operating system, ``host`` events of MPI, OpenMP and OpenACC.
     """
     if table.profiler is Profiler.TORCH:
         return ["op"] * len(table.rows) if table.on_cpu else _of_torch(table.rows)
@@ -385,8 +406,8 @@ def _of_row(name: str, typed: str, table: Table) -> str:
         return "range"
     if "API calls" in table.section or _CALL.fullmatch(name):
         return "call"
-    if table.profiler is Profiler.NSYS and table.of == "calls":
-        return "system"
+    if table.profiler is Profiler.NSYS:
+        return {"calls": "system", "host": "host"}.get(table.of, "kernel")
     return "kernel"
 
 

@@ -40,11 +40,11 @@ class Table(msgspec.Struct):
     ``titles`` are the figures of its columns, empty text for others; ``units`` the units of those
     whose cells have none. ``section`` is the last title of a section before it, ``process`` the
     process that nvprof names there, ``device`` the device. ``of`` is what the rows of Nsight
-    Systems are: ``kernels`` (or copies), ``calls`` of the host, ``ranges``. The times of a table
-    ``on_cpu`` are the host's. ``cuts`` counts marks of left out lines,
-    ``malformed`` lines that begin as a row does and are none; ``total`` and
-    ``cpu_total`` are the sums that torch prints below, in nanoseconds. A table that ``repeats`` has
-    the rows of others in another order.
+    Systems are: ``kernels`` (or copies), ``calls`` of the host, ``ranges``, ``host`` events of MPI,
+    OpenMP and OpenACC. The times of a table ``on_cpu`` are the host's. ``cuts`` counts marks of
+    left out lines, ``malformed`` lines that begin as a row does and are none; ``total`` and
+    ``cpu_total`` are the sums that torch prints below, in nanoseconds. ``divided_by`` is the column
+    by which the table divides what others have in one row, or adds kinds that others have apart.
     """
 
     profiler: Profiler
@@ -61,7 +61,7 @@ class Table(msgspec.Struct):
     malformed: int = 0
     total: Quantity | None = None
     cpu_total: Quantity | None = None
-    repeats: bool = False
+    divided_by: str | None = None
 
     @property
     def sizes(self) -> bool:
@@ -122,8 +122,10 @@ _IGNORED: Final = (
     *("style", "gridxyz", "blockxyz", "hostname", "processid", "pid", "tid", "cpu time avg"),
     *("self cpu %", "cpu total %", "self cpu total %", "cpu mem", "self cpu mem", "cpu time"),
     *("total kflops", "total mflops", "total flops", "input shapes", "source location", "total"),
-    *("min use", "max use", "avg use", "node id"),
+    *("min use", "max use", "avg use", "node id", "event type"),
 )
+_OF_AXES: Final = ("gridxyz", "blockxyz")
+"""Titles of three numbers."""
 _OF_DEVICE: Final = re.compile(r"(self )?(cuda|xpu|hpu|mtia|privateuse1|gpu)( .*)?")
 _UNIT: Final = re.compile(r"(.*?) ?\((\w+)\)")
 _UNITS_LINE: Final = re.compile(r"(?:[a-zA-Z/%]*[,;])+[a-zA-Z/%]*")
@@ -145,6 +147,8 @@ _ANOTHER: Final = re.compile(
     r'Count\s+Avg Size|Device","(?:Count|Kernel))'
 )
 """Headers of other tables of nvprof: samples of the CPU, counters, timelines, unified memory."""
+_WITH_UNIT: Final = r"\D*\((?:[num\u00b5\u03bc]?s(?:ec)?|[KMG]i?B)\)\D*"
+"""The header of another report of Nsight Systems, which ends a table: units and no digit."""
 _FORMS: Final = ((",", 3), (";", 3), ("|", 2), ("\t", 3))
 """Separators, and how many a header has at least."""
 _UNITS: Final = {"": 1, **TIME, **SIZE}
@@ -194,9 +198,11 @@ def tables(content: bytes) -> Text:
             if (match := _DEVICE.fullmatch(line)) and 'evice "' in line:
                 device = (int(match[2]), match[1])
             else:
-                section, device = line, None
+                table, section, device = None, line, None
                 if match := _PROCESS.match(line):
                     process = int(match[1])
+        elif re.fullmatch(_WITH_UNIT, line):
+            table = None
         elif table is not None and len(line) < _SHORT and _CUT.fullmatch(line):
             table.cuts += 1
         elif table is not None and _begins_as_row(line, table):
@@ -212,7 +218,10 @@ def _lines(content: bytes) -> Iterator[str]:
     bold = line.str.starts_with("**")
     bare = line.str.replace(r"^\*\*", "").str.replace(r"\*\*\s*$", "").str.strip_chars_start(" ")
     lines = printed_lines(content).select(pl.when(bold).then(bare).otherwise(line).alias("line"))
-    marked = lines.with_columns(line.str.contains(f"^(?:{SUMMARY_TITLES})").alias("header"))
+    marked = lines.with_columns(
+        line.str.contains(f"^(?:{SUMMARY_TITLES})").alias("header"),
+        line.str.contains(f"^{_WITH_UNIT}$").alias("other"),
+    )
     starts = marked["header"].arg_true()
     totals = lines.select(line.str.contains("^(?:Self )?[A-Z][A-Za-z1]+ time total: ").arg_true())
     first = min([*starts.head(1), *totals.to_series().head(1)], default=None)
@@ -224,6 +233,7 @@ def _lines(content: bytes) -> Iterator[str]:
         (line.str.len_bytes() < _LONGEST_LINE)
         & (
             pl.col("header")
+            | pl.col("other")
             | line.str.contains(r"\d")
             | line.str.contains(r"[a-z]+,[a-z]*,|^,|\.\.\.|snip|\x{2026}|Statistics|Summary")
             | line.str.contains("result|summary|SUMMARY|calls|profile|Profile|Count|Name|Executing")
@@ -243,11 +253,13 @@ def _header(
         texts = list(islice(titled, _MOST_TITLES + 1))
     if not 2 <= len(texts) <= _MOST_TITLES:
         return None
-    titles, units = [], []
+    titles: list[str] = []
+    units: list[str | None] = []
     for text in texts:
         figure, unit = _figure(text)
-        titles.append("" if figure in titles else figure)
-        units.append(unit)
+        words = 3 if separator == " " and text.lower() in _OF_AXES else 1
+        titles += ["" if figure in titles else figure] * words
+        units += [unit] * words
     names = [text.lower() for text in texts]
     profiler = _profiler(names)
     if profiler is Profiler.NSYS and names[0].split(" (")[0] == "total":
@@ -261,10 +273,10 @@ def _header(
     of = "kernels"
     if profiler is Profiler.NSYS and "bytes" not in titles:
         of = "ranges" if "range" in bare else of
+        # MPI events have a source; kernels have instances, and copies an operation.
+        of = "host" if "source" in bare or {"count", "name"} <= bare else of
         of = "calls" if {"calls", "num calls"} & bare else of
-    repeats = bool({"hostname", "gridxyz"} & {*names}) or (
-        profiler is Profiler.NSYS and "category" in names
-    )
+    dividing = ("hostname", "gridxyz", *(["category"] if profiler is Profiler.NSYS else []))
     return Table(
         profiler,
         titles,
@@ -275,7 +287,7 @@ def _header(
         device,
         of=of,
         on_cpu=on_cpu,
-        repeats=repeats,
+        divided_by=next((one for one in dividing if one in names), None),
     )
 
 
