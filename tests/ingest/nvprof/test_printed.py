@@ -88,6 +88,29 @@ def test_text_and_csv_of_one_run_are_equal(tmp_path: Path) -> None:
     assert problems(in_text) == problems(in_csv) == []
 
 
+def test_units_below_the_titles_are_those_of_their_columns(tmp_path: Path) -> None:
+    """``nvprof --normalized-time-unit`` prints one unit for a column, below its title."""
+    text = """\
+   Start  Duration            Grid Size      Block Size     Regs*    SSMem*    DSMem*      Size  \
+Throughput  SrcMemType  DstMemType           Device   Context    Stream  Name
+      ms        ms                                                       KB         B        KB  \
+      GB/s
+326.6300  4.80e-03                    -               -         -         -         -  16.00000  \
+  3.178900    Pageable      Device     TITAN Xp (1)         1         7  [CUDA memcpy HtoD]
+328.3400  1.239600         (32768 1 1)      (64 2 1)        14  1.500000  16.00000         -  \
+         -           -           -     TITAN Xp (1)         1        13  \
+void k<int, 2>(float*) [135]
+330.0000  9.92e-04                    -               -         -         -         -  3.91e-03  \
+  1.19e-03      Device           -     TITAN Xp (1)         1         7  [CUDA memset]
+"""
+    trace = written(tmp_path / "a.log", BEGIN + text)
+    known = written(tmp_path / "b.log", BEGIN + TEXT)
+    assert rows(trace) == rows(known)
+    digits = trace.ledger.filter(pl.col("reason") == "few_digits")["detail"].to_list()
+    assert "duration to 10 ns at worst, their sum to 5 ns" in digits
+    assert problems(trace) == []
+
+
 @pytest.mark.parametrize("table", [TEXT, CSV], ids=["text", "csv"])
 @pytest.mark.parametrize("prefix", ["", "        ", "# ", "\x1b[32m", "> "])
 def test_output_of_the_program_and_of_a_paste_is_no_row(

@@ -365,6 +365,58 @@ def test_summaries_per_device_have_it(tmp_path: Path) -> None:
     assert trace.devices.select("device", "name").rows() == [(0, "Tesla K80"), (1, "Tesla K80")]
 
 
+def test_a_column_of_devices_is_that_of_their_rows(tmp_path: Path) -> None:
+    text = """\
+"Device","Type","Time(%)","Time","Calls","Avg","Min","Max","Name"
+,,%,ms,,us,us,us,
+"Tesla K80 (0)","GPU activities",100.000000,9.000000,9,1000.000000,1.000000,2.000000,"k(int)"
+"Tesla K80 (1)","GPU activities",100.000000,8.000000,8,1000.000000,1.000000,2.000000,"k(int)"
+"""
+    trace = written(tmp_path / "a.csv", text)
+    assert trace.summary.select("device", "calls").rows() == [(0, 9), (1, 8)]
+    assert trace.devices.select("device", "name").rows() == [(0, "Tesla K80"), (1, "Tesla K80")]
+
+
+@pytest.mark.parametrize(("unit", "ns"), [("ms", 10**6), ("s", 10**9)])
+def test_units_below_the_titles_are_those_of_their_columns(
+    tmp_path: Path, unit: str, ns: int
+) -> None:
+    """``nvprof --normalized-time-unit`` prints one unit for all times, below their titles."""
+    text = f"""\
+==308== Profiling result:
+            Type  Time(%)      Time     Calls       Avg       Min       Max  Name
+                        %  {unit:>8}            {unit:>8}  {unit:>8}  {unit:>8}
+ GPU activities:    91.30  1.83e+03         2  916.6507  665.2411  1.17e+03  k<int, 2>(float*, int)
+                     8.70  174.5000         2  69.02481  60.35802  77.69160  [CUDA memcpy DtoH]
+      API calls:   100.00  2.00e+03         3  10.00000  1.06e-03  16.30650  cudaMemcpy
+"""
+    trace = written(tmp_path / "a.txt", text)
+    assert trace.summary.select("name", "kind", "total_ns", "precision_ns", "mean_ns").rows() == [
+        ("k<int, 2>(float*, int)", "kernel", 1830 * ns, 10 * ns, 9166507 * ns // 10**4),
+        ("[CUDA memcpy DtoH]", "memcpy", 1745 * ns // 10, ns // 10**4, 6902481 * ns // 10**5),
+        ("cudaMemcpy", "call", 2000 * ns, 10 * ns, 10 * ns),
+    ]
+    assert problems(trace) == []
+
+
+def test_other_sections_of_nvprof_are_no_work(tmp_path: Path) -> None:
+    header = writing.nvprof_old(ROWS[:1]).splitlines()[4]
+    text = f"""{writing.nvprof_old(ROWS)}
+==308== OpenACC (excl):
+{header}
+100.00%  90.000ms        10  9.0000ms  1.0000us  10.000ms  acc_wait@main.c:10
+
+==308== Dependency Analysis:
+Critical path(%)  Critical path  Waiting time  Name
+           92.06%      4.061817s           0ns  void k(long)
+            4.54%      200.30ms            1ns  cudaMalloc
+"""
+    assert "Time(%)" in header
+    trace = written(tmp_path / "a.txt", text)
+    expect(trace, ROWS, "nvprof before CUDA 9")
+    assert problems(trace) == []
+
+
 def test_times_without_a_unit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CorruptError, match="without a unit"):
         written(tmp_path / "a.csv", writing.nvprof_csv(ROWS).replace(",%,ms,,us,us,us,\n", ""))

@@ -219,11 +219,12 @@ def _quantity(cell: str, factors: dict[str, float], unit: str | None) -> list[pl
         number = text.str.strip_chars_end("nusmkKMGBbytes")
     else:
         factor, number = pl.lit(factors[unit]), text
-    decimals = number.str.extract(r"\.(\d*)$", 1).str.len_bytes().fill_null(0)
+    decimals = number.str.extract(r"\.(\d*)(?:e|$)", 1).str.len_bytes().fill_null(0)
+    exponent = number.str.extract(r"e([+-]?\d{1,2})$", 1).cast(pl.Float64).fill_null(0.0)
     value = number.cast(pl.Float64, strict=False) * factor
     return [
         value.round().cast(pl.Int64, strict=False).alias(cell),
-        (factor / pl.lit(10.0).pow(decimals)).alias(f"{cell}_step"),
+        (factor * pl.lit(10.0).pow(exponent - decimals)).alias(f"{cell}_step"),
     ]
 
 
@@ -316,7 +317,9 @@ def _facts() -> list[pl.Expr]:
             for what in ("grid", "block")
             for at, axis in enumerate("xyz", 1)
         ),
-        pl.sum_horizontal("static", "dynamic", ignore_nulls=True).alias("shared_memory"),
+        pl.when(pl.any_horizontal(pl.col("static", "dynamic").is_not_null()))
+        .then(pl.sum_horizontal("static", "dynamic", ignore_nulls=True))
+        .alias("shared_memory"),
         pl.col("start") + _OFF_ZERO,
     ]
 
@@ -393,6 +396,8 @@ def _count(printed: Printed, work: pl.DataFrame, ledger: Ledger) -> None:
 _HEADER: Final = f"^{NVPROF_TITLES}"
 _FIRST_TIME: Final = r'^(?:"?[\d.]+"?,|[\d.]+(?:ns|us|ms|s) )'
 _UNITS: Final = r"^(?:[a-zA-Z/%]*,)+[a-zA-Z/%]*$"
+_PADDED_UNITS: Final = r"^(?:ns|us|ms|s) +(?:ns|us|ms|s)(?: +[KMG]?B(?:/s)?)* *$"
+"""The units below padded titles: ``nvprof --normalized-time-unit``."""
 _NAME: Final = "Name"
 _OWN_UNIT: Final = re.compile(r"(.*?) ?\((ns|us|ms|s|bytes)\)")
 """A title of the Visual Profiler: ``Duration(ns)``."""
@@ -459,19 +464,24 @@ def _starts() -> list[pl.Expr]:
     line = pl.col("line")
     return [
         line.str.contains(_HEADER).alias("is_header"),
-        line.str.contains(_UNITS).alias("like_units"),
+        line.str.contains(f"{_UNITS}|{_PADDED_UNITS}").alias("like_units"),
     ]
 
 
 @cache
 def _parts() -> list[pl.Expr]:
-    """Return each line, the header and the units that it is below, and whether it is neither."""
+    """Return each line, the header and the units that it is below, and whether it is neither.
+
+    Padded units stand below their titles: the header as it is printed is before them.
+    """
     line, is_header = pl.col("line"), pl.col("is_header")
     is_units = is_header.shift(1, fill_value=False) & pl.col("like_units")
     # Of the headers alone, not of all lines: each line has the number of the last one.
     titles = line.filter(is_header).str.replace_all(" {2,}", "\t")
     number = is_header.cum_sum().cast(pl.Int64)
-    units = pl.when(is_units).then(line).when(is_header).then(pl.lit(""))
+    padded = pl.when(line.str.contains(",", literal=True).not_()).then(line.shift(1) + "\n")
+    own_units = padded.otherwise(pl.lit("")) + line
+    units = pl.when(is_units).then(own_units).when(is_header).then(pl.lit(""))
     return [
         line,
         titles.gather(pl.when(number > 0).then(number - 1)).alias("header"),
@@ -485,7 +495,7 @@ def _of_table() -> pl.Expr:
     return pl.col("row") & pl.col("header").is_not_null()
 
 
-def _fixed_columns(lines: pl.Series, header: str, _: str) -> tuple[Rows, int]:
+def _fixed_columns(lines: pl.Series, header: str, units: str) -> tuple[Rows, int]:
     """Return the rows of padded columns, at least two spaces apart, and the number of others."""
     titles = distinct(header.split("\t"))
     cells = (
@@ -498,7 +508,27 @@ def _fixed_columns(lines: pl.Series, header: str, _: str) -> tuple[Rows, int]:
     empty = pl.when(pl.all() != "-").then(pl.all())
     restored = cells.filter(whole).with_columns(pl.col(titles[-1]).str.replace_all("\t", "  "))
     lost = int((~whole & lines.str.contains(_FIRST_TIME)).sum())
-    return Rows(restored.select(empty), {}), lost
+    return Rows(restored.select(empty), _padded_units(titles, units)), lost
+
+
+def _padded_units(titles: list[str], units: str) -> dict[str, str]:
+    """Return the unit of each of ``titles`` by ``units``: the header, and the line of units below.
+
+    A unit ends where its title does. What stands before the first of them is not there, and the
+    first title has a unit.
+    """
+    header, _, below = units.partition("\n")
+    ends: dict[str, int] = {}
+    at = 0
+    for title in titles:
+        at = max(header.find(title, at), at) + len(title)
+        ends[title] = at
+    words = list(re.finditer(r"\S+", below))
+    shift = ends[titles[0]] - words[0].end() if words else 0
+    return {
+        min(titles, key=lambda title: abs(ends[title] - word.end() - shift)): word[0]
+        for word in words
+    }
 
 
 def _csv(lines: pl.Series, header: str, units: str) -> tuple[Rows, int]:

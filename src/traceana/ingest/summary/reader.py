@@ -22,7 +22,14 @@ from traceana.ingest.nvprof.printed import without_table
 from traceana.ingest.printed_text import count_few_digits, plain_text
 from traceana.ingest.source import ByteSource, Progress
 from traceana.ingest.summary.quantities import SIZE, TIME, Quantity, count, percent, quantity
-from traceana.ingest.summary.titled_tables import Cells, Profiler, Table, Text, tables
+from traceana.ingest.summary.titled_tables import (
+    Cells,
+    Profiler,
+    Table,
+    Text,
+    device_of,
+    tables,
+)
 from traceana.settings import PERCENT_ROUNDING
 from traceana.trace import Ledger, Trace, TraceMeta
 from traceana.trace.schema import CPU_DEVICE, TABLES, CopyKind, MemoryKind
@@ -108,7 +115,13 @@ _DEVICE: Final = ("device", "name", "vendor")
 
 
 def _devices(found: Iterable[Table]) -> list[tuple[int, str, str]]:
-    known = dict(one.device for one in found if one.device is not None)
+    printed = [
+        device
+        for one in found
+        for device in [one.device, *(device_of(cells.get("device", "")) for cells in one.rows)]
+        if device is not None
+    ]
+    known = dict(printed)
     return [(number, name, "NVIDIA") for number, name in sorted(known.items())]
 
 
@@ -190,6 +203,7 @@ def _row(path: Path, cells: Cells, kind: str, table: Table, number: int) -> _Row
             _time(cells.get(figure), units.get(figure) or default, whole=figure in _WHOLE)
         ]
     }
+    device = device_of(cells["device"]) if "device" in cells else table.device
     name = cells["name"]
     direction = copy_of(name) if kind == "memcpy" else None
     known = direction if direction in CopyKind.categories else "unknown"
@@ -200,7 +214,7 @@ def _row(path: Path, cells: Cells, kind: str, table: Table, number: int) -> _Row
         "copy_kind": known if direction else None,
         **memories(name, kind),
         "process": table.process,
-        "device": CPU_DEVICE if table.on_cpu else table.device and table.device[0],
+        "device": CPU_DEVICE if table.on_cpu else device and device[0],
         "calls": calls and calls.value,
         "calls_step": calls and calls.step,
         "total_ns": total and total.value,
@@ -353,6 +367,8 @@ _DOMAINS: Final = re.compile(
 )
 """Rows of rocprofv3's statistics of domains: sums of the rows of the others."""
 _RANGE: Final = "Range"
+_OF_RANGES: Final = re.compile(r"NVTX|OpenACC|OpenMP")
+"""Sections of nvprof and Nsight Systems whose rows are not work of the device."""
 _OPERATOR: Final = re.compile(
     r"(?:aten|torch|torchvision|autograd|prims|quantized|nccl|c10d|record_param_comms)::?.*"
     r"|\w+Backward\d*"
@@ -390,7 +406,9 @@ def kinds(table: Table) -> list[str]:
 def _of_row(name: str, typed: str, table: Table) -> str:
     if table.profiler is Profiler.MXNET:
         return "call" if name.startswith("MX") else "op"
-    if typed.startswith(_RANGE) or table.of == "ranges" or "NVTX" in table.section:
+    if table.of == "host":
+        return "host"
+    if typed.startswith(_RANGE) or table.of == "ranges" or _OF_RANGES.search(table.section):
         return "range"
     if typed.upper().startswith(("API", "CUDA_API", "HIP_")):
         return "call"
@@ -406,8 +424,8 @@ def _of_row(name: str, typed: str, table: Table) -> str:
         return "range"
     if "API calls" in table.section or _CALL.fullmatch(name):
         return "call"
-    if table.profiler is Profiler.NSYS:
-        return {"calls": "system", "host": "host"}.get(table.of, "kernel")
+    if table.profiler is Profiler.NSYS and table.of == "calls":
+        return "system"
     return "kernel"
 
 

@@ -39,7 +39,8 @@ class Table(msgspec.Struct):
 
     ``titles`` are the figures of its columns, empty text for others; ``units`` the units of those
     whose cells have none. ``section`` is the last title of a section before it, ``process`` the
-    process that nvprof names there, ``device`` the device. ``of`` is what the rows of Nsight
+    process that nvprof names there, ``device`` the device, if not
+    in a column. ``of`` is what the rows of Nsight
     Systems are: ``kernels`` (or copies), ``calls`` of the host, ``ranges``, ``host`` events of MPI,
     OpenMP and OpenACC. The times of a table ``on_cpu`` are the host's. ``cuts`` counts marks of
     left out lines, ``malformed`` lines that begin as a row does and are none; ``total`` and
@@ -116,6 +117,7 @@ _FIGURES: Final = {
     "cpu total": "cpu",
     "cpu time total": "cpu",
 }
+_TIMES: Final = ("total", "mean", "median", "min", "max", "deviation")
 _IN_NAME: Final = ("totaldurationns", "averagens", "minns", "maxns")
 """rocprof's titles with the unit of their column."""
 _IGNORED: Final = (
@@ -129,10 +131,14 @@ _OF_AXES: Final = ("gridxyz", "blockxyz")
 _OF_DEVICE: Final = re.compile(r"(self )?(cuda|xpu|hpu|mtia|privateuse1|gpu)( .*)?")
 _UNIT: Final = re.compile(r"(.*?) ?\((\w+)\)")
 _UNITS_LINE: Final = re.compile(r"(?:[a-zA-Z/%]*[,;])+[a-zA-Z/%]*")
+_UNIT_WORDS: Final = r"%?(?: *\b(?:ns|us|ms|s)\b)+"
+"""The units below the titles of ``nvprof --normalized-time-unit``: of the share, and of times."""
 _RULER: Final = re.compile(r"[-=+|: \t]+")
 _SECTION: Final = re.compile(
     r"(?:==\d+== |={8} )?(?:Profiling result|API calls|NVTX result|CPU profiling result"
-    r"|Unified Memory profiling result|(?:Metric|Event|Dependency Analysis) result)\b.*"
+    r"|Unified Memory profiling result|(?:Metric|Event) result|Dependency Analysis"
+    # A row may begin with such a text, its type.
+    r"|Open(?:ACC|MP) \(\w+\))(?!:\s+\d).*"
     r"|(?:Generating )?[A-Z][\w /&()-]{0,60}Statistics(?: \([\w ]+\))?(?::|\.\.\.)?"
     r"|\[\d+/\d+\] Executing .* stats report|Processing \[.*|[*]* ?[A-Z][\w /&()-]{0,60} \(\w+\):"
     r'|\w+_SUMMARY\w*:|(?:==\d+== |={8} )?Device "[^"]*\(\d+\)"'
@@ -140,7 +146,7 @@ _SECTION: Final = re.compile(
 _PROCESS: Final = re.compile(r"==(\d+)== ")
 _DEVICE: Final = re.compile(r'(?:==\d+== |={8} )?(?:Device )?"?([^"]*?) \((\d+)\)"?')
 _CUT: Final = re.compile(r"[^\w\"]*(?:\.\.\.|\u2026)[^\w\"]*(?:<? ?snip.*)?|<? ?snip ?>?")
-_TYPE: Final = re.compile(r"([A-Za-z][\w ()]*?):\s+(?=[\d.]+%)")
+_TYPE: Final = re.compile(r"([A-Za-z][\w ()]*?):\s+(?=[\d.]+(?:%|\s+[\d.]))")
 _TOTAL: Final = re.compile(r"(?:Self )?(CPU|CUDA|XPU|HPU|MTIA|PrivateUse1) time total: +(\S+)")
 _ANOTHER: Final = re.compile(
     r'"?(?:Time\(%\)"?[\s,]+"?Time"?[\s,]+"?Name|Invocations|Start"?[\s,]+"?Duration|'
@@ -152,6 +158,8 @@ _WITH_UNIT: Final = r"\D*\((?:[num\u00b5\u03bc]?s(?:ec)?|[KMG]i?B)\)\D*"
 _FORMS: Final = ((",", 3), (";", 3), ("|", 2), ("\t", 3))
 """Separators, and how many a header has at least."""
 _UNITS: Final = {"": 1, **TIME, **SIZE}
+_LONGEST_NUMBER: Final = 10
+"""Digits that are no number of a device."""
 _MOST_TITLES: Final = 64
 _LONGEST_TITLE: Final = 5
 """Words of the longest title."""
@@ -187,6 +195,12 @@ def tables(content: bytes) -> Text:
                 own or (unit if unit not in ("", "%") else None)
                 for own, unit in zip(table.units, [*given, *[""] * len(table.titles)], strict=False)
             ]
+        elif table is not None and not table.rows and re.fullmatch(_UNIT_WORDS, line):
+            words = iter(line.removeprefix("%").split())
+            table.units = [
+                next(words, unit) if title in _TIMES else unit
+                for title, unit in zip(table.titles, table.units, strict=True)
+            ]
         elif total := _TOTAL.fullmatch(line):
             _note_total(found, total[1] != "CPU", total[2], section)
             table = None
@@ -195,8 +209,8 @@ def tables(content: bytes) -> Text:
         elif table is not None and (cells := _row(line, table)) is not None:
             table.rows.append(cells)
         elif len(line) < _SHORT and _SECTION.match(line):
-            if (match := _DEVICE.fullmatch(line)) and 'evice "' in line:
-                device = (int(match[2]), match[1])
+            if 'evice "' in line and (found_device := device_of(line)):
+                device = found_device
             else:
                 table, section, device = None, line, None
                 if match := _PROCESS.match(line):
@@ -210,6 +224,12 @@ def tables(content: bytes) -> Text:
         elif other and table is None and len(line) < _SHORT and _is_counter(line):
             counters += 1
     return Text(found, counters)
+
+
+def device_of(text: str) -> tuple[int, str] | None:
+    """Return number and name of the device in ``text``: ``Tesla K80 (0)``."""
+    match = _DEVICE.fullmatch(text)
+    return (int(match[2]), match[1]) if match and len(match[2]) < _LONGEST_NUMBER else None
 
 
 def _lines(content: bytes) -> Iterator[str]:
@@ -235,6 +255,7 @@ def _lines(content: bytes) -> Iterator[str]:
             pl.col("header")
             | pl.col("other")
             | line.str.contains(r"\d")
+            | line.str.contains(f"^{_UNIT_WORDS}$")
             | line.str.contains(r"[a-z]+,[a-z]*,|^,|\.\.\.|snip|\x{2026}|Statistics|Summary")
             | line.str.contains("result|summary|SUMMARY|calls|profile|Profile|Count|Name|Executing")
         )
