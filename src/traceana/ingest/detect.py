@@ -69,7 +69,7 @@ SUMMARY_TITLES: Final = "|".join(
         r"\b(?:Calls|Instances|Operations|Count)\b",
         r'"?Total(?: \(\w+\))?"?[ \t,|]+"?(?:Operations|Count)\b',
         # torch's key_averages(), rocprof's and rocpd's, MXNet's.
-        r"Name[ \t|,]+(?:Self )?(?:CPU|CUDA|XPU|HPU|MTIA|PrivateUse1)\b",
+        r"Name[ \t|,]+(?:Overload Name[ \t|,]+)?(?:Self )?(?:CPU|CUDA|XPU|HPU|MTIA|PrivateUse1)\b",
         r'(?:ProcessID +Hostname +)?"?(?:Name|NAME)"?[ \t,|]+(?:"?DOMAIN"?[ \t,|]+)?"?'
         r'(?:Calls|CALLS)"?[ \t,|]+"?(?:TotalDuration|DURATION)',
         r"Name {2,}Total Count",
@@ -117,7 +117,7 @@ _ROCPROF_TABLES: Final = ("OPS", "COPY", "HIP", "HSA", "rocTX")
 _SUMMARY: Final = re.compile(
     rb"^(?:[ \t#>|*`]|\x1b\[[\d;]*m)*(?:"
     + SUMMARY_TITLES.encode()
-    + rb"|(?:Self )?(?:CPU|CUDA|XPU|HPU|MTIA|PrivateUse1) time total: )",
+    + rb"|(?:Self [A-Z]\w{1,30}|CPU|CUDA|XPU|HPU|MTIA|PrivateUse1) time total: )",
     re.MULTILINE,
 )
 _LONGEST_HEADER: Final = 1 << 10

@@ -170,6 +170,41 @@ def test_torch_counts_each_kernel_once(tmp_path: Path) -> None:
     assert detail == "rows with 11.0 % of the GPU time not printed"
 
 
+@pytest.mark.parametrize("device", ["XPU", "MTIA", "NPU", "PRIVATEUSEONE"])
+def test_torch_prints_the_name_of_any_device(tmp_path: Path, device: str) -> None:
+    cuda = writing.torch_table(ROWS)
+    trace = written(tmp_path / "a.txt", re.sub("CUDA(?! mem)", device, cuda))
+    known = written(tmp_path / "b.txt", cuda)
+    assert trace.summary.equals(known.summary)
+    assert not trace.on_cpu
+    assert trace.meta.properties["printed_total_ns"] == 102_464_000
+
+
+def test_torch_prints_overloads_in_a_column(tmp_path: Path) -> None:
+    lines = writing.torch_table(ROWS).splitlines()
+    width = len(lines[0].split()[0])
+    overloads = iter(["-" * 13, "Overload Name", "-" * 13, "Tensor", "", "out", *[""] * 20])
+    wide = "\n".join(
+        f"{line[:width]}  {next(overloads):>13}{line[width:]}" if "time total" not in line else line
+        for line in lines
+    )
+    trace = written(tmp_path / "a.txt", wide)
+    assert trace.summary.equals(written(tmp_path / "b.txt", "\n".join(lines)).summary)
+    assert problems(trace) == []
+
+
+def test_the_annotation_of_the_device_is_known_without_that_of_the_host(tmp_path: Path) -> None:
+    text = writing.torch_table(ROWS)
+    kernel = next(line for line in text.splitlines() if "volta_sgemm" in line)
+    for name, milliseconds, share in (("forward", 150, "146.39%"), ("loss", 5, "4.88%")):
+        row = kernel.replace("volta_sgemm_128x64_nn", f"{name:>21}")
+        row = row.replace("4.271ms", f"{milliseconds}.000ms").replace("4.17%", share)
+        trace = written(tmp_path / f"{name}.txt", text.replace(kernel, f"{row}\n{kernel}"))
+        kernels = [one[0] for one in found(trace, "kernel")]
+        assert kernels == [row.name for row in ROWS if row.kind == "kernel"]
+        assert problems(trace) == []
+
+
 def test_a_table_of_the_cpu_is_of_the_cpu(tmp_path: Path) -> None:
     text = """\
 Name                Self CPU %      Self CPU    # of Calls

@@ -369,6 +369,12 @@ _DOMAINS: Final = re.compile(
 _RANGE: Final = "Range"
 _OF_RANGES: Final = re.compile(r"NVTX|OpenACC|OpenMP")
 """Sections of nvprof and Nsight Systems whose rows are not work of the device."""
+_WHOLE_SHARE: Final = 100.5
+"""Percent of the printed total that no kernel has, with what rounding adds."""
+_LIKE_KERNEL: Final = re.compile(
+    r"(?i)[<(]|^_Z|kernel|gemm|gemv|conv|cudnn|cutlass|nccl|triton|reduce|elementwise|\dx\d|sm_?\d\d"
+)
+"""Names of kernels, not of annotations: templates, mangled names, and words of libraries."""
 _OPERATOR: Final = re.compile(
     r"(?:aten|torch|torchvision|autograd|prims|quantized|nccl|c10d|record_param_comms)::?.*"
     r"|\w+Backward\d*"
@@ -394,7 +400,7 @@ def kinds(table: Table) -> list[str]:
     ``system`` calls of the operating system, ``host`` events of MPI, OpenMP and OpenACC.
     """
     if table.profiler is Profiler.TORCH:
-        return ["op"] * len(table.rows) if table.on_cpu else _of_torch(table.rows)
+        return ["op"] * len(table.rows) if table.on_cpu else _of_torch(table)
     found = []
     last = ""
     for row in table.rows:
@@ -429,12 +435,13 @@ def _of_row(name: str, typed: str, table: Table) -> str:
     return "kernel"
 
 
-def _of_torch(rows: list[Cells]) -> list[str]:
+def _of_torch(table: Table) -> list[str]:
     """Return the kinds of rows of ``key_averages()``: operators, and what ran on the device.
 
     Rows of the device have no time of the CPU. Annotations have rows on both sides; those of the
     device cover its kernels.
     """
+    rows = table.rows
     host = {row["name"] for row in rows if not _zero(row.get("self_cpu"))}
     found = []
     for row in rows:
@@ -454,7 +461,32 @@ def _of_torch(rows: list[Cells]) -> list[str]:
             found.append("range")
         else:
             found.append("op" if _zero(row.get("total")) else "kernel")
+    _find_annotations(table, found)
     return found
+
+
+def _find_annotations(table: Table, found: list[str]) -> None:
+    """Change the kind of kernels in ``found`` to range which the printed sums show to be ranges.
+
+    The host's row of an annotation may be cut off, or nested. The total has kernels and copies
+    alone, so no kernel is more than all of it, nor are they together.
+    """
+    shares = [percent(row.get("share", "")) for row in table.rows]
+    for at, share in enumerate(shares):
+        if found[at] == "kernel" and share is not None and share[0] > _WHOLE_SHARE:
+            found[at] = "range"
+    if table.total is None:
+        return
+    times = [_time(row.get("total"), None) for row in table.rows]
+    known = [(time.value, at) for at, time in enumerate(times) if time is not None]
+    work = [value for value, at in known if found[at] in ("kernel", "memcpy", "memset")]
+    excess = sum(work) - table.total.value - table.total.step * len(work)
+    for value, at in sorted(known, reverse=True):
+        if excess <= 0:
+            break
+        if found[at] == "kernel" and not _LIKE_KERNEL.search(table.rows[at]["name"]):
+            found[at] = "range"
+            excess -= value
 
 
 def _zero(text: str | None) -> bool:

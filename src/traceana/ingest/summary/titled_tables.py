@@ -124,7 +124,7 @@ _IGNORED: Final = (
     *("style", "gridxyz", "blockxyz", "hostname", "processid", "pid", "tid", "cpu time avg"),
     *("self cpu %", "cpu total %", "self cpu total %", "cpu mem", "self cpu mem", "cpu time"),
     *("total kflops", "total mflops", "total flops", "input shapes", "source location", "total"),
-    *("min use", "max use", "avg use", "node id", "event type"),
+    *("min use", "max use", "avg use", "node id", "event type", "overload name"),
 )
 _OF_AXES: Final = ("gridxyz", "blockxyz")
 """Titles of three numbers."""
@@ -147,7 +147,9 @@ _PROCESS: Final = re.compile(r"==(\d+)== ")
 _DEVICE: Final = re.compile(r'(?:==\d+== |={8} )?(?:Device )?"?([^"]*?) \((\d+)\)"?')
 _CUT: Final = re.compile(r"[^\w\"]*(?:\.\.\.|\u2026)[^\w\"]*(?:<? ?snip.*)?|<? ?snip ?>?")
 _TYPE: Final = re.compile(r"([A-Za-z][\w ()]*?):\s+(?=[\d.]+(?:%|\s+[\d.]))")
-_TOTAL: Final = re.compile(r"(?:Self )?(CPU|CUDA|XPU|HPU|MTIA|PrivateUse1) time total: +(\S+)")
+_TOTAL: Final = re.compile(r"(?:Self )?([A-Z]\w{1,30}) time total: +(\S+)")
+_SELF_DEVICE: Final = re.compile(r"\bSelf (?!CPU\b)([A-Z]\w{1,30})\b")
+"""The name that torch prints for its device: ``CUDA``, or that of a backend, ``NPU``."""
 _ANOTHER: Final = re.compile(
     r'"?(?:Time\(%\)"?[\s,]+"?Time"?[\s,]+"?Name|Invocations|Start"?[\s,]+"?Duration|'
     r'Count\s+Avg Size|Device","(?:Count|Kernel))'
@@ -243,7 +245,7 @@ def _lines(content: bytes) -> Iterator[str]:
         line.str.contains(f"^{_WITH_UNIT}$").alias("other"),
     )
     starts = marked["header"].arg_true()
-    totals = lines.select(line.str.contains("^(?:Self )?[A-Z][A-Za-z1]+ time total: ").arg_true())
+    totals = lines.select(line.str.contains(r"^(?:Self )?[A-Z]\w+ time total: ").arg_true())
     first = min([*starts.head(1), *totals.to_series().head(1)], default=None)
     if first is None:
         return
@@ -267,6 +269,8 @@ def _header(
     line: str, section: str, process: int | None, device: tuple[int, str] | None
 ) -> Table | None:
     """Return the empty table whose header ``line`` is, None where it has no names or times."""
+    if line.startswith("Name") and (match := _SELF_DEVICE.search(line)):
+        line = re.sub(rf"\b{match[1]}\b", "CUDA", line)
     separator = next((mark for mark, least in _FORMS if line.count(mark) >= least), " ")
     texts = _split(line, separator)
     if separator == " ":
