@@ -29,7 +29,8 @@ _GZIP = b"\x1f\x8b"
 _SQLITE = b"SQLite format 3\x00"
 _NSYS_REPORT = b"NVIDIA Tegra Profiler Report "
 _NSYS_STREAM = b"NVIDIA Nsight Systems Stream "
-_BOM = b"\xef\xbb\xbf"
+BOM: Final = b"\xef\xbb\xbf"
+"""The byte order mark of UTF-8."""
 UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 """The byte order marks of UTF-16."""
 # nsys's JSON and text exports: they begin with the report's strings, or with an event.
@@ -189,15 +190,15 @@ def detect(path: Path) -> Format:
         return Format.NSYS_STREAM
     if head.startswith(_GZIP):
         head = _inflate_head(head)
+    if head.startswith(UTF_16):
+        head = head[: len(head) // 2 * 2].decode("utf-16", "replace").encode()
+    head = head.removeprefix(BOM)
     if NCU_HEADER.search(head) or _NCU_TEXT.search(head):
         return Format.NCU_CSV
     if _is_xspace(head):
         return Format.XPLANE
     if _is_perfetto(head):
         return Format.PFTRACE
-    if head.startswith(UTF_16):
-        head = head[: len(head) // 2 * 2].decode("utf-16", "replace").encode()
-    head = head.removeprefix(_BOM)
     for kind, pattern in (("json", _NSYS_JSON), ("text", _NSYS_TEXT)):
         if pattern.match(head):
             raise UnknownFormatError(

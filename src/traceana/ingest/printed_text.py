@@ -14,7 +14,7 @@ from typing import Final
 
 import polars as pl
 
-from traceana.ingest.detect import UTF_16
+from traceana.ingest.detect import BOM, UTF_16
 from traceana.trace import Ledger
 
 _COLOUR: Final = re.compile(rb"\x1b\[[\d;]*[A-Za-z]")
@@ -31,7 +31,7 @@ def plain_text(content: bytes) -> bytes:
     """
     if content.startswith(UTF_16):
         content = content.decode("utf-16", "replace").encode()
-    content = content.removeprefix(b"\xef\xbb\xbf")
+    content = content.removeprefix(BOM)
     return _COLOUR.sub(b"", content) if b"\x1b" in content else content
 
 

@@ -81,6 +81,36 @@ def test_ends_of_lines(tmp_path: Path, end: str) -> None:
     assert read(path).counters["tensor_active_percent"].to_list() == [0.0, 47.5]
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
+@pytest.mark.parametrize("write", [raw, details])
+def test_other_encodings_are_read(tmp_path: Path, write: Write, encoding: str) -> None:
+    path = write(tmp_path / "a.csv", UNITS, LAUNCHES)
+    known = read(path)
+    mark = "\ufeff" if encoding == "utf-16-be" else ""
+    for text in (path.read_text(), path.read_text().removeprefix(BEFORE)):
+        path.write_bytes((mark + text).encode(encoding))
+        assert read(path).counters.equals(known.counters)
+
+
+@pytest.mark.parametrize("write", [raw, details])
+def test_each_table_of_a_log_has_its_own_units(tmp_path: Path, write: Write) -> None:
+    first = write(tmp_path / "a.csv", UNITS, LAUNCHES).read_text()
+    other = ("other", {TIME: "1,234", FFMA: "2.00"})
+    second = write(tmp_path / "b.csv", {TIME: "ns", FFMA: "Kinst"}, [other]).read_text()
+    both = tmp_path / "both.csv"
+    both.write_text(first + second.removeprefix(BEFORE).replace('"7"', '"8"'))
+    trace = read(both)
+    assert trace.counters.select("name", "duration", "fp32_fma", "dram_bytes").rows() == [
+        ("void conv<float>(float*)", 1_234_560, 1024, 1_500_064),
+        ('say "hi", kernel', 10_000, None, None),
+        ("other", 1234, 2000, None),
+    ]
+    assert trace.meta.events == 3
+    assert trace.ledger.select("reason", "severity", "count").rows() == [
+        ("several_reports", "note", 2)
+    ]
+
+
 def test_metrics_that_no_column_is_for_are_named(tmp_path: Path) -> None:
     rate = "dram__bytes.sum.per_second"
     path = raw(tmp_path / "a.csv", {TIME: "ns", rate: "Gbyte/s"}, [("k", {TIME: "5", rate: "9"})])

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from traceana.errors import CorruptError
-from traceana.ingest.detect import NCU_HEADER
+from traceana.ingest.detect import BOM, NCU_HEADER, UTF_16
 from traceana.ingest.kernel_names import demangle
 from traceana.ingest.ncu.rows import Rows, complete_rows, end_of_table, is_whole
 from traceana.ingest.printed_text import plain_text, printed_lines
@@ -40,6 +41,7 @@ _BROKEN_HEADER: Final = "zero bytes in the header"
 _NOT_UTF8: Final = "rows with text that is not UTF-8"
 _SEPARATOR: Final = b'","'
 _ROW: Final = re.compile(rb'"\d+","')
+_NEXT_HEADER: Final = b'\n"ID",'
 _ID: Final = "ID"
 _NAME: Final = "Kernel Name"
 _METRIC: Final = ("Metric Name", "Metric Unit", "Metric Value")
@@ -73,13 +75,65 @@ def read(path: Path, progress: Progress) -> Trace:
     """
     source = ByteSource(path, progress)
     content = b"".join(source.blocks())
+    if content.startswith((*UTF_16, BOM)):
+        content = plain_text(content)
+    ledger = Ledger()
     if NCU_HEADER.search(content):
-        rows, cells = table_rows(path, content)
+        parts = [_counters(*table_rows(path, part), ledger) for part in _tables(content)]
     else:
-        rows, cells = Rows(b"", 0, False, 0), printed_cells(content)
+        cells = printed_cells(content)
         if cells.is_empty():
             raise _without_table(path, ValueError("no metrics"))
-    ledger = Ledger()
+        parts = [_counters(Rows(b"", 0, False, 0), cells, ledger)]
+    if len(parts) > 1:
+        ledger.add("several_reports", len(parts), table="counters", kept=True)
+    whole = pl.concat([part.table for part in parts], how="diagonal")
+    ledger.add("damaged", int(source.damaged), table="-", kept=True)
+    truncated = source.truncated or any(part.truncated for part in parts)
+    ledger.add("truncated", int(truncated), table="counters", kept=True)
+    unread = list(dict.fromkeys(name for part in parts for name in part.unread))
+    meta = TraceMeta(
+        source=str(path),
+        format="ncu",
+        producer="NVIDIA Nsight Compute",
+        truncated=truncated,
+        bytes_read=source.bytes_read,
+        bytes_total=source.bytes_total,
+        events=sum(part.events for part in parts),
+        properties={"metrics_not_read": unread[:_MOST_UNREAD]} if unread else {},
+    )
+    measured = whole.select(pl.col("name").unique(maintain_order=True))
+    return Trace(meta, {"counters": whole, "names": measured, "ledger": ledger.frame()})
+
+
+class _Part(msgspec.Struct, frozen=True):
+    """What one table of a file has: ``unread`` are metrics without a column."""
+
+    table: pl.DataFrame
+    events: int
+    unread: list[str]
+    truncated: bool
+
+
+def _tables(content: bytes) -> list[bytes]:
+    """Return the tables in ``content``, the first with what precedes it.
+
+    A log of several runs has the table of each, with titles and units of its own.
+    """
+    starts = [0]
+    first = NCU_HEADER.search(content)
+    at = content.find(_NEXT_HEADER, first.end() if first else 0)
+    while at >= 0:
+        if NCU_HEADER.match(content, at + 1):
+            starts.append(at + 1)
+        at = content.find(_NEXT_HEADER, at + 1)
+    if len(starts) == 1:
+        return [content]
+    return [content[start:end] for start, end in pairwise((*starts, len(content)))]
+
+
+def _counters(rows: Rows, cells: pl.DataFrame, ledger: Ledger) -> _Part:
+    """Return the counters of one table, of ``rows`` with ``cells``."""
     launches, found, unread = by_launch(
         cells, ledger, complete=not (rows.malformed or rows.truncated)
     )
@@ -110,21 +164,7 @@ def read(path: Path, progress: Progress) -> Trace:
     ledger.add("damaged", rows.not_utf8, table="counters", kept=True, detail=_NOT_UTF8)
     broken_header = int(b"\0" in rows.table[: rows.table.find(b"\n")])
     ledger.add("damaged", broken_header, table="counters", kept=True, detail=_BROKEN_HEADER)
-    ledger.add("damaged", int(source.damaged), table="-", kept=True)
-    truncated = source.truncated or rows.truncated
-    ledger.add("truncated", int(truncated), table="counters", kept=True)
-    meta = TraceMeta(
-        source=str(path),
-        format="ncu",
-        producer="NVIDIA Nsight Compute",
-        truncated=truncated,
-        bytes_read=source.bytes_read,
-        bytes_total=source.bytes_total,
-        events=table.height + lost_launches,
-        properties={"metrics_not_read": unread[:_MOST_UNREAD]} if unread else {},
-    )
-    measured = whole.select(pl.col("name").unique(maintain_order=True))
-    return Trace(meta, {"counters": whole, "names": measured, "ledger": ledger.frame()})
+    return _Part(whole, table.height + lost_launches, unread, rows.truncated)
 
 
 def _three(what: str, present: list[str]) -> list[pl.Expr]:
