@@ -157,6 +157,24 @@ def test_mxnet_prints_operators_and_memory(tmp_path: Path) -> None:
     ]
 
 
+def test_old_versions_of_mxnet_print_memory_in_columns_of_time(tmp_path: Path) -> None:
+    """MXNet 1.2: "Note that counter items are counter values and not time units." """
+    times = "Time (ms)    Min Time (ms)    Max Time (ms)    Avg Time (ms)"
+    storage = f"""\
+Device Storage
+=================
+Name                          Total Count        {times}
+----                          -----------        ---------    -------------
+Memory: cpu/0                          31        2048.0000           0.0000        1536.0     7.0
+
+"""
+    text = storage + writing.mxnet_table([Row("Convolution", 4, 52_000)])
+    trace = written(tmp_path / "a.txt", text)
+    assert trace.summary.select("name", "total_ns").rows() == [("Convolution", 52_000)]
+    assert trace.ledger.filter(pl.col("reason") == "counter")["count"].sum() == 2
+    assert "several_reports" not in trace.ledger["reason"].to_list()
+
+
 def test_torch_counts_each_kernel_once(tmp_path: Path) -> None:
     whole = written(tmp_path / "a.txt", writing.torch_table(ROWS))
     kinds = whole.summary.filter("counted")["kind"].unique().cast(pl.String).sort()

@@ -47,11 +47,13 @@ _WHOLE: Final = ("min", "max")
 """Times that are whole nanoseconds where nanoseconds are printed."""
 _SECTION_UNIT: Final = re.compile(r"\((?:by size in )?(nanoseconds|[KMG]i?B|bytes)\)")
 _WORK: Final = ("kernel", "memcpy", "memset", "op")
+_MEMORY: Final = "memory: faults, migrations, storage in use"
 _LEFT_OUT: Final = {
     # kind of row: reason in the ledger, detail
     "range": ("repeated", "annotations and ranges"),
     "domain": ("repeated", "sums of other rows"),
     "system": ("system_call", None),
+    "memory": ("counter", _MEMORY),
     "host": ("unknown_category", "MPI, OpenMP and OpenACC"),
 }
 _KEPT: Final = tuple(name for name in TABLES["summary"] if name not in ("name_id", "rank"))
@@ -148,9 +150,7 @@ def _rows(path: Path, text: Text, ledger: Ledger) -> list[_Row]:
         _note_cut(own, table, ledger)
         rows += own
     _note_reports(text, rows, ledger)
-    ledger.add(
-        "counter", text.counters, table="-", detail="memory: faults, migrations, storage in use"
-    )
+    ledger.add("counter", text.counters, table="-", detail=_MEMORY)
     return rows
 
 
@@ -397,7 +397,8 @@ def kinds(table: Table) -> list[str]:
     """Return the kind of each row of ``table``.
 
     Kinds are those of the table ``summary``; ``range`` are annotations, ``domain`` sums of others,
-    ``system`` calls of the operating system, ``host`` events of MPI, OpenMP and OpenACC.
+    ``system`` calls of the operating system, ``host`` events of MPI, OpenMP and OpenACC,
+    ``memory`` MXNet's storage in use, which old versions print in columns of time.
     """
     if table.profiler is Profiler.TORCH:
         return ["op"] * len(table.rows) if table.on_cpu else _of_torch(table)
@@ -411,6 +412,8 @@ def kinds(table: Table) -> list[str]:
 
 def _of_row(name: str, typed: str, table: Table) -> str:
     if table.profiler is Profiler.MXNET:
+        if name.startswith("Memory: "):
+            return "memory"
         return "call" if name.startswith("MX") else "op"
     if table.of == "host":
         return "host"
