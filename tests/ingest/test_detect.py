@@ -42,6 +42,23 @@ def test_a_value_alone_is_json_and_no_trace(tmp_path: Path, text: str) -> None:
         detect(tmp_path / "a")
 
 
+def test_json_in_utf_16_is_refused_by_its_encoding(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text('{"traceEvents": [{"ph": "X", "cat": "kernel"}]}', "utf-16")
+    with pytest.raises(UnknownFormatError, match="JSON in UTF-16, which is not supported"):
+        detect(tmp_path / "a")
+
+
+@pytest.mark.parametrize("begin", ["[05/20/2023-10:00:00] [I] step", "[rank0]: W0520", "[0] step"])
+def test_a_log_that_begins_with_a_bracket_is_no_json(tmp_path: Path, begin: str) -> None:
+    log = f"{begin}\n" * 5000
+    (tmp_path / "a.txt").write_text(log)
+    with pytest.raises(UnknownFormatError, match="unrecognized format"):
+        detect(tmp_path / "a.txt")
+    table = "Name    Self CPU %      Self CPU    # of Calls\naten::mm  100.00%  1.000ms  1\n"
+    (tmp_path / "a.txt").write_text(log + table)
+    assert detect(tmp_path / "a.txt") is Format.SUMMARY
+
+
 @pytest.mark.parametrize("compress", [False, True])
 def test_a_document_without_events_is_no_trace(tmp_path: Path, compress: bool) -> None:
     write = gzip.compress if compress else bytes

@@ -126,7 +126,11 @@ _FIRST_PACKETS: Final = 200
 _PERFETTO: Final = {11, 12, 60}
 """Fields of a Perfetto packet: an event, names, a track."""
 _SEQUENCE: Final = 10
-_JSON_START = re.compile(rb"\s*(?:[\[{]|$)")
+_JSON_START = re.compile(
+    rb"\s*(?:\{|\[\s*(?:[\[{\],\"]|(?:-?\d[\d.eE+-]*|true|false|null)\s*(?:,|\]\s*$)|$)|$)"
+)
+"""Of JSON that may have events; a log may begin with ``[12:00:01]``, ``[0]`` or
+``[I]``."""
 _JSON_SCALAR = re.compile(
     rb'\s*(?:"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*|true|false|null)\s*$', re.DOTALL
 )
@@ -137,6 +141,8 @@ _CHROME_EVENT: Final = re.compile(rb'(?:^\s*\[|"traceEvents"\s*:\s*\[).*"ph"\s*:
 _PLANE: Final = re.compile(rb'"name"\s*:\s*"/(?:host|device):')
 # MXNet's profile begins with the names of its devices; no other profiler has these two.
 _MXNET_DEVICE: Final = re.compile(rb'"name"\s*:\s*"cpu (?:pinned|shared)/"')
+_ONNX: Final = re.compile(rb'"name"\s*:\s*"(?:model_loading_|session_initialization")')
+"""The first events of ONNX Runtime, whose kernels have Kineto's category."""
 _KINETO: Final = re.compile(
     rb'"(?:schemaVersion|deviceProperties|baseTimeNanoseconds|External id|distributedInfo)"|'
     rb'"(?:ts|dur)"\s*:\s*"\s*-?[\d.]|'
@@ -190,7 +196,8 @@ def detect(path: Path) -> Format:
         return Format.NSYS_STREAM
     if head.startswith(_GZIP):
         head = _inflate_head(head)
-    if head.startswith(UTF_16):
+    in_utf_16 = head.startswith(UTF_16)
+    if in_utf_16:
         head = head[: len(head) // 2 * 2].decode("utf-16", "replace").encode()
     head = head.removeprefix(BOM)
     if NCU_HEADER.search(head) or _NCU_TEXT.search(head):
@@ -226,6 +233,10 @@ def detect(path: Path) -> Format:
     if is_whole and _is_document(head):
         raise NotATraceError(f"{path} {NO_EVENTS}")
     if _JSON_START.match(head):
+        if in_utf_16:
+            raise UnknownFormatError(
+                f"{path} is JSON in UTF-16, which is not supported: convert it to UTF-8"
+            )
         return _chrome(head)
     if _JSON_SCALAR.match(head) and head.isascii():
         raise NotATraceError(
@@ -333,7 +344,7 @@ def _chrome(head: bytes) -> Format:
     if _MXNET_DEVICE.search(head):
         return Format.MXNET
     # Anything else goes to the Kineto reader, which has the clearer errors.
-    other = _CHROME_EVENT.search(head) and not _KINETO.search(head)
+    other = _CHROME_EVENT.search(head) and (_ONNX.search(head) or not _KINETO.search(head))
     return Format.CHROME_JSON if other else Format.KINETO
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.ingest.xplane.writing import accounted
-from traceana.errors import CorruptError, NotATraceError
+from traceana.errors import CorruptError, NotATraceError, UnknownFormatError
 from traceana.ingest import read
 from traceana.ingest.detect import Format, detect
 
@@ -39,6 +39,60 @@ PLANES = [
     named("process_name", 701, "/host:CPU"),
     named("thread_name", 701, "python", 5),
 ]
+
+
+@pytest.mark.parametrize(
+    ("events", "exporter"),
+    [
+        (
+            [
+                named("process_name", 0, "/device:GPU:0/stream:all Compute"),
+                named("process_name", 1, "/device:GPU:0/stream:13 Compute"),
+                named("process_name", 2, "/job:localhost/replica:0/task:0/device:GPU:0 Compute"),
+                span("Conv2D", 10, 120, 0, 0, op="Conv2D"),
+                span("Conv2D", 10, 120, 1, 0, op="Conv2D"),
+            ],
+            r"TensorFlow 1 \(RunMetadata\)",
+        ),
+        ([named("process_name", 0, "/gpu:1/stream:7 Compute"), span("MatMul", 1, 1, 0)], "Tensor"),
+        (
+            [
+                span("aten::addmm", 10.5, 100.25, "CPU functions", 1),
+                span("aten::addmm", 30.5, 12.25, "CUDA functions", 0),
+            ],
+            "PyTorch's legacy profiler",
+        ),
+        (
+            [
+                {**span("model_loading_uri", 1, 5), "cat": "Session"},
+                {**span("Conv_0_kernel_time", 10, 90, op_name="Conv"), "cat": "Node"},
+                {**span("void k<float>(float*)", 12, 20, -1, -1, stream="7"), "cat": "Kernel"},
+            ],
+            "ONNX Runtime",
+        ),
+    ],
+)
+def test_devices_of_old_timelines_are_refused(
+    tmp_path: Path, events: list[Event], exporter: str
+) -> None:
+    """As spans on threads, their kernels would be the host's work."""
+    with pytest.raises(UnknownFormatError, match=exporter):
+        read(written(tmp_path / "t.json", events))
+
+
+def test_a_profile_of_onnx_runtime_on_the_cpu_is_read(tmp_path: Path) -> None:
+    events = [
+        {**span("model_loading_uri", 1, 5), "cat": "Session"},
+        {**span("Conv_0_kernel_time", 10, 90), "cat": "Node"},
+    ]
+    trace = read(written(tmp_path / "t.json", events))
+    assert (trace.meta.format, trace.ranges.height) == ("chrome", 2)
+
+
+def test_a_timeline_of_the_host_alone_is_read(tmp_path: Path) -> None:
+    name = "/job:localhost/replica:0/task:0/device:CPU:0 Compute"
+    events = [named("process_name", 3, name), span("MatMul", 1, 2, 3, 0)]
+    assert read(written(tmp_path / "t.json", events)).ranges["duration"].to_list() == [2000]
 
 
 def test_planes_of_a_tensorflow_trace(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ import msgspec
 import polars as pl
 from msgspec import Raw, Struct
 
-from traceana.errors import NotATraceError
+from traceana.errors import NotATraceError, UnknownFormatError
 from traceana.ingest.chrome.event_decoder import Counted, EventDecoder, to_nanoseconds
 from traceana.ingest.chrome.stream import Document, extent, ledger_of, read_stream
 from traceana.ingest.integrity import possible, rebase, screen
@@ -37,6 +37,16 @@ from traceana.trace import Trace, TraceMeta
 _ENDS: Final = {"B": "E"}
 _PROCESS: Final = "process_name"
 _THREAD: Final = "thread_name"
+_OLD_DEVICES: Final = {
+    "TensorFlow 1 (RunMetadata)": re.compile(r"(?i)/(?:device:)?gpu:\d+\S* compute$"),
+    "PyTorch's legacy profiler": re.compile(r"^CUDA functions$"),
+}
+_ONNX_SESSION: Final = (
+    *("model_loading_uri", "model_loading_array", "model_loading_from_saved_model"),
+    "session_initialization",
+)
+_ONNX_DEVICE: Final = "-1"
+"""The process of ONNX Runtime's kernels."""
 _PLANES: Final = ("/host:", "/device:")
 
 
@@ -44,9 +54,44 @@ def read(path: Path, progress: Progress) -> Trace:
     """Return the Trace of a Chrome trace file, plain or gzip.
 
     A truncated file is read up to its end; ``meta.truncated`` is set. Raises ``NotATraceError`` on
-    JSON without events and ``CorruptError`` where the file ends before the first.
+    JSON without events, ``UnknownFormatError`` on timelines of devices that are not supported, and
+    ``CorruptError`` where the file ends before the first.
     """
-    return _trace(*read_columns(path, progress, _ENDS, "a profiler exported"))
+    columns, source, end = read_columns(path, progress, _ENDS, "a profiler exported")
+    _refuse_devices(path, columns)
+    return _trace(columns, source, end)
+
+
+def _refuse_devices(path: Path, columns: Columns) -> None:
+    """Raise ``UnknownFormatError`` for the timelines whose spans of devices are not understood.
+
+    Read as spans on threads, they would be the host's work. TensorFlow 1 repeats each kernel in a
+    process for all streams; PyTorch's legacy profiler nests the times of operators on the device;
+    ONNX Runtime does not record on which device a kernel ran.
+    """
+    processes = {
+        *(name for (kind, _, _), name in columns.labels.items() if kind == _PROCESS),
+        *(
+            pid
+            for frame in columns.complete
+            for pid in frame["pid"].cast(pl.String).unique()
+            if pid
+        ),
+    }
+    found = [
+        exporter
+        for exporter, of_device in _OLD_DEVICES.items()
+        if any(of_device.search(one) for one in processes)
+    ]
+    if _ONNX_DEVICE in processes and any(
+        frame["name"].cast(pl.String).is_in(_ONNX_SESSION).any() for frame in columns.complete
+    ):
+        found.append("ONNX Runtime")
+    for exporter in found:
+        raise UnknownFormatError(
+            f"{path} is a timeline of {exporter}, whose events of the GPU are not supported: "
+            "record it with nsys"
+        )
 
 
 def _trace(columns: Columns, source: ByteSource, end: Document) -> Trace:
