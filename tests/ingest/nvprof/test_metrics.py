@@ -69,6 +69,18 @@ def test_text_and_csv_have_a_row_for_each_kernel(tmp_path: Path, table: str) -> 
     assert trace.ledger.is_empty()
 
 
+def test_levels_and_counters_that_ran_over_are_values(tmp_path: Path) -> None:
+    """``nvprof --metrics all`` has a level for each unit's utilization."""
+    text = BEGIN + TEXT
+    text += """\
+          1                          dram_utilization       Device Memory Utilization     Low (1)     Low (2)     Low (1)
+          1                          dram_write_bytes           Total bytes written to  <OVERFLOW>  <OVERFLOW>  <OVERFLOW>
+"""  # noqa: E501
+    trace = written(tmp_path / "a.log", text)
+    assert trace.meta.properties["metrics_not_read"] == ("dram_read_throughput", "dram_utilization")
+    assert trace.ledger.select("reason", "count").rows() == [("lost_field", 1)]
+
+
 def test_events_have_kernels_and_no_known_counter(tmp_path: Path) -> None:
     text = f"""\
 ==5071== Event result:

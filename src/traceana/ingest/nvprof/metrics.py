@@ -42,6 +42,8 @@ _OF_CSV: Final = re.compile(r"(.*) \((\d+)\)")
 _KERNEL: Final = "Kernel: "
 _ROW: Final = re.compile(r"(\d+)\s{2,}(\w+)\s{2,}(.*\S)")
 _NUMBER: Final = re.compile(r"(-?\d+(?:[.,]\d+)?(?:e[+-]?\d{1,3})?)(%)?")
+_LEVEL: Final = re.compile(r"[A-Z][a-z]+ \(\d+\)|<OVERFLOW>")
+"""The value of a utilization, ``Low (2)``, and of a counter that ran over."""
 _END: Final = re.compile(r"(?:==\d+== |={8} )(?:Profiling result|Metric result|Event result|API)")
 _MOST_LAUNCHES: Final = 1 << 40
 _LARGEST: Final = 1 << 53
@@ -135,7 +137,7 @@ class _Found:
         elif match := _ROW.fullmatch(line):
             cells = re.split(r"\s{2,}", match[3])
             # A metric has a description before least, most and mean; an event has none.
-            numbers = [cell for cell in cells if _NUMBER.match(cell)]
+            numbers = [c for c in cells if _NUMBER.match(c) or _LEVEL.fullmatch(c)]
             if len(numbers) < 3 or not self._kernel:
                 self.malformed += 1
             else:
