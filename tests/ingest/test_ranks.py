@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 from pathlib import Path
 
@@ -154,6 +155,41 @@ def test_two_files_of_one_rank_are_two_runs(tmp_path: Path) -> None:
         rank_file(tmp_path / name, 0)
     with pytest.raises(AmbiguousRanksError, match="rank 0"):
         traceana.open(tmp_path)
+
+
+@pytest.mark.parametrize("end", ["json", "json.gz"])
+def test_two_recordings_of_one_process_are_not_two_ranks(tmp_path: Path, end: str) -> None:
+    """``tensorboard_trace_handler`` writes a file for each repetition of the schedule."""
+    for process, time in ((100, 1700000000000), (100, 1700000005000), (101, 1700000000001)):
+        written = rank_file(tmp_path / "a.json", None)
+        content = written.read_bytes()
+        written.unlink()
+        file = tmp_path / f"host_{process}.{time}.pt.trace.{end}"
+        file.write_bytes(gzip.compress(content) if end.endswith("gz") else content)
+    with pytest.raises(AmbiguousRanksError, match="of one process: pass one of them"):
+        traceana.open(tmp_path)
+    file.with_name(f"host_100.1700000005000.pt.trace.{end}").unlink()
+    assert traceana.open(tmp_path).activities["rank"].to_list() == [0, 1]
+
+
+def test_a_file_given_twice_is_not_two_ranks(tmp_path: Path) -> None:
+    file = rank_file(tmp_path / "a.json", None)
+    (tmp_path / "linked").symlink_to(file)
+    for again in (file, tmp_path / "linked"):
+        with pytest.raises(AmbiguousRanksError, match="are the same file"):
+            traceana.open([file, again])
+
+
+def test_a_link_to_a_trace_beside_it_is_not_another(tmp_path: Path) -> None:
+    file = rank_file(tmp_path / "run3.json", None)
+    (tmp_path / "latest.json").symlink_to(file)
+    assert traceana.open(tmp_path).activities.height == 1
+    # A hidden folder is not looked into.
+    (tmp_path / ".blobs").mkdir()
+    file.rename(tmp_path / ".blobs" / "3")
+    (tmp_path / "latest.json").unlink()
+    (tmp_path / "latest.json").symlink_to(tmp_path / ".blobs" / "3")
+    assert traceana.open(tmp_path).activities.height == 1
 
 
 def test_the_same_device_number_in_two_ranks_is_two_devices(tmp_path: Path) -> None:

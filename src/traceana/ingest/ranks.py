@@ -69,6 +69,7 @@ _COMPRESSED: Final = (".zst", ".xz", ".bz2", ".lz4", ".zip", ".7z", ".tar", ".tg
 """Endings behind :data:`_ENDINGS` of files that no reader opens."""
 
 _IN_NAME: Final = re.compile(r"(?i)(?:rank|worker|gpu|proc|process|node)[-_.]?(\d{1,6})(?!\d)")
+_WORKER: Final = re.compile(r"(.+)\.\d{10,19}\.pt\.trace\.json(?:\.gz)?")
 _NUMBERS: Final = re.compile(r"\d+")
 _MOST_RANKS: Final = 1 << 20
 """Larger worlds are damaged numbers."""
@@ -232,6 +233,7 @@ def _walk(folder: Path) -> Iterator[Path]:
         ) from error
 
     listed: set[Path] = set()
+    top = folder.resolve()
     for root, folders, files in os.walk(folder, onerror=fail, followlinks=True):
         here = Path(root)
         # Links to folders may form a cycle.
@@ -245,7 +247,18 @@ def _walk(folder: Path) -> Iterator[Path]:
                 if not name.startswith("."):
                     yield here / name
         visible = (here / name for name in files if not name.startswith("."))
-        yield from (path for path in visible if path.is_file() or not path.exists())
+        shown = (path for path in visible if path.is_file() or not path.exists())
+        yield from (path for path in shown if not _is_walked_too(path, top))
+
+
+def _is_walked_too(path: Path, top: Path) -> bool:
+    """Return whether ``path`` is a link, such as ``latest``, to a file that is below ``top``."""
+    if not path.is_symlink() or not path.exists():
+        return False
+    target = path.resolve()
+    return target.is_relative_to(top) and not any(
+        part.startswith(".") for part in target.relative_to(top).parts
+    )
 
 
 def _preference(path: Path) -> int | None:
@@ -298,7 +311,8 @@ def ranks(files: Sequence[Path], recorded: Sequence[int | None]) -> tuple[list[i
 
     ``recorded`` are the ranks in the files (``distributedInfo``). Where some are missing, negative
     or beyond 31 bits, the file names decide (``rank3``, ``worker0``), else the order of the files.
-    Raises ``AmbiguousRanksError`` where two files have one rank: they are from two runs.
+    Raises ``AmbiguousRanksError`` where two files have one rank, or are of one process: they are
+    from two runs.
     """
     known = [
         (file, rank)
@@ -312,7 +326,26 @@ def ranks(files: Sequence[Path], recorded: Sequence[int | None]) -> tuple[list[i
     by_name = [rank for rank in named if rank is not None]
     if len(by_name) == len(files):
         return _distinct(files, by_name), "file names"
+    _check_workers(files)
     return list(range(len(files))), "order of the file names"
+
+
+def _check_workers(files: Sequence[Path]) -> None:
+    """Raise ``AmbiguousRanksError`` where two of ``files`` are one file, or of one process.
+
+    ``tensorboard_trace_handler`` names its files after the worker, host and process, and the time:
+    each repetition of the profiler's schedule writes one.
+    """
+    known: dict[Path | str, Path] = {}
+    for file in files:
+        worker = _WORKER.fullmatch(file.name)
+        keys = {
+            "the same file": file.resolve(),
+            "recordings of one process": f"{file.parent}\0{worker[1]}" if worker else None,
+        }
+        for what, key in keys.items():
+            if key is not None and (other := known.setdefault(key, file)) is not file:
+                raise AmbiguousRanksError(f"{other} and {file} are {what}: pass one of them")
 
 
 def is_name_of_trace(name: str) -> bool:
