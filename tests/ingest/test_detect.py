@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import io
+import lzma
 import os
 import shutil
+import tarfile
+import zipfile
 from pathlib import Path
 
 import msgspec
@@ -40,6 +45,42 @@ def test_a_value_alone_is_json_and_no_trace(tmp_path: Path, text: str) -> None:
     (tmp_path / "a").write_text(text)
     with pytest.raises(NotATraceError):
         detect(tmp_path / "a")
+
+
+TRACE = b'{"traceEvents": [{"ph": "X", "cat": "kernel", "ts": 1, "dur": 1}]}'
+
+
+def packed_by(name: str) -> bytes:
+    """Return a trace that ``name`` packed; of formats without a module, how they begin."""
+    file = io.BytesIO()
+    if name == "zip":
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("a.json", TRACE)
+    elif name == "tar":
+        with tarfile.open(fileobj=file, mode="w:gz") as archive:
+            archive.addfile(tarfile.TarInfo("a.json"), io.BytesIO())
+    else:
+        begin = {
+            "zstd": b"\x28\xb5\x2f\xfd\x04",
+            "xz": lzma.compress(TRACE),
+            "bzip2": bz2.compress(TRACE),
+            "gzip, twice": gzip.compress(gzip.compress(TRACE)),
+        }
+        file.write(begin[name])
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("name", ["zip", "tar", "zstd", "xz", "bzip2", "gzip, twice"])
+def test_a_packed_file_is_refused_by_its_packing(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a.json").write_bytes(packed_by(name))
+    with pytest.raises(UnknownFormatError, match=f"packed by {name}, .*: unpack it"):
+        detect(tmp_path / "a.json")
+
+
+def test_a_report_of_nsight_compute_is_refused_with_the_way_to_its_table(tmp_path: Path) -> None:
+    (tmp_path / "a.ncu-rep").write_bytes(b"NVR\0\x03\0\0\0")
+    with pytest.raises(UnknownFormatError, match=r"ncu --import a\.ncu-rep --csv --page raw"):
+        detect(tmp_path / "a.ncu-rep")
 
 
 def test_json_in_utf_16_is_refused_by_its_encoding(tmp_path: Path) -> None:

@@ -29,6 +29,18 @@ _GZIP = b"\x1f\x8b"
 _SQLITE = b"SQLite format 3\x00"
 _NSYS_REPORT = b"NVIDIA Tegra Profiler Report "
 _NSYS_STREAM = b"NVIDIA Nsight Systems Stream "
+_PACKED: Final = {
+    b"PK\x03\x04": "zip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ\0": "xz",
+    b"BZh": "bzip2",
+    b"\x04\x22\x4d\x18": "lz4",
+    b"7z\xbc\xaf\x27\x1c": "7z",
+    _GZIP: "gzip, twice",
+}
+_TAR: Final = (257, b"ustar")
+"""Where the name of the format is in a tar archive."""
+_NCU_REPORT: Final = b"NVR\0"
 BOM: Final = b"\xef\xbb\xbf"
 """The byte order mark of UTF-8."""
 UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
@@ -196,6 +208,7 @@ def detect(path: Path) -> Format:
         return Format.NSYS_STREAM
     if head.startswith(_GZIP):
         head = _inflate_head(head)
+    _refuse_packed(path, head)
     in_utf_16 = head.startswith(UTF_16)
     if in_utf_16:
         head = head[: len(head) // 2 * 2].decode("utf-16", "replace").encode()
@@ -251,6 +264,22 @@ def detect(path: Path) -> Format:
         "Systems reports and exports, nvprof databases and printed traces, rocprof CSV, databases "
         "and pftrace, printed summaries, Nsight Compute CSV"
     )
+
+
+def _refuse_packed(path: Path, head: bytes) -> None:
+    """Raise ``UnknownFormatError`` on archives, on compression other than gzip, and on reports of
+    Nsight Compute, which only that opens."""
+    at, tar = _TAR
+    packed = next((name for magic, name in _PACKED.items() if head.startswith(magic)), None)
+    if packed is None and head[at : at + len(tar)] == tar:
+        packed = "tar"
+    if packed is not None:
+        raise UnknownFormatError(f"{path} is packed by {packed}, which is not supported: unpack it")
+    if head.startswith(_NCU_REPORT):
+        raise UnknownFormatError(
+            f"{path} is a report of Nsight Compute, which is not supported: write its table with "
+            f"ncu --import {path.name} --csv --page raw"
+        )
 
 
 def _is_document(text: bytes) -> bool:
