@@ -138,6 +138,11 @@ _FIRST_PACKETS: Final = 200
 _PERFETTO: Final = {11, 12, 60}
 """Fields of a Perfetto packet: an event, names, a track."""
 _SEQUENCE: Final = 10
+_NSYS_STATS: Final = re.compile(
+    rb'"?\b(?:Start|Duration|Total Time|Total Proj Time|[A-Z]?Avg|Time) '
+    rb'\((?:%|(?:[num]|\xc2\xb5|\xce\xbc)?s(?:ec)?)\)"?\s*(?:[,:|\t]|  )'
+)
+"""A title of ``nsys stats``, in a report or a form without a reader."""
 _JSON_START = re.compile(
     rb"\s*(?:\{|\[\s*(?:[\[{\],\"]|(?:-?\d[\d.eE+-]*|true|false|null)\s*(?:,|\]\s*$)|$)|$)"
 )
@@ -246,6 +251,8 @@ def detect(path: Path) -> Format:
     if is_whole and _is_document(head):
         raise NotATraceError(f"{path} {NO_EVENTS}")
     if _JSON_START.match(head):
+        if _NSYS_STATS.search(head) and not _CHROME_EVENT.search(head):
+            raise _unsupported_report(path)
         if in_utf_16:
             raise UnknownFormatError(
                 f"{path} is JSON in UTF-16, which is not supported: convert it to UTF-8"
@@ -259,10 +266,19 @@ def detect(path: Path) -> Format:
         return found
     if _NVPROF_LOG.search(head):
         return Format.NVPROF_PRINTED
+    if _NSYS_STATS.search(head):
+        raise _unsupported_report(path)
     raise UnknownFormatError(
         f"{path}: unrecognized format; supported: Kineto and other Chrome traces, XPlane, Nsight "
         "Systems reports and exports, nvprof databases and printed traces, rocprof CSV, databases "
         "and pftrace, printed summaries, Nsight Compute CSV"
+    )
+
+
+def _unsupported_report(path: Path) -> UnknownFormatError:
+    return UnknownFormatError(
+        f"{path} is a report of nsys stats that is not supported: write a summary "
+        "(cuda_gpu_kern_sum) with --format csv, or run nsys export --type sqlite REPORT.nsys-rep"
     )
 
 
