@@ -49,6 +49,10 @@ UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 _NSYS_JSON = re.compile(rb'\s*\{"(?:data":\s*\[|Type":\s*\d+\s*,)')
 _NSYS_TEXT = re.compile(rb'data: "|Type: \d+\s+\w+ \{')
 _ROCPROF_JSON = re.compile(rb'\s*\{\s*"rocprofiler-sdk-tool"\s*:')
+_ROCPROF_CHROME: Final = re.compile(
+    rb'"args"\s*:\s*\{\s*"name"\s*:\s*"(?:\d+ )?(?:CPU (?:HIP|HSA|KFD) API|COPY)"\s*\}'
+)
+"""A process of rocprof's Chrome trace, which repeats its database."""
 NCU_HEADER: Final = re.compile(rb'^"ID",(?="[^\r\n]*"Kernel Name",)', re.MULTILINE)
 """The header of Nsight Compute's table; the output of the profiled program may come before it."""
 _NCU_TEXT: Final = re.compile(
@@ -257,7 +261,7 @@ def detect(path: Path) -> Format:
             raise UnknownFormatError(
                 f"{path} is JSON in UTF-16, which is not supported: convert it to UTF-8"
             )
-        return _chrome(head)
+        return _chrome(path, head)
     if _JSON_SCALAR.match(head) and head.isascii():
         raise NotATraceError(
             f"{path} is JSON without trace events: pass the file that torch.profiler exported"
@@ -383,7 +387,11 @@ def _is_perfetto(head: bytes) -> bool:
     return False
 
 
-def _chrome(head: bytes) -> Format:
+def _chrome(path: Path, head: bytes) -> Format:
+    if _ROCPROF_CHROME.search(head):
+        raise UnknownFormatError(
+            f"{path} is rocprof's results.json, which is not supported: pass results.db beside it"
+        )
     if _PLANE.search(head):
         return Format.XPLANE_JSON
     if _MXNET_DEVICE.search(head):

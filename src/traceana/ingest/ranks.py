@@ -292,7 +292,12 @@ def _numberless(path: Path) -> str:
 
 
 def _stem(name: str) -> str:
-    ending = next((ending for ending in _ENDINGS if name.endswith(ending)), "")
+    """Return ``name`` without its ending: recordings with one stem are of one run.
+
+    rocprof writes ``results.csv`` and ``results.db``; other tables in CSV are not named as traces.
+    """
+    endings = (*_ENDINGS, ".csv.gz", ".csv")
+    ending = next((ending for ending in endings if name.endswith(ending)), "")
     return name[: len(name) - len(ending)]
 
 

@@ -17,7 +17,7 @@ from tests.ingest.rocprof.writing import Kernel
 from tests.support import manifest
 from tests.support.command_line import Run
 from traceana import open as open_trace
-from traceana.errors import CorruptError
+from traceana.errors import CorruptError, UnknownFormatError
 from traceana.trace import Trace
 
 LAYOUTS = pytest.mark.parametrize("tracked", [False, True], ids=["columns", "tracks"])
@@ -114,6 +114,27 @@ def test_a_database_stands_for_the_csv_beside_it(tmp_path: Path) -> None:
     databases.rocpd(tmp_path / "run" / "12_results.db", databases.rocpd_run(tracked=False))
     trace = open_trace(tmp_path / "run")
     assert (trace.activities.height, trace.meta.producer) == (5, "AMD rocpd")
+
+
+CHROME = """\
+{ "traceEvents":[{}
+,{"args":{"name":"0 CPU HIP API"},"ph":"M","pid":2,"name":"process_name","sort_index":0}
+,{"args":{"name":"1 COPY"},"ph":"M","pid":1,"name":"process_name","sort_index":1}
+,{"pid":"6","tid":"0","name":"k(int)","ph":"X","ts":"150","dur":"25","args":{"BeginNs":"150000"}}
+]}
+"""
+
+
+def test_a_run_of_rocprof_is_its_database(tmp_path: Path) -> None:
+    """``rocprof --hip-trace`` writes the kernels as CSV, in the database and as a Chrome trace."""
+    databases.legacy(tmp_path / "results.db", databases.legacy_run())
+    (tmp_path / "results.csv").write_text(writing.results_v1())
+    (tmp_path / "results.json").write_text(CHROME)
+    trace = open_trace(tmp_path)
+    assert trace.activities.height == open_trace(tmp_path / "results.db").activities.height
+    assert trace.meta.source == str(tmp_path / "results.db")
+    with pytest.raises(UnknownFormatError, match=r"rocprof's results\.json"):
+        open_trace(tmp_path / "results.json")
 
 
 @pytest.mark.slow
