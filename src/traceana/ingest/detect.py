@@ -157,6 +157,7 @@ _JSON_SCALAR = re.compile(
 )
 _OWN: Final = re.compile(rb'\s*\{\s*"format"\s*:\s*"traceana-')
 """A layer manifest or a table of algorithms. The other files of traceana are short."""
+_OWN_EXPORT: Final = re.compile(rb'"otherData"\s*:\s*\{\s*"exporter"\s*:\s*"traceana ')
 _CHROME_EVENT: Final = re.compile(rb'(?:^\s*\[|"traceEvents"\s*:\s*\[).*"ph"\s*:\s*"', re.DOTALL)
 # TensorFlow's and JAX's trace.json: its processes are planes, /host:CPU.
 _PLANE: Final = re.compile(rb'"name"\s*:\s*"/(?:host|device):')
@@ -251,6 +252,10 @@ def detect(path: Path) -> Format:
     if _OWN.match(head):
         raise NotATraceError(
             f"{path} is a file of traceana beside a trace: pass the trace, or its folder"
+        )
+    if _OWN_EXPORT.search(head):
+        raise NotATraceError(
+            f"{path} is an export of traceana for Perfetto: pass the trace that it was made of"
         )
     if is_whole and _is_document(head):
         raise NotATraceError(f"{path} {NO_EVENTS}")

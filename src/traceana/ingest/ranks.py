@@ -36,6 +36,7 @@ from traceana.ingest.source import Progress
 from traceana.runs.run_files import is_name_beside
 from traceana.trace import Ledger, Trace, TraceMeta
 from traceana.trace.bundle import is_bundle
+from traceana.trace.bundle import sources as bundle_sources
 from traceana.trace.merge import merge
 from traceana.trace.schema import TABLES, TIME_COLUMNS
 
@@ -200,7 +201,7 @@ def find(folder: Path) -> Found:
         )
     for recordings in known.values():
         recordings.sort()
-    first = [recordings[0] for recordings in known.values()]
+    first = _without_saved([recordings[0] for recordings in known.values()])
     alike = {(path.parent, _numberless(path)) for _, path in first}
     damaged = [path for path in unknown if (path.parent, _numberless(path)) in alike]
     runs = sorted({path.parent for _, path in first if path.parent.parent.parts[-2:] == _RUNS})
@@ -224,6 +225,18 @@ def find(folder: Path) -> Found:
             if its_rank == rank
         ],
     )
+
+
+def _without_saved(found: list[tuple[int, Path]]) -> list[tuple[int, Path]]:
+    """Return ``found`` without the files that bundles in it were saved from."""
+    saved: set[Path] = set()
+    for _, path in found:
+        if is_bundle(path):
+            # A relative path was relative to another folder, and a bundle may have moved with it.
+            given = [Path(text) for text in bundle_sources(path)]
+            saved |= {one.resolve() for one in given if one.is_absolute()}
+            saved |= {(path.parent / one.name).resolve() for one in given}
+    return [one for one in found if is_bundle(one[1]) or one[1].resolve() not in saved]
 
 
 def _walk(folder: Path) -> Iterator[Path]:

@@ -58,6 +58,29 @@ def is_bundle(path: Path) -> bool:
     return (path / MANIFEST).is_file()
 
 
+def sources(bundle: Path) -> list[str]:
+    """Return the paths of the files that ``bundle`` was saved from, as they were given.
+
+    None where the manifest cannot be read: :func:`load` has the error.
+    """
+    try:
+        meta = msgspec.json.decode((bundle / MANIFEST).read_bytes(), type=_Sources).meta
+    except (OSError, *UNDECODABLE):
+        return []
+    ranks = meta.properties.get("ranks")
+    of_ranks = ranks.values() if isinstance(ranks, dict) else ()
+    return [one for one in (meta.source, *of_ranks) if isinstance(one, str)]
+
+
+class _SourceMeta(msgspec.Struct):
+    source: str = ""
+    properties: dict[str, object] = {}
+
+
+class _Sources(msgspec.Struct):
+    meta: _SourceMeta
+
+
 def save(
     meta: TraceMeta,
     tables: Mapping[str, pl.DataFrame],
