@@ -324,6 +324,27 @@ CUDA Memory Operation Statistics (KiB)
     assert trace.summary.filter(pl.col("kind") == "memcpy")["bytes"].to_list() == [None]
 
 
+@pytest.mark.parametrize("groups", [".", "\u202f", "\u00a0", "", " "])
+def test_sizes_and_times_in_a_locale_with_a_decimal_comma(tmp_path: Path, groups: str) -> None:
+    text = f"""\
+ Time (%)  Total Time (\u03bcs)  Count  Avg (\u03bcs)  Operation
+     98,9      1{groups}956,100     13    150,469  [CUDA memcpy HtoD]
+      1,1             21,477      2     10,739  [CUDA memcpy DtoH]
+
+ Total (MB)  Count  Avg (MB)  Operation
+    115,606     13     8,893  [CUDA memcpy HtoD]
+      0,846      2     0,423  [CUDA memcpy DtoH]
+"""
+    copies = written(tmp_path / "a.txt", text).summary
+    assert copies.select("calls", "total_ns", "mean_ns", "bytes").rows() == [
+        (13, 1_956_100, 150_469, 115_606_000),
+        (2, 21_477, 10_739, 846_000),
+    ]
+    # With a decimal point the same digits are groups.
+    point = written(tmp_path / "b.txt", text.replace("98,9", "98.9").replace("1,1 ", "1.1 "))
+    assert point.summary["total_ns"].to_list()[1] == 21_477_000
+
+
 def test_ranges_and_calls_of_the_system_are_no_work(tmp_path: Path) -> None:
     text = """\
 [3/8] Executing 'nvtx_sum' stats report

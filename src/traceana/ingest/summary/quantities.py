@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
 from typing import Final
 
@@ -41,6 +42,16 @@ _QUANTITY: Final = re.compile(
 )
 _MARKS: Final = re.compile(r"[.,'\u2019\u00a0\u202f ]")
 _FINEST: Final = 12
+_GROUP: Final = r"['\u2019\u00a0\u202f ]"
+_SHOWS: Final = {
+    # One or two decimals, decimals of none, decimals behind groups, and several groups.
+    mark: re.compile(
+        rf"-?(?:\d+\{mark}\d\d?|0\{mark}\d+|\d{{1,3}}(?:(?:{_GROUP}|\{other})\d{{3,4}})+\{mark}\d+"
+        rf"|\d{{1,3}}(?:\{other}\d{{3,4}}){{2,}}) ?%?"
+    )
+    for mark, other in (".,", ",.")
+}
+"""Numbers that show what the decimal mark of their locale is."""
 
 
 class Quantity(msgspec.Struct, frozen=True):
@@ -50,17 +61,31 @@ class Quantity(msgspec.Struct, frozen=True):
     step: int
 
 
-def number(text: str, *, grouped: bool, whole: bool = False) -> tuple[Decimal, Decimal] | None:
+def decimal_mark(texts: Iterable[str]) -> str | None:
+    """Return the decimal mark that numbers of one locale show, None where they show none or both.
+
+    ``12,846`` shows none.
+    """
+    known = list(texts)
+    shown = [mark for mark, shows in _SHOWS.items() if any(shows.fullmatch(text) for text in known)]
+    return shown[0] if len(shown) == 1 else None
+
+
+def number(
+    text: str, *, grouped: bool, whole: bool = False, mark: str | None = None
+) -> tuple[Decimal, Decimal] | None:
     """Return the number that begins ``text``, in decimal digits, and the worth of its last digit.
 
     ``grouped`` numbers may have separators between groups of digits, as locales demand; ``whole``
-    ones have no decimals.
+    ones have no decimals. ``mark`` is their decimal mark, where it is known.
     """
     match = _QUANTITY.fullmatch(text)
     if match is None:
         return None
     plain = not match[2]  # a number with an exponent has no groups
-    digits = _plain(match[1].rstrip("."), grouped=grouped and plain, whole=whole and plain)
+    digits = _plain(
+        match[1].rstrip("."), grouped=grouped and plain, whole=whole and plain, mark=mark
+    )
     try:
         value = Decimal(digits + (match[2] or ""))
     except InvalidOperation:
@@ -78,15 +103,20 @@ def unit_of(text: str) -> str | None:
 
 
 def quantity(
-    text: str, factors: dict[str, int], unit: str | None, *, whole: bool = False
+    text: str,
+    factors: dict[str, int],
+    unit: str | None,
+    *,
+    whole: bool = False,
+    mark: str | None = None,
 ) -> Quantity | None:
     """Return the quantity in ``text``, whose unit stands in it, or else is ``unit``.
 
-    None where it is no number, or has no unit of ``factors``.
+    None where it is no number, or has no unit of ``factors``. ``mark`` as of :func:`number`.
     """
     own = unit_of(text)
     factor = factors.get(own or unit or "")
-    found = number(text, grouped=own is None, whole=whole and factor == 1)
+    found = number(text, grouped=own is None, whole=whole and factor == 1, mark=mark)
     if found is None or factor is None:
         return None
     value, step = (one * factor for one in found)
@@ -95,11 +125,11 @@ def quantity(
     return Quantity(round(value), max(round(step), 1))
 
 
-def count(text: str) -> Quantity | None:
+def count(text: str, mark: str | None = None) -> Quantity | None:
     """Return the number of calls in ``text``: ``4.27e+08``, ``7067,3236``, ``5,061``."""
     if unit_of(text) is not None:
         return None
-    found = number(text, grouped=True, whole=True)
+    found = number(text, grouped=True, whole=True, mark=mark)
     if found is None or found[0] < 0 or found[0] != found[0].to_integral_value():
         return None
     return Quantity(int(found[0]), max(round(found[1]), 1))
@@ -113,7 +143,7 @@ def percent(text: str) -> tuple[float, float] | None:
     return None if found is None else (float(found[0]), float(found[1]))
 
 
-def _plain(digits: str, *, grouped: bool, whole: bool) -> str:
+def _plain(digits: str, *, grouped: bool, whole: bool, mark: str | None) -> str:
     """Return ``digits`` with a decimal point and without separators of groups.
 
     nvprof prints five digits and never groups them: a comma is a decimal one there.
@@ -121,12 +151,15 @@ def _plain(digits: str, *, grouped: bool, whole: bool) -> str:
     marks = _MARKS.findall(digits)
     if not marks:
         return digits
+    if grouped and mark is not None and marks.count(mark) <= 1:
+        head, point, tail = digits.partition(mark)
+        return _MARKS.sub("", head) + ("." + _MARKS.sub("", tail) if point else "")
     last = marks[-1]
     decimals = len(digits) - digits.rindex(last) - 1
     is_point = marks.count(last) == 1 and last in ".,"
     if grouped and is_point:
         alone = len(marks) == 1
-        groups = decimals >= 3 and last == "," and alone
+        groups = decimals >= 3 and last == "," and alone and digits.strip("-")[0] != "0"
         is_point = not (groups or (whole and decimals == 3))
     if not is_point:
         return _MARKS.sub("", digits)

@@ -191,16 +191,21 @@ def _row(path: Path, cells: Cells, kind: str, table: Table, number: int) -> _Row
     units = dict(zip(table.titles, table.units, strict=True))
     # nvprof's row of units has one for each column; the times of Nsight Systems are nanoseconds.
     default = None if table.profiler is Profiler.NVPROF else "ns"
-    total = _time(cells.get("total"), units.get("total") or default)
+    total = _time(cells.get("total"), units.get("total") or default, mark=table.mark)
     if total is None and cells.get("total", "-") != "-":
         raise CorruptError(f"{path} has times without a unit: the line behind the header has it")
-    calls = count(cells["calls"]) if "calls" in cells else None
+    calls = count(cells["calls"], table.mark) if "calls" in cells else None
     share = percent(cells["share"]) if "share" in cells else None
     others = {
         f"{figure}_ns": found and found.value
         for figure in _TIMES
         for found in [
-            _time(cells.get(figure), units.get(figure) or default, whole=figure in _WHOLE)
+            _time(
+                cells.get(figure),
+                units.get(figure) or default,
+                whole=figure in _WHOLE,
+                mark=table.mark,
+            )
         ]
     }
     device = device_of(cells["device"]) if "device" in cells else table.device
@@ -228,8 +233,10 @@ def _row(path: Path, cells: Cells, kind: str, table: Table, number: int) -> _Row
     }
 
 
-def _time(text: str | None, unit: str | None, *, whole: bool = True) -> Quantity | None:
-    found = None if text is None else quantity(text, TIME, unit, whole=whole)
+def _time(
+    text: str | None, unit: str | None, *, whole: bool = True, mark: str | None = None
+) -> Quantity | None:
+    found = None if text is None else quantity(text, TIME, unit, whole=whole, mark=mark)
     return found if found is None or found.value >= 0 else None
 
 
@@ -239,7 +246,8 @@ def _add_sizes(table: Table, rows: list[_Row], ledger: Ledger) -> None:
     if unit is None and (match := _SECTION_UNIT.search(table.section)):
         unit = match[1]
     for cells in table.rows:
-        size, calls = quantity(cells["bytes"], SIZE, unit), count(cells["calls"])
+        size = quantity(cells["bytes"], SIZE, unit, mark=table.mark)
+        calls = count(cells["calls"], table.mark)
         same = (
             row
             for row in reversed(rows)

@@ -8,7 +8,7 @@ the profilers prints; its rows are the lines behind it whose cells are numbers w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from itertools import islice
 from typing import Final
@@ -18,7 +18,15 @@ import polars as pl
 
 from traceana.ingest.detect import SUMMARY_TITLES
 from traceana.ingest.printed_text import joined, printed_lines, split_csv
-from traceana.ingest.summary.quantities import SIZE, TIME, Quantity, count, percent, quantity
+from traceana.ingest.summary.quantities import (
+    SIZE,
+    TIME,
+    Quantity,
+    count,
+    decimal_mark,
+    percent,
+    quantity,
+)
 
 Cells = dict[str, str]
 """The cells of a row by the figure that each holds."""
@@ -46,6 +54,7 @@ class Table(msgspec.Struct):
     left out lines, ``malformed`` lines that begin as a row does and are none; ``total`` and
     ``cpu_total`` are the sums that torch prints below, in nanoseconds. ``divided_by`` is the column
     by which the table divides what others have in one row, or adds kinds that others have apart.
+    ``mark`` is the decimal mark of its numbers, None where they do not show it.
     """
 
     profiler: Profiler
@@ -63,6 +72,7 @@ class Table(msgspec.Struct):
     total: Quantity | None = None
     cpu_total: Quantity | None = None
     divided_by: str | None = None
+    mark: str | None = None
 
     @property
     def sizes(self) -> bool:
@@ -145,6 +155,8 @@ _SECTION: Final = re.compile(
 )
 _PROCESS: Final = re.compile(r"==(\d+)== ")
 _DEVICE: Final = re.compile(r'(?:==\d+== |={8} )?(?:Device )?"?([^"]*?) \((\d+)\)"?')
+_SPACED: Final = re.compile(r"-?\d{1,3}(?: \d{3})+(?:[.,]\d+)?")
+"""A number with spaces between groups of digits, in columns two spaces apart."""
 _CUT: Final = re.compile(r"[^\w\"]*(?:\.\.\.|\u2026)[^\w\"]*(?:<? ?snip.*)?|<? ?snip ?>?")
 _TYPE: Final = re.compile(r"([A-Za-z][\w ()]*?):\s+(?=[\d.]+(?:%|\s+[\d.]))")
 _TOTAL: Final = re.compile(r"(?:Self )?([A-Z]\w{1,30}) time total: +(\S+)")
@@ -225,7 +237,25 @@ def tables(content: bytes) -> Text:
             table.malformed += 1
         elif other and table is None and len(line) < _SHORT and _is_counter(line):
             counters += 1
+    _set_marks(found)
     return Text(found, counters)
+
+
+def _set_marks(found: list[Table]) -> None:
+    """Set the decimal marks of the tables of Nsight Systems, which prints in the user's locale."""
+    of_locale = [table for table in found if table.profiler is Profiler.NSYS]
+    numbers = [
+        [
+            cell
+            for cells in table.rows
+            for title, cell in cells.items()
+            if title not in ("name", "type", "device")
+        ]
+        for table in of_locale
+    ]
+    of_all = decimal_mark(cell for own in numbers for cell in own)
+    for table, own in zip(of_locale, numbers, strict=True):
+        table.mark = decimal_mark(own) or of_all
 
 
 def device_of(text: str) -> tuple[int, str] | None:
@@ -408,7 +438,12 @@ def _candidates(line: str, table: Table) -> Iterator[list[str]]:
         line = line[match.end() :] if match else line
     first = [kind] if len(titles) > width else []
     if at == width - 1:
-        cells = line.split(None, at)
+        apart = re.split(r"[ \t]{2,}|\t", line.strip(), maxsplit=at)
+        spaced = [cell for cell in apart[:at] if " " in cell]
+        if len(apart) == width and spaced and all(map(_SPACED.fullmatch, spaced)):
+            yield [*first, *apart]
+        # Other spaces than these separate groups of digits.
+        cells = re.split(r"[ \t]+", line.strip(), maxsplit=at)
         if len(cells) == width:
             yield [*first, *cells]
         parts = re.split(r"\s{2,}|\t", line)
@@ -452,7 +487,7 @@ def _valid(cells: Cells, table: Table) -> bool:
     """Return whether a row has a name, and numbers where they must be."""
     if "name" not in cells:
         return False
-    checks = {
+    checks: dict[str, Callable[[str], object]] = {
         "share": percent,
         "calls": count,
         "total": _is_quantity,
