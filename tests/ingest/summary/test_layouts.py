@@ -235,6 +235,21 @@ Self CPU time total: 25.848s
     assert trace.summary["total_ns"].to_list() == [19_054_000_000, 135_182_000]
 
 
+def test_a_time_below_zero_is_a_note(tmp_path: Path) -> None:
+    """The time of an operator's children may exceed its own."""
+    text = """\
+Name                Self CPU %      Self CPU    # of Calls
+ProfilerStep#2          -2.50%     -25.000us             1
+aten::add_             102.50%       1.025ms            28
+Self CPU time total: 1.000ms
+"""
+    trace = written(tmp_path / "a.txt", text)
+    assert trace.summary["total_ns"].to_list() == [None, 1_025_000]
+    assert problems(trace) == []
+    lost = trace.ledger.filter(reason="lost_field").select("severity", "count", "detail")
+    assert lost.rows() == [("note", 1, "times below 0, or too large")]
+
+
 def test_reports_that_are_added_up_are_a_note(tmp_path: Path) -> None:
     one = writing.nvprof_text(writing.ROWS)
     other = re.sub("==([0-9]+)==", "==77==", one)

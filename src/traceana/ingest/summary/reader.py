@@ -21,7 +21,15 @@ from traceana.ingest.kernel_names import NameTable
 from traceana.ingest.nvprof.printed import without_table
 from traceana.ingest.printed_text import count_few_digits, plain_text
 from traceana.ingest.source import ByteSource, Progress
-from traceana.ingest.summary.quantities import SIZE, TIME, Quantity, count, percent, quantity
+from traceana.ingest.summary.quantities import (
+    SIZE,
+    TIME,
+    Quantity,
+    count,
+    percent,
+    quantity,
+    unit_of,
+)
 from traceana.ingest.summary.titled_tables import (
     Cells,
     Profiler,
@@ -149,6 +157,8 @@ def _rows(path: Path, text: Text, ledger: Ledger) -> list[_Row]:
         _count_once(own, table)
         _note_cut(own, table, ledger)
         rows += own
+    lost = sum(row["lost"] for row in rows)
+    ledger.add("lost_field", lost, table="summary", kept=True, detail="times below 0, or too large")
     _note_reports(text, rows, ledger)
     ledger.add("counter", text.counters, table="-", detail=_MEMORY)
     return rows
@@ -191,8 +201,11 @@ def _row(path: Path, cells: Cells, kind: str, table: Table, number: int) -> _Row
     units = dict(zip(table.titles, table.units, strict=True))
     # nvprof's row of units has one for each column; the times of Nsight Systems are nanoseconds.
     default = None if table.profiler is Profiler.NVPROF else "ns"
-    total = _time(cells.get("total"), units.get("total") or default, mark=table.mark)
-    if total is None and cells.get("total", "-") != "-":
+    text, unit = cells.get("total", "-"), units.get("total") or default
+    total = _time(text, unit, mark=table.mark)
+    # A time that is negative, as of an operator that others outlast, or too large, has a unit.
+    lost = total is None and text != "-"
+    if lost and (unit_of(text) or unit) not in TIME:
         raise CorruptError(f"{path} has times without a unit: the line behind the header has it")
     calls = count(cells["calls"], table.mark) if "calls" in cells else None
     share = percent(cells["share"]) if "share" in cells else None
@@ -229,6 +242,7 @@ def _row(path: Path, cells: Cells, kind: str, table: Table, number: int) -> _Row
         "bytes_step": None,
         "share_percent": share and share[0],
         "share": share,
+        "lost": lost,
         "table": number,
     }
 
