@@ -601,6 +601,43 @@ ROCPROFV3 SUMMARY:
     ]
 
 
+def test_summaries_of_domains_repeat_that_of_all(tmp_path: Path) -> None:
+    """``rocprofv3 --summary --summary-per-domain``."""
+    header = (
+        "| NAME | DOMAIN | CALLS | DURATION (nsec) | AVERAGE (nsec) | PERCENT (INC) |\n|--|--|\n"
+    )
+    kernels = "| void k<int>(float*) | KERNEL_DISPATCH | 3 | 6000 | 2.000e+03 | 60.000000 |\n"
+    memory = (
+        "| MEMORY_ALLOCATION_ALLOCATE | MEMORY_ALLOCATION | 2 | 4000 | 2.000e+03 | 40.000000 |\n"
+    )
+    by_domain = f"ROCPROFV3 KERNEL_DISPATCH SUMMARY:\n{header}" + kernels.replace("60.0", "100.0")
+    by_domain += f"ROCPROFV3 MEMORY_ALLOCATION SUMMARY:\n{header}{memory.replace('40.0', '100.0')}"
+    for text in (by_domain, f"{by_domain}ROCPROFV3 SUMMARY:\n{header}{kernels}{memory}"):
+        trace = written(tmp_path / "a.txt", text)
+        assert found(trace, "kernel", "call") == [("void k<int>(float*)", 3, 6000, 1)]
+        assert problems(trace) == []
+        assert "several_reports" not in trace.ledger["reason"].to_list()
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("MEMORY_ALLOCATION_ALLOCATE", []),
+        ("SCRATCH_MEMORY_ALLOC", []),
+        ("ncclAllReduce", ["call"]),
+        ("roctxRangePushA", ["call"]),
+        ("ncclDevKernel_Generic_4", ["kernel"]),
+        ("ncclKernel_AllReduce_RING_LL_Sum_float", ["kernel"]),
+    ],
+)
+def test_rows_of_rocprofv3_without_a_domain(tmp_path: Path, name: str, kinds: list[str]) -> None:
+    text = (
+        f'"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"{name}",2,5000,2500,100.0\n'
+    )
+    trace = written(tmp_path / "a_stats.csv", text)
+    assert trace.summary["kind"].cast(pl.String).to_list() == kinds
+
+
 def test_kernels_and_copies_of_one_table_repeat_those_of_two(tmp_path: Path) -> None:
     text = """\
  Time (%)  Total Time (ns)  Instances  Avg (ns)   Category    Operation

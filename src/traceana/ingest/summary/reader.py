@@ -372,7 +372,8 @@ def _summable(frame: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
 
 
 _CALL: Final = re.compile(
-    r"_{0,2}(?:cu(?:da)?[A-Z]\w*|hip[A-Z]\w*|hsa_\w+|nvtx\w+|cudnn[A-Z]\w*|cublas\w+)"
+    r"_{0,2}(?:cu(?:da)?[A-Z]\w*|hip[A-Z]\w*|hsa_\w+|nvtx\w+|roctx\w+|cudnn[A-Z]\w*|cublas\w+"
+    r"|nccl(?!Dev|Kernel)[A-Z]\w*)"
 )
 """Functions of CUDA's and HIP's runtimes and drivers, and of libraries, without arguments."""
 _COPY: Final = re.compile(
@@ -388,6 +389,7 @@ _DOMAINS: Final = re.compile(
     r"|HIP_(?:RUNTIME_)?API(?:_EXT)?|HIP_COMPILER_API(?:_EXT)?|HSA_\w*API|ROCDECODE_API)"
 )
 """Rows of rocprofv3's statistics of domains: sums of the rows of the others."""
+_ALLOCATION: Final = re.compile(r"(?:MEMORY_ALLOCATION|SCRATCH_MEMORY)_\w+")
 _RANGE: Final = "Range"
 _OF_RANGES: Final = re.compile(r"NVTX|OpenACC|OpenMP")
 """Sections of nvprof and Nsight Systems whose rows are not work of the device."""
@@ -420,7 +422,8 @@ def kinds(table: Table) -> list[str]:
 
     Kinds are those of the table ``summary``; ``range`` are annotations, ``domain`` sums of others,
     ``system`` calls of the operating system, ``host`` events of MPI, OpenMP and OpenACC,
-    ``memory`` MXNet's storage in use, which old versions print in columns of time.
+    ``memory`` MXNet's storage in use, which old versions print in columns of time, and rocprofv3's
+    allocations.
     """
     if table.profiler is Profiler.TORCH:
         return ["op"] * len(table.rows) if table.on_cpu else _of_torch(table)
@@ -449,6 +452,8 @@ def _of_row(name: str, typed: str, table: Table) -> str:
         return "memcpy"
     if table.profiler is Profiler.ROCPROF and _DOMAINS.fullmatch(name):
         return "domain"
+    if table.profiler is Profiler.ROCPROF and _ALLOCATION.fullmatch(name):
+        return "memory"
     if typed.startswith(("GPU", "CUDA_KERNEL", "KERNEL")):
         return "kernel"
     if typed:  # OpenACC, OpenMP

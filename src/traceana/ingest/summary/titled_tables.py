@@ -151,8 +151,10 @@ _SECTION: Final = re.compile(
     r"|Open(?:ACC|MP) \(\w+\))(?!:\s+\d).*"
     r"|(?:Generating )?[A-Z][\w /&()-]{0,60}Statistics(?: \([\w ]+\))?(?::|\.\.\.)?"
     r"|\[\d+/\d+\] Executing .* stats report|Processing \[.*|[*]* ?[A-Z][\w /&()-]{0,60} \(\w+\):"
-    r'|\w+_SUMMARY\w*:|(?:==\d+== |={8} )?Device "[^"]*\(\d+\)"'
+    r'|\w+_SUMMARY\w*:|ROCPROFV3 (?:.+ )?SUMMARY:|(?:==\d+== |={8} )?Device "[^"]*\(\d+\)"'
 )
+_OF_DOMAIN: Final = re.compile(r"ROCPROFV3 .+ SUMMARY:")
+"""The section of one domain or group of rocprofv3, before that of all."""
 _PROCESS: Final = re.compile(r"==(\d+)== ")
 _DEVICE: Final = re.compile(r'(?:==\d+== |={8} )?(?:Device )?"?([^"]*?) \((\d+)\)"?')
 _SPACED: Final = re.compile(r"-?\d{1,3}(?: \d{3})+(?:[.,]\d+)?")
@@ -332,6 +334,9 @@ def _header(
         of = "host" if "source" in bare or {"count", "name"} <= bare else of
         of = "calls" if {"calls", "num calls"} & bare else of
     dividing = ("hostname", "gridxyz", *(["category"] if profiler is Profiler.NSYS else []))
+    divided_by = next((one for one in dividing if one in names), None)
+    if _OF_DOMAIN.match(section):
+        divided_by = "domain"
     return Table(
         profiler,
         titles,
@@ -342,7 +347,7 @@ def _header(
         device,
         of=of,
         on_cpu=on_cpu,
-        divided_by=next((one for one in dividing if one in names), None),
+        divided_by=divided_by,
     )
 
 
