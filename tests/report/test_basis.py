@@ -10,6 +10,7 @@ from tests.support.traces import TraceBuilder
 from traceana.analyze.steps import select
 from traceana.report.page import Facts, Findings, Heading, Page, Table
 from traceana.report.pages.idle import idle
+from traceana.report.pages.kernels import kernels
 from traceana.report.pages.report import report
 from traceana.trace import Trace
 
@@ -177,6 +178,15 @@ def test_a_host_that_runs_ahead_has_savings_of_the_busy_time() -> None:
         "10.00 ms busy time of the work that a step launches, a part of it in later steps: "
         "the host runs ahead · savings: shares of 10.00 ms"
     )
+
+
+def test_sums_over_ranks_are_over_the_devices_of_each() -> None:
+    b = TraceBuilder(framework="PyTorch")
+    b.name("k", category="elementwise")
+    for rank in (0, 1):
+        for device in (4, 5):
+            b.kernel("k", 0, MS, rank=rank, device=device)
+    assert "Table  sums over the capture (4 devices)" in str(kernels(b.build()))
 
 
 def reduced(*ranks: tuple[int, ...], world: int | None = None) -> Trace:

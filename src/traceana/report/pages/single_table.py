@@ -94,7 +94,8 @@ def _largest(shown: Arranged, name: str) -> float:
 def _sums(trace: Trace, table: Table) -> Facts:
     """Return the line on what the sums of ``table`` are over, and its shares are of."""
     processes = step_processes(trace)
-    devices = trace.activities["device"].drop_nulls().n_unique()
+    # Ranks number their own devices.
+    devices = trace.activities.select("rank", "device").drop_nulls("device").n_unique()
     counts = [numbers.counted(trace.steps["number"].n_unique(), "step")] * bool(trace.steps.height)
     if processes > 1:
         counts.append(f"{processes} processes")
