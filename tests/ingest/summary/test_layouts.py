@@ -47,6 +47,12 @@ PASTES: dict[str, Callable[[str], str]] = {
         "The 2 kernels take 91.2ms, 4.27ms of it GEMM.\n"
     ),
     "log": lambda text: text.replace("\n", "\nstep 12  loss 0.25  1.2ms  4  per image\n"),
+    # Each begins as a section or a header of a profiler does.
+    "titles": lambda text: text.replace(
+        "\n",
+        "\nTraining loss (mean): 0.25\nLoss  Time per step (ms)\nAPI calls took 5 s\n"
+        "Training Statistics: 3 of 4\nProfiling results in out.txt\nOpenMP (4 threads)\n",
+    ),
 }
 
 

@@ -147,12 +147,13 @@ _RULER: Final = re.compile(r"[-=+|: \t]+")
 _SECTION: Final = re.compile(
     r"(?:==\d+== |={8} )?(?:Profiling result|API calls|NVTX result|CPU profiling result"
     r"|Unified Memory profiling result|(?:Metric|Event) result|Dependency Analysis"
-    # A row may begin with such a text, its type.
-    r"|Open(?:ACC|MP) \(\w+\))(?!:\s+\d).*"
+    r"|Open(?:ACC|MP)(?= \((?:ex|in)cl\)))(?: \([\w ]+\))?:?"
     r"|(?:Generating )?[A-Z][\w /&()-]{0,60}Statistics(?: \([\w ]+\))?(?::|\.\.\.)?"
-    r"|\[\d+/\d+\] Executing .* stats report|Processing \[.*|[*]* ?[A-Z][\w /&()-]{0,60} \(\w+\):"
+    r"|\[\d+/\d+\] Executing .* stats report.*|Processing \[.*"
+    r"|[*]* ?[A-Z][\w /&()-]{0,60} \([\w:]+\):"
     r'|\w+_SUMMARY\w*:|ROCPROFV3 (?:.+ )?SUMMARY:|(?:==\d+== |={8} )?Device "[^"]*\(\d+\)"'
 )
+"""Whole lines: the program prints others that begin so, between the rows of a table."""
 _OF_DOMAIN: Final = re.compile(r"ROCPROFV3 .+ SUMMARY:")
 """The section of one domain or group of rocprofv3, before that of all."""
 _PROCESS: Final = re.compile(r"==(\d+)== ")
@@ -169,7 +170,7 @@ _ANOTHER: Final = re.compile(
     r'Count\s+Avg Size|Device","(?:Count|Kernel))'
 )
 """Headers of other tables of nvprof: samples of the CPU, counters, timelines, unified memory."""
-_WITH_UNIT: Final = r"\D*\((?:[num\u00b5\u03bc]?s(?:ec)?|[KMG]i?B)\)\D*"
+_WITH_UNITS: Final = r"(?:\D*\((?:[num\u00b5\u03bc]?s(?:ec)?|[KMG]i?B)\)){2}\D*"
 """The header of another report of Nsight Systems, which ends a table: units and no digit."""
 _FORMS: Final = ((",", 3), (";", 3), ("|", 2), ("\t", 3))
 """Separators, and how many a header has at least."""
@@ -224,14 +225,14 @@ def tables(content: bytes) -> Text:
             table, other = None, True
         elif table is not None and (cells := _row(line, table)) is not None:
             table.rows.append(cells)
-        elif len(line) < _SHORT and _SECTION.match(line):
+        elif len(line) < _SHORT and _SECTION.fullmatch(line):
             if 'evice "' in line and (found_device := device_of(line)):
                 device = found_device
             else:
                 table, section, device = None, line, None
                 if match := _PROCESS.match(line):
                     process = int(match[1])
-        elif re.fullmatch(_WITH_UNIT, line):
+        elif table is not None and table.profiler is Profiler.NSYS and _is_other_header(line):
             table = None
         elif table is not None and len(line) < _SHORT and _CUT.fullmatch(line):
             table.cuts += 1
@@ -274,7 +275,7 @@ def _lines(content: bytes) -> Iterator[str]:
     lines = printed_lines(content).select(pl.when(bold).then(bare).otherwise(line).alias("line"))
     marked = lines.with_columns(
         line.str.contains(f"^(?:{SUMMARY_TITLES})").alias("header"),
-        line.str.contains(f"^{_WITH_UNIT}$").alias("other"),
+        line.str.contains(f"^{_WITH_UNITS}$").alias("other"),
     )
     starts = marked["header"].arg_true()
     totals = lines.select(line.str.contains(r"^(?:Self )?[A-Z]\w+ time total: ").arg_true())
@@ -529,6 +530,10 @@ def _begins_as_row(line: str, table: Table) -> bool:
         return share.endswith("%") and quantity(time, TIME, None) is not None
     of_row = (percent(share), quantity(time, TIME, "ns"), count(calls))
     return len(words) > 3 and None not in of_row
+
+
+def _is_other_header(line: str) -> bool:
+    return re.fullmatch(_WITH_UNITS, line) is not None
 
 
 def _is_counter(line: str) -> bool:
