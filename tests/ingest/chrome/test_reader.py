@@ -56,6 +56,10 @@ PLANES = [
         ),
         ([named("process_name", 0, "/gpu:1/stream:7 Compute"), span("MatMul", 1, 1, 0)], "Tensor"),
         (
+            [named("process_name", 0, "/device:GPU:0/stream:all"), span("k", 1, 1, 0)],
+            "TensorFlow 1",
+        ),
+        (
             [
                 span("aten::addmm", 10.5, 100.25, "CPU functions", 1),
                 span("aten::addmm", 30.5, 12.25, "CUDA functions", 0),

@@ -38,7 +38,9 @@ _ENDS: Final = {"B": "E"}
 _PROCESS: Final = "process_name"
 _THREAD: Final = "thread_name"
 _OLD_DEVICES: Final = {
-    "TensorFlow 1 (RunMetadata)": re.compile(r"(?i)/(?:device:)?gpu:\d+\S* compute$"),
+    "TensorFlow 1 (RunMetadata)": re.compile(
+        r"(?i)/(?:device:)?gpu:\d+(?: compute|/(?:stream:\w+|memcpy)(?: compute)?)$"
+    ),
     "PyTorch's legacy profiler": re.compile(r"^CUDA functions$"),
 }
 _ONNX_SESSION: Final = (
