@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+import traceana
 from tests.ingest.kineto.writing import call, kernel, op, write
 from traceana.ingest import read
 from traceana.ingest.chrome.event_decoder import EventDecoder
@@ -42,6 +43,16 @@ def test_base_time_is_the_epoch_of_relative_times(tmp_path: Path) -> None:
 
 def test_without_an_epoch_it_is_null(tmp_path: Path) -> None:
     assert read(write(tmp_path / "t.json", [kernel("k", 12.5, 1)])).meta.epoch_ns is None
+
+
+@pytest.mark.parametrize("category", ["xpu_runtime", "privateuse1_driver"])
+def test_calls_of_other_runtimes_launch_their_kernels(tmp_path: Path, category: str) -> None:
+    launch = call("urEnqueueKernelLaunch", 12, 3, correlation=9)
+    events = [op("aten::mm", 10, 8), {**launch, "cat": category}, kernel("k", 20, 5, correlation=9)]
+    trace = traceana.open(write(tmp_path / "t.json", events))
+    assert trace.calls["name"].to_list() == ["urEnqueueKernelLaunch"]
+    assert trace.ops["name"].gather(trace.activities["op"]).to_list() == ["aten::mm"]
+    assert trace.ledger.is_empty()
 
 
 def test_the_oldest_spelling(tmp_path: Path) -> None:
