@@ -78,9 +78,10 @@ def test_traces_of_others_are_refused(tmp_path: Path) -> None:
         open_trace(perfetto.pftrace(tmp_path / "chrome.pftrace", trace))
 
 
-def test_what_export_writes_is_a_chrome_trace(tmp_path: Path) -> None:
+def test_what_export_writes_is_not_a_pftrace(tmp_path: Path) -> None:
     written = cnn_steps().export(tmp_path / "run.perfetto.json")
-    assert open_trace(written).meta.format == "chrome"
+    with pytest.raises(NotATraceError, match="is an export of traceana"):
+        open_trace(written)
 
 
 def test_commands_show_a_trace(tmp_path: Path, run: Run) -> None:
