@@ -241,6 +241,20 @@ Self CPU time total: 25.848s
     assert trace.summary["total_ns"].to_list() == [19_054_000_000, 135_182_000]
 
 
+def test_a_table_without_time_of_the_device_is_of_the_cpu(tmp_path: Path) -> None:
+    text = """\
+Name           Self CPU %    Self CPU   CPU total %     CPU total     Self CUDA   Self CUDA %    # of Calls
+aten::addmm        73.72%    19.054ms        80.00%      20.000ms       0.000us           NaN            20
+aten::add_          0.52%   135.182us         0.52%     135.182us       0.000us           NaN            28
+Self CPU time total: 25.848ms
+Self CUDA time total: 0.000us
+"""  # noqa: E501
+    trace = written(tmp_path / "a.txt", text)
+    assert trace.on_cpu
+    assert trace.summary["total_ns"].to_list() == [19_054_000, 135_182]
+    assert problems(trace) == []
+
+
 def test_a_time_below_zero_is_a_note(tmp_path: Path) -> None:
     """The time of an operator's children may exceed its own."""
     text = """\

@@ -241,7 +241,23 @@ def tables(content: bytes) -> Text:
         elif other and table is None and len(line) < _SHORT and _is_counter(line):
             counters += 1
     _set_marks(found)
+    for one in found:
+        _without_device(one)
     return Text(found, counters)
+
+
+def _without_device(table: Table) -> None:
+    """Make a table of torch whose printed total of the device is 0 one of the CPU.
+
+    Old versions print the columns of the device wherever it was to be profiled.
+    """
+    if table.profiler is not Profiler.TORCH or table.total is None or table.total.value:
+        return
+    if "self_cpu" in table.titles and "total" in table.titles:
+        table.on_cpu, table.total = True, None
+        for cells in table.rows:
+            cells.pop("share", None)
+            cells["total"] = cells.get("self_cpu", "-")
 
 
 def _set_marks(found: list[Table]) -> None:
@@ -502,7 +518,8 @@ def _valid(cells: Cells, table: Table) -> bool:
     }
     for figure, check in checks.items():
         text = cells.get(figure)
-        if text is not None and text != "-" and not check(text):
+        # Shares of no time at all are NaN.
+        if text is not None and text not in ("-", "NaN", "nan") and not check(text):
             return False
     if table.profiler is Profiler.TORCH:
         return bool({"total", "self_cpu", "cpu"} & cells.keys())
