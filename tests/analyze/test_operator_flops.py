@@ -238,6 +238,22 @@ def test_products_of_a_backward_operator_are_of_its_pass() -> None:
     assert costs["part"].to_list() == ["forward", "backward", "forward"]
 
 
+def test_what_nodes_of_views_compute_is_of_the_backward_pass() -> None:
+    """Their names do not end in Backward."""
+    ops = Ops()
+    evaluates = "autograd::engine::evaluate_function: torch::autograd::CopySlices"
+    called = ops.add(evaluates, direction="backward")
+    node = ops.add("torch::autograd::CopySlices", parent=called, direction="backward")
+    ops.add("aten::copy_", [[4, 8], [4, 8]], parent=node, direction="backward")
+    inner = ops.add("torch::autograd::CopyBackwards", parent=node, direction="backward")
+    ops.add("aten::mul", [[4], [4]], parent=inner, direction="backward")
+    # Gradients are summed in the engine's call of a node, whatever its name.
+    other = ops.add("autograd::engine::evaluate_function: Mine", direction="backward")
+    ops.add("aten::add_", [[4], [4]], parent=other, direction="backward")
+    costs = operator_costs(ops.frame()).costs
+    assert costs["part"].to_list() == ["backward"] * 3
+
+
 def test_the_only_product_of_a_square_first_layer_is_of_the_weight() -> None:
     ops = Ops()
     node = ops.add("AddmmBackward0", [[4, 4]], direction="backward")

@@ -127,6 +127,24 @@ def test_the_call_of_a_node_without_number_is_of_the_layer_of_its_node() -> None
     assert paths(trace) == ["conv2d_0"] * 3
 
 
+def test_the_gradient_of_a_view_is_of_the_operator_that_changed_it() -> None:
+    """No operator has the number of CopySlices: in place, one operator creates two nodes."""
+    b = TraceBuilder()
+    op(b, "aten::conv2d", 10, 30, sequence=3)
+    op(b, "aten::mul_", 40, 50, sequence=5)
+    op(b, "aten::relu", 60, 70, sequence=8)
+    evaluates = "autograd::engine::evaluate_function: torch::autograd::CopySlices"
+    op(b, evaluates, 100, 160, thread=2, sequence=6)
+    op(b, "torch::autograd::CopySlices", 105, 155, thread=2, sequence=6)
+    op(b, "aten::copy_", 110, 115, thread=2)
+    op(b, "MulBackward0", 120, 150, thread=2, sequence=5)
+    op(b, "aten::mul", 125, 145, thread=2)
+    launch(b, 1, 42)
+    launch(b, 2, 112, thread=2)
+    launch(b, 3, 130, thread=2)
+    assert paths(attribute(b.build())) == ["mul__0"] * 3
+
+
 def test_a_sequence_number_that_comes_again_is_the_latest_before() -> None:
     b = TraceBuilder()
     for i, base in enumerate((0, 1000)):

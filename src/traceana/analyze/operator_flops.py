@@ -547,7 +547,10 @@ def _gaps(calls: _Calls, tree: Tree, counted: Flags, has_cost: Flags) -> pl.Data
 
 
 # A checkpoint runs the forward pass again inside its node.
-_NODE: Final = r"Backward\d*$|AccumulateGrad$"
+_NODE: Final = (
+    r"^autograd::engine::evaluate_function: |Backward\d*$|"
+    r"(?:AccumulateGrad|CopySlices|CopyBackwards)$"
+)
 _RECOMPUTING: Final = r"Checkpoint\w*Backward\d*$"
 # An operator of the backward pass itself, as aten::conv_tbc_backward, recomputes nothing.
 _GRADIENT: Final = r"^aten::\w+_backward$"

@@ -203,6 +203,9 @@ class EarlyStopped(msgspec.Struct, frozen=True):
 
 
 _EVALUATES: Final = "^autograd::engine::evaluate_function: "
+# The node of an in-place operator on a view: it runs the operator's own node inside, and has a
+# sequence number that no operator has.
+_OF_VIEW: Final = r"^torch::autograd::CopySlices$"
 _ACCUMULATES: Final = r"\btorch::autograd::AccumulateGrad$"
 
 
@@ -228,19 +231,21 @@ def forward_of(
     by_number = _by_sequence(ops, node)
     forward = np.where(forward == NONE, by_number, forward)
     forward = np.where(forward == NONE, _by_order(ops, nesting, node, forward, step), forward)
-    forward = inherit(nesting, _of_evaluated(names, nesting, forward))
+    for around in (_OF_VIEW, _EVALUATES):
+        forward = _of_inner_node(names.matching(around), nesting, forward)
+    forward = inherit(nesting, forward)
     return inherit(nesting, _behind_nodes(ops, names, nesting, node, forward))
 
 
-def _of_evaluated(names: Texts, nesting: Nesting, forward: Ints) -> Ints:
-    """Return ``forward``, where the engine's call of a node gets that of the node if it has none.
+def _of_inner_node(around: Flags, nesting: Nesting, forward: Ints) -> Ints:
+    """Return ``forward``, where operators ``around`` a node get that of the node if they have none.
 
-    PyTorch writes the call without its sequence number if a range of hooks overlaps it.
+    PyTorch writes the engine's call of a node without its sequence number if a range of hooks
+    overlaps it.
     """
-    evaluates = names.matching(_EVALUATES)
     parent = nesting.parent
     node = np.flatnonzero((forward != NONE) & (parent != NONE))
-    node = node[evaluates[parent[node]] & (forward[parent[node]] == NONE)]
+    node = node[around[parent[node]] & (forward[parent[node]] == NONE)]
     completed = forward.copy()
     completed[parent[node]] = forward[node]
     return completed
