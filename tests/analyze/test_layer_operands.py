@@ -46,6 +46,50 @@ def test_an_operator_of_pytorch(
     assert (found.input, found.weight) == (taken, weight)
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        [("aten::_weight_norm", [[8, 3, 3, 3], [8, 1, 1, 1], []])],
+        [
+            ("aten::flatten", [[8, 3, 3, 3], [], []]),
+            ("aten::mv", [[8, 27], [27]]),
+            ("aten::matmul", [[8, 27], [27, 27]]),
+        ],
+        # A standardized weight.
+        [
+            ("aten::reshape", [[8, 3, 3, 3], []]),
+            ("aten::batch_norm", [[1, 8, 27], [], [], [], []]),
+        ],
+    ],
+)
+def test_a_layer_that_computes_its_weight_has_the_operands_of_its_convolution(
+    before: list[tuple[str, list[list[int]]]],
+) -> None:
+    b = TraceBuilder()
+    layer = b.layer("one")
+    convolution = ("aten::conv2d", [[4, 3, 16, 16], [8, 3, 3, 3], [8], [], [], [], []])
+    for number, (operator, shapes) in enumerate([*before, convolution]):
+        b.row("ops", name=operator, process=1, thread=1, start=number, duration=1, depth=0,
+              layer=layer, input_shapes=json.dumps(shapes))  # fmt: skip
+    found = operands(b.build())[layer]
+    assert (found.input, found.weight) == ((4, 3, 16, 16), (8, 3, 3, 3))
+    assert found.parameter
+
+
+def test_what_a_layer_does_to_its_input_first_has_the_input() -> None:
+    b = TraceBuilder()
+    layer = b.layer("one")
+    for number, (operator, shapes) in enumerate(
+        [
+            ("aten::pad", [[4, 3, 16, 16], [], [], []]),
+            ("aten::conv2d", [[4, 3, 18, 18], [8, 3, 3, 3], [8], [], [], [], []]),
+        ]
+    ):
+        b.row("ops", name=operator, process=1, thread=1, start=number, duration=1, depth=0,
+              layer=layer, input_shapes=json.dumps(shapes))  # fmt: skip
+    assert operands(b.build())[layer].input == (4, 3, 16, 16)
+
+
 def test_a_hook_in_front_has_no_weight() -> None:
     b = TraceBuilder()
     layer = b.layer("one")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from math import prod
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
@@ -27,6 +28,12 @@ _WEIGHTED: Final = (
     r"(?:Batch)?MatMul(?:V[23])?|BatchNorm(?:V[23])?)(?:WithBias)?$"
 )
 """Operators of PyTorch and TensorFlow with a weight."""
+
+_APPLIES_WEIGHT: Final = (
+    r"(?:^|::|\.)_?(?:conv(?:olution|_transpose)?(?:[123]d)?(?:_pointwise)?|"
+    r"(?:mkl_)?linear(?:_pointwise)?|addmm(?:_activation)?)$"
+)
+"""Operators of PyTorch whose second operand is a weight."""
 
 _OF_ACTIVATIONS: Final = re.compile(r"(?i)bmm$|matmul|scaled_dot_product|lstm$|gru$")
 """Operators whose second input may be an activation, or a list of weights. A matrix of two
@@ -54,8 +61,10 @@ def operands(trace: Trace) -> dict[int, Operands]:
 
     The input is that of the layer's first outermost forward operator, the weight that of its first
     convolution, product, normalization or embedding. Operators whose first input is not a tensor of
-    at least one dimension, such as the batch counter of a normalization, do not count. In a
-    compiled program the layer's first convolution or product counts (:func:`_of_instructions`).
+    at least one dimension, such as the batch counter of a normalization, do not count. A layer that
+    first computes its weight (``weight_norm``, ``spectral_norm``, a standardized weight) has the
+    operands of the convolution or product with that weight. In a compiled program the layer's first
+    convolution or product counts (:func:`_of_instructions`).
     """
     layers = trace.layers["role"].cast(pl.String) == "layer"
     name = pl.col("name").cast(pl.String)
@@ -69,6 +78,7 @@ def operands(trace: Trace) -> dict[int, Operands]:
         .select(
             *("layer", name, "input_shapes", "input_strides"),
             name.str.contains(_WEIGHTED).alias("weighted"),
+            name.str.contains(_APPLIES_WEIGHT).alias("applies"),
         )
     )
     found = {
@@ -84,7 +94,22 @@ def operands(trace: Trace) -> dict[int, Operands]:
         weight = _shape(operator, text, 1)
         parameter = _OF_ACTIVATIONS.search(operator) is None or (weight and len(weight) == 2)
         found[row] = found[row]._replace(weight=weight, parameter=bool(parameter))
+    for row, operator, text, strides in _first(named.filter("applies")):
+        shape, weight = (_shape(operator, text, which) for which in (0, 1))
+        if _computes(weight, found[row].input, shape):
+            kind = _memory_format(shape, operator, text, strides)
+            found[row] = Operands(shape, weight, None, parameter=True, memory_format=kind)
     return found
+
+
+def _computes(weight: Shape | None, first: Shape | None, shape: Shape | None) -> bool:
+    """Return whether ``first``, the first operand of a layer, is its ``weight``.
+
+    ``shape`` is the operand that the weight is applied to.
+    """
+    if weight is None or first is None or shape is None:
+        return False
+    return prod(first) == prod(weight) != prod(shape)
 
 
 def _first(ops: pl.DataFrame) -> Iterator[tuple[int, str, str, str | None]]:
