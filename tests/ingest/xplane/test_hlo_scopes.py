@@ -47,6 +47,25 @@ def test_layers_of_equal_tensors_are_not_guessed_between(tmp_path: Path) -> None
     assert scopes(tmp_path, *inputs(), one, other, gradient)["wgrad"] is None
 
 
+def test_a_weight_gradient_is_matched_with_a_convolution_that_became_a_product(
+    tmp_path: Path,
+) -> None:
+    """XLA converts the convolution of 1x1 windows, and not the gradient of its weight."""
+    x, w, y = array(8 * 28 * 28, 16), array(16, 32), array(8 * 28 * 28, 32)
+    made = [Made(number, f"p{number}", "parameter", of) for number, of in enumerate((x, w, y), 1)]
+    scope = "jit(f)/jvp(net)/conv1/conv_general_dilated"
+    gradient = Made(6, "wgrad", "convolution", array(16, 1, 1, 32), "", (1, 3))
+    found = scopes(tmp_path, *made, Made(4, "dot", "dot", y, scope, (1, 2)), gradient)
+    assert found["wgrad"] == "jit(f)/transpose(jvp(net))/conv1/conv_general_dilated"
+    # Of two layers of equal tensors it may be of either, whatever they became.
+    other = Made(5, "other", "convolution", y, CONV2, (1, 2))
+    found = scopes(tmp_path, *made, Made(4, "dot", "dot", y, scope, (1, 2)), other, gradient)
+    assert found["wgrad"] is None
+    # Another product is no convolution.
+    dense = Made(4, "dot", "dot", y, "jit(f)/jvp(net)/fc/dot_general", (1, 2))
+    assert scopes(tmp_path, *made, dense, gradient)["wgrad"] is None
+
+
 def test_what_was_not_differentiated_has_no_gradient(tmp_path: Path) -> None:
     forward = Made(4, "forward", "convolution", Y, "jit(f)/net/conv1/conv", (1, 2))
     nameless = Made(5, "nameless", "convolution", W, "", (1, 3))

@@ -334,6 +334,8 @@ def _attributes(of: Instruction) -> tuple[str | None, bool]:
 
 _CONTRACTIONS: Final = frozenset({"convolution", "dot", "custom-call"})
 _MADE_BACKWARD: Final = "transpose("
+_OF_CONVOLUTION: Final = re.compile(r"conv_general_dilated\w*$")
+"""End of the scope of JAX's convolutions. XLA converts one of 1x1 windows to a product."""
 _DIFFERENTIATED: Final = re.compile(r"\bjvp\(((?:[^()]|\([^()]*\))*)\)")
 Tensors = tuple[int, ...]
 
@@ -359,14 +361,17 @@ def _name_gradients(instructions: Mapping[int, Instruction]) -> None:
     """Give each convolution without a scope that of its layer's gradient, where exactly one fits.
 
     A convolution and its gradients have the same three tensors (input, weight, output) as operands
-    and result in a different order: they match by their element counts. Layers with tensors of
+    and result in a different order: they match by their element counts, also where XLA converted
+    some of them to products. Layers with tensors of
     equal sizes are ambiguous, and their gradients get no scope. Only JAX records differentiation:
     ``jvp(net)/conv1/…`` is forward, ``transpose(jvp(net))/conv1/…`` its gradient.
     """
     scopes: defaultdict[Tensors, set[str]] = defaultdict(set)
     nameless: list[tuple[Instruction, Tensors]] = []
     for each in instructions.values():
-        if each.opcode != "convolution" or (tensors := _tensors(each, instructions)) is None:
+        convolution = each.opcode == "convolution"
+        converted = each.opcode == "dot" and _OF_CONVOLUTION.search(each.scope) is not None
+        if not (convolution or converted) or (tensors := _tensors(each, instructions)) is None:
             continue
         if not each.scope:
             nameless.append((each, tensors))
