@@ -133,6 +133,21 @@ def test_what_an_operator_is_by_its_scope(scope: str, operator: str | None) -> N
         ("jit(f)/transpose(jvp(jvp()))/checkpoint/rematted_computation/in1/tanh", "in1",
          "backward"),
         ("jit(f)/while/body/rematted_computation/in1/tanh", "in1", "backward"),
+        # The scope of a checkpointed call is written twice in the backward pass.
+        ("jit(f)/transpose(jvp(net))/jvp(net)/checkpoint/b1/c1/mul", "net.b1.c1", "backward"),
+        ("jit(f)/transpose(jvp(net))/b/jvp(net)/b/checkpoint/rematted_computation/c1/tanh",
+         "net.b.c1", "backward"),
+        ("jit(f)/transpose(jvp(vmap(net)))/jvp(vmap(net))/checkpoint/c1/mul", "net.c1",
+         "backward"),
+        ("jit(f)/transpose(jvp(a))/a/jvp(a)/a/checkpoint/a/mul", "a.a.a", "backward"),
+        ("jit(f)/transpose(jvp(net))/jvp(net)/checkpoint/o/checkpoint/o/mul", "net.o.o",
+         "backward"),
+        ("jit(f)/transpose(jvp(net))/jvp(net)/remat2", "net", "backward"),
+        ("jit(f)/transpose(jvp(net))/net/while/body/closed_call/checkpoint/c1/mul", "net.net.c1",
+         "backward"),
+        # A gradient of a gradient, in scopes of the program.
+        ("jit(f)/transpose(jvp(net))/jvp(net)/mul", "net.net", "backward"),
+        ("jit(f)/transpose(jvp(net))/jvp(inner)/checkpoint/c1/mul", "net.inner.c1", "backward"),
         ("jit(_fun)/shard_map/jvp(mid)/dot_general", "mid", "forward"),
         # What XLA joined.
         ("jit(f)/transpose(jvp(loss))/mul;jit(f)/transpose(jvp(loss))/add", "loss", "backward"),

@@ -35,6 +35,8 @@ _JAX_INNER: Final = re.compile(r"jit\(_?threefry\w*\)")
 _JAX_EINSUM: Final = "->"
 """In the scope that jax.numpy.einsum opens: its subscripts, ``bqd,bkd->bqk``."""
 _REMATERIALIZED: Final = "rematted_computation"
+_JAX_CHECKPOINT: Final = re.compile(r"checkpoint|remat\d*")
+"""The call of a checkpointed function, as a scope around it or as an operator of its own."""
 
 _TF_LOOP: Final = re.compile(r"(?:while|cond)(?:_grad)?(?:_\d+)?")
 _TF_BRANCH: Final = frozenset({"body", "cond", "then", "else"})
@@ -256,10 +258,17 @@ def _parsed_jax(components: list[str]) -> _Scope:
         return _Scope((*path, operator), directions.pop() if len(directions) == 1 else None, True)
     parts: list[str] = []
     transformations: set[str] = set()
+    # In a backward pass the scope of a checkpointed call stands there twice:
+    # transpose(jvp(net))/block/jvp(net)/block/checkpoint/conv1.
+    again = 0
     at = 0
     while at < len(scopes) and not _JAX_INNER.fullmatch(scopes[at]):
         inner = scopes[at]
         loop = _JAX_LOOP.match("/".join(components[at:]))
+        if _JAX_CHECKPOINT.fullmatch(inner) and parts[:again] == parts[again:]:
+            parts = parts[again:]
+        if "transpose" in transformations and inner.startswith("jvp("):
+            again = len(parts)
         while wrapped := _WRAPPED.fullmatch(inner):
             transformations.add(wrapped[1])
             inner = "" if wrapped[1] in _CALLS else wrapped[2]
@@ -268,6 +277,8 @@ def _parsed_jax(components: list[str]) -> _Scope:
             parts += [part for part in inner.split("/") if _JAX_EINSUM not in part]
         transformations.add(scopes[at])
         at += loop[0].count("/") + 1 if loop else 1
+    if _JAX_CHECKPOINT.fullmatch(operator) and parts[:again] == parts[again:]:
+        parts = parts[again:]
     backward = transformations & {"transpose", _REMATERIALIZED}
     forward = "jvp" in transformations
     direction = "backward" if backward else "forward" if forward else None
