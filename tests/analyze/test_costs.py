@@ -608,3 +608,19 @@ def test_causal_attention_has_the_count_of_the_square_and_of_what_the_mask_keeps
             assert (row["flops"], row["executed_flops"]) == (square, executed)
             reported = any(note.startswith("causal attention:") for note in result.notes)
             assert reported is (causal == "True")
+
+
+def test_the_flops_of_work_without_a_pass_are_beside_its_time() -> None:
+    """XLA drops scopes: a product of an unknown pass stands beside work of a known one."""
+    b = TraceBuilder()
+    product = b.row(
+        "instructions", name="dot.1", opcode="dot", input_shapes="[[8,8],[8,8]]",
+        input_types='["f32","f32"]', output_shape="[8,8]", output_type="f32",
+        attributes='{"lhs_contracting":[1],"rhs_contracting":[0],"lhs_batch":[],"rhs_batch":[]}',
+    )  # fmt: skip
+    b.row("ops", name="dot.1", process=9, thread=1, start=0, duration=50, instruction=product)
+    for start, scope in ((60, "jit(f)/jvp()/exp"), (70, "jit(f)/transpose(jvp())/mul")):
+        b.row("ops", name="fusion", process=9, thread=1, start=start, duration=5, scope=scope)
+    found = layers(attribute(b.build()), direction=True).frame
+    rows = found.select(pl.col("direction").cast(pl.String), "time_ns", "flops").rows()
+    assert set(rows) == {(None, 50, 2 * 8**3), ("forward", 5, None), ("backward", 5, None)}

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 CHARGES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "layer": ROW,  # row of `layers`; null for work without a layer
-    "part": PART,
+    "part": PART,  # null for instructions of neither pass
     "kind": pl.String,
     "formula": pl.String,
     "count": pl.Int64,  # calls
@@ -259,11 +259,7 @@ def instruction_charges(trace: Trace, known: pl.DataFrame) -> pl.DataFrame:
     runs = executions(ran).join(known, on="instruction", how="inner", maintain_order="left")
     charged = runs.select(
         "layer",
-        pl.when(pl.col("direction") == "backward")
-        .then(pl.lit("backward"))
-        .otherwise(pl.lit("forward"))
-        .cast(PART)
-        .alias("part"),
+        pl.col("direction").cast(pl.String).cast(PART, strict=False).alias("part"),
         trace.instructions["opcode"].cast(pl.String).gather(runs["instruction"]).alias("kind"),
         "formula",
         "count",

@@ -51,12 +51,13 @@ RATES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 EXPLAINED: Final = "executed fewer"
 UNEXPLAINED: Final = "unexplained"
 
-_PASSES_OF: Final[dict[str, tuple[str | None, ...]]] = {
+_PASSES_OF: Final[dict[str | None, tuple[str | None, ...]]] = {
     "forward": ("forward", "optimizer", "backward", None, "dgrad", "wgrad"),
     "dgrad": ("dgrad", "backward", None, "wgrad", "forward", "optimizer"),
     "wgrad": ("wgrad", "backward", None, "dgrad", "forward", "optimizer"),
     "bias_grad": ("backward", "wgrad", None, "dgrad", "forward", "optimizer"),
     "backward": ("backward", "dgrad", "wgrad", None, "optimizer", "forward"),
+    None: (None, "optimizer", "forward", "backward", "dgrad", "wgrad"),
 }
 """The possible rows of a part of the work, in order of preference. Forward work inside a backward
 pass is recomputed. All rows are listed, so that no count is lost."""
