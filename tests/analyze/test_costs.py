@@ -433,6 +433,48 @@ def test_a_manifest_counts_no_layer_with_an_unknown_number_of_passes() -> None:
     assert "no FLOPs: number of passes unknown (net.fc)" in found.notes
 
 
+def test_a_manifest_does_not_count_again_what_an_xla_program_of_no_layer_computed() -> None:
+    """Keras compiles grouped convolutions apart on a CPU: their layer has the bias alone."""
+    b = TraceBuilder(framework="TensorFlow")
+    b.name("MatMul", category="gemm")
+    product = b.row(
+        "instructions", name="dot.1", opcode="dot", input_shapes="[[4,5],[5,6]]",
+        input_types='["f32","f32"]', output_shape="[4,6]", output_type="f32",
+        attributes='{"lhs_contracting":[1],"rhs_contracting":[0],"lhs_batch":[],"rhs_batch":[]}',
+    )  # fmt: skip
+    described = []
+    for number, (path, name) in enumerate([("apart", "BiasAdd"), ("fc", "MatMul")]):
+        columns = {"layer": b.layer(f"net.{path}", "Linear"), "direction": "forward"}
+        op = b.row("ops", name=name, scope=f"net/{path}/{name}", start=10 * number, duration=10,
+                   depth=0, **columns)  # fmt: skip
+        b.operator(name, 10 * number, 10, op=op, step=0, **columns)
+        described.append(
+            Layer(
+                path=f"net/{path}",
+                type="Linear",
+                framework_type="Dense",
+                position=number,
+                inputs=((4, 5),),
+                outputs=((4, 6),),
+                parameters={"weight": (6, 5)},
+                input_gradient=False,
+            )
+        )
+    b.step(0, 0, 1000)
+    op = b.row("ops", name="dot.1", start=100, duration=50, depth=0, instruction=product)
+    outside = b.layer("(outside all layers)", role="unattributed")
+    b.operator("dot.1", 100, 50, op=op, step=0, instruction=product, layer=outside)
+    model = manifest(network="n", framework="Keras", inputs=(), layers=tuple(described))
+    found = layers(b.build(), model=model)
+    once = 2 * 4 * 5 * 6
+    assert dict(found.frame.select("layer", "flops").iter_rows()) == {
+        "net.apart": None,
+        "net.fc": once,
+        "(outside all layers)": once,
+    }
+    assert "no FLOPs: counted outside layers, in XLA programs (net.apart)" in found.notes
+
+
 def test_a_manifest_counts_nothing_without_steps_and_the_note_has_the_reason() -> None:
     b = TraceBuilder()
     b.row("ranges", text="nn.Module: Linear_0", kind="module", process=9, thread=1, start=5,

@@ -162,6 +162,8 @@ def on_flops(trace: Trace, charged: Charges) -> tuple[str, ...]:
 
 
 _CONVOLUTION: Final = r"^conv"
+_OF_INSTRUCTION: Final = "hlo."
+"""Begin of the formulas of XLA's instructions."""
 """Kinds with an algorithm, on which the executed FLOPs depend."""
 
 _PART_OF: Final = {"fprop": "forward", "dgrad": "dgrad", "wgrad": "wgrad"}
@@ -295,12 +297,16 @@ def model_charges(
 
     A layer is counted once per direction and pass (:func:`_passes`), also in each replica of
     ``tf.distribute``; ``model`` describes one replica. A layer with an unknown number of passes is
-    not counted. Layers whose input has no gradient count without it; where that is unknown, the
-    first layer with parameters.
+    not counted, nor one without a convolution or product of its own beside XLA programs whose
+    products are on no layer: they may be its own, and count there. Layers whose input has no
+    gradient count without it; where that is unknown, the first layer with parameters.
     """
     found = paired(trace, model)
     partner = found.layer_of
-    seen, extra = _passes(trace, {row: layer.calls for row, layer in partner.items()})
+    each = _executions(trace, partner)
+    seen, extra = _passes(each, {row: layer.calls for row, layer in partner.items()})
+    apart = _products_apart(trace, charged)
+    with_product = set(each.filter("product")["layer"])
     counts = charged.drop_nulls("layer").group_by("layer").agg(pl.col("flops").sum())
     known = dict(counts.filter(pl.col("flops") > 0).iter_rows())
     rows: list[tuple[object, ...]] = []
@@ -315,6 +321,7 @@ def model_charges(
         return pl.DataFrame(schema=CHARGES), (NO_STEPS,)
     wanted = {row: layer for row, layer in uncounted.items() if row in seen}
     unclear: list[str] = []
+    compiled: list[str] = []
     first = min((layer.position for layer in model.layers if layer.parameters), default=None)
     for row, layer in wanted.items():
         directions = seen[row]
@@ -322,6 +329,9 @@ def model_charges(
         alone = layer.position == first if known_gradient is None else not known_gradient
         costs = layer_costs(_shapes(layer, first=alone), backward=True)
         if isinstance(costs, Refusal):
+            continue
+        if apart and row not in with_product and any(_is_product(cost.kind) for cost in costs):
+            compiled.append(_DOTTED.sub(SEPARATOR, layer.path))
             continue
         if None in directions.values():
             unclear += [_DOTTED.sub(SEPARATOR, layer.path)] if costs else []
@@ -349,7 +359,25 @@ def model_charges(
         note.append(EXTRA)
     if unclear:
         note.append(f"no FLOPs: number of passes unknown ({_some(unclear)})")
+    if compiled:
+        note.append(f"no FLOPs: counted outside layers, in XLA programs ({_some(compiled)})")
     return pl.DataFrame(rows, schema=CHARGES, orient="row"), (*note, *_missing(model, found))
+
+
+def _products_apart(trace: Trace, charged: pl.DataFrame) -> bool:
+    """Return whether XLA programs of a TensorFlow trace computed products on no layer.
+
+    Keras compiles grouped convolutions so on a CPU; the programs' scopes are not the model's.
+    """
+    if trace.meta.framework != "TensorFlow" or trace.instructions.is_empty():
+        return False
+    role = trace.layers["role"].cast(pl.String).gather(charged["layer"])
+    of_program = pl.col("formula").str.starts_with(_OF_INSTRUCTION) & (pl.col("flops") > 0)
+    return not charged.filter(of_program & pl.Series(role.ne_missing("layer"))).is_empty()
+
+
+def _is_product(kind: str) -> bool:
+    return kind == "linear" or "conv" in kind
 
 
 def _missing(model: Manifest, found: Pairing) -> list[str]:
@@ -391,7 +419,7 @@ _LOOP: Final = r"(?:^|/)while(?:_\d+)?/"
 
 
 def _passes(
-    trace: Trace, calls: Mapping[int, int]
+    each: pl.DataFrame, calls: Mapping[int, int]
 ) -> tuple[dict[int, dict[str, int | None]], set[int]]:
     """Return the number of passes by layer and direction, and layers with several in a step.
 
@@ -401,9 +429,9 @@ def _passes(
     number divided by the ``calls`` of the layer in a pass. None is an unknown number: operators of
     the layer ran differently often, in training only or in evaluation only.
 
-    Work without a direction counts as forward. Each process has its own steps.
+    Work without a direction counts as forward. Each process has its own steps. ``each`` is of
+    :func:`_executions`.
     """
-    each = _executions(trace, calls)
     by = ("layer", "direction")
     key = (*by, "step", "replica")
     product, runs = pl.col("product"), pl.col("runs")
