@@ -11,7 +11,9 @@ import pytest
 
 import traceana
 from tests.ingest.xplane.writing import PlaneWriter, write
+from tests.support.traces import TraceBuilder
 from traceana.analyze.layers import layers
+from traceana.enrich import attribute
 from traceana.enrich.layers.from_scopes import ScopeLayers
 from traceana.trace.schema import conform
 
@@ -193,6 +195,21 @@ def test_a_scope_beside_a_training_step(scope: str, path: str, direction: str | 
 def test_of_a_program_that_does_not_train_all_but_transfers_is_forward() -> None:
     found = resolved(["net/fc/MatMul", "Add", "IteratorGetNext", "fc/MatMul/_3", "sgd/Sub"])
     assert [way for *_, way in found] == ["forward", "forward", None, None, None]
+
+
+def test_the_type_of_a_layer_that_xla_compiled_has_no_number() -> None:
+    """XLA numbers the instructions of a program: Conv2D.2 is of TensorFlow's operator Conv2D."""
+    b = TraceBuilder(framework="TensorFlow")
+    for number, (name, scope) in enumerate(
+        [("Conv2D.2", "net/c1/Conv2D"), ("dot.4", "net/fc/MatMul_1"), ("relu.1", None)]
+    ):
+        row = b.row("instructions", name=name, opcode="fusion", scope=scope)
+        b.row("ops", name=name, scope=scope, process=9, thread=1, start=10 * number, duration=9,
+              instruction=row)  # fmt: skip
+    b.row("ops", name="Relu", scope="net/act/Relu_1", process=9, thread=1, start=50, duration=9)
+    found = attribute(b.build()).layers.filter(pl.col("role").cast(pl.String) == "layer")
+    types = dict(found.select("path", "type").iter_rows())
+    assert types == {"net.c1": "Conv2D", "net.fc": "MatMul", "net.act": "Relu"}
 
 
 def test_a_loop_that_xla_compiled_is_an_operator() -> None:

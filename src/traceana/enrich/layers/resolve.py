@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 import numpy as np
 import polars as pl
@@ -171,25 +173,36 @@ def _recomputed(
     return recomputed
 
 
+_LAST_IN_SCOPE: Final = r"([^/]+?)(?:_\d+)?$"
+"""The operator that an instruction implements, without TensorFlow's number."""
+
+
 def _typed(layers: list[Layer], ops: pl.DataFrame, of_op: Ints, scopes: ScopeLayers) -> list[Layer]:
     """Return ``layers`` with missing types set to the operator with most of the forward time.
 
     The operator in the name scope takes precedence, because XLA names instructions by its own
-    transformations (``fusion.3``), and an unfused normalization of TensorFlow has no operator of
-    that name.
+    transformations (``fusion.3``, ``Conv2D.2``), and an unfused normalization of TensorFlow has no
+    operator of that name.
     """
     forward = (ops["direction"] == "forward").fill_null(False).to_numpy()
     # Summed by name first: layers have few names, and texts cost more than sums.
     summed = (
-        ops.select("name", "scope", "duration", pl.Series("layer", of_op))
+        ops.select(
+            *("name", "scope", "duration"),
+            pl.Series("layer", of_op),
+            pl.col("instruction").is_not_null().alias("compiled"),
+        )
         .filter(pl.Series((of_op != NONE) & forward, dtype=pl.Boolean))
-        .group_by("layer", "name", "scope")
+        .group_by("layer", "name", "scope", "compiled")
         .agg(pl.col("duration").sum())
     )
     by_scope = scopes.operator_of(summed["scope"])
+    last = pl.col("scope").cast(pl.String).str.extract(_LAST_IN_SCOPE)
     heaviest = (
         summed.with_columns(
-            by_scope.fill_null(short_name(summed["name"])).alias("name"),
+            pl.coalesce(by_scope, pl.when("compiled").then(last), short_name(summed["name"])).alias(
+                "name"
+            ),
             by_scope.is_not_null().alias("by_scope"),
         )
         .group_by("layer", "name", "by_scope")
