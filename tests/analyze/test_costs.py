@@ -303,6 +303,27 @@ def test_a_manifest_of_another_batch_or_model_has_a_note() -> None:
     assert not any("not in the trace" in note for note in notes)  # by type and order
 
 
+@pytest.mark.parametrize(("dilation", "fits"), [((2, 2), True), ((1, 1), False)])
+def test_the_rearranged_input_of_a_dilated_convolution_is_of_the_manifest(
+    dilation: tuple[int, int], fits: bool
+) -> None:
+    """TensorFlow convolves four times as many, smaller images, with padding."""
+    b = TraceBuilder(framework="TensorFlow")
+    columns = {"layer": b.layer("net.conv", "Conv2D"), "direction": "forward"}
+    op = b.row("ops", name="Conv2D", scope="net/conv/Conv2D", start=0, duration=10, depth=0,
+               input_shapes="[[8,10,10,3],[3,3,3,4]]", **columns)  # fmt: skip
+    b.operator("Conv2D", 0, 10, op=op, step=0, **columns)
+    b.step(0, 0, 1000)
+    described = Layer(path="net/conv", type="Conv2d", framework_type="Conv2D", position=0,
+                      inputs=((2, 3, 16, 16),), outputs=((2, 4, 16, 16),), kernel=(3, 3),
+                      stride=(1, 1), dilation=dilation, groups=1,
+                      parameters={"weight": (4, 3, 3, 3)})  # fmt: skip
+    model = manifest(network="n", framework="Keras", inputs=(), layers=(described,))
+    found = layers(b.build(), model=model)
+    assert found.frame["input_shape"].to_list() == ["[2, 3, 16, 16]" if fits else "[8, 10, 10, 3]"]
+    assert fits != any("1 layer has another input size" in note for note in found.notes)
+
+
 def test_manifest_layers_missing_in_the_trace_have_a_note() -> None:
     notes = _with_manifest("alexnet-cpu-torchscript.json.gz", ("", ""))
     assert any("manifest layers not in the trace" in note for note in notes)

@@ -147,12 +147,15 @@ def _shapes_of(trace: Trace, model: Manifest | None) -> tuple[pl.DataFrame, tupl
         row: (None, None, _json(one.input), _json(one.output)) for row, one in seen.items()
     }
     other: list[str] = []
+    # TensorFlow pads the input of a dilated convolution and rearranges it (SpaceToBatchND).
+    rearranges = trace.meta.framework == "TensorFlow"
     # The first operator of a module's functions may have another input than the module.
     around = frozenset() if model is None else model.container_paths()
     for row, layer in partner.items():
         first = layer.inputs[0] if layer.inputs else None
         recorded = seen[row].input if row in seen and layer.path not in around else None
-        if first is not None and recorded is not None and prod(recorded) != prod(first):
+        differs = first is not None and recorded is not None and prod(recorded) != prod(first)
+        if differs and not (rearranges and any(step > 1 for step in layer.dilation or ())):
             other.append(layer.path)
             rows[row] = (layer.type, layer.position, *rows[row][2:])
             continue
@@ -169,10 +172,10 @@ def _json(shape: Sequence[int] | None) -> str | None:
 
 
 def _other(paths: list[str]) -> str:
-    return (
-        f"layer manifest differs in batch or model: {len(paths)} layers have other input sizes in "
-        f"the trace ({paths[0]} ...)"
-    )
+    differs = "layer manifest differs in batch or model"
+    if len(paths) == 1:
+        return f"{differs}: 1 layer has another input size in the trace ({paths[0]})"
+    return f"{differs}: {len(paths)} layers have other input sizes in the trace ({paths[0]} ...)"
 
 
 def _described(layers: pl.DataFrame, shapes: pl.DataFrame | None) -> pl.DataFrame:
