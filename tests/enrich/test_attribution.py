@@ -145,6 +145,27 @@ def test_the_gradient_of_a_view_is_of_the_operator_that_changed_it() -> None:
     assert paths(attribute(b.build())) == ["mul__0"] * 3
 
 
+@pytest.mark.parametrize(("after", "path"), [(True, "mul__0"), (False, "(outside all layers)")])
+def test_the_node_of_a_changed_view_is_of_the_operator_that_changed_it(
+    after: bool, path: str
+) -> None:
+    """Without a later operator the number may be one of a forward pass before the recording."""
+    b = TraceBuilder()
+    op(b, "aten::conv2d", 10, 30, sequence=3)
+    op(b, "aten::mul_", 40, 50, sequence=5)
+    if after:
+        op(b, "aten::relu", 60, 70, sequence=8)
+    op(b, "autograd::engine::evaluate_function: AsStridedBackward0", 100, 120, thread=2,
+       sequence=7)  # fmt: skip
+    op(b, "AsStridedBackward0", 105, 115, thread=2, sequence=7)
+    # Any other node without an operator of its number stays apart.
+    op(b, "OtherBackward0", 130, 140, thread=2, sequence=7)
+    launch(b, 1, 42)
+    launch(b, 2, 110, thread=2)
+    launch(b, 3, 135, thread=2)
+    assert paths(attribute(b.build())) == ["mul__0", path, "(outside all layers)"]
+
+
 def test_a_sequence_number_that_comes_again_is_the_latest_before() -> None:
     b = TraceBuilder()
     for i, base in enumerate((0, 1000)):

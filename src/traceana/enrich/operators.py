@@ -206,6 +206,8 @@ _EVALUATES: Final = "^autograd::engine::evaluate_function: "
 # The node of an in-place operator on a view: it runs the operator's own node inside, and has a
 # sequence number that no operator has.
 _OF_VIEW: Final = r"^torch::autograd::CopySlices$"
+# The last is the node of the view after the operator.
+_AFTER_VIEW: Final = r"(?:^|: )(?:torch::autograd::CopySlices|AsStridedBackward\d*)$"
 _ACCUMULATES: Final = r"\btorch::autograd::AccumulateGrad$"
 
 
@@ -219,7 +221,8 @@ def forward_of(
 
     1. A flow from the forward to the backward operator.
     2. The sequence number. It grows when a node is created, so the last forward operator with
-       number *s* created node *s*.
+       number *s* created node *s*. In place on a view an operator creates further nodes
+       (:func:`_of_views`).
     3. In a process without both, the order: a backward pass runs in reverse.
 
     Operators inside a backward node, and the engine's call of the node, belong to the node,
@@ -228,7 +231,7 @@ def forward_of(
     """
     node = is_node(names) & (ops["direction"] == "backward").fill_null(False).to_numpy()
     forward = _by_flow(ops, nesting, links)
-    by_number = _by_sequence(ops, node)
+    by_number = _by_sequence(ops, names, node)
     forward = np.where(forward == NONE, by_number, forward)
     forward = np.where(forward == NONE, _by_order(ops, nesting, node, forward, step), forward)
     for around in (_OF_VIEW, _EVALUATES):
@@ -274,7 +277,7 @@ def _by_flow(ops: pl.DataFrame, nesting: Nesting, links: pl.DataFrame) -> Ints:
     return forward
 
 
-def _by_sequence(ops: pl.DataFrame, node: Flags) -> Ints:
+def _by_sequence(ops: pl.DataFrame, names: Texts, node: Flags) -> Ints:
     numbered = (
         ops.lazy()
         .with_row_index("op")
@@ -304,7 +307,54 @@ def _by_sequence(ops: pl.DataFrame, node: Flags) -> Ints:
     )
     forward = np.full(ops.height, NONE, dtype=np.int64)
     forward[found["op"].to_numpy()] = found["forward"].to_numpy()
+    of_views = np.flatnonzero(node & (forward == NONE) & names.matching(_AFTER_VIEW))
+    forward[of_views] = _of_views(ops, of_views)
     return forward
+
+
+def _of_views(ops: pl.DataFrame, nodes: Ints) -> Ints:
+    """Return the operator that created each of ``nodes``, whose numbers no operator has, or NONE.
+
+    In place on a view, an operator creates its node, that of the base, and that of the view as it
+    is then, with consecutive numbers. It is the last operator before the number, if a later one has
+    a larger number. Only processes whose forward operators are on one thread, with growing numbers,
+    have these.
+    """
+    found = np.full(len(nodes), NONE, dtype=np.int64)
+    asked = ops[nodes].select("process", "sequence").with_row_index("asked")
+    asked = asked.filter(pl.col("sequence") > 0)
+    if asked.is_empty():
+        return found
+    creators = (
+        ops.lazy()
+        .with_row_index("op")
+        .filter((pl.col("direction") == "forward") & (pl.col("sequence") > 0))
+        .filter(pl.col("process").is_in(asked["process"].unique().implode(), nulls_equal=True))
+        .sort("start", maintain_order=True)
+        .with_columns(
+            (pl.col("sequence").diff().fill_null(0) >= 0).all().over("process").alias("grows"),
+            (pl.col("thread").n_unique() == 1).over("process").alias("alone"),
+            pl.col("sequence").max().over("process").alias("last"),
+        )
+        .filter("grows", "alone")
+        .select("process", "sequence", "last", pl.col("op").alias("forward"))
+    )
+    pairs = (
+        asked.lazy()
+        .sort("sequence")
+        .join_asof(
+            creators.sort("sequence", maintain_order=True),
+            on="sequence",
+            by="process",
+            strategy="backward",
+            check_sortedness=False,
+        )
+        .filter(pl.col("last") > pl.col("sequence"))
+        .select("asked", "forward")
+        .collect()
+    )
+    found[pairs["asked"].to_numpy()] = pairs["forward"].to_numpy()
+    return found
 
 
 _KEY: Final = r"(?i)^autograd::engine::evaluate_function: |^\w+::|^_backward_|Backward\d*$|_"
