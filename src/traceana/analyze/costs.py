@@ -162,9 +162,9 @@ def on_flops(trace: Trace, charged: Charges) -> tuple[str, ...]:
 
 
 _CONVOLUTION: Final = r"^conv"
+"""Kinds with an algorithm, on which the executed FLOPs depend."""
 _OF_INSTRUCTION: Final = "hlo."
 """Begin of the formulas of XLA's instructions."""
-"""Kinds with an algorithm, on which the executed FLOPs depend."""
 
 _PART_OF: Final = {"fprop": "forward", "dgrad": "dgrad", "wgrad": "wgrad"}
 
