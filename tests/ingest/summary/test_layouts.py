@@ -432,6 +432,19 @@ def test_mpi_openmp_and_openacc_are_no_kernels(tmp_path: Path) -> None:
     assert "several_reports" not in trace.ledger["reason"].to_list()
 
 
+def test_a_report_with_other_options_repeats_its_kernels(tmp_path: Path) -> None:
+    text = writing.nsys_2023(ROWS)
+    kernels = text[text.index("[4/8] Executing 'cuda_gpu_kern_sum'") :].partition("\n[")[0]
+    base = kernels.replace("'cuda_gpu_kern_sum'", "'cuda_gpu_kern_sum:base'")
+    trace = written(tmp_path / "a.txt", f"{text}{base}\n")
+    expect(trace, ROWS, "nsys 2023")
+    repeated = trace.ledger.filter(pl.col("reason") == "repeated")
+    assert "the same report in another form" in repeated["detail"].to_list()
+    assert "several_reports" not in trace.ledger["reason"].to_list()
+    twice = written(tmp_path / "b.txt", f"{text}{kernels}\n")
+    assert "several_reports" in twice.ledger["reason"].to_list()
+
+
 def test_another_report_ends_a_table(tmp_path: Path) -> None:
     text = writing.nsys_csv(ROWS)
     text += "PID,TID,DevId,Count,QCount,AAvg (ns),AMed (ns),QAvg (ns),Kernel Name\n"

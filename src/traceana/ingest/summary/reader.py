@@ -138,10 +138,17 @@ def _devices(found: Iterable[Table]) -> list[tuple[int, str, str]]:
 def _rows(path: Path, text: Text, ledger: Ledger) -> list[_Row]:
     """Return the rows of work and of calls; the ledger counts the others."""
     rows: list[_Row] = []
-    found = [[] if table.sizes else kinds(table) for table in text.tables]
+    repeats = _in_another_form(text.tables)
+    found = [
+        [] if table.sizes or repeated else kinds(table)
+        for table, repeated in zip(text.tables, repeats, strict=True)
+    ]
     counted = _counted_tables(text.tables, found)
     for number, (table, of_rows) in enumerate(zip(text.tables, found, strict=True)):
         ledger.add("malformed", table.malformed, table="summary", detail="rows that are cut")
+        if repeats[number]:
+            ledger.add("repeated", len(table.rows), table="summary", detail=_ANOTHER_FORM)
+            continue
         if table.sizes:
             _add_sizes(table, rows, ledger)
             continue
@@ -162,6 +169,22 @@ def _rows(path: Path, text: Text, ledger: Ledger) -> list[_Row]:
     _note_reports(text, rows, ledger)
     ledger.add("counter", text.counters, table="-", detail=_MEMORY)
     return rows
+
+
+_REPORT: Final = re.compile(r"\b(\w+sum)(?:\.py)?((?::[\w=-]+)*)")
+"""The name of a report of Nsight Systems and its options: ``cuda_gpu_kern_sum:base``."""
+_ANOTHER_FORM: Final = "the same report in another form"
+
+
+def _in_another_form(found: list[Table]) -> list[bool]:
+    """Return which tables are a report of Nsight Systems that an earlier one has with other
+    options: demangled names and base names of the same kernels."""
+    first: dict[str, str] = {}
+    repeats = []
+    for table in found:
+        report = _REPORT.search(table.section) if table.profiler is Profiler.NSYS else None
+        repeats.append(report is not None and first.setdefault(report[1], report[2]) != report[2])
+    return repeats
 
 
 def _counted_tables(
