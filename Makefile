@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 CORE   := $(VENV)/.core
 LOCK   := constraints.txt
-SCANNER := $(wildcard src/traceana/ingest/scanner.* src/traceana/ingest/*/scanner.c)
+SCANNER := $(wildcard src/traceana/ingest/compiled/*.[ch])
 DEMO   := fixtures/alexnet-cpu-ranges.json.gz
 
 .DEFAULT_GOAL := help

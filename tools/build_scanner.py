@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-FOLDER: Final = ROOT / "src" / "traceana" / "ingest"
-_SOURCES: Final = ("scanner.c", "chrome/scanner.c", "xplane/scanner.c")
+FOLDER: Final = ROOT / "src" / "traceana" / "ingest" / "compiled"
+_SOURCES: Final = ("module.c", "json_events.c", "xplane_events.c")
 LIBRARY: Final = "_scanner.abi3.so"
 _FLAGS: Final = ("-std=c11", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden")
 _OPTIMIZED: Final = ("-O2",)

@@ -27,7 +27,7 @@ from tests.fuzz.messages import ChangedRuns
 from tests.fuzz.messages import compared as compared_messages
 from tools.build_scanner import SANITIZED, build, compiler
 
-MODULE: Final = "traceana.ingest._scanner"
+MODULE: Final = "traceana.ingest.compiled._scanner"
 TOGETHER: Final = 200
 """Accepted blocks that are compared as one: making and comparing tables takes most of the time."""
 ALONE: Final = 50
@@ -241,7 +241,7 @@ def _compare(library: Path, seed: int, count: int) -> int:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     sys.modules[MODULE] = module
-    import traceana.ingest as package
+    import traceana.ingest.compiled as package
 
     package._scanner = module
     begin = time.process_time()

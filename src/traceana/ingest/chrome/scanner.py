@@ -1,4 +1,4 @@
-"""The compiled scanner of events, ``scanner.c``, where the installation has it.
+"""The compiled scanner of events, ``compiled/json_events.c``, where the installation has it.
 
 A :class:`Scanner` is made of a struct that declares the keys, and of the columns that each frame
 has. It accepts events as profilers write them and refuses other text, which
@@ -17,7 +17,7 @@ import polars as pl
 from traceana.ingest.compiled import COMPILED
 
 if COMPILED:
-    from traceana.ingest import _scanner
+    from traceana.ingest.compiled import _scanner
 
 LEFT_OUT: Final = -1
 """The frame of events without a row."""

@@ -1,7 +1,7 @@
 """Decodes the events of lines with the compiled scanner, or with NumPy where there is none.
 
-The scanner, ``scanner.c``, decodes events as profilers write them, and leaves any other event to
-:mod:`~traceana.ingest.xplane.decode`, with the same result.
+The scanner, ``compiled/xplane_events.c``, decodes events as profilers write them, and leaves any
+other event to :mod:`~traceana.ingest.xplane.decode`, with the same result.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from traceana.ingest.xplane.decode import Events, Known, Stats, events
 from traceana.ingest.xplane.wire import Buffer, Ints, Numbers, Records, Runs
 
 if COMPILED:
-    from traceana.ingest import _scanner
+    from traceana.ingest.compiled import _scanner
 
 _EVENTS: Final = 1 << 20
 _STATS: Final = 1 << 21

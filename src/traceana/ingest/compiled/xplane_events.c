@@ -9,7 +9,7 @@
  * compared with the end of its run before it is read; an integer reads at most eleven bytes ahead.
  */
 
-#include "../scanner.h"
+#include "scanner.h"
 
 enum {
     PADDING = 32,

@@ -1,16 +1,16 @@
-"""Whether this installation has the compiled scanner of events."""
+"""The compiled scanner of events, and whether this installation has it."""
 
 from __future__ import annotations
 
 from typing import Final
 
 VERSION: Final = 3
-"""``VERSION`` of ``scanner.c``: a library compiled before it was increased is not used."""
+"""``VERSION`` of ``module.c``: a library compiled before it was increased is not used."""
 
 
 def _is_compiled() -> bool:
     try:
-        from traceana.ingest import _scanner
+        from traceana.ingest.compiled import _scanner
     except ImportError:
         return False
     return getattr(_scanner, "VERSION", None) == VERSION

@@ -1,4 +1,4 @@
-/* What the files of the compiled scanner share; `scanner.c` makes one module of them. */
+/* What the files of the compiled scanner share; `module.c` makes one module of them. */
 
 #ifndef TRACEANA_SCANNER_H
 #define TRACEANA_SCANNER_H
@@ -14,11 +14,11 @@
 
 typedef unsigned char byte;
 
-/* chrome/scanner.c: events of Chrome's JSON. */
+/* json_events.c */
 PyObject *json_plan(PyObject *module, PyObject *args);
 PyObject *json_events(PyObject *module, PyObject *args);
 
-/* xplane/scanner.c: events of XPlane's protocol buffers. */
+/* xplane_events.c */
 PyObject *xplane_events(PyObject *module, PyObject *args);
 
 #endif

@@ -11,7 +11,7 @@
  * recurses; each table grows with the number of events, which is bounded by the bytes of the text.
  */
 
-#include "../scanner.h"
+#include "scanner.h"
 
 enum {
     MOST_FIELDS = 64,
