@@ -15,6 +15,7 @@ from tests.support.opened import opened
 from traceana import advise as advising
 from traceana.advise import advise, kept
 from traceana.advise.figures import Figures
+from traceana.errors import BadConfigurationError
 from traceana.trace import Trace
 from traceana.trace.bundle import MANIFEST, Manifest
 
@@ -86,6 +87,13 @@ def test_peaks_of_the_user_are_part_of_it(
     (tmp_path / "traceana").mkdir()
     (tmp_path / "traceana" / "peaks.toml").write_text("[[device]]\nname = 'H100'\nfp32 = 60\n")
     assert not is_kept(traceana.open(bundle))
+
+
+def test_what_cannot_be_found_keeps_no_trace_from_being_saved(tmp_path: Path) -> None:
+    bad = BadConfigurationError("peaks.toml: invalid")
+    with mock.patch.object(advising, "advised", side_effect=bad):
+        path = traceana.open(RECORDED).save(tmp_path / "bundle")
+    assert traceana.open(path).kept_advice is None
 
 
 def test_another_version_of_the_code_computes(bundle: Path) -> None:

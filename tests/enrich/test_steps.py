@@ -301,6 +301,17 @@ def test_a_step_that_the_end_of_the_recording_cut_is_none(counts: list[int], who
     assert cut["count"].to_list() == [1] * (len(counts) - whole)
 
 
+def test_operators_that_nvtx_ranges_record_count_in_a_cut_step_too() -> None:
+    b = TraceBuilder()
+    for number, count in enumerate((8, 8, 8, 1)):
+        at = number * ITERATION
+        mark(b, f"ProfilerStep#{number}", at, at + ITERATION, kind="nvtx")
+        launch(b, at + 500)
+        for one in range(count):
+            mark(b, f"aten::mm, op_id = {one}", at + 10 * one, at + 10 * one + 5, kind="nvtx")
+    assert attribute(b.build()).steps.height == 3
+
+
 def test_the_last_iteration_of_a_server_may_have_few_requests() -> None:
     text = "execute_context_{}(8)_generation_4(4)"
     assert marked([8, 8, 8, 1], text, "annotation").steps.height == 4

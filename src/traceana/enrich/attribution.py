@@ -61,7 +61,9 @@ def attribute(trace: Trace, step_marker: str | None = None, *, of_device: bool =
     step_table = steps(trace, activities, step_marker)
     if step_marker is not None:
         trace = trace.with_tables(ranges=as_steps(trace, step_marker))
-    else:
+    derived = conform("ops", from_nvtx(trace.ranges))
+    trace = trace.with_tables(ops=pl.concat([trace.ops, derived]))
+    if step_marker is None:
         step_table = without_cut_step(trace, step_table, ledger)
     host = _Host.of(trace, step_table, ledger)
     on_device = of_device or activities["kind"].is_in(DEVICE_WORK).any()
@@ -186,7 +188,7 @@ class _Host(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, trace: Trace, step_table: pl.DataFrame, ledger: Ledger) -> _Host:
-        ops = pl.concat([trace.ops, conform("ops", from_nvtx(trace.ranges))])
+        ops = trace.ops
         nodes = trace.activities.filter(pl.col("capture_time").is_not_null())
         nodes = nodes.select("process", pl.col("capture_thread").alias("thread"))
         op_key, range_key, call_key, captured_key = thread_keys(

@@ -61,10 +61,15 @@ class Commands:
         return advised(self._trace, found, rule=rule)
 
     def written_advice(self) -> bytes | None:
-        """Return the recommendations for a bundle; None for a summary, which has none."""
+        """Return the recommendations for a bundle; None for a summary, which has none, and where
+        they cannot be found, which ``advise`` on the bundle says."""
         from traceana.advise import advise, kept
+        from traceana.errors import TraceanaError
 
-        return None if self._trace.is_summary else kept.written(advise(self._trace))
+        try:
+            return None if self._trace.is_summary else kept.written(advise(self._trace))
+        except TraceanaError:
+            return None
 
     def kernels(self, *, by: KernelsBy = "name", unclassified: bool = False) -> Result:
         """Return calls, time and class of each kernel; optionally only ``unclassified`` ones.
