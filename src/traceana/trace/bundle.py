@@ -61,7 +61,7 @@ def is_bundle(path: Path) -> bool:
 def sources(bundle: Path) -> list[str]:
     """Return the paths of the files that ``bundle`` was saved from, as they were given.
 
-    None where the manifest cannot be read: :func:`load` has the error.
+    Empty where the manifest cannot be read: :func:`load` has the error.
     """
     try:
         meta = msgspec.json.decode((bundle / MANIFEST).read_bytes(), type=_Sources).meta
