@@ -48,12 +48,12 @@ class Table(msgspec.Struct):
     ``titles`` are the figures of its columns, empty text for others; ``units`` the units of those
     whose cells have none. ``section`` is the last title of a section before it, ``process`` the
     process that nvprof names there, ``device`` the device, if not in a column. ``of`` is what the
-    rows of Nsight Systems are: ``kernels`` (or copies), ``calls`` of the host, ``ranges``, ``host`` events of MPI,
-    OpenMP and OpenACC. The times of a table ``on_cpu`` are the host's. ``cuts`` counts marks of
-    left out lines, ``malformed`` lines that begin as a row does and are none; ``total`` and
-    ``cpu_total`` are the sums that torch prints below, in nanoseconds. ``divided_by`` is the column
-    by which the table divides what others have in one row, or adds kinds that others have apart.
-    ``mark`` is the decimal mark of its numbers, None where they do not show it.
+    rows of Nsight Systems are: ``kernels`` (or copies), ``calls`` of the host, ``ranges``, ``host``
+    events of MPI, OpenMP and OpenACC. The times of a table ``on_cpu`` are the host's. ``cuts``
+    counts marks of left out lines, ``malformed`` lines that begin as a row does and are none;
+    ``total`` and ``cpu_total`` are the sums that torch prints below, in nanoseconds. ``divided_by``
+    is the column by which the table divides what others have in one row, or adds kinds that others
+    have apart. ``mark`` is the decimal mark of its numbers, None where they do not show it.
     """
 
     profiler: Profiler
