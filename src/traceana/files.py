@@ -7,13 +7,16 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from traceana.errors import CannotWriteError, IsDirectoryError, NotFoundError, UnreadableError
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 # isal inflates about three times as fast as zlib and reads the same streams. It has no wheels for
 # Windows on ARM.
@@ -265,3 +268,21 @@ def shown(text: str) -> str:
     for path, name in _SHOWN.items():
         text = text.replace(path, name)
     return text
+
+
+def digest(parts: Iterable[bytes]) -> str:
+    """Return a digest of ``parts`` and of where one ends and the next begins."""
+    import hashlib  # not for --help
+
+    whole = hashlib.blake2b()
+    for part in parts:
+        whole.update(hashlib.blake2b(part).digest())
+    return whole.hexdigest()
+
+
+def code_in(folder: Traversable) -> Iterator[bytes]:
+    """Yield name and content of the files of code and data in a package's ``folder``, by name."""
+    for file in sorted(folder.iterdir(), key=lambda file: file.name):
+        if file.name.endswith((".py", ".toml")):
+            yield file.name.encode()
+            yield file.read_bytes()

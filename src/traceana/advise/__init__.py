@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
 import polars as pl
 from msgspec.structs import replace
 
@@ -16,9 +15,9 @@ from traceana.advise import (  # noqa: F401  # these modules register their rule
     host_copies,
     measurement,
 )
-from traceana.advise.bottleneck import Bottleneck, bottleneck
+from traceana.advise.bottleneck import bottleneck
 from traceana.advise.figures import Figures
-from traceana.advise.rule import RULES, Finding, Rule, Simulation
+from traceana.advise.rule import RULES, Advice, Finding, Rule, Simulation
 from traceana.analyze.per_trace import per_trace
 from traceana.settings import LEAST_SAVING, LOW_UTILIZATION
 
@@ -28,26 +27,6 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 __all__ = ["RULES", "Advice", "Finding", "Rule", "advise", "advised"]
-
-
-class Advice(msgspec.Struct, frozen=True):
-    """The findings, largest saving first, and notes on them.
-
-    ``small`` are those whose simulated saving is below ``LEAST_SAVING`` of the step: the rules hold
-    by their own estimates, and gates and ``--rule`` ask for them.
-    ``replayed_ns`` is the mean step that simulated savings are of, where it is not that of all
-    measured steps from marker to marker.
-    ``step_work_ns`` is the busy time of the work that a step launches on a device, by which the
-    shares of savings are divided, where that is longer than the step on the host; else None.
-    ``bottleneck`` is None without work on a GPU.
-    """
-
-    findings: tuple[Finding, ...]
-    notes: tuple[str, ...]
-    step_work_ns: int | None = None
-    bottleneck: Bottleneck | None = None
-    small: tuple[Finding, ...] = ()
-    replayed_ns: int | None = None
 
 
 @per_trace
@@ -63,7 +42,7 @@ def advise(trace: Trace, *, batches: BatchSeries | None = None) -> Advice:
         from traceana.advise import kept
 
         if (found := kept.read(trace.kept_advice)) is not None:
-            return Advice(**found)
+            return found
     return advised(Figures(trace, batches))
 
 

@@ -1,4 +1,4 @@
-"""Rules, their findings, and the decorator that registers a rule."""
+"""Rules, their findings, the advice made of them, and the decorator that registers a rule."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 import polars as pl
 
+from traceana.advise.bottleneck import Bottleneck
 from traceana.advise.figures import Figures
 
 Value: TypeAlias = int | float | str | None
@@ -103,6 +104,26 @@ class Finding(msgspec.Struct, frozen=True):
     def kind(self) -> str:
         """The kind of the saving."""
         return self.rule.kind if self.simulation is None else SIMULATION
+
+
+class Advice(msgspec.Struct, frozen=True):
+    """The findings, largest saving first, and notes on them.
+
+    ``small`` are those whose simulated saving is below ``LEAST_SAVING`` of the step: the rules hold
+    by their own estimates, and gates and ``--rule`` ask for them.
+    ``replayed_ns`` is the mean step that simulated savings are of, where it is not that of all
+    measured steps from marker to marker.
+    ``step_work_ns`` is the busy time of the work that a step launches on a device, by which the
+    shares of savings are divided, where that is longer than the step on the host; else None.
+    ``bottleneck`` is None without work on a GPU.
+    """
+
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+    step_work_ns: int | None = None
+    bottleneck: Bottleneck | None = None
+    small: tuple[Finding, ...] = ()
+    replayed_ns: int | None = None
 
 
 RULES: list[Rule] = []

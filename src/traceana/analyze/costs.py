@@ -426,8 +426,8 @@ def _passes(
     It is the number of steps and replicas in which the layer has selected work of that direction.
     TensorFlow names each operator once in a graph, so that its executions are passes, also those of
     an evaluation between the steps. The forward passes of a layer with matrix products are their
-    number divided by the ``calls`` of the layer in a pass. None is an unknown number: operators of
-    the layer ran differently often, in training only or in evaluation only.
+    number divided by the ``calls`` of the layer in a pass. The number is unknown, None, if
+    operators of the layer ran differently often, in training only or in evaluation only.
 
     Work without a direction counts as forward. Each process has its own steps. ``each`` is of
     :func:`_executions`.

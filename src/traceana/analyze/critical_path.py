@@ -107,7 +107,10 @@ def _launched_before(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
     columns = (*queue, "process", "step", "start", "duration", "call", "kind")
     work = trace.activities.select(columns).filter(pl.col("kind").is_in(DEVICE_WORK))
     outside = work.filter(pl.col("step").is_null())
-    known = work.filter(pl.col("call").is_not_null() & pl.lit(outside["call"].has_nulls()))
+    # Streams matter only to work whose call is not recorded.
+    known = (
+        work.filter(pl.col("call").is_not_null()) if outside["call"].has_nulls() else work.clear()
+    )
     until = known.group_by(queue).agg(pl.col("start").min().alias("first_launched"))
     called = trace.calls["start"].gather(outside["call"]).alias("called")
     ends = (

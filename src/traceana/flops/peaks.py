@@ -111,7 +111,8 @@ def peaks_of(device: Mapping[str, Any]) -> Peaks | Refusal:
     """
     words = normalized(device.get("name"))
     multiprocessors = device.get("multiprocessors")
-    for one in (one for one in _known() if one.pattern.fullmatch(words)) if words else ():
+    named = [one for one in _known() if one.pattern.fullmatch(words)] if words else []
+    for one in named:
         if None in (multiprocessors, one.multiprocessors) or multiprocessors == one.multiprocessors:
             return one.peaks
     return _computed(device, _bandwidth(device))

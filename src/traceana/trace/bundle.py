@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MANIFEST: Final = "manifest.json"
+HOW_OPENED: Final = frozenset({"opened", "opened_with"})
+"""Fields of the meta that a bundle does not keep."""
 _ADVICE: Final = "advice"
 _ADVICE_FILE: Final = "advice.msgpack"
 _ATTEMPTS: Final = 100
@@ -140,7 +142,7 @@ def save(
 
 def saved_meta(meta: TraceMeta) -> TraceMeta:
     """Return ``meta`` as a bundle keeps it: without how the trace was opened."""
-    return msgspec.structs.replace(meta, opened=(), opened_with=())
+    return msgspec.structs.replace(meta, **dict.fromkeys(HOW_OPENED, ()))
 
 
 class Loaded(NamedTuple):

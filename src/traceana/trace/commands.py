@@ -60,9 +60,9 @@ class Commands:
         found = advise(self._trace, batches=batches or self._batches())
         return advised(self._trace, found, rule=rule)
 
-    def written_advice(self) -> bytes | None:
-        """Return the recommendations for a bundle; None for a summary, which has none, and where
-        they cannot be found, which ``advise`` on the bundle says."""
+    def _advice_to_keep(self) -> bytes | None:
+        """Return the recommendations for a bundle; None for a summary, which has no timeline, and
+        where they cannot be found, which ``advise`` on the bundle says."""
         from traceana.advise import advise, kept
         from traceana.errors import TraceanaError
 

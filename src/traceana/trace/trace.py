@@ -118,7 +118,7 @@ class Trace(Commands):
         meta = msgspec.structs.replace(self.meta, **fields)
         made = self._with(meta, {}, self._whole)
         # How it was opened changes no recommendation.
-        if bundle.saved_meta(meta) == bundle.saved_meta(self.meta):
+        if fields.keys() <= bundle.HOW_OPENED:
             object.__setattr__(made, "_kept_advice", self._kept_advice)
         return made
 
@@ -278,7 +278,7 @@ class Trace(Commands):
         # As it will be opened: without a manifest, and of the selected rows alone.
         again = Trace(bundle.saved_meta(self.meta), tables)
         return bundle.save(
-            self.meta, tables, path, advice=again.written_advice(), overwrite=overwrite
+            self.meta, tables, path, advice=again._advice_to_keep(), overwrite=overwrite
         )
 
     @classmethod

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 import polars as pl
 
-from traceana.files import UNDECODABLE, cache_folder, write_whole
+from traceana.files import UNDECODABLE, cache_folder, code_in, digest, write_whole
 from traceana.trace.taxonomy import CLASS_SCHEMA
 
 MOST_KEPT: Final = 300_000
@@ -70,10 +70,7 @@ def _digest(content: bytes) -> bytes:
 @cache
 def _state() -> str:
     """Return a digest of the rules and of the code that applies them."""
-    digest = hashlib.blake2b()
-    for part in _deciding():
-        digest.update(hashlib.blake2b(part).digest())
-    return digest.hexdigest()
+    return digest(_deciding())
 
 
 def _deciding() -> Iterator[bytes]:
@@ -83,7 +80,4 @@ def _deciding() -> Iterator[bytes]:
     yield (enrich / "distinct_values.py").read_bytes()
     yield (resources.files("traceana.trace") / "taxonomy.py").read_bytes()
     for folder in (classify, classify / "rules"):
-        for file in sorted(folder.iterdir(), key=lambda file: file.name):
-            if file.name.endswith((".py", ".toml")):
-                yield file.name.encode()
-                yield file.read_bytes()
+        yield from code_in(folder)

@@ -9,16 +9,14 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-import numpy as np
 import polars as pl
 
-from traceana.enrich.distinct_values import ascii_classes, numbered
+from traceana.enrich.distinct_values import ascii_classes
 from traceana.enrich.nesting import NONE, Ints, from_rows
-from traceana.enrich.refine.situations import Context, Operators
+from traceana.enrich.refine.situations import QUEUE, Context, Operators, by_queue
 
 PRODUCTS: Final = ("conv", "gemm")
 _PARTS: Final = (*PRODUCTS, "layout")
-_QUEUE: Final = ("rank", "process", "device", "stream")
 
 
 def possible_parts(
@@ -46,7 +44,7 @@ def possible_parts(
     found = others & (certain.gather(name) | activities["scope"].is_in(scopes.implode()))
     described = (
         activities.lazy()
-        .select("name_id", "kind", "start", "op", "scope", "direction", "layer", *_QUEUE)
+        .select("name_id", "kind", "start", "op", "scope", "direction", "layer", *QUEUE)
         .with_row_index("row")
         .with_columns(pl.Series("convolution", convolution))
         # Without a convolution no run is one, and its rows have no use.
@@ -83,14 +81,8 @@ def possible_parts(
 def _neighbours(rows: pl.DataFrame, first_run: int) -> pl.DataFrame:
     """Return the runs of possible parts among ``rows`` without a convolution operator."""
     possible = (pl.col("category").is_in(_PARTS) | pl.col("phase_by_name")).fill_null(False)
-    (queue,) = numbered(rows.select(_QUEUE))
-    order = np.lexsort((rows["start"].to_numpy(), queue))
     run = pl.struct("possible", "op", "scope", "queue").rle_id().cast(pl.Int64) + first_run
-    runs = (
-        rows.with_columns(pl.Series("queue", queue))[order]
-        .with_columns(possible.alias("possible"))
-        .with_columns(run.alias("run"))
-    )
+    runs = by_queue(rows).with_columns(possible.alias("possible")).with_columns(run.alias("run"))
     return _with_complex_products(runs).filter("possible")
 
 
@@ -104,7 +96,7 @@ def _with_complex_products(runs: pl.DataFrame) -> pl.DataFrame:
     product = (pl.col("category") == "gemm") & pl.col("precision").is_in(["c64", "c128"])
     if not runs.select(product.any()).item():
         return runs
-    device_queue = [part for part in _QUEUE if part != "stream"]
+    device_queue = [part for part in QUEUE if part != "stream"]
     near = pl.when(transform | pl.col("phase_by_name")).then("run")
     # Other work gets -1: it separates a product from the transforms of another convolution.
     seen = pl.when(product).then(None).otherwise(near.fill_null(-1))

@@ -307,7 +307,18 @@ def _precisions(types: pl.Series) -> pl.Series:
 
 
 _SPLITS: Final = r"(?i)split_?k|stream_?k"
-_QUEUE: Final = ("rank", "process", "device", "stream")
+QUEUE: Final = ("rank", "process", "device", "stream")
+"""Columns of the stream of an activity."""
+
+
+def by_queue(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return ``rows``, in the order of the activities, stream by stream in order of time.
+
+    Further column: ``queue``, the number of the stream.
+    """
+    (queue,) = numbered(rows.select(QUEUE))
+    order = np.lexsort((rows["start"].to_numpy(), queue))
+    return rows.with_columns(pl.Series("queue", queue))[order]
 
 
 def counts_a_batch(activities: pl.DataFrame, names: pl.DataFrame) -> pl.Series:
@@ -325,14 +336,13 @@ def counts_a_batch(activities: pl.DataFrame, names: pl.DataFrame) -> pl.Series:
     if not undecided.gather(name.unique()).any():
         return result
     rows = np.flatnonzero(product.to_numpy()[name.to_numpy()])
-    found = activities.select("name_id", "start", "grid_z", *_QUEUE)[rows]
-    (queue,) = numbered(found.select(_QUEUE))
-    products = found.with_columns(
-        pl.Series("row", rows),
-        pl.Series("queue", queue),
-        splits.gather(name[rows]).alias("splits"),
-        undecided.gather(name[rows]).alias("undecided"),
-    )[np.lexsort((found["start"].to_numpy(), queue))]
+    products = by_queue(
+        activities.select("name_id", "start", "grid_z", *QUEUE)[rows].with_columns(
+            pl.Series("row", rows),
+            splits.gather(name[rows]).alias("splits"),
+            undecided.gather(name[rows]).alias("undecided"),
+        )
+    )
     sliced = pl.col("splits").shift(-1).over("queue").fill_null(False)
     counted = products.select(
         "row",

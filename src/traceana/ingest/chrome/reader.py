@@ -76,7 +76,7 @@ def _refuse_devices(path: Path, columns: Columns) -> None:
         *(
             pid
             for frame in columns.complete
-            for pid in frame["pid"].cast(pl.String).unique()
+            for pid in frame["pid"].unique().cast(pl.String)
             if pid
         ),
     }

@@ -29,11 +29,6 @@ enum wire { VARINT, FIXED64, LENGTH, OTHER };
 /* The wire type of each kind of value: the number of its field. */
 static const byte WIRES[8] = {OTHER, OTHER, FIXED64, VARINT, VARINT, LENGTH, LENGTH, VARINT};
 
-struct column {
-    Py_buffer view;
-    bool held;
-};
-
 /* The arguments, arrays in this order: the bytes; begin, end and stop of each run; the next run and
  * position; the stats' ids; then what is filled, a row an event, and a row a stat. */
 enum {
@@ -69,7 +64,6 @@ struct ids {
 
 struct event {
     int64_t id, offset, duration;
-    size_t stats;
 };
 
 struct scan {
@@ -139,7 +133,7 @@ static int64_t read_number(const byte *data, int64_t at, int64_t end, byte tag, 
     return at;
 }
 
-/* Return the start of the record at `at` and its end in `after`; -1 where none is before `end`. */
+/* Return the start of the record at `at` and its end in `after`; -1 where it does not end by `end`. */
 static int64_t read_record(const byte *data, int64_t at, int64_t end, int64_t *after)
 {
     uint64_t size;
@@ -196,8 +190,8 @@ static bool read_event(struct scan *scan, int64_t at, int64_t end, size_t row, s
     at = read_number(data, at, end, METADATA_ID, &event->id);
     at = read_number(data, at, end, OFFSET_PS, &event->offset);
     at = read_number(data, at, end, DURATION_PS, &event->duration);
-    for (event->stats = 0; at < end; event->stats++) {
-        int64_t after, start = event->stats < MOST_STATS ? read_record(data, at, end, &after) : -1;
+    for (int stats = 0; at < end; stats++) {
+        int64_t after, start = stats < MOST_STATS ? read_record(data, at, end, &after) : -1;
         if (start < 0 || !read_stat(scan, start, after, row))
             return false;
         at = after;
@@ -205,13 +199,13 @@ static bool read_event(struct scan *scan, int64_t at, int64_t end, size_t row, s
     return at == end;
 }
 
-static void fill(struct scan *scan, struct column *arrays, size_t rows[3])
+static void fill(struct scan *scan, Py_buffer *arrays, size_t rows[3])
 {
-    const int64_t *begin = arrays[BEGIN].view.buf, *end = arrays[END].view.buf;
-    int64_t *stop = arrays[STOP].view.buf, *state = arrays[STATE].view.buf;
-    uint32_t *run_of = arrays[RUN].view.buf, *odd = arrays[ODD].view.buf;
-    int64_t *ids = arrays[ID].view.buf, *offsets = arrays[OFFSET].view.buf, *durations = arrays[DURATION].view.buf;
-    size_t runs = (size_t)arrays[BEGIN].view.len / 8, most = (size_t)arrays[ID].view.len / 8;
+    const int64_t *begin = arrays[BEGIN].buf, *end = arrays[END].buf;
+    int64_t *stop = arrays[STOP].buf, *state = arrays[STATE].buf;
+    uint32_t *run_of = arrays[RUN].buf, *odd = arrays[ODD].buf;
+    int64_t *ids = arrays[ID].buf, *offsets = arrays[OFFSET].buf, *durations = arrays[DURATION].buf;
+    size_t runs = (size_t)arrays[BEGIN].len / 8, most = (size_t)arrays[ID].len / 8;
     size_t run = (size_t)state[0], count = 0, odds = 0;
     int64_t at = state[1], after, start;
     while (run < runs) {
@@ -248,30 +242,30 @@ full:
 }
 
 /* Return whether the arrays fit each other, so that `fill` stays inside of them. */
-static bool is_sound(struct column *arrays)
+static bool is_sound(Py_buffer *arrays)
 {
     for (int i = 0; i < ARRAYS; i++)
-        if (arrays[i].view.len % WIDTHS[i] || (uintptr_t)arrays[i].view.buf % WIDTHS[i])
+        if (arrays[i].len % WIDTHS[i] || (uintptr_t)arrays[i].buf % WIDTHS[i])
             return false;
-    const int64_t *begin = arrays[BEGIN].view.buf, *end = arrays[END].view.buf, *state = arrays[STATE].view.buf;
-    Py_ssize_t runs = arrays[BEGIN].view.len / 8, most = arrays[ID].view.len / 8, stats = arrays[VALUE].view.len / 8;
-    bool fits = arrays[END].view.len / 8 == runs && arrays[STOP].view.len / 8 == runs &&
-                arrays[STATE].view.len / 8 == 2 && arrays[CODES].view.len / 4 == arrays[IDS].view.len / 8 &&
-                arrays[RUN].view.len / 4 == most && arrays[OFFSET].view.len / 8 == most &&
-                arrays[DURATION].view.len / 8 == most && arrays[ODD].view.len / 4 == most &&
-                arrays[OWNER].view.len / 4 == stats && arrays[INDEX].view.len / 4 == stats &&
-                arrays[KIND].view.len == stats && arrays[SIZE].view.len / 4 == stats;
+    const int64_t *begin = arrays[BEGIN].buf, *end = arrays[END].buf, *state = arrays[STATE].buf;
+    Py_ssize_t runs = arrays[BEGIN].len / 8, most = arrays[ID].len / 8, stats = arrays[VALUE].len / 8;
+    bool fits = arrays[END].len / 8 == runs && arrays[STOP].len / 8 == runs &&
+                arrays[STATE].len / 8 == 2 && arrays[CODES].len / 4 == arrays[IDS].len / 8 &&
+                arrays[RUN].len / 4 == most && arrays[OFFSET].len / 8 == most &&
+                arrays[DURATION].len / 8 == most && arrays[ODD].len / 4 == most &&
+                arrays[OWNER].len / 4 == stats && arrays[INDEX].len / 4 == stats &&
+                arrays[KIND].len == stats && arrays[SIZE].len / 4 == stats;
     if (!fits || most == 0 || stats < MOST_STATS || state[0] < 0 || (state[0] < runs && state[1] < begin[state[0]]))
         return false;
     for (Py_ssize_t i = 0; i < runs; i++)
-        if (begin[i] < 0 || end[i] < begin[i] || end[i] > arrays[DATA].view.len - PADDING)
+        if (begin[i] < 0 || end[i] < begin[i] || end[i] > arrays[DATA].len - PADDING)
             return false;
     return true;
 }
 
 PyObject *xplane_events(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    struct column arrays[ARRAYS] = {0};
+    Py_buffer arrays[ARRAYS] = {0};
     struct scan scan = {0};
     PyObject *result = NULL;
     size_t rows[3];
@@ -281,24 +275,23 @@ PyObject *xplane_events(PyObject *Py_UNUSED(module), PyObject *args)
     }
     for (int i = 0; i < ARRAYS; i++) {
         int flags = i == STOP || i == STATE || i >= RUN ? PyBUF_WRITABLE : PyBUF_SIMPLE;
-        if (PyObject_GetBuffer(PyTuple_GetItem(args, i), &arrays[i].view, flags) < 0)
+        if (PyObject_GetBuffer(PyTuple_GetItem(args, i), &arrays[i], flags) < 0)
             goto release;
-        arrays[i].held = true;
     }
     if (!is_sound(arrays)) {
         PyErr_SetString(PyExc_ValueError, "the arrays do not fit each other");
         goto release;
     }
-    scan.data = arrays[DATA].view.buf;
-    scan.ids.sorted = arrays[IDS].view.buf;
-    scan.ids.codes = arrays[CODES].view.buf;
-    scan.ids.count = (size_t)arrays[IDS].view.len / 8;
-    scan.owner = arrays[OWNER].view.buf;
-    scan.index = arrays[INDEX].view.buf;
-    scan.kind = arrays[KIND].view.buf;
-    scan.value = arrays[VALUE].view.buf;
-    scan.length = arrays[SIZE].view.buf;
-    scan.most_stats = (size_t)arrays[VALUE].view.len / 8;
+    scan.data = arrays[DATA].buf;
+    scan.ids.sorted = arrays[IDS].buf;
+    scan.ids.codes = arrays[CODES].buf;
+    scan.ids.count = (size_t)arrays[IDS].len / 8;
+    scan.owner = arrays[OWNER].buf;
+    scan.index = arrays[INDEX].buf;
+    scan.kind = arrays[KIND].buf;
+    scan.value = arrays[VALUE].buf;
+    scan.length = arrays[SIZE].buf;
+    scan.most_stats = (size_t)arrays[VALUE].len / 8;
     if (!make_dense(&scan.ids)) {
         PyErr_NoMemory();
         goto release;
@@ -309,8 +302,8 @@ PyObject *xplane_events(PyObject *Py_UNUSED(module), PyObject *args)
     free(scan.ids.dense);
     result = Py_BuildValue("(nnn)", (Py_ssize_t)rows[0], (Py_ssize_t)rows[1], (Py_ssize_t)rows[2]);
 release:
+    /* What was not obtained has no object, and its release does nothing. */
     for (int i = 0; i < ARRAYS; i++)
-        if (arrays[i].held)
-            PyBuffer_Release(&arrays[i].view);
+        PyBuffer_Release(&arrays[i]);
     return result;
 }

@@ -112,7 +112,7 @@ def quantity(
 ) -> Quantity | None:
     """Return the quantity in ``text``, whose unit stands in it, or else is ``unit``.
 
-    None where it is no number, or has no unit of ``factors``. ``mark`` as of :func:`number`.
+    None where it cannot be read, or has no unit of ``factors``. ``mark`` as of :func:`number`.
     """
     own = unit_of(text)
     factor = factors.get(own or unit or "")

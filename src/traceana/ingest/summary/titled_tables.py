@@ -175,7 +175,7 @@ _FORMS: Final = ((",", 3), (";", 3), ("|", 2), ("\t", 3))
 """Separators, and how many a header has at least."""
 _UNITS: Final = {"": 1, **TIME, **SIZE}
 _LONGEST_NUMBER: Final = 10
-"""Digits that are no number of a device."""
+"""Digits from which on a number is not that of a device."""
 _MOST_TITLES: Final = 64
 _LONGEST_TITLE: Final = 5
 """Words of the longest title."""

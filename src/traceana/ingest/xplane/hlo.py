@@ -362,9 +362,9 @@ def _name_gradients(instructions: Mapping[int, Instruction]) -> None:
 
     A convolution and its gradients have the same three tensors (input, weight, output) as operands
     and result in a different order: they match by their element counts, also where XLA converted
-    some of them to products. Layers with tensors of
-    equal sizes are ambiguous, and their gradients get no scope. Only JAX records differentiation:
-    ``jvp(net)/conv1/…`` is forward, ``transpose(jvp(net))/conv1/…`` its gradient.
+    some of them to products. Layers with tensors of equal sizes are ambiguous, and their gradients
+    get no scope. Only JAX records differentiation: ``jvp(net)/conv1/…`` is forward,
+    ``transpose(jvp(net))/conv1/…`` its gradient.
     """
     scopes: defaultdict[Tensors, set[str]] = defaultdict(set)
     nameless: list[tuple[Instruction, Tensors]] = []
