@@ -13,6 +13,7 @@ from tests.support.synthetic import GPU, Scenario, both
 from tests.support.synthetic.records import Direction, Memory
 from tests.support.traces import TraceBuilder
 from traceana.analyze.critical import critical, segments
+from traceana.analyze.idle import idle
 from traceana.analyze.idle_gaps import capture_ns
 from traceana.analyze.steps import select
 from traceana.trace import Trace
@@ -217,6 +218,17 @@ def test_the_event_identifies_the_awaited_stream(each: Both) -> None:
             ("sync", 40),
         ]
         assert classes(trace)["gap", "event"] == 2_060
+
+
+def test_the_context_of_a_wait_can_be_that_of_the_event(each: Both) -> None:
+    run = Scenario([GPU(), GPU()])
+    run.launch(at=0, begins=100, duration=900)
+    run.copy("PtoP", 1 << 20, at=200, begins=400, duration=3_600, device=1, stream=20)
+    run.wait_event(run.record_event(20, at=400, completed=4_000, device=1), 7, at=600)
+    run.launch(at=800, begins=4_010, duration=100)
+    for trace in each(run):
+        assert path(trace)[-3:] == [("copy", 3_600), ("gap", 10), ("kernel", 100)]
+        assert idle(trace, by="gap").frame["cause"].to_list()[0] == "copy"
 
 
 def test_what_is_launched_after_an_event_was_recorded_is_not_waited_for(each: Both) -> None:

@@ -18,12 +18,12 @@ from traceana.analyze.critical_path import (
     LAUNCH,
     SYNC,
     WORK,
-    ThreadKeys,
     paths,
     windows,
 )
-from traceana.analyze.critical_waits import BY_EVENT, BY_STREAM, WAITING
+from traceana.analyze.device_waits import BY_EVENT, BY_STREAM
 from traceana.analyze.event_waits import distinct_of
+from traceana.analyze.host_waits import WAITING, ThreadKeys
 from traceana.analyze.layer_rows import OUTSIDE, layer_keys
 from traceana.analyze.per_trace import per_small_trace
 from traceana.analyze.steps import measured_steps, step_processes

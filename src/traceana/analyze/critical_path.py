@@ -1,7 +1,7 @@
 """The critical path of each step, followed backwards: its window, and the walk through it.
 
 The walk goes from the end of a window back to its begin, along the waits of device work and of
-threads (``critical_waits.py``). ``critical.py`` labels the stretches.
+threads (``device_waits.py``, ``host_waits.py``). ``critical.py`` labels the stretches.
 """
 
 from __future__ import annotations
@@ -11,20 +11,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-import numpy as np
 import polars as pl
 
-from traceana.analyze.critical_waits import (
-    BY_LAUNCH,
-    UNKNOWN,
-    HostWaits,
-    WorkWaits,
-    host_waits,
-    work_waits,
-)
+from traceana.analyze.device_waits import BY_LAUNCH, UNKNOWN
+from traceana.analyze.host_waits import ThreadKeys, Waits
 from traceana.analyze.idle_gaps import capture
-from traceana.enrich.distinct_values import thread_numbers
-from traceana.enrich.nesting import NONE, Flags, Ints
 from traceana.enrich.steps import OPTIMIZER_STEP
 from traceana.trace.schema import DEVICE_WORK
 
@@ -192,88 +183,6 @@ def _spans(trace: Trace) -> pl.DataFrame:
     )
 
 
-class ThreadKeys(msgspec.Struct, frozen=True):
-    """The key of the thread of each operator, call, range and window, distinct between ranks.
-
-    A window without a thread has a key of its own.
-    """
-
-    ops: Ints
-    calls: Ints
-    ranges: Ints
-    windows: Ints
-    numbers: pl.DataFrame
-    """``key`` and ``thread``, its number in the trace."""
-
-    @classmethod
-    def of(cls, trace: Trace, windows: pl.DataFrame) -> ThreadKeys:
-        """Return the keys for ``trace``; ``windows`` have ``rank``, ``process``, ``thread``."""
-        frames = [trace.ops, trace.calls, trace.ranges, windows]
-        ops, calls, ranges, own = thread_numbers(*frames)
-        threads = pl.concat([frame["thread"].cast(pl.Int64) for frame in frames])
-        every = np.concatenate((ops, calls, ranges, own))
-        numbers = pl.DataFrame({"key": every, "thread": threads}).unique("key")
-        return cls(ops, calls, ranges, own, numbers)
-
-
-def of_process(frame: pl.DataFrame, rank: int | None, process: int | None) -> Flags:
-    """Return the rows of ``rank`` and, if given, of ``process`` or without a process."""
-    here = pl.col("rank").eq_missing(pl.lit(rank, pl.Int32))
-    if process is not None:
-        here &= (pl.col("process") == process).fill_null(value=True)
-    return frame.select(here).to_series().to_numpy()
-
-
-class Waits(msgspec.Struct, frozen=True):
-    """The waits of the device work and of the threads of one process.
-
-    ``calls`` and ``markers`` are the keys of the threads of the trace's calls, NONE for those of
-    other processes, and of the steps' markers; ``syncs`` are its records of synchronization.
-    """
-
-    device: WorkWaits
-    host: HostWaits
-    calls: Ints
-    markers: Ints
-    syncs: pl.DataFrame
-
-    @classmethod
-    def of(
-        cls,
-        trace: Trace,
-        steps: pl.DataFrame,
-        threads: ThreadKeys,
-        between: tuple[int, int] | None = None,
-    ) -> Waits:
-        """Return those of the process with the windows ``steps``, of :func:`windows`, which have
-        ``step_row``; of what happened ``between`` two times, where given."""
-        whole = trace.whole
-        rank = steps["rank"][0]
-        alone = whole.steps.filter(of_process(whole.steps, rank, None))["process"].n_unique() <= 1
-        process = None if alone else steps["process"][0]
-        ops, calls, activities = (
-            of_process(table, rank, process) & _within(table, between)
-            for table in (whole.ops, whole.calls, whole.activities)
-        )
-        markers = threads.windows[steps["step_row"].to_numpy()]
-        own = whole.activities.with_row_index("row").filter(activities)
-        syncs = own.filter(pl.col("kind") == "sync")
-        work = own.filter(pl.col("kind").is_in(DEVICE_WORK))
-        of_ops, of_calls = np.where(ops, threads.ops, NONE), np.where(calls, threads.calls, NONE)
-        device = work_waits(trace, work, syncs, of_calls)
-        host = host_waits(trace, device, syncs, of_ops, of_calls, threads.ranges, markers)
-        return cls(device, host, of_calls, markers, syncs)
-
-
-def _within(table: pl.DataFrame, between: tuple[int, int] | None) -> Flags:
-    """Return the rows that overlap the time ``between``, all without it."""
-    if between is None:
-        return np.ones(table.height, dtype=np.bool_)
-    start = table["start"].to_numpy()
-    found: Flags = (start < between[1]) & (start + table["duration"].to_numpy() > between[0])
-    return found
-
-
 def paths(trace: Trace, steps: pl.DataFrame, threads: ThreadKeys) -> pl.DataFrame:
     """Return the path of each step as stretches, the last stretch of a step first.
 
@@ -295,7 +204,7 @@ def _paths(trace: Trace, steps: pl.DataFrame, threads: ThreadKeys) -> pl.DataFra
     """Return the path of each of ``steps``, the windows of one process, last stretch first."""
     own = Waits.of(trace, steps, threads)
     device = own.device
-    walk = Walk(device, own.host)
+    walk = Walk(own)
     columns = steps.select("step_row", "begin", "end", "host_end").iter_rows()
     rows: list[int] = []
     stretches = Stretches()
@@ -350,15 +259,16 @@ class Stretches(msgspec.Struct):
 class Walk:
     """The paths of one process."""
 
-    def __init__(self, device: WorkWaits, host: HostWaits) -> None:
+    def __init__(self, waits: Waits) -> None:
         """Prepare the walk along the waits of device work and threads."""
+        device = waits.device
         self._start = device.start.tolist()
         self._end = device.end.tolist()
         self._before = device.before.tolist()
         self._why = device.why.tolist()
         self._returned = device.returned.tolist()
-        self._launching = device.thread.tolist()
-        self._host = host
+        self._launching = waits.launching.tolist()
+        self._host = waits.host
 
     def window(self, path: Stretches, begin: int, end: int, host_end: int, thread: int) -> None:
         """Append the path of a window: stretches without gaps from ``end`` back to ``begin``.

@@ -18,7 +18,7 @@ import polars as pl
 
 from traceana.analyze.classes import SOURCE, category_of
 from traceana.analyze.copies import ASYNCHRONOUS, copies
-from traceana.analyze.event_waits import EventWaits, LaunchedGaps, Launches
+from traceana.analyze.device_waits import awaited_work
 from traceana.analyze.idle_gaps import (
     ALLOCATION,
     BEFORE_FIRST,
@@ -39,7 +39,7 @@ from traceana.analyze.idle_host import HostNesting, HostTime, Threads, host_time
 from traceana.analyze.intervals import Intervals, union, until
 from traceana.enrich.distinct_values import rows_of
 from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take, to_rows
-from traceana.settings import LONGEST_DISPATCH_NS
+from traceana.settings import LONGEST_DISPATCH_NS, LONGEST_EVENT_LATENCY_NS
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -60,7 +60,7 @@ class CauseFinder:
         self._trace = trace
         threads = Threads.of(trace)
         self._launches = launches = Launches.of(trace, threads.calls)
-        self._waits = EventWaits(trace, launches)
+        self._awaited = awaited_work(trace)
         launching = threads.among(threads.calls[launches.launching])
         self._nesting = HostNesting.of(trace, threads, launching)
         self._host = host_times(trace, threads, launching)
@@ -151,11 +151,12 @@ class CauseFinder:
         before, call = around.before[rows], around.call[rows]
         returned = self._launches.call_end[call] <= self._launches.start[before]
         cause[rows[(before != NONE) & returned]] = QUEUED
-        some = LaunchedGaps(
-            gaps["device"].item(0), start[rows], end[rows], before, around.after[rows], call
-        )
-        waiting, awaited = self._waits.awaited(some)
-        cause[rows[waiting]] = self._cause_of_wait(awaited)
+        awaited = self._awaited[around.after[rows]]
+        ended = take(self._launches.end, awaited)
+        # An event that was over before the gap, or long before its end, does not explain it.
+        late = end[rows] - ended > LONGEST_EVENT_LATENCY_NS
+        waiting = (awaited != NONE) & (ended >= start[rows]) & ~late
+        cause[rows[waiting]] = self._cause_of_wait(awaited[waiting])
         return cause
 
     def _cause_of_wait(self, activities: Ints) -> Causes:
@@ -188,6 +189,39 @@ class CauseFinder:
         found = around.thread.copy()
         found[rows[~busy]] = around.thread_before[rows[~busy]]
         return found
+
+
+class Launches(msgspec.Struct, frozen=True):
+    """Start, end and launching call of each activity; start, end and thread of each call.
+
+    ``call`` are rows, NONE for null; ``launching``: whether a call launched anything.
+    """
+
+    start: Ints
+    end: Ints
+    call: Ints
+    call_start: Ints
+    call_end: Ints
+    call_thread: Ints
+    launching: Flags
+
+    @classmethod
+    def of(cls, trace: Trace, call_thread: Ints) -> Launches:
+        """Return the columns of ``trace``; ``call_thread`` numbers the thread of each call."""
+        call = trace.activities["call"]
+        activities, calls = trace.activities, trace.calls
+        start, called = activities["start"].to_numpy(), calls["start"].to_numpy()
+        launching = np.zeros(len(called), dtype=np.bool_)
+        launching[call.drop_nulls().to_numpy()] = True
+        return cls(
+            start,
+            start + activities["duration"].to_numpy(),
+            from_rows(call),
+            called,
+            called + calls["duration"].to_numpy(),
+            call_thread,
+            launching,
+        )
 
 
 class _GapLaunches:

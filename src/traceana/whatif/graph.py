@@ -19,17 +19,17 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.analyze.critical import cut
-from traceana.analyze.critical_path import ThreadKeys, Waits, processes, windows
-from traceana.analyze.critical_waits import (
-    BY_EVENT,
-    BY_LAUNCH,
-    BY_STREAM,
+from traceana.analyze.critical_path import processes, windows
+from traceana.analyze.device_waits import BY_EVENT, BY_LAUNCH, BY_STREAM
+from traceana.analyze.event_waits import ANY
+from traceana.analyze.host_waits import (
     EVENT_CALL,
     STREAM_CALL,
     WAITING,
+    ThreadKeys,
+    Waits,
     streams_waited_for,
 )
-from traceana.analyze.event_waits import ANY
 from traceana.analyze.steps import measured_steps, span_of
 from traceana.enrich.distinct_values import Texts
 from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, take, timeline
@@ -114,13 +114,13 @@ def _graph(
     # A copy that blocks can have begun at any time in its call.
     within = device.blocking & (device.returned == device.start)
     launched = np.where(within, device.launched, device.returned)
-    known = (device.call != NONE) & (device.thread != NONE)
+    known = (device.call != NONE) & (waits.launching != NONE)
     marker, begin, end = _markers(trace, steps, waits)
     marked = marker != NONE
     marks = np.concatenate((marker[marked],) * 2), np.concatenate((begin[marked], end[marked]))
     calling, idle = _Calls.of(trace, waits), _Handovers.of(waits, *marks)
     moments = _Moments.of(
-        (device.thread[known], launched[known]),
+        (waits.launching[known], launched[known]),
         (calling.thread, calling.begin),
         (calling.thread, calling.end),
         (idle.thread, idle.begin),
@@ -139,7 +139,7 @@ def _graph(
     least[returned[waited]] = late
     edges = _Edges()
     edges.along_threads(moments, least)
-    launch = moments.find(device.thread[known], launched[known])
+    launch = moments.find(waits.launching[known], launched[known])
     latency = _lag(device.start - launched, device.why == BY_LAUNCH, known)
     edges.add(launch, work[known], LAUNCH, latency[known])
     awaited = np.where(device.by_event != NONE, device.by_event, device.by_record)

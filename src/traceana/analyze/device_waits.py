@@ -1,0 +1,349 @@
+"""What each piece of device work waited for: the work before it on its stream, an event, a
+collective, or its launch.
+
+The critical path, the causes of idle time and ``whatif`` all use these waits. Those of host threads
+are in ``host_waits.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from traceana.analyze.classes import category_of
+from traceana.analyze.copies import ASYNCHRONOUS, copies
+from traceana.analyze.event_waits import (
+    ANY,
+    NEVER,
+    NO_WORK,
+    STREAM_WAIT,
+    WAIT_CALL,
+    Ended,
+    awaited,
+    event_keys,
+    keys_of,
+    recorded_work,
+    wait_records,
+)
+from traceana.analyze.per_trace import per_small_trace
+from traceana.enrich.distinct_values import Texts
+from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take
+from traceana.trace.schema import DEVICE_WORK
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+UNKNOWN, BY_STREAM, BY_EVENT, BY_LAUNCH = range(4)
+"""Kinds of waits of device work: unknown; for the work before it on its stream; for an event of
+another stream; for its launch."""
+
+STREAM: Final = ("device", "context", "stream")
+
+Whose = tuple[int | None, int | None]
+"""A rank and a process of it; no process where the work of all processes of the rank is meant."""
+
+
+class WorkWaits(msgspec.Struct, frozen=True):
+    """Device work in the order of its end, with its waits.
+
+    ``activity`` is the row in ``activities``, ``call`` that of the launching call in ``calls``.
+    ``launched`` is the start of that call, or of the work where no call is recorded. ``returned``
+    is the end of the call, or the start of the work if that is earlier, undefined where no call is
+    recorded. ``blocking``: the host waits in the call. ``before`` is the awaited work, always an
+    earlier row, and ``why`` the kind of wait: the latest dependency counts, the stream's where two
+    are equal.
+    """
+
+    activity: Ints
+    call: Ints
+    stream: Ints
+    """The key of the stream."""
+    start: Ints
+    end: Ints
+    launched: Ints
+    returned: Ints
+    blocking: Flags
+    before: Ints
+    why: Ints
+    on_stream: Ints
+    """The work that ended last before it on its stream; NONE without."""
+    by_event: Ints
+    """The work of another stream that it waited for; NONE without."""
+    by_record: Ints
+    """The last work before a recorded event that its stream waits for, also where that had ended
+    before; NONE without."""
+    streams: pl.DataFrame
+    """``device``, ``context``, ``stream`` and their ``key``."""
+    contexts: pl.DataFrame
+    """``context`` and its ``key``."""
+    by_stream: Ended
+    by_context: Ended
+    by_none: Ended
+
+
+def whose(trace: Trace, rank: int | None, process: int | None) -> Whose:
+    """Return whose work the steps of ``process`` are about: the rank's if no other marked any."""
+    marked = trace.whole.steps.filter(of_process(trace.whole.steps, (rank, None)))["process"]
+    return rank, process if marked.n_unique() > 1 else None
+
+
+def of_process(frame: pl.DataFrame, owner: Whose) -> Flags:
+    """Return the rows of the rank of ``owner`` and, if given, of its process or without one."""
+    rank, process = owner
+    here = pl.col("rank").eq_missing(pl.lit(rank, pl.Int32))
+    if process is not None:
+        here &= (pl.col("process") == process).fill_null(value=True)
+    return frame.select(here).to_series().to_numpy()
+
+
+def within(table: pl.DataFrame, between: tuple[int, int] | None) -> Flags:
+    """Return the rows that overlap the time ``between``, all without it."""
+    if between is None:
+        return np.ones(table.height, dtype=np.bool_)
+    start = table["start"].to_numpy()
+    found: Flags = (start < between[1]) & (start + table["duration"].to_numpy() > between[0])
+    return found
+
+
+def awaited_work(trace: Trace) -> Ints:
+    """Return for each of ``activities`` the one that it waited for through an event, else NONE.
+
+    That is the work of another stream or device, or a collective, whose end was the last thing
+    that the work waited for. ``trace`` is whole.
+    """
+    found = np.full(trace.activities.height, NONE, dtype=np.int64)
+    if not _any_events(trace):
+        return found
+    owners = trace.activities.select("rank", "process").unique(maintain_order=True).iter_rows()
+    for owner in dict.fromkeys(whose(trace, *each) for each in owners):
+        device = work_waits(trace, owner)
+        rows = np.flatnonzero(device.by_event != NONE)
+        found[device.activity[rows]] = device.activity[device.by_event[rows]]
+    return found
+
+
+def _any_events(trace: Trace) -> bool:
+    """Return whether any work of ``trace`` can have waited for an event or a collective."""
+    return (
+        (trace.names["name"] == STREAM_WAIT).any()
+        or any((table["category"] == "collective").any() for table in (trace.names, trace.classes))
+        or bool(Texts.of(trace.calls["name"]).matching(WAIT_CALL).any())
+    )
+
+
+@per_small_trace
+def work_waits(trace: Trace, owner: Whose, between: tuple[int, int] | None = None) -> WorkWaits:
+    """Return the waits of the device work of ``owner``; of what ran ``between`` two times, where
+    given. ``trace`` is whole."""
+    syncs = synchronizations(trace, owner, between)
+    work = _activities(trace, owner, between, DEVICE_WORK)
+    work = work.with_columns((pl.col("start") + pl.col("duration")).alias("end")).sort(
+        "end", "start", maintain_order=True
+    )
+    streams = work.select(STREAM).unique(maintain_order=True).with_row_index("key")
+    contexts = work.select("context").unique(maintain_order=True).with_row_index("key")
+    key = _key(work, streams, *STREAM)
+    start, end = work["start"].to_numpy(), work["end"].to_numpy()
+    call = from_rows(work["call"])
+    known = call != NONE
+    calls = trace.calls
+    called = take(calls["start"].to_numpy(), call)
+    launched = np.where(known, called, start)
+    ended = called + take(calls["duration"].to_numpy(), call)
+    returned = np.minimum(ended, start)
+    blocking = _blocking(trace, work, known, end <= ended)
+    by_stream = Ended.of(key, end, launched)
+    by_none = Ended.of(np.zeros_like(end), end, launched)
+    before = _on_stream(by_stream, key, start)
+    of_stream = _of_work(end, before)
+    # A blocking call waits from its start: work that ends during the call can have delayed it.
+    of_launch = np.where(known, np.where(blocking & (start < ended), called, returned), NEVER)
+    waits = wait_records(trace, syncs)
+    on = event_keys(waits, streams, "context", "stream")
+    recorded = recorded_work(trace, waits, on, key, launched)
+    own_calls = of_process(calls, owner) & within(calls, between)
+    # The recorded context can be the event's: then a number that one stream alone has counts.
+    waiting = keys_of(waits, streams, "context", "stream")
+    waiting = np.where(waiting == NO_WORK, keys_of(waits, streams, "stream"), waiting)
+    unknown = waits.filter(recorded == ANY)["requested"].to_numpy(), waiting[recorded == ANY]
+    requested = _requested(trace, waits.height > 0, unknown, key, launched, own_calls)
+    floor = np.maximum(of_stream, of_launch)
+    by_record = awaited(waiting, waits["requested"].to_numpy(), recorded, key, launched)
+    by_event = np.maximum(
+        _by_event(by_none, requested, floor, start), _in_time(by_record, floor, start, end)
+    )
+    floor = np.maximum(floor, of_stream)
+    of_collective = _by_collective(trace, work, floor, start, end)
+    by_event = np.where((by_event == NONE) & (of_launch <= of_stream), of_collective, by_event)
+    why = np.select(
+        [by_event != NONE, (before != NONE) & (of_stream >= of_launch), known],
+        [BY_EVENT, BY_STREAM, BY_LAUNCH],
+        UNKNOWN,
+    )
+    return WorkWaits(
+        work["row"].cast(pl.Int64).to_numpy(),
+        call,
+        key,
+        start,
+        end,
+        launched,
+        returned,
+        blocking,
+        np.where(by_event != NONE, by_event, before),
+        why,
+        before,
+        by_event,
+        np.where(take(end, by_record) <= start, by_record, NONE),
+        streams,
+        contexts,
+        by_stream,
+        Ended.of(_key(work, contexts, "context"), end, launched),
+        by_none,
+    )
+
+
+def synchronizations(
+    trace: Trace, owner: Whose, between: tuple[int, int] | None = None
+) -> pl.DataFrame:
+    """Return the records of synchronization of ``owner``, with their ``row``."""
+    return _activities(trace, owner, between, ("sync",))
+
+
+def _activities(
+    trace: Trace, owner: Whose, between: tuple[int, int] | None, kinds: Sequence[str]
+) -> pl.DataFrame:
+    here = of_process(trace.activities, owner) & within(trace.activities, between)
+    own = trace.activities.with_row_index("row").filter(here)
+    return own.filter(pl.col("kind").is_in(kinds))
+
+
+def _blocking(
+    trace: Trace,
+    work: pl.DataFrame,
+    known: Flags,
+    inside: Flags,
+) -> Flags:
+    """Return the ``work`` whose launching call blocked until it, or the work before it, was done.
+
+    ``known``: the call is recorded; ``inside``: the work ended in its call. Copies between host and
+    device memory block, except asynchronous ones of pinned memory. A copy of unknown host memory
+    blocked if it ended in its call. Where every kernel ended in its call, all launches blocked
+    (``CUDA_LAUNCH_BLOCKING``).
+    """
+    whole = trace.whole.activities
+    waits = pl.Series([None], dtype=pl.Boolean).extend_constant(None, whole.height)[1:]
+    rows = (whole["kind"] == "memcpy").arg_true()
+    waits = waits.scatter(rows, copies(trace.whole)["blocking"] != ASYNCHRONOUS)
+    of_copy = waits.gather(work["row"])
+    inside = inside & known
+    is_copy = (work["kind"] == "memcpy").to_numpy()
+    blocking = of_copy.fill_null(value=False).to_numpy() & known
+    blocking |= is_copy & of_copy.is_null().to_numpy() & inside
+    kernels = known & work["kind"].is_in(["kernel", "graph"]).to_numpy()
+    return blocking | inside if kernels.any() and inside[kernels].all() else blocking
+
+
+def _key(work: pl.DataFrame, keys: pl.DataFrame, *columns: str) -> Ints:
+    found = work.select(columns).join(
+        keys, on=list(columns), how="left", nulls_equal=True, maintain_order="left"
+    )
+    return found["key"].cast(pl.Int64).to_numpy()
+
+
+def _on_stream(by_stream: Ended, key: Ints, start: Ints) -> Ints:
+    """Return the work of the same stream that ended last before each started."""
+    position = by_stream.last(key, start)
+    own = np.empty(len(key), dtype=np.int64)
+    own[by_stream.order] = np.arange(len(key))
+    # Work of zero duration ended at its own start: take the row before it.
+    position = np.minimum(position, own - 1)
+    same = (position >= 0) & (by_stream.key[position] == key)
+    return np.where(same, by_stream.order[position], NONE)
+
+
+def _requested(
+    trace: Trace,
+    recorded: bool,
+    unknown: tuple[Ints, Ints],
+    key: Ints,
+    launched: Ints,
+    own: Flags,
+) -> Ints:
+    """Return the time of the last event wait requested for the stream of each work, else NEVER.
+
+    The request is after the launch of the work before it on the stream and before its own launch.
+    ``unknown`` are the times and streams of the waits whose event is unknown. In a capture whose
+    waits are not ``recorded`` each of the ``own`` calls of cudaStreamWaitEvent counts for every
+    stream.
+    """
+    when, waiting = unknown
+    of = key
+    if not recorded:
+        calls = trace.calls
+        when = calls["start"].to_numpy()[Texts.of(calls["name"]).matching(WAIT_CALL) & own]
+        waiting, of = np.zeros(len(when), dtype=np.int64), np.zeros(len(key), dtype=np.int64)
+    if not len(when):
+        return np.full(len(key), NEVER, dtype=np.int64)
+    order = np.lexsort((launched, key))
+    last = np.full(len(key), NEVER, dtype=np.int64)
+    same = key[order][1:] == key[order][:-1]
+    last[order[1:]] = np.where(same, launched[order][:-1], NEVER)
+    index = np.argsort(when, kind="stable")
+    waiting_calls = Ended.of(waiting[index], when[index], when[index])
+    position = waiting_calls.last(of, launched)
+    requested = take(waiting_calls.end, position)
+    return np.where((position != NONE) & (requested > last), requested, NEVER)
+
+
+def _by_event(by_none: Ended, requested: Ints, floor: Ints, start: Ints) -> Ints:
+    """Return the work awaited by each work through an unrecorded event, or NONE.
+
+    It is the work that ended last before the waiting work started, of all work launched before the
+    wait was requested, on any stream, if that is after the other dependencies (``floor``).
+    """
+    result = np.full(len(start), NONE, dtype=np.int64)
+    waiting = np.flatnonzero(requested != NEVER)
+    found = by_none.last_launched(
+        np.zeros(len(waiting), dtype=np.int64), floor[waiting], start[waiting], requested[waiting]
+    )
+    # Work of zero duration must not wait for itself.
+    result[waiting] = np.where(found < waiting, found, NONE)
+    return result
+
+
+def _in_time(by_record: Ints, floor: Ints, start: Ints, end: Ints) -> Ints:
+    """Return ``by_record`` where it ended before the work started, after ``floor``; else NONE."""
+    ended = take(end, by_record)
+    known = (by_record != NONE) & (by_record < np.arange(len(start)))
+    return np.where(known & (ended > floor) & (ended <= start), by_record, NONE)
+
+
+def _by_collective(trace: Trace, work: pl.DataFrame, floor: Ints, start: Ints, end: Ints) -> Ints:
+    """Return the collective awaited by each work whose wait is not recorded, or NONE.
+
+    It is the collective of the same device that ended last between the other dependencies
+    (``floor``) and the start of the work, if it ran for most of that time: work that had been
+    launched, on a stream that was free, can only have waited for it. Waits before the capture, and
+    those of HIP's streams, are not recorded.
+    """
+    found = np.full(len(start), NONE, dtype=np.int64)
+    each = np.flatnonzero((category_of(work, trace) == "collective").fill_null(False).to_numpy())
+    device = work["device"].fill_null(NONE).to_numpy()
+    for one in np.unique(device[each]).tolist():
+        own = each[device[each] == one]
+        rows = np.flatnonzero((device == one) & (start > floor))
+        last = np.searchsorted(end[own], start[rows], side="right") - 1
+        rows, last = rows[last >= 0], own[last[last >= 0]]
+        since = np.maximum(start[last], floor[rows])
+        covers = 2 * (end[last] - since) > start[rows] - floor[rows]
+        found[rows[covers]] = np.where(last < rows, last, NONE)[covers]
+    return found
+
+
+def _of_work(end: Ints, rows: Ints) -> Ints:
+    """Return the end of the work of ``rows``, NEVER where the row is NONE."""
+    return np.where(rows == NONE, NEVER, end[rows]) if len(end) else rows
