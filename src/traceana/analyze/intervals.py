@@ -52,7 +52,7 @@ def length(intervals: Intervals) -> int:
 
 def rows_by_device(frame: pl.DataFrame) -> Iterator[tuple[Device, Times]]:
     """Yield each device (``rank``, ``device``) of ``frame`` with its rows, in their order."""
-    (numbers,) = numbered(frame.select(PER_DEVICE))
+    (numbers,) = numbered(frame[list(PER_DEVICE)])
     for _, rows in rows_of(numbers):
         first = int(rows[0])
         yield (frame["rank"][first], frame["device"][first]), rows
@@ -66,9 +66,10 @@ class Busy(msgspec.Struct, frozen=True):
     @staticmethod
     def of(activities: pl.DataFrame) -> Busy:
         """Return the union of ``activities`` (``rank``, ``device``, ``start``, ``duration``)."""
-        columns = activities.select("rank", "device", "start", "duration").drop_nulls(
-            ["device", "start", "duration"]
-        )
+        known = ["device", "start", "duration"]
+        columns = activities[["rank", *known]]
+        if any(columns[name].null_count() for name in known):
+            columns = columns.drop_nulls(known)
         starts = columns["start"].to_numpy()
         ends = starts + columns["duration"].to_numpy()
         return Busy(
@@ -122,7 +123,7 @@ copies, but counts as kernels: its nodes are not recorded."""
 
 def computing(activities: pl.DataFrame) -> Busy:
     """Return when each device ran kernels, or the CPU ran operators."""
-    columns = activities.select("rank", "device", "start", "duration")
+    columns = activities[["rank", "device", "start", "duration"]]
     return Busy.of(columns.filter(activities["kind"].is_in(COMPUTING)))
 
 

@@ -64,6 +64,7 @@ def measured_steps(trace: Trace) -> Measured:
     return Measured(tuple(kept["row"]), tuple(numbers["number"][skipped:]), tuple(notes))
 
 
+@per_trace
 def serves(trace: Trace) -> bool:
     """Return whether the steps of ``trace`` are the iterations of a server."""
     sources = trace.steps["source"].unique().cast(pl.String).drop_nulls()

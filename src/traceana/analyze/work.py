@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from traceana.analyze.per_trace import per_trace
+
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
@@ -19,9 +21,13 @@ def work(trace: Trace, *columns: str) -> pl.DataFrame:
 
     The table has many columns: name those that are needed.
     """
-    worked = trace.activities["kind"] != "sync"
-    chosen = trace.activities.select(columns) if columns else trace.activities
-    return chosen if worked.all() else chosen.filter(worked)
+    chosen = trace.activities[list(columns)] if columns else trace.activities
+    return chosen if _only_work(trace) else chosen.filter(trace.activities["kind"] != "sync")
+
+
+@per_trace
+def _only_work(trace: Trace) -> bool:
+    return bool((trace.activities["kind"] != "sync").all())
 
 
 def work_ns(trace: Trace) -> int:
@@ -38,7 +44,7 @@ def any_work(trace: Trace) -> bool:
 
 def kernels_of(trace: Trace, *columns: str) -> pl.DataFrame:
     """Return the kernels, or the operators of a trace of the CPU alone, as :func:`work` does."""
-    chosen = trace.activities.select(columns) if columns else trace.activities
+    chosen = trace.activities[list(columns)] if columns else trace.activities
     return chosen.filter(trace.activities["kind"].is_in(["kernel", "op"]))
 
 
