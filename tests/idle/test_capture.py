@@ -69,3 +69,15 @@ def test_a_step_without_work_is_no_part_of_it() -> None:
     b.kernel("kernel", 120, 50, step=b.step(2, 100, 100))
     assert devices(b.build()).frame["span_ns"].to_list() == [100]
     assert busy(b.build()).frame.select(pl.col("span_ns")).item() == 100
+
+
+def test_a_step_without_work_counts_in_means_per_step() -> None:
+    b = TraceBuilder()
+    b.name("kernel", category="elementwise")
+    b.step(1, 0, 100)
+    step = b.step(2, 100, 100)
+    b.kernel("kernel", 120, 50, step=step)
+    frame = idle(b.build()).frame
+    assert frame["time_ns"].sum() == 50
+    assert frame["step_ns"].sum() == 25
+    assert frame["step_count"].sum() == 1

@@ -157,8 +157,24 @@ def device_steps(trace: Trace) -> pl.DataFrame:
 
 
 def measured_of(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return those of ``steps`` (of :func:`device_steps`) over which averages are computed."""
-    return steps.filter(pl.col("step").is_in(measured_steps(trace).rows))
+    """Return those of ``steps`` (of :func:`device_steps`) over which averages are computed.
+
+    A measured step that launched nothing counts on the device of its rank, if that is the only one.
+    """
+    rows = measured_steps(trace).rows
+    measured = steps.filter(pl.col("step").is_in(rows))
+    if measured["step"].n_unique() == len(rows):
+        return measured
+    every = trace.steps.select(
+        pl.int_range(pl.len(), dtype=pl.UInt32).alias("step"),
+        "rank",
+        "start",
+        (pl.col("start") + pl.col("duration")).alias("end"),
+    )
+    without = every[list(rows)].join(measured, on="step", how="anti")
+    single = distinct(steps.select(PER_DEVICE)).filter(pl.len().over("rank") == 1)
+    idle = without.join(single, on="rank", nulls_equal=True).select(steps.columns)
+    return pl.concat([measured, idle]).sort("step", *PER_DEVICE)
 
 
 class DeviceWork(msgspec.Struct, frozen=True):
