@@ -18,6 +18,7 @@ from tests.critical.simulation import Machine
 from tests.support.synthetic import Scenario, both, kineto
 from tests.support.traces import TraceBuilder
 from traceana.analyze.critical import By, critical, cut, segments
+from traceana.analyze.device_waits import awaited_work
 from traceana.analyze.event_waits import Ended
 from traceana.enrich.nesting import NONE, Nesting
 from traceana.trace import Trace
@@ -48,18 +49,41 @@ def tables(draw: st.DrawFn) -> Trace:
         more: dict[str, Any] = {"stream": stream, "context": 1, "process": 1}
         more["call"] = call if 0 <= call < len(calls) else None
         more["step"] = draw(st.sampled_from([None, *range(len(marks))]))
-        kind = draw(st.sampled_from(["kernel", "copy", "sync", "wait"]))
-        if kind == "kernel":
-            build.kernel("k", start, length, **more)
+        kind = draw(st.sampled_from(["kernel", "collective", "copy", "sync", "wait"]))
+        if kind in ("kernel", "collective"):
+            build.name("collective", category="collective")
+            build.kernel(kind, start, length, **more)
         elif kind == "copy":
             build.copy("HtoD", start, length, source_memory="pageable", **more)
         else:
             name = "Stream Wait Event" if kind == "wait" else "Stream Sync"
+            # Its context can be that of the event.
+            more["context"] = draw(st.integers(1, 2)) if kind == "wait" else 1
             build.row(
                 "activities", name_id=build.name(name), kind="sync", start=start, duration=length,
                 device=0, **more,
             )  # fmt: skip
     return build.build()
+
+
+@given(st.lists(tables(), min_size=2, max_size=3))
+def test_no_rank_waits_for_the_work_of_another(ranks: list[Trace]) -> None:
+    """The waits in a trace of several ranks are those of each rank alone."""
+    parts: dict[str, list[pl.DataFrame]] = {}
+    expected: list[int] = []
+    for rank, one in enumerate(ranks):
+        before = {name: sum(table.height for table in parts[name]) for name in parts}
+        moved = {"call": "calls", "step": "steps", "name_id": "names"}
+        expected += [row if row == NONE else row + len(expected) for row in awaited_work(one)]
+        for name in ("activities", "calls", "steps", "ops", "names"):
+            table = one.table(name)
+            rows = [pl.col(key) + before.get(of, 0) for key, of in moved.items() if key in table]
+            if "rank" in table.columns:
+                rows.append(pl.lit(rank).alias("rank"))
+            own = table.with_columns(rows).cast(dict(table.schema))
+            parts.setdefault(name, []).append(own)
+    both = ranks[0].with_tables(**{name: pl.concat(tables) for name, tables in parts.items()})
+    assert awaited_work(both).tolist() == expected
 
 
 @settings(max_examples=20)

@@ -7,7 +7,8 @@ are in ``host_waits.py``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -30,7 +31,7 @@ from traceana.analyze.event_waits import (
     wait_records,
 )
 from traceana.analyze.per_trace import per_small_trace
-from traceana.enrich.distinct_values import Texts
+from traceana.enrich.distinct_values import Texts, distinct, first_rows, numbered
 from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take
 from traceana.trace.schema import DEVICE_WORK
 
@@ -77,9 +78,9 @@ class WorkWaits(msgspec.Struct, frozen=True):
     """The last work before a recorded event that its stream waits for, also where that had ended
     before; NONE without."""
     streams: pl.DataFrame
-    """``device``, ``context``, ``stream`` and their ``key``."""
+    """``owner`` (its position), ``device``, ``context``, ``stream`` and their ``key``."""
     contexts: pl.DataFrame
-    """``context`` and its ``key``."""
+    """``owner``, ``context`` and their ``key``."""
     by_stream: Ended
     by_context: Ended
     by_none: Ended
@@ -87,8 +88,17 @@ class WorkWaits(msgspec.Struct, frozen=True):
 
 def whose(trace: Trace, rank: int | None, process: int | None) -> Whose:
     """Return whose work the steps of ``process`` are about: the rank's if no other marked any."""
-    marked = trace.whole.steps.filter(of_process(trace.whole.steps, (rank, None)))["process"]
-    return rank, process if marked.n_unique() > 1 else None
+    return _owner(_marked(trace), rank, process)
+
+
+def _marked(trace: Trace) -> dict[int | None, int]:
+    """Return how many processes of each rank marked steps."""
+    each = trace.whole.steps.select("rank", "process").unique()
+    return Counter(each["rank"].to_list())
+
+
+def _owner(marked: Mapping[int | None, int], rank: int | None, process: int | None) -> Whose:
+    return rank, process if marked.get(rank, 0) > 1 else None
 
 
 def of_process(frame: pl.DataFrame, owner: Whose) -> Flags:
@@ -116,11 +126,10 @@ def awaited_work(trace: Trace) -> Ints:
     that the work waited for. ``trace`` is whole.
     """
     found = np.full(trace.activities.height, NONE, dtype=np.int64)
-    if not _any_events(trace):
-        return found
-    owners = trace.activities.select("rank", "process").unique(maintain_order=True).iter_rows()
-    for owner in dict.fromkeys(whose(trace, *each) for each in owners):
-        device = work_waits(trace, owner)
+    if _any_events(trace):
+        marked = _marked(trace)
+        each = distinct(trace.activities.select("rank", "process")).iter_rows()
+        device = work_waits(trace, tuple(dict.fromkeys(_owner(marked, *one) for one in each)))
         rows = np.flatnonzero(device.by_event != NONE)
         found[device.activity[rows]] = device.activity[device.by_event[rows]]
     return found
@@ -136,17 +145,23 @@ def _any_events(trace: Trace) -> bool:
 
 
 @per_small_trace
-def work_waits(trace: Trace, owner: Whose, between: tuple[int, int] | None = None) -> WorkWaits:
-    """Return the waits of the device work of ``owner``; of what ran ``between`` two times, where
-    given. ``trace`` is whole."""
-    syncs = synchronizations(trace, owner, between)
-    work = _activities(trace, owner, between, DEVICE_WORK)
+def work_waits(
+    trace: Trace, owners: tuple[Whose, ...], between: tuple[int, int] | None = None
+) -> WorkWaits:
+    """Return the waits of the device work of ``owners``, none of which waits for another's.
+
+    With ``between`` it is the work that ran between two times. ``trace`` is whole.
+    """
+    own = _owned(trace.activities, owners, between)
+    syncs = own.filter(pl.col("kind") == "sync")
+    work = own.filter(pl.col("kind").is_in(DEVICE_WORK))
     work = work.with_columns((pl.col("start") + pl.col("duration")).alias("end")).sort(
         "end", "start", maintain_order=True
     )
-    streams = work.select(STREAM).unique(maintain_order=True).with_row_index("key")
-    contexts = work.select("context").unique(maintain_order=True).with_row_index("key")
-    key = _key(work, streams, *STREAM)
+    owner = work["owner"].to_numpy()
+    streams = work.select("owner", *STREAM).unique(maintain_order=True).with_row_index("key")
+    contexts = work.select("owner", "context").unique(maintain_order=True).with_row_index("key")
+    key = _key(work, streams, "owner", *STREAM)
     start, end = work["start"].to_numpy(), work["end"].to_numpy()
     call = from_rows(work["call"])
     known = call != NONE
@@ -155,29 +170,30 @@ def work_waits(trace: Trace, owner: Whose, between: tuple[int, int] | None = Non
     launched = np.where(known, called, start)
     ended = called + take(calls["duration"].to_numpy(), call)
     returned = np.minimum(ended, start)
-    blocking = _blocking(trace, work, known, end <= ended)
+    blocking = _blocking(trace, work, known, end <= ended, owner)
     by_stream = Ended.of(key, end, launched)
-    by_none = Ended.of(np.zeros_like(end), end, launched)
+    by_none = Ended.of(owner, end, launched)
     before = _on_stream(by_stream, key, start)
     of_stream = _of_work(end, before)
     # A blocking call waits from its start: work that ends during the call can have delayed it.
     of_launch = np.where(known, np.where(blocking & (start < ended), called, returned), NEVER)
     waits = wait_records(trace, syncs)
-    on = event_keys(waits, streams, "context", "stream")
+    on = event_keys(waits, streams, "owner", "context", "stream")
     recorded = recorded_work(trace, waits, on, key, launched)
-    own_calls = of_process(calls, owner) & within(calls, between)
     # The recorded context can be the event's: then a number that one stream alone has counts.
-    waiting = keys_of(waits, streams, "context", "stream")
-    waiting = np.where(waiting == NO_WORK, keys_of(waits, streams, "stream"), waiting)
+    waiting = keys_of(waits, streams, "owner", "context", "stream")
+    waiting = np.where(waiting == NO_WORK, keys_of(waits, streams, "owner", "stream"), waiting)
     unknown = waits.filter(recorded == ANY)["requested"].to_numpy(), waiting[recorded == ANY]
-    requested = _requested(trace, waits.height > 0, unknown, key, launched, own_calls)
+    calling = _unrecorded_waits(trace, owners, between, waits["owner"])
+    requested = np.maximum(_last(*unknown, key, launched), _last(*calling, owner, launched))
+    requested = np.where(requested > _launched_before(key, launched), requested, NEVER)
     floor = np.maximum(of_stream, of_launch)
     by_record = awaited(waiting, waits["requested"].to_numpy(), recorded, key, launched)
     by_event = np.maximum(
-        _by_event(by_none, requested, floor, start), _in_time(by_record, floor, start, end)
+        _by_event(by_none, owner, requested, floor, start), _in_time(by_record, floor, start, end)
     )
     floor = np.maximum(floor, of_stream)
-    of_collective = _by_collective(trace, work, floor, start, end)
+    of_collective = _by_collective(trace, work, floor)
     by_event = np.where((by_event == NONE) & (of_launch <= of_stream), of_collective, by_event)
     why = np.select(
         [by_event != NONE, (before != NONE) & (of_stream >= of_launch), known],
@@ -201,7 +217,7 @@ def work_waits(trace: Trace, owner: Whose, between: tuple[int, int] | None = Non
         streams,
         contexts,
         by_stream,
-        Ended.of(_key(work, contexts, "context"), end, launched),
+        Ended.of(_key(work, contexts, "owner", "context"), end, launched),
         by_none,
     )
 
@@ -210,15 +226,23 @@ def synchronizations(
     trace: Trace, owner: Whose, between: tuple[int, int] | None = None
 ) -> pl.DataFrame:
     """Return the records of synchronization of ``owner``, with their ``row``."""
-    return _activities(trace, owner, between, ("sync",))
+    return _owned(trace.activities, (owner,), between).filter(pl.col("kind") == "sync")
 
 
-def _activities(
-    trace: Trace, owner: Whose, between: tuple[int, int] | None, kinds: Sequence[str]
+def _owned(
+    table: pl.DataFrame, owners: Sequence[Whose], between: tuple[int, int] | None
 ) -> pl.DataFrame:
-    here = of_process(trace.activities, owner) & within(trace.activities, between)
-    own = trace.activities.with_row_index("row").filter(here)
-    return own.filter(pl.col("kind").is_in(kinds))
+    """Return the rows of ``owners`` with their ``row`` in ``table`` and ``owner``, its position."""
+    if len(owners) == 1:
+        owner = np.where(of_process(table, owners[0]), 0, NONE)
+    else:
+        position = {one: number for number, one in enumerate(owners)}
+        (numbers,) = numbered(table.select("rank", "process"))
+        pairs = table.select("rank", "process")[first_rows(numbers)].iter_rows()
+        found = [position.get(one, position.get((one[0], None), NONE)) for one in pairs]
+        owner = np.array(found, dtype=np.int64)[numbers]
+    rows = np.flatnonzero((owner != NONE) & within(table, between))
+    return table[rows].with_columns(pl.Series("row", rows), pl.Series("owner", owner[rows]))
 
 
 def _blocking(
@@ -226,13 +250,14 @@ def _blocking(
     work: pl.DataFrame,
     known: Flags,
     inside: Flags,
+    owner: Ints,
 ) -> Flags:
     """Return the ``work`` whose launching call blocked until it, or the work before it, was done.
 
     ``known``: the call is recorded; ``inside``: the work ended in its call. Copies between host and
     device memory block, except asynchronous ones of pinned memory. A copy of unknown host memory
-    blocked if it ended in its call. Where every kernel ended in its call, all launches blocked
-    (``CUDA_LAUNCH_BLOCKING``).
+    blocked if it ended in its call. Where every kernel of an owner ended in its call, all launches
+    blocked (``CUDA_LAUNCH_BLOCKING``).
     """
     whole = trace.whole.activities
     waits = pl.Series([None], dtype=pl.Boolean).extend_constant(None, whole.height)[1:]
@@ -244,7 +269,10 @@ def _blocking(
     blocking = of_copy.fill_null(value=False).to_numpy() & known
     blocking |= is_copy & of_copy.is_null().to_numpy() & inside
     kernels = known & work["kind"].is_in(["kernel", "graph"]).to_numpy()
-    return blocking | inside if kernels.any() and inside[kernels].all() else blocking
+    count = int(owner.max(initial=-1)) + 1
+    of_owner = np.bincount(owner[kernels], minlength=count)
+    blocked = (np.bincount(owner[kernels & inside], minlength=count) == of_owner) & (of_owner > 0)
+    return np.asarray(blocking | inside & blocked[owner])
 
 
 def _key(work: pl.DataFrame, keys: pl.DataFrame, *columns: str) -> Ints:
@@ -265,50 +293,51 @@ def _on_stream(by_stream: Ended, key: Ints, start: Ints) -> Ints:
     return np.where(same, by_stream.order[position], NONE)
 
 
-def _requested(
+def _unrecorded_waits(
     trace: Trace,
-    recorded: bool,
-    unknown: tuple[Ints, Ints],
-    key: Ints,
-    launched: Ints,
-    own: Flags,
-) -> Ints:
-    """Return the time of the last event wait requested for the stream of each work, else NEVER.
+    owners: Sequence[Whose],
+    between: tuple[int, int] | None,
+    recorded: pl.Series,
+) -> tuple[Ints, Ints]:
+    """Return the times and owners of the calls of cudaStreamWaitEvent of those ``owners`` that have
+    no ``recorded`` waits. Such a call counts for every stream."""
+    rows = np.flatnonzero(Texts.of(trace.calls["name"]).matching(WAIT_CALL))
+    calls = _owned(trace.calls[rows], owners, between)
+    calls = calls.filter(~calls["owner"].is_in(recorded.implode()))
+    return calls["start"].to_numpy(), calls["owner"].to_numpy()
 
-    The request is after the launch of the work before it on the stream and before its own launch.
-    ``unknown`` are the times and streams of the waits whose event is unknown. In a capture whose
-    waits are not ``recorded`` each of the ``own`` calls of cudaStreamWaitEvent counts for every
-    stream.
-    """
-    when, waiting = unknown
-    of = key
-    if not recorded:
-        calls = trace.calls
-        when = calls["start"].to_numpy()[Texts.of(calls["name"]).matching(WAIT_CALL) & own]
-        waiting, of = np.zeros(len(when), dtype=np.int64), np.zeros(len(key), dtype=np.int64)
+
+def _last(when: Ints, of: Ints, key: Ints, launched: Ints) -> Ints:
+    """Return the last time of ``when`` (of the keys ``of``) until the launch of each work, else
+    NEVER."""
     if not len(when):
         return np.full(len(key), NEVER, dtype=np.int64)
+    index = np.argsort(when, kind="stable")
+    found = Ended.of(of[index], when[index], when[index])
+    position = found.last(key, launched)
+    return np.where(position == NONE, NEVER, take(found.end, position))
+
+
+def _launched_before(key: Ints, launched: Ints) -> Ints:
+    """Return the launch of the work before each on its stream, NEVER without."""
     order = np.lexsort((launched, key))
     last = np.full(len(key), NEVER, dtype=np.int64)
     same = key[order][1:] == key[order][:-1]
     last[order[1:]] = np.where(same, launched[order][:-1], NEVER)
-    index = np.argsort(when, kind="stable")
-    waiting_calls = Ended.of(waiting[index], when[index], when[index])
-    position = waiting_calls.last(of, launched)
-    requested = take(waiting_calls.end, position)
-    return np.where((position != NONE) & (requested > last), requested, NEVER)
+    return last
 
 
-def _by_event(by_none: Ended, requested: Ints, floor: Ints, start: Ints) -> Ints:
+def _by_event(by_none: Ended, owner: Ints, requested: Ints, floor: Ints, start: Ints) -> Ints:
     """Return the work awaited by each work through an unrecorded event, or NONE.
 
     It is the work that ended last before the waiting work started, of all work launched before the
-    wait was requested, on any stream, if that is after the other dependencies (``floor``).
+    wait was requested, on any stream of the owner, if that is after the other dependencies
+    (``floor``).
     """
     result = np.full(len(start), NONE, dtype=np.int64)
     waiting = np.flatnonzero(requested != NEVER)
     found = by_none.last_launched(
-        np.zeros(len(waiting), dtype=np.int64), floor[waiting], start[waiting], requested[waiting]
+        owner[waiting], floor[waiting], start[waiting], requested[waiting]
     )
     # Work of zero duration must not wait for itself.
     result[waiting] = np.where(found < waiting, found, NONE)
@@ -322,7 +351,7 @@ def _in_time(by_record: Ints, floor: Ints, start: Ints, end: Ints) -> Ints:
     return np.where(known & (ended > floor) & (ended <= start), by_record, NONE)
 
 
-def _by_collective(trace: Trace, work: pl.DataFrame, floor: Ints, start: Ints, end: Ints) -> Ints:
+def _by_collective(trace: Trace, work: pl.DataFrame, floor: Ints) -> Ints:
     """Return the collective awaited by each work whose wait is not recorded, or NONE.
 
     It is the collective of the same device that ended last between the other dependencies
@@ -330,17 +359,19 @@ def _by_collective(trace: Trace, work: pl.DataFrame, floor: Ints, start: Ints, e
     launched, on a stream that was free, can only have waited for it. Waits before the capture, and
     those of HIP's streams, are not recorded.
     """
-    found = np.full(len(start), NONE, dtype=np.int64)
+    found = np.full(work.height, NONE, dtype=np.int64)
     each = np.flatnonzero((category_of(work, trace) == "collective").fill_null(False).to_numpy())
-    device = work["device"].fill_null(NONE).to_numpy()
-    for one in np.unique(device[each]).tolist():
-        own = each[device[each] == one]
-        rows = np.flatnonzero((device == one) & (start > floor))
-        last = np.searchsorted(end[own], start[rows], side="right") - 1
-        rows, last = rows[last >= 0], own[last[last >= 0]]
-        since = np.maximum(start[last], floor[rows])
-        covers = 2 * (end[last] - since) > start[rows] - floor[rows]
-        found[rows[covers]] = np.where(last < rows, last, NONE)[covers]
+    if not len(each):
+        return found
+    start, end = work["start"].to_numpy(), work["end"].to_numpy()
+    (device,) = numbered(work.select("owner", "device"))
+    collectives = Ended.of(device[each], end[each], start[each])
+    rows = np.flatnonzero(start > floor)
+    last = take(each[collectives.order], collectives.last(device[rows], start[rows]))
+    rows, last = rows[last != NONE], last[last != NONE]
+    since = np.maximum(start[last], floor[rows])
+    covers = 2 * (end[last] - since) > start[rows] - floor[rows]
+    found[rows[covers]] = np.where(last < rows, last, NONE)[covers]
     return found
 
 

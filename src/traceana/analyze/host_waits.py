@@ -322,7 +322,7 @@ class Waits(msgspec.Struct, frozen=True):
             for table, keys in ((whole.ops, threads.ops), (whole.calls, threads.calls))
         )
         markers = threads.windows[steps["step_row"].to_numpy()]
-        device = work_waits(whole, owner, between)
+        device = work_waits(whole, (owner,), between)
         syncs = synchronizations(whole, owner, between)
         launching = take(of_calls, device.call)
         host = host_waits(
