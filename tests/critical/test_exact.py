@@ -80,7 +80,7 @@ def test_no_rank_waits_for_the_work_of_another(ranks: list[Trace]) -> None:
             rows = [pl.col(key) + before.get(of, 0) for key, of in moved.items() if key in table]
             if "rank" in table.columns:
                 rows.append(pl.lit(rank).alias("rank"))
-            own = table.with_columns(rows).cast(dict(table.schema))
+            own = table.with_columns(rows).cast(table.schema)
             parts.setdefault(name, []).append(own)
     both = ranks[0].with_tables(**{name: pl.concat(tables) for name, tables in parts.items()})
     assert awaited_work(both).tolist() == expected

@@ -166,7 +166,7 @@ def test_the_cause_is_the_largest_part_of_a_sweep(
         behind = [i for i, w in enumerate(work) if w.start == end]
         launch = min(launches[behind[0]], end)
         if launch < start:
-            # No wait is recorded: a collective that ends with the gap's begin can have been awaited.
+            # Waits are not recorded: a collective that ended then can have been awaited.
             ended = any(w.kind == "collective" and w.end == start for w in work)
             waits = ("collective",) if ended else ()
             assert row["cause"] in ("launch_latency", "queued", "profiler", *waits)
