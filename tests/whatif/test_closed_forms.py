@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.critical import simulation
 from tests.critical.simulation import CALL, Machine
-from tests.support.synthetic import kineto
+from tests.support.synthetic import Scenario, kineto
 from traceana.trace import Trace
 
 pytestmark = pytest.mark.usefixtures("resumed_at_once")
@@ -90,6 +90,20 @@ def test_copies_that_take_longer_or_shorter(program: Program, tmp_path: Path) ->
     trace = traced(program, tmp_path)
     found = {f: predicted(trace, f"memcpy x {f}") for f in FACTORS}
     assert found == {f: ran(program, copies=f).now for f in FACTORS}
+
+
+def test_a_call_that_loads_code_is_as_long_in_a_graph(tmp_path: Path) -> None:
+    """The first launch of a kernel loads its code: no graph, and no other launch, saves that."""
+    loading = 5_000_000
+    run = Scenario()
+    run.launch(at=0, call=loading, begins=loading + 10, duration=100)
+    for at in range(loading + 1_000, loading + 201_000, 10_000):
+        run.operator("aten::relu", at, at + 9_000)
+        run.launch(at=at + 2_000, call=5_000, begins=at + 7_010, duration=100)
+    run.step(0, 0, loading + 201_000)
+    trace = kineto(run, tmp_path)
+    assert predicted(trace, "launch x 0") > loading
+    assert loading < predicted(trace, "cuda-graphs") < loading + 100_000
 
 
 def test_pinned_copies_to_the_device_do_not_block(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from traceana.analyze.idle_host import LOADING
 from traceana.enrich.distinct_values import Texts, first_rows, numbered
 from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, rows_by_depth
 from traceana.errors import NoSuchSelectionError, near
-from traceana.settings import REPLAYED_ACTIVITIES
+from traceana.settings import LONGEST_DISPATCH_NS, REPLAYED_ACTIVITIES
 from traceana.whatif.graph import EVENT, LAUNCH, STREAM, SYNC, Graph
 from traceana.whatif.other_hardware import (
     Factors,
@@ -333,10 +333,8 @@ def _pieces_of_operators(trace: Trace, graph: Graph, flags: Flags, *, remove: bo
 def _pieces(trace: Trace, graph: Graph, change: Change) -> Flags:
     host = graph.host
     if change.what == "launch":
-        launching = np.zeros(trace.calls.height + 1, dtype=np.bool_)
-        launching[from_rows(trace.activities.filter(pl.col("kind") == "kernel")["call"])] = True
-        launching[NONE] = False
-        return launching[host.call]
+        launches, _ = _launches(trace)
+        return np.asarray(launches[host.call])
     if change.what == "data":
         return _loading(trace, graph)
     if change.range is not None:
@@ -346,7 +344,21 @@ def _pieces(trace: Trace, graph: Graph, change: Change) -> Flags:
         return np.ones(len(host.begin), dtype=np.bool_)
     named = Texts.of(trace.ops["name"]).matching(_pattern(change.operator))
     # What loads the next batch is an operator by its form only.
-    return _inside(trace.ops, named)[host.op] & ~_loading(trace, graph)
+    _, loading_code = _launches(trace)
+    other = _loading(trace, graph) | loading_code[host.call]
+    return np.asarray(_inside(trace.ops, named)[host.op] & ~other)
+
+
+def _launches(trace: Trace) -> tuple[Flags, Flags]:
+    """Return which calls launch kernels, and which load the code of one they launch; false for -1.
+
+    A first launch loads the kernel's code, which is neither the launch's time nor the operator's.
+    """
+    launching = np.zeros(trace.calls.height + 1, dtype=np.bool_)
+    launching[from_rows(trace.activities.filter(pl.col("kind") == "kernel")["call"])] = True
+    launching[NONE] = False
+    long = np.append(trace.calls["duration"].to_numpy() > LONGEST_DISPATCH_NS, [False])
+    return launching & ~long, launching & long
 
 
 def _loading(trace: Trace, graph: Graph) -> Flags:
