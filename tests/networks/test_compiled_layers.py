@@ -97,6 +97,14 @@ def test_generated_kernels_are_on_layers(tmp_path: Path) -> None:
     fused = table.filter(names == "1+2")
     assert (fused["forward_ns"] > 0).all()
     assert (fused["backward_ns"] > 0).all()
+    # Beside the network without a compiler, its layers are those of this row together.
+    eager = opened(both, tmp_path, None)
+    pairs = traceana.diff(eager, trace).layers.filter(pl.col("role") == "layer")
+    alike = pairs.filter(pl.col("a") == pl.col("b"))["a"].to_list()
+    assert {"0", "1+2", "3"} <= set(alike)
+    apart = layers(eager).frame.filter(pl.col("layer").is_in(["1", "2"]))["time_ns"].sum()
+    time = pairs.filter(pl.col("a") == "1+2")["time_a_ns"].item()
+    assert time == pytest.approx(apart / STEPS, abs=STEPS)
     # The region itself has its guards and its prologue alone.
     path = trace.layers["path"].gather(trace.activities["layer"]).cast(pl.String)
     name = trace.names["name"].gather(trace.activities["name_id"]).cast(pl.String)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Final
 
@@ -98,10 +98,16 @@ def with_names_of(trace: Trace, model: Manifest | None) -> Trace:
     for row, path in enumerate(paths):
         if row in found.layer_of and into[row] == row:
             into[row] = first.setdefault(path, row)
+    return in_rows(trace, paths, into)
+
+
+def in_rows(trace: Trace, paths: Sequence[str], into: Mapping[int, int]) -> Trace:
+    """Return ``trace`` with the path of each row of its layers, and each row in the row ``into``,
+    which is itself or an earlier one."""
     kept = [row for row in range(trace.layers.height) if into[row] == row]
     number = {row: place for place, row in enumerate(kept)}
     parents = trace.layers["parent"].to_list()
-    columns = {
+    columns: dict[str, Sequence[object]] = {
         "path": [paths[row] for row in kept],
         "parent": [_above(parents, row, into, number) for row in kept],
     }
@@ -118,7 +124,7 @@ def with_names_of(trace: Trace, model: Manifest | None) -> Trace:
 
 
 def _above(
-    parents: list[int | None], row: int, into: dict[int, int], number: dict[int, int]
+    parents: list[int | None], row: int, into: Mapping[int, int], number: dict[int, int]
 ) -> int | None:
     parent = parents[row]
     return None if parent is None or into[parent] == row else number[into[parent]]
@@ -451,7 +457,7 @@ def _segment(
             one for some in theirs.values() for one in some if one not in around
         )
         if 0 < len(modules) <= _MOST_TOGETHER:
-            paths |= dict.fromkeys(fused, _together(list(modules)))
+            paths |= dict.fromkeys(fused, together(list(modules)))
     if before < 0:
         return paths
     callers = {call.path for call in calls[before + 1 : behind] if call.path in around}
@@ -464,24 +470,29 @@ def _segment(
 
 
 def _fused_together(rows: Sequence[_Row], model: Manifest) -> frozenset[str]:
-    """Return the paths of the layers that share a row, by :func:`_together`."""
+    """Return the paths of the layers that share a row, by :func:`together`."""
     known = {layer.path for layer in model.layers}
-    found: set[str] = set()
-    for _, path, kind in rows:
-        first, *others = path.split("+")
-        if not others or not (kind or "").startswith(FUSED):
-            continue
-        parts = first.split(SEPARATOR)
-        starts = (SEPARATOR.join(parts[:end]) for end in range(len(parts)))
-        for start in starts:
-            paths = {SEPARATOR.join(filter(None, (start, one))) for one in others} | {first}
-            if paths <= known:
-                found |= paths
-                break
-    return frozenset(found)
+    return frozenset(part for _, path, kind in rows for part in fused_parts(path, kind, known))
 
 
-def _together(paths: Sequence[str]) -> str:
+def fused_parts(path: str, kind: str | None, known: Collection[str]) -> tuple[str, ...]:
+    """Return the layers in the name ``path`` of a row of type ``kind``, by :func:`together`.
+
+    They are ``known`` paths; empty for another row.
+    """
+    first, *others = path.split("+")
+    if not others or not (kind or "").startswith(FUSED):
+        return ()
+    parts = first.split(SEPARATOR)
+    starts = (SEPARATOR.join(parts[:end]) for end in range(len(parts)))
+    for start in starts:
+        paths = (first, *(SEPARATOR.join(filter(None, (start, one))) for one in others))
+        if all(one in known for one in paths):
+            return paths
+    return ()
+
+
+def together(paths: Sequence[str]) -> str:
     """Return one path for several: their common beginning, then the rest of each."""
     if len(paths) == 1:
         return paths[0]

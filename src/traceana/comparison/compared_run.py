@@ -67,6 +67,10 @@ class Run:
         self.pairs = pairs
         self._batch = batch
 
+    def with_trace(self, trace: Trace) -> Run:
+        """Return the run of ``trace``, the same recording with other rows of layers."""
+        return Run(self.label, trace, self.model, self._batch, self.pairs)
+
     @cached_property
     def measured(self) -> RunSteps:
         """The measured steps; :attr:`whole`, with ``marked`` False, where the trace marks none."""

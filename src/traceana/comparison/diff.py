@@ -20,6 +20,7 @@ from traceana.comparison.diff_rows import (
     view_of,
     view_table,
 )
+from traceana.comparison.fused_layers import fused_alike
 from traceana.comparison.layer_alignment import Alignment, align
 from traceana.comparison.run_inputs import Pairs, forced_pairs, opened
 from traceana.comparison.verdicts import Criteria, Step, step_verdict, verdict_tables
@@ -141,7 +142,8 @@ def diff(
             "minimum_effect >= 0, and median or mean"
         )
     criteria = Criteria(level, minimum_effect, "mean" if statistic == "mean" else "median")
-    run_a, run_b = Run("a", *opened(a, model_a)), Run("b", *opened(b, model_b))
+    both = Run("a", *opened(a, model_a)), Run("b", *opened(b, model_b))
+    run_a, run_b = both if pairs is not None else fused_alike(both)
     alignment = align(run_a.layers, run_b.layers, forced_pairs(pairs, run_a.layers, run_b.layers))
     both_marked = run_a.measured.marked and run_b.measured.marked
     steps_a, steps_b = (run.measured if both_marked else run.whole for run in (run_a, run_b))

@@ -10,6 +10,7 @@ import polars as pl
 
 from traceana.analyze.layer_rows import DIRECTIONS, by_direction
 from traceana.comparison.compared_run import Run
+from traceana.comparison.fused_layers import fused_alike
 from traceana.comparison.layer_alignment import align
 from traceana.comparison.run_inputs import forced_pairs
 from traceana.comparison.run_tables import (
@@ -41,6 +42,7 @@ def layer_table(runs: Sequence[Run]) -> Table:
     (means over the measured steps, rounded down; ``step_other_ns`` is the rest); ``share``,
     ``to_first``. In the order of the model; the rows of a run add up to all its work.
     """
+    runs = fused_alike(runs)
     items = _items(runs)
     labels = tuple(run.label for run in runs)
     rows = pl.concat(

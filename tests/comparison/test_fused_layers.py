@@ -1,0 +1,77 @@
+"""Layers that a compiler fused, beside runs in which they are rows of their own."""
+
+from __future__ import annotations
+
+from tests.support.traces import TraceBuilder
+from traceana.comparison.compare import compare
+from traceana.comparison.diff import diff
+from traceana.trace import Trace
+
+CONV, NORM, RELU = "Conv2d", "BatchNorm2d", "ReLU"
+
+
+def run(source: str, *layers: tuple[str, str, int]) -> Trace:
+    """Return five steps of ``layers``: path, type and time of each."""
+    b = TraceBuilder(source=source)
+    b.name("kernel", category="elementwise")
+    rows = [b.layer(path, kind) for path, kind, _ in layers]
+    begin = 0
+    for number in range(5):
+        step = b.step(number, begin, 10_000)
+        at = begin
+        for row, (*_, time) in zip(rows, layers, strict=True):
+            b.kernel("kernel", at, time, layer=row, step=step, direction="forward")
+            at += time
+        begin += 10_000
+    return b.build()
+
+
+EAGER = run(
+    "eager", ("net.0", CONV, 500), ("net.1", NORM, 300), ("net.2", RELU, 200), ("net.3", CONV, 400)
+)
+COMPILED = run("compiled", ("net.0", CONV, 450), ("net.1+2", "fused", 100), ("net.3", CONV, 390))
+
+
+def rows(a: Trace, b: Trace, **options: dict[str, str]) -> set[tuple[str | None, str | None]]:
+    """Return the rows of layers of a diff: the names in both runs."""
+    table = diff(a, b, **options).layers  # type: ignore[arg-type]
+    layers = table.filter(table["role"] == "layer")
+    return set(layers.select("a", "b").iter_rows())
+
+
+def test_layers_are_together_where_the_other_run_fused_them() -> None:
+    for a, b in ((EAGER, COMPILED), (COMPILED, EAGER)):
+        found = diff(a, b)
+        assert rows(a, b) == {(one, one) for one in ("net.0", "net.1+2", "net.3")}
+        fused = found.layers.filter(found.layers["a"] == "net.1+2").to_dicts()[0]
+        assert sorted((fused["time_a_ns"], fused["time_b_ns"])) == [100, 500]
+        assert (fused["calls_a"] + fused["calls_b"], fused["type_a"]) == (3, "fused")
+        assert found.counts["only_a"] == found.counts["only_b"] == 0
+
+
+def test_the_layers_of_all_runs_are_together() -> None:
+    more = run("more", ("net.0", CONV, 1), ("net.1", NORM, 1), ("net.2+3", "fused", 1))
+    table = compare({"a": EAGER, "b": COMPILED, "c": more}).by("layer").frame
+    assert set(table["layer"]) == {"net.0", "net.1+2+3"}
+    of = dict(table.filter(table["layer"] == "net.1+2+3").select("run", "step_ns").iter_rows())
+    assert of == {"a": 900, "b": 490, "c": 2}
+
+
+def test_what_both_runs_fused_stays_as_it_is() -> None:
+    other = run("other", ("net.0", CONV, 450), ("net.1+2", "fused", 90), ("net.2+4", "fused", 1))
+    same = run("same", ("net.0", CONV, 450), ("net.1+2", "fused", 90), ("net.2+4", "fused", 2))
+    assert rows(other, same) == {(one, one) for one in ("net.0", "net.1+2", "net.2+4")}
+    assert rows(EAGER, EAGER) == {(f"net.{one}", f"net.{one}") for one in range(4)}
+
+
+def test_an_activation_of_the_whole_network_joins_nothing() -> None:
+    eager = [(f"norm{one}", NORM, 100) for one in range(9)]
+    fused = [(f"norm{one}+relu", "fused", 100) for one in range(9)]
+    found = rows(run("a", *eager, ("relu", RELU, 50)), run("b", *fused))
+    assert {a for a, _ in found} >= {f"norm{one}" for one in range(9)}
+
+
+def test_forced_pairs_name_the_layers_of_each_run() -> None:
+    found = rows(EAGER, COMPILED, pairs={"net.1": "net.1+2"})
+    assert ("net.1", "net.1+2") in found
+    assert ("net.2", None) in found
