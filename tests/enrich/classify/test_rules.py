@@ -82,6 +82,45 @@ def test_labelled_list() -> None:
     check(compare(read_labels(LABELS)))
 
 
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [
+        # The kernel serves weights of 4 and of 8 bits.
+        ("fused_moe_kernel_gptq_awq", "precision"),
+        # A buffer that is double has no double precision.
+        (
+            "gridwise_convolution_implicit_gemm_v4r1_nchw_kcyx_nkhw_lds_double_buffer",
+            "precision",
+        ),
+        # "nn" is TVM's module of neural networks.
+        ("fused_nn_contrib_conv2d_winograd_without_weight_transform_add_kernel1", "gemm_layout"),
+        # "or" is the end of "tensor", "min" is in "DimIndex".
+        ("void full_reduce_tensor_kernel<float, 256, 1, 1, 256, 4, 0>(int)", "function"),
+        ("kernelTransformReduceOuterDimIndex", "function"),
+    ],
+)
+def test_what_a_name_does_not_tell_is_null(name: str, column: str) -> None:
+    assert classify_names([name])[column].item() is None
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [
+        (
+            "_Z23implicit_convolve_sgemmI6__halfS0_Li128ELi5ELi5ELi3ELi3ELi3ELi1ELb0ELb1ELb1EEv"
+            "iiiPKT_iPT0_S3_18kernel_conv_paramsyiffiPKS4_S8_bii",
+            "fp16",
+        ),
+        ("cutlass3x_sm100_tensorop_s256x256x32gemm_f8_f8_f32_f16_f16", "fp8"),
+        ("aiter::f4gemm_bf16_per1x32Fp4_BpreShuffle_256x256", "fp4"),
+        ("void awq::gemm_forward_4bit_cuda_m16n128k32<128>(int)", "w4a16"),
+    ],
+)
+def test_precision(name: str, precision: str) -> None:
+    """The type of the operands, not that of the sums, of the result or of a back-reference."""
+    assert classify_names([name])["precision"].item() == precision
+
+
 def check(compared: pl.DataFrame) -> None:
     """Check the accuracy of a labelled list, in all and within its larger categories."""
     assert right(compared["category"]) >= 0.985
