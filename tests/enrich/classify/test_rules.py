@@ -114,6 +114,7 @@ def test_what_a_name_does_not_tell_is_null(name: str, column: str) -> None:
         ("cutlass3x_sm100_tensorop_s256x256x32gemm_f8_f8_f32_f16_f16", "fp8"),
         ("aiter::f4gemm_bf16_per1x32Fp4_BpreShuffle_256x256", "fp4"),
         ("void awq::gemm_forward_4bit_cuda_m16n128k32<128>(int)", "w4a16"),
+        ("hgemm_bf16_32x64x64_S2TN_AS_SPK16_BS_0", "bf16"),
     ],
 )
 def test_precision(name: str, precision: str) -> None:
