@@ -92,6 +92,10 @@ def test_labelled_list() -> None:
             "gridwise_convolution_implicit_gemm_v4r1_nchw_kcyx_nkhw_lds_double_buffer",
             "precision",
         ),
+        # The end of "winograd" makes no gradient, a forward transform no forward convolution.
+        ("winograd_input_transform_4x4_3x3_stepz1_nchw", "direction"),
+        ("winograd_weight_transform_kernel", "direction"),
+        ("MIOpenConvFFT_fwd_in", "direction"),
         # "nn" is TVM's module of neural networks.
         ("fused_nn_contrib_conv2d_winograd_without_weight_transform_add_kernel1", "gemm_layout"),
         # "or" is the end of "tensor", "min" is in "DimIndex".
