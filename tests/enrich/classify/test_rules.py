@@ -119,6 +119,19 @@ def test_what_a_name_does_not_tell_is_null(name: str, column: str) -> None:
         ("aiter::f4gemm_bf16_per1x32Fp4_BpreShuffle_256x256", "fp4"),
         ("void awq::gemm_forward_4bit_cuda_m16n128k32<128>(int)", "w4a16"),
         ("hgemm_bf16_32x64x64_S2TN_AS_SPK16_BS_0", "bf16"),
+        # hmma_fp32 multiplies halves and adds in single precision.
+        (
+            "void xmma_cudnn::gemm::kernel<xmma_cudnn::implicit_gemm::dgrad::Kernel_traits<"
+            "xmma_cudnn::Ampere_hmma_fp32_traits, xmma_cudnn::Cta_tile<xmma_cudnn::Ampere, 256, "
+            "64, 32, 4, 1, 1, 1>>>(int)",
+            "fp16",
+        ),
+        (
+            "void xmma_new::gemm::kernel<xmma_new::implicit_gemm::wgrad_indexed::Kernel_traits<"
+            "xmma_new::Ampere_hmma_tf32_traits<unsigned int, float>, xmma_new::Cta_tile<"
+            "xmma_new::Ampere, 128, 128, 16, 2, 2, 1, 1, 1>>>(int)",
+            "tf32",
+        ),
     ],
 )
 def test_precision(name: str, precision: str) -> None:
