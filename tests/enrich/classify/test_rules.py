@@ -96,6 +96,8 @@ def test_labelled_list() -> None:
         ("winograd_input_transform_4x4_3x3_stepz1_nchw", "direction"),
         ("winograd_weight_transform_kernel", "direction"),
         ("MIOpenConvFFT_fwd_in", "direction"),
+        # From Ampere on, tensor cores multiply several types.
+        ("ampere_s16816gemm_128x128_ldg8_stages_32x5_nn", "precision"),
         # "nn" is TVM's module of neural networks.
         ("fused_nn_contrib_conv2d_winograd_without_weight_transform_add_kernel1", "gemm_layout"),
         # "or" is the end of "tensor", "min" is in "DimIndex".
@@ -119,6 +121,9 @@ def test_what_a_name_does_not_tell_is_null(name: str, column: str) -> None:
         ("aiter::f4gemm_bf16_per1x32Fp4_BpreShuffle_256x256", "fp4"),
         ("void awq::gemm_forward_4bit_cuda_m16n128k32<128>(int)", "w4a16"),
         ("hgemm_bf16_32x64x64_S2TN_AS_SPK16_BS_0", "bf16"),
+        # "s" is the type of the sums where a tensor core multiplies.
+        ("volta_s884cudnn_256x64_sliced1x2_ldg8_wgrad_exp_small_nhwc_nt_v1", "fp16"),
+        ("turing_s1688gemm_128x128_ldg8_nn", "fp16"),
         # hmma_fp32 multiplies halves and adds in single precision.
         (
             "void xmma_cudnn::gemm::kernel<xmma_cudnn::implicit_gemm::dgrad::Kernel_traits<"
