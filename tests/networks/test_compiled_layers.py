@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 import traceana
 from traceana.analyze.layers import layers
+from traceana.report.render import Format, render
 from traceana.trace import Trace
 
 torch = pytest.importorskip("torch")
@@ -105,6 +107,11 @@ def test_generated_kernels_are_on_layers(tmp_path: Path) -> None:
     apart = layers(eager).frame.filter(pl.col("layer").is_in(["1", "2"]))["time_ns"].sum()
     time = pairs.filter(pl.col("a") == "1+2")["time_a_ns"].item()
     assert time == pytest.approx(apart / STEPS, abs=STEPS)
+    # The page divides the row among them.
+    page = render(trace.layer_times().page(), Format.JSON)
+    inside = json.loads(page)["sections"]["fused_rows"]
+    assert [one["layer"] for one in inside] == ["1", "2"]
+    assert sum(one["time_ns"] for one in inside) == fused["time_ns"].item()
     # The region itself has its guards and its prologue alone.
     path = trace.layers["path"].gather(trace.activities["layer"]).cast(pl.String)
     name = trace.names["name"].gather(trace.activities["name_id"]).cast(pl.String)

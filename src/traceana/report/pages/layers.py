@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import polars as pl
 
+from traceana.analyze.fused_rows import divided
 from traceana.analyze.rates import EXPLAINED, UNEXPLAINED
 from traceana.analyze.summaries import needs_timeline
 from traceana.report import display_names, numbers
@@ -123,6 +124,9 @@ def layers(
         return (*layer_icicle(layer_tree(trace)), *rates)
 
     titles = {"direction": "pass", **({"layer": "type"} if by == "type" else {})}
+    inside = pl.DataFrame()
+    if by == "layer" and depth is None and not direction:
+        inside = divided(found.frame, model or trace.manifest)
 
     def page(shown: Arranged) -> Page:
         return table_page(
@@ -132,13 +136,32 @@ def layers(
             columns=columns,
             dropped=LAYERS_DROPPED,
             bars="share",
-            facts=_above_peak(shown.frame, "algorithm"),
+            sections={} if inside.is_empty() else {"fused_rows": Result(inside, {}, ())},
+            facts=(*_above_peak(shown.frame, "algorithm"), *_fused_rows(inside)),
             titles=titles,
             order="rows in order of first execution",
             summed=True,
         )
 
     return found.with_page(page, screenful=30, pictures=above(pictures))
+
+
+_MOST_FUSED: Final = 3
+
+
+def _fused_rows(inside: pl.DataFrame) -> tuple[Notes, ...]:
+    """Return the note on the parts of the fused rows with most time; ``inside`` has all rows."""
+    if inside.is_empty():
+        return ()
+    rows = inside.group_by("row", maintain_order=True).agg("layer", "share", pl.sum("time_ns"))
+    heaviest = rows.top_k(_MOST_FUSED, by="time_ns").select("row", "layer", "share").iter_rows()
+    texts = []
+    for row, layers_of, shares in heaviest:
+        parts = zip(layers_of, map(numbers.share, shares), strict=True)
+        texts.append(f"{row}: {', '.join(map(' '.join, parts))}")
+    if more := rows.height - len(texts):
+        texts.append(f"{more} more (--format json)")
+    return (Notes((("fused rows, time by bytes (estimate)", "; ".join(texts)),)),)
 
 
 def flops(
