@@ -6,9 +6,13 @@ import errno
 import os
 import re
 import shutil
+import signal
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -126,9 +130,11 @@ def write_whole(path: Path, content: bytes | Iterable[bytes], *, replace: bool =
     Raises ``OSError``, and ``FileExistsError`` if the file exists and ``replace`` is false.
     ``path`` is unchanged after an error.
     """
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    scratch = Path(name)
+    scratch = None
     try:
+        with _undisturbed():
+            descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+            scratch = Path(name)
         with os.fdopen(descriptor, "wb") as file:
             file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
@@ -139,7 +145,47 @@ def write_whole(path: Path, content: bytes | Iterable[bytes], *, replace: bool =
         else:
             path.hardlink_to(scratch)
     finally:
-        scratch.unlink(missing_ok=True)
+        if scratch is not None:
+            scratch.unlink(missing_ok=True)
+
+
+@contextmanager
+def scratch_folder(prefix: str = "traceana-", parent: Path | None = None) -> Iterator[Path]:
+    """Give a new folder that is gone at the end, at whatever moment an interrupt comes.
+
+    It is in ``parent``, by default in the system's folder of temporary files. Raises ``OSError``.
+    """
+    made = None
+    try:
+        with _undisturbed():
+            made = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        yield made
+    finally:
+        if made is not None:
+            shutil.rmtree(made, ignore_errors=True)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let the exception of an interrupt come at the end: what is made is then known."""
+    if threading.current_thread() is not threading.main_thread():
+        # Only the main thread is interrupted.
+        yield
+        return
+    came: list[tuple[int, FrameType | None]] = []
+    handlers = {}
+    try:
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            if number is not None and callable(handler := signal.getsignal(number)):
+                handlers[number] = handler
+                signal.signal(number, lambda *signalled: came.append(signalled))
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number, frame in came[:1]:
+            handlers[signal.Signals(number)](number, frame)
 
 
 def cache_folder(name: str) -> Path:
@@ -210,16 +256,13 @@ def replace_folder(new: Path, target: Path, *, replace: bool = True) -> None:
 
 
 def _move_aside(new: Path, target: Path) -> None:
-    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
-    try:
+    with scratch_folder(f".{target.name}.old.", target.parent) as aside:
         target.rename(aside / "old")
         try:
             new.rename(target)
         except OSError:
             (aside / "old").rename(target)
             raise
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _exchange(one: Path, other: Path) -> bool:

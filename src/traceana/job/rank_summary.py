@@ -7,8 +7,6 @@ any number of ranks add up to what one Trace of all of them has.
 from __future__ import annotations
 
 import io
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -28,7 +26,14 @@ from traceana.analyze.steps import measured_steps, step_windows
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.transfers import transfers
 from traceana.analyze.work import work
-from traceana.files import UNDECODABLE, as_unicode, crc32, replace_folder, umask
+from traceana.files import (
+    UNDECODABLE,
+    as_unicode,
+    crc32,
+    replace_folder,
+    scratch_folder,
+    umask,
+)
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -248,8 +253,7 @@ def _process_groups(trace: Trace) -> pl.DataFrame:
 def write(summary: Summary, folder: Path) -> None:
     """Write ``summary`` as the folder ``folder``, whole or not at all; raises ``OSError``."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
+    with scratch_folder(f".{folder.name}.", folder.parent) as scratch:
         checksums = {}
         for name, table in summary.tables.items():
             encoded = io.BytesIO()
@@ -260,8 +264,6 @@ def write(summary: Summary, folder: Path) -> None:
         (scratch / FACTS).write_bytes(msgspec.json.format(msgspec.json.encode(facts)))
         scratch.chmod(0o777 & ~umask())
         replace_folder(scratch, folder)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def read_facts(folder: Path) -> Facts | None:

@@ -7,7 +7,6 @@ together, then what that gives, and so on until few are left: a tree, whose root
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
@@ -23,7 +22,7 @@ from traceana.analyze.collective_ranks import AHEAD, LINE, Matched, match
 from traceana.analyze.steps import MEDIAN_ERROR
 from traceana.cores import cores
 from traceana.errors import BadShardError, CannotWriteError, NotFoundError, UnreadableError
-from traceana.files import cache_folder
+from traceana.files import cache_folder, scratch_folder
 from traceana.ingest.ranks import rank_in
 from traceana.ingest.ranks import ranks as ranks_of
 from traceana.job.parallelism import bandwidths, experts, groups, pipeline
@@ -435,10 +434,10 @@ def gathered(folders: Mapping[int, Path], *names: str) -> dict[str, pl.DataFrame
     if len(parts) <= FEW:
         return {name: _together(parts, name) for name in names}
     engine = Processes(cores())
-    with tempfile.TemporaryDirectory(prefix="traceana-") as scratch:
+    with scratch_folder() as scratch:
         try:
             with engine.pool() as pool:
-                root = _root(pool, parts, names, Path(scratch))
+                root = _root(pool, parts, names, scratch)
         except engine.died:
             root = parts
         return {name: _together(root, name) for name in names}

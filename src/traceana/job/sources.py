@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -15,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from traceana.errors import MissingExtraError, NotFoundError, UnreadableError, how_to_install
-from traceana.files import as_unicode
+from traceana.files import as_unicode, scratch_folder
 
 
 class Remote(msgspec.Struct, frozen=True):
@@ -208,8 +207,8 @@ def fetched(source: Source) -> Iterator[Path]:
         yield source
         return
     store, key = _store(source.url)
-    with tempfile.TemporaryDirectory(prefix="traceana-") as folder:
-        path = Path(folder, PurePosixPath(key).name)
+    with scratch_folder() as folder:
+        path = folder / PurePosixPath(key).name
         with _explained(source.url), path.open("wb") as file:
             got = store.get(key)
             if _remote(source.url, got.meta) != source:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from traceana.errors import MissingToolError, ToolFailedError
+from traceana.files import scratch_folder
 from traceana.record.inside.step_window import CAPTURE
 from traceana.record.outcome import Launch
 
@@ -62,8 +62,8 @@ def _why_unusable(path: str, _modified: int) -> str | None:
     """
     why = None
     for _ in range(_TRIALS):
-        with tempfile.TemporaryDirectory() as folder:
-            why, wrote_file = _test_recording(path, Path(folder))
+        with scratch_folder() as folder:
+            why, wrote_file = _test_recording(path, folder)
         if wrote_file:
             break
     return why

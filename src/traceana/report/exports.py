@@ -22,6 +22,7 @@ from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.timeline import Window, capture
 from traceana.enrich.distinct_values import first_rows, numbered
 from traceana.errors import CannotWriteError, MissingExtraError, how_to_install
+from traceana.files import scratch_folder
 from traceana.trace.schema import CPU_DEVICE, SCHEMA, SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -304,8 +305,8 @@ def database(trace: Trace) -> Iterator[bytes]:
     ``OSError`` where the temporary files cannot be written.
     """
     tables = _tables(trace)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.duckdb"
+    with scratch_folder() as folder:
+        path = folder / "trace.duckdb"
         _write(path, tables)
         with path.open("rb") as file:
             while block := file.read(_BLOCK):

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -19,7 +17,7 @@ import msgspec
 import polars as pl
 
 from traceana.errors import BundleVersionError, CannotWriteError
-from traceana.files import UNDECODABLE, crc32, replace_folder, umask
+from traceana.files import UNDECODABLE, crc32, replace_folder, scratch_folder, umask
 from traceana.trace.meta import TraceMeta
 from traceana.trace.schema import SCHEMA_VERSION, TABLES
 
@@ -109,35 +107,36 @@ def save(
             raise CannotWriteError(f"{target} exists already: choose another name, or --force")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    except OSError as error:
-        raise CannotWriteError(f"cannot write {target}: {error.strerror}") from error
-    try:
-        rows: dict[str, int] = {}
-        checksums: dict[str, int] = {}
-        for name, table in tables.items():
-            encoded = io.BytesIO()
-            table.write_parquet(encoded, compression="zstd")
-            rows[name] = table.height
-            checksums[name] = crc32(encoded.getbuffer())
-            (scratch / f"{name}.parquet").write_bytes(encoded.getbuffer())
-        if advice is not None:
-            checksums[_ADVICE] = crc32(advice)
-            (scratch / _ADVICE_FILE).write_bytes(advice)
-        manifest = Manifest(
-            schema_version=SCHEMA_VERSION,
-            meta=saved_meta(meta),
-            rows=rows,
-            checksums=checksums,
-        ).checked()
-        (scratch / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
-        scratch.chmod(0o777 & ~umask())
-        replace_folder(scratch, target, replace=overwrite)
+        with scratch_folder(f".{target.name}.", target.parent) as scratch:
+            _write(scratch, meta, tables, advice)
+            replace_folder(scratch, target, replace=overwrite)
     except OSError as error:
         raise CannotWriteError(f"cannot write {target}: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     return target
+
+
+def _write(
+    folder: Path, meta: TraceMeta, tables: Mapping[str, pl.DataFrame], advice: bytes | None
+) -> None:
+    rows: dict[str, int] = {}
+    checksums: dict[str, int] = {}
+    for name, table in tables.items():
+        encoded = io.BytesIO()
+        table.write_parquet(encoded, compression="zstd")
+        rows[name] = table.height
+        checksums[name] = crc32(encoded.getbuffer())
+        (folder / f"{name}.parquet").write_bytes(encoded.getbuffer())
+    if advice is not None:
+        checksums[_ADVICE] = crc32(advice)
+        (folder / _ADVICE_FILE).write_bytes(advice)
+    manifest = Manifest(
+        schema_version=SCHEMA_VERSION,
+        meta=saved_meta(meta),
+        rows=rows,
+        checksums=checksums,
+    ).checked()
+    (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
+    folder.chmod(0o777 & ~umask())
 
 
 def saved_meta(meta: TraceMeta) -> TraceMeta:

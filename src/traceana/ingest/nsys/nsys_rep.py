@@ -20,7 +20,7 @@ from typing import IO, Final
 import msgspec
 
 from traceana.errors import CannotWriteError, CorruptError, MissingToolError, ToolFailedError
-from traceana.files import cache_folder
+from traceana.files import cache_folder, scratch_folder
 from traceana.ingest.nsys.reader import read_tables
 from traceana.ingest.source import Progress
 from traceana.ingest.sqlite import Database
@@ -48,8 +48,8 @@ def read(path: Path, progress: Progress, *, stream: bool = False) -> Trace:
         if not stream:
             _export(path, target, progress)
             return
-        with tempfile.TemporaryDirectory(prefix=".", dir=target.parent) as scratch:
-            report = Path(scratch) / "report.nsys-rep"
+        with scratch_folder(".", target.parent) as scratch:
+            report = scratch / "report.nsys-rep"
             _import(path, report, progress)
             _export(report, target, progress)
 
