@@ -22,7 +22,16 @@ from traceana.errors import (
     UnreadableError,
 )
 from traceana.files import UNDECODABLE, check_regular
+from traceana.ingest.pasted import BOM, UTF_16, plain_text
 from traceana.ingest.source import ByteSource
+from traceana.ingest.titles import (
+    NCU_HEADER,
+    NVPROF_METRICS_TITLES,
+    NVPROF_TITLES,
+    ROCPROF_TITLES,
+    SUMMARY_TITLES,
+    rocprof_title,
+)
 
 _HEAD = 1 << 16
 _GZIP = b"\x1f\x8b"
@@ -41,10 +50,6 @@ _PACKED: Final = {
 _TAR: Final = (257, b"ustar")
 """Where the name of the format is in a tar archive."""
 _NCU_REPORT: Final = b"NVR\0"
-BOM: Final = b"\xef\xbb\xbf"
-"""The byte order mark of UTF-8."""
-UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
-"""The byte order marks of UTF-16."""
 # nsys's JSON and text exports: they begin with the report's strings, or with an event.
 _NSYS_JSON = re.compile(rb'\s*\{"(?:data":\s*\[|Type":\s*\d+\s*,)')
 _NSYS_TEXT = re.compile(rb'data: "|Type: \d+\s+\w+ \{')
@@ -53,10 +58,8 @@ _ROCPROF_CHROME: Final = re.compile(
     rb'"args"\s*:\s*\{\s*"name"\s*:\s*"(?:\d+ )?(?:CPU (?:HIP|HSA|KFD) API|COPY)"\s*\}'
 )
 """A process of rocprof's Chrome trace, which repeats its database."""
-NCU_HEADER: Final = re.compile(rb'^"ID",(?="[^\r\n]*"Kernel Name",)', re.MULTILINE)
-"""The header of Nsight Compute's table; the output of the profiled program may come before it."""
 _NCU_TEXT: Final = re.compile(
-    rb"^ {2}\S.*, Context \d+, Stream \d+(?:, Device.*)?\s*\n(?:(?! {2}\S).*\n){0,9}? {4}Section: ",
+    rb"^[ \t#>]+\S.*, Context \d+, Stream \d+(?:, Device.*)?\s*\n(?:.*\n){0,19}?[ \t#>]+Section: ",
     re.MULTILINE,
 )
 """A launch on the page that Nsight Compute prints as text."""
@@ -64,10 +67,6 @@ NSYS_EXPORT_TABLES: Final = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 """The table in which nsys describes its export: schema 3, schema 2."""
 _NSYS_TABLE_SUFFIXES: Final = (".parquet", ".arrow")
 _NSYS_EVENTS: Final = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS")
-NVPROF_TITLES: Final = (
-    r'"?(?:Start"?(?:,"?Duration"?,| {2,}Duration {2,})|Name"?,"?Start Time\(ns\)"?,)'
-)
-"""The beginning of a table: nvprof's in columns or CSV, the Visual Profiler's CSV."""
 _NVPROF_HEADER: Final = re.compile(
     rb"^(?:[ \t#>|]|\x1b\[[\d;]*m)*" + NVPROF_TITLES.encode(), re.MULTILINE
 )
@@ -79,42 +78,9 @@ _NVPROF_LOG: Final = re.compile(
 )
 """nvprof's messages before its tables, also without a table. A spreadsheet that opens its CSV
 takes ``========`` for a formula, and saves Err:510."""
-SUMMARY_TITLES: Final = "|".join(
-    (
-        # nvprof's, of both layouts, and those of Nsight Systems.
-        r'(?:"?(?:Device|Type|Name)"?[",;| \t]+){0,2}"?Time ?\(%\).{1,30}\bTime\b.{1,30}'
-        r"\b(?:Calls|Instances|Operations|Count)\b",
-        r'"?Total(?: \(\w+\))?"?[ \t,|]+"?(?:Operations|Count)\b',
-        # torch's key_averages(), rocprof's and rocpd's, MXNet's.
-        r"Name[ \t|,]+(?:Overload Name[ \t|,]+)?(?:Self )?(?:CPU|CUDA|XPU|HPU|MTIA|PrivateUse1)\b",
-        r'(?:ProcessID +Hostname +)?"?(?:Name|NAME)"?[ \t,|]+(?:"?DOMAIN"?[ \t,|]+)?"?'
-        r'(?:Calls|CALLS)"?[ \t,|]+"?(?:TotalDuration|DURATION)',
-        r"Name {2,}Total Count",
-    )
-)
-"""The beginning of a table of a summary: names with calls and times."""
-NVPROF_METRICS_TITLES: Final = (
-    r'"?Device"?,"?Kernel"?,"?Invocations|Invocations {2,}(?:Metric|Event) Name'
-)
-"""The beginning of a table of ``nvprof --metrics`` or ``--events``: CSV, columns."""
 _NVPROF_METRICS: Final = re.compile(
     rb"^(?:[ \t#>|]|\x1b\[[\d;]*m)*(?:" + NVPROF_METRICS_TITLES.encode() + rb")", re.MULTILINE
 )
-ROCPROF_TITLES: Final = (
-    # two titles of each table: kernels and counters, copies and calls, agents, samples
-    ("Kernel_?Name", "Start_Timestamp|gpu[-_]id|Agent_Id"),
-    ("Direction|Function|Operation", "Start_Timestamp"),
-    ("Node_Id", "Agent_Type"),
-    ("Sample_Timestamp", "Dispatch_Id"),
-)
-"""Titles by which the tables in rocprof's CSV are known, in either order."""
-
-
-def rocprof_title(words: str) -> str:
-    """Return the pattern of a title that is one of ``words``, in a header of CSV."""
-    return rf'\b(?:{words})\b"?\s*(?:,|$)'
-
-
 _ROCPROF: Final = re.compile(
     b"|".join(
         f"^(?=[^\r\n]*?{rocprof_title(one)})[^\r\n]*?{rocprof_title(other)}".encode()
@@ -148,7 +114,7 @@ _NSYS_STATS: Final = re.compile(
 )
 """A title of ``nsys stats``, in a report or a form without a reader."""
 _JSON_START = re.compile(
-    rb"\s*(?:\{|\[\s*(?:[\[{\],\"]|(?:-?\d[\d.eE+-]*|true|false|null)\s*(?:,|\]\s*$)|$)|$)"
+    rb"\s*(?:\{|\[(?!\d+,\d+\]<)\s*(?:[\[{\],\"]|(?:-?\d[\d.eE+-]*|true|false|null)\s*(?:,|\]\s*$)|$)|$)"
 )
 """Of JSON that may have events; a log may begin with ``[12:00:01]``, ``[0]`` or
 ``[I]``."""
@@ -223,7 +189,8 @@ def detect(path: Path) -> Format:
     if in_utf_16:
         head = head[: len(head) // 2 * 2].decode("utf-16", "replace").encode()
     head = head.removeprefix(BOM)
-    if NCU_HEADER.search(head) or _NCU_TEXT.search(head):
+    text = plain_text(head)
+    if NCU_HEADER.search(text) or _NCU_TEXT.search(text):
         return Format.NCU_CSV
     if _is_xspace(head):
         return Format.XPLANE
@@ -235,7 +202,7 @@ def detect(path: Path) -> Format:
                 f"{path} is an nsys export of type {kind}, which is not supported: run "
                 "nsys export --type sqlite REPORT.nsys-rep"
             )
-    if _NVPROF_HEADER.search(head):
+    if _NVPROF_HEADER.search(text):
         return Format.NVPROF_PRINTED
     if _ROCPROF_JSON.match(head):
         raise UnknownFormatError(
@@ -243,11 +210,11 @@ def detect(path: Path) -> Format:
             "--output-format rocpd, csv or pftrace"
         )
     # A timeline has more than the summaries of the same run beside it.
-    if _has_rocprof(head):
+    if _has_rocprof(text):
         return Format.ROCPROF_CSV
-    if _SUMMARY.search(head):
+    if _SUMMARY.search(text):
         return Format.SUMMARY
-    if _NVPROF_METRICS.search(head):
+    if _NVPROF_METRICS.search(text):
         return Format.NVPROF_METRICS
     if _OWN.match(head):
         raise NotATraceError(
@@ -273,7 +240,7 @@ def detect(path: Path) -> Format:
         )
     if found := _table_behind(path):
         return found
-    if _NVPROF_LOG.search(head):
+    if _NVPROF_LOG.search(text):
         return Format.NVPROF_PRINTED
     if _NSYS_STATS.search(head):
         raise _unsupported_report(path)
@@ -331,7 +298,7 @@ def _table_behind(path: Path) -> Format | None:
     """Return the format of the first table behind long output of the program, None without one."""
     before = b""
     for block in ByteSource(path).blocks():
-        text = before + block
+        text = plain_text(before + block)
         for found, has_table in (
             (Format.NVPROF_PRINTED, _NVPROF_HEADER.search),
             (Format.ROCPROF_CSV, _has_rocprof),

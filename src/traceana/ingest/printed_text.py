@@ -7,32 +7,18 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from functools import cache
 from math import ceil
 from typing import Final
 
 import polars as pl
 
-from traceana.ingest.detect import BOM, UTF_16
 from traceana.trace import Ledger
 
-_COLOUR: Final = re.compile(rb"\x1b\[[\d;]*[A-Za-z]")
 _QUOTED: Final = '"[^"]*"'
 _CELL: Final = "\x01"
 """In place of a quoted text; no line has this character."""
 _WITHIN: Final = "[^,]\x01|\x01[^,]"
-
-
-def plain_text(content: bytes) -> bytes:
-    """Return ``content`` as UTF-8 without a byte order mark and a terminal's escape sequences.
-
-    PowerShell redirects the output of programs as UTF-16.
-    """
-    if content.startswith(UTF_16):
-        content = content.decode("utf-16", "replace").encode()
-    content = content.removeprefix(BOM)
-    return _COLOUR.sub(b"", content) if b"\x1b" in content else content
 
 
 def printed_lines(content: bytes) -> pl.DataFrame:
@@ -47,7 +33,7 @@ def printed_lines(content: bytes) -> pl.DataFrame:
         raise_if_empty=False,
     )
     line = pl.col("line").fill_null("")
-    return lines.select(line.str.strip_chars_start(" \t#>|").str.strip_chars_end("\r"))
+    return lines.select(line.str.strip_chars_start(" \t#>|").str.strip_chars_end("\r "))
 
 
 def split_csv(line: str) -> list[str]:

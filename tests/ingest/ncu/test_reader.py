@@ -253,12 +253,16 @@ def test_a_compressed_table(tmp_path: Path) -> None:
     assert read(path).counters.height == 2
 
 
-def test_lines_of_the_program_behind_the_table_are_counted(tmp_path: Path) -> None:
-    path = raw(tmp_path / "a.csv", UNITS, LAUNCHES)
-    path.write_text(path.read_text() + "all done, good bye\n")
+@pytest.mark.parametrize("write", [raw, details])
+@pytest.mark.parametrize("behind", ["all done, good bye\n", "```\n\nWhy is it slow?\n"])
+def test_lines_of_the_program_behind_the_table_are_no_events(
+    tmp_path: Path, write: Write, behind: str
+) -> None:
+    path = write(tmp_path / "a.csv", UNITS, LAUNCHES)
+    path.write_text(path.read_text() + behind)
     trace = read(path)
-    assert trace.counters.height == 2
-    assert trace.ledger["reason"].unique().to_list() == ["malformed"]
+    assert trace.counters.height == trace.meta.events == 2
+    assert trace.ledger.is_empty()
 
 
 @pytest.mark.parametrize("write", [raw, details])

@@ -16,11 +16,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from traceana.errors import CorruptError
-from traceana.ingest.detect import BOM, NCU_HEADER, UTF_16
 from traceana.ingest.kernel_names import demangle
 from traceana.ingest.ncu.rows import Rows, complete_rows, end_of_table, is_whole
-from traceana.ingest.printed_text import plain_text, printed_lines
+from traceana.ingest.pasted import plain_text
+from traceana.ingest.printed_text import printed_lines
 from traceana.ingest.source import ByteSource, Progress
+from traceana.ingest.titles import NCU_HEADER
 from traceana.trace import Ledger, Trace, TraceMeta
 from traceana.trace.schema import COUNTERS
 
@@ -41,6 +42,7 @@ _BROKEN_HEADER: Final = "zero bytes in the header"
 _NOT_UTF8: Final = "rows with text that is not UTF-8"
 _SEPARATOR: Final = b'","'
 _ROW: Final = re.compile(rb'"\d+","')
+_LAST_SPACES: Final = re.compile(rb'" +$', re.MULTILINE)
 _NEXT_HEADER: Final = b'\n"ID",'
 _ID: Final = "ID"
 _NAME: Final = "Kernel Name"
@@ -74,9 +76,9 @@ def read(path: Path, progress: Progress) -> Trace:
     ``--print-units base`` prints all of them. Raises ``CorruptError`` and ``UnreadableError``.
     """
     source = ByteSource(path, progress)
-    content = b"".join(source.blocks())
-    if content.startswith((*UTF_16, BOM)):
-        content = plain_text(content)
+    content = plain_text(b"".join(source.blocks()))
+    if b" \n" in content:
+        content = _LAST_SPACES.sub(b'"', content)
     ledger = Ledger()
     if NCU_HEADER.search(content):
         parts = [_counters(*table_rows(path, part), ledger) for part in _tables(content)]
@@ -320,7 +322,8 @@ def printed_cells(content: bytes) -> pl.DataFrame:
     rows: list[tuple[str | None, ...]] = []
     launch: tuple[str | None, ...] = ()
     process, section, in_table, number = None, None, False, -1
-    for line in printed_lines(plain_text(content))["line"].str.strip_chars(" \t").to_list():
+    lines = printed_lines(content)["line"].str.strip_chars(" \t")
+    for line in lines.filter(lines != ""):
         if match := _PROCESS.fullmatch(line):
             process = match[1]
         elif match := _LAUNCH.fullmatch(line):

@@ -311,7 +311,8 @@ def _row(lines: list[bytes], widths: range) -> tuple[bytes | None, bool]:
     row, rest = lines[: reader.line_num], lines[reader.line_num :]
     if len(cells) not in widths or has_zeros:
         return None, False
-    return b"\n".join(row), all(map(_beside, rest))
+    # A row and the beginning of one have quotes; lines without are the program's.
+    return b"\n".join(row), all(b'"' not in line or _beside(line) for line in rest)
 
 
 def _beside(line: bytes) -> bool:

@@ -21,18 +21,18 @@ import polars as pl
 
 from traceana.errors import CorruptError, NotATraceError
 from traceana.ingest.cupti import copy_name, devices_of_work, set_name
-from traceana.ingest.detect import NVPROF_TITLES
 from traceana.ingest.integrity import rebase, screen
 from traceana.ingest.kernel_names import NameTable, distinct_values
+from traceana.ingest.pasted import plain_text
 from traceana.ingest.printed_text import (
     count_few_digits,
     csv_rows,
     distinct,
-    plain_text,
     printed_lines,
     split_csv,
 )
 from traceana.ingest.source import ByteSource, Progress
+from traceana.ingest.titles import NVPROF_TITLES
 from traceana.trace import Ledger, Trace, TraceMeta
 from traceana.trace.schema import ACTIVITIES, ActivityKind, CopyKind, MemoryKind, empty
 
@@ -431,6 +431,7 @@ class Printed(msgspec.Struct, frozen=True):
 def printed_rows(content: bytes) -> Printed:
     """Return the rows of all tables in ``content``."""
     lines = printed_lines(content)
+    lines = lines.filter(pl.col("line") != "")
     # An eager query searches a text again for each column that asks: what begins a table first.
     found = lines.with_columns(_starts()).select(_parts()).filter(_of_table())
     layouts, malformed = [], 0

@@ -19,7 +19,8 @@ from traceana.ingest.cupti import copy_name, set_name
 from traceana.ingest.integrity import LARGEST_SUM
 from traceana.ingest.kernel_names import NameTable
 from traceana.ingest.nvprof.printed import without_table
-from traceana.ingest.printed_text import count_few_digits, plain_text
+from traceana.ingest.pasted import plain_text
+from traceana.ingest.printed_text import count_few_digits
 from traceana.ingest.source import ByteSource, Progress
 from traceana.ingest.summary.quantities import (
     SIZE,

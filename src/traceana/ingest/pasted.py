@@ -1,0 +1,151 @@
+"""Text as profilers printed it, without what a terminal, a log or a web page did to it."""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from traceana.ingest.titles import (
+    NVPROF_METRICS_TITLES,
+    NVPROF_TITLES,
+    SUMMARY_TITLES,
+)
+
+BOM: Final = b"\xef\xbb\xbf"
+"""The byte order mark of UTF-8."""
+UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
+"""The byte order marks of UTF-16."""
+_ESCAPE: Final = re.compile(
+    rb"\x1b(?:\[[\d;?]*[A-Za-z]|\([0AB]|\][^\x07\x1b\r\n]{0,999}(?:\x07|\x1b\\))"
+)
+"""A colour, a movement of the cursor, a character set, the title of a window."""
+_RETURNS: Final = re.compile(rb"\r+\n?")
+_SPACE: Final = re.compile(rb"(?<!\d)\xc2\xa0|\xc2\xa0(?!\d)")
+"""A no-break space that does not separate groups of digits."""
+_ENTITIES: Final = (
+    *((b"&lt;", b"<"), (b"&gt;", b">"), (b"&quot;", b'"'), (b"&#39;", b"'"), (b"&amp;", b"&")),
+)
+_TITLES: Final = re.compile(
+    "|".join(
+        (
+            *(NVPROF_TITLES, SUMMARY_TITLES, NVPROF_METRICS_TITLES),
+            '"ID",(?="[^\r\n]*"Kernel Name",)',
+            r" {4}Section: \w",
+        )
+    ).encode()
+)
+"""A header, anywhere in a line: Nsight Compute's are its CSV's, and that of a section."""
+_WORDS: Final = (
+    *(b"(%)", b"Self ", b"CPU total", b"CPU time", b"Duration", b"Start Time", b"Invocations"),
+    *(b"Total (", b"Total Count", b"DURATION", b'"ID"', b" Section: "),
+)
+"""What a header has one of: a search for these is faster."""
+_JSON: Final = re.compile(rb"\s*(?:\[\s*)?\{")
+_BEGIN: Final = re.compile(rb"[ \t#>|`]*(?:\*\*)?[ \t]*")
+"""What the readers leave out before a line."""
+_DIGITS: Final = re.compile(rb"\d+")
+_CLOCK: Final = re.compile(rb"\d{4}-\d\d-\d\d|\d+:\d\d:\d\d(?:[.,]\d+)?")
+_LONGEST_PREFIX: Final = 120
+_MOST_HEADERS: Final = 64
+_LONGEST_HEADER: Final = 1 << 12
+_NEXT: Final = 5
+"""Lines behind a header; at least two of them have its prefix."""
+
+
+def plain_text(content: bytes) -> bytes:
+    """Return ``content`` as UTF-8 and without what was printed around the profiler's text.
+
+    That is a byte order mark, a terminal's escape sequences, HTML's entities and no-break spaces,
+    and what a launcher, a logger or an editor put before each line: ``[1,0]<stdout>:``, a time, a
+    comment mark. PowerShell redirects the output of programs as UTF-16.
+    """
+    if content.startswith(UTF_16):
+        content = content.decode("utf-16", "replace").encode()
+    content = content.removeprefix(BOM)
+    if b"\x1b" in content:
+        content = _ESCAPE.sub(b"", content)
+    if b"\r" in content:
+        content = _RETURNS.sub(b"\n", content)
+    if b"\xc2\xa0" in content:
+        content = _SPACE.sub(b" ", content)
+    if b"&lt;" in content or b"&gt;" in content:
+        for entity, character in _ENTITIES:
+            content = content.replace(entity, character)
+    return _without_prefixes(content)
+
+
+class _Prefix(msgspec.Struct, frozen=True):
+    """What stands before the lines of a log: ``parts`` between runs of digits, which differ."""
+
+    parts: tuple[bytes, ...]
+    spaces: bool
+    """Whether spaces behind the parts are of the prefix."""
+
+    def end(self, line: bytes) -> int:
+        """Return where the prefix of ``line`` ends, 0 without one."""
+        at = len(line) - len(line.lstrip(b" \t"))
+        for number, part in enumerate(self.parts):
+            if number:
+                digits = _DIGITS.match(line, at)
+                if digits is None:
+                    return 0
+                at = digits.end()
+            if not line.startswith(part, at):
+                # The line may be empty but for the prefix, whose last space editors cut.
+                if number != len(self.parts) - 1 or line[at:].strip() or part.strip():
+                    return 0
+                return len(line)
+            at += len(part)
+        while self.spaces and line[at : at + 1] in (b" ", b"\t"):
+            at += 1
+        return at
+
+
+def _without_prefixes(content: bytes) -> bytes:
+    """Return ``content`` without the prefixes of its headers before all lines that have them."""
+    if _JSON.match(content) or not any(word in content for word in _WORDS):
+        return content
+    prefixes = _prefixes(content)
+    if not prefixes:
+        return content
+    groups: dict[bytes, int] = {}
+    of_header: set[int] = set()
+    found: list[tuple[int, bytes]] = []
+    group = 0
+    for line in content.split(b"\n"):
+        end = max(prefix.end(line) for prefix in prefixes)
+        if end:
+            group = groups.setdefault(_CLOCK.sub(b"", line[:end]).strip(), len(groups))
+        rest = line[end:]
+        if _TITLES.match(rest.lstrip(b" \t")):
+            of_header.add(group)
+        found.append((group, rest))
+    # Ranks print at the same time: the rows of one are not between those of another.
+    if len(of_header) > 1:
+        found.sort(key=lambda one: one[0])
+    return b"\n".join(line for _, line in found)
+
+
+def _prefixes(content: bytes) -> list[_Prefix]:
+    """Return the different prefixes of the headers in ``content``, none where a header has none."""
+    found: dict[_Prefix, None] = {}
+    for match in islice(_TITLES.finditer(content), _MOST_HEADERS):
+        start = content.rfind(b"\n", 0, match.start()) + 1
+        before = content[start : match.start()]
+        is_section = match[0].startswith(b"    Section")
+        is_csv = match[0].startswith(b'"ID"')
+        if not (before if is_csv else _BEGIN.sub(b"", before, count=1)):
+            return []
+        if len(before) > _LONGEST_PREFIX:
+            continue
+        text = before.lstrip(b" \t") if is_section else before.strip(b" \t")
+        prefix = _Prefix(tuple(_DIGITS.split(text)), spaces=not is_section)
+        end = content.find(b"\n", match.end())
+        behind = content[end + 1 : end + _LONGEST_HEADER * _NEXT] if end >= 0 else b""
+        lines = [line for line in behind.split(b"\n") if line.strip()][:_NEXT]
+        if sum(prefix.end(line) > 0 for line in lines) >= min(2, max(len(lines), 1)):
+            found[prefix] = None
+    return list(found)
