@@ -112,12 +112,13 @@ def _summary(trace: Trace) -> dict[str, Any] | None:
         return None
     rows, host = summary.filter("counted"), summary.filter(pl.col("kind") == "call")
     steps = rows["precision_ns"].fill_null(1)
+    timed = rows.is_empty() or rows["total_ns"].null_count() < rows.height
     return {
         "rows": summary.height,
         "tables": summary["table"].n_unique(),
         "counted_rows": rows.height,
         "calls": _sum(rows["calls"]),
-        "time_ns": int(rows["total_ns"].sum()),
+        "time_ns": int(rows["total_ns"].sum()) if timed else None,
         "plus_minus_ns": -(-int(steps.sum()) // 2) if (steps > 1).any() else 0,
         "printed_total_ns": trace.meta.properties.get("printed_total_ns"),
         "host_calls": _sum(host["calls"]),

@@ -92,6 +92,9 @@ def notes(trace: Trace) -> tuple[str, ...]:
         return ()
     rows = counted(trace)
     found = ["printed summary without a timeline: no steps, layers, idle or exposed time"]
+    untimed = rows["total_ns"].null_count()
+    if untimed:
+        found.append(f"rows without a printed time: {untimed:,}")
     off = -(-int(rows["precision_ns"].fill_null(1).sum()) // 2)
     if rows["precision_ns"].fill_null(1).max() != 1:
         found.append(f"times as printed: their sum is within \u00b1{off:,} ns")

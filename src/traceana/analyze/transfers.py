@@ -125,7 +125,15 @@ def _printed(trace: Trace, by: Key) -> Result:
     """Return the copies of a summary by direction and host memory."""
     if by != "direction":
         needs_timeline(trace, f"transfers by {by}")
-    copied = summaries.added(summaries.copies(trace), *_KEYS).rename({"calls": "count"})
+    each = summaries.copies(trace)
+    timed = each.filter(pl.col("total_ns").is_not_null()).select(_KEYS).unique()
+    copied = (
+        summaries.added(each, *_KEYS)
+        .rename({"calls": "count"})
+        .join(timed.with_columns(timed=True), on=_KEYS, how="left")
+        .with_columns(pl.when("timed").then("time_ns").alias("time_ns"))
+        .drop("timed")
+    )
     unknown = [column for column in COLUMNS if column not in (*_KEYS, "small", "blocking")]
     frame = with_share(copied).with_columns(
         pl.lit(None, _TYPES.get(column, pl.Float64)).alias(column)
@@ -134,8 +142,8 @@ def _printed(trace: Trace, by: Key) -> Result:
     )
     frame = _ordered(_rates(frame), by).select(COLUMNS)
     notes = summaries.notes(trace) if frame.height else ("no copies in the summary",)
-    known = ["bytes"] if frame.height and not frame["bytes"].null_count() else []
-    return Result(frame, sums(frame, "count", *known, "time_ns"), notes)
+    known = [name for name in ("bytes", "time_ns") if not frame[name].null_count()]
+    return Result(frame, sums(frame, "count", *(known if frame.height else ["time_ns"])), notes)
 
 
 def _key_of(trace: Trace, copies: pl.DataFrame, by: Key) -> pl.Series | None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.ingest.summary import writing
 from tests.ingest.summary.writing import ROWS, Row
+from tests.support.command_line import Run
 from traceana.errors import CorruptError, NotATraceError
 from traceana.ingest import read
 from traceana.ingest.source import silent
@@ -681,6 +682,55 @@ def test_kernels_and_copies_of_one_table_repeat_those_of_two(tmp_path: Path) -> 
     assert alone.summary.select("kind", "calls").rows() == [("kernel", 104), ("memcpy", 13)]
     both = written(tmp_path / "b.txt", writing.nsys_2023(ROWS) + text)
     expect(both, ROWS, "nsys 2023")
+
+
+SIZES = """\
+Total (MB),Count,Avg (MB),Med (MB),Min (MB),Max (MB),StdDev (MB),Operation
+16.777,13,1.291,1.291,1.291,1.291,0.000,[CUDA memcpy HtoD]
+8.389,2,4.194,4.194,4.194,4.194,0.000,[CUDA memset]
+"""
+
+
+def test_sizes_may_stand_before_the_times(tmp_path: Path) -> None:
+    trace = written(tmp_path / "a.csv", SIZES + "\n" + writing.nsys_csv(ROWS))
+    work = trace.summary.filter(pl.col("kind").is_in(["memcpy", "memset"]))
+    assert work.select("calls", "total_ns", "bytes").rows() == [
+        (13, 6_957_100, 16_777_000),
+        (2, 1_344, 8_389_000),
+    ]
+    assert problems(trace) == []
+
+
+def test_sizes_alone_have_no_time(tmp_path: Path, run: Run) -> None:
+    trace = written(tmp_path / "a.csv", SIZES)
+    assert trace.summary.select("kind", "calls", "total_ns", "bytes").rows() == [
+        ("memcpy", 13, None, 16_777_000),
+        ("memset", 2, None, 8_389_000),
+    ]
+    assert problems(trace) == []
+    assert trace.transfers().frame.select("count", "bytes", "time_ns", "bytes_per_s").rows() == [
+        (13, 16_777_000, None, None)
+    ]
+    for command in ("report", "transfers", "info"):
+        shown = run(command, str(tmp_path / "a.csv"))
+        assert shown.exit_code == 0
+        assert " 0 ns" not in shown.stdout.split("GPU time by class")[0]
+
+
+def test_kernels_of_two_tables_by_category_count_once(tmp_path: Path) -> None:
+    kernels = """\
+ Time (%)  Total Time (ns)  Instances   Avg (ns)   Category    Operation
+     93.0       91,234,567        104      877,255  CUDA_KERNEL  void k<int=2>(float *)
+      7.0        6,957,100         13      535,161  MEMORY_OPER  [CUDA memcpy HtoD]
+"""
+    for text in (kernels + OF_ALL, OF_ALL + kernels):
+        trace = written(tmp_path / "a.txt", text)
+        assert sorted(trace.summary.select("kind", "calls").rows()) == [
+            ("call", 3),
+            ("kernel", 104),
+            ("memcpy", 13),
+        ]
+        assert problems(trace) == []
 
 
 OF_ALL = """\

@@ -144,14 +144,20 @@ def _rows(path: Path, text: Text, ledger: Ledger) -> list[_Row]:
         [] if table.sizes or repeated else kinds(table)
         for table, repeated in zip(text.tables, repeats, strict=True)
     ]
+    for table in text.tables:
+        if table.divided_by == "category" and any(
+            row.get("type", "").startswith("CUDA_API") for row in table.rows
+        ):
+            table.divided_by = "category, with calls"
     counted = _counted_tables(text.tables, found)
+    sizes = []
     for number, (table, of_rows) in enumerate(zip(text.tables, found, strict=True)):
         ledger.add("malformed", table.malformed, table="summary", detail="rows that are cut")
         if repeats[number]:
             ledger.add("repeated", len(table.rows), table="summary", detail=_ANOTHER_FORM)
             continue
         if table.sizes:
-            _add_sizes(table, rows, ledger)
+            sizes.append((number, table))
             continue
         own = []
         for kind, cells in zip(of_rows, table.rows, strict=True):
@@ -165,6 +171,9 @@ def _rows(path: Path, text: Text, ledger: Ledger) -> list[_Row]:
         _count_once(own, table)
         _note_cut(own, table, ledger)
         rows += own
+    # A report may have them before the times of its copies.
+    for number, table in sizes:
+        _add_sizes(path, table, number, rows, ledger)
     lost = sum(row["lost"] for row in rows)
     ledger.add("lost_field", lost, table="summary", kept=True, detail="times below 0, or too large")
     _note_reports(text, rows, ledger)
@@ -278,33 +287,42 @@ def _time(
     return found if found is None or found.value >= 0 else None
 
 
-def _add_sizes(table: Table, rows: list[_Row], ledger: Ledger) -> None:
-    """Add the sizes of ``table`` to the rows of its copies: those that were read last."""
+def _add_sizes(path: Path, table: Table, number: int, rows: list[_Row], ledger: Ledger) -> None:
+    """Add the sizes of ``table`` to the rows of its copies: the first ones of as many.
+
+    Copies whose times are in no table have a row without a time.
+    """
     unit = table.units[table.titles.index("bytes")]
     if unit is None and (match := _SECTION_UNIT.search(table.section)):
         unit = match[1]
     for cells in table.rows:
         size = quantity(cells["bytes"], SIZE, unit, mark=table.mark)
         calls = count(cells["calls"], table.mark)
-        same = (
+        name = cells["name"]
+        kind = "memset" if _SET.fullmatch(name) else "memcpy" if copy_of(name) else ""
+        timed = [row for row in rows if row["name"] == name and row["total_ns"] is not None]
+        of_as_many = (
             row
-            for row in reversed(rows)
-            if row["name"] == cells["name"]
-            and row["bytes"] is None
-            and row["kind"] in ("memcpy", "memset")
+            for row in timed
+            if row["bytes"] is None and calls is not None and row["calls"] == calls.value
         )
-        row = next(same, None)
+        row = next(of_as_many, None)
         if size is None or size.value < 0:
             ledger.add("lost_field", 1, table="summary", detail="sizes without a known unit")
-        elif row is None or calls is None or row["calls"] != calls.value:
+            continue
+        if row is not None:
+            detail = "copies by size: columns of their rows"
+            ledger.add("repeated", 1, table="summary", detail=detail)
+        elif timed or not kind:
             ledger.add("unmatched", 1, table="summary", detail="sizes of copies without times")
+            continue
         else:
-            # 0.000 MB are less than the last digit, not none.
-            known = None if size.value == 0 < calls.value and size.step > 1 else size.value
-            row["bytes"], row["bytes_step"] = known, size.step
-            ledger.add(
-                "repeated", 1, table="summary", detail="copies by size: columns of their rows"
-            )
+            own = {title: cells[title] for title in ("name", "calls")}
+            row = _row(path, own, kind, table, number)
+            rows.append(row)
+        # 0.000 MB are less than the last digit, not none.
+        known = None if calls and size.value == 0 < calls.value and size.step > 1 else size.value
+        row["bytes"], row["bytes_step"] = known, size.step
 
 
 def _count_once(rows: list[_Row], table: Table) -> None:

@@ -120,7 +120,7 @@ def _number(number: int | None) -> str:
 
 
 def _timed(number: int, time_ns: int) -> str:
-    return f"{numbers.count(number)} in {numbers.duration(time_ns)}" if number else ""
+    return f"{numbers.count(number)}{_in(time_ns)}" if number else ""
 
 
 def _moment(epoch_ns: int | None) -> str:
@@ -160,7 +160,12 @@ def _copies(known: Known) -> str:
         f"{numbers.count(count)} {display_names.part(kind)}"
         for kind, count in known["memcpy"].items()
     ]
-    return f"{', '.join(each)} in {numbers.duration(known['memcpy_ns'])}" if each else ""
+    return f"{', '.join(each)}{_in(known['memcpy_ns'])}" if each else ""
+
+
+def _in(time_ns: int) -> str:
+    """Return the time of activities as text: a printed summary may have sizes alone."""
+    return f" in {numbers.duration(time_ns)}" if time_ns else ""
 
 
 def _steps(known: Known) -> str:
@@ -196,10 +201,9 @@ def _summary(known: Known) -> str:
     tables = numbers.counted(printed["tables"], "table")
     off = printed["plus_minus_ns"]
     exact = f" ± {numbers.duration(off)}" if off else ""
-    return (
-        f"{rows} of {tables}, no timeline: names, calls and times; GPU time "
-        f"{numbers.duration(printed['time_ns'])}{exact}"
-    )
+    time = printed["time_ns"]
+    gpu_time = "not printed" if time is None else f"{numbers.duration(time)}{exact}"
+    return f"{rows} of {tables}, no timeline: names, calls and times; GPU time {gpu_time}"
 
 
 def _read(known: Known) -> str:

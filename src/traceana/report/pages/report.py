@@ -310,7 +310,7 @@ def _summary_head(whole: Overview) -> Iterator[tuple[str, str]]:
     """Yield the facts of a printed summary."""
     known = whole.facts["summary"]
     rows = numbers.counted(known["counted_rows"], "row")
-    time = numbers.duration(known["time_ns"])
+    time = "not printed" if known["time_ns"] is None else numbers.duration(known["time_ns"])
     if known["plus_minus_ns"]:
         time += f" ± {numbers.duration(known['plus_minus_ns'])}"
     yield "Printed summary", f"no timeline: {rows} with names, calls and times"

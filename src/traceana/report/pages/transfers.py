@@ -239,7 +239,8 @@ def copy_notes(frame: pl.DataFrame) -> list[tuple[str, str]]:
     first, on copies over the host link that are small, from or to pageable memory or blocking, or
     that take most of the copy time, exposed.
     """
-    rows = frame.filter(pl.col("direction").is_in(HOST_DIRECTIONS)).to_dicts()
+    of_host = pl.col("direction").is_in(HOST_DIRECTIONS)
+    rows = frame.filter(of_host, pl.col("time_ns").is_not_null()).to_dicts()
     whole = sum(row["time_ns"] for row in rows)
     found = [
         (row, traits)
