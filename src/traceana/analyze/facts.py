@@ -112,7 +112,7 @@ def _summary(trace: Trace) -> dict[str, Any] | None:
         return None
     rows, host = summary.filter("counted"), summary.filter(pl.col("kind") == "call")
     steps = rows["precision_ns"].fill_null(1)
-    timed = rows.is_empty() or rows["total_ns"].null_count() < rows.height
+    timed = rows["total_ns"].null_count() < max(rows.height, 1)
     return {
         "rows": summary.height,
         "tables": summary["table"].n_unique(),

@@ -61,6 +61,8 @@ def counted(count: int, noun: str, nouns: str) -> str:
 def why_no_work(trace: Trace) -> str:
     """Return the note on a trace without work, with the reason."""
     if trace.is_summary:
+        if (trace.summary["kind"] == "op").any():
+            return "no times of operators without their inner operators (PyTorch 1.0 and older)"
         return "no device activities in the summary, only calls of the host"
     if "printed_total_ns" in trace.meta.properties:
         total = trace.meta.properties["printed_total_ns"]

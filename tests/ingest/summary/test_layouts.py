@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.ingest.summary import writing
 from tests.ingest.summary.writing import ROWS, Row
 from tests.support.command_line import Run
-from traceana.errors import CorruptError, NotATraceError
+from traceana.errors import CorruptError, ExitCode, NotATraceError
 from traceana.ingest import read
 from traceana.ingest.source import silent
 from traceana.trace import Trace
@@ -253,7 +253,10 @@ Self CUDA time total: 0.000us
     trace = written(tmp_path / "a.txt", text)
     assert trace.on_cpu
     assert trace.summary["total_ns"].to_list() == [19_054_000, 135_182]
-    assert problems(trace) == []
+    detail = "rows with 25.8 % of the CPU time not printed"
+    assert trace.ledger.filter(reason="cut_table")["detail"].to_list() == [detail]
+    whole = written(tmp_path / "b.txt", text.replace("25.848ms", "19.189ms"))
+    assert problems(whole) == []
 
 
 def test_a_time_below_zero_is_a_note(tmp_path: Path) -> None:
@@ -772,7 +775,7 @@ def test_what_only_one_report_has_is_kept(tmp_path: Path) -> None:
     assert [one[1] for one in found(trace, "kernel")] == [104]
 
 
-def test_old_tables_of_torch_have_no_time_of_operators_alone(tmp_path: Path) -> None:
+def test_old_tables_of_torch_have_no_time_of_operators_alone(tmp_path: Path, run: Run) -> None:
     text = """\
 -----------------------  ---------------  ---------------  ---------------  ---------------  ---------------
 Name                            CPU time        CUDA time            Calls        CPU total       CUDA total
@@ -783,3 +786,39 @@ convolution                    120.355us        130.100us                4      
     assert trace.summary.select("name", "kind", "calls", "total_ns").rows() == [
         ("convolution", "op", 4, None)
     ]
+    shown = run("report", str(tmp_path / "a.txt"))
+    assert shown.exit_code == ExitCode.EMPTY_SELECTION
+    assert "PyTorch 1.0 and older" in shown.stdout
+
+
+def test_tables_of_torch_without_own_times_of_the_device_are_of_the_cpu(
+    tmp_path: Path, run: Run
+) -> None:
+    text = """\
+Name          Self CPU total %   Self CPU total      CPU total %        CPU total     CPU time avg     CUDA total %       CUDA total    CUDA time avg  Number of Calls
+lstm                     0.44%          2.502ms            7.16%         40.790ms         40.790ms           50.00%         40.000ms         40.000ms                1
+mm                       6.72%         38.288ms            6.72%         38.288ms         19.144ms           50.00%         40.000ms         20.000ms                2
+Self CPU time total: 40.790ms
+CUDA time total: 80.000ms
+"""  # noqa: E501
+    trace = written(tmp_path / "a.txt", text)
+    assert trace.on_cpu
+    assert trace.summary.select("name", "calls", "total_ns").rows() == [
+        ("lstm", 1, 2_502_000),
+        ("mm", 2, 38_288_000),
+    ]
+    assert problems(trace) == []
+    assert trace.ledger.filter(reason="lost_field")["count"].to_list() == [2]
+    assert "include inner operators" in run("report", str(tmp_path / "a.txt")).stdout
+
+
+@pytest.mark.parametrize("cut", range(2, 97))
+def test_a_row_of_torch_that_is_cut_has_no_other_columns_numbers(tmp_path: Path, cut: int) -> None:
+    text = """\
+Name        Self CPU %      Self CPU   CPU total %     CPU total  CPU time avg     Self CUDA   Self CUDA %    CUDA total  CUDA time avg    # of Calls
+aten::mm        94.47%      65.799ms        95.46%      66.492ms      66.492ms     829.920us        95.24%     829.920us     829.920us             1
+aten::add        5.53%       3.853ms         5.53%       3.853ms       1.927ms      41.440us         4.76%      41.440us      20.720us             2
+"""  # noqa: E501
+    trace = written(tmp_path / "a.txt", text[: -cut - 1])
+    assert trace.summary.select("name", "total_ns").rows() == [("aten::mm", 829_920)]
+    assert problems(trace) == [("malformed", 1)]

@@ -94,7 +94,9 @@ def read(path: Path, progress: Progress) -> Trace:
     profiler = text.tables[0].profiler
     plain = all(one.separator == " " for one in text.tables)
     properties: dict[str, Any] = {"printed": "text" if plain else "table"}
-    totals = [one.total.value for one in text.tables if one.total is not None]
+    totals = [one.total.value for one in text.tables if one.total and not one.on_cpu]
+    if any(one.inclusive for one in text.tables):
+        properties["device_times"] = "inclusive"
     if totals:
         properties["printed_total_ns"] = sum(totals)
     meta = TraceMeta(
@@ -153,6 +155,8 @@ def _rows(path: Path, text: Text, ledger: Ledger) -> list[_Row]:
     sizes = []
     for number, (table, of_rows) in enumerate(zip(text.tables, found, strict=True)):
         ledger.add("malformed", table.malformed, table="summary", detail="rows that are cut")
+        if table.inclusive:
+            ledger.add("lost_field", len(table.rows), table="summary", kept=True, detail=_INCLUSIVE)
         if repeats[number]:
             ledger.add("repeated", len(table.rows), table="summary", detail=_ANOTHER_FORM)
             continue
@@ -183,6 +187,7 @@ def _rows(path: Path, text: Text, ledger: Ledger) -> list[_Row]:
 
 _REPORT: Final = re.compile(r"\b(\w+sum)(?:\.py)?((?::[\w=-]+)*)")
 """The name of a report of Nsight Systems and its options: ``cuda_gpu_kern_sum:base``."""
+_INCLUSIVE: Final = "times of the device, which include those of inner operators"
 _ANOTHER_FORM: Final = "the same report in another form"
 
 
@@ -349,7 +354,7 @@ def _note_cut(rows: list[_Row], table: Table, ledger: Ledger) -> None:
     """Count ``table`` in ``ledger`` if its counted rows are not all the time it is of."""
     counted = [row for row in rows if row["counted"]]
     printed = sum(row["total_ns"] or 0 for row in counted)
-    lost, of = 0.0, "GPU time"
+    lost, of = 0.0, "CPU time" if table.on_cpu else "GPU time"
     if table.total is not None and table.total.value > 0:
         rounding = sum(row["precision_ns"] or 0 for row in counted) + table.total.step
         missing = table.total.value - printed

@@ -54,6 +54,8 @@ class Table(msgspec.Struct):
     ``total`` and ``cpu_total`` are the sums that torch prints below, in nanoseconds. ``divided_by``
     is the column by which the table divides what others have in one row, or adds kinds that others
     have apart. ``mark`` is the decimal mark of its numbers, None where they do not show it.
+    ``inclusive`` is whether all times of the device include inner operators, ``percents`` whether
+    each column is of percentages.
     """
 
     profiler: Profiler
@@ -71,6 +73,8 @@ class Table(msgspec.Struct):
     total: Quantity | None = None
     cpu_total: Quantity | None = None
     divided_by: str | None = None
+    inclusive: bool = False
+    percents: list[bool] = msgspec.field(default_factory=list)
     mark: str | None = None
 
     @property
@@ -246,17 +250,24 @@ def tables(content: bytes) -> Text:
 
 
 def _without_device(table: Table) -> None:
-    """Make a table of torch whose printed total of the device is 0 one of the CPU.
+    """Make a table of torch without own times of the device one of the CPU.
 
-    Old versions print the columns of the device wherever it was to be profiled.
+    Old versions print the columns of the device wherever it was to be profiled, all 0, and the
+    oldest only times that include inner operators. What is missing of a table of the CPU is known
+    from the sum that stands below it.
     """
-    if table.profiler is not Profiler.TORCH or table.total is None or table.total.value:
+    if table.profiler is not Profiler.TORCH:
         return
-    if "self_cpu" in table.titles and "total" in table.titles:
-        table.on_cpu, table.total = True, None
-        for cells in table.rows:
-            cells.pop("share", None)
-            cells["total"] = cells.get("self_cpu", "-")
+    if not table.on_cpu and "self_cpu" in table.titles:
+        table.inclusive = "total" not in table.titles
+        no_work = table.total is not None and not table.total.value
+        table.on_cpu = table.inclusive or no_work
+    if not table.on_cpu:
+        return
+    table.total = table.cpu_total
+    for cells in table.rows:
+        cells.pop("share", None)
+        cells["total"] = cells.get("self_cpu", cells.get("total", "-"))
 
 
 def _set_marks(found: list[Table]) -> None:
@@ -328,11 +339,13 @@ def _header(
         return None
     titles: list[str] = []
     units: list[str | None] = []
+    percents: list[bool] = []
     for text in texts:
         figure, unit = _figure(text)
         words = 3 if separator == " " and text.lower() in _OF_AXES else 1
         titles += ["" if figure in titles else figure] * words
         units += [unit] * words
+        percents += [text.endswith("%")] * words
     names = [text.lower() for text in texts]
     profiler = _profiler(names)
     if profiler is Profiler.NSYS and names[0].split(" (")[0] == "total":
@@ -364,6 +377,7 @@ def _header(
         of=of,
         on_cpu=on_cpu,
         divided_by=divided_by,
+        percents=percents,
     )
 
 
@@ -486,22 +500,28 @@ def _candidates(line: str, table: Table) -> Iterator[list[str]]:
 
 
 def _from_the_right(parts: list[str], table: Table) -> list[str]:
-    """Return the cells of a row with empty cells: each stands in the last column that it fits."""
+    """Return the cells of a row whose first cells are empty, empty ones where it is another.
+
+    The others stand in the last columns: a row that is cut has other cells there.
+    """
     name, *left = parts
-    cells = [""] * len(table.titles)
-    cells[0] = name
-    for place in range(len(cells) - 1, 0, -1):
-        if left and _fits(left[-1], table.titles[place]):
-            cells[place] = left.pop()
-    return cells if not left else [""] * len(cells)
+    width = len(table.titles)
+    first = width - len(left)
+    fits = all(
+        _fits(cell, table.titles[place], percent=table.percents[place])
+        for place, cell in enumerate(left, first)
+    )
+    return [name, *[""] * (first - 1), *left] if fits else [""] * width
 
 
-def _fits(cell: str, title: str) -> bool:
+def _fits(cell: str, title: str, *, percent: bool) -> bool:
     if title == "calls":
         return count(cell) is not None
-    if title == "share":
+    if percent:
         return cell.endswith("%")
-    return quantity(cell, TIME, None) is not None if title else not cell.isdecimal()
+    if title:
+        return quantity(cell, TIME, None) is not None
+    return not cell.isdecimal() and not cell.endswith("%")
 
 
 def _valid(cells: Cells, table: Table) -> bool:
@@ -531,6 +551,10 @@ def _is_quantity(text: str) -> bool:
 
 def _begins_as_row(line: str, table: Table) -> bool:
     """Return whether ``line`` begins with a share and a time of the profiler's."""
+    if table.profiler is Profiler.TORCH and table.separator == " ":
+        _, *cells = re.split(r"\s{2,}|\t", line)
+        known = [percent(cell) or quantity(cell, TIME, None) for cell in cells[:-1]]
+        return len(known) > 1 and None not in known
     if table.titles[0] not in ("share", "type"):
         return False
     if table.separator == " ":
