@@ -340,3 +340,15 @@ def test_a_published_trace_has_its_counts(row: dict[str, str]) -> None:
     assert abs(total - int(row["gpu_time_text_sum_ns"] or 0)) <= off
     assert problems(trace) == []
     assert (trace.activities.filter(managed)["bytes"] > 0).all()
+
+
+def test_names_of_copies_and_calls_that_are_cut_are_no_kernels(tmp_path: Path) -> None:
+    cut = TEXT[: TEXT.rindex("]") - 4]
+    trace, whole = written(tmp_path / "a.txt", cut), written(tmp_path / "b.txt", TEXT)
+    kernels = pl.col("kind") == "kernel"
+    assert trace.activities.filter(kernels).height == whole.activities.filter(kernels).height
+    assert ("malformed", 1) in problems(trace)
+    calls = "   Start  Duration  Name\n38.303ms     241ns  cuDeviceGet\n39.303ms     241ns  cu"
+    trace = written(tmp_path / "c.txt", calls)
+    assert trace.calls.height == 2
+    assert trace.activities.is_empty()

@@ -822,3 +822,27 @@ aten::add        5.53%       3.853ms         5.53%       3.853ms       1.927ms  
     trace = written(tmp_path / "a.txt", text[: -cut - 1])
     assert trace.summary.select("name", "total_ns").rows() == [("aten::mm", 829_920)]
     assert problems(trace) == [("malformed", 1)]
+
+
+@pytest.mark.parametrize("cut", range(2, 60))
+def test_memory_of_a_cut_row_of_torch_is_no_number_of_calls(tmp_path: Path, cut: int) -> None:
+    text = """\
+Name        Self CPU %      Self CPU     Self CUDA   Self CUDA %    CUDA total  CUDA time avg       CPU Mem  Self CPU Mem      CUDA Mem  Self CUDA Mem    # of Calls
+aten::mm        94.47%      65.799ms     829.920us        95.24%     829.920us     829.920us           0 b           0 b       2.74 Gb           0 b             1
+aten::add        5.53%       3.853ms      41.440us         4.76%      41.440us      20.720us           0 b           0 b     128.00 Kb           0 b             2
+"""  # noqa: E501
+    trace = written(tmp_path / "a.txt", text[: -cut - 1])
+    assert trace.summary.select("name", "calls").rows() == [("aten::mm", 1)]
+    assert problems(trace) == [("malformed", 1)]
+
+
+@pytest.mark.parametrize("write", [writing.nvprof_text, writing.nvprof_csv, writing.nsys_2023])
+def test_a_copy_whose_name_is_cut_is_no_kernel(
+    tmp_path: Path, write: Callable[[Sequence[Row]], str]
+) -> None:
+    rows = [row for row in ROWS if row.kind != "call"]
+    text = write(rows)
+    whole = written(tmp_path / "a.txt", text)
+    trace = written(tmp_path / "b.txt", text.replace("[CUDA memset]", "[CUDA mems"))
+    assert trace.summary.height == whole.summary.height - 1
+    assert ("malformed", 1) in problems(trace)

@@ -68,10 +68,11 @@ _COPY: Final = r"^\[?(?:CUDA |Unified Memory )?[Mm]emcpy (\w+)"
 _SET: Final = r"^\[?(?:CUDA )?[Mm]emset"
 _UNIFIED: Final = "[Unified Memory"
 _UNIFIED_TITLE: Final = "Unified Memory"
-_CALL: Final = r"^cu(?:da)?[A-Z]\w*"
+_CALL: Final = r"^cu(?:da)?(?:[A-Z]\w*|$)"
 _LAUNCH: Final = r"\[(\d+)\]\)?$"
 _THREE: Final = r"\((\d+) (\d+) (\d+)\)"
 _DEVICE: Final = re.compile(r"(.*?)(?: \(([0-9]+)\))?$")
+_CUT_NAMES: Final = "rows cut within the name"
 _LARGEST_DEVICE: Final = 2**31 - 1
 _OFF_ZERO: Final = 1
 """Added to all times: a printed start of 0 is a time, CUPTI's 0 is a lost one."""
@@ -232,6 +233,10 @@ def _split(cells: pl.DataFrame, ledger: Ledger) -> tuple[pl.DataFrame, pl.DataFr
     """Return the rows of activities, and those of calls; others are counted."""
     every = cells.with_columns(_missing(frozenset(cells.columns)))
     sorts = every.select(_sorts())
+    cut = sorts["cut"]
+    ledger.add("malformed", int(cut.sum()), table="activities", detail=_CUT_NAMES)
+    if cut.any():
+        every, sorts = every.filter(~cut), sorts.filter(~cut)
     counter, call = sorts["counter"], sorts["call"] & ~sorts["counter"]
     detail = "unified memory: faults, and copies without end"
     ledger.add("counter", int(counter.sum()), table="-", detail=detail)
@@ -252,8 +257,9 @@ def _missing(given: frozenset[str]) -> list[pl.Expr]:
 
 @cache
 def _sorts() -> list[pl.Expr]:
-    """Return whether a row is a counter of unified memory, and whether it is a call."""
+    """Return whether a row is a counter of unified memory, a call, and cut within its name."""
     name = pl.col("name")
+    bracket = name.str.starts_with("[")
     unified = name.str.starts_with(_UNIFIED) & (
         pl.col("duration").is_null() | ~name.str.contains(_COPY)
     )
@@ -261,6 +267,7 @@ def _sorts() -> list[pl.Expr]:
     return [
         unified.fill_null(False).alias("counter"),
         (of_no_device & name.str.contains(_CALL)).fill_null(False).alias("call"),
+        (bracket & ~name.str.contains("]", literal=True)).fill_null(False).alias("cut"),
     ]
 
 

@@ -178,6 +178,10 @@ _WITH_UNITS: Final = r"(?:\D*\((?:[num\u00b5\u03bc]?s(?:ec)?|[KMG]i?B)\)){2}\D*"
 _FORMS: Final = ((",", 3), (";", 3), ("|", 2), ("\t", 3))
 """Separators, and how many a header has at least."""
 _UNITS: Final = {"": 1, **TIME, **SIZE}
+_MEMORY: Final = re.compile(r"-?[\d.]+ [KMGT]?[Bb]")
+"""Memory as torch prints it, its unit apart: ``24.59 Gb``."""
+_MEMORY_UNIT: Final = re.compile(r"[KMGT]?[Bb]")
+_BRACKETS: Final = (Profiler.NVPROF, Profiler.NSYS)
 _LONGEST_NUMBER: Final = 10
 """Digits from which on a number is not that of a device."""
 _MOST_TITLES: Final = 64
@@ -495,7 +499,7 @@ def _candidates(line: str, table: Table) -> Iterator[list[str]]:
     elif len(parts) > 1 and at == 0:
         yield _from_the_right(parts, table)
     cells = line.rsplit(None, width - 1)
-    if len(cells) == width:
+    if len(cells) == width and not any(map(_MEMORY_UNIT.fullmatch, cells)):
         yield [*first, *cells]
 
 
@@ -526,7 +530,9 @@ def _fits(cell: str, title: str, *, percent: bool) -> bool:
 
 def _valid(cells: Cells, table: Table) -> bool:
     """Return whether a row has a name, and numbers where they must be."""
-    if "name" not in cells:
+    name = cells.get("name", "")
+    # The names of copies and memsets are in brackets.
+    if not name or (table.profiler in _BRACKETS and name[0] == "[" and "]" not in name):
         return False
     checks: dict[str, Callable[[str], object]] = {
         "share": percent,
@@ -550,11 +556,15 @@ def _is_quantity(text: str) -> bool:
 
 
 def _begins_as_row(line: str, table: Table) -> bool:
-    """Return whether ``line`` begins with a share and a time of the profiler's."""
-    if table.profiler is Profiler.TORCH and table.separator == " ":
-        _, *cells = re.split(r"\s{2,}|\t", line)
-        known = [percent(cell) or quantity(cell, TIME, None) for cell in cells[:-1]]
-        return len(known) > 1 and None not in known
+    """Return whether ``line`` begins with the figures of a row: it is one that is cut."""
+    if table.titles[0] == "name":
+        _, *cells = _split(line, table.separator)
+        unit = None if table.profiler is Profiler.TORCH else "ns"
+        known = [
+            percent(cell) or quantity(cell, TIME, unit) or _MEMORY.fullmatch(cell)
+            for cell in (cells[:-1] or (cells if unit is None else []))
+        ]
+        return bool(known) and len(cells) < len(table.titles) - 1 and None not in known
     if table.titles[0] not in ("share", "type"):
         return False
     if table.separator == " ":
@@ -563,12 +573,13 @@ def _begins_as_row(line: str, table: Table) -> bool:
     else:
         words = [cell.strip() for cell in _split(line, table.separator)]
         words = words[1:] if table.titles[0] == "type" else words
-    if len(words) < 3:
+    if len(words) < 2:
         return False
-    share, time, calls = words[:3]
+    share, time, *others = words
     if table.profiler is Profiler.NVPROF and table.separator == " ":
-        return share.endswith("%") and quantity(time, TIME, None) is not None
-    of_row = (percent(share), quantity(time, TIME, "ns"), count(calls))
+        unit = None if others else "ns"
+        return share.endswith("%") and quantity(time, TIME, unit) is not None
+    of_row = (percent(share), quantity(time, TIME, "ns"), count(others[0]) if others else None)
     return len(words) > 3 and None not in of_row
 
 
