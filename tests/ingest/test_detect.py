@@ -176,3 +176,19 @@ def test_other_exports_of_nsys_are_answered_with_the_one_to_make(
     (tmp_path / "a").write_text(text)
     with pytest.raises(UnknownFormatError, match=rf"of type {kind}, .* --type sqlite"):
         detect(tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[I]              Layer   Time (ms)   Avg. Time (ms)   Time %\n[I]  conv1  1.2  0.1  9\n",
+        "Rank,Kernel Name,Occurrences,Total Duration (us),Avg Duration (us)\n1,gemm,10,12.5,1.2\n",
+        "\u2502 Time (%) \u2502     Time \u2502 Calls \u2502 Name \u2502\n"
+        "\u2502 43.36% \u2502 211.0 \u00b5s \u2502 1 \u2502 k \u2502\n",
+    ],
+)
+def test_tables_of_other_tools_are_not_those_of_nsys(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text(text * 2)
+    with pytest.raises(UnknownFormatError, match="unrecognized format"):
+        detect(path)

@@ -109,8 +109,10 @@ _PERFETTO: Final = {11, 12, 60}
 """Fields of a Perfetto packet: an event, names, a track."""
 _SEQUENCE: Final = 10
 _NSYS_STATS: Final = re.compile(
-    rb'"?\b(?:Start|Duration|Total Time|Total Proj Time|[A-Z]?Avg|Time) '
-    rb'\((?:%|(?:[num]|\xc2\xb5|\xce\xbc)?s(?:ec)?)\)"?\s*(?:[,:|\t]|  )'
+    rb'(?:^|[,:;|\t{]|  )[ \n]*"?'
+    rb"(?:Time \(%\)|(?:Start|Duration|Total Time|Total Proj Time|[A-Z]?Avg) "
+    rb'\((?:[num]|\xc2\xb5|\xce\xbc)?s(?:ec)?\))"?\s*(?:[,:|\t]|  )',
+    re.MULTILINE,
 )
 """A title of ``nsys stats``, in a report or a form without a reader."""
 _JSON_START = re.compile(

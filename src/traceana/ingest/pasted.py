@@ -46,6 +46,7 @@ _WORDS: Final = (
 _JSON: Final = re.compile(rb"\s*(?:\[\s*)?\{")
 _BEGIN: Final = re.compile(rb"[ \t#>|`]*(?:\*\*)?[ \t]*")
 """What the readers leave out before a line."""
+_BORDER: Final = "\u2502".encode()
 _DIGITS: Final = re.compile(rb"\d+")
 _CLOCK: Final = re.compile(rb"\d{4}-\d\d-\d\d|\d+:\d\d:\d\d(?:[.,]\d+)?")
 _LONGEST_PREFIX: Final = 120
@@ -139,7 +140,8 @@ def _prefixes(content: bytes) -> list[_Prefix]:
         is_csv = match[0].startswith(b'"ID"')
         if not (before if is_csv else _BEGIN.sub(b"", before, count=1)):
             return []
-        if len(before) > _LONGEST_PREFIX:
+        # A border is of a table that other programs draw.
+        if len(before) > _LONGEST_PREFIX or _BORDER in before:
             continue
         text = before.lstrip(b" \t") if is_section else before.strip(b" \t")
         prefix = _Prefix(tuple(_DIGITS.split(text)), spaces=not is_section)

@@ -45,7 +45,7 @@ def test_without_an_epoch_it_is_null(tmp_path: Path) -> None:
     assert read(write(tmp_path / "t.json", [kernel("k", 12.5, 1)])).meta.epoch_ns is None
 
 
-@pytest.mark.parametrize("category", ["xpu_runtime", "privateuse1_driver"])
+@pytest.mark.parametrize("category", ["xpu_runtime", "privateuse1_driver", "mtia_runtime"])
 def test_calls_of_other_runtimes_launch_their_kernels(tmp_path: Path, category: str) -> None:
     launch = call("urEnqueueKernelLaunch", 12, 3, correlation=9)
     events = [op("aten::mm", 10, 8), {**launch, "cat": category}, kernel("k", 20, 5, correlation=9)]
@@ -87,6 +87,10 @@ def test_the_oldest_spelling(tmp_path: Path) -> None:
         ("Memcpy DtoD (Device -> Device)", "DtoD", "device", "device"),
         ("Memcpy PtoP (Device -> Device)", "PtoP", "device", "device"),
         ("Memcpy HtoD (Host -> Device)", "HtoD", "unknown", "device"),
+        ("Memcpy M2D (MEMORY(Unknown) -> DEVICE)", "HtoD", "unknown", "device"),
+        ("Memcpy D2M (DEVICE -> MEMORY(Unknown))", "DtoH", "device", "unknown"),
+        ("Memcpy H2D (HOST -> DEVICE)", "HtoD", "pinned", "device"),
+        ("Memcpy D2D", "DtoD", "device", "device"),
         ("Memcpy DtoA (Device Static -> Array)", "DtoA", "device_static", "array"),
         ("CopyHostToDevice", "unknown", "unknown", "unknown"),
     ],

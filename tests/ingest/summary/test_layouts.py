@@ -846,3 +846,19 @@ def test_a_copy_whose_name_is_cut_is_no_kernel(
     trace = written(tmp_path / "b.txt", text.replace("[CUDA memset]", "[CUDA mems"))
     assert trace.summary.height == whole.summary.height - 1
     assert ("malformed", 1) in problems(trace)
+
+
+def test_copies_of_xpu_have_their_direction(tmp_path: Path) -> None:
+    text = """\
+                                  Name    Self CPU %      Self CPU      Self XPU    Self XPU %    # of Calls
+                           gemm_kernel         0.00%       0.000us     818.080us        95.00%             4
+Memcpy M2D (MEMORY(Unknown) -> DEVICE)         0.00%       0.000us      41.440us         4.80%            13
+                            Memcpy D2M         0.00%       0.000us       1.720us         0.20%             2
+"""  # noqa: E501
+    trace = written(tmp_path / "a.txt", text)
+    columns = ("kind", "copy_kind", "destination_memory", "calls")
+    assert trace.summary.select(columns).rows() == [
+        ("kernel", None, None, 4),
+        ("memcpy", "HtoD", "device", 13),
+        ("memcpy", "DtoH", None, 2),
+    ]

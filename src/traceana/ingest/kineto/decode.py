@@ -223,6 +223,8 @@ COMPLETE: Final = {
     "xpu_driver": "call",
     "privateuse1_runtime": "call",
     "privateuse1_driver": "call",
+    "mtia_runtime": "call",
+    "glow_runtime": "call",
     "runtime": "call",
     "driver": "call",
     "cpu_op": "op",

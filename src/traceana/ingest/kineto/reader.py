@@ -115,8 +115,10 @@ _KINDS: Final = {
 _NO_STREAM: Final = 0xFFFFFFFF
 """CUPTI_SYNCHRONIZATION_INVALID_VALUE: the synchronization is of a context, not of a stream."""
 
-# "Memcpy HtoD (Pinned -> Device)"; AMD writes "Host" where the memory kind is unknown.
-_COPY: Final = r"^Memcpy ([A-Z])to([A-Z])(?: \(([\w ]+) -> ([\w ]+)\))?"
+# "Memcpy HtoD (Pinned -> Device)"; AMD writes "Host" where the memory kind is unknown, and Intel
+# "Memcpy M2D (MEMORY(Unknown) -> DEVICE)": memory that no allocator of the device knows is the
+# host's.
+_COPY: Final = r"^Memcpy ([A-Z])(?:to|2)([A-Z])(?: \(([\w ()]+) -> ([\w ()]+)\))?"
 
 _MEMORY: Final = {
     "Pageable": "pageable",
@@ -126,6 +128,9 @@ _MEMORY: Final = {
     "Managed": "managed",
     "Device Static": "device_static",
     "Managed Static": "managed_static",
+    "DEVICE": "device",
+    "HOST": "pinned",
+    "SHARED": "managed",
 }
 
 # torch before 1.10 wrote annotations of the profiler's own hooks as operators.
@@ -274,7 +279,7 @@ def _copies(names: pl.Series) -> pl.DataFrame:
 
 
 def _direction(copy: pl.expr.struct.ExprStructNameSpace) -> pl.Expr:
-    sides = (copy[side].str.to_uppercase() for side in (0, 1))
+    sides = (copy[side].replace("M", "H") for side in (0, 1))
     both = pl.concat_str(sides, separator="to")
     known = ["HtoD", "DtoH", "DtoD", "PtoP", "HtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA"]
     return pl.when(both.is_in(known)).then(both)

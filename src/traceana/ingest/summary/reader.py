@@ -425,12 +425,12 @@ _CALL: Final = re.compile(
 """Functions of CUDA's and HIP's runtimes and drivers, and of libraries, without arguments."""
 _COPY: Final = re.compile(
     r"(?i)\[?(?:CUDA )?(?:Unified Memory |Unified )?(?:memcpy |MEMORY_COPY_|Copy)"
-    r"(Host|Device|Peer|Array|[HDPA])[-_ ]?to[-_ ]?(Host|Device|Peer|Array|[HDPA])\b.*"
+    r"(Host|Device|Peer|Array|[HDPAM])[-_ ]?(?:to|2)[-_ ]?(Host|Device|Peer|Array|[HDPAM])\b.*"
 )
 _SET: Final = re.compile(r"(?i)\[?(?:CUDA )?(?:Unified Memory )?(?:memset|MEMORY_SET)\b.*")
 _ANY_COPY: Final = re.compile(r"(?i)\[?(?:CUDA )?(?:Unified Memory )?(?:memcpy|MEMORY_COPY)\b.*")
 _UNIFIED: Final = re.compile(r"(?i)\[?(?:CUDA )?Unified")
-_MEMORIES: Final = re.compile(r"\((?:([\w ]+) -> )?([\w ]+)\)")
+_MEMORIES: Final = re.compile(r"\((?:([\w ]+(?:\(\w+\))?) -> )?([\w ]+)\)")
 _DOMAINS: Final = re.compile(
     r"(?:KERNEL_DISPATCH|MEMORY_COPY|MEMORY_ALLOCATION|SCRATCH_MEMORY|MARKER_API|RCCL_API"
     r"|HIP_(?:RUNTIME_)?API(?:_EXT)?|HIP_COMPILER_API(?:_EXT)?|HSA_\w*API|ROCDECODE_API)"
@@ -459,7 +459,8 @@ _ANNOTATION: Final = re.compile(
 def copy_of(name: str) -> str | None:
     """Return the direction of the copy ``name``, ``unknown`` without one; None: not a copy."""
     if match := _COPY.fullmatch(name):
-        source, target = (side[0].upper() for side in match.groups())
+        # Intel's M is memory that no allocator of the device knows: the host's.
+        source, target = (side[0].upper().replace("M", "H") for side in match.groups())
         return f"{source}to{target}"
     return "unknown" if _ANY_COPY.fullmatch(name) else None
 
