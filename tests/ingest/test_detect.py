@@ -16,7 +16,13 @@ import msgspec
 import pytest
 
 from tests.support.manifest import FIXTURES
-from traceana.errors import IsDirectoryError, NotATraceError, UnknownFormatError, UnreadableError
+from traceana.errors import (
+    EmptyFileError,
+    IsDirectoryError,
+    NotATraceError,
+    UnknownFormatError,
+    UnreadableError,
+)
 from traceana.ingest.detect import Format, detect
 from traceana.ingest.ranks import find, is_name_of_trace
 from traceana.model.manifest import Layer, manifest
@@ -191,4 +197,12 @@ def test_tables_of_other_tools_are_not_those_of_nsys(tmp_path: Path, text: str) 
     path = tmp_path / "a.txt"
     path.write_text(text * 2)
     with pytest.raises(UnknownFormatError, match="unrecognized format"):
+        detect(path)
+
+
+@pytest.mark.parametrize("content", [b"", gzip.compress(b"")])
+def test_a_file_of_no_bytes_is_empty_also_compressed(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.json.gz"
+    path.write_bytes(content)
+    with pytest.raises(EmptyFileError, match="is empty: record it again"):
         detect(path)

@@ -186,6 +186,8 @@ def detect(path: Path) -> Format:
         return Format.NSYS_STREAM
     if head.startswith(_GZIP):
         head = _inflate_head(head)
+    if not head:
+        _refuse_empty(path)
     _refuse_packed(path, head)
     in_utf_16 = head.startswith(UTF_16)
     if in_utf_16:
@@ -274,6 +276,13 @@ def _refuse_packed(path: Path, head: bytes) -> None:
             f"{path} is a report of Nsight Compute, which is not supported: write its table with "
             f"ncu --import {path.name} --csv --page raw"
         )
+
+
+def _refuse_empty(path: Path) -> None:
+    """Raise ``EmptyFileError`` where ``path`` is a compressed file of no bytes."""
+    source = ByteSource(path)
+    if not any(source.blocks()) and not source.truncated:
+        raise EmptyFileError(f"{path} is empty: record it again, or check the copy")
 
 
 def _is_document(text: bytes) -> bool:

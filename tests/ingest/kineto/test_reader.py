@@ -336,3 +336,15 @@ def test_the_ledger_has_one_order_however_the_file_is_cut(
         found.append(read(path).ledger["reason"].to_list())
     assert found[0] == found[1]
     assert found[0][:2] == ["instant", "span"]
+
+
+@pytest.mark.parametrize("behind", ["{again}", "\n{again}", "\ndone in 3 s\n"])
+def test_text_behind_the_trace_is_a_problem_and_no_truncation(tmp_path: Path, behind: str) -> None:
+    path = write(tmp_path / "t.json", [kernel("k", 12, 1)])
+    text = path.read_text()
+    path.write_text(text + behind.replace("{again}", text))
+    trace = read(path)
+    assert trace.activities.height == 1
+    assert not trace.meta.truncated
+    columns = ("reason", "count", "detail")
+    assert trace.ledger.select(columns).rows() == [("malformed", 1, "text after the trace")]

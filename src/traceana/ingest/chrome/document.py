@@ -61,11 +61,13 @@ class Tail(msgspec.Struct, frozen=True):
 
     ``keys`` is None where they cannot be decoded. ``rest`` is the text after the bracket of another
     array of events, None at the end. ``oversized``: more than :data:`LARGEST` bytes were left.
+    ``behind``: there is text behind the document, as where several traces were concatenated.
     """
 
     keys: dict[str, Any] | None
     rest: bytes | None
     oversized: bool = False
+    behind: bool = False
 
 
 def read_head(blocks: Iterator[bytes]) -> Head:
@@ -89,6 +91,9 @@ def read_tail(start: bytes, blocks: Iterator[bytes]) -> Tail:
         return Tail(_keys(text[: found.start()] + _INSTEAD + b"}"), text[found.end() :])
     if text[len(opening) :].strip() == b"}":
         return Tail({}, None)
+    end = _end(text)
+    if end is not None and (text[end:].strip() or next(blocks, None) is not None):
+        return Tail(_keys(text[:end]), None, behind=True)
     if next(blocks, None) is not None:
         return Tail(None, None, oversized=True)
     return Tail(_keys(text) if text[len(opening) :].lstrip().startswith(b",") else None, None)
@@ -118,6 +123,13 @@ def _array(text: bytes) -> re.Match[bytes] | None:
     keys = np.array([key.start() for key in _KEY.finditer(text)], dtype=np.int64)
     position = outermost(text, keys) if len(keys) else None
     return None if position is None else _KEY.match(text, position)
+
+
+def _end(text: bytes) -> int | None:
+    """Return where the object that begins ``text`` ends, None where it does not."""
+    brackets, change, _ = _brackets(text)
+    closing = np.flatnonzero(np.cumsum(change, dtype=np.int32) <= 0)
+    return int(brackets[closing[0]]) + 1 if len(closing) else None
 
 
 def _keys(text: bytes) -> dict[str, Any] | None:

@@ -124,6 +124,8 @@ def read_document(
             document.whole = True
             document.count("oversized", "keys after the events")
         else:
+            if tail.behind:
+                document.count("malformed", "text after the trace")
             document.whole = tail.keys is not None
             document.keys |= tail.keys or {}
     return document
