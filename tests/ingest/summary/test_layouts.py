@@ -862,3 +862,33 @@ Memcpy M2D (MEMORY(Unknown) -> DEVICE)         0.00%       0.000us      41.440us
         ("memcpy", "HtoD", "device", 13),
         ("memcpy", "DtoH", None, 2),
     ]
+
+
+@pytest.mark.parametrize("mark", ["|", "\t"])
+def test_a_type_that_stands_in_the_first_of_its_rows_alone(tmp_path: Path, mark: str) -> None:
+    rows = [
+        ["Type", "Time(%)", "Time", "Calls", "Avg", "Min", "Max", "Name"],
+        [
+            "GPU activities:",
+            "60.00%",
+            "6.0000ms",
+            "3",
+            "2.0000ms",
+            "1.0000ms",
+            "3.0000ms",
+            "k(int)",
+        ],
+        ["", "40.00%", "4.0000ms", "2", "2.0000ms", "1.0000ms", "3.0000ms", "[CUDA memcpy HtoD]"],
+        ["API calls:", "60.00%", "6.0000ms", "4", "1.5000ms", "1.0000ms", "3.0000ms", "cudaLaunch"],
+        ["", "40.00%", "4.0000ms", "2", "2.0000ms", "1.0000ms", "3.0000ms", "cudaFree"],
+    ]
+    edge = mark if mark == "|" else ""
+    text = "".join(f"{edge}{mark.join(cells)}{edge}\n" for cells in rows)
+    trace = written(tmp_path / "a.txt", text)
+    assert trace.summary.select("kind", "calls", "total_ns").rows() == [
+        ("kernel", 3, 6_000_000),
+        ("memcpy", 2, 4_000_000),
+        ("call", 4, 6_000_000),
+        ("call", 2, 4_000_000),
+    ]
+    assert problems(trace) == []

@@ -466,6 +466,9 @@ def _candidates(line: str, table: Table) -> Iterator[list[str]]:
     width, at = len(table.titles), table.titles.index("name")
     if table.separator != " ":
         cells = _split(line, table.separator)
+        # The first cell, if it is empty, went with the spaces before the line.
+        if table.separator in "|\t" and table.titles[0] == "type" and len(cells) == width - 1:
+            cells = ["", *cells]
         if len(cells) >= width and (whole := joined(cells, width, at)):
             yield whole
         return
