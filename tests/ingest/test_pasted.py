@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from itertools import zip_longest
 from pathlib import Path
@@ -87,6 +88,14 @@ PASTES: dict[str, Callable[[str], str]] = {
 @pytest.mark.parametrize("text", TEXTS)
 def test_what_a_terminal_or_a_page_did_is_undone(tmp_path: Path, text: str, paste: str) -> None:
     equal(tmp_path, TEXTS[text], PASTES[paste](TEXTS[text]))
+
+
+@pytest.mark.parametrize("text", ["nvprof", "nsys", "torch", "GPU trace", "metrics"])
+def test_columns_that_a_spreadsheet_separated(tmp_path: Path, text: str) -> None:
+    changed = re.sub(r"(?<=\S) {2,}(?=\S)", "\t", TEXTS[text])
+    if text == "nvprof":  # a type is of the rows below it
+        changed = re.sub(r"^ +(?=[\d.]+%)", "\t", changed, flags=re.MULTILINE)
+    equal(tmp_path, TEXTS[text], changed)
 
 
 @pytest.mark.parametrize("paste", [*PASTES, *PREFIXES])

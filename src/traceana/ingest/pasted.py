@@ -44,6 +44,11 @@ _WORDS: Final = (
 )
 """What a header has one of: a search for these is faster."""
 _JSON: Final = re.compile(rb"\s*(?:\[\s*)?\{")
+_TABS: Final = re.compile(
+    rb"^[ #>]*(?:Start\tDuration|Invocations\t(?:Metric|Event) Name|Name\tTotal Count)\t",
+    re.MULTILINE,
+)
+"""Headers of padded columns that a spreadsheet separated by tabs."""
 _BEGIN: Final = re.compile(rb"[ \t#>|`]*(?:\*\*)?[ \t]*")
 """What the readers leave out before a line."""
 _BORDER: Final = "\u2502".encode()
@@ -75,6 +80,8 @@ def plain_text(content: bytes) -> bytes:
     if b"&lt;" in content or b"&gt;" in content:
         for entity, character in _ENTITIES:
             content = content.replace(entity, character)
+    if b"\t" in content and _TABS.search(content):
+        content = content.replace(b"\t", b"  ")
     return _without_prefixes(content)
 
 
