@@ -112,6 +112,7 @@ def _summary(trace: Trace) -> dict[str, Any] | None:
         return None
     rows, host = summary.filter("counted"), summary.filter(pl.col("kind") == "call")
     steps = rows["precision_ns"].fill_null(1)
+    properties = trace.meta.properties
     timed = rows["total_ns"].null_count() < max(rows.height, 1)
     return {
         "rows": summary.height,
@@ -120,7 +121,7 @@ def _summary(trace: Trace) -> dict[str, Any] | None:
         "calls": _sum(rows["calls"]),
         "time_ns": int(rows["total_ns"].sum()) if timed else None,
         "plus_minus_ns": -(-int(steps.sum()) // 2) if (steps > 1).any() else 0,
-        "printed_total_ns": trace.meta.properties.get("printed_total_ns"),
+        "printed_total_ns": None if trace.on_cpu else properties.get("printed_total_ns"),
         "host_calls": _sum(host["calls"]),
         "host_ns": int(host["total_ns"].sum()),
     }

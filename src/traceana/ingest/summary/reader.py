@@ -94,7 +94,8 @@ def read(path: Path, progress: Progress) -> Trace:
     profiler = text.tables[0].profiler
     plain = all(one.separator == " " for one in text.tables)
     properties: dict[str, Any] = {"printed": "text" if plain else "table"}
-    totals = [one.total.value for one in text.tables if one.total and not one.on_cpu]
+    of_device = (one.device_total if one.on_cpu else one.total for one in text.tables)
+    totals = [total.value for total in of_device if total is not None and total.value]
     if any(one.inclusive for one in text.tables):
         properties["device_times"] = "inclusive"
     if totals:

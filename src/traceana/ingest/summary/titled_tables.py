@@ -46,16 +46,17 @@ class Table(msgspec.Struct):
     """One table.
 
     ``titles`` are the figures of its columns, empty text for others; ``units`` the units of those
-    whose cells have none. ``section`` is the last title of a section before it, ``process`` the
-    process that nvprof names there, ``device`` the device, if not in a column. ``of`` is what the
-    rows of Nsight Systems are: ``kernels`` (or copies), ``calls`` of the host, ``ranges``, ``host``
-    events of MPI, OpenMP and OpenACC. The times of a table ``on_cpu`` are the host's. ``cuts``
-    counts marks of left out lines, ``malformed`` lines that begin as a row does and are none;
-    ``total`` and ``cpu_total`` are the sums that torch prints below, in nanoseconds. ``divided_by``
-    is the column by which the table divides what others have in one row, or adds kinds that others
-    have apart. ``mark`` is the decimal mark of its numbers, None where they do not show it.
-    ``inclusive`` is whether all times of the device include inner operators, ``percents`` whether
-    each column is of percentages.
+    whose cells have none; ``percents`` whether each column is of percentages. ``section`` is the
+    last title of a section before it, ``process`` the process that nvprof names there, ``device``
+    the device, if not in a column. ``of`` is what the rows of Nsight Systems are: ``kernels`` (or
+    copies), ``calls`` of the host, ``ranges``, ``host`` events of MPI, OpenMP and OpenACC. The
+    times of a table ``on_cpu`` are the host's. ``cuts`` counts marks of left out lines,
+    ``malformed`` lines that begin as a row does and are none; ``total`` and ``cpu_total`` are the
+    sums that torch prints below, in nanoseconds; of a table ``on_cpu``, ``total`` is that of the
+    CPU, and ``device_total`` the other. ``divided_by`` is the column by which the table divides
+    what others have in one row, or adds kinds that others have apart. ``inclusive`` is whether all
+    times of the device include inner operators. ``mark`` is the decimal mark of its numbers, None
+    where they do not show it.
     """
 
     profiler: Profiler
@@ -72,6 +73,7 @@ class Table(msgspec.Struct):
     malformed: int = 0
     total: Quantity | None = None
     cpu_total: Quantity | None = None
+    device_total: Quantity | None = None
     divided_by: str | None = None
     inclusive: bool = False
     percents: list[bool] = msgspec.field(default_factory=list)
@@ -268,7 +270,7 @@ def _without_device(table: Table) -> None:
         table.on_cpu = table.inclusive or no_work
     if not table.on_cpu:
         return
-    table.total = table.cpu_total
+    table.device_total, table.total = table.total, table.cpu_total
     for cells in table.rows:
         cells.pop("share", None)
         cells["total"] = cells.get("self_cpu", cells.get("total", "-"))
