@@ -121,6 +121,12 @@ def test_ranks_that_print_at_once_are_told_apart(tmp_path: Path, text: str) -> N
     equal(tmp_path, "\n".join([*ranks[0], *ranks[1]]) + "\n", changed)
 
 
+def test_tables_with_and_without_a_prefix_are_of_one_log(tmp_path: Path) -> None:
+    table = writing.nvprof_text(ROWS)
+    logged = "".join(f"[1,0]<stdout>:{line}\n" for line in table.splitlines())
+    equal(tmp_path, table + table, table + logged)
+
+
 def test_a_prefix_of_one_line_is_not_one(tmp_path: Path) -> None:
     table = writing.nvprof_text(ROWS)
     title = "Type  Time(%)"

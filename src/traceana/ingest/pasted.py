@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import islice
 from typing import Final
 
 import msgspec
@@ -56,6 +55,7 @@ _DIGITS: Final = re.compile(rb"\d+")
 _CLOCK: Final = re.compile(rb"\d{4}-\d\d-\d\d|\d+:\d\d:\d\d(?:[.,]\d+)?")
 _LONGEST_PREFIX: Final = 120
 _MOST_HEADERS: Final = 64
+_FAR: Final = 1 << 20
 _LONGEST_HEADER: Final = 1 << 12
 _NEXT: Final = 5
 """Lines behind a header; at least two of them have its prefix."""
@@ -138,23 +138,33 @@ def _without_prefixes(content: bytes) -> bytes:
 
 
 def _prefixes(content: bytes) -> list[_Prefix]:
-    """Return the different prefixes of the headers in ``content``, none where a header has none."""
+    """Return the different prefixes of the headers in ``content``."""
     found: dict[_Prefix, None] = {}
-    for match in islice(_TITLES.finditer(content), _MOST_HEADERS):
+    at, end = 0, len(content)
+    for _ in range(_MOST_HEADERS):
+        match = _TITLES.search(content, at, end)
+        if match is None:
+            break
+        at = match.end()
         start = content.rfind(b"\n", 0, match.start()) + 1
         before = content[start : match.start()]
         is_section = match[0].startswith(b"    Section")
         is_csv = match[0].startswith(b'"ID"')
         if not (before if is_csv else _BEGIN.sub(b"", before, count=1)):
-            return []
+            # Of a long table no other header is searched to its end.
+            end = min(end, at + _FAR)
         # A border is of a table that other programs draw.
-        if len(before) > _LONGEST_PREFIX or _BORDER in before:
-            continue
-        text = before.lstrip(b" \t") if is_section else before.strip(b" \t")
-        prefix = _Prefix(tuple(_DIGITS.split(text)), spaces=not is_section)
-        end = content.find(b"\n", match.end())
-        behind = content[end + 1 : end + _LONGEST_HEADER * _NEXT] if end >= 0 else b""
-        lines = [line for line in behind.split(b"\n") if line.strip()][:_NEXT]
-        if sum(prefix.end(line) > 0 for line in lines) >= min(2, max(len(lines), 1)):
-            found[prefix] = None
+        elif len(before) <= _LONGEST_PREFIX and _BORDER not in before:
+            text = before.lstrip(b" \t") if is_section else before.strip(b" \t")
+            prefix = _Prefix(tuple(_DIGITS.split(text)), spaces=not is_section)
+            if _is_repeated(prefix, content, at):
+                found[prefix] = None
     return list(found)
+
+
+def _is_repeated(prefix: _Prefix, content: bytes, at: int) -> bool:
+    """Return whether lines behind the one with the position ``at`` have ``prefix``."""
+    begin = content.find(b"\n", at)
+    behind = content[begin + 1 : begin + _LONGEST_HEADER * _NEXT] if begin >= 0 else b""
+    lines = [line for line in behind.split(b"\n") if line.strip()][:_NEXT]
+    return sum(prefix.end(line) > 0 for line in lines) >= min(2, max(len(lines), 1))

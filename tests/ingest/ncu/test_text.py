@@ -58,6 +58,15 @@ def test_launches_have_their_metrics(tmp_path: Path) -> None:
     assert trace.ledger.is_empty()
 
 
+def test_lines_of_the_program_within_a_table_end_it_not(tmp_path: Path) -> None:
+    whole, mixed = tmp_path / "a.txt", tmp_path / "b.txt"
+    whole.write_text(PAGE)
+    mixed.write_text(
+        PAGE.replace("\n    gpu__", "\nloss: 0.5\n    gpu__").replace("\n    dram", "\n\n    dram")
+    )
+    assert read(mixed, silent).counters.equals(read(whole, silent).counters)
+
+
 def test_a_page_without_metrics_says_so(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("\n".join(PAGE.splitlines()[:10]) + "\n")

@@ -892,3 +892,16 @@ def test_a_type_that_stands_in_the_first_of_its_rows_alone(tmp_path: Path, mark:
         ("call", 2, 4_000_000),
     ]
     assert problems(trace) == []
+
+
+@pytest.mark.parametrize("write", [writing.torch_table, writing.rocpd_text])
+def test_lines_of_the_program_between_rows_that_begin_with_the_name(
+    tmp_path: Path, write: Callable[[Sequence[Row]], str]
+) -> None:
+    lines = ["iter 100  0.123  4.567", "GPU 0: 45C  98%  1200MB", "images/sec: 512.3  8.2"]
+    rows = [row for row in ROWS if row.kind == "kernel"]
+    text = write(rows)
+    trace = written(tmp_path / "a.txt", text.replace("\n", "\n" + "\n".join(lines) + "\n"))
+    whole = written(tmp_path / "b.txt", text)
+    assert trace.summary.equals(whole.summary)
+    assert problems(trace) == problems(whole)

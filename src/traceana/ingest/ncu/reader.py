@@ -322,6 +322,7 @@ def printed_cells(content: bytes) -> pl.DataFrame:
     rows: list[tuple[str | None, ...]] = []
     launch: tuple[str | None, ...] = ()
     process, section, in_table, number = None, None, False, -1
+    first = 0
     lines = printed_lines(content)["line"].str.strip_chars(" \t")
     for line in lines.filter(lines != ""):
         if match := _PROCESS.fullmatch(line):
@@ -334,12 +335,13 @@ def printed_cells(content: bytes) -> pl.DataFrame:
         elif line.startswith("Section: "):
             section, in_table = line.removeprefix("Section: "), False
         elif _RULER.fullmatch(line):
-            in_table = section is not None
-        elif in_table and launch and not line.startswith(_TITLE):
-            if match := _PRINTED_METRIC.fullmatch(line):
-                rows.append((*launch, section, match[1], match[2] or "", match[3]))
-            else:
-                in_table = False
+            # One before the rows or the titles, and one behind the rows.
+            in_table = section is not None and not (in_table and len(rows) > first)
+            first = len(rows)
+        elif not (in_table and launch) or line.startswith(_TITLE):
+            continue
+        elif match := _PRINTED_METRIC.fullmatch(line):  # other lines are the program's
+            rows.append((*launch, section, match[1], match[2] or "", match[3]))
     return pl.DataFrame(rows, schema=dict.fromkeys(_COLUMNS, pl.String), orient="row")
 
 

@@ -402,6 +402,7 @@ def _count(printed: Printed, work: pl.DataFrame, ledger: Ledger) -> None:
 
 _HEADER: Final = f"^{NVPROF_TITLES}"
 _FIRST_TIME: Final = r'^(?:"?[\d.]+"?,|[\d.]+(?:ns|us|ms|s) )'
+_PADDED_TIME: Final = r"^[\d.]+(?:ns|us|ms|s) "
 _UNITS: Final = r"^(?:[a-zA-Z/%]*,)+[a-zA-Z/%]*$"
 _PADDED_UNITS: Final = r"^(?:ns|us|ms|s) +(?:ns|us|ms|s)(?: +[KMG]?B(?:/s)?)* *$"
 """The units below padded titles: ``nvprof --normalized-time-unit``."""
@@ -515,7 +516,7 @@ def _fixed_columns(lines: pl.Series, header: str, units: str) -> tuple[Rows, int
     whole = cells[titles[-1]].is_not_null()
     empty = pl.when(pl.all() != "-").then(pl.all())
     restored = cells.filter(whole).with_columns(pl.col(titles[-1]).str.replace_all("\t", "  "))
-    lost = int((~whole & lines.str.contains(_FIRST_TIME)).sum())
+    lost = int((~whole & lines.str.contains(_PADDED_TIME)).sum())
     return Rows(restored.select(empty), _padded_units(titles, units)), lost
 
 

@@ -182,6 +182,7 @@ _FORMS: Final = ((",", 3), (";", 3), ("|", 2), ("\t", 3))
 _UNITS: Final = {"": 1, **TIME, **SIZE}
 _MEMORY: Final = re.compile(r"-?[\d.]+ [KMGT]?[Bb]")
 """Memory as torch prints it, its unit apart: ``24.59 Gb``."""
+_SHARE: Final = re.compile(r"\d{1,3}\.\d\d%")
 _MEMORY_UNIT: Final = re.compile(r"[KMGT]?[Bb]")
 _BRACKETS: Final = (Profiler.NVPROF, Profiler.NSYS)
 _LONGEST_NUMBER: Final = 10
@@ -564,12 +565,17 @@ def _begins_as_row(line: str, table: Table) -> bool:
     """Return whether ``line`` begins with the figures of a row: it is one that is cut."""
     if table.titles[0] == "name":
         _, *cells = _split(line, table.separator)
-        unit = None if table.profiler is Profiler.TORCH else "ns"
-        known = [
-            percent(cell) or quantity(cell, TIME, unit) or _MEMORY.fullmatch(cell)
-            for cell in (cells[:-1] or (cells if unit is None else []))
-        ]
-        return bool(known) and len(cells) < len(table.titles) - 1 and None not in known
+        if not 0 < len(cells) < len(table.titles) - 1:
+            return False
+        if table.profiler is Profiler.TORCH:
+            known = [
+                percent(cell) or quantity(cell, TIME, None) or _MEMORY.fullmatch(cell)
+                for cell in cells[:-1]
+            ]
+            return (len(known) > 1 and None not in known) or bool(_SHARE.fullmatch(cells[0]))
+        of_calls, *others = cells
+        known = [quantity(cell, TIME, "ns") for cell in others[:-1]]
+        return of_calls.isdecimal() and bool(others) and None not in known
     if table.titles[0] not in ("share", "type"):
         return False
     if table.separator == " ":
