@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -114,9 +115,12 @@ class _Prefix(msgspec.Struct, frozen=True):
 
 def _without_prefixes(content: bytes) -> bytes:
     """Return ``content`` without the prefixes of its headers before all lines that have them."""
-    if _JSON.match(content) or not any(word in content for word in _WORDS):
+    if _JSON.match(content):
         return content
-    prefixes = _prefixes(content)
+    prefixes, is_plain = _prefixes(content[:_FAR])
+    # A long table whose header has no prefix is not searched to its end.
+    if not prefixes and not is_plain and len(content) > _FAR:
+        prefixes, _ = _prefixes(content)
     if not prefixes:
         return content
     groups: dict[bytes, int] = {}
@@ -128,7 +132,7 @@ def _without_prefixes(content: bytes) -> bytes:
         if end:
             group = groups.setdefault(_CLOCK.sub(b"", line[:end]).strip(), len(groups))
         rest = line[end:]
-        if _TITLES.match(rest.lstrip(b" \t")):
+        if any(word in rest for word in _WORDS) and _TITLES.match(rest.lstrip(b" \t")):
             of_header.add(group)
         found.append((group, rest))
     # Ranks print at the same time: the rows of one are not between those of another.
@@ -137,29 +141,43 @@ def _without_prefixes(content: bytes) -> bytes:
     return b"\n".join(line for _, line in found)
 
 
-def _prefixes(content: bytes) -> list[_Prefix]:
-    """Return the different prefixes of the headers in ``content``."""
+def _prefixes(content: bytes) -> tuple[list[_Prefix], bool]:
+    """Return the different prefixes of the headers in ``content``, and whether one has none."""
     found: dict[_Prefix, None] = {}
-    at, end = 0, len(content)
-    for _ in range(_MOST_HEADERS):
-        match = _TITLES.search(content, at, end)
-        if match is None:
-            break
-        at = match.end()
-        start = content.rfind(b"\n", 0, match.start()) + 1
+    is_plain = False
+    for start, match in _headers(content):
         before = content[start : match.start()]
         is_section = match[0].startswith(b"    Section")
         is_csv = match[0].startswith(b'"ID"')
         if not (before if is_csv else _BEGIN.sub(b"", before, count=1)):
-            # Of a long table no other header is searched to its end.
-            end = min(end, at + _FAR)
+            is_plain = True
+            continue
         # A border is of a table that other programs draw.
-        elif len(before) <= _LONGEST_PREFIX and _BORDER not in before:
-            text = before.lstrip(b" \t") if is_section else before.strip(b" \t")
-            prefix = _Prefix(tuple(_DIGITS.split(text)), spaces=not is_section)
-            if _is_repeated(prefix, content, at):
-                found[prefix] = None
-    return list(found)
+        if len(before) > _LONGEST_PREFIX or _BORDER in before:
+            continue
+        text = before.lstrip(b" \t") if is_section else before.strip(b" \t")
+        prefix = _Prefix(tuple(_DIGITS.split(text)), spaces=not is_section)
+        if _is_repeated(prefix, content, match.end()):
+            found[prefix] = None
+    return list(found), is_plain
+
+
+def _headers(content: bytes) -> Iterator[tuple[int, re.Match[bytes]]]:
+    """Yield the first headers in ``content``, each with the start of its line."""
+    starts: set[int] = set()
+    for word in _WORDS:
+        at = content.find(word)
+        for _ in range(_MOST_HEADERS):
+            if at < 0:
+                break
+            starts.add(content.rfind(b"\n", 0, at) + 1)
+            # The next one in another line.
+            end = content.find(b"\n", at)
+            at = content.find(word, end) if end >= 0 else -1
+    for start in sorted(starts):
+        end = content.find(b"\n", start, start + _LONGEST_HEADER)
+        if match := _TITLES.search(content, start, end if end >= 0 else start + _LONGEST_HEADER):
+            yield start, match
 
 
 def _is_repeated(prefix: _Prefix, content: bytes, at: int) -> bool:
