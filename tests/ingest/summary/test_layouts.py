@@ -905,3 +905,14 @@ def test_lines_of_the_program_between_rows_that_begin_with_the_name(
     whole = written(tmp_path / "b.txt", text)
     assert trace.summary.equals(whole.summary)
     assert problems(trace) == problems(whole)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("1.2345ms", "0e99ms"), ("==308==", "==" + 20 * "9" + "=="), ("104", "0e99")]
+)
+def test_numbers_that_no_column_holds_are_no_crash(tmp_path: Path, old: str, new: str) -> None:
+    rows = [Row("gemm", 104, 1_234_500), *ROWS[1:]]
+    text = writing.nvprof_text(rows)
+    assert old in text
+    trace = written(tmp_path / "a.txt", text.replace(old, new))
+    assert "[CUDA memcpy HtoD]" in trace.summary["name"].to_list()

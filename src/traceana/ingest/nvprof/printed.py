@@ -63,7 +63,7 @@ _FACTORS: Final = {
     **{"static": _BYTES, "dynamic": _BYTES, "bytes": _BYTES},
 }
 """Cells that are numbers with a unit."""
-_PROCESS: Final = re.compile(rb"==(\d+)== ")
+_PROCESS: Final = re.compile(rb"==(\d{1,18})== ")
 _COPY: Final = r"^\[?(?:CUDA |Unified Memory )?[Mm]emcpy (\w+)"
 _SET: Final = r"^\[?(?:CUDA )?[Mm]emset"
 _UNIFIED: Final = "[Unified Memory"

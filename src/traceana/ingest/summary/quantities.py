@@ -90,10 +90,10 @@ def number(
         value = Decimal(digits + (match[2] or ""))
     except InvalidOperation:
         return None
-    if abs(value) > _LARGEST:
-        return None
     _, _, exponent = value.as_tuple()
-    return value, Decimal(1).scaleb(max(int(exponent), -_FINEST))
+    step = Decimal(1).scaleb(max(int(exponent), -_FINEST))
+    # A zero may have an exponent, too: ``0e99``.
+    return None if max(abs(value), step) > _LARGEST else (value, step)
 
 
 def unit_of(text: str) -> str | None:
@@ -120,7 +120,7 @@ def quantity(
     if found is None or factor is None:
         return None
     value, step = (one * factor for one in found)
-    if abs(value) > _LARGEST:
+    if max(abs(value), step) > _LARGEST:
         return None
     return Quantity(round(value), max(round(step), 1))
 

@@ -161,7 +161,7 @@ _SECTION: Final = re.compile(
 """Whole lines: the program prints others that begin so, between the rows of a table."""
 _OF_DOMAIN: Final = re.compile(r"ROCPROFV3 .+ SUMMARY:")
 """The section of one domain or group of rocprofv3, before that of all."""
-_PROCESS: Final = re.compile(r"==(\d+)== ")
+_PROCESS: Final = re.compile(r"==(\d{1,18})== ")
 _DEVICE: Final = re.compile(r'(?:==\d+== |={8} )?(?:Device )?"?([^"]*?) \((\d+)\)"?')
 _SPACED: Final = re.compile(r"-?\d{1,3}(?: \d{3})+(?:[.,]\d+)?")
 """A number with spaces between groups of digits, in columns two spaces apart."""
