@@ -35,7 +35,7 @@ BLAS_LETTER: Final[dict[str, str]] = {
 }
 """BLAS's names of GEMMs by operand type; TF32 uses SGEMM's interface."""
 
-PARTED_BY_FUNCTION: Final = ("activation", "layout", "collective")
+PARTED_BY_FUNCTION: Final = ("activation", "layout", "collective", "attention")
 
 
 SEARCH: Final = ROLE

@@ -44,6 +44,8 @@ PARTS: Final[dict[str, str]] = {
     "all_to_all": "AlltoAll",
     "send_recv": "SendRecv",
     "broadcast": "Broadcast",
+    "rope": "RoPE",
+    "kv_cache": "KV cache",
     "relu": "ReLU",
     "gelu": "GELU",
     "silu": "SiLU",
