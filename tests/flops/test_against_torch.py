@@ -194,3 +194,23 @@ def test_products_of_all_forms(tmp_path: Path) -> None:
 
     ours, theirs = recorded(step, tmp_path)
     assert products(ours.costs) == sum(theirs.values()) == 2 * 3 * 4 * 5 * (1 + 1 + 2 + 2 + 2 + 14)
+
+
+def test_the_products_of_experts_are_those_of_each_alone(tmp_path: Path) -> None:
+    """PyTorch's counter has no grouped products: the same network as one product an expert."""
+    if not hasattr(torch, "_grouped_mm"):
+        pytest.skip("no grouped products")
+    make = {"dtype": torch.bfloat16, "requires_grad": True}
+    tokens, experts = torch.randn(24, 16, **make), torch.randn(3, 16, 32, **make)
+    ends = torch.tensor([4, 12, 24], dtype=torch.int32)
+
+    def grouped() -> None:
+        torch._grouped_mm(tokens, experts, offs=ends).square().sum().backward()
+
+    def alone() -> None:
+        parts = zip(tokens.split([4, 8, 12]), experts, strict=True)
+        torch.cat([one @ expert for one, expert in parts]).square().sum().backward()
+
+    found, _ = recorded(grouped, tmp_path)
+    _, theirs = recorded(alone, tmp_path)
+    assert products(found.costs) == sum(theirs.values()) == 3 * 2 * 24 * 16 * 32

@@ -61,6 +61,12 @@ CASES = (
     Case("aten::bmm", ((2, 3, 4), (2, 4, 5)), 240, 4 * (24 + 40 + 30), "matmul"),
     Case("aten::baddbmm", ((2, 3, 5), (2, 3, 4), (2, 4, 5)), 240, 4 * (24 + 40 + 60), "matmul"),
     Case("aten::addbmm", ((3, 5), (2, 3, 4), (2, 4, 5)), 240, 4 * (24 + 40 + 15 + 15), "matmul"),
+    # Experts: by rows of the left, by columns of the right, by terms of a weight's gradient.
+    Case("aten::_grouped_mm", ((9, 4), (3, 4, 5), (3,)), 360, 4 * (36 + 60 + 45), "matmul"),
+    Case("aten::_grouped_mm", ((3, 2, 4), (4, 9), (3,)), 144, 4 * (24 + 36 + 18), "matmul"),
+    Case("aten::_grouped_mm", ((4, 9), (9, 5), (3,)), 360, 4 * (36 + 45 + 60), "matmul"),
+    Case("aten::_grouped_mm", ((3, 2, 4), (3, 4, 5), ()), 240, 4 * (24 + 60 + 30), "matmul"),
+    Case("aten::_scaled_grouped_mm", ((4, 9), (9, 5), (4,), (5,), (3,)), 360, 4 * 141, "matmul"),
     Case("aten::matmul", ((2, 3, 4), (4, 5)), 240, 4 * (24 + 20 + 30), "matmul"),
     Case("aten::matmul", ((7, 1, 3, 4), (2, 4, 5)), 14 * 120, 4 * (84 + 40 + 210), "matmul"),
     Case("aten::matmul", ((4,), (4,)), 8, 4 * 9, "matmul"),
@@ -256,6 +262,17 @@ def test_closed_form(case: Case) -> None:
     )
 
 
+def test_an_element_of_fp4_has_two_values() -> None:
+    """Packed along the inner extent of both matrices, of which each element is a byte."""
+    fp4 = "c10::Float4_e2m1fn_x2"
+    types = (fp4, fp4, "c10::Float8_e4m3fn", "c10::Float8_e4m3fn")
+    call = Call("aten::_scaled_mm", ((8, 16), (16, 32), (8, 2), (2, 32)), types)
+    found = cost(call)
+    assert not isinstance(found, Refusal)
+    (one,) = found
+    assert (one.flops, one.bytes) == (2 * 8 * 32 * 32, 8 * 16 + 16 * 32 + 8 * 32)
+
+
 OF_ONE_TENSOR = {
     "aten::neg": 1, "aten::abs": 1, "aten::square": 1, "aten::floor": 1, "aten::exp": 1,
     "aten::relu6": 2, "aten::leaky_relu": 2, "aten::elu": 4, "aten::sigmoid": 4, "aten::tanh": 1,
@@ -313,6 +330,9 @@ ODD = (
     Odd("aten::mm", ((3, 4, 5), (5, 6)), "rank 3"),
     Odd("aten::mm", ((3, 4),), "input 1: no shape"),
     Odd("aten::bmm", ((2, 3, 4), (3, 4, 5)), "do not match"),
+    Odd("aten::_grouped_mm", ((9, 4), (3, 5, 4), (3,)), "do not match"),
+    Odd("aten::_grouped_mm", ((2, 3, 4), (3, 4, 5), ()), "do not match"),
+    Odd("aten::_grouped_mm", ((9, 4), (3, 2, 4, 5), (3,)), "rank 4"),
     Odd("aten::matmul", ((2, 3, 4), (5, 4, 5)), "do not broadcast"),
     Odd("aten::cat", ((), ()), "shapes of the tensor list"),
     Odd("aten::add", ((2, 3), (4,)), "do not broadcast"),

@@ -127,6 +127,11 @@ class Call(msgspec.Struct, frozen=True):
         """Return the bytes of an element of a tensor; ``None`` where its type is unknown."""
         return element_size(self.types[position]) if position < len(self.types) else None
 
+    def values(self, position: int) -> int:
+        """Return how many values an element of a tensor has: two of FP4."""
+        known = position < len(self.types)
+        return 2 if known and plain(self.types[position]) == "Float4_e2m1fn_x2" else 1
+
     def operand(self, position: int) -> Operand | None:
         """Return a tensor as an operand; ``None`` where it was not given."""
         if not self.has(position):
@@ -239,6 +244,8 @@ _BITS: Final[dict[str, int]] = {
     "int64": 64,
     "unsigned long": 64,
     "uint64": 64,
+    # Two values in an element.
+    "Float4_e2m1fn_x2": 8,
     "Float8_e4m3fn": 8,
     "Float8_e4m3fnuz": 8,
     "Float8_e5m2": 8,
@@ -259,7 +266,7 @@ _BITS: Final[dict[str, int]] = {
     "complex128": 128,
 }
 _ORDER: Final = {name: position for position, name in enumerate(_BITS)}
-_FIRST_FLOATING: Final = _ORDER["Float8_e4m3fn"]
+_FIRST_FLOATING: Final = _ORDER["Float4_e2m1fn_x2"]
 _QUALIFIERS: Final = ("struct ", "class ", "c10::", "at::")
 
 

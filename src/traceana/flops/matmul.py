@@ -32,6 +32,7 @@ def matmul(
     left: int | None = None,
     right: int | None = None,
     addend: int = 0,
+    written: int | None = None,
     output_size: int | None = None,
     kind: MatmulKind = "matmul",
     part: Part = "forward",
@@ -43,14 +44,14 @@ def matmul(
     of the sum: it adds no operation, and its elements are read. Complex operands: 8 · b · m · n · k
     (4 multiplications and 2 additions a product, 2 additions to accumulate). Reads b·m·k and b·k·n
     elements, or ``left`` and ``right`` where a matrix is shared by several of the batch, and writes
-    b·m·n of ``output_size`` bytes (``size`` by default).
+    b·m·n, or ``written``, of ``output_size`` bytes (``size`` by default).
     """
-    written = size if output_size is None else output_size
+    of_output = size if output_size is None else output_size
     moved = compulsory(
         Operand(batch * m * k if left is None else left, size),
         Operand(batch * k * n if right is None else right, size),
-        Operand(batch * m * n, written),
-        Operand(addend, written),
+        Operand(batch * m * n if written is None else written, of_output),
+        Operand(addend, of_output),
     )
     return Cost(kind, part, 2 * batch * m * n * k, moved, "matmul")
 
@@ -90,6 +91,35 @@ def bmm(call: Call) -> tuple[Cost, ...]:
 def baddbmm(call: Call) -> tuple[Cost, ...]:
     """An addend, [b, m, k] · [b, k, n]."""
     return _aten_product(call, 1, 2, 0, "batched_matmul")
+
+
+@operator("aten::_grouped_mm", "aten::_scaled_grouped_mm")
+def grouped_mm(call: Call) -> tuple[Cost, ...]:
+    """Products of several groups, as of the experts of a mixture: [m, k] · [g, k, n], by rows of
+    the left; [g, m, k] · [k, n], by columns of the right; [m, k] · [k, n], by the terms of g sums.
+
+    The sizes of the groups are on the device; they add up to the whole extent.
+    """
+    left, right = call.shape(0, 2, 3), call.shape(1, 2, 3)
+    (m, k), (inner, n), size = left[-2:], right[-2:], call.size(0)
+    _agree(k == inner and (len(left) != 3 or len(right) != 3 or left[0] == right[0]))
+    batch = left[0] if len(left) == len(right) == 3 else 1
+    groups = (
+        call.shape(4 if "scaled" in call.name else 2, 1)[0] if len(left) + len(right) == 4 else 1
+    )
+    return (
+        matmul(
+            m,
+            n,
+            k * call.values(0),
+            size,
+            batch=batch,
+            left=prod(left),
+            right=prod(right),
+            written=groups * batch * m * n,
+            kind="batched_matmul",
+        ),
+    )
 
 
 @operator("aten::addbmm", "aten::addbmm_")
@@ -206,9 +236,11 @@ def _aten_product(
         matmul(
             m,
             n,
-            k,
+            k * call.values(left),
             call.size(left),
             batch=prod(lefts),
+            left=prod(lefts) * m * k,
+            right=prod(lefts) * k * n,
             addend=added,
             output_size=call.size(addend) if addend is not None else None,
             kind=kind,

@@ -215,7 +215,8 @@ _BY_NUMBER: Final[dict[int, list[str]]] = {
         upsample_nearest1d_backward upsample_nearest2d
         """.split(),
     5: """
-        _thnn_fused_gru_cell _thnn_fused_lstm_cell addbmm addbmm_ addmm_ addmv addmv_ baddbmm_
+        _grouped_mm _thnn_fused_gru_cell _thnn_fused_lstm_cell addbmm addbmm_ addmm_ addmv addmv_
+        baddbmm_
         binary_cross_entropy_backward binary_cross_entropy_with_logits embedding
         embedding_dense_backward huber_loss_backward linalg_vector_norm native_layer_norm
         nll_loss nll_loss2d_forward nll_loss_forward norm smooth_l1_loss_backward sspaddmm
@@ -247,7 +248,7 @@ _BY_NUMBER: Final[dict[int, list[str]]] = {
         slow_conv_transpose3d
         """.split(),
     9: """
-        _batch_norm_impl_index _scaled_dot_product_attention_math
+        _scaled_grouped_mm _batch_norm_impl_index _scaled_dot_product_attention_math
         _scaled_dot_product_cudnn_attention batch_norm convolution convolution_overrideable
         cudnn_batch_norm_backward cudnn_convolution cudnn_convolution_add_relu
         miopen_convolution miopen_convolution_add_relu miopen_depthwise_convolution
