@@ -144,6 +144,19 @@ def test_precision(name: str, precision: str) -> None:
     assert classify_names([name])["precision"].item() == precision
 
 
+@pytest.mark.parametrize(
+    ("name", "tensor_core"),
+    [
+        ("sm80_xmma_wgrad_implicit_gemm_indexed_f16f16_f16f32_...", True),
+        ("sm80_xmma_gemm_f16f16_f32f32_f32_nn_n_tilesize128x32x8_stage3_warpsize2x2x1_ffma", False),
+        ("sm80_xmma_gemm_f16f16_f32f32_...", None),
+    ],
+)
+def test_tensor_core_of_a_name_that_is_cut_off(name: str, tensor_core: bool | None) -> None:
+    """Products of halves in single precision run without tensor cores."""
+    assert classify_names([name])["tensor_core"].item() is tensor_core
+
+
 def check(compared: pl.DataFrame) -> None:
     """Check the accuracy of a labelled list, in all and within its larger categories."""
     assert right(compared["category"]) >= 0.985
