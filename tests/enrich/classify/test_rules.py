@@ -132,6 +132,13 @@ def test_what_a_name_does_not_tell_is_null(name: str, column: str) -> None:
             "fp16",
         ),
         (
+            "_ZN13cutlass_cudnn6KernelINS_4conv6kernel23ImplicitGemmConvolutionINS1_11threadblock22"
+            "ImplicitGemmMultistageINS_4gemm9GemmShapeILi64ELi256ELi32EEENS4_51Conv2dWgradOutput"
+            "GradientTileAccessIteratorAnalyticINS_11MatrixShapeILi64ELi32EEENS_6half_tENS_9"
+            "transformEEEEEEvNT_6ParamsE",
+            "fp16",
+        ),
+        (
             "void xmma_new::gemm::kernel<xmma_new::implicit_gemm::wgrad_indexed::Kernel_traits<"
             "xmma_new::Ampere_hmma_tf32_traits<unsigned int, float>, xmma_new::Cta_tile<"
             "xmma_new::Ampere, 128, 128, 16, 2, 2, 1, 1, 1>>>(int)",
@@ -155,6 +162,45 @@ def test_precision(name: str, precision: str) -> None:
 def test_tensor_core_of_a_name_that_is_cut_off(name: str, tensor_core: bool | None) -> None:
     """Products of halves in single precision run without tensor cores."""
     assert classify_names([name])["tensor_core"].item() is tensor_core
+
+
+@pytest.mark.parametrize(
+    ("name", "category", "function"),
+    [
+        (
+            "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEENS_6detail"
+            "5ArrayIPcLi3EEEEEviT0_T1_",
+            "elementwise",
+            "add",
+        ),
+        (
+            "_ZN2at6native27unrolled_elementwise_kernelIZZZNS0_21copy_device_to_deviceERNS_"
+            "14TensorIteratorEbENKUlvE1_clEvENKUlvE6_clEvEUlfE_NS_6detail5ArrayIPcLi2EEE",
+            "elementwise",
+            "copy",
+        ),
+        (
+            "_ZN5cudnn24bn_fw_tr_1C11_singlereadIfLi512ELb1ELi1ELi2ELi0EEEv17cudnnTensorStruct",
+            "normalization",
+            "batch",
+        ),
+        (
+            "_Z21kernelPointwiseApply3I25ThresholdUpdateGradInputIfEffjLin2ELin2EEv10TensorInfo",
+            "activation",
+            "relu",
+        ),
+        (
+            "_ZN5mxnet2op8mxnet_op20mxnet_generic_kernelINS1_11op_with_reqINS0_10mshadow_op4plusE"
+            "Li1EEEJPfS7_S7_EEEviDpT0_",
+            "elementwise",
+            "add",
+        ),
+    ],
+)
+def test_functor_of_a_mangled_name(name: str, category: str, function: str) -> None:
+    """Profilers leave names mangled that their demangler does not know."""
+    row = classify_names([name]).row(0, named=True)
+    assert (row["category"], row["function"]) == (category, function)
 
 
 def check(compared: pl.DataFrame) -> None:
