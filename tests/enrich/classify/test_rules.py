@@ -203,6 +203,40 @@ def test_functor_of_a_mangled_name(name: str, category: str, function: str) -> N
     assert (row["category"], row["function"]) == (category, function)
 
 
+@pytest.mark.parametrize(
+    ("name", "column", "value"),
+    [
+        ("sm86_xmma_fprop_implicit_gemm_indexed_f16f16", "precision", "fp16"),
+        ("sm86_xmma_fprop_implicit_gemm_indexed_f16f16", "tensor_core", None),
+        ("sm86_xmma_fprop_implicit_gemm_indexed_tf32f32...", "tensor_core", True),
+        (
+            "_ZN2ck16tensor_operation6device12_GLOBAL__N_139kernel_grouped_conv_fwd_xdl_cshuffle_v3"
+            "INS_28GridwiseGemm_xdl_cshuffle_v3INS_13tensor_layout4gemm8RowMajorENS6_11ColumnMajorE"
+            "S7_ttfttNS0_12element_wise11PassThroughESA_SA_LNS1_18GemmSpecializationE7ELi128E",
+            "precision",
+            "bf16",
+        ),
+        (
+            "turing_fp16_s1688cudnn_fp16_128x128_ldg8_relu_f2f_exp_medium_nhwc_gelu_tn_v1",
+            "epilogue",
+            "gelu",
+        ),
+        (
+            "void cudnn::detail::dgrad2d_alg1_1<float, 0, 6, 7, 5, 4, 5, false, true>(int)",
+            "tensor_core",
+            False,
+        ),
+        ("kernelPointwiseApply2<TensorCAddOp<__h", "function", "add"),
+        ("void kernelPointwiseApply2<TensorMaxValueOp<flo", "function", "maximum"),
+        ("add_bias_kernel(float*, float*, int, int, int)", "function", "add"),
+        ("ImplicitGemmConvolutionFusionPerSample", "library", None),
+        ("cuResizeLayer::ResizeKernelVectorizedH2x4<cuResize...", "library", "tensorrt"),
+    ],
+)
+def test_one_column(name: str, column: str, value: str | bool | None) -> None:
+    assert classify_names([name]).row(0, named=True)[column] == value
+
+
 def check(compared: pl.DataFrame) -> None:
     """Check the accuracy of a labelled list, in all and within its larger categories."""
     assert right(compared["category"]) >= 0.985
