@@ -226,6 +226,12 @@ def test_functor_of_a_mangled_name(name: str, category: str, function: str) -> N
             "tensor_core",
             False,
         ),
+        (
+            "sm80_xmma_sparse_gemm_i8i8_i8i32_f32_tn_n_tilesize128x64x128_stage4"
+            "_warpsize2x2x1_sptensor16x8x64_execute_split_k_kernel_cusparse",
+            "tensor_core",
+            True,
+        ),
         ("kernelPointwiseApply2<TensorCAddOp<__h", "function", "add"),
         ("void kernelPointwiseApply2<TensorMaxValueOp<flo", "function", "maximum"),
         ("add_bias_kernel(float*, float*, int, int, int)", "function", "add"),
