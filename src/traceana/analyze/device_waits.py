@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.analyze.classes import category_of
+from traceana.analyze.classes import SOURCE, category_of
 from traceana.analyze.copies import ASYNCHRONOUS, copies
 from traceana.analyze.event_waits import (
     ANY,
@@ -43,6 +43,9 @@ UNKNOWN, BY_STREAM, BY_EVENT, BY_LAUNCH = range(4)
 another stream; for its launch."""
 
 STREAM: Final = ("device", "context", "stream")
+
+_COLUMNS: Final = ("rank", "process", *STREAM, "start", "duration", "call", *SOURCE)
+"""Of the activities, whose table is copied in the order of their ends."""
 
 Whose = tuple[int | None, int | None]
 """A rank and a process of it; no process where the work of all processes of the rank is meant."""
@@ -81,9 +84,8 @@ class WorkWaits(msgspec.Struct, frozen=True):
     """``owner`` (its position), ``device``, ``context``, ``stream`` and their ``key``."""
     contexts: pl.DataFrame
     """``owner``, ``context`` and their ``key``."""
-    by_stream: Ended
-    by_context: Ended
-    by_none: Ended
+    context: Ints
+    """The key of the context."""
 
 
 def whose(trace: Trace, rank: int | None, process: int | None) -> Whose:
@@ -152,12 +154,8 @@ def work_waits(
 
     With ``between`` it is the work that ran between two times. ``trace`` is whole.
     """
-    own = _owned(trace.activities, owners, between)
-    syncs = own.filter(pl.col("kind") == "sync")
-    work = own.filter(pl.col("kind").is_in(DEVICE_WORK))
-    work = work.with_columns((pl.col("start") + pl.col("duration")).alias("end")).sort(
-        "end", "start", maintain_order=True
-    )
+    syncs = synchronizations(trace, owners, between)
+    work = _ordered(trace, owners, between)
     owner = work["owner"].to_numpy()
     streams = work.select("owner", *STREAM).unique(maintain_order=True).with_row_index("key")
     contexts = work.select("owner", "context").unique(maintain_order=True).with_row_index("key")
@@ -171,9 +169,7 @@ def work_waits(
     ended = called + take(calls["duration"].to_numpy(), call)
     returned = np.minimum(ended, start)
     blocking = _blocking(trace, work, known, end <= ended, owner)
-    by_stream = Ended.of(key, end, launched)
-    by_none = Ended.of(owner, end, launched)
-    before = _on_stream(by_stream, key, start)
+    before = _on_stream(Ended.of(key, end, launched), key, start)
     of_stream = _of_work(end, before)
     # A blocking call waits from its start: work that ends during the call can have delayed it.
     of_launch = np.where(known, np.where(blocking & (start < ended), called, returned), NEVER)
@@ -185,13 +181,14 @@ def work_waits(
     waiting = np.where(waiting == NO_WORK, keys_of(waits, streams, "owner", "stream"), waiting)
     unknown = waits.filter(recorded == ANY)["requested"].to_numpy(), waiting[recorded == ANY]
     calling = _unrecorded_waits(trace, owners, between, waits["owner"])
-    requested = np.maximum(_last(*unknown, key, launched), _last(*calling, owner, launched))
-    requested = np.where(requested > _launched_before(key, launched), requested, NEVER)
     floor = np.maximum(of_stream, of_launch)
     by_record = awaited(waiting, waits["requested"].to_numpy(), recorded, key, launched)
-    by_event = np.maximum(
-        _by_event(by_none, owner, requested, floor, start), _in_time(by_record, floor, start, end)
-    )
+    by_event = _in_time(by_record, floor, start, end)
+    if len(unknown[0]) or len(calling[0]):
+        requested = np.maximum(_last(*unknown, key, launched), _last(*calling, owner, launched))
+        requested = np.where(requested > _launched_before(key, launched), requested, NEVER)
+        every = Ended.of(owner, end, launched)
+        by_event = np.maximum(by_event, _by_event(every, owner, requested, floor, start))
     floor = np.maximum(floor, of_stream)
     of_collective = _by_collective(trace, work, floor)
     by_event = np.where((by_event == NONE) & (of_launch <= of_stream), of_collective, by_event)
@@ -216,17 +213,30 @@ def work_waits(
         np.where(take(end, by_record) <= start, by_record, NONE),
         streams,
         contexts,
-        by_stream,
-        Ended.of(_key(work, contexts, "owner", "context"), end, launched),
-        by_none,
+        _key(work, contexts, "owner", "context"),
     )
 
 
 def synchronizations(
-    trace: Trace, owner: Whose, between: tuple[int, int] | None = None
+    trace: Trace, owners: Sequence[Whose], between: tuple[int, int] | None = None
 ) -> pl.DataFrame:
-    """Return the records of synchronization of ``owner``, with their ``row``."""
-    return _owned(trace.activities, (owner,), between).filter(pl.col("kind") == "sync")
+    """Return the records of synchronization of ``owners``."""
+    records = trace.activities.filter(pl.col("kind") == "sync")
+    return _owned(records, owners, between).drop("row")
+
+
+def _ordered(
+    trace: Trace, owners: Sequence[Whose], between: tuple[int, int] | None
+) -> pl.DataFrame:
+    """Return the device work of ``owners`` with its ``row``, ``owner`` and ``end``, by its end."""
+    end = (pl.col("start") + pl.col("duration")).alias("end")
+    own = _owned(trace.activities.select(_COLUMNS), owners, between)
+    kept = own["kind"].is_in(DEVICE_WORK)
+    return (
+        (own if kept.all() else own.filter(kept))
+        .with_columns(end)
+        .sort("end", "start", maintain_order=True)
+    )
 
 
 def _owned(
@@ -242,7 +252,9 @@ def _owned(
         found = [position.get(one, position.get((one[0], None), NONE)) for one in pairs]
         owner = np.array(found, dtype=np.int64)[numbers]
     rows = np.flatnonzero((owner != NONE) & within(table, between))
-    return table[rows].with_columns(pl.Series("row", rows), pl.Series("owner", owner[rows]))
+    if len(rows) < table.height:
+        table = table[rows, :]
+    return table.with_columns(pl.Series("row", rows), pl.Series("owner", owner[rows]))
 
 
 def _blocking(
@@ -302,7 +314,9 @@ def _unrecorded_waits(
     """Return the times and owners of the calls of cudaStreamWaitEvent of those ``owners`` that have
     no ``recorded`` waits. Such a call counts for every stream."""
     rows = np.flatnonzero(Texts.of(trace.calls["name"]).matching(WAIT_CALL))
-    calls = _owned(trace.calls[rows], owners, between)
+    calls = _owned(
+        trace.calls.select("rank", "process", "start", "duration")[rows], owners, between
+    )
     calls = calls.filter(~calls["owner"].is_in(recorded.implode()))
     return calls["start"].to_numpy(), calls["owner"].to_numpy()
 

@@ -25,6 +25,7 @@ from traceana.analyze.event_waits import (
     ANY,
     NO_WORK,
     STREAM_WAIT,
+    Ended,
     event_keys,
     keys_of,
     recorded_work,
@@ -167,7 +168,8 @@ def _waits(
     rows = np.concatenate((by_name_alone, by_record))
     begin = calls["start"].to_numpy()[rows]
     end = begin + calls["duration"].to_numpy()[rows]
-    work = device.by_none.last_launched(np.zeros_like(rows), begin, end, begin)
+    every = Ended.of(np.zeros_like(device.end), device.end, device.launched)
+    work = every.last_launched(np.zeros_like(rows), begin, end, begin)
     names = Texts.of(calls["name"].gather(rows))
     of_event, of_stream = names.matching(EVENT_CALL), names.matching(STREAM_CALL)
     # Streams by device: contexts of several devices can have equal numbers, or null.
@@ -177,9 +179,12 @@ def _waits(
         some = np.flatnonzero(meant)
         work[some] = _emptied(device, queues, begin[some], end[some])
     kind = trace.names["name"].gather(records["name_id"])
+    by_stream, by_context = (
+        Ended.of(keys, device.end, device.launched) for keys in (device.stream, device.context)
+    )
     for what, index, keys in (
-        (STREAM_SYNC, device.by_stream, keys_of(records, device.streams, "context", "stream")),
-        (CONTEXT_SYNC, device.by_context, keys_of(records, device.contexts, "context")),
+        (STREAM_SYNC, by_stream, keys_of(records, device.streams, "context", "stream")),
+        (CONTEXT_SYNC, by_context, keys_of(records, device.contexts, "context")),
     ):
         of = np.full(len(rows), ANY, dtype=np.int64)
         of[len(by_name_alone) :] = np.where((kind == what).to_numpy(), keys, ANY)
@@ -323,7 +328,7 @@ class Waits(msgspec.Struct, frozen=True):
         )
         markers = threads.windows[steps["step_row"].to_numpy()]
         device = work_waits(whole, (owner,), between)
-        syncs = synchronizations(whole, owner, between)
+        syncs = synchronizations(whole, (owner,), between)
         launching = take(of_calls, device.call)
         host = host_waits(
             whole, device, syncs, launching, of_ops, of_calls, threads.ranges, markers
