@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.support.synthetic import GPU, Scenario, both
+from tests.support.synthetic import GPU, Scenario, both, waiting_for_another_device
 from tests.support.synthetic.records import Direction, Memory
 from tests.support.traces import TraceBuilder
 from traceana.analyze.critical import critical, segments
@@ -221,12 +221,7 @@ def test_the_event_identifies_the_awaited_stream(each: Both) -> None:
 
 
 def test_the_context_of_a_wait_can_be_that_of_the_event(each: Both) -> None:
-    run = Scenario([GPU(), GPU()])
-    run.launch(at=0, begins=100, duration=900)
-    run.copy("PtoP", 1 << 20, at=200, begins=400, duration=3_600, device=1, stream=20)
-    run.wait_event(run.record_event(20, at=400, completed=4_000, device=1), 7, at=600)
-    run.launch(at=800, begins=4_010, duration=100)
-    for trace in each(run):
+    for trace in each(waiting_for_another_device()):
         assert path(trace)[-3:] == [("copy", 3_600), ("gap", 10), ("kernel", 100)]
         assert idle(trace, by="gap").frame["cause"].to_list()[0] == "copy"
 

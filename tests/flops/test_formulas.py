@@ -263,7 +263,7 @@ def test_closed_form(case: Case) -> None:
 
 
 def test_an_element_of_fp4_has_two_values() -> None:
-    """Packed along the inner extent of both matrices, of which each element is a byte."""
+    """Packed along the inner extent of both matrices; each element is a byte."""
     fp4 = "c10::Float4_e2m1fn_x2"
     types = (fp4, fp4, "c10::Float8_e4m3fn", "c10::Float8_e4m3fn")
     call = Call("aten::_scaled_mm", ((8, 16), (16, 32), (8, 2), (2, 32)), types)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.synthetic import GPU, Scenario, both, kineto
+from tests.support.synthetic import GPU, Scenario, both, kineto, waiting_for_another_device
 from tests.support.traces import TraceBuilder
 from traceana.analyze.devices import devices
 from traceana.analyze.idle import idle
@@ -366,12 +366,7 @@ def test_a_wait_that_was_over_explains_nothing(each: Both) -> None:
 
 
 def test_work_on_another_device_is_waited_for(each: Both) -> None:
-    run = Scenario([GPU(), GPU()])
-    run.launch(at=0, begins=100, duration=900)
-    run.copy("PtoP", 1 << 20, at=200, begins=400, duration=3_600, device=1, stream=20)
-    run.wait_event(run.record_event(20, at=400, completed=4_000, device=1), 7, at=600)
-    run.launch(at=800, begins=4_010, duration=100)
-    for trace in each(run):
+    for trace in each(waiting_for_another_device()):
         assert found(trace) == [(1_000, 3_010, "copy")]
 
 

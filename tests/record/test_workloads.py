@@ -90,7 +90,7 @@ def test_memory_that_is_not_there_is_a_result(tmp_path: Path) -> None:
     record = [sys.executable, "-m", "traceana", "record", "--framework", "pytorch"]
     record += ["--network", "cifar10_quick", "--threads", "1", "--steps", "1", "--warm-up", "1"]
     record += ["--profiler", "none", "--sweep", "batch=1,16384", "-o", str(tmp_path / "sweep")]
-    # Its data, not its address space, of which the libraries of a CUDA build take 5 GB.
+    # Its data, not its address space: the libraries of a CUDA build take 5 GB of that.
     limited = ["sh", "-c", 'ulimit -d 2500000 && exec "$@"', "sh", *record]
     done = subprocess.run(limited, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -86,6 +86,8 @@ class WorkWaits(msgspec.Struct, frozen=True):
     """``owner``, ``context`` and their ``key``."""
     context: Ints
     """The key of the context."""
+    syncs: pl.DataFrame
+    """The records of synchronization, of streams and of the host."""
 
 
 def whose(trace: Trace, rank: int | None, process: int | None) -> Whose:
@@ -150,11 +152,12 @@ def _any_events(trace: Trace) -> bool:
 def work_waits(
     trace: Trace, owners: tuple[Whose, ...], between: tuple[int, int] | None = None
 ) -> WorkWaits:
-    """Return the waits of the device work of ``owners``, none of which waits for another's.
+    """Return the waits of the device work of ``owners``, which do not wait for each other's.
 
     With ``between`` it is the work that ran between two times. ``trace`` is whole.
     """
-    syncs = synchronizations(trace, owners, between)
+    records = trace.activities.filter(pl.col("kind") == "sync")
+    syncs = _owned(records, owners, between).drop("row")
     work = _ordered(trace, owners, between)
     owner = work["owner"].to_numpy()
     streams = work.select("owner", *STREAM).unique(maintain_order=True).with_row_index("key")
@@ -189,7 +192,6 @@ def work_waits(
         requested = np.where(requested > _launched_before(key, launched), requested, NEVER)
         every = Ended.of(owner, end, launched)
         by_event = np.maximum(by_event, _by_event(every, owner, requested, floor, start))
-    floor = np.maximum(floor, of_stream)
     of_collective = _by_collective(trace, work, floor)
     by_event = np.where((by_event == NONE) & (of_launch <= of_stream), of_collective, by_event)
     why = np.select(
@@ -214,15 +216,8 @@ def work_waits(
         streams,
         contexts,
         _key(work, contexts, "owner", "context"),
+        syncs,
     )
-
-
-def synchronizations(
-    trace: Trace, owners: Sequence[Whose], between: tuple[int, int] | None = None
-) -> pl.DataFrame:
-    """Return the records of synchronization of ``owners``."""
-    records = trace.activities.filter(pl.col("kind") == "sync")
-    return _owned(records, owners, between).drop("row")
 
 
 def _ordered(

@@ -16,7 +16,6 @@ from traceana.analyze.busy_annotations import busy_annotations
 from traceana.analyze.device_waits import (
     WorkWaits,
     of_process,
-    synchronizations,
     whose,
     within,
     work_waits,
@@ -83,7 +82,6 @@ class HostWaits(msgspec.Struct, frozen=True):
 def host_waits(
     trace: Trace,
     device: WorkWaits,
-    syncs: pl.DataFrame,
     launching: Ints,
     op_key: Ints,
     call_key: Ints,
@@ -131,7 +129,7 @@ def host_waits(
     return HostWaits(
         {thread: (begins.tolist(), ends.tolist()) for thread, (begins, ends) in spans.items()},
         busy,
-        _waits(trace, device, syncs, call_key),
+        _waits(trace, device, call_key),
         end[by_end].tolist(),
         thread.tolist(),
         (run - 1).tolist(),
@@ -155,13 +153,11 @@ def _passed_on(trace: Trace, *, on_device: bool) -> Flags:
     return computing
 
 
-def _waits(
-    trace: Trace, device: WorkWaits, syncs: pl.DataFrame, call_key: Ints
-) -> dict[int, ThreadWaits]:
+def _waits(trace: Trace, device: WorkWaits, call_key: Ints) -> dict[int, ThreadWaits]:
     """Return the waits of each thread for the device."""
     calls = trace.whole.calls
     by_name = np.flatnonzero(Texts.of(calls["name"]).matching(WAITING) & (call_key != NONE))
-    records = _wait_records(trace, syncs)
+    records = _wait_records(trace, device)
     by_record = from_rows(records["call"])
     # A record has the stream and the context, besides the name of the call.
     by_name_alone = np.setdiff1d(by_name, by_record)
@@ -210,8 +206,9 @@ def _waits(
     return found
 
 
-def _wait_records(trace: Trace, syncs: pl.DataFrame) -> pl.DataFrame:
+def _wait_records(trace: Trace, device: WorkWaits) -> pl.DataFrame:
     """Return the records of the host's waits, one per call, with ``requested``, its start."""
+    syncs = device.syncs
     names = trace.names["name"].gather(syncs["name_id"])
     records = syncs.filter((names != STREAM_WAIT) & syncs["call"].is_not_null()).unique(
         "call", keep="first", maintain_order=True
@@ -221,12 +218,12 @@ def _wait_records(trace: Trace, syncs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def streams_waited_for(trace: Trace, device: WorkWaits, syncs: pl.DataFrame, calls: Ints) -> Ints:
-    """Return the key of the one stream that each of ``calls`` waits for, by the records ``syncs``.
+def streams_waited_for(trace: Trace, device: WorkWaits, calls: Ints) -> Ints:
+    """Return the key of the one stream that each of ``calls`` waits for, by CUPTI's records.
 
     :data:`ANY` where no record names it, :data:`NO_WORK` where nothing ran on it.
     """
-    records = _wait_records(trace, syncs)
+    records = _wait_records(trace, device)
     records = records.filter(trace.names["name"].gather(records["name_id"]) == STREAM_SYNC)
     of = np.full(trace.whole.calls.height, ANY, dtype=np.int64)
     of[records["call"].to_numpy()] = keys_of(records, device.streams, "context", "stream")
@@ -300,7 +297,7 @@ class Waits(msgspec.Struct, frozen=True):
 
     ``launching`` is the key of the thread that launched each piece of work, undefined where no call
     is recorded; ``calls`` and ``markers`` are those of the trace's calls, NONE for other processes,
-    and of the steps' markers; ``syncs`` are its records of synchronization.
+    and of the steps' markers.
     """
 
     device: WorkWaits
@@ -308,7 +305,6 @@ class Waits(msgspec.Struct, frozen=True):
     launching: Ints
     calls: Ints
     markers: Ints
-    syncs: pl.DataFrame
 
     @classmethod
     def of(
@@ -328,9 +324,6 @@ class Waits(msgspec.Struct, frozen=True):
         )
         markers = threads.windows[steps["step_row"].to_numpy()]
         device = work_waits(whole, (owner,), between)
-        syncs = synchronizations(whole, (owner,), between)
         launching = take(of_calls, device.call)
-        host = host_waits(
-            whole, device, syncs, launching, of_ops, of_calls, threads.ranges, markers
-        )
-        return cls(device, host, launching, of_calls, markers, syncs)
+        host = host_waits(whole, device, launching, of_ops, of_calls, threads.ranges, markers)
+        return cls(device, host, launching, of_calls, markers)

@@ -34,6 +34,7 @@ from traceana.files import (
     scratch_folder,
     umask,
 )
+from traceana.trace.bundle import write_tables
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -254,12 +255,7 @@ def write(summary: Summary, folder: Path) -> None:
     """Write ``summary`` as the folder ``folder``, whole or not at all; raises ``OSError``."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with scratch_folder(f".{folder.name}.", folder.parent) as scratch:
-        checksums = {}
-        for name, table in summary.tables.items():
-            encoded = io.BytesIO()
-            table.write_parquet(encoded, compression="zstd")
-            checksums[name] = crc32(encoded.getbuffer())
-            (scratch / f"{name}.parquet").write_bytes(encoded.getbuffer())
+        checksums = write_tables(scratch, summary.tables)
         facts = msgspec.structs.replace(summary.facts, checksums=checksums)
         (scratch / FACTS).write_bytes(msgspec.json.format(msgspec.json.encode(facts)))
         scratch.chmod(0o777 & ~umask())

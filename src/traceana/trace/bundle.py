@@ -118,25 +118,29 @@ def save(
 def _write(
     folder: Path, meta: TraceMeta, tables: Mapping[str, pl.DataFrame], advice: bytes | None
 ) -> None:
-    rows: dict[str, int] = {}
-    checksums: dict[str, int] = {}
-    for name, table in tables.items():
-        encoded = io.BytesIO()
-        table.write_parquet(encoded, compression="zstd")
-        rows[name] = table.height
-        checksums[name] = crc32(encoded.getbuffer())
-        (folder / f"{name}.parquet").write_bytes(encoded.getbuffer())
+    checksums = write_tables(folder, tables)
     if advice is not None:
         checksums[_ADVICE] = crc32(advice)
         (folder / _ADVICE_FILE).write_bytes(advice)
     manifest = Manifest(
         schema_version=SCHEMA_VERSION,
         meta=saved_meta(meta),
-        rows=rows,
+        rows={name: table.height for name, table in tables.items()},
         checksums=checksums,
     ).checked()
     (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
     folder.chmod(0o777 & ~umask())
+
+
+def write_tables(folder: Path, tables: Mapping[str, pl.DataFrame]) -> dict[str, int]:
+    """Write ``tables`` as Parquet into ``folder``; return their checksums. Raises ``OSError``."""
+    checksums = {}
+    for name, table in tables.items():
+        encoded = io.BytesIO()
+        table.write_parquet(encoded, compression="zstd")
+        checksums[name] = crc32(encoded.getbuffer())
+        (folder / f"{name}.parquet").write_bytes(encoded.getbuffer())
+    return checksums
 
 
 def saved_meta(meta: TraceMeta) -> TraceMeta:

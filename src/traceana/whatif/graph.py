@@ -289,7 +289,7 @@ def _launched_before(
     if len(streams) > 1:
         of_all &= ~names.matching(STREAM_CALL)
     # Which stream is not always recorded.
-    recorded = streams_waited_for(trace, device, waits.syncs, call)
+    recorded = streams_waited_for(trace, device, call)
     of_all &= recorded == ANY
     pairs: list[tuple[Ints, Ints]] = [(np.zeros(0, dtype=np.int64),) * 2]
     for stream in streams.tolist():

@@ -285,6 +285,16 @@ class Scenario:
         self.work.append(work)
 
 
+def waiting_for_another_device() -> Scenario:
+    """Return a kernel that waits for the event of a copy on another device, for 3,010 ns."""
+    run = Scenario([GPU(), GPU()])
+    run.launch(at=0, begins=100, duration=900)
+    run.copy("PtoP", 1 << 20, at=200, begins=400, duration=3_600, device=1, stream=20)
+    run.wait_event(run.record_event(20, at=400, completed=4_000, device=1), 7, at=600)
+    run.launch(at=800, begins=4_010, duration=100)
+    return run
+
+
 def overlapping(beside: Work, duration: int, percent: int) -> int:
     """Return when something of ``duration`` begins that ``beside`` hides ``percent`` of.
 
