@@ -118,7 +118,6 @@ def coverage(
     own = from_rows(rows["op"])
     around = tree.nearest(counted, own)
     op = to_rows(np.where(around == NONE, own, around))
-    part = known.filter("at_least")["instruction"]
     instruction = pl.col("instruction")
     # Few classes and many rows.
     (number,) = numbered(rows.select(SOURCE))
@@ -139,17 +138,8 @@ def coverage(
         .then(pl.lit(NOT_LAUNCHED))
         .otherwise(pl.lit(NO_OPERATOR))
     )
-    reason = (
-        pl.when(instruction.is_null())
-        .then(of_operator)
-        .when(instruction.is_in(part.implode()))
-        .then(pl.lit(PARTLY))
-        .when(instruction.is_in(holders(trace).implode()))
-        .then(pl.lit(AROUND))
-        .when(instruction.is_in(known["instruction"].implode()))
-        .then(None)
-        .otherwise(pl.lit(NO_PRODUCT))
-    )
+    of_instruction = _of_instructions(trace, known).gather(rows["instruction"])
+    reason = pl.when(instruction.is_null()).then(of_operator).otherwise(of_instruction)
     # Its operator has others inside, whose counts are not those of the kernel.
     generated = fused & instruction.is_null() & reason.is_in([PASSIVE, AROUND, PARTLY, HOLDING])
     reason = pl.when(generated).then(pl.lit(GENERATED)).otherwise(reason)
@@ -164,6 +154,22 @@ def coverage(
         .otherwise(reason)
         .alias("reason"),
     )
+
+
+def _of_instructions(trace: Trace, known: pl.DataFrame) -> pl.Series:
+    """Return why each of the ``instructions`` has no count, null where it has one."""
+    row = pl.int_range(trace.instructions.height, dtype=pl.UInt32, eager=True).alias("row")
+    instruction = pl.col("row")
+    return row.to_frame().select(
+        pl.when(instruction.is_in(known.filter("at_least")["instruction"].implode()))
+        .then(pl.lit(PARTLY))
+        .when(instruction.is_in(holders(trace).implode()))
+        .then(pl.lit(AROUND))
+        .when(instruction.is_in(known["instruction"].implode()))
+        .then(None)
+        .otherwise(pl.lit(NO_PRODUCT))
+        .alias("reason")
+    )["reason"]
 
 
 def counted(reason: pl.Expr) -> pl.Expr:

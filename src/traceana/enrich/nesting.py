@@ -327,6 +327,10 @@ def to_rows(rows: Ints) -> pl.Series:
 
 def from_rows(column: pl.Series) -> Ints:
     """Return a column of row numbers as an array, with :data:`NONE` for null."""
+    if column.dtype == pl.UInt32 and column.null_count():
+        # Fewer rows than 2^31 are ever read, so the largest number is NONE as a signed one.
+        signed = column.fill_null(2**32 - 1).to_numpy().view(np.int32)
+        return signed.astype(np.int64)
     rows = column.cast(pl.Int64)
     return (rows.fill_null(NONE) if rows.null_count() else rows).to_numpy()
 

@@ -32,14 +32,20 @@ _MANY: Final = 1 << 13
 
 
 def screen(
-    frame: pl.DataFrame, table: str, ledger: Ledger, *, repeats: bool = False
+    frame: pl.DataFrame,
+    table: str,
+    ledger: Ledger,
+    *,
+    repeats: bool = False,
+    zero_is_lost: bool = True,
 ) -> pl.DataFrame:
     """Return the valid rows of ``frame``, in order; count the others in ``ledger``.
 
     ``frame`` needs ``start`` and ``duration`` (int64 nanoseconds on the file's own clock, before
     :func:`rebase`). Rows are dropped for the first of these reasons:
 
-    - ``zero_timestamp``: start is 0, which CUPTI writes where the timestamp was lost.
+    - ``zero_timestamp``: start is 0, which CUPTI writes where the timestamp was lost, unless
+      ``zero_is_lost`` is false: in formats whose clock starts with the recording.
     - ``missing_time``: start or duration is null.
     - ``impossible_time``: start lies :data:`FARTHEST_NS` or farther from 0, or duration exceeds
       :data:`LONGEST_TRACE_NS`.
@@ -50,7 +56,7 @@ def screen(
     ``table`` is the canonical table that the rows are meant for.
     """
     first, last = _ends(frame["start"])
-    if first <= 0 <= last:
+    if zero_is_lost and first <= 0 <= last:
         lost = pl.when(pl.col("start") == 0).then(pl.lit("zero_timestamp"))
         frame = _without(frame, lost, table, ledger)
     near = possible(frame, table, ledger)

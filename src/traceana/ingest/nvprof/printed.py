@@ -74,8 +74,6 @@ _THREE: Final = r"\((\d+) (\d+) (\d+)\)"
 _DEVICE: Final = re.compile(r"(.*?)(?: \(([0-9]+)\))?$")
 _CUT_NAMES: Final = "rows cut within the name"
 _LARGEST_DEVICE: Final = 2**31 - 1
-_OFF_ZERO: Final = 1
-"""Added to all times: a printed start of 0 is a time, CUPTI's 0 is a lost one."""
 _SAID: Final = re.compile(
     rb"^[ \t#>]*(?:(?:==\d+==|={8}) (?:Error: |Warning: )?|(?=No ))"
     rb"(No kernels were profiled|No events/metrics were profiled|Application re[^\r\n]*"
@@ -104,8 +102,11 @@ def read(path: Path, progress: Progress) -> Trace:
     work = work.with_columns(_numbers(work["device"], devices))
     processes = {int(one) for one in _PROCESS.findall(content)}
     names = NameTable(ledger)
-    activities = screen(_activities(work, names), "activities", ledger, repeats=True)
-    called = screen(_calls(calls), "calls", ledger, repeats=True)
+    # A printed start of 0 is a time.
+    activities, called = (
+        screen(table, name, ledger, repeats=True, zero_is_lost=False)
+        for name, table in (("activities", _activities(work, names)), ("calls", _calls(calls)))
+    )
     if len(processes) == 1:
         process = pl.lit(processes.pop(), pl.Int64).alias("process")
         activities, called = (
@@ -276,7 +277,7 @@ def _calls(cells: pl.DataFrame) -> pl.DataFrame:
         return empty("calls")
     return cells.select(
         pl.col("name").str.extract(r"^(\w+)", 1).cast(pl.Categorical()).alias("name"),
-        pl.col("start") + _OFF_ZERO,
+        "start",
         "duration",
         pl.coalesce("correlation", pl.col("name").str.extract(_LAUNCH, 1))
         .cast(pl.Int64, strict=False)
@@ -327,7 +328,6 @@ def _facts() -> list[pl.Expr]:
         pl.when(pl.any_horizontal(pl.col("static", "dynamic").is_not_null()))
         .then(pl.sum_horizontal("static", "dynamic", ignore_nulls=True))
         .alias("shared_memory"),
-        pl.col("start") + _OFF_ZERO,
     ]
 
 

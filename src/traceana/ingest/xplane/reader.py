@@ -34,7 +34,6 @@ from traceana.trace.schema import (
     DEVICES,
     LABEL,
     TABLES,
-    TIME_COLUMNS,
     ActivityKind,
     CopyKind,
     MemoryKind,
@@ -338,8 +337,6 @@ def _row(number: int, stats: dict[str, Value]) -> tuple[object, ...]:
 
 
 _STREAM: Final = re.compile(STREAM)
-_OFF_ZERO: Final = 1
-"""Added to all times until they are rebased: 0 is a valid time here, and a lost one elsewhere."""
 _TIMED: Final = ("activities", "calls", "ops", "ranges")
 
 
@@ -504,22 +501,19 @@ class Tables:
         tables["instructions"] = instructions
         tables["devices"] = devices(space, tables["activities"]["device"])
         tables["ledger"] = self._ledger.frame()
-        return tables, first_ns - _OFF_ZERO
+        return tables, first_ns
 
     def _keep(self, table: str, frame: pl.DataFrame) -> None:
         if not frame.height:
             return
         schema = _schema(table)
-        self._parts[table].append(
-            frame.cast({name: schema[name] for name in frame.columns}).with_columns(
-                pl.col(name) + _OFF_ZERO for name in TIME_COLUMNS[table]
-            )
-        )
+        self._parts[table].append(frame.cast({name: schema[name] for name in frame.columns}))
 
     def _screened(self, table: str) -> pl.DataFrame:
         frame = self._stacked(table)
         # Nested scopes of one name may begin and end together: they are not duplicates.
-        return screen(frame, table, self._ledger, repeats=table == "ranges")
+        repeats = table == "ranges"
+        return screen(frame, table, self._ledger, repeats=repeats, zero_is_lost=False)
 
     def _stacked(self, table: str) -> pl.DataFrame:
         """Return the parts of a table concatenated, without the columns that no part has.
