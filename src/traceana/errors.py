@@ -160,6 +160,12 @@ class CaptureError(TraceanaError):
     exit_code = ExitCode.USAGE
 
 
+class GeneratedCodeError(TraceanaError):
+    """A folder has no generated code of Inductor, or code cannot be given for the trace."""
+
+    exit_code = ExitCode.USAGE
+
+
 class NotARunError(TraceanaError):
     """A folder is not a recorded run or sweep, or one of its files is damaged."""
 

@@ -5,20 +5,28 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Collection, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from traceana.errors import CaptureError, CountersError, NotARunError, NotFoundError
+from traceana.errors import (
+    CaptureError,
+    CountersError,
+    GeneratedCodeError,
+    NotARunError,
+    NotFoundError,
+)
 from traceana.files import as_unicode
 from traceana.ingest.source import Progress, enter, silent
+from traceana.runs.run_files import INDUCTOR_FOLDER
 from traceana.trace import Trace
 
 if TYPE_CHECKING:
-    from traceana.enrich import Reference
+    from traceana.enrich import Code, Reference
+    from traceana.enrich.layers.inductor_code import Graph
     from traceana.ingest.ranks import Open
     from traceana.model import Manifest
 
@@ -35,6 +43,7 @@ def open_trace(
     counters: str | os.PathLike[str] | None = None,
     device_model: str | None = None,
     capture: str | os.PathLike[str] | None = None,
+    inductor_cache: str | os.PathLike[str] | None = None,
     progress: Progress = silent,
 ) -> Trace:
     """Return the Trace of a file, a saved bundle, a recorded run, or the ranks of a distributed
@@ -55,6 +64,9 @@ def open_trace(
     ``capture`` is another recording of the same program, for a trace that replays CUDA graphs: of
     the capture, or of the network without graphs. The work of replays gets the operators, layers
     and directions found there (column ``layer_confidence``).
+    ``inductor_cache`` is a folder with the code that Inductor generated for the program's graphs of
+    ``torch.compile`` (``TORCHINDUCTOR_CACHE_DIR``); the default is that of the recorded run. It is
+    parsed, never executed, and has what each generated kernel reads (``trace.graph_calls``).
     ``step_marker`` is the name of the ranges that mark steps, or a regular expression that matches
     it: :func:`traceana.enrich.steps.marked_by`. A bundle keeps its layers and gets new steps.
     Every name has a class. Activities have their launching call, operator, range, layer, step and
@@ -71,8 +83,16 @@ def open_trace(
     (source, *others) = sources
     bundle = not others and is_bundle(source)
     other = None if capture is None else _reference(Path(capture), progress)
-    read_one = partial(_read, step_marker=step_marker, other=other)
-    timeline = partial(_timeline, step_marker=step_marker, other=other)
+    if inductor_cache is None:
+        code = _code_beside(source)
+    elif bundle:
+        raise GeneratedCodeError(
+            f"{source}: a saved bundle keeps its layers; give --inductor-cache with the trace"
+        )
+    else:
+        code = _code_in(Path(inductor_cache))
+    how = {"step_marker": step_marker, "other": other, "code": code}
+    read_one, timeline = partial(_read, **how), partial(_timeline, **how)
     if not bundle and (others or source.is_dir()):
         trace = _read_folder(source, sources, read_one, timeline, progress)
     else:
@@ -94,6 +114,7 @@ def open_trace(
         "--counters": counters,
         "--device-model": device_model,
         "--capture": capture,
+        "--inductor-cache": inductor_cache,
     }
     words = ((name, as_unicode(str(one))) for name, one in given.items() if one is not None)
     trace = trace.with_meta(opened_with=tuple(chain.from_iterable(words)))
@@ -135,6 +156,32 @@ def _manifest_beside(source: Path) -> Manifest | None:
     except TraceanaError as error:
         warnings.warn(f"manifest ignored: {error}", ManifestWarning, stacklevel=3)
         return None
+
+
+def _code_beside(source: Path) -> Code | None:
+    """Return the generated code of the recorded run ``source``, or that of which it is a file."""
+    folder = (source if source.is_dir() else source.parent) / INDUCTOR_FOLDER
+    return partial(_graphs, folder) if folder.is_dir() else None
+
+
+def _code_in(folder: Path) -> Code:
+    """Return the generated code in ``folder``; raise if there is none."""
+    if not folder.is_dir():
+        raise NotFoundError(f"--inductor-cache {folder}: no such folder")
+    if not _graphs(folder):
+        raise GeneratedCodeError(
+            f"--inductor-cache {folder}: no generated code of a graph; give TORCHINDUCTOR_CACHE_DIR "
+            "of the recorded process"
+        )
+    return partial(_graphs, folder)
+
+
+@lru_cache(maxsize=1)
+def _graphs(folder: Path) -> frozenset[Graph]:
+    # The ranks of a run have one folder.
+    from traceana.enrich.layers.inductor_code import graphs_in
+
+    return graphs_in(folder)
 
 
 def _read_folder(
@@ -220,10 +267,12 @@ def _reference(path: Path, progress: Progress) -> Reference:
 def _timeline(
     source: Path,
     progress: Progress,
-    step_marker: str | None = None,
-    other: Reference | None = None,
+    *,
+    step_marker: str | None,
+    other: Reference | None,
+    code: Code | None,
 ) -> Trace:
-    trace = _read(source, progress, step_marker, other)
+    trace = _read(source, progress, step_marker=step_marker, other=other, code=code)
     if trace.activities.is_empty() and trace.counters.height:
         raise CountersError(f"{source}: contains counters and no timeline; give it with --counters")
     return trace
@@ -232,8 +281,10 @@ def _timeline(
 def _read(
     source: Path,
     progress: Progress,
-    step_marker: str | None = None,
-    other: Reference | None = None,
+    *,
+    step_marker: str | None,
+    other: Reference | None,
+    code: Code | None,
 ) -> Trace:
     from traceana.trace.bundle import is_bundle
 
@@ -255,4 +306,4 @@ def _read(
     enter(progress, "attributing")
     if other is not None and not replays_graphs(trace):
         raise CaptureError(f"{source}: no launch of a CUDA graph; --capture does not apply")
-    return attribute(trace, step_marker, other)
+    return attribute(trace, step_marker, other, code)

@@ -115,12 +115,20 @@ def in_rows(trace: Trace, paths: Sequence[str], into: Mapping[int, int]) -> Trac
         pl.Series(name, values).cast(trace.layers.schema[name]) for name, values in columns.items()
     )
     rows = pl.Series([number[into[row]] for row in range(len(paths))], dtype=pl.UInt32)
-    return trace.with_tables(
-        layers=layers,
-        activities=trace.activities.with_columns(rows.gather(trace.activities["layer"])
-                                                 .alias("layer")),
-        ops=trace.ops.with_columns(rows.gather(trace.ops["layer"]).alias("layer")),
-    )  # fmt: skip
+    return _renumbered(trace, layers, rows)
+
+
+def _renumbered(trace: Trace, layers: pl.DataFrame, rows: pl.Series) -> Trace:
+    """Return ``trace`` with other ``layers``; ``rows`` has the row of each earlier one in them."""
+    referring = {
+        name: table.with_columns(rows.gather(table["layer"]).alias("layer"))
+        for name, table in (
+            ("activities", trace.activities),
+            ("ops", trace.ops),
+            ("graph_calls", trace.graph_calls),
+        )
+    }
+    return trace.with_tables(layers=layers, **referring)
 
 
 def _above(
@@ -243,14 +251,35 @@ def named_in_order(trace: Trace, model: Manifest | None) -> Trace:
     anchors = _anchors([one for one in seen if one.weighted], calls)
     if not anchors:
         return trace
-    return _renamed(trace, _named(seen, anchors, calls, model.container_paths()), model)
+    paths = _named(seen, anchors, calls, model.container_paths())
+    if trace.graph_calls.height:
+        paths = _by_dataflow(trace, model, seen, anchors, calls, paths)
+    return _renamed(trace, paths, model)
+
+
+def _by_dataflow(
+    trace: Trace,
+    model: Manifest,
+    seen: Sequence[_Seen],
+    anchors: Sequence[_Anchor],
+    calls: Sequence[Layer],
+    paths: dict[int, str],
+) -> dict[int, str]:
+    """Return ``paths`` with those of generated kernels whose code is known."""
+    from traceana.analyze.manifest_dataflow import layers_of_rows
+
+    found = layers_of_rows(trace.graph_calls, dict(anchors), calls, model.container_paths())
+    known = {one.row: found[one.row] for one in seen
+             if one.family.startswith(FUSED) and one.row in found}  # fmt: skip
+    others = {row: path for row, path in paths.items() if row not in known}
+    return others | {row: together(layers) for row, layers in known.items() if layers}
 
 
 def _positional(trace: Trace) -> list[_Seen]:
     """Return the layers whose path is the name of their outermost operator and its number."""
     short = short_name(trace.ops["name"])
     layers = trace.layers.select(
-        pl.int_range(pl.len(), dtype=pl.UInt32).alias("layer"), "path", "role", "position"
+        pl.int_range(pl.len(), dtype=pl.UInt32).alias("layer"), "path", "type", "role", "position"
     )
     rows = (
         trace.ops.select(
@@ -273,9 +302,8 @@ def _positional(trace: Trace) -> list[_Seen]:
         )
     )
     # Generated code of a compiled graph has no operator where it has no event.
-    without = layers.filter(pl.col("path").str.contains(r"^fused_\d+$")).join(
-        rows, on="layer", how="anti"
-    )
+    generated = pl.col("path").str.contains(r"^fused.*_\d+$") & (pl.col("type") == FUSED)
+    without = layers.filter(generated).join(rows, on="layer", how="anti")
     rows = pl.concat(
         [
             rows.select("layer", "position", "short", "weighted"),
@@ -546,13 +574,7 @@ def _renamed(trace: Trace, paths: dict[int, str], model: Manifest) -> Trace:
         )
         .select(trace.layers.columns)
     )
-    return trace.with_tables(
-        layers=conform("layers", layers),
-        ops=trace.ops.with_columns(number.gather(trace.ops["layer"]).alias("layer")),
-        activities=trace.activities.with_columns(
-            number.gather(trace.activities["layer"]).alias("layer")
-        ),
-    )
+    return _renumbered(trace, conform("layers", layers), number)
 
 
 def _family(kind: str) -> str:

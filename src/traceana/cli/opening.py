@@ -57,6 +57,7 @@ def open_trace(files: Sequence[Path], reading: Reading, *, number: int = 0, of: 
             rules=reading.rules,
             counters=reading.counters,
             capture=reading.capture,
+            inductor_cache=reading.inductor_cache,
             step_marker=reading.step_marker and as_unicode(reading.step_marker),
             device_model=reading.device_model and as_unicode(reading.device_model),
         )

@@ -94,6 +94,15 @@ class Reading:
             show_default=False,
         ),
     ] = None
+    inductor_cache: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="For torch.compile: TORCHINDUCTOR_CACHE_DIR of the recorded process. Generated "
+            "kernels get the layers whose operators they fuse. Default: that of the recorded run.",
+            show_default=False,
+        ),
+    ] = None
     model: Annotated[
         Path | None,
         typer.Option(

@@ -11,32 +11,42 @@ from typing import TYPE_CHECKING, TypeAlias
 import polars as pl
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
     from traceana.enrich.classify import RuleSet
+    from traceana.enrich.layers.inductor_code import Graph
     from traceana.trace import Trace
 
-__all__ = ["Reference", "attribute", "reference", "replays_graphs", "with_classes"]
+__all__ = ["Code", "Reference", "attribute", "reference", "replays_graphs", "with_classes"]
 
 Reference: TypeAlias = "tuple[Trace, pl.DataFrame]"
 """Another recording of a program, attributed, and its captured calls: :func:`reference`."""
 
+Code: TypeAlias = "Callable[[], Collection[Graph]]"
+"""Returns the graphs of Inductor's generated code; called where a trace has such graphs."""
+
 
 def attribute(
-    trace: Trace, step_marker: str | None = None, other: Reference | None = None
+    trace: Trace,
+    step_marker: str | None = None,
+    other: Reference | None = None,
+    code: Code | None = None,
 ) -> Trace:
     """Return ``trace`` with the call, operator, range, layer, step and direction of its activities.
 
     ``other`` is a recording of the same program that has operators for the work of CUDA graph
-    replays. See :func:`traceana.enrich.attribution.attribute`, and for graphs
+    replays; ``code`` returns the graphs of Inductor's
+    generated code. See :func:`traceana.enrich.attribution.attribute`, and for graphs
     :mod:`traceana.enrich.graph_replays`.
     """
     from traceana.enrich.attribution import attribute as attributed
 
     if not replays_graphs(trace):
-        return attributed(trace, step_marker)
+        return attributed(trace, step_marker, code=code)
     from traceana.enrich.graph_replays import of_replays, with_captured
 
     trace, captured = with_captured(trace)
-    return of_replays(attributed(trace, step_marker), captured, other)
+    return of_replays(attributed(trace, step_marker, code=code), captured, other)
 
 
 def replays_graphs(trace: Trace) -> bool:

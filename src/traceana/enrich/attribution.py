@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -38,17 +38,27 @@ from traceana.enrich.steps import (
 from traceana.trace import Ledger, Trace
 from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK, Direction, conform, join_pieces
 
+if TYPE_CHECKING:
+    from traceana.enrich import Code
+
 GRAPH_LAUNCH: Final = r"^(?:cu|cuda|hip)GraphLaunch"
 """The calls that launch a CUDA graph."""
 _LONGEST_TABLE: Final = 8
 """Entries of the table of correlation ids, at most, for each call and activity."""
 
 
-def attribute(trace: Trace, step_marker: str | None = None, *, of_device: bool = False) -> Trace:
+def attribute(
+    trace: Trace,
+    step_marker: str | None = None,
+    *,
+    of_device: bool = False,
+    code: Code | None = None,
+) -> Trace:
     """Return ``trace`` with the attribution columns of its activities filled in.
 
     ``step_marker`` names the ranges that are steps: :func:`traceana.enrich.steps.marked_by`,
-    whose errors it raises.
+    whose errors it raises. ``code`` returns the graphs of Inductor's generated
+    code.
 
     Also filled in: ``steps`` and ``layers``; parent, depth, direction and layer of ``ops``; parent
     and depth of ``ranges``; operators that only NVTX ranges record. Activities keep their order and
@@ -65,7 +75,7 @@ def attribute(trace: Trace, step_marker: str | None = None, *, of_device: bool =
     trace = trace.with_tables(ops=pl.concat([trace.ops, derived]))
     if step_marker is None:
         step_table = without_cut_step(trace, step_table, ledger)
-    host = _Host.of(trace, step_table, ledger)
+    host = _Host.of(trace, step_table, ledger, code)
     on_device = of_device or activities["kind"].is_in(DEVICE_WORK).any()
     if not on_device and (host_work := host.work()):
         activities, names = host_work
@@ -81,6 +91,7 @@ def attribute(trace: Trace, step_marker: str | None = None, *, of_device: bool =
         ranges=host.ranges,
         steps=host.steps,
         layers=conform("layers", layers),
+        graph_calls=host.layers.graph_calls(layer_rows),
         ledger=pl.concat([trace.ledger, ledger.frame()]),
     )
 
@@ -187,7 +198,13 @@ class _Host(msgspec.Struct, frozen=True):
     layers: LayerResolution
 
     @classmethod
-    def of(cls, trace: Trace, step_table: pl.DataFrame, ledger: Ledger) -> _Host:
+    def of(
+        cls,
+        trace: Trace,
+        step_table: pl.DataFrame,
+        ledger: Ledger,
+        code: Code | None,
+    ) -> _Host:
         ops = trace.ops
         nodes = trace.activities.filter(pl.col("capture_time").is_not_null())
         nodes = nodes.select("process", pl.col("capture_thread").alias("thread"))
@@ -215,6 +232,7 @@ class _Host(msgspec.Struct, frozen=True):
             scopes,
             _copying(trace.calls, call_key, op_nesting),
             compiled=trace.meta.framework == "JAX",
+            code=code,
         )
         ledger.add("deep_range", deep + layers.too_long, table="ranges", kept=True)
         return cls(

@@ -21,7 +21,7 @@ import polars as pl
 
 from traceana.trace.taxonomy import CLASS_COLUMNS, CLASS_MEANINGS
 
-SCHEMA_VERSION: Final = 12
+SCHEMA_VERSION: Final = 13
 """Increased when a column changes its name, type or meaning; stored in saved bundles."""
 
 CPU_DEVICE: Final = -1
@@ -354,6 +354,20 @@ _LAYERS: Final = Table(
     },
 )
 
+_GRAPH_CALLS: Final = Table(
+    "one call of a graph of torch.compile, in the order of Inductor's generated code; graphs of the "
+    "same calls and layers once",
+    {
+        "graph": _number("distinguishes the graphs of a rank"),
+        "backward": Column(pl.Boolean, "whether it is a graph of the backward pass"),
+        "name": _label('name of its event: "aten::convolution", "triton_poi_fused_relu_0"'),
+        "generated": Column(pl.Boolean, "whether Inductor generated the kernel"),
+        "reads": Column(pl.List(pl.Int32), "calls whose results it reads, by their order in the graph"),
+        "layer": _row("layers", "layer of the call"),
+        "rank": _RANK,
+    },
+)
+
 _STEPS: Final = Table(
     "one step (iteration) of one process",
     {
@@ -522,6 +536,7 @@ SCHEMA: Final[dict[str, Table]] = {
     "ranges": _RANGES,
     "links": _LINKS,
     "layers": _LAYERS,
+    "graph_calls": _GRAPH_CALLS,
     "steps": _STEPS,
     "memory": _MEMORY,
     "process_groups": _PROCESS_GROUPS,

@@ -207,6 +207,11 @@ class Trace(Commands):
         return self.table("layers")
 
     @property
+    def graph_calls(self) -> pl.DataFrame:
+        """Calls of graphs of ``torch.compile``, from Inductor's generated code."""
+        return self.table("graph_calls")
+
+    @property
     def steps(self) -> pl.DataFrame:
         """Iterations."""
         return self.table("steps")

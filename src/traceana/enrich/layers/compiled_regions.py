@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -26,6 +26,11 @@ from traceana.enrich.nesting import NONE, WIDEST, Flags, Ints, Nesting, inherit,
 from traceana.flops.call import Call
 from traceana.flops.cost import Shape, UncountableError
 from traceana.flops.registry import TEMPLATE
+
+if TYPE_CHECKING:
+    from traceana.enrich import Code
+    from traceana.enrich.layers.generated_code import CodeOfGraph, Own
+    from traceana.enrich.layers.inductor_code import Graph
 
 REGION: Final = "Torch-Compiled Region"
 CALL: Final = "## Call CompiledFxGraph"
@@ -54,20 +59,23 @@ class LookedInto(msgspec.Struct, frozen=True):
     """The calls of compiled graphs, in the order of graph and time."""
     _graph: Ints
     """The row of the operator around each call."""
-    _before: Ints
-    """Behind which operator of the forward graph the code before each call belongs: a call, or the
-    operator around the graph for code before all calls. NONE where it is unclear."""
-    _last: dict[int, int]
-    """The same for the code behind the last call of each graph."""
+    _behind: Ints
+    """Behind which operator of the forward graph the code before each call belongs, then that of
+    the code behind the last call of each graph: a call, or the operator around the graph for code
+    before all calls. NONE where it is unclear."""
     _around: Ints
     """The operator around the graph whose code an operator runs: itself, or that around it."""
     _nesting: Nesting
+    codes: tuple[CodeOfGraph, ...] = ()
+    """The generated code of the graphs, where it is known."""
+    _own: tuple[Own, ...] = ()
 
-    def behind(self, op: Ints, time: Ints) -> Ints:
-        """Return the forward operator behind which generated code belongs; NONE for other rows.
+    def stretch(self, op: Ints, time: Ints) -> Ints:
+        """Return which stretch of generated code runs at each time; NONE for other rows.
 
-        The code runs at ``time`` and is part of the operator ``op`` around the calls of a graph
-        whose generated kernels have no events of their own, as on a CPU.
+        The stretch is a row of :meth:`layers_behind`. The code is part of the operator ``op``
+        around the calls of a graph whose generated kernels have no events of their own, as on a
+        CPU.
         """
         found = np.full(len(op), NONE, dtype=np.int64)
         if not len(self._graph):
@@ -84,11 +92,10 @@ class LookedInto(msgspec.Struct, frozen=True):
             return found
         asked = np.searchsorted(graphs, op[here]) * span + time[here] - first
         following = np.searchsorted(graph * span + start[self._calls] - first, asked)
-        last = np.array([self._last.get(row, NONE) for row in graphs.tolist()], dtype=np.int64)
         found[here] = np.where(
             np.append(self._graph, NONE)[following] == op[here],
-            np.append(self._before, NONE)[following],
-            last[np.searchsorted(graphs, op[here])],
+            following,
+            len(self._calls) + np.searchsorted(graphs, op[here]),
         )
         return found
 
@@ -100,32 +107,57 @@ class LookedInto(msgspec.Struct, frozen=True):
         return np.where((around != NONE) & (around == layer), NONE, layer)
 
     def layers_behind(self, of_op: Ints, layers: list[Layer], first: int) -> Ints:
-        """Return the layer of the generated code behind each of ``layers``, appended to them.
+        """Return the layer of each stretch of generated code; new ones are appended to ``layers``.
 
-        ``of_op`` is the layer of each operator. Layers before ``first`` are known otherwise, and
-        the code around them too. The code is ``fused_0``, ``fused_1`` … in the order
-        of the first forward pass. The last entry is NONE, for no layer.
+        ``of_op`` is the layer of each operator; those that have generated code of their own get it
+        there. Layers before ``first`` are known otherwise, and the code around them too. The code
+        is ``fused_0``, ``fused_1`` … in the order of the first forward pass, with the name of its
+        kernels where these are known. The last entry is NONE, for no layer.
         """
-        rows = np.append(self._before, np.array([*self._last.values()], dtype=np.int64))
-        before = take(of_op, np.unique(rows[rows != NONE]))
+        rows = np.unique(self._behind[self._behind != NONE])
+        before = take(of_op, rows)
         distinct, at = np.unique(before[before >= first], return_index=True)
         distinct = distinct[np.argsort(at)]
         behind = np.full(len(layers) + 1, NONE, dtype=np.int64)
         behind[distinct] = len(layers) + np.arange(len(distinct))
-        layers += [(f"fused_{number}", "fused", "layer") for number in range(len(distinct))]
-        return np.append(behind[:-1], [NONE] * (len(distinct) + 1))
+        found = behind[take(of_op, self._behind)]
+        names = {int(layer): "fused" for layer in behind[distinct]}
+        if self.codes:
+            from traceana.enrich.layers.generated_code import label, labels, own_keys
+
+            numbers: dict[object, int] = {}
+            for one, key in own_keys(self._own, of_op).items():
+                layer = numbers.setdefault(key, len(layers) + len(names))
+                names.setdefault(layer, "fused")
+                if one.call == NONE:
+                    found[one.stretch] = layer
+                else:
+                    names[layer] = label(one.code.code[one.position].name)
+                    of_op[self.root == one.call] = layer
+            names |= {layer: name for layer, name in labels(self.codes, found).items() if layer in names}
+        layers += [
+            (f"{name}_{number}", "fused", "layer") for number, name in enumerate(names.values())
+        ]
+        return np.append(found, NONE)
 
 
-def looked_into(ops: pl.DataFrame, names: Texts, nesting: Nesting, forward: Ints) -> LookedInto:
+def looked_into(
+    ops: pl.DataFrame,
+    names: Texts,
+    nesting: Nesting,
+    forward: Ints,
+    code: Code | None = None,
+) -> LookedInto:
     """Return the outermost and the forward operators of ``ops``, inside compiled regions too.
 
     ``forward`` is that of :func:`traceana.enrich.operators.forward_of`, which has one forward
-    operator for all of a backward graph.
+    operator for all of a backward graph. ``code`` returns the graphs of Inductor's
+    generated code.
     """
     root, nothing = roots(nesting), np.zeros(0, dtype=np.int64)
     nowhere = np.full(len(root), NONE, dtype=np.int64)
     if not names.distinct.str.starts_with(REGION).any():
-        return LookedInto(root, forward, nowhere, nothing, nothing, nothing, {}, nothing, nesting)
+        return LookedInto(root, forward, nowhere, nothing, nothing, nothing, nothing, nesting)
     root, open_ = _within(nesting, root, names.matching(_AROUND), names.matching(rf"^{REGION}\b"))
     calls = np.flatnonzero((root == np.arange(len(root))) & (nesting.parent != NONE))
     calls = calls[open_[nesting.parent[calls]]]
@@ -137,9 +169,24 @@ def looked_into(ops: pl.DataFrame, names: Texts, nesting: Nesting, forward: Ints
     calls, graph = calls[order], graph[order]
     backward = np.flatnonzero(open_ & names.matching(_BACKWARD) & (forward != NONE))
     found = _forward_calls(ops, calls, graph, backward, forward[backward])
-    before, last = found.before, found.last
     own, of_network = nowhere.copy(), nowhere.copy()
     own[calls] = found.forward
+    behind = np.append(found.before, [found.last[row] for row in np.unique(graph).tolist()])
+    codes: tuple[CodeOfGraph, ...] = ()
+    without_layer: tuple[Own, ...] = ()
+    if code is not None and (graphs := code()):
+        pairs = dict(zip(backward.tolist(), forward[backward].tolist(), strict=True))
+        by_row = _codes(ops, calls, graph, own, pairs, graphs)
+        codes = tuple(by_row.values())
+        both = [
+            (by_row[row], by_row[of_row])
+            for row, of_row in pairs.items()
+            if row in by_row and of_row in by_row
+        ]
+        from traceana.enrich.layers.generated_code import place, without_operators
+
+        without_layer = tuple(place(both, behind, own))
+        behind[without_operators(codes)] = NONE
     own = inherit(nesting, own)
     several = np.isin(graph, _several(graph[found.weighted]))
     of_network[calls[several]] = graph[several]
@@ -148,10 +195,36 @@ def looked_into(ops: pl.DataFrame, names: Texts, nesting: Nesting, forward: Ints
     # have events, the rest is the cost of calling them.
     with_events = graph[names.matching(_GENERATED)[calls]]
     undivided = np.union1d(np.setdiff1d(graph, graph[found.weighted]), with_events)
-    before[np.isin(graph, undivided)] = NONE
-    last |= dict.fromkeys(undivided.tolist(), NONE)
+    behind[np.isin(np.append(graph, np.unique(graph)), undivided)] = NONE
     forward = np.where(own == NONE, forward, own)
-    return LookedInto(root, forward, of_network, calls, graph, before, last, around, nesting)
+    return LookedInto(
+        root, forward, of_network, calls, graph, behind, around, nesting, codes, without_layer
+    )
+
+
+def _codes(
+    ops: pl.DataFrame,
+    calls: Ints,
+    graph: Ints,
+    forward: Ints,
+    backward: Collection[int],
+    graphs: Collection[Graph],
+) -> dict[int, CodeOfGraph]:
+    """Return the generated code of each graph, by the row of the operator around it."""
+    from traceana.enrich.layers.generated_code import CodeSearch
+
+    search = CodeSearch(graphs, lambda name: _described(name, None).weighted)
+    names = ops["name"].gather(calls).cast(pl.String).to_list()
+    found = {}
+    for number, (row, here) in enumerate(zip(*_stretches(graph), strict=True)):
+        own = calls[here].tolist()
+        stretches = [*range(here.start, here.stop), len(calls) + number]
+        code = search.code(
+            names[here], own, forward[own].tolist(), stretches, backward=row in backward
+        )
+        if code is not None:
+            found[row] = code
+    return found
 
 
 def _several(graph: Ints) -> Ints:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -27,6 +27,9 @@ from traceana.enrich.layers.roles import (
 from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, inherit, roots, take
 from traceana.trace.schema import empty
 
+if TYPE_CHECKING:
+    from traceana.enrich import Code
+
 OUTSIDE: Layer = ("(outside all layers)", None, "unattributed")
 NO_LAUNCH: Layer = ("(launched before capture)", None, "unattributed")
 """Rows for work outside all layers, by reason."""
@@ -43,8 +46,8 @@ class LayerResolution(msgspec.Struct, frozen=True):
     _intervals: list[tuple[LayerIntervals, int]]
     _scopes: tuple[ScopeLayers, int]
     _compiled: LookedInto
-    _behind: Ints
-    """The layer of the generated code behind each layer, NONE without; the last is NONE's."""
+    _of_stretch: Ints
+    """The layer of each stretch of generated code, NONE without; the last is NONE's."""
 
     @property
     def too_long(self) -> int:
@@ -60,10 +63,18 @@ class LayerResolution(msgspec.Struct, frozen=True):
     def with_generated(self, layer: Ints, op: Ints, time: Ints) -> Ints:
         """Return ``layer``, replaced by that of generated code without events, which is part of
         operator ``op`` at ``time``."""
-        if (self._behind == NONE).all():
+        if (self._of_stretch == NONE).all():
             return layer
-        found = self._behind[take(self.of_op, self._compiled.behind(op, time))]
+        found = self._of_stretch[self._compiled.stretch(op, time)]
         return np.where(found == NONE, layer, found)
+
+    def graph_calls(self, rows: Ints) -> pl.DataFrame:
+        """Return the table of the calls of compiled graphs; ``rows`` are those of the layers."""
+        if not self._compiled.codes:
+            return empty("graph_calls")
+        from traceana.enrich.layers.generated_code import graph_calls
+
+        return graph_calls(self._compiled.codes, self.of_op, self._of_stretch, rows)
 
     def at(self, key: Ints, time: Ints) -> Ints:
         """Return the layer at each (thread, time), by ranges only."""
@@ -87,6 +98,7 @@ def resolve(
     copying: Ints | None,
     *,
     compiled: bool,
+    code: Code | None = None,
 ) -> LayerResolution:
     """Return the layer of every operator, from the first source that has one.
 
@@ -97,10 +109,11 @@ def resolve(
     Position is not used in a trace with name scopes, nor for a ``compiled`` program, nor where
     operators of gradients have no scope. ``names`` and ``nesting`` are those of the operators,
     ``forward`` that of :func:`traceana.enrich.operators.forward_of`, ``copying`` the operators that
-    called for a copy, None where calls are not recorded.
+    called for a copy, None where calls are not recorded, ``code`` returns the graphs of
+    Inductor's generated code.
     """
     start = ops["start"].to_numpy()
-    within = looked_into(ops, names, nesting, forward)
+    within = looked_into(ops, names, nesting, forward, code)
     forward = within.forward
     texts = Texts.of(ranges["text"])
     roles = role_intervals(ranges, texts, range_key)
@@ -141,14 +154,14 @@ def resolve(
     of_forward = _first(own, fallback)[forward] if len(forward) else own
     of_op = _first(own, np.where(forward == NONE, NONE, of_forward), fallback)
     layers = _typed(layers, ops, of_op, scopes)
-    behind = within.layers_behind(of_op, layers, first_by_position)
+    of_stretch = within.layers_behind(of_op, layers, first_by_position)
     return LayerResolution(
         layers,
         of_op,
         list(zip((roles, modules, named), bases, strict=False)),
         (scopes, scope_base),
         within,
-        behind,
+        of_stretch,
     )
 
 

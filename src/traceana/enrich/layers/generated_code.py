@@ -1,0 +1,242 @@
+"""The graphs of a trace with Inductor's generated code: what runs between the calls with events, and
+what each call reads.
+
+A kernel belongs to the convolutions and products whose results it reads; one of the backward pass
+to those whose gradients read its result. Code of both passes that belongs to the same ones is of
+the same layers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+import polars as pl
+
+from traceana.enrich.layers.inductor_code import Graph
+from traceana.enrich.nesting import NONE, Ints
+from traceana.trace.schema import conform
+
+_PREFIX: Final = re.compile(r"^graph_\d+_")
+"""The beginning of the names of a CPU's kernels in a trace."""
+_NO_OPERATOR: Final = "fused"
+"""The name of a kernel without operators."""
+_MOST_NAMES: Final = 3
+"""Kernels in the name of a stretch of code, at most."""
+
+Owners: TypeAlias = frozenset[int]
+"""The forward operators to which code belongs; NONE among them where one is not known."""
+
+
+class CodeOfGraph(msgspec.Struct, frozen=True, eq=False):
+    """The generated code of one run of a graph.
+
+    ``places`` are the positions in ``code`` of the calls with events, ``calls`` their operators,
+    ``stretches`` the numbers of the stretches before each of them and behind the last. ``owners``
+    are those of each position in ``code``.
+    """
+
+    backward: bool
+    code: Graph
+    places: tuple[int, ...]
+    calls: tuple[int, ...]
+    stretches: tuple[int, ...]
+    owners: tuple[Owners, ...]
+
+    @property
+    def kernels_have_events(self) -> bool:
+        """Whether generated kernels have events of their own."""
+        return len(self.places) == len(self.code)
+
+    def inside(self, stretch: int) -> range:
+        """Return the positions of the kernels of a stretch, by its order in the graph."""
+        begin = self.places[stretch - 1] + 1 if stretch else 0
+        return range(begin, self.places[stretch] if stretch < len(self.places) else len(self.code))
+
+    def owners_of(self, positions: Iterable[int]) -> Owners:
+        """Return the owners of the code at the positions together."""
+        return Owners().union(*(self.owners[position] for position in positions))
+
+
+class CodeSearch:
+    """Finds the generated code of the graphs of a trace among ``graphs``.
+
+    ``weighted`` returns whether the call of a name is a convolution, a product or attention.
+    """
+
+    def __init__(self, graphs: Iterable[Graph], weighted: Callable[[str], bool]) -> None:
+        self._graphs = list(graphs)
+        self._weighted = weighted
+        self._found: dict[tuple[str, ...], tuple[Graph, tuple[int, ...]] | None] = {}
+
+    def code(
+        self,
+        names: Sequence[str],
+        calls: Sequence[int],
+        forward: Sequence[int],
+        stretches: Sequence[int],
+        *,
+        backward: bool,
+    ) -> CodeOfGraph | None:
+        """Return the code of a graph whose calls have these ``names``; None where it is unclear.
+
+        ``calls`` are their operators, ``forward`` the forward operators of those in the backward
+        pass. All calls have to be equal in order: operators, and generated kernels where these have
+        events. Where several graphs have these calls and differ, it is unclear.
+        """
+        key = tuple(_PREFIX.sub("", name) for name in names)
+        if key not in self._found:
+            matches = [(one, at) for one in self._graphs if (at := _places(one, key)) is not None]
+            self._found[key] = matches[0] if len(matches) == 1 else None
+        found = self._found[key]
+        if found is None:
+            return None
+        code, places = found
+        operators = dict(zip(places, forward if backward else calls, strict=True))
+        owners: list[set[int]] = [set() for _ in code]
+        for reader, one in enumerate(code):
+            for read in one.reads:
+                kernel, call = (read, reader) if backward else (reader, read)
+                if not code[call].generated and self._weighted(code[call].name):
+                    owners[kernel].add(operators[call])
+        return CodeOfGraph(
+            backward, code, places, tuple(calls), tuple(stretches), tuple(map(Owners, owners))
+        )
+
+
+def _places(code: Graph, names: tuple[str, ...]) -> tuple[int, ...] | None:
+    """Return the positions of the calls of ``code`` with these names; None if it has others."""
+    recorded = any(one.generated and one.name in names for one in code)
+    places = tuple(position for position, one in enumerate(code) if recorded or not one.generated)
+    return places if tuple(code[position].name for position in places) == names else None
+
+
+class Own(msgspec.Struct, frozen=True, eq=False):
+    """Code that is of no layer of the forward pass: a ``stretch``, or the kernel of a call."""
+
+    code: CodeOfGraph
+    position: int
+    owners: Owners
+    stretch: int = NONE
+    call: int = NONE
+
+
+def place(
+    pairs: Iterable[tuple[CodeOfGraph, CodeOfGraph]], behind: Ints, forward: Ints
+) -> Iterator[Own]:
+    """Put the code of backward graphs where that of the same owners is in the forward graph.
+
+    ``pairs`` are backward graphs with their forward graphs. Of each stretch ``behind`` is the
+    forward operator behind which it belongs, of each operator ``forward`` is the forward operator.
+    Yields code whose owners no code of the forward graph has. Code without known owners stays.
+    """
+    for own, of_forward in pairs:
+        if own.kernels_have_events and of_forward.kernels_have_events:
+            yield from _place_kernels(own, of_forward, forward)
+        elif not own.kernels_have_events:
+            yield from _place_stretches(own, of_forward, behind)
+
+
+def _place_stretches(own: CodeOfGraph, of_forward: CodeOfGraph, behind: Ints) -> Iterator[Own]:
+    alike: dict[Owners, list[int]] = defaultdict(list)
+    for order, stretch in enumerate(of_forward.stretches):
+        alike[of_forward.owners_of(of_forward.inside(order))].append(stretch)
+    for order, stretch in enumerate(own.stretches):
+        positions = own.inside(order)
+        owners = own.owners_of(positions)
+        if not owners or NONE in owners:
+            continue
+        if len(alike[owners]) == 1:
+            behind[stretch] = behind[alike[owners][0]]
+        else:
+            yield Own(own, positions[0], owners, stretch=stretch)
+
+
+def _place_kernels(own: CodeOfGraph, of_forward: CodeOfGraph, forward: Ints) -> Iterator[Own]:
+    alike: dict[Owners, list[int]] = defaultdict(list)
+    for position, one in enumerate(of_forward.code):
+        if one.generated:
+            alike[of_forward.owners[position]].append(of_forward.calls[position])
+    for position, one in enumerate(own.code):
+        owners, call = own.owners[position], own.calls[position]
+        if not one.generated or not owners or NONE in owners or forward[call] in alike[owners]:
+            continue
+        if len(alike[owners]) == 1:
+            forward[call] = alike[owners][0]
+        else:
+            forward[call] = NONE
+            yield Own(own, position, owners, call=call)
+
+
+def without_operators(codes: Iterable[CodeOfGraph]) -> list[int]:
+    """Return the stretches whose kernels compute no operator: none, or a change of layout."""
+    return [
+        stretch
+        for one in codes
+        for order, stretch in enumerate(one.stretches)
+        if all(label(one.code[position].name) == _NO_OPERATOR for position in one.inside(order))
+    ]
+
+
+def labels(codes: Iterable[CodeOfGraph], layer_of: Ints) -> dict[int, str]:
+    """Return what the kernels of each layer without events are called: ``fused_add_relu``.
+
+    ``layer_of`` is the layer of each stretch. The names are those of the forward kernels if there
+    are any; more than three are not listed.
+    """
+    found: dict[bool, dict[int, dict[str, None]]] = {
+        backward: defaultdict(dict) for backward in (True, False)
+    }
+    for one in codes:
+        for order, stretch in enumerate(one.stretches):
+            names = (label(one.code[position].name) for position in one.inside(order))
+            found[one.backward][int(layer_of[stretch])] |= dict.fromkeys(names)
+    both = {**found[True], **{layer: names for layer, names in found[False].items() if names}}
+    return {layer: "+".join(names) for layer, names in both.items() if len(names) <= _MOST_NAMES}
+
+
+def label(kernel: str) -> str:
+    """Return the name of a generated kernel without its backend and number."""
+    return re.sub(r"^(?:graph_\d+_)?[a-z]+_(?:[a-z]+_)?(?=fused)|_\d+$", "", kernel)
+
+
+def graph_calls(
+    codes: Iterable[CodeOfGraph], of_op: Ints, of_stretch: Ints, rows: Ints
+) -> pl.DataFrame:
+    """Return the table of the calls of the graphs, each distinct one once.
+
+    ``of_op`` and ``of_stretch`` are the layer of each operator and stretch of code, ``rows`` the
+    row of each layer in the table of layers.
+    """
+    distinct: dict[tuple[Graph, tuple[int, ...]], bool] = {}
+    for one in codes:
+        layers = [NONE] * len(one.code)
+        for order, stretch in enumerate(one.stretches):
+            for position in one.inside(order):
+                layers[position] = int(of_stretch[stretch])
+        for position, call in zip(one.places, one.calls, strict=True):
+            layers[position] = int(of_op[call])
+        distinct[one.code, tuple(layers)] = one.backward
+    found = [
+        (number, backward, call.name, call.generated, list(call.reads), _row(rows, layer))
+        for number, ((code, layers_), backward) in enumerate(distinct.items())
+        for call, layer in zip(code, layers_, strict=True)
+    ]
+    names = ("graph", "backward", "name", "generated", "reads", "layer")
+    columns = zip(names, zip(*found, strict=True), strict=True) if found else ()
+    return conform("graph_calls", pl.DataFrame(dict(columns), strict=False))
+
+
+def _row(rows: Ints, layer: int) -> int | None:
+    return None if layer == NONE or rows[layer] == NONE else int(rows[layer])
+
+
+def own_keys(owns: Iterable[Own], of_op: Ints) -> Mapping[Own, tuple[Graph, int, frozenset[int]]]:
+    """Return what is equal for the runs of one kernel in several steps."""
+    return {
+        one: (one.code.code, one.position, frozenset(int(of_op[owner]) for owner in one.owners))
+        for one in owns
+    }
