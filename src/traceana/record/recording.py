@@ -33,6 +33,7 @@ from traceana.record.outcome import Outcome, ProcessReport, Subject
 from traceana.record.partial_folder import PartialFolder, remove
 from traceana.runs.run_files import (
     ENVIRONMENT_FILE,
+    INDUCTOR_FOLDER,
     LAYERS_FILE,
     RUN_FILE,
     TIMING_FILE,
@@ -288,6 +289,9 @@ class Recording:
                 report.replace(self._partial.path / report.name)
         if profiled.layers is not None:
             profiled.layers.replace(self._partial.path / LAYERS_FILE)
+        code = profiled.traces[0].parent / INDUCTOR_FOLDER
+        if code.is_dir():
+            code.replace(self._partial.path / INDUCTOR_FOLDER)
         return tuple(path.name for path in profiled.traces), None
 
     def _nothing(self, profiled: Outcome) -> TraceanaError:

@@ -180,6 +180,8 @@ class _Reading:
         self._signatures = signatures
         self._buffers: dict[str, _Buffer] = {}
         self._writers: list[frozenset[int]] = []
+        self._used_again: set[int] = set()
+        """Memory whose content is that of an earlier buffer."""
 
     def run(self, body: list[ast.stmt]) -> None:
         """Follow the statements in order."""
@@ -201,6 +203,7 @@ class _Reading:
         # Memory is used again for another buffer: "buf2 = buf1; del buf1".
         if isinstance(following, ast.Delete) and following.lineno == value.lineno:
             result = self._new(self._content(result))
+            self._used_again |= result.memory
         for one in ast.walk(target):
             if isinstance(one, ast.Name):
                 self._buffers[one.id] = result
@@ -278,4 +281,6 @@ class _Reading:
         """Note that the last call wrote to the buffer: to all of it, or besides other calls."""
         last = frozenset([len(self.calls) - 1])
         for one in buffer.memory:
-            self._writers[one] = self._writers[one] | last if buffer.part else last
+            earlier = buffer.part and one not in self._used_again
+            self._writers[one] = self._writers[one] | last if earlier else last
+        self._used_again -= buffer.memory

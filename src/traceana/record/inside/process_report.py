@@ -111,6 +111,7 @@ class Report:
                 "text": str(error)[-4000:],
             }
         if self._facts:
+            guarded(self._keep_generated_code, self)
             self.add(**facts())
 
     def exiting(self) -> None:
@@ -122,6 +123,13 @@ class Report:
                 Path(self._folder, f"{EXITING}{self._process}").touch()
             except OSError as error:
                 self.note(f"no time limit for the exit: {error.strerror}")
+
+    def _keep_generated_code(self) -> None:
+        from pathlib import Path
+
+        from .generated_code import keep
+
+        keep(Path(self._folder), self)
 
     def _act(self) -> None:
         actions, self._closing = self._closing, []

@@ -1,0 +1,37 @@
+"""Copies of the code that Inductor generated for the graphs which this process compiled."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from .process_report import Report
+
+FOLDER = "inductor"
+
+
+_MOST_BYTES = 64 << 20
+
+
+"""Of all copies together."""
+
+
+def keep(folder: Path, report: Report) -> None:
+    """Copy the files that Inductor wrote and loaded in this process into ``folder``/inductor."""
+    codecache = sys.modules.get("torch._inductor.codecache")
+    if codecache is None:
+        return
+    files = {Path(one.__file__) for one in codecache.PyCodeCache.modules if one.__file__}
+    room = _MOST_BYTES
+    for file in sorted(files):
+        target = folder / FOLDER / file.name
+        if target.exists() or b"def call(" not in file.read_bytes():
+            # Another process of the run had this graph, or it is the code of a single kernel.
+            continue
+        room -= file.stat().st_size
+        if room < 0:
+            report.note(f"Inductor's generated code is incomplete: over {_MOST_BYTES >> 20} MiB")
+            return
+        target.parent.mkdir(exist_ok=True)
+        shutil.copyfile(file, target)
