@@ -91,8 +91,8 @@ def open_trace(
         )
     else:
         code = _code_in(Path(inductor_cache))
-    how = {"step_marker": step_marker, "other": other, "code": code}
-    read_one, timeline = partial(_read, **how), partial(_timeline, **how)
+    read_one = partial(_read, step_marker=step_marker, other=other, code=code)
+    timeline = partial(_timeline, step_marker=step_marker, other=other, code=code)
     if not bundle and (others or source.is_dir()):
         trace = _read_folder(source, sources, read_one, timeline, progress)
     else:
@@ -170,8 +170,8 @@ def _code_in(folder: Path) -> Code:
         raise NotFoundError(f"--inductor-cache {folder}: no such folder")
     if not _graphs(folder):
         raise GeneratedCodeError(
-            f"--inductor-cache {folder}: no generated code of a graph; give TORCHINDUCTOR_CACHE_DIR "
-            "of the recorded process"
+            f"--inductor-cache {folder}: no generated code of a graph; give the "
+            "TORCHINDUCTOR_CACHE_DIR of the recorded process"
         )
     return partial(_graphs, folder)
 

@@ -44,8 +44,8 @@ NETWORKS: dict[str, Make] = {
 STEPS = 2
 
 
-def opened(network: Make, folder: Path, backend: str | None) -> Trace:
-    """Record steps of a network, and open them with its manifest."""
+def opened(network: Make, folder: Path, backend: str | None, code: Path | None = None) -> Trace:
+    """Record steps of a network, and open them with its manifest and the generated ``code``."""
     torch.manual_seed(0)
     torch._dynamo.reset()
     make, data = network
@@ -60,7 +60,8 @@ def opened(network: Make, folder: Path, backend: str | None) -> Trace:
     kind = str(inputs.dtype).rpartition(".")[2]
     manifest = folder / "network.layers.json"
     traceana.describe(model, tuple(inputs.shape), dtype=kind).write(manifest)
-    return traceana.open(recorded(step, folder / f"{backend}.json", STEPS), model=manifest)
+    trace = recorded(step, folder / f"{backend}.json", STEPS)
+    return traceana.open(trace, model=manifest, inductor_cache=code)
 
 
 def of_products(trace: Trace) -> dict[str, int]:
@@ -80,11 +81,17 @@ def test_every_product_is_on_the_layer_that_it_was_on_before(name: str, tmp_path
     assert after == pytest.approx(before, rel=0.02)
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_generated_kernels_are_on_layers(tmp_path: Path) -> None:
-    """On a CPU they have no events of their own: they are where the manifest has other layers."""
+@pytest.fixture
+def compiler() -> None:
+    """Skip where Inductor cannot compile for the CPU."""
     if not (shutil.which("g++") or shutil.which("clang++")):
         pytest.skip("no compiler of C++")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("compiler")
+def test_generated_kernels_are_on_layers(tmp_path: Path) -> None:
+    """On a CPU they have no events of their own: they are where the manifest has other layers."""
     network = torch.nn.Sequential(
         torch.nn.Conv2d(3, 16, 3, padding=1),
         torch.nn.BatchNorm2d(16),
@@ -118,3 +125,50 @@ def test_generated_kernels_are_on_layers(tmp_path: Path) -> None:
     in_region = set(name.filter(path.str.starts_with("Torch-Compiled")))
     assert in_region
     assert not in_region & {"CompiledFunction", "CompiledFunctionBackward"}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("compiler")
+def test_generated_code_names_the_layers_of_a_residual_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inductor calls the convolution of a shortcut before the second one of its block."""
+    network = models.residual, lambda: torch.randn(4, 3, 64, 64)
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache))
+    trace = opened(network, tmp_path, "inductor", cache)
+    eager = opened(network, tmp_path, None)
+    table = layers(trace).frame.filter((pl.col("role") == "layer") & (pl.col("type") == "fused"))
+    names = set(table["layer"])
+    assert {"1+2+3", "4.bn1+relu", "4.bn2+relu", "5.bn1+relu", "6.bn1+relu"} <= names
+    assert "5.bn2+downsample.1+relu" in names
+    assert not table.filter(pl.col("layer").str.contains(r"^fused_\d+$")).height
+    # The code of a block's sum runs in both passes on one row.
+    joined = table.filter(pl.col("layer") == "5.bn2+downsample.1+relu")
+    assert (joined["forward_ns"] > 0).item()
+    assert (joined["backward_ns"] > 0).item()
+    # Convolutions and the linear layer are those of the network without a compiler.
+    assert of_products(trace) == pytest.approx(of_products(eager), rel=0.02)
+    pairs = traceana.diff(eager, trace).layers.filter(pl.col("role") == "layer")
+    alike = pairs.filter(pl.col("a") == pl.col("b"))["a"].to_list()
+    # The activation is one layer, called twice.
+    assert {"0", "4.conv1", "5.downsample.0", "5.bn1+relu+bn2+downsample.1"} <= set(alike)
+    page = json.loads(render(trace.layer_times().page(), Format.JSON))
+    inside = [
+        one["layer"]
+        for one in page["sections"]["fused_rows"]
+        if one["row"] == joined["layer"].item()
+    ]
+    assert inside == ["5.bn2", "5.downsample.1", "5.relu"]
+    # The folder of a run has a copy.
+    run = tmp_path / "run"
+    run.mkdir()
+    shutil.copy(tmp_path / "inductor.json", run / "trace.json")
+    shutil.copy(tmp_path / "network.layers.json", run / "layers.json")
+    shutil.copytree(cache, run / "inductor", ignore=lambda _, names: [
+        one for one in names if "." in one and not one.endswith(".py")
+    ])  # fmt: skip
+    copied = traceana.open(run / "trace.json")
+    assert layers(copied).frame.equals(layers(trace).frame)
+    copied.save(tmp_path / "bundle")
+    assert layers(traceana.open(tmp_path / "bundle")).frame.equals(layers(trace).frame)

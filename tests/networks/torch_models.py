@@ -307,3 +307,39 @@ class Checkpointed(nn.Module):  # type: ignore[misc]
         if self.reentrant is None:
             return part(x)
         return checkpoint(part, x, use_reentrant=self.reentrant)
+
+
+class ResidualBlock(nn.Module):  # type: ignore[misc]
+    """A residual block whose shortcut is a convolution where the channels change."""
+
+    def __init__(self, channels: int, out: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, out, 3, out // channels, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(out)
+        self.relu = nn.ReLU()
+        self.conv2 = nn.Conv2d(out, out, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(out)
+        self.downsample = nn.Sequential()
+        if out != channels:
+            shortcut = nn.Conv2d(channels, out, 1, out // channels, bias=False)
+            self.downsample.extend([shortcut, nn.BatchNorm2d(out)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+        return self.relu(inner + self.downsample(x))  # type: ignore[no-any-return]
+
+
+def residual() -> nn.Module:
+    """Return a small ResNet."""
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 7, 2, 3, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(3, 2, 1),
+        ResidualBlock(8, 8),
+        ResidualBlock(8, 16),
+        ResidualBlock(16, 32),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(32, 10),
+    )

@@ -127,3 +127,17 @@ import time
 print("begun", flush=True)
 time.sleep(60)
 """
+
+COMPILED = """
+import torch
+from torch import nn
+
+torch.set_num_threads(1)
+model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3))
+run = torch.compile(model)
+optimizer = torch.optim.SGD(model.parameters())
+for _ in range(6):
+    optimizer.zero_grad()
+    run(torch.ones(4, 3, 16, 16)).square().mean().backward()
+    optimizer.step()
+"""

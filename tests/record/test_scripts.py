@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import pytest
 
 import traceana
 from tests.record.conftest import Record
-from tests.record.scripts import JAX, KERAS, OWN_PROFILER, TORCH, WAITING
+from tests.record.scripts import COMPILED, JAX, KERAS, OWN_PROFILER, TORCH, WAITING
 from tests.support.frameworks import needs
 from traceana.analyze.layers import layers
 from traceana.model import read
@@ -182,3 +183,41 @@ def test_a_script_with_a_profiler_of_its_own_goes_on_unharmed(
     assert "goes on" in done.stdout
     assert "runs torch.profiler itself, and CUPTI supports one" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="no C++ compiler")
+def test_the_code_that_inductor_generated_is_kept(
+    record: Record, script: Script, tmp_path: Path
+) -> None:
+    needs("torch")
+    cache = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    options = ("--no-baseline", "--warm-up", "2", "--steps", "2", "-o", tmp_path / "run")
+    done = record(*options, "--", sys.executable, script(COMPILED), env=cache)
+    assert done.returncode == 0, done.stderr
+    run = read_run(tmp_path / "run")
+    kept = {path.name for path in (run.folder / "inductor").iterdir()}
+    # One graph of the forward pass and one of the backward pass.
+    assert len(kept) == 2
+    assert kept <= {path.name for path in (tmp_path / "cache").rglob("*.py")}
+    trace = traceana.open(run.folder)
+    assert set(trace.graph_calls["backward"]) == {False, True}
+    assert {"0", "1+2", "3"} <= set(trace.layers["path"])
+    # A file of the run finds it too.
+    assert traceana.open(run.traces()[0]).graph_calls.height == trace.graph_calls.height
+
+
+def test_a_failure_to_keep_generated_code_is_a_note(
+    record: Record, script: Script, tmp_path: Path
+) -> None:
+    needs("torch")
+    broken = TORCH.replace(
+        "import torch\n",
+        "import torch, types\n"
+        "sys.modules['torch._inductor.codecache'] = types.ModuleType('codecache')\n",
+        1,
+    )
+    options = ("--no-baseline", "--warm-up", "2", "--steps", "2", "-o", tmp_path / "run")
+    record(*options, "--", sys.executable, script(broken))
+    run = read_run(tmp_path / "run")
+    assert run.traces()
+    assert any("PyCodeCache" in note for note in run.run.notes)

@@ -17,7 +17,6 @@ from typing import Final
 import msgspec
 import polars as pl
 
-from traceana.enrich.layers.roles import WEIGHTED
 from traceana.model.manifest import Layer
 
 _MOST_LAYERS: Final = 8
@@ -25,7 +24,8 @@ _MOST_LAYERS: Final = 8
 _ACTIVATIONS_ALONE: Final = re.compile(r"::_?(?:matmul|bmm|baddbmm|scaled_dot_product)")
 """Weighted operators that multiply two activations."""
 
-_COMPUTES_NOTHING: Final = frozenset(("flatten", "unflatten", "identity", "reshape"))
+_COMPUTES_NOTHING: Final = frozenset(("flatten", "unflatten", "identity", "reshape", "sequential"))
+"""Types of layers that are another view of their input; a ``Sequential`` without layers is one."""
 _OPERATORS: Final = {
     "batchnorm": "batch_norm",
     "layernorm": "layer_norm",
@@ -56,8 +56,8 @@ def layers_of_rows(
     """Return the paths of the layers that the kernels of each row of the trace's layers compute.
 
     ``position_of`` are the rows of weighted operators with their positions among the manifest's
-    ``calls``; ``around`` are modules that contain others. A row is left out where a kernel of it may
-    compute another layer, or more than eight. It is empty where the kernels compute no layer.
+    ``calls``; ``around`` are modules that contain others. A row is left out where a kernel of it
+    may compute another layer, or more than eight. It is empty where its kernels compute no layer.
     """
     computed: dict[int, set[int]] = defaultdict(set)
     unclear: set[int] = set()
@@ -231,9 +231,7 @@ class _Found:
             else:
                 self._leave_open([position], segment.calls, either)
 
-    def _beside(
-        self, segment: _Segment, behind: list[set[int]], before: list[set[int]]
-    ) -> None:
+    def _beside(self, segment: _Segment, behind: list[set[int]], before: list[set[int]]) -> None:
         layers = [(position, segment.calls[position]) for position in segment.positions]
         either = set().union(*behind, *before)
         # A layer without a kernel, such as a dropout in evaluation, may be on either side.

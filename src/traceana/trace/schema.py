@@ -355,14 +355,16 @@ _LAYERS: Final = Table(
 )
 
 _GRAPH_CALLS: Final = Table(
-    "one call of a graph of torch.compile, in the order of Inductor's generated code; graphs of the "
-    "same calls and layers once",
+    "one call of a graph of torch.compile, in the order of Inductor's generated code. Graphs with "
+    "the same calls and layers are there once",
     {
         "graph": _number("distinguishes the graphs of a rank"),
         "backward": Column(pl.Boolean, "whether it is a graph of the backward pass"),
         "name": _label('name of its event: "aten::convolution", "triton_poi_fused_relu_0"'),
         "generated": Column(pl.Boolean, "whether Inductor generated the kernel"),
-        "reads": Column(pl.List(pl.Int32), "calls whose results it reads, by their order in the graph"),
+        "reads": Column(
+            pl.List(pl.Int32), "calls whose results it reads, by their order in the graph"
+        ),
         "layer": _row("layers", "layer of the call"),
         "rank": _RANK,
     },

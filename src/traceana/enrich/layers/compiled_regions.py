@@ -134,7 +134,9 @@ class LookedInto(msgspec.Struct, frozen=True):
                 else:
                     names[layer] = label(one.code.code[one.position].name)
                     of_op[self.root == one.call] = layer
-            names |= {layer: name for layer, name in labels(self.codes, found).items() if layer in names}
+            names |= {
+                layer: name for layer, name in labels(self.codes, found).items() if layer in names
+            }
         layers += [
             (f"{name}_{number}", "fused", "layer") for number, name in enumerate(names.values())
         ]

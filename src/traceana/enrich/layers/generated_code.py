@@ -1,5 +1,5 @@
-"""The graphs of a trace with Inductor's generated code: what runs between the calls with events, and
-what each call reads.
+"""The graphs of a trace with Inductor's generated code: what runs between the calls with events,
+and what each call reads.
 
 A kernel belongs to the convolutions and products whose results it reads; one of the backward pass
 to those whose gradients read its result. Code of both passes that belongs to the same ones is of

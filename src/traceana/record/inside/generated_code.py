@@ -6,8 +6,6 @@ import shutil
 import sys
 from pathlib import Path
 
-from .process_report import Report
-
 FOLDER = "inductor"
 
 
@@ -17,11 +15,14 @@ _MOST_BYTES = 64 << 20
 """Of all copies together."""
 
 
-def keep(folder: Path, report: Report) -> None:
-    """Copy the files that Inductor wrote and loaded in this process into ``folder``/inductor."""
+def keep(folder: Path) -> str | None:
+    """Copy the files that Inductor wrote and loaded in this process into ``folder``/inductor.
+
+    Return a note if not all are copied.
+    """
     codecache = sys.modules.get("torch._inductor.codecache")
     if codecache is None:
-        return
+        return None
     files = {Path(one.__file__) for one in codecache.PyCodeCache.modules if one.__file__}
     room = _MOST_BYTES
     for file in sorted(files):
@@ -31,7 +32,7 @@ def keep(folder: Path, report: Report) -> None:
             continue
         room -= file.stat().st_size
         if room < 0:
-            report.note(f"Inductor's generated code is incomplete: over {_MOST_BYTES >> 20} MiB")
-            return
+            return f"Inductor's generated code is incomplete: over {_MOST_BYTES >> 20} MiB"
         target.parent.mkdir(exist_ok=True)
         shutil.copyfile(file, target)
+    return None

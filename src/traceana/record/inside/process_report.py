@@ -129,7 +129,8 @@ class Report:
 
         from .generated_code import keep
 
-        keep(Path(self._folder), self)
+        if (note := keep(Path(self._folder))) is not None:
+            self.note(note)
 
     def _act(self) -> None:
         actions, self._closing = self._closing, []

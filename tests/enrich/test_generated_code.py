@@ -1,0 +1,228 @@
+"""Layers inside regions of ``torch.compile`` whose generated code is known: built graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import traceana
+from tests.enrich.test_compiled_regions import Called, Program, of_calls
+from tests.support.inductor import Line, convolution, gradient, on_cpu, on_gpu
+from traceana.analyze.manifest_pairing import named_in_order, with_names_of
+from traceana.enrich import attribute
+from traceana.enrich.layers.inductor_code import Graph, graph_of
+from traceana.model.manifest import Input, Layer, Manifest
+from traceana.trace import Trace
+
+EMPTY = "empty_strided_cpu((2, 4), (4, 1), torch.float32)"
+WIDE, NARROW = (2, 8, 4, 4), (2, 4, 8, 8)
+
+
+def conv(width: int, image: Sequence[int], size: int) -> Called:
+    return ("aten::convolution", [image, [width, image[1], size, size], []])
+
+
+def of_conv(forward: Called) -> Called:
+    image, weight, _ = forward[1]
+    return ("aten::convolution_backward", [[image[0], weight[0], 4, 4], image, weight])
+
+
+STEM, FIRST, SIDE, SECOND, LAST = (
+    conv(4, (2, 3, 8, 8), 5), conv(8, NARROW, 3), conv(8, NARROW, 1), conv(8, WIDE, 3),
+    conv(8, WIDE, 7),
+)  # fmt: skip
+CALLS = [STEM, FIRST, SIDE, SECOND, LAST]
+"""A residual block as Inductor orders it: the side branch runs before the second convolution."""
+
+
+LAYERS: list[tuple[str, str, tuple[int, ...], tuple[int, ...], tuple[int, ...] | None]] = [
+    ("stem", "Conv2d", (2, 3, 8, 8), NARROW, (4, 3, 5, 5)),
+    ("relu", "ReLU", NARROW, NARROW, None),
+    ("block.conv1", "Conv2d", NARROW, WIDE, (8, 4, 3, 3)),
+    ("block.bn1", "BatchNorm2d", WIDE, WIDE, None),
+    ("block.relu1", "ReLU", WIDE, WIDE, None),
+    ("block.conv2", "Conv2d", WIDE, WIDE, (8, 8, 3, 3)),
+    ("block.bn2", "BatchNorm2d", WIDE, WIDE, None),
+    ("block.side.0", "Conv2d", NARROW, WIDE, (8, 4, 1, 1)),
+    ("block.side.1", "BatchNorm2d", WIDE, WIDE, None),
+    ("block.relu2", "ReLU", WIDE, WIDE, None),
+    ("last", "Conv2d", WIDE, WIDE, (8, 8, 7, 7)),
+]
+"""Path, type, shapes of input, output and weight, in the order of the model."""
+
+
+def manifest(*, alike: bool = False) -> Manifest:
+    """Return the manifest of the network; ``alike`` with one shape for all activations."""
+    return Manifest(
+        network="residual",
+        framework="PyTorch",
+        inputs=(Input(shape=(2, 3, 8, 8), dtype="float32"),),
+        parameter_count=0,
+        flops=0,
+        layers=tuple(
+            Layer(
+                path=path,
+                type=kind,
+                framework_type=kind,
+                position=position,
+                inputs=(WIDE if alike else image,),
+                outputs=(WIDE if alike else result,),
+                parameters={} if weight is None else {"weight": weight},
+            )
+            for position, (path, kind, image, result, weight) in enumerate(LAYERS)
+        ),
+    )
+
+
+MANIFEST = manifest()
+
+NORM, SUM = "native_batch_norm", "add_native_batch_norm"
+
+
+def forward(prefix: str = "cpp") -> list[Line]:
+    return [
+        f"buf9 = {EMPTY}",
+        convolution("buf0", "x"),
+        (f"{prefix}_fused_relu_0", ["buf0"], ["buf9"]),
+        convolution("buf1", "buf9"),
+        convolution("buf2", "buf9"),
+        f"buf3 = {EMPTY}",
+        (f"{prefix}_fused_{NORM}_relu_1", ["buf1"], ["buf3"]),
+        convolution("buf4", "buf3"),
+        f"buf5 = {EMPTY}",
+        (f"{prefix}_fused_{SUM}_relu_2", ["buf4", "buf2"], ["buf5"]),
+        convolution("buf6", "buf5"),
+    ]
+
+
+def backward(prefix: str = "cpp") -> list[Line]:
+    of = "backward_threshold_backward"
+    return [
+        gradient("buf1", "tangents_1"),
+        f"buf2 = {EMPTY}",
+        f"buf3 = {EMPTY}",
+        (f"{prefix}_fused_{SUM}_{of}_0", ["buf1"], ["buf2", "buf3"]),
+        gradient("buf4", "buf2"),
+        f"buf5 = {EMPTY}",
+        (f"{prefix}_fused_{NORM}_{of}_1", ["buf4"], ["buf5"]),
+        gradient("buf6", "buf5"),
+        gradient("buf7", "buf3"),
+        f"buf8 = {EMPTY}",
+        (f"{prefix}_fused_add_threshold_backward_2", ["buf6", "buf7"], ["buf8"]),
+        gradient("buf9", "buf8"),
+    ]
+
+
+GRADIENTS = [of_conv(one) for one in (LAST, SECOND, FIRST, SIDE, STEM)]
+
+
+def graphs(*texts: str) -> frozenset[Graph]:
+    found = {graph_of(text.encode()) for text in texts}
+    return frozenset(one for one in found if one is not None)
+
+
+def on_the_host(*texts: str) -> Trace:
+    """Return two steps whose kernels have no events."""
+    program = Program()
+    for _ in range(2):
+        program.step(CALLS, GRADIENTS)
+    return attribute(program.builder.build(), code=lambda: graphs(*texts))
+
+
+def paths_of_code(trace: Trace) -> list[str | None]:
+    """Return the layers of the code between the calls of the first step, forward and backward."""
+    name = trace.names["name"].gather(trace.activities["name_id"]).cast(pl.String)
+    own = trace.activities.filter(name.str.contains("^CompiledFunction(?:Backward)?$"))
+    return trace.layers["path"].gather(own.sort("start")["layer"]).to_list()[:12]
+
+
+REGION = "Torch-Compiled Region: 0/0_0"
+
+
+def test_code_without_events_has_the_names_of_its_kernels() -> None:
+    found = paths_of_code(on_the_host(on_cpu(forward()), on_cpu(backward())))
+    of_sum = f"fused_{SUM}_relu_2"
+    assert found[:6] == [REGION, "fused_relu_0", REGION, f"fused_{NORM}_relu_1", of_sum, REGION]
+    assert found[6:] == [REGION, of_sum, f"fused_{NORM}_relu_1", REGION, "fused_relu_0", REGION]
+    # Without the code only the order of calls is known.
+    assert paths_of_code(on_the_host())[1:5] == ["fused_1", "fused_2", "fused_3", "fused_4"]
+
+
+def test_code_computes_the_layers_between_what_it_reads_and_feeds() -> None:
+    trace = named_in_order(on_the_host(on_cpu(forward()), on_cpu(backward())), MANIFEST)
+    joined = "block.bn2+side.1+relu2"
+    found = paths_of_code(trace)
+    assert found[:6] == [REGION, "relu", REGION, "block.bn1+relu1", joined, REGION]
+    assert found[6:] == [REGION, joined, "block.bn1+relu1", REGION, "relu", REGION]
+    assert of_calls(trace, "aten::convolution")[:5] == [
+        "stem", "block.conv1", "block.side.0", "block.conv2", "last",
+    ]  # fmt: skip
+
+
+def test_kernels_with_events_compute_those_layers_too() -> None:
+    names = [
+        "triton_poi_fused_relu_0",
+        f"triton_poi_fused_{NORM}_relu_1",
+        f"triton_poi_fused_{SUM}_relu_2",
+    ]
+    of = "backward_threshold_backward"
+    back = [
+        f"triton_poi_fused_{SUM}_{of}_0",
+        f"triton_poi_fused_{NORM}_{of}_1",
+        "triton_poi_fused_add_threshold_backward_2",
+    ]
+    program = Program(on_device=True)
+    last, second, first, side, stem = GRADIENTS
+    program.step(
+        [STEM, (names[0], []), FIRST, SIDE, (names[1], []), SECOND, (names[2], []), LAST],
+        [last, (back[0], []), second, (back[1], []), first, side, (back[2], []), stem],
+    )
+    code = graphs(on_gpu(forward("triton_poi")), on_gpu(backward("triton_poi")))
+    trace = named_in_order(attribute(program.builder.build(), code=lambda: code), MANIFEST)
+    layers = ["relu", "block.bn1+relu1", "block.bn2+side.1+relu2"]
+    assert [of_calls(trace, name) for name in names] == [[one] for one in layers]
+    assert [of_calls(trace, name) for name in back] == [[one] for one in reversed(layers)]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [on_cpu(forward()[:-1])],
+        [on_cpu([*forward(), convolution("buf7", "buf6")])],
+        [on_cpu(forward()), on_cpu([*forward()[:-2], (f"cpp_fused_{SUM}_2", ["buf4"], ["buf5"]),
+                                    convolution("buf6", "buf5")])],
+    ],
+    ids=["fewer calls", "more calls", "two that differ"],
+)  # fmt: skip
+def test_code_that_may_be_of_another_graph_is_not_used(texts: list[str]) -> None:
+    trace = on_the_host(*texts)
+    assert trace.graph_calls.is_empty()
+    assert paths_of_code(trace) == paths_of_code(on_the_host())
+
+
+def test_equal_shapes_leave_open_which_branch_a_layer_is_of() -> None:
+    """The normalization behind the second convolution might be before the side branch."""
+    text = on_cpu(
+        [
+            # A kernel with a normalization before the side branch.
+            line if not isinstance(line, tuple) or "_0" not in line[0]
+            else (f"cpp_fused_{NORM}_relu_0", line[1], line[2])
+            for line in forward()
+        ]
+    )  # fmt: skip
+    trace = named_in_order(on_the_host(text), manifest(alike=True))
+    assert "block.bn2+side.1+relu2" not in trace.layers["path"].to_list()
+    assert "block.bn1+relu1" in trace.layers["path"].to_list()
+
+
+def test_a_saved_trace_keeps_the_code(tmp_path: Path) -> None:
+    trace = on_the_host(on_cpu(forward()), on_cpu(backward()))
+    trace.save(tmp_path / "bundle")
+    again = traceana.open(tmp_path / "bundle")
+    assert again.graph_calls.equals(trace.graph_calls)
+    assert again.graph_calls.height == 8 + 8
+    named = with_names_of(again, MANIFEST)
+    assert paths_of_code(named) == paths_of_code(with_names_of(trace, MANIFEST))
