@@ -326,7 +326,7 @@ class ResidualBlock(nn.Module):  # type: ignore[misc]
 
     def forward(self, x: Tensor) -> Tensor:
         inner = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
-        return self.relu(inner + self.downsample(x))  # type: ignore[no-any-return]
+        return self.relu(inner + self.downsample(x))
 
 
 def residual() -> nn.Module:

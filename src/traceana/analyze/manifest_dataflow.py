@@ -1,4 +1,4 @@
-"""The manifest's layers that each generated kernel of a compiled graph computes, from what it reads.
+"""The layers of the manifest that each generated kernel of a compiled graph computes.
 
 A kernel computes what the manifest has between two convolutions or products if it reads the result
 of the first and feeds the second. Where no kernel does, as between the branches of a network, the

@@ -268,10 +268,13 @@ def _by_dataflow(
     """Return ``paths`` with those of generated kernels whose code is known."""
     from traceana.analyze.manifest_dataflow import layers_of_rows
 
-    found = layers_of_rows(trace.graph_calls, dict(anchors), calls, model.container_paths())
-    known = {one.row: found[one.row] for one in seen
-             if one.family.startswith(FUSED) and one.row in found}  # fmt: skip
-    others = {row: path for row, path in paths.items() if row not in known}
+    around = model.container_paths()
+    found = layers_of_rows(trace.graph_calls, dict(anchors), calls, around)
+    known = {
+        one.row: found[one.row] for one in seen if one.family.startswith(FUSED) and one.row in found
+    }
+    # Code that computes no layer may be that of the module around.
+    others = {row: path for row, path in paths.items() if row not in known or path in around}
     return others | {row: together(layers) for row, layers in known.items() if layers}
 
 

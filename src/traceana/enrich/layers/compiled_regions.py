@@ -185,10 +185,10 @@ def looked_into(
             for row, of_row in pairs.items()
             if row in by_row and of_row in by_row
         ]
-        from traceana.enrich.layers.generated_code import place, without_operators
+        from traceana.enrich.layers.generated_code import idle, place
 
         without_layer = tuple(place(both, behind, own))
-        behind[without_operators(codes)] = NONE
+        behind[idle(codes, behind)] = NONE
     own = inherit(nesting, own)
     several = np.isin(graph, _several(graph[found.weighted]))
     of_network[calls[several]] = graph[several]

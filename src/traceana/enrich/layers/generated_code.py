@@ -142,8 +142,12 @@ def place(
 
 def _place_stretches(own: CodeOfGraph, of_forward: CodeOfGraph, behind: Ints) -> Iterator[Own]:
     alike: dict[Owners, list[int]] = defaultdict(list)
+    with_code = set()
     for order, stretch in enumerate(of_forward.stretches):
-        alike[of_forward.owners_of(of_forward.inside(order))].append(stretch)
+        if of_forward.inside(order):
+            alike[of_forward.owners_of(of_forward.inside(order))].append(stretch)
+            # What runs before all forward calls has no call that it is behind.
+            with_code |= {int(behind[stretch])} & set(of_forward.calls)
     for order, stretch in enumerate(own.stretches):
         positions = own.inside(order)
         owners = own.owners_of(positions)
@@ -151,7 +155,8 @@ def _place_stretches(own: CodeOfGraph, of_forward: CodeOfGraph, behind: Ints) ->
             continue
         if len(alike[owners]) == 1:
             behind[stretch] = behind[alike[owners][0]]
-        else:
+        elif int(behind[stretch]) in with_code:
+            # What is there in the forward pass is of other layers.
             yield Own(own, positions[0], owners, stretch=stretch)
 
 
@@ -171,14 +176,23 @@ def _place_kernels(own: CodeOfGraph, of_forward: CodeOfGraph, forward: Ints) -> 
             yield Own(own, position, owners, call=call)
 
 
-def without_operators(codes: Iterable[CodeOfGraph]) -> list[int]:
-    """Return the stretches whose kernels compute no operator: none, or a change of layout."""
-    return [
-        stretch
-        for one in codes
-        for order, stretch in enumerate(one.stretches)
-        if all(label(one.code[position].name) == _NO_OPERATOR for position in one.inside(order))
-    ]
+def idle(codes: Iterable[CodeOfGraph], behind: Ints) -> list[int]:
+    """Return the stretches that are of no layer: without kernels, or with changes of layout alone.
+
+    ``behind`` is that of :func:`place`. Where code of the backward pass belongs to a stretch of the
+    forward pass without kernels, that one stays.
+    """
+    found, without, used = [], [], set()
+    for one in codes:
+        for order, stretch in enumerate(one.stretches):
+            names = {label(one.code[position].name) for position in one.inside(order)}
+            if names - {_NO_OPERATOR}:
+                used.add(int(behind[stretch]))
+            elif names or one.backward:
+                found.append(stretch)
+            else:
+                without.append(stretch)
+    return found + [stretch for stretch in without if int(behind[stretch]) not in used]
 
 
 def labels(codes: Iterable[CodeOfGraph], layer_of: Ints) -> dict[int, str]:
