@@ -195,6 +195,8 @@ class _Found:
         self._flow = flow
         self.computed: dict[int, set[int]] = defaultdict(set)
         self.unclear: set[int] = set()
+        # A change of a weight's layout has the operators of earlier kernels in its name.
+        self._fed = set().union(*flow.reached(flow.weighted, flow.next))
         self._near_unknown()
 
     def _near_unknown(self) -> None:
@@ -212,6 +214,8 @@ class _Found:
             return
         behind = flow.reached(first, flow.next)
         before = flow.reached(second, flow.previous)
+        if segment.before is not None:
+            before = [level & self._fed for level in before]
         either = set().union(*behind, *before)
         between = set().union(*behind) & set().union(*before)
         if between:
