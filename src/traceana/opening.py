@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Collection, Sequence
-from functools import lru_cache, partial
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -161,27 +161,31 @@ def _manifest_beside(source: Path) -> Manifest | None:
 def _code_beside(source: Path) -> Code | None:
     """Return the generated code of the recorded run ``source``, or that of which it is a file."""
     folder = (source if source.is_dir() else source.parent) / INDUCTOR_FOLDER
-    return partial(_graphs, folder) if folder.is_dir() else None
+    return _code(folder) if folder.is_dir() else None
 
 
 def _code_in(folder: Path) -> Code:
     """Return the generated code in ``folder``; raise if there is none."""
     if not folder.is_dir():
         raise NotFoundError(f"--inductor-cache {folder}: no such folder")
-    if not _graphs(folder):
+    code = _code(folder)
+    if not code():
         raise GeneratedCodeError(
             f"--inductor-cache {folder}: no generated code of a graph; give the "
             "TORCHINDUCTOR_CACHE_DIR of the recorded process"
         )
-    return partial(_graphs, folder)
+    return code
 
 
-@lru_cache(maxsize=1)
-def _graphs(folder: Path) -> frozenset[Graph]:
-    # The ranks of a run have one folder.
-    from traceana.enrich.layers.inductor_code import graphs_in
+def _code(folder: Path) -> Code:
+    # Read once for all ranks of a run.
+    @cache
+    def graphs() -> Collection[Graph]:
+        from traceana.enrich.layers.inductor_code import graphs_in
 
-    return graphs_in(folder)
+        return graphs_in(folder)
+
+    return graphs
 
 
 def _read_folder(

@@ -1,4 +1,4 @@
-"""``--inductor-cache``: folders that have no generated code, and traces that it does not apply to."""
+"""``--inductor-cache``: folders without generated code, and traces to which it does not apply."""
 
 from __future__ import annotations
 
