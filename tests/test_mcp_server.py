@@ -32,16 +32,19 @@ HOSTILE = (
     "linked/outside.json.gz",
     "linking",
     "beside/run.json.gz",
+    "compiled/run.json.gz",
     "absent.json",
     "a\0b",
 )
+LISTED = ("linking", "beside/run.json.gz", "compiled/run.json.gz")
+"""Those of them in which there is no trace to list."""
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """Return a folder with a trace and a bundle, and links that lead out of it."""
     root = tmp_path / "root"
-    for folder in ("folder", "linking", "beside"):
+    for folder in ("folder", "linking", "beside", "compiled"):
         (root / folder).mkdir(parents=True)
     shutil.copy(FIXTURES / RUN, tmp_path / "outside.json.gz")
     shutil.copy(FIXTURES / RUN, root)
@@ -54,6 +57,8 @@ def root(tmp_path: Path) -> Path:
     (root / "linked").symlink_to(tmp_path)
     (root / "linking" / "rank0.json.gz").symlink_to(tmp_path / "outside.json.gz")
     (root / "beside" / "run.layers.json").symlink_to(tmp_path / "outside.json.gz")
+    shutil.copy(FIXTURES / RUN, root / "compiled" / "run.json.gz")
+    (root / "compiled" / "inductor").symlink_to(tmp_path)
     return root
 
 
@@ -109,6 +114,7 @@ def test_the_tools_over_stdio(root: Path, monkeypatch: pytest.MonkeyPatch) -> No
             assert {row["path"]: row["format"] for row in listed["rows"]} == {
                 RUN: "kineto",
                 "beside/run.json.gz": "kineto",
+                "compiled/run.json.gz": "kineto",
                 "folder/cnn": None,
                 "report.nsys-rep": "nsys-report",
             }
@@ -155,7 +161,7 @@ def test_the_tools_over_stdio(root: Path, monkeypatch: pytest.MonkeyPatch) -> No
                 for name in ("report", "list_traces"):
                     key = "trace" if name == "report" else "folder"
                     failed, line = await text(name, **{key: path})
-                    if name == "list_traces" and path in ("linking", "beside/run.json.gz"):
+                    if name == "list_traces" and path in LISTED:
                         assert json.loads(line)["rows"] == []
                         continue
                     assert failed, (name, path)

@@ -38,6 +38,7 @@ from traceana.report.page import Data, Page, Rows
 from traceana.report.pages.single_table import source_of
 from traceana.report.text import plain
 from traceana.result import Arranged, Result, arrange
+from traceana.runs.run_files import INDUCTOR_FOLDER
 from traceana.runs.run_folders import is_run
 from traceana.trace.bundle import is_bundle
 from traceana.trace.schema import SCHEMA
@@ -410,6 +411,9 @@ class _Confined:
             yield from path.rglob("*")
         if path.parent != path:
             yield from (one for one in path.parent.iterdir() if one.name.endswith(_BESIDE))
+            code = path.parent / INDUCTOR_FOLDER
+            yield code
+            yield from code.rglob("*")
 
 
 def _is_nsys_report(file: Path) -> bool:
