@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traceana.analyze.fused_rows import divided
+from traceana.analyze.manifest_pairing import fused_parts
 from traceana.model.manifest import Input, Layer, Manifest
 
 IMAGE = (2, 8, 4, 4)
@@ -51,6 +52,13 @@ def test_layers_have_their_part_by_elements() -> None:
         ("net.1+2+3", "net.2", "MaxPool2d", 2 / 3, 667),
         ("net.1+2+3", "net.3", "Flatten", 0.0, 0),
     ]
+
+
+def test_a_name_is_that_of_the_nearest_layer() -> None:
+    """A block and the network around it may have an activation of one name."""
+    known = {"relu", "layer1.0.bn1", "layer1.0.relu", "bn1", "pool"}
+    assert fused_parts("layer1.0.bn1+relu", "fused", known) == ("layer1.0.bn1", "layer1.0.relu")
+    assert fused_parts("bn1+relu+pool", "fused", known) == ("bn1", "relu", "pool")
 
 
 def test_without_shapes_nothing_is_divided() -> None:

@@ -515,7 +515,8 @@ def fused_parts(path: str, kind: str | None, known: Collection[str]) -> tuple[st
     if not others or not (kind or "").startswith(FUSED):
         return ()
     parts = first.split(SEPARATOR)
-    starts = (SEPARATOR.join(parts[:end]) for end in range(len(parts)))
+    # The longest first: layers of one block, where the network has one of that name too.
+    starts = (SEPARATOR.join(parts[:end]) for end in reversed(range(len(parts))))
     for start in starts:
         paths = (first, *(SEPARATOR.join(filter(None, (start, one))) for one in others))
         if all(one in known for one in paths):
