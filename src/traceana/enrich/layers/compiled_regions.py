@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -137,9 +137,12 @@ class LookedInto(msgspec.Struct, frozen=True):
             names |= {
                 layer: name for layer, name in labels(self.codes, found).items() if layer in names
             }
-        layers += [
-            (f"{name}_{number}", "fused", "layer") for number, name in enumerate(names.values())
-        ]
+        taken = {path for path, _, _ in layers}
+        for number, name in enumerate(names.values()):
+            numbered_paths = (f"{name}_{one}" for one in count(number))
+            path = next(one for one in numbered_paths if one not in taken)
+            layers.append((path, "fused", "layer"))
+            taken.add(path)
         return np.append(found, NONE)
 
 

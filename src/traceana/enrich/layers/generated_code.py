@@ -162,16 +162,19 @@ def _place_stretches(own: CodeOfGraph, of_forward: CodeOfGraph, behind: Ints) ->
 
 def _place_kernels(own: CodeOfGraph, of_forward: CodeOfGraph, forward: Ints) -> Iterator[Own]:
     alike: dict[Owners, list[int]] = defaultdict(list)
+    kernels = set()
     for position, one in enumerate(of_forward.code):
         if one.generated:
             alike[of_forward.owners[position]].append(of_forward.calls[position])
+            kernels.add(of_forward.calls[position])
     for position, one in enumerate(own.code):
         owners, call = own.owners[position], own.calls[position]
         if not one.generated or not owners or NONE in owners or forward[call] in alike[owners]:
             continue
         if len(alike[owners]) == 1:
             forward[call] = alike[owners][0]
-        else:
+        elif int(forward[call]) in kernels:
+            # That kernel is of other layers.
             forward[call] = NONE
             yield Own(own, position, owners, call=call)
 
