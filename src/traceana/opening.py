@@ -97,6 +97,11 @@ def open_trace(
         trace = _read_folder(source, sources, read_one, timeline, progress)
     else:
         trace = read_one(source, progress)
+    if inductor_cache is not None and trace.graph_calls.is_empty():
+        raise GeneratedCodeError(
+            f"{source}: --inductor-cache {inductor_cache} lacks the code of all its graphs; give "
+            "the TORCHINDUCTOR_CACHE_DIR of the recorded process"
+        )
     if rules is not None or not bundle:
         from traceana.enrich import with_classes
         from traceana.enrich.classify import rules_in_use

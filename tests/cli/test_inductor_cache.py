@@ -42,6 +42,8 @@ def test_a_saved_bundle_keeps_its_layers(run: Run, bundle: Path, cache: Path) ->
     assert "give --inductor-cache with the trace" in result.stderr
 
 
-def test_a_trace_without_compiled_graphs_is_as_without_the_option(run: Run, cache: Path) -> None:
-    plain = run("layers", TRACE, "-f", "csv")
-    assert run("layers", TRACE, "-f", "csv", "--inductor-cache", cache).stdout == plain.stdout
+def test_code_of_other_graphs_is_one_line(run: Run, cache: Path) -> None:
+    result = run("layers", TRACE, "--inductor-cache", cache)
+    assert result.exit_code == ExitCode.USAGE
+    assert (result.stdout, result.stderr.count("\n")) == ("", 1)
+    assert "lacks the code of all its graphs; give the TORCHINDUCTOR_CACHE_DIR" in result.stderr

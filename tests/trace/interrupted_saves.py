@@ -30,11 +30,12 @@ SOURCES = ("one", "two")
 
 
 def version(source: str) -> Trace:
-    """Return the trace ``one``, or ``two``, which differs in every other table."""
+    """Return the trace ``one``, or ``two``, which has neither steps nor ranges."""
     trace = cnn_steps().with_meta(source=source)
     if source == "one":
         return trace
-    return trace.with_tables(steps=pl.DataFrame(), ranges=pl.DataFrame())
+    without = trace.activities.with_columns(pl.lit(None).alias(one) for one in ("range", "step"))
+    return trace.with_tables(steps=pl.DataFrame(), ranges=pl.DataFrame(), activities=without)
 
 
 def check(path: Path) -> None:
