@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from itertools import count, pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -48,7 +49,9 @@ _NUMBER: Final = r"_\d+$"
 """The end of that name: the kernel's number in its graph."""
 
 
-class LookedInto(msgspec.Struct, frozen=True):
+# Not msgspec's: that would import what reads generated code, which few traces need.
+@dataclass(frozen=True, slots=True)
+class LookedInto:
     """The outermost operator around each operator, and its forward operator (NONE: without)."""
 
     root: Ints
