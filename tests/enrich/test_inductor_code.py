@@ -123,6 +123,13 @@ def test_other_texts_are_no_graphs(text: str) -> None:
     assert graph_of(text.encode()) is None
 
 
+def test_what_python_warns_of_is_not_printed(recwarn: pytest.WarningsRecorder) -> None:
+    graph = on_cpu([convolution("buf0", "x")])
+    for odd in ("x = 1if y else 2", r"x = '\d'", "assert (1, 'x')"):
+        graph_of(f"{graph}\n{odd}\n".encode())
+    assert not recwarn.list
+
+
 def test_binary_content_is_no_graph() -> None:
     assert graph_of(b"def call(args):\n\xff\xfe\x00\x80") is None
 

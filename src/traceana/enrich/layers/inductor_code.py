@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Iterable
 from itertools import zip_longest
 from pathlib import Path
@@ -77,7 +78,10 @@ def graph_of(content: bytes) -> Graph | None:
     if not _OF_A_GRAPH.search(content):
         return None
     try:
-        module = ast.parse(content)
+        with warnings.catch_warnings():
+            # Python warns of damaged code, such as a number with letters behind it.
+            warnings.simplefilter("ignore")
+            module = ast.parse(content)
         function = _function(module)
         if function is None:
             return None
