@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.enrich.nesting import NONE, Flags, Ints, thread_keys
+from traceana.enrich.nesting import Flags, Ints, thread_keys
 
 _NARROW: Final = 1 << 24
 """Largest span of values that are numbered by a lookup table; others by a search."""
@@ -86,11 +86,11 @@ def rows_of(numbers: Ints) -> Iterator[tuple[int, Ints]]:
 
 def thread_numbers(*frames: pl.DataFrame) -> list[Ints]:
     """Return numbers, from 0, for the threads (``rank``, ``process``, ``thread``) of ``frames``."""
-    ranks = pl.concat([frame["rank"].cast(pl.Int64) for frame in frames]).fill_null(NONE)
-    dense = ranks.rank("dense").cast(pl.Int64).to_numpy() - 1
-    of_rank = np.split(dense, np.cumsum([frame.height for frame in frames])[:-1])
-    many = int(dense.max(initial=0)) + 1
     keys = thread_keys(*frames)
+    of_rank = numbered(*(frame.select("rank") for frame in frames))
+    many = max(int(ranks.max(initial=0)) for ranks in of_rank) + 1
+    if many == 1:
+        return keys
     return [key * many + rank for key, rank in zip(keys, of_rank, strict=True)]
 
 

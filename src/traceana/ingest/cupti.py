@@ -223,10 +223,10 @@ def devices_of_work(described: Iterable[dict[str, Any]], used: pl.Series) -> pl.
 
 def with_process(work: pl.DataFrame, made: pl.DataFrame) -> pl.DataFrame:
     """Return ``work`` with missing processes filled in where a single process made all calls."""
-    processes = made["process"].drop_nulls().unique()
-    if len(processes) != 1:
+    first, last = made["process"].min(), made["process"].max()
+    if first is None or first != last or not work["process"].null_count():
         return work
-    return work.with_columns(pl.col("process").fill_null(processes[0]))
+    return work.with_columns(pl.col("process").fill_null(first))
 
 
 def end_open_ranges(
