@@ -130,7 +130,7 @@ def _printed(trace: Trace, by: Key) -> Result:
     copied = (
         summaries.added(each, *_KEYS)
         .rename({"calls": "count"})
-        .join(timed.with_columns(timed=True), on=_KEYS, how="left")
+        .join(timed.with_columns(timed=True), on=_KEYS, how="left", nulls_equal=True)
         .with_columns(pl.when("timed").then("time_ns").alias("time_ns"))
         .drop("timed")
     )

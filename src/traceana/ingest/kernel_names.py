@@ -26,6 +26,8 @@ UNNAMED: Final = "(unnamed)"
 LONGEST: Final = 16 << 10
 """Letters of the longest name that is demangled."""
 _MANGLED: Final = re.compile(r"_Z[0-9A-Za-z_.$]+")  # of the Itanium ABI
+_DESCRIPTOR: Final = r"(?: \[clone \.kd\]|\.kd)$"
+"""Of the kernel's descriptor, whose symbol rocprof and rocprofv2 print."""
 _WORKER: Final = Path(__file__).with_name("demangle_worker.py")
 _SECONDS: Final = 10.0
 """Time limit of all names together; tens of thousands take one second."""
@@ -40,6 +42,11 @@ _known: dict[str, str] = {}
 
 FEW: Final = 1_000
 """Values of a column that Python handles faster than a query is planned."""
+
+
+def plain_names(names: pl.Series) -> pl.Series:
+    """Return ``names`` of kernels without the suffix of their descriptor, ``.kd``."""
+    return names.str.replace(_DESCRIPTOR, "")
 
 
 def distinct_values(values: pl.Series) -> list[Any]:

@@ -916,3 +916,108 @@ def test_numbers_that_no_column_holds_are_no_crash(tmp_path: Path, old: str, new
     assert old in text
     trace = written(tmp_path / "a.txt", text.replace(old, new))
     assert "[CUDA memcpy HtoD]" in trace.summary["name"].to_list()
+
+
+@pytest.mark.parametrize("name", ["CUDA memcpy Unified", "CUDA Unified Memory memcpy"])
+def test_migrations_of_unified_memory_have_their_direction(
+    tmp_path: Path, run: Run, name: str
+) -> None:
+    sides = ("Host-to-Device", "HtoD"), ("Device-to-Host", "DtoH")
+    rows = [Row(f"[{name} {side}]", 3, 9_000, "memcpy") for side, _ in sides]
+    trace = written(tmp_path / "a.txt", writing.nsys_2023([*ROWS[:1], *rows]))
+    copies = trace.summary.filter(pl.col("kind") == "memcpy")
+    columns = ("copy_kind", "source_memory", "destination_memory", "calls", "total_ns")
+    assert copies.select(columns).rows() == [
+        (direction, "managed", "managed", 3, 9_000) for _, direction in sides
+    ]
+
+
+@pytest.mark.parametrize("direction", ["DtoD", "PtoP"])
+def test_copies_of_no_host_memory_have_their_time(tmp_path: Path, direction: str) -> None:
+    rows = [Row(f"[CUDA memcpy {direction}]", 3, 9_000, "memcpy")]
+    trace = written(tmp_path / "a.txt", writing.nsys_2023(rows))
+    copies = trace.transfers().frame
+    assert copies.select("direction", "count", "time_ns").rows() == [(direction, 3, 9_000)]
+
+
+def test_calls_of_torch_have_the_time_of_the_host(tmp_path: Path) -> None:
+    text = """\
+                 Name    Self CPU %      Self CPU   CPU total %     CPU total     Self XPU    Self XPU %     XPU total    # of Calls
+             aten::mm         1.00%       1.000ms         2.00%       2.000ms     30.000ms        75.00%      30.000ms             4
+          gemm_kernel         0.00%       0.000us         0.00%       0.000us     30.000ms        75.00%      30.000ms             4
+urEnqueueKernelLaunch        50.00%      50.000ms        50.00%      50.000ms     10.000ms        25.00%      10.000ms             7
+       zeModuleCreate        40.00%      40.000ms        40.00%      40.000ms      0.000us         0.00%       0.000us             2
+Self CPU time total: 100.000ms
+Self XPU time total: 40.000ms
+"""  # noqa: E501
+    trace = written(tmp_path / "a.txt", text)
+    calls = trace.summary.filter(pl.col("kind") == "call")
+    assert calls.select("name", "calls", "total_ns", "counted").rows() == [
+        ("urEnqueueKernelLaunch", 7, 50_000_000, False),
+        ("zeModuleCreate", 2, 40_000_000, False),
+    ]
+
+
+def of_operators(rows: Sequence[tuple[str, str, str, int]], *ends: str) -> str:
+    """Return a table of torch of rows with name, times of the CPU and of CUDA, and calls."""
+    lines = [
+        f"{name:>20}         1.00%  {cpu:>12}     {cuda:>9}         1.00%  {calls:>12}"
+        for name, cpu, cuda, calls in rows
+    ]
+    title = f"{'Name':>20}    Self CPU %      Self CPU     Self CUDA   Self CUDA %    # of Calls"
+    return "\n".join([title, *lines, *ends, ""])
+
+
+def test_operators_without_own_time_of_the_device_are_no_work(tmp_path: Path) -> None:
+    text = of_operators(
+        [("aten::linear", "5.000us", "0.000us", 4), ("aten::addmm", "9.000us", "8.000us", 4)]
+    )
+    trace = written(tmp_path / "a.txt", text)
+    assert trace.summary.filter("counted").select("name", "calls").rows() == [("aten::addmm", 4)]
+
+
+ORDERS: list[tuple[str, str, str, int]] = [
+    ("aten::addmm", "9.000us", "8.000us", 4),
+    ("aten::mul", "7.000us", "6.125us", 4),
+    ("aten::cat", "5.000us", "4.500us", 4),
+    ("aten::add", "3.000us", "2.250us", 4),
+]
+SUMS = ("Self CPU time total: 24.000us", "Self CUDA time total: 20.875us")
+
+
+@pytest.mark.parametrize("ends", [SUMS, SUMS[:1], ()])
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_run_of_torch_in_two_orders_counts_once(
+    tmp_path: Path, ends: tuple[str, ...], lost: int
+) -> None:
+    """``lost`` is the table whose sums were not pasted."""
+    sums = [ends, ends]
+    sums[lost] = ()
+    first, second = of_operators(ORDERS[:3], *sums[0]), of_operators(ORDERS[:0:-1], *sums[1])
+    trace = written(tmp_path / "a.txt", f"by CPU time\n{first}\nby CUDA time\n{second}")
+    assert sorted(trace.summary["name"]) == sorted(name for name, *_ in ORDERS)
+    assert trace.summary["total_ns"].sum() == 20_875
+    repeated = trace.ledger.filter(pl.col("reason") == "repeated")
+    assert repeated.select("count", "detail").rows() == [(2, "the same run in another order")]
+    assert trace.meta.events == trace.summary.height + 2
+    assert "several_reports" not in trace.ledger["reason"].to_list()
+    assert problems(trace) == []
+
+
+def test_runs_of_torch_with_other_times_are_added_up(tmp_path: Path) -> None:
+    other = [("aten::addmm", "9.000us", "8.125us", 4), *ORDERS[1:]]
+    sums = (SUMS[0], "Self CUDA time total: 21.000us")
+    text = of_operators(ORDERS, *SUMS) + of_operators(other, *sums)
+    trace = written(tmp_path / "a.txt", text)
+    assert trace.summary["total_ns"].sum() == 20_875 + 21_000
+    assert "several_reports" in trace.ledger["reason"].to_list()
+    without = written(tmp_path / "b.txt", of_operators(ORDERS) + of_operators(other))
+    assert without.summary["total_ns"].sum() == 20_875 + 21_000
+
+
+@pytest.mark.parametrize("suffix", [" [clone .kd]", ".kd"])
+def test_names_of_kernels_end_without_their_descriptor(tmp_path: Path, suffix: str) -> None:
+    row = Row(f"void scale<float>(float*, int){suffix}", 3, 9_000)
+    trace = written(tmp_path / "a.csv", writing.rocprof_csv([row]))
+    assert trace.summary["name"].to_list() == ["void scale<float>(float*, int)"]
+    assert trace.names["name"].to_list() == ["void scale<float>(float*, int)"]

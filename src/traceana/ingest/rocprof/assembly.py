@@ -13,14 +13,12 @@ import polars as pl
 
 from traceana.ingest.cupti import copy_name, devices_of_work, fact, nonzero, with_process
 from traceana.ingest.integrity import LONGEST_TRACE_NS, rebase, screen
-from traceana.ingest.kernel_names import UNNAMED, NameTable, demangle
+from traceana.ingest.kernel_names import UNNAMED, NameTable, demangle, plain_names
 from traceana.ingest.rocprof.csv_tables import COUNTER, Kind
 from traceana.ingest.table_source import as_int
 from traceana.trace import Ledger
 from traceana.trace.schema import ACTIVITIES, COUNTERS, ActivityKind, CopyKind, RangeKind, empty
 
-_DESCRIPTOR: Final = r"(?: \[clone \.kd\]|\.kd)$"
-"""Of the kernel's descriptor, whose symbol rocprof and rocprofv2 print."""
 _NUMBER: Final = r"(\d+)$"
 COPY: Final = r"(?i)(host|device)_?to_?(host|device)$"
 """The name of a copy, with its two sides."""
@@ -92,11 +90,6 @@ def sizes() -> list[pl.Expr]:
         whole = (pl.col(f"grid_{axis}") + size - 1) // pl.when(size > 0).then(size)
         blocks.append(whole.alias(f"grid_{axis}"))
     return [*blocks, *(pl.col(f"block_{axis}") for axis in "xyz")]
-
-
-def plain_names(names: pl.Series) -> pl.Series:
-    """Return ``names`` of kernels without the suffix of their descriptor, ``.kd``."""
-    return names.str.replace(_DESCRIPTOR, "")
 
 
 def copies(cells: pl.DataFrame, names: NameTable) -> pl.DataFrame:

@@ -17,7 +17,7 @@ import polars as pl
 from traceana.errors import CorruptError, NotATraceError
 from traceana.ingest.cupti import copy_name, set_name
 from traceana.ingest.integrity import LARGEST_SUM
-from traceana.ingest.kernel_names import NameTable
+from traceana.ingest.kernel_names import NameTable, plain_names
 from traceana.ingest.nvprof.printed import without_table
 from traceana.ingest.pasted import plain_text
 from traceana.ingest.printed_text import count_few_digits
@@ -108,7 +108,8 @@ def read(path: Path, progress: Progress) -> Trace:
         truncated=source.truncated,
         bytes_read=source.bytes_read,
         bytes_total=source.bytes_total,
-        events=sum(len(one.rows) + one.malformed for one in text.tables) + text.counters,
+        events=sum(len(one.rows) + one.malformed + one.repeated for one in text.tables)
+        + text.counters,
         properties=properties,
     )
     devices = _devices(text.tables)
@@ -156,6 +157,7 @@ def _rows(path: Path, text: Text, ledger: Ledger) -> list[_Row]:
     sizes = []
     for number, (table, of_rows) in enumerate(zip(text.tables, found, strict=True)):
         ledger.add("malformed", table.malformed, table="summary", detail="rows that are cut")
+        ledger.add("repeated", table.repeated, table="summary", detail=_ANOTHER_ORDER)
         if table.inclusive:
             ledger.add("lost_field", len(table.rows), table="summary", kept=True, detail=_INCLUSIVE)
         if repeats[number]:
@@ -190,6 +192,7 @@ _REPORT: Final = re.compile(r"\b(\w+sum)(?:\.py)?((?::[\w=-]+)*)")
 """The name of a report of Nsight Systems and its options: ``cuda_gpu_kern_sum:base``."""
 _INCLUSIVE: Final = "times of the device, which include those of inner operators"
 _ANOTHER_FORM: Final = "the same report in another form"
+_ANOTHER_ORDER: Final = "the same run in another order"
 
 
 def _in_another_form(found: list[Table]) -> list[bool]:
@@ -237,6 +240,10 @@ def _note_reports(text: Text, rows: list[_Row], ledger: Ledger) -> None:
 
 def _row(path: Path, cells: Cells, kind: str, table: Table, number: int) -> _Row:
     """Return the columns of one row of ``table``."""
+    if kind == "call" and table.profiler is Profiler.TORCH and not table.on_cpu:
+        # torch gives calls the time of the work that no operator launched, and of what follows.
+        of_host = {"total": cells.get("self_cpu", "-")}
+        cells = {**{at: cells[at] for at in ("name", "calls") if at in cells}, **of_host}
     units = dict(zip(table.titles, table.units, strict=True))
     # nvprof's row of units has one for each column; the times of Nsight Systems are nanoseconds.
     default = None if table.profiler is Profiler.NVPROF else "ns"
@@ -348,7 +355,10 @@ def _count_once(rows: list[_Row], table: Table) -> None:
     most = None if table.total is None else table.total.value + table.total.step * len(rows)
     operators = by_operator > by_kernel and (most is None or by_operator <= most)
     for row in rows:
-        row["counted"] = row["kind"] in _WORK and (row["kind"] == "op") == operators
+        # An operator without own time has launched nothing itself.
+        idle = row["kind"] == "op" and row["total_ns"] == 0
+        chosen = (row["kind"] == "op") == operators
+        row["counted"] = row["kind"] in _WORK and chosen and not idle
 
 
 def _note_cut(rows: list[_Row], table: Table, ledger: Ledger) -> None:
@@ -386,6 +396,7 @@ def _summary(rows: list[_Row], names: NameTable, ledger: Ledger) -> pl.DataFrame
     }
     frame = pl.DataFrame(rows, schema=numbers) if rows else pl.DataFrame(schema=numbers)
     frame = _summable(frame, ledger)
+    frame = frame.with_columns(plain_names(frame["name"]))
     kind = pl.col("kind").cast(pl.String)
     texts = frame.select(
         pl.when(kind == "memcpy").then(copy_name()).when(kind == "memset").then(set_name())
@@ -421,16 +432,17 @@ def _summable(frame: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
 
 _CALL: Final = re.compile(
     r"_{0,2}(?:cu(?:da)?[A-Z]\w*|hip[A-Z]\w*|hsa_\w+|nvtx\w+|roctx\w+|cudnn[A-Z]\w*|cublas\w+"
-    r"|nccl(?!Dev|Kernel)[A-Z]\w*)"
+    r"|nccl(?!Dev|Kernel)[A-Z]\w*|ur[A-Z]\w*|ze[A-Z]\w*)"
 )
-"""Functions of CUDA's and HIP's runtimes and drivers, and of libraries, without arguments."""
+"""Functions of runtimes and drivers (CUDA, HIP, Unified Runtime, Level Zero), and of libraries,
+without arguments."""
 _COPY: Final = re.compile(
-    r"(?i)\[?(?:CUDA )?(?:Unified Memory |Unified )?(?:memcpy |MEMORY_COPY_|Copy)"
+    r"(?i)\[?(?:CUDA )?(?:Unified Memory |Unified )?(?:memcpy (?:Unified )?|MEMORY_COPY_|Copy)"
     r"(Host|Device|Peer|Array|[HDPAM])[-_ ]?(?:to|2)[-_ ]?(Host|Device|Peer|Array|[HDPAM])\b.*"
 )
 _SET: Final = re.compile(r"(?i)\[?(?:CUDA )?(?:Unified Memory )?(?:memset|MEMORY_SET)\b.*")
 _ANY_COPY: Final = re.compile(r"(?i)\[?(?:CUDA )?(?:Unified Memory )?(?:memcpy|MEMORY_COPY)\b.*")
-_UNIFIED: Final = re.compile(r"(?i)\[?(?:CUDA )?Unified")
+_UNIFIED: Final = re.compile(r"(?i)\[?(?:CUDA )?(?:memcpy )?Unified")
 _MEMORIES: Final = re.compile(r"\((?:([\w ]+(?:\(\w+\))?) -> )?([\w ]+)\)")
 _DOMAINS: Final = re.compile(
     r"(?:KERNEL_DISPATCH|MEMORY_COPY|MEMORY_ALLOCATION|SCRATCH_MEMORY|MARKER_API|RCCL_API"

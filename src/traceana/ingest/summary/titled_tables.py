@@ -56,7 +56,7 @@ class Table(msgspec.Struct):
     CPU, and ``device_total`` the other. ``divided_by`` is the column by which the table divides
     what others have in one row, or adds kinds that others have apart. ``inclusive`` is whether all
     times of the device include inner operators. ``mark`` is the decimal mark of its numbers, None
-    where they do not show it.
+    where they do not show it. ``repeated`` counts rows that an earlier table of the same run has.
     """
 
     profiler: Profiler
@@ -78,6 +78,7 @@ class Table(msgspec.Struct):
     inclusive: bool = False
     percents: list[bool] = msgspec.field(default_factory=list)
     mark: str | None = None
+    repeated: int = 0
 
     @property
     def sizes(self) -> bool:
@@ -187,6 +188,8 @@ _MEMORY_UNIT: Final = re.compile(r"[KMGT]?[Bb]")
 _BRACKETS: Final = (Profiler.NVPROF, Profiler.NSYS)
 _LONGEST_NUMBER: Final = 10
 """Digits from which on a number is not that of a device."""
+_FEWEST_ALIKE: Final = 2
+"""Names that two tables without sums have in common, with equal rows, if they are of one run."""
 _MOST_TITLES: Final = 64
 _LONGEST_TITLE: Final = 5
 """Words of the longest title."""
@@ -253,6 +256,7 @@ def tables(content: bytes) -> Text:
     _set_marks(found)
     for one in found:
         _without_device(one)
+    _join_orders([one for one in found if one.profiler is Profiler.TORCH])
     return Text(found, counters)
 
 
@@ -275,6 +279,45 @@ def _without_device(table: Table) -> None:
     for cells in table.rows:
         cells.pop("share", None)
         cells["total"] = cells.get("self_cpu", cells.get("total", "-"))
+
+
+def _join_orders(found: list[Table]) -> None:
+    """Move rows of tables of torch to the table before, if both are of one run.
+
+    Scripts print a run in several orders, by time of the CPU and of the device, each up to a limit
+    of rows: what the later tables repeat counts once.
+    """
+    before: Table | None = None
+    for table in found:
+        if before is None or not _same_run(before, table):
+            before = table
+            continue
+        known = {cells["name"] for cells in before.rows}
+        others = [cells for cells in table.rows if cells["name"] not in known]
+        table.repeated = len(table.rows) - len(others)
+        before.rows += others
+        before.cuts += table.cuts
+        before.total = before.total or table.total
+        table.rows, table.cuts, table.total, table.device_total = [], 0, None, None
+
+
+def _same_run(one: Table, other: Table) -> bool:
+    """Return whether two tables of torch have the sums of one run, or without them its rows."""
+    if one.on_cpu != other.on_cpu or not one.rows or not other.rows:
+        return False
+    of_both = zip(_sums(one), _sums(other), strict=True)
+    sums = [pair for pair in of_both if None not in pair]
+    if sums:
+        return all(first == second for first, second in sums)
+    names = {cells["name"] for cells in one.rows} & {cells["name"] for cells in other.rows}
+    rows = [[c for c in table.rows if c["name"] in names] for table in (one, other)]
+    alike = [sorted(sorted(cells.items()) for cells in own) for own in rows]
+    return len(names) >= _FEWEST_ALIKE and alike[0] == alike[1]
+
+
+def _sums(table: Table) -> tuple[Quantity | None, ...]:
+    sums = (table.cpu_total, table.device_total if table.on_cpu else table.total)
+    return tuple(one if one is not None and one.value else None for one in sums)
 
 
 def _set_marks(found: list[Table]) -> None:
