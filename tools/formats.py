@@ -47,6 +47,7 @@ format, its version and its producer.
 | MXNet's profiler | `.json`, `.json.gz` | `chrome/reader.py` |
 | nvprof databases | `.nvvp`, `.nvprof`, `.prof`, `.sql` | `nvprof` |
 | nvprof's output | `--print-gpu-trace`, `--print-api-trace`, text and CSV | `nvprof/printed.py` |
+| traces of `nsys stats` | `cuda_gpu_trace`, `cuda_api_trace`, text and CSV | `nvprof/printed.py` |
 | printed summaries | tables and CSV of nvprof, `nsys stats`, `nsys profile --stats=true`, \
 rocprof, rocpd, torch's `key_averages()`, MXNet's `dumps()`, in logs and Markdown | `summary` |
 | nvprof's counters | `--metrics`, `--events`, text and CSV | `nvprof/metrics.py` |

@@ -93,11 +93,11 @@ def test_a_report_of_nsight_compute_is_refused_with_the_way_to_its_table(tmp_pat
     "text",
     [
         '[\n  {"Time (%)": 93.0, "Total Time (ns)": 91, "Instances": 4, "Name": "k(int)"}\n]\n',
-        "Start (ns),Duration (ns),CorrId,GrdX,Device,Ctx,Strm,Name\n1,2,3,1,A,1,7,k\n",
+        "Start (ns),Duration (ns),Name,PID,TID,T-Pri,Thread Name\n1,2,poll,3,4,20,python\n",
         " Start (ns)  Duration (ns)  Name\n ----------  -------------  ----\n   1  2  k\n",
         'NVTX Range,Style,PID,TID,"Total Time (\u03bcs)",Kernel Name\n:x,PushPop,1,1,5.0,k\n',
     ],
-    ids=["json", "gpu trace", "api trace", "nvtx_kern_sum"],
+    ids=["json", "osrt_trace", "osrt_trace in columns", "nvtx_kern_sum"],
 )
 def test_other_reports_of_nsys_stats_are_refused_by_name(tmp_path: Path, text: str) -> None:
     (tmp_path / "a").write_text(text)

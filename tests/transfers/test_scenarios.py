@@ -274,3 +274,10 @@ def test_any_run_has_the_exposed_times_that_a_sweep_counts(work: list[Piece]) ->
             for kind in found:
                 assert found[kind] == len(moments[kind] - moments["kernel"])
             assert transfers(trace).totals["exposed_ns"] == len(copied - moments["kernel"])
+
+
+def test_calls_of_a_trace_without_the_gpu_are_no_kernels_that_copy() -> None:
+    builder = TraceBuilder()
+    builder.name("cuMemcpyHtoDAsync_v2", category="memcpy")
+    builder.operator("cuMemcpyHtoDAsync_v2", 0, 1_500_000)
+    assert transfers(builder.build()).notes == ("no copies in the trace or the selection",)

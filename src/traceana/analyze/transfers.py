@@ -332,6 +332,8 @@ def _step_notes(trace: Trace, frame: pl.DataFrame) -> list[str]:
 
 def _copy_kernels(trace: Trace) -> list[str]:
     """Return the number and time of kernels that copy, which other commands count as kernels."""
+    if trace.on_cpu:
+        return []
     copy = trace.names["category"] == "memcpy"
     kernels = kernels_of(trace, "name_id", "duration")
     times = kernels.filter(copy.gather(kernels["name_id"]))["duration"]

@@ -26,6 +26,7 @@ from traceana.ingest.pasted import BOM, UTF_16, plain_text
 from traceana.ingest.source import ByteSource
 from traceana.ingest.titles import (
     NCU_HEADER,
+    NSYS_COLUMNS,
     NVPROF_METRICS_TITLES,
     NVPROF_TITLES,
     ROCPROF_TITLES,
@@ -68,7 +69,8 @@ NSYS_EXPORT_TABLES: Final = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 _NSYS_TABLE_SUFFIXES: Final = (".parquet", ".arrow")
 _NSYS_EVENTS: Final = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS")
 _NVPROF_HEADER: Final = re.compile(
-    rb"^(?:[ \t#>|]|\x1b\[[\d;]*m)*" + NVPROF_TITLES.encode(), re.MULTILINE
+    rb"^(?:[ \t#>|]|\x1b\[[\d;]*m)*(?:" + f"{NVPROF_TITLES}|{NSYS_COLUMNS}".encode() + rb")",
+    re.MULTILINE,
 )
 _NVPROF_LOG: Final = re.compile(
     rb"^(?:[ \t#>]|\x1b\[[\d;]*m)*(?:==\d+==|={8}) "
@@ -257,8 +259,9 @@ def detect(path: Path) -> Format:
 
 def _unsupported_report(path: Path) -> UnknownFormatError:
     return UnknownFormatError(
-        f"{path} is a report of nsys stats that is not supported: write a summary "
-        "(cuda_gpu_kern_sum) with --format csv, or run nsys export --type sqlite REPORT.nsys-rep"
+        f"{path} is a report of nsys stats that is not supported: write a summary or a trace "
+        "(cuda_gpu_kern_sum, cuda_gpu_trace) with --format csv, or run nsys export --type sqlite "
+        "REPORT.nsys-rep"
     )
 
 

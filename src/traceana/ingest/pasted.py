@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from traceana.ingest.titles import (
+    NSYS_COLUMNS,
     NVPROF_METRICS_TITLES,
     NVPROF_TITLES,
     SUMMARY_TITLES,
@@ -31,7 +32,7 @@ _ENTITIES: Final = (
 _TITLES: Final = re.compile(
     "|".join(
         (
-            *(NVPROF_TITLES, SUMMARY_TITLES, NVPROF_METRICS_TITLES),
+            *(NVPROF_TITLES, NSYS_COLUMNS, SUMMARY_TITLES, NVPROF_METRICS_TITLES),
             '"ID",(?="[^\r\n]*"Kernel Name",)',
             r" {4}Section: \w",
         )

@@ -23,6 +23,14 @@ _WITHIN: Final = "[^,]\x01|\x01[^,]"
 
 def printed_lines(content: bytes) -> pl.DataFrame:
     """Return the lines of ``content`` without what a paste puts before them."""
+    line = pl.col("line")
+    return raw_lines(content).select(
+        line.str.strip_chars_start(" \t#>|").str.strip_chars_end("\r ")
+    )
+
+
+def raw_lines(content: bytes) -> pl.DataFrame:
+    """Return the lines of ``content``."""
     lines = pl.read_csv(
         io.BytesIO(content.replace(b"\x01", b"?") if b"\x01" in content else content),
         has_header=False,
@@ -32,8 +40,7 @@ def printed_lines(content: bytes) -> pl.DataFrame:
         encoding="utf8-lossy",
         raise_if_empty=False,
     )
-    line = pl.col("line").fill_null("")
-    return lines.select(line.str.strip_chars_start(" \t#>|").str.strip_chars_end("\r "))
+    return lines.fill_null("")
 
 
 def split_csv(line: str) -> list[str]:

@@ -8,9 +8,16 @@ from typing import Final
 NCU_HEADER: Final = re.compile(rb'^"ID",(?="[^\r\n]*"Kernel Name",)', re.MULTILINE)
 """The header of Nsight Compute's table; the output of the profiled program may come before it."""
 NVPROF_TITLES: Final = (
-    r'"?(?:Start"?(?:,"?Duration"?,| {2,}Duration {2,})|Name"?,"?Start Time\(ns\)"?,)'
+    r'(?:"?(?:Start"?(?:,"?Duration"?,| {2,}Duration {2,})|Name"?,"?Start Time\(ns\)"?,)'
+    r"|Start \([num]?s\),Duration \([num]?s\),(?:CorrId,GrdX,|Name,Result,CorrID,))"
 )
-"""The beginning of a table: nvprof's in columns or CSV, the Visual Profiler's CSV."""
+"""The beginning of a table: nvprof's in columns or CSV, the Visual Profiler's CSV, the CSV of
+``cuda_gpu_trace`` and ``cuda_api_trace`` of Nsight Systems."""
+NSYS_COLUMNS: Final = (
+    r"Start \([num]?s\) {2,}Duration \([num]?s\) {2,}"
+    r"(?:CorrId {2,}GrdX {2,}|Name {2,}Result {2,}CorrID {2,})"
+)
+"""The beginning of the same in columns."""
 SUMMARY_TITLES: Final = "|".join(
     (
         # nvprof's, of both layouts, and those of Nsight Systems.

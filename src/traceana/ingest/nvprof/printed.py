@@ -1,9 +1,12 @@
-"""Reads the traces that nvprof prints, as text or CSV, into the canonical tables.
+"""Reads the traces that nvprof prints, as text or CSV, into the canonical tables, and those that
+Nsight Systems prints.
 
 Times and sizes have the printed digits: CSV has six decimals of a unit that it chooses by column,
-columns of text five digits. Sizes are in binary units: nvprof's KB are 1,024 bytes.
+columns of text five digits. Sizes are in binary units: nvprof's KB are 1,024 bytes. Nsight Systems
+prints nanoseconds, and megabytes of a million bytes with three decimals.
 
-The rows of the traces that nvprof prints: ``--print-gpu-trace``, ``--print-api-trace``. A log has
+The rows are those of ``nvprof --print-gpu-trace`` and ``--print-api-trace``, or of ``nsys stats``
+with the reports ``cuda_gpu_trace`` and ``cuda_api_trace``. A log has
 the program's own output before, between and behind them, several tables where several processes
 ran, lines that are indented or coloured, and cells in two layouts: padded columns, and CSV with a
 line of units. Rows are therefore found by their beginning, a time, behind a header.
@@ -29,44 +32,55 @@ from traceana.ingest.printed_text import (
     csv_rows,
     distinct,
     printed_lines,
+    raw_lines,
     split_csv,
 )
 from traceana.ingest.source import ByteSource, Progress
-from traceana.ingest.titles import NVPROF_TITLES
+from traceana.ingest.titles import NSYS_COLUMNS, NVPROF_TITLES
 from traceana.trace import Ledger, Trace, TraceMeta
 from traceana.trace.schema import ACTIVITIES, ActivityKind, CopyKind, MemoryKind, empty
 
 _TITLES: Final = {
-    # cell: titles in columns, CSV, and the Visual Profiler's CSV
+    # cell: titles in columns, CSV, the Visual Profiler's CSV, and that of Nsight Systems
     "start": ("Start", "Start Time"),
     "duration": ("Duration",),
     "grid": ("Grid Size",),
     "block": ("Block Size",),
-    **{f"grid_{axis}": (f"Grid {axis.upper()}", f"Grid{axis.upper()}") for axis in "xyz"},
-    **{f"block_{axis}": (f"Block {axis.upper()}", f"Block{axis.upper()}") for axis in "xyz"},
-    "registers": ("Regs*", "Registers Per Thread", "Registers/Thread"),
+    **{f"grid_{axis.lower()}": (f"Grid {axis}", f"Grid{axis}", f"Grd{axis}") for axis in "XYZ"},
+    **{f"block_{axis.lower()}": (f"Block {axis}", f"Block{axis}", f"Blk{axis}") for axis in "XYZ"},
+    "registers": ("Regs*", "Registers Per Thread", "Registers/Thread", "Reg/Trd"),
     "static": ("SSMem*", "Static SMem", "Static Shared Memory"),
     "dynamic": ("DSMem*", "Dynamic SMem", "Dynamic Shared Memory"),
-    "bytes": ("Size",),
-    "source_memory": ("SrcMemType",),
-    "destination_memory": ("DstMemType",),
+    "bytes": ("Size", "Bytes"),
+    "source_memory": ("SrcMemType", "SrcMemKd"),
+    "destination_memory": ("DstMemType", "DstMemKd"),
     "device": ("Device",),
-    "context": ("Context",),
-    "stream": ("Stream",),
-    "correlation": ("Correlation_ID",),
+    "context": ("Context", "Ctx"),
+    "stream": ("Stream", "Strm"),
+    "correlation": ("Correlation_ID", "CorrId", "CorrID"),
     "name": ("Name",),
+    "result": ("Result",),
+    "process": ("Pid", "PID"),
+    "thread": ("Tid", "TID"),
 }
 _NS: Final = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
-_BYTES: Final = {"B": 1.0, "bytes": 1.0, "KB": 2.0**10, "MB": 2.0**20, "GB": 2.0**30}
+_DECIMAL: Final = {"KB": "10^3 B", "MB": "10^6 B", "GB": "10^9 B"}
+"""Units in titles of Nsight Systems, as those of decimal sizes."""
+_BYTES: Final = {
+    **{"B": 1.0, "byte": 1.0, "bytes": 1.0, "KB": 2.0**10, "MB": 2.0**20, "GB": 2.0**30},
+    **{unit: 10.0 ** (3 * at) for at, unit in enumerate(_DECIMAL.values(), 1)},
+}
 _FACTORS: Final = {
     **{"start": _NS, "duration": _NS},
     **{"static": _BYTES, "dynamic": _BYTES, "bytes": _BYTES},
 }
 """Cells that are numbers with a unit."""
 _PROCESS: Final = re.compile(rb"==(\d{1,18})== ")
-_COPY: Final = r"^\[?(?:CUDA |Unified Memory )?[Mm]emcpy (\w+)"
+_COPY: Final = r"^\[?(?:CUDA )?(?:Unified Memory )?[Mm]emcpy (?:Unified )?(\w+)"
+_SIDES: Final = r"^(\[CUDA .*\b[HDP])\w*-to-([HDP])\w*\]$"
+"""A copy as newer versions of Nsight Systems name it: ``[CUDA memcpy Host-to-Device]``."""
 _SET: Final = r"^\[?(?:CUDA )?[Mm]emset"
-_UNIFIED: Final = "[Unified Memory"
+_UNIFIED: Final = r"^\[(?:CUDA )?(?:memcpy Unified|Unified Memory)\b"
 _UNIFIED_TITLE: Final = "Unified Memory"
 _CALL: Final = r"^cu(?:da)?(?:[A-Z]\w*|$)"
 _LAUNCH: Final = r"\[(\d+)\]\)?$"
@@ -101,6 +115,7 @@ def read(path: Path, progress: Progress) -> Trace:
     devices = _devices(work["device"])
     work = work.with_columns(_numbers(work["device"], devices))
     processes = {int(one) for one in _PROCESS.findall(content)}
+    processes |= set(calls["process"].drop_nulls().cast(pl.Int64, strict=False).to_list())
     names = NameTable(ledger)
     # A printed start of 0 is a time.
     activities, called = (
@@ -124,15 +139,17 @@ def read(path: Path, progress: Progress) -> Trace:
         [{**row, "vendor": "NVIDIA"} for row in devices.values()], tables["activities"]["device"]
     )
     tables["ledger"] = ledger.frame()
+    of_nsys = any(one.of_nsys for one in printed.layouts)
+    as_csv = any(one.units and not one.in_columns for one in printed.layouts)
     meta = TraceMeta(
         source=str(path),
-        format="nvprof",
-        producer="NVIDIA nvprof",
+        format="nsys" if of_nsys else "nvprof",
+        producer="NVIDIA Nsight Systems" if of_nsys else "NVIDIA nvprof",
         truncated=source.truncated,
         bytes_read=source.bytes_read,
         bytes_total=source.bytes_total,
         events=cells.height + printed.malformed,
-        properties={"printed": "CSV" if any(one.units for one in printed.layouts) else "text"},
+        properties={"printed": "CSV" if as_csv else "text"},
     )
     return Trace(meta, tables)
 
@@ -170,12 +187,27 @@ def _of_layout(path: Path, rows: Rows) -> pl.DataFrame:
             raise CorruptError(f"{path}: the unit {unit!r} of {titles[cell]} is not known")
     texts = rows.cells.select(_stripped(tuple(titles.items())))
     found = texts.with_columns(_quantities(tuple(units.items())))
+    if rows.of_nsys:
+        found = found.with_columns(_of_nsys(frozenset(found.columns)))
     for cell in ("start", "duration"):
         if found[cell].null_count() == found.height > texts[cell].null_count():
             raise CorruptError(
                 f"{path} has times without a unit: the line behind the header has it"
             )
     return _with_migrations(rows, found)
+
+
+@lru_cache(maxsize=16)
+def _of_nsys(given: frozenset[str]) -> list[pl.Expr]:
+    """Return what Nsight Systems prints in other words: copies, and sizes that its three decimals
+    round to 0."""
+    found = []
+    if "name" in given:
+        found.append(pl.col("name").str.replace(_SIDES, "${1}to$2]"))
+    if "bytes" in given:
+        rounded = (pl.col("bytes") == 0) & (pl.col("bytes_step") > 1)
+        found.append(pl.when(~rounded).then("bytes").alias("bytes"))
+    return found
 
 
 @lru_cache(maxsize=16)
@@ -261,13 +293,15 @@ def _sorts() -> list[pl.Expr]:
     """Return whether a row is a counter of unified memory, a call, and cut within its name."""
     name = pl.col("name")
     bracket = name.str.starts_with("[")
-    unified = name.str.starts_with(_UNIFIED) & (
+    unified = name.str.contains(_UNIFIED) & (
         pl.col("duration").is_null() | ~name.str.contains(_COPY)
     )
     of_no_device = pl.col("device").is_null() & pl.col("stream").is_null()
     return [
         unified.fill_null(False).alias("counter"),
-        (of_no_device & name.str.contains(_CALL)).fill_null(False).alias("call"),
+        (of_no_device & (name.str.contains(_CALL) | pl.col("result").is_not_null()))
+        .fill_null(False)
+        .alias("call"),
         (bracket & ~name.str.contains("]", literal=True)).fill_null(False).alias("cut"),
     ]
 
@@ -282,6 +316,7 @@ def _calls(cells: pl.DataFrame) -> pl.DataFrame:
         pl.coalesce("correlation", pl.col("name").str.extract(_LAUNCH, 1))
         .cast(pl.Int64, strict=False)
         .alias("correlation"),
+        *(pl.col(name).cast(pl.Int64, strict=False) for name in ("process", "thread")),
     )
 
 
@@ -355,7 +390,7 @@ def _columns(given: frozenset[str]) -> list[pl.Expr]:
 
 def _memory(side: str) -> pl.Expr:
     text = pl.col(side).str.to_lowercase().str.replace_all(" ", "_")
-    managed = pl.col("name").str.starts_with(_UNIFIED)
+    managed = pl.col("name").str.contains(_UNIFIED)
     return (
         pl.when(managed)
         .then(pl.lit("managed"))
@@ -407,8 +442,12 @@ _UNITS: Final = r"^(?:[a-zA-Z/%]*,)+[a-zA-Z/%]*$"
 _PADDED_UNITS: Final = r"^(?:ns|us|ms|s) +(?:ns|us|ms|s)(?: +[KMG]?B(?:/s)?)* *$"
 """The units below padded titles: ``nvprof --normalized-time-unit``."""
 _NAME: Final = "Name"
-_OWN_UNIT: Final = re.compile(r"(.*?) ?\((ns|us|ms|s|bytes)\)")
-"""A title of the Visual Profiler: ``Duration(ns)``."""
+_OWN_UNIT: Final = re.compile(r"(.*?) ?\((ns|us|ms|s|bytes?|[KMG]B)\)")
+"""A title of the Visual Profiler, or of Nsight Systems: ``Duration(ns)``, ``Bytes (MB)``."""
+_GROUPED: Final = r"^\d{1,3}(?:[.,'\u{a0}\u{202f} ]?\d{3})*$|^\d+$"
+"""A whole number, also in groups of digits."""
+_TEXTS: Final = ("Name", "Device", "SrcMemKd", "DstMemKd", "Result", "Thread Name")
+"""Columns of Nsight Systems that are not of numbers."""
 _MOST_LAYOUTS: Final = 64
 """Layouts of a file that are read; a log has one or two."""
 _LONGEST_HEADER: Final = 1 << 16
@@ -419,11 +458,18 @@ _MOST_TITLES: Final = 500
 class Rows(msgspec.Struct, frozen=True):
     """The rows of one layout: ``cells`` has a column of texts per title, null where it is empty.
 
-    ``units`` has the unit of the columns whose cells are numbers without one.
+    ``units`` has the unit of the columns whose cells are numbers without one; ``in_columns`` those
+    that have units and are no CSV.
     """
 
     cells: pl.DataFrame
     units: dict[str, str]
+    in_columns: bool = False
+
+    @property
+    def of_nsys(self) -> bool:
+        """Whether Nsight Systems has printed the table."""
+        return bool({"CorrId", "CorrID"} & set(self.cells.columns))
 
 
 class Printed(msgspec.Struct, frozen=True):
@@ -455,6 +501,9 @@ def printed_rows(content: bytes) -> Printed:
         malformed += lost
         if part.cells.width:
             layouts.append(part)
+    by_ruler, cut = _below_rulers(content)
+    layouts += by_ruler
+    malformed += cut
     if known.height > _MOST_LAYOUTS:
         others = known.slice(_MOST_LAYOUTS)
         malformed += found.join(others, on=["header", "units"], how="semi").height
@@ -520,6 +569,56 @@ def _fixed_columns(lines: pl.Series, header: str, units: str) -> tuple[Rows, int
     return Rows(restored.select(empty), _padded_units(titles, units)), lost
 
 
+def _below_rulers(content: bytes) -> tuple[list[Rows], int]:
+    """Return the rows of the tables of Nsight Systems in columns, and the number of cut rows.
+
+    Cells may be empty, so columns are found by the ruler below the titles. It may stand farther to
+    the right than the titles, whose first space a paste has lost, and as far as the rows.
+    """
+    if not re.search(NSYS_COLUMNS.encode(), content):
+        return [], 0
+    lines = raw_lines(content)["line"]
+    headers = lines.str.contains(NSYS_COLUMNS).arg_true().to_list()
+    found, cut = [], 0
+    for at, end in zip(headers, [*headers[1:], len(lines)], strict=True):
+        titles = re.split(" {2,}", lines[at].strip(" \t#>|\r"))
+        ruler = [] if at + 1 == len(lines) else list(re.finditer("-+", lines[at + 1]))
+        if len(ruler) != len(titles) or len(set(titles)) != len(titles) or _NAME not in titles:
+            continue
+        lengths = [one.end() - one.start() for one in ruler[:-1]]
+        spans = zip([one.start() for one in ruler], [*lengths, None], strict=True)
+        below = lines[at + 2 : end].to_frame("line")
+        cells = below.select(
+            pl.col("line").str.slice(start, length).str.strip_chars(" \r").alias(title)
+            for title, (start, length) in zip(titles, spans, strict=True)
+        )
+        begins = cells.filter(pl.col(titles[0]).str.contains(_GROUPED))
+        whole = begins.filter(
+            pl.col(titles[1]).str.contains(_GROUPED), pl.col(_NAME).str.contains(r"\S")
+        )
+        cut += begins.height - whole.height
+        rows = whole.select(_ungrouped(title).alias(title.partition(" (")[0]) for title in titles)
+        own = [match for title in titles if (match := _OWN_UNIT.fullmatch(title))]
+        units = {match[1]: _DECIMAL.get(match[2], match[2]) for match in own}
+        found.append(Rows(rows, units, in_columns=True))
+    return found, cut
+
+
+def _ungrouped(title: str) -> pl.Expr:
+    """Return the column ``title``, null where it is empty, its numbers without marks of groups.
+
+    Numbers of times are whole, those of sizes have three decimals.
+    """
+    text = pl.col(title)
+    digits = text.str.replace_all(r"\D", "")
+    if title.endswith("B)"):
+        decimal = digits.str.replace(r"(\d{3})$", ".$1")
+        text = pl.when(text.str.contains(r"[.,]\d{3}$")).then(decimal).otherwise(digits)
+    elif title not in _TEXTS:
+        text = digits
+    return pl.when(text != "").then(text)
+
+
 def _padded_units(titles: list[str], units: str) -> dict[str, str]:
     """Return the unit of each of ``titles`` by ``units``: the header, and the line of units below.
 
@@ -551,6 +650,6 @@ def _csv(lines: pl.Series, header: str, units: str) -> tuple[Rows, int]:
     given = dict(zip(titles, units.split(","), strict=False)) if units else {}
     for match in own.values():
         if match:
-            given[match[1]] = match[2]
+            given[match[1]] = _DECIMAL.get(match[2], match[2])
     renamed = cells.rename({title: match[1] for title, match in own.items() if match})
     return Rows(renamed, {t: u for t, u in given.items() if u}), lost
