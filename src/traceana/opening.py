@@ -164,7 +164,7 @@ def _manifest_beside(source: Path) -> Manifest | None:
 
 
 def _code_beside(source: Path) -> Code | None:
-    """Return the generated code of the recorded run ``source``, or that of which it is a file."""
+    """Return the generated code in the folder of a run: ``source``, or the folder around it."""
     folder = (source if source.is_dir() else source.parent) / INDUCTOR_FOLDER
     return _code(folder) if folder.is_dir() else None
 

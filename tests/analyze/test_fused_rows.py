@@ -8,19 +8,17 @@ from hypothesis import strategies as st
 
 from traceana.analyze.fused_rows import divided
 from traceana.analyze.manifest_pairing import fused_parts
-from traceana.model.manifest import Input, Layer, Manifest
+from traceana.model.manifest import Input, Layer, Manifest, manifest
 
 IMAGE = (2, 8, 4, 4)
 
 
 def model(*layers: tuple[str, str, tuple[int, ...] | None]) -> Manifest:
     """Return a manifest of layers that take and give one shape."""
-    return Manifest(
+    return manifest(
         network="test",
         framework="pytorch",
         inputs=(Input(shape=IMAGE, dtype="float32"),),
-        parameter_count=0,
-        flops=0,
         layers=tuple(
             Layer(
                 path=path,

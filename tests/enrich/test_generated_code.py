@@ -14,7 +14,7 @@ from tests.support.inductor import Line, convolution, gradient, on_cpu, on_gpu
 from traceana.analyze.manifest_pairing import named_in_order, with_names_of
 from traceana.enrich import attribute
 from traceana.enrich.layers.inductor_code import Graph, graph_of
-from traceana.model.manifest import Input, Layer, Manifest
+from traceana.model.manifest import Input, Layer, Manifest, manifest
 from traceana.trace import Trace
 
 EMPTY = "empty_strided_cpu((2, 4), (4, 1), torch.float32)"
@@ -54,14 +54,12 @@ LAYERS: list[tuple[str, str, tuple[int, ...], tuple[int, ...], tuple[int, ...] |
 """Path, type, shapes of input, output and weight, in the order of the model."""
 
 
-def manifest(*, alike: bool = False) -> Manifest:
+def network(*, alike: bool = False) -> Manifest:
     """Return the manifest of the network; ``alike`` with one shape for all activations."""
-    return Manifest(
+    return manifest(
         network="residual",
         framework="PyTorch",
         inputs=(Input(shape=(2, 3, 8, 8), dtype="float32"),),
-        parameter_count=0,
-        flops=0,
         layers=tuple(
             Layer(
                 path=path,
@@ -77,7 +75,7 @@ def manifest(*, alike: bool = False) -> Manifest:
     )
 
 
-MANIFEST = manifest()
+MANIFEST = network()
 
 NORM, SUM = "native_batch_norm", "add_native_batch_norm"
 
@@ -213,7 +211,7 @@ def test_equal_shapes_leave_open_which_branch_a_layer_is_of() -> None:
             for line in forward()
         ]
     )  # fmt: skip
-    trace = named_in_order(on_the_host(text), manifest(alike=True))
+    trace = named_in_order(on_the_host(text), network(alike=True))
     assert "block.bn2+side.1+relu2" not in trace.layers["path"].to_list()
     assert "block.bn1+relu1" in trace.layers["path"].to_list()
 

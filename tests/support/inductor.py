@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 Kernel = tuple[str, Sequence[str], Sequence[str]]
 """Name, the buffers that it reads, those that it writes."""
@@ -12,51 +12,65 @@ Line = str | Kernel
 
 def on_cpu(lines: Sequence[Line]) -> str:
     """Return the code of a graph for a CPU, as PyTorch 2.8 and newer write it."""
-    kernels, body = [], []
-    for line in lines:
-        if isinstance(line, str):
-            body.append(line)
-            continue
-        name, reads, writes = line
-        parameters = [f"const float* in_ptr{n}" for n in range(len(reads))]
-        parameters += [f"float* out_ptr{n}" for n in range(len(writes))]
-        kernels.append(
+
+    def kernel(name: str, reads: int, writes: int) -> str:
+        parameters = [f"const float* in_ptr{n}" for n in range(reads)]
+        parameters += [f"float* out_ptr{n}" for n in range(writes)]
+        return (
             f"{name} = async_compile.cpp_pybinding(['const float*'], r'''\n"
             f'#include <prefix.h>\nextern "C"  void  kernel({", ".join(parameters)})\n'
             "{\n    call(in_ptr0);\n}\n''')\n"
         )
-        body.append(f"{name}({', '.join([*reads, *writes])})")
-    return _module(kernels, "class Runner:\n    def call(self, args):\n", body, 8)
+
+    head = "class Runner:\n    def call(self, args):\n"
+    return _module(lines, kernel, lambda name, buffers: f"{name}({buffers})", head)
 
 
 def on_gpu(lines: Sequence[Line]) -> str:
     """Return the code of a graph for a GPU, as PyTorch before 2.8 writes it."""
+
+    def kernel(name: str, reads: int, writes: int) -> str:
+        parameters = [f"in_ptr{n}" for n in range(reads)]
+        parameters += [f"out_ptr{n}" for n in range(writes)]
+        return (
+            f"{name} = async_compile.triton('{name}', '''\nimport triton\n@triton.jit\n"
+            f"def {name}({', '.join(parameters)}, xnumel, XBLOCK : tl.constexpr):\n    pass\n"
+            "''', device_str='cuda')\n"
+        )
+
+    def launch(name: str, buffers: str) -> str:
+        return f"{name}.run({buffers}, 4096, stream=stream0)"
+
+    head = (
+        "def call(args):\n    with torch.cuda._DeviceGuard(0):\n        torch.cuda.set_device(0)\n"
+    )
+    return _module(["stream0 = get_raw_stream(0)", *lines], kernel, launch, head)
+
+
+def _module(
+    lines: Sequence[Line],
+    kernel: Callable[[str, int, int], str],
+    launch: Callable[[str, str], str],
+    head: str,
+) -> str:
+    """Return a module with the kernels of ``lines`` and the function ``call``.
+
+    ``kernel`` returns the definition of a kernel with so many buffers that it reads and writes,
+    ``launch`` its call with all of them.
+    """
     kernels, body = [], []
     for line in lines:
         if isinstance(line, str):
             body.append(line)
             continue
         name, reads, writes = line
-        parameters = [f"in_ptr{n}" for n in range(len(reads))]
-        parameters += [f"out_ptr{n}" for n in range(len(writes))]
-        kernels.append(
-            f"{name} = async_compile.triton('{name}', '''\nimport triton\n@triton.jit\n"
-            f"def {name}({', '.join(parameters)}, xnumel, XBLOCK : tl.constexpr):\n    pass\n"
-            "''', device_str='cuda')\n"
-        )
-        body.append(f"{name}.run({', '.join([*reads, *writes])}, 4096, stream=stream0)")
-    head = (
-        "def call(args):\n    with torch.cuda._DeviceGuard(0):\n        torch.cuda.set_device(0)\n"
-    )
-    return _module(kernels, head, ["stream0 = get_raw_stream(0)", *body], 8)
-
-
-def _module(kernels: Sequence[str], head: str, body: Sequence[str], indent: int) -> str:
-    lines = "".join(f"{' ' * indent}{line}\n" for line in body)
+        kernels.append(kernel(name, len(reads), len(writes)))
+        body.append(launch(name, ", ".join([*reads, *writes])))
     start = (
         "from torch._inductor.async_compile import AsyncCompile\nasync_compile = AsyncCompile()\n"
     )
-    return start + "".join(kernels) + head + lines + f"{' ' * indent}return (buf0, )\n"
+    statements = "".join(f"        {line}\n" for line in [*body, "return (buf0, )"])
+    return start + "".join(kernels) + head + statements
 
 
 def convolution(result: str, image: str, weight: str = "primals_1") -> str:

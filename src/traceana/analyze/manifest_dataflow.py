@@ -19,10 +19,9 @@ import polars as pl
 
 from traceana.model.manifest import Layer
 
-_MOST_LAYERS: Final = 8
-"""Layers of one kernel, at most; ``diff`` takes as many together."""
-_ACTIVATIONS_ALONE: Final = re.compile(r"::_?(?:matmul|bmm|baddbmm|scaled_dot_product)")
-"""Weighted operators that multiply two activations."""
+MOST_LAYERS: Final = 8
+"""Layers of one kernel, and of a row that ``diff`` takes together, at most: an activation that a
+whole network calls would join all of it."""
 
 _COMPUTES_NOTHING: Final = frozenset(("flatten", "unflatten", "identity", "reshape", "sequential"))
 """Types of layers that are another view of their input; a ``Sequential`` without layers is one."""
@@ -78,7 +77,7 @@ def layers_of_rows(
         for row, positions in computed.items()
         if row not in unclear
     }
-    return {row: some for row, some in paths.items() if len(some) <= _MOST_LAYERS}
+    return {row: some for row, some in paths.items() if len(some) <= MOST_LAYERS}
 
 
 class _Flow(msgspec.Struct, frozen=True):
@@ -135,7 +134,7 @@ def _flows(graph_calls: pl.DataFrame, position_of: Mapping[int, int]) -> Iterato
             weighted={
                 node: position_of.get(row)
                 for node, (name, generated, _, row, _) in enumerate(calls)
-                if not generated and _is_weighted(name)
+                if not generated and _HAS_WEIGHT.search(name)
             },
             next=forth,
             previous=back,
@@ -143,10 +142,7 @@ def _flows(graph_calls: pl.DataFrame, position_of: Mapping[int, int]) -> Iterato
 
 
 _HAS_WEIGHT: Final = re.compile(r"::_?(?:\w*conv\w*|addmm|mm|linear\w*|mkl_linear)$")
-
-
-def _is_weighted(name: str) -> bool:
-    return bool(_HAS_WEIGHT.search(name)) and not _ACTIVATIONS_ALONE.search(name)
+"""Operators with a weight; products of two activations (``bmm``, attention) have none."""
 
 
 class _Segment(msgspec.Struct, frozen=True):

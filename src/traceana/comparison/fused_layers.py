@@ -8,19 +8,16 @@ taken together there: all runs have the same rows, and no time is divided that w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import polars as pl
 
+from traceana.analyze.manifest_dataflow import MOST_LAYERS
 from traceana.analyze.manifest_pairing import FUSED, fused_parts, in_rows, together
 from traceana.comparison.compared_run import Run
 from traceana.trace import Trace
 
 Rows = dict[str, tuple[str, ...]]
 """The layers of each row of a run, by its path: several of a fused row."""
-
-_MOST_LAYERS: Final = 8
-"""Layers of one row, at most: an activation that a whole network calls would join all of it."""
 
 
 def fused_alike(runs: Sequence[Run]) -> list[Run]:
@@ -64,7 +61,7 @@ def _names(rows: Sequence[Rows]) -> dict[str, str]:
             frozenset(path for path, parts in of_run.items() if not group.isdisjoint(parts))
             for of_run in rows
         }
-        if len(group) <= _MOST_LAYERS and len(rows_of - {frozenset()}) > 1:
+        if len(group) <= MOST_LAYERS and len(rows_of - {frozenset()}) > 1:
             found |= dict.fromkeys(group, together([part for part in order if part in group]))
     return found
 

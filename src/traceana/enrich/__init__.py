@@ -35,8 +35,8 @@ def attribute(
     """Return ``trace`` with the call, operator, range, layer, step and direction of its activities.
 
     ``other`` is a recording of the same program that has operators for the work of CUDA graph
-    replays; ``code`` returns the graphs of Inductor's
-    generated code. See :func:`traceana.enrich.attribution.attribute`, and for graphs
+    replays; ``code`` returns the graphs of Inductor's generated code. See
+    :func:`traceana.enrich.attribution.attribute`, and for graphs
     :mod:`traceana.enrich.graph_replays`.
     """
     from traceana.enrich.attribution import attribute as attributed

@@ -57,8 +57,7 @@ def attribute(
     """Return ``trace`` with the attribution columns of its activities filled in.
 
     ``step_marker`` names the ranges that are steps: :func:`traceana.enrich.steps.marked_by`,
-    whose errors it raises. ``code`` returns the graphs of Inductor's generated
-    code.
+    whose errors it raises. ``code`` returns the graphs of Inductor's generated code.
 
     Also filled in: ``steps`` and ``layers``; parent, depth, direction and layer of ``ops``; parent
     and depth of ``ranges``; operators that only NVTX ranges record. Activities keep their order and
@@ -198,13 +197,7 @@ class _Host(msgspec.Struct, frozen=True):
     layers: LayerResolution
 
     @classmethod
-    def of(
-        cls,
-        trace: Trace,
-        step_table: pl.DataFrame,
-        ledger: Ledger,
-        code: Code | None,
-    ) -> _Host:
+    def of(cls, trace: Trace, step_table: pl.DataFrame, ledger: Ledger, code: Code | None) -> _Host:
         ops = trace.ops
         nodes = trace.activities.filter(pl.col("capture_time").is_not_null())
         nodes = nodes.select("process", pl.col("capture_thread").alias("thread"))

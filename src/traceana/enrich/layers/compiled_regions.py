@@ -159,8 +159,7 @@ def looked_into(
     """Return the outermost and the forward operators of ``ops``, inside compiled regions too.
 
     ``forward`` is that of :func:`traceana.enrich.operators.forward_of`, which has one forward
-    operator for all of a backward graph. ``code`` returns the graphs of Inductor's
-    generated code.
+    operator for all of a backward graph. ``code`` returns the graphs of Inductor's generated code.
     """
     root, nothing = roots(nesting), np.zeros(0, dtype=np.int64)
     nowhere = np.full(len(root), NONE, dtype=np.int64)

@@ -43,8 +43,8 @@ Graph: TypeAlias = tuple[GraphCall, ...]
 def graphs_in(folder: Path) -> frozenset[Graph]:
     """Return the graphs whose generated code is below ``folder``, equal ones once.
 
-    Files that are no graph, cannot be read or are larger than :data:`LARGEST_FILE` are passed over;
-    of more than :data:`MOST_FILES` files, the newest are read.
+    Files without a graph, and those that cannot be read or are larger than :data:`LARGEST_FILE`,
+    are passed over; of more than :data:`MOST_FILES` files, the newest are read.
     """
     found: set[Graph] = set()
     for path in _newest(folder):

@@ -458,8 +458,8 @@ _MOST_TITLES: Final = 500
 class Rows(msgspec.Struct, frozen=True):
     """The rows of one layout: ``cells`` has a column of texts per title, null where it is empty.
 
-    ``units`` has the unit of the columns whose cells are numbers without one; ``in_columns`` those
-    that have units and are no CSV.
+    ``units`` has the unit of the columns whose cells are numbers without one; ``in_columns`` is
+    whether they were padded columns with such units, not CSV.
     """
 
     cells: pl.DataFrame

@@ -7,12 +7,7 @@ import sys
 from pathlib import Path
 
 FOLDER = "inductor"
-
-
-_MOST_BYTES = 64 << 20
-
-
-"""Of all copies together."""
+_MOST_BYTES = 64 << 20  # of all copies together
 
 
 def keep(folder: Path) -> str | None:
