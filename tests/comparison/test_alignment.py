@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -145,6 +146,48 @@ def test_equal_paths_do_not_force_what_is_no_longer_there() -> None:
     pairs = align(RunLayers(tuple(numbered), 32), RunLayers((new, *moved), 32)).pairs
     right = sum(pair.b == pair.a + 1 for pair in pairs)
     assert right >= 0.9 * len(before.layers)
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_a_layer_that_ran_elsewhere_is_paired_by_its_path(place: int) -> None:
+    """A row of a compiled graph has no shapes: path and type are all that is known of it."""
+    products = [
+        replace(one, path=f"block.{i}") for i, one in enumerate(network(2).layers) if one.weight
+    ][:5]
+    fused = Layer("fused", "fused", type_of("fused"), "block.norm+relu")
+    shaped = replace(fused, takes="8x8x16", weight=16, flops=26624.75, category="normalization")
+    before = RunLayers((*products[:3], shaped, *products[3:]), 32)
+    after = RunLayers((*products[:place], fused, *products[place:]), 32)
+    found = {pair.a: pair for pair in align(before, after).pairs}
+    assert (found[3].b, found[3].how) == (place, "order" if place == 3 else "moved")
+    assert found[3].confidence > 0.5
+    assert len(found) == 6
+
+
+def test_a_layer_that_stands_in_its_place_does_not_take_its_pair() -> None:
+    """Where the row of one run is, the other has the sum of a block, of which nothing agrees."""
+    products = [
+        replace(one, path=f"block.{i}") for i, one in enumerate(network(2).layers) if one.weight
+    ][:5]
+    fused = Layer("fused", "fused", type_of("fused"), "block.norm+relu")
+    block = Layer("block", "Block", type_of("Block"), "block", takes="8x8x16", gives="8x8x16")
+    before = RunLayers((*products[:2], fused, products[2], block, *products[3:]), 32)
+    after = RunLayers((*products[:3], fused, *products[3:]), 32)
+    assert {pair.a: pair.b for pair in align(before, after).pairs} == {
+        0: 0, 1: 1, 2: 3, 3: 2, 5: 4, 6: 5
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("feature", [{"weight": 3}, {"known": type_of("Linear")}])
+def test_an_equal_path_of_another_layer_elsewhere_pairs_nothing(feature: dict[str, Any]) -> None:
+    products = [
+        replace(one, path=f"block.{i}") for i, one in enumerate(network(2).layers) if one.weight
+    ][:5]
+    one = Layer("one", "LayerNorm", type_of("LayerNorm"), "block.one", takes="7x64", weight=64)
+    other = replace(one, takes="9x32", gives="9x2", flops=576.0, **feature)
+    before, after = (one, *products), (*products, other)
+    pairs = {(pair.a, pair.b) for pair in align(RunLayers(before), RunLayers(after)).pairs}
+    assert pairs == {(i + 1, i) for i in range(5)}
 
 
 def test_forced_pairs_are_kept_whatever_speaks_against_them() -> None:

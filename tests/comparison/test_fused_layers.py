@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.traces import TraceBuilder
 from traceana.comparison.compare import compare
+from traceana.comparison.compared_run import Run
 from traceana.comparison.diff import diff
+from traceana.comparison.fused_layers import fused_alike
+from traceana.model.manifest import Layer, manifest
 from traceana.trace import Trace
 
 CONV, NORM, RELU = "Conv2d", "BatchNorm2d", "ReLU"
@@ -75,3 +80,28 @@ def test_forced_pairs_name_the_layers_of_each_run() -> None:
     found = rows(EAGER, COMPILED, pairs={"net.1": "net.1+2"})
     assert ("net.1", "net.1+2") in found
     assert ("net.2", None) in found
+
+
+@pytest.mark.parametrize("second", [100, 900])
+def test_a_fused_row_is_at_the_place_of_its_first_layer_whatever_took_longest(second: int) -> None:
+    """Its layers ran before and after a convolution, and half of its time may be on either side."""
+    called = (("conv1", CONV), ("norm1", NORM), ("relu", RELU), ("conv2", CONV), ("norm2", NORM))
+    model = manifest(
+        network="block",
+        framework="PyTorch",
+        inputs=(),
+        layers=tuple(
+            Layer(path=path, type=kind, framework_type=kind, position=position)
+            for position, (path, kind) in enumerate(called)
+        ),
+    )
+    times = (500, 300, 200, 400, second)
+    eager = run("eager", *((*one, time) for one, time in zip(called, times, strict=True)))
+    row = ("norm1+relu+norm2", "fused", second)
+    for one in (
+        run("first", ("conv1", CONV, 500), row, ("conv2", CONV, 400)),
+        run("last", ("conv1", CONV, 500), ("conv2", CONV, 400), row),
+    ):
+        both = fused_alike([Run("a", eager, model=model), Run("b", one, model=model)])
+        for each in both:
+            assert [layer.label for layer in each.layers.layers] == ["conv1", row[0], "conv2"]

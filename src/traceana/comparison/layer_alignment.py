@@ -264,15 +264,17 @@ def align(a: RunLayers, b: RunLayers, forced: Mapping[int, int] | None = None) -
     if len(rows) * len(columns) > _MOST_CELLS:
         found += _in_pieces(a, b, rows, columns, alone_a, alone_b)
     elif rows and columns:
-        odds, more = _evidence(a, b, rows, columns, list(forced.items()))
+        evidence = _evidence(a, b, rows, columns, list(forced.items()))
+        odds = evidence.odds
         likely = posterior(odds * TEMPERED, GAPS, UNIT * TEMPERED)
         alone = (1 - likely.sum(axis=1), 1 - likely.sum(axis=0))
         alone_a[rows], alone_b[columns] = alone
         aligned = best_alignment(_integers(odds), GAPS)[0]
         kept = [(i, j) for i, j in aligned if likely[i, j] >= min(alone[0][i], alone[1][j])]
-        sure = likely * np.where(more, 1.0, ORDER_ALONE)
+        kept = _without_weak(evidence, kept)
+        sure = likely * np.where(evidence.of_one_layer, 1.0, ORDER_ALONE)
         found += [Pair(rows[i], columns[j], float(sure[i, j]), "order") for i, j in kept]
-        for i, j, confidence in _moved(odds, kept):
+        for i, j, confidence in _moved(evidence, kept):
             found.append(Pair(rows[i], columns[j], confidence, "moved"))
     return Alignment(
         tuple(sorted(found, key=_indices)),
@@ -363,13 +365,21 @@ def _part(run: RunLayers, chosen: list[int]) -> RunLayers:
     return replace(run, layers=tuple(run.layers[i] for i in chosen))
 
 
+class _Evidence(msgspec.Struct, frozen=True):
+    """What speaks for each pair, rows by columns."""
+
+    odds: Matrix
+    """Log odds, in nats."""
+    of_one_layer: Truths
+    """Whether features agree that distinguish layers of one type."""
+    same_path: Truths
+    """Whether the paths are equal, where those of a pair are equal more often than not."""
+
+
 def _evidence(
     a: RunLayers, b: RunLayers, rows: list[int], columns: list[int], known: list[tuple[int, int]]
-) -> tuple[Matrix, Truths]:
-    """Return the log odds of ``rows`` by ``columns``, and where features besides the type agree.
-
-    The agreement rates are estimated.
-    """
+) -> _Evidence:
+    """Return the evidence for ``rows`` by ``columns``; the agreement rates are estimated."""
     chosen: Sequence[Feature] = features(a, b, flops_shift(a, b))
     agree = [feature.agrees for feature in chosen]
     odds = log_odds(chosen, agree)[np.ix_(rows, columns)]
@@ -378,16 +388,39 @@ def _evidence(
         pairs = known + [(rows[i], columns[j]) for i, j in aligned if odds[i, j] > 0]
         agree = estimated(chosen, pairs)
         odds = log_odds(chosen, agree)[np.ix_(rows, columns)]
-    return odds, any_agrees(chosen, _OF_ONE_LAYER)[np.ix_(rows, columns)]
+    rate = {feature.name: m for feature, m in zip(chosen, agree, strict=True)}
+    trusted = {"path"} if rate["path"] > 0.5 else frozenset[str]()
+    of_one_layer, same_path = (
+        any_agrees(chosen, names)[np.ix_(rows, columns)] for names in (_OF_ONE_LAYER, trusted)
+    )
+    return _Evidence(odds, of_one_layer, same_path)
 
 
-def _moved(odds: Matrix, kept: list[tuple[int, int]]) -> list[tuple[int, int, float]]:
-    """Return pairs of unmatched layers: layers at another position."""
+def _without_weak(evidence: _Evidence, kept: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return ``kept`` without pairs that nothing but their order supports, where one of the layers
+    has the path of another that is not paired better."""
+    strong = [(i, j) for i, j in kept if evidence.odds[i, j] > 0]
+    free = evidence.same_path & (evidence.odds > 0)
+    free[[i for i, _ in strong]] = False
+    free[:, [j for _, j in strong]] = False
+    rows, columns = (set(places.tolist()) for places in np.nonzero(free))
+    return [(i, j) for i, j in kept if evidence.odds[i, j] > 0 or not (i in rows or j in columns)]
+
+
+def _moved(evidence: _Evidence, kept: list[tuple[int, int]]) -> list[tuple[int, int, float]]:
+    """Return pairs of unmatched layers: layers at another position.
+
+    Of layers with one path any evidence is enough, as when they were in order: a row of a compiled
+    graph has no shapes, and begins between others of its block as its kernels take their time.
+    """
+    odds = evidence.odds
     left = sorted(set(range(odds.shape[0])) - {i for i, _ in kept})
     right = sorted(set(range(odds.shape[1])) - {j for _, j in kept})
     if not left or not right:
         return []
-    worth = odds[np.ix_(left, right)] - MOVED - np.log(max(len(left), len(right)))
+    cost = MOVED + np.log(max(len(left), len(right)))
+    among = np.ix_(left, right)
+    worth: Matrix = odds[among] - np.where(evidence.same_path[among], 0.0, cost)
     some_a, some_b = (worth > 0).any(axis=1).nonzero()[0], (worth > 0).any(axis=0).nonzero()[0]
     if max(len(some_a), len(some_b)) > _MOST_MOVED:
         return []

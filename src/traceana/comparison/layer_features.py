@@ -18,7 +18,7 @@ import rtoml
 from traceana.analyze.layer_operands import operands
 from traceana.analyze.layer_rows import layer_keys
 from traceana.analyze.layers import layers
-from traceana.analyze.manifest_pairing import paired, with_names_of
+from traceana.analyze.manifest_pairing import fused_parts, paired, with_names_of
 from traceana.analyze.per_trace import per_trace
 from traceana.analyze.work import work
 
@@ -94,8 +94,11 @@ def run_layers(trace: Trace, model: Manifest | None = None) -> RunLayers:
         .iter_rows()
     )
     described = {} if model is None else paired(trace, model).layer_of
-    positions = {label_of[row]: one.position for row, one in described.items()}
-    order = execution_order(trace, label_of, positions)
+    positions = {row: one.position for row, one in described.items()}
+    positions |= {} if model is None else _of_fused_rows(trace, model)
+    order = execution_order(
+        trace, label_of, {label_of[row]: at for row, at in positions.items() if row in label_of}
+    )
     recorded = operands(trace)
     weight = {label_of[row]: one for row, one in weights(recorded, described).items()}
     formats = {label_of[row]: one.memory_format for row, one in recorded.items()}
@@ -129,6 +132,20 @@ def run_layers(trace: Trace, model: Manifest | None = None) -> RunLayers:
             )
         )
     return RunLayers(tuple(found), batch)
+
+
+def _of_fused_rows(trace: Trace, model: Manifest) -> dict[int, int]:
+    """Return the position of the first layer of each fused row, by row of ``layers``.
+
+    Its kernels are of several layers, which may have run on either side of others.
+    """
+    position = {layer.path: layer.position for layer in model.layers}
+    rows = trace.layers.select(pl.col("path", "type").cast(pl.String)).iter_rows()
+    return {
+        row: min(position[part] for part in parts)
+        for row, (path, kind) in enumerate(rows)
+        if (parts := fused_parts(path, kind, position))
+    }
 
 
 def _folded(passes: pl.DataFrame) -> pl.DataFrame:
