@@ -420,8 +420,8 @@ def _moved(evidence: _Evidence, kept: list[tuple[int, int]]) -> list[tuple[int, 
         return []
     cost = MOVED + np.log(max(len(left), len(right)))
     among = np.ix_(left, right)
-    worth: Matrix = odds[among] - np.where(evidence.same_path[among], 0.0, cost)
-    some_a, some_b = (worth > 0).any(axis=1).nonzero()[0], (worth > 0).any(axis=0).nonzero()[0]
+    worth = odds[among] - np.where(evidence.same_path[among], 0.0, cost)
+    some_a, some_b = (np.unique(places) for places in np.nonzero(worth > 0))
     if max(len(some_a), len(some_b)) > _MOST_MOVED:
         return []
     small = worth[np.ix_(some_a, some_b)]
