@@ -163,7 +163,7 @@ class _Segment(msgspec.Struct, frozen=True):
             position
             for position in range(first, last)
             if calls[position].path not in around
-            and _family(calls[position].type) not in _COMPUTES_NOTHING
+            and _without_dimensions(calls[position].type) not in _COMPUTES_NOTHING
         ]
         return cls(before, behind, inside, calls)
 
@@ -256,7 +256,7 @@ class _Found:
 
     def _able(self, layer: Layer, nodes: Collection[int]) -> set[int]:
         """Return those of ``nodes`` that may compute the layer, by the operators in their names."""
-        pattern = _OPERATORS.get(_family(layer.type))
+        pattern = _OPERATORS.get(_without_dimensions(layer.type))
         if pattern is None:
             return {node for node in nodes if node in self._flow.kernels}
         has = re.compile(rf"(?:^|_|::)(?:{pattern})(?:_|$)")
@@ -273,6 +273,6 @@ class _Found:
             self.unclear |= self._able(calls[position], nodes)
 
 
-def _family(kind: str) -> str:
+def _without_dimensions(kind: str) -> str:
     """Return the type of a layer without ``_`` and dimensions: ``maxpool``, ``batchnorm``."""
     return re.sub(r"(?<=[a-z])[123]d$", "", kind.lower().replace("_", ""))

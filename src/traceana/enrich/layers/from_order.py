@@ -14,6 +14,7 @@ import polars as pl
 
 from traceana.enrich.distinct_values import Texts
 from traceana.enrich.layers.from_ranges import OPERAND_POSITIONS
+from traceana.enrich.layers.inductor_code import GENERATED
 from traceana.enrich.layers.layer_intervals import Layer
 from traceana.enrich.layers.roles import WEIGHTED
 from traceana.enrich.nesting import NONE, Ints
@@ -22,9 +23,9 @@ from traceana.flops.cost import Shape, UncountableError
 
 _SHORT: Final = (
     r"^(?:autograd::engine::evaluate_function: |aten::|torch\.nn\.functional\.|torch\.|Tensor\.)|"
-    r"^(?:graph_\d+_)?(?:cpp|triton_[a-z]+)_(fused.*?)_*\d*$"
+    rf"{GENERATED}"
 )
-"""A namespace, or a kernel that Inductor generated: its backend and its number in the graph."""
+"""A namespace, or a generated kernel's backend and number."""
 _COPIES: Final = ("to", "_to_copy", "copy_", "cuda", "pin_memory")
 _CONVERSION_INPUTS: Final = 5
 """Inputs of ``to(dtype)``: the tensor, the type and three options. With a device there are more."""

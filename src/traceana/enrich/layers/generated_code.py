@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 import msgspec
 import polars as pl
 
-from traceana.enrich.layers.inductor_code import Graph
+from traceana.enrich.layers.inductor_code import GENERATED, Graph
 from traceana.enrich.nesting import NONE, Ints
 from traceana.trace.schema import conform
 
@@ -217,7 +217,7 @@ def labels(codes: Iterable[CodeOfGraph], layer_of: Ints) -> dict[int, str]:
 
 def label(kernel: str) -> str:
     """Return the name of a generated kernel without its backend and number."""
-    return re.sub(r"^(?:graph_\d+_)?[a-z]+_(?:[a-z]+_)?(?=fused)|_\d+$", "", kernel)
+    return re.sub(GENERATED, r"\1", kernel)
 
 
 def graph_calls(
