@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.advise.building import Run, run_of
 from tests.support.traces import TraceBuilder
+from traceana.advise import advise
 from traceana.advise.figures import program
 from traceana.advise.rule import RULES
 from traceana.trace import Trace
@@ -57,3 +59,26 @@ def test_devices_of_amd_have_amds_words() -> None:
     assert "tensor cores" not in cores
     kept = texts(recorded("AMD", framework="PyTorch").build(), "fast_convolution")["pytorch"]
     assert kept.startswith("torch.backends.cudnn.benchmark"), "PyTorch's name is the same on AMD"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "operator", "noted"),
+    [
+        ("triton_poi_fused_relu_0", "aten::relu", True),
+        ("vectorized_kernel", "Torch-Compiled Region: 0/1", True),
+        ("my_triton_kernel", "aten::relu", False),
+    ],
+)
+def test_a_program_that_is_compiled_in_part_is_told_how_to_find_the_rest(
+    kernel: str, operator: str, noted: bool
+) -> None:
+    def put(run: Run) -> None:
+        run.convolution("implicit_gemm")
+        run.name("relu", category="activation", function="relu")
+        run.put("relu", 500_000, direction="forward", op=run.op(operator, "[[1024]]"))
+        run.name(kernel, category="elementwise")
+        run.put(kernel, 1000)
+
+    found = advise(run_of(put))
+    assert any("torch.compile" in one.rule.change.pytorch for one in found.findings)
+    assert any("graph_breaks" in note for note in found.notes) == noted

@@ -131,6 +131,13 @@ def _notes(
             f"GPU utilization {utilization:.0f} %: savings of kernel time may become idle time, "
             "not a shorter step"
         )
+    if figures.program.compiled and any(
+        "torch.compile" in one.rule.change.pytorch for one in found
+    ):
+        notes.append(
+            "part of the program is compiled: torch.compile is recommended for the rest, which "
+            "TORCH_LOGS=graph_breaks,recompiles shows"
+        )
     return tuple(notes)
 
 

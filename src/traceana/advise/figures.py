@@ -26,6 +26,8 @@ from traceana.analyze.steps import measured, step_windows, steps
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.transfers import transfers
 from traceana.analyze.work import work
+from traceana.enrich.layers.compiled_regions import REGION
+from traceana.enrich.layers.inductor_code import GENERATED
 from traceana.settings import FEWEST_TIMED_STEPS, LAUNCH_BOUND_SHARE, LEAST_SAVING, LESS_PER_IMAGE
 
 if TYPE_CHECKING:
@@ -383,13 +385,15 @@ class Program(msgspec.Struct, frozen=True):
 
     ``framework`` is null where it is not recorded; ``native`` is true where nothing in the trace is
     of a framework for neural networks; ``inference`` where the framework ran no backward pass and
-    no optimizer. ``vendor`` is that of all devices with activity, else null.
+    no optimizer. ``vendor`` is that of all devices with activity, else null. ``compiled`` is true
+    where ``torch.compile`` compiled some of it.
     """
 
     framework: str | None = None
     native: bool = False
     inference: bool = False
     vendor: str | None = None
+    compiled: bool = False
 
     def words(self, text: str) -> str:
         """Return ``text`` with the words of the devices' vendor."""
@@ -430,6 +434,7 @@ def program(trace: Trace) -> Program:
         framework is None and trace.ops.is_empty() and not _is_network(trace),
         framework is not None and not directions.is_in(_GRADIENTS).any(),
         vendors.item() if len(vendors) == 1 else None,
+        _is_compiled(trace),
     )
 
 
@@ -437,6 +442,11 @@ def _is_network(trace: Trace) -> bool:
     names = trace.names
     known = names["category"].cast(pl.String).is_in(_OF_NETWORKS)
     return bool((known | names["name"].str.contains(_OF_FRAMEWORKS)).any())
+
+
+def _is_compiled(trace: Trace) -> bool:
+    calls = trace.ops["name"].unique().cast(pl.String).str.starts_with(REGION)
+    return bool(calls.any() or trace.names["name"].str.contains(GENERATED).any())
 
 
 SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
