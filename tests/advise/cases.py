@@ -318,6 +318,10 @@ CASES: Final[dict[str, tuple[Build, tuple[Build, ...]]]] = {
     "launch_bound": (dispatched(1_000), (dispatched(19_800), dispatched(6_000))),
     "host_synchronization": (gap(lambda run: run.sync(500, 150_000)), (gap(None),)),
     "allocation": (gap(lambda run: run.malloc(102_000, 150_000)), (gap(None),)),
+    "code_loading": (
+        gap(lambda run: run.overhead(102_000, 150_000, text="Lazy Function Loading")),
+        (gap(None), gap(lambda run: run.overhead(102_000, 150_000))),
+    ),
     "exposed_communication": (collective(False), (collective(True),)),
     "profiler_overhead": (gap(lambda run: run.overhead(102_000, 150_000)), (gap(None),)),
     "first_step_counted": (

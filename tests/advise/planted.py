@@ -394,6 +394,12 @@ def profiles(run: Run, time: int) -> None:
     run.at += time
 
 
+def loads_code(run: Run, time: int) -> None:
+    """Launch a kernel of which the driver has to load the code."""
+    run.scenario.overhead(run.at, run.at + time, text="Lazy Function Loading")
+    run.at += time
+
+
 def warms_up(run: Run, time: int) -> None:
     """Work on the host, as long as ten times of it, in the first step only."""
     run.at += 10 * time if run.number == 0 else 0
@@ -433,6 +439,7 @@ SYNC: Final = Cause(
     "host_synchronization", at("end", synchronizes), mended=at("end", computes_ahead)
 )
 MALLOC: Final = Cause("allocation", at("middle", allocates))
+CODE: Final = Cause("code_loading", at("begin", loads_code))
 LAUNCHES: Final = Cause("launch_bound", at("begin", tiny_kernels), mended=at("begin", in_a_graph))
 REDUCE: Final = Cause("exposed_communication", at("end", all_reduces))
 GATHER: Final = Cause("exposed_communication", at("begin", gathers))
@@ -513,6 +520,9 @@ CASES: Final = (
     Case("malloc-25", cnn(), MALLOC, 0.25, [(SYNC, 0.05), (LOADER, 0.05)], steps=7),
     Case("malloc-05", BIG, MALLOC, 0.05, [(PYTHON, 0.015)], pace="event", steps=3),
     Case("malloc-nsys", transformer(), MALLOC, 0.1, [(REDUCE, 0.03)], V100, file="nsys"),
+    Case("code-20", cnn(), CODE, 0.2, [(LOADER, 0.05), (ITEM, 0.03)], steps=6),
+    Case("code-08", transformer(), CODE, 0.08, [(REDUCE, 0.02)], V100, steps=4),
+    Case("code-nsys", WIDE, CODE, 0.15, [(MALLOC, 0.03)], file="nsys"),
     Case("launches-40", transformer(512, 2, (8, 512)), LAUNCHES, 0.4, [(LOADER, 0.04)], steps=4),
     Case("launches-25", cnn(), LAUNCHES, 0.25, [(REDUCE, 0.03)], steps=4),
     Case("launches-55", mlp(1024), LAUNCHES, 0.55, [(LOADER, 0.05), (SMALL, 0.04)], steps=6),

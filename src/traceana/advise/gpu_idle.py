@@ -153,6 +153,33 @@ def allocation(figures: Figures) -> Found | None:
 
 
 @rule(
+    title="code loading",
+    kind="upper bound",
+    sentence="GPU idle {idle_ns} in {count} gaps while the driver compiles or loads code"
+    "[, mostly in {culprit}]",
+    estimate="all the idle time with the cause driver.",
+    caveat="The first launch of a kernel loads its code: in a trace without warm-up steps this is "
+    "the start of the program. A full command buffer counts too.",
+    change=Change(
+        pytorch="warm-up steps with the shapes of the run; CUDA_MODULE_LOADING=EAGER loads all "
+        "code at the start; fixed shapes, for which cuDNN and Triton choose kernels once; a build "
+        "for the device's architecture, else the driver compiles PTX",
+        tensorflow="warm-up steps with the shapes of the run; CUDA_MODULE_LOADING=EAGER; fixed "
+        "shapes (input_signature)",
+        jax="warm-up steps with the shapes of the run; CUDA_MODULE_LOADING=EAGER; a persistent "
+        "compilation cache (jax_compilation_cache_dir)",
+        native="a build for the device's architecture (nvcc -arch), else the driver compiles PTX; "
+        "CUDA_MODULE_LOADING=EAGER; one launch of each kernel before the loop",
+        inference="warm-up requests of every shape before serving; CUDA_MODULE_LOADING=EAGER loads "
+        "all code at the start; padding to few shapes",
+    ),
+)
+def code_loading(figures: Figures) -> Found | None:
+    """GPU idle time while the driver compiles or loads code, or its command buffer is full."""
+    return None if figures.on_cpu else idle_for(figures, "driver")
+
+
+@rule(
     title="exposed communication",
     kind="upper bound",
     sentence="exposed {exposed_ns} of {time_ns} collective time[; GPU idle {idle_ns} before "

@@ -64,7 +64,7 @@ _DROPPED: Final = (
 
 SECTIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("data_loading", "host_bound", "launch_bound"), "idle"),
-    **dict.fromkeys(("host_synchronization", "allocation"), "idle"),
+    **dict.fromkeys(("host_synchronization", "allocation", "code_loading"), "idle"),
     **{"exposed_communication": "collectives", "profiler_overhead": "timeline"},
     **dict.fromkeys(("small_copies", "pageable_copies", "synchronous_copies"), "transfers"),
     **dict.fromkeys(("slow_copies", "exposed_copies"), "transfers"),
