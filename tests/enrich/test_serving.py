@@ -32,9 +32,30 @@ from traceana.trace import Trace
         ("step[EXTEND bs=2 toks=107]", Iteration("SGLang", "prefill", 2, 107)),
         ("step[DECODE bs=16]", Iteration("SGLang", "decode", 16, 16)),
         ("step[TARGET_VERIFY bs=4]", Iteration("SGLang", "target_verify", 4, None)),
+        ("step[DRAFT_EXTEND_V2 bs=4]", Iteration("SGLang", "draft_extend_v2", 4, None)),
+        ("step[IDLE bs=0]", Iteration("SGLang", "idle", 0, 0)),
+        ("step[MIXED bs=5 c=2 g=3 later=7]", Iteration("SGLang", "mixed", 5, None)),
+        # With the sums of a roofline: lengths, squares, products of lengths.
+        (
+            "step[EXTEND bs=2 toks=107 c_sqsq=10249 c_sqsk=10249 c_sk=107]",
+            Iteration("SGLang", "prefill", 2, 107),
+        ),
+        (
+            f"step[DECODE bs=16 g_sqsq=16 g_sqsk={10**14} g_sk=8000]",
+            Iteration("SGLang", "decode", 16, 16),
+        ),
+        (
+            "step[MIXED bs=5 c=2 g=3 c_sq=104 c_sk=104 c_sqsq=10016 c_sqsk=10016"
+            " g_sq=3 g_sk=900 g_sqsq=3 g_sqsk=900]",
+            Iteration("SGLang", "mixed", 5, 107),
+        ),
         (
             "[Executor] _forward_step 12: 1 ctx reqs, 888 ctx tokens, 3 gen reqs",
             Iteration("TensorRT-LLM", "mixed", 4, 891, 12),
+        ),
+        (
+            "_forward_step: 2 ctx reqs, 1 gen reqs",
+            Iteration("TensorRT-LLM", "mixed", 3, None),
         ),
         (
             "[Executor] _forward_step: 2 ctx reqs, 0 gen reqs",
@@ -48,6 +69,8 @@ from traceana.trace import Trace
         (f"execute_context_{10**30}(1)_generation_0(0)", None),
         (f"[Executor] _forward_step {10**30}: 0 ctx reqs, 1 gen reqs", None),
         ("step 3", None),
+        ("step[0]", None),
+        ("step[DECODE bs=4 and more]", None),
         ("execute_context_1(888)_generation_0(0) and more", None),
     ],
 )

@@ -6,9 +6,11 @@ generates a token a request (more, where it speculates).
 - vLLM: ``execute_context_1(888)_generation_3(3)``: requests, and in parentheses their tokens.
   Variants have the iteration's number in front and more sums behind the tokens. Another
   form is ``execute_new_1_cached_3``: new requests and running ones.
-- SGLang: ``step[EXTEND bs=2 toks=107]``, ``step[DECODE bs=16]``, ``step[MIXED bs=2]``.
-- TensorRT-LLM: ``[Executor] _forward_step 12: 1 ctx reqs, 888 ctx tokens, 3 gen reqs``; the number
-  and the tokens are not in all versions.
+- SGLang: ``step[EXTEND bs=2 toks=107]``, ``step[DECODE bs=16]``, ``step[MIXED bs=2]``. With sums
+  for a roofline, of prefill ``c_…`` and of decode ``g_…``: ``step[MIXED bs=5 c=2 g=3 c_sq=104 …
+  g_sq=3 …]``, where ``sq`` are tokens.
+- TensorRT-LLM: ``[Executor] _forward_step 12: 1 ctx reqs, 888 ctx tokens, 3 gen reqs``; the name in
+  brackets, the number and the tokens are not in all versions.
 """
 
 from __future__ import annotations
@@ -28,9 +30,12 @@ _TEXTS: Final = {
         r"_generation_<decode>\((?:sq)?<decode_tokens>[^()]*\)$"
     ),
     "vLLM, new and cached": "^execute_new_<prefill>_cached_<decode>$",
-    "SGLang": r"^step\[(?P<mode>[A-Z_]{1,40}) bs=<requests>(?: toks=<tokens>)?\]$",
+    "SGLang": (
+        r"^step\[(?P<mode>[A-Z][A-Z0-9_]{0,39}) bs=<requests>(?: toks=<tokens>)?"
+        r"(?: (?:c_sq=<prefill_tokens>|g_sq=<decode_tokens>|[a-z_]{1,40}=[0-9]{1,40}))*\]$"
+    ),
     "TensorRT-LLM": (
-        r"^\[Executor\] _forward_step(?: <number>)?: <prefill> ctx reqs"
+        r"^(?:\[Executor\] )?_forward_step(?: <number>)?: <prefill> ctx reqs"
         r"(?:, <prefill_tokens> ctx tokens)?, <decode> gen reqs$"
     ),
 }
@@ -75,8 +80,14 @@ def iteration(text: str) -> Iteration | None:
                   if part is not None and part.isdigit()}  # fmt: skip
         if mode := found.groupdict().get("mode"):
             phase = _MODES.get(mode, mode.lower())
-            tokens = values.get("tokens", values["requests"] if phase == "decode" else None)
-            return Iteration(server, phase, values["requests"], tokens)
+            requests = values["requests"]
+            # Of a mixed iteration tokens are given by phase only.
+            if {"prefill_tokens", "decode_tokens"} <= values.keys():
+                known: int | None = values["prefill_tokens"] + values["decode_tokens"]
+            else:
+                as_many = phase == "decode" or not requests
+                known = values.get("tokens", requests if as_many else None)
+            return Iteration(server, phase, requests, known)
         prefill, decode = values["prefill"], values["decode"]
         phase = {(True, True): "mixed", (True, False): "prefill", (False, True): "decode"}.get(
             (prefill > 0, decode > 0), "idle"
