@@ -203,6 +203,24 @@ def test_flows_decide_before_numbers() -> None:
     assert paths(attribute(b.build())) == ["linear_0"]
 
 
+@pytest.mark.parametrize("of_file", [1, -1])
+def test_a_shared_module_has_the_path_of_its_first_call(of_file: int) -> None:
+    """The rotary embedding of a language model, whatever the order of the events in the file."""
+    b = TraceBuilder()
+    calls = [
+        ("nn.Module: Net_0", 0, 1_000),
+        *((f"nn.Module: Attention_{n}", 100 * n, 100 * n + 90) for n in range(1, 4)),
+        *(("nn.Module: Rotary_0", 100 * n + 10, 100 * n + 20) for n in range(1, 4)),
+    ]
+    for text, start, end in calls[::of_file]:
+        annotate(b, text, start, end, "module")
+    for n in range(1, 4):
+        op(b, "aten::mul", 100 * n + 12, 100 * n + 18)
+    trace = attribute(b.build())
+    path = trace.layers["path"].gather(trace.ops["layer"])
+    assert path.to_list() == ["Net_0.Attention_1.Rotary_0"] * 3
+
+
 def test_modules_give_the_path_also_where_it_is_recomputed() -> None:
     b = TraceBuilder()
     annotate(b, "nn.Module: Net_0", 0, 100, "module")

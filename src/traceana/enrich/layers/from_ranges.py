@@ -39,10 +39,11 @@ def module_intervals(ranges: pl.DataFrame, key: Ints) -> LayerIntervals:
 
     Kineto numbers the instances of a class (``Conv2d_3``), so a text identifies one module. Its
     path is the longest one recorded, because a recomputed forward pass starts in the middle of the
-    model.
+    model. Of a module that several others share it is that of the first call.
     """
-    wanted = (ranges["kind"] == "module").to_numpy()
-    nesting, tree, texts = tree_of(ranges.filter(wanted), key[wanted])
+    rows = np.flatnonzero((ranges["kind"] == "module").to_numpy())
+    rows = rows[np.argsort(ranges["start"].to_numpy()[rows], kind="stable")]
+    nesting, tree, texts = tree_of(ranges[rows], key[rows])
     names = [text.removeprefix(_PREFIX) for text in texts]
     paths, too_long = tree.paths(names, SEPARATOR)
     longest: dict[int, tuple[int, str]] = {}
