@@ -67,8 +67,9 @@ where the trace has steps and the device's peak is known:
   that too.
 - The peak is that of the precision of most of the products, on tensor cores where they ran on
   these.
-- Steps are the measured ones, without warm-up; idle time counts. `at least`: some products have no
-  FLOP count.
+- Steps are the measured ones, without warm-up; idle time counts. Where the host runs ahead (a step
+  returns before its work has run), the busy time of the work that the steps launched replaces a
+  shorter step time. `at least`: some products have no FLOP count.
 
 `flops --by shape` has FLOP/s and percent of peak by operator and input shapes; `kernels --by shape`
 has the kernels that ran for each shape.

@@ -6,6 +6,7 @@ import pytest
 
 from tests.enrich.test_attribution import annotate, op
 from tests.support.traces import TraceBuilder
+from traceana.analyze.roofline import utilization
 from traceana.analyze.serving import phases
 from traceana.analyze.steps import measured_steps
 from traceana.enrich import attribute
@@ -107,13 +108,86 @@ def test_iterations_are_steps_and_their_phases_add_up() -> None:
     counted = 2 * 8 * 16 * 4, 2 * 8 * 16 * 4 / (4 * (8 * 16 + 16 * 4 + 8 * 4))
     assert phases(trace).frame.rows() == [
         # Idle: from the begin of an iteration to that of the next, 100 ns after its end.
-        ("prefill", 1, 1.0, 500.0, 1_000, 500, 500 / 1_000 * 1e9, *counted, 1_100 - 500, "host"),
-        ("decode", 3, 4.0, 4.0, 200, 100, 12 / 600 * 1e9, *counted, (150 + 200 + 150) // 3, "host"),
-        ("mixed", 1, 5.0, 100.0, 400, 200, 100 / 400 * 1e9, *counted, 500 - 200, "host"),
+        (
+            "prefill",
+            1,
+            1.0,
+            500.0,
+            1_000,
+            1_000,
+            500,
+            500 / 1_000 * 1e9,
+            *counted,
+            1_100 - 500,
+            "host",
+        ),
+        (
+            "decode",
+            3,
+            4.0,
+            4.0,
+            200,
+            200,
+            100,
+            12 / 600 * 1e9,
+            *counted,
+            (150 + 200 + 150) // 3,
+            "host",
+        ),
+        ("mixed", 1, 5.0, 100.0, 400, 400, 200, 100 / 400 * 1e9, *counted, 500 - 200, "host"),
     ]
     # Nothing is idle outside of the iterations' windows.
     frame = phases(trace).frame
     assert sum(frame["idle_ns"] * frame["iterations"]) == trace.idle().totals["time_ns"] - 2
+
+
+GEMM = "nvjet_tst_64x64_64x16_2x1_v_bz_TNT"
+
+
+def ahead(spacing: int, kernel: int, count: int) -> Trace:
+    """Return decode iterations whose ranges of 100 ns end before the kernel that each launches."""
+    b, free = TraceBuilder(), 0
+    b.row("devices", device=0, name="NVIDIA H100 80GB HBM3")
+    b.name(GEMM, category="gemm", precision="bf16", tensor_core=True)
+    for n in range(count):
+        begin = spacing * n
+        annotate(b, "execute_context_0(0)_generation_4(4)", begin, begin + 100)
+        op(b, "aten::mm", begin + 1, begin + 9, input_shapes="[[1024,1024],[1024,1024]]",
+           input_types='["c10::BFloat16","c10::BFloat16"]')  # fmt: skip
+        b.row("calls", name="cudaLaunchKernel", process=9, thread=1, start=begin + 2, duration=2,
+              correlation=n)  # fmt: skip
+        free = max(free, begin + 5)
+        b.kernel(GEMM, free, kernel, correlation=n, process=9)
+        free += kernel
+    return attribute(b.build())
+
+
+@pytest.mark.parametrize(
+    ("spacing", "kernel", "times"),
+    [
+        (500, 90, [100] * 4),  # The work ends within the range.
+        (500, 300, [305] * 4),  # After it: to its end.
+        (500, 600, [500, 500, 500, 5 + 4 * 600 - 1500]),  # At most to the next iteration.
+    ],
+)
+def test_iterations_last_until_their_work_ends(spacing: int, kernel: int, times: list[int]) -> None:
+    """The host launches and returns, as where CUDA graphs are launched asynchronously."""
+    (row,) = phases(ahead(spacing, kernel, len(times))).frame.rows(named=True)
+    assert row["wall_ns"] == 100
+    assert row["iteration_ns"] == sum(times) // len(times)
+    assert row["tokens_per_s"] == pytest.approx(4 * len(times) / sum(times) * 1e9)
+
+
+def test_utilization_is_of_the_busy_time_where_the_host_runs_ahead() -> None:
+    flops, peak, kernel, count = 2 * 1024**3, 989.4e12, 3_000, 4
+    found = utilization(ahead(500, kernel, count))
+    assert found is not None
+    assert found.mfu == pytest.approx(flops / (kernel / 1e9 * peak))
+    assert found.model_flops == flops
+    # Ranges that hold the work: over their wall time.
+    inside = utilization(ahead(500, 90, count))
+    assert inside is not None
+    assert inside.mfu == pytest.approx(flops / (100 / 1e9 * peak))
 
 
 def test_numbers_are_those_of_the_server() -> None:

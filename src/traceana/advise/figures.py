@@ -108,7 +108,7 @@ class Figures:
         If the host runs ahead, that work ends after the last step has returned on the host.
         """
         launched = Busy.of(work(self._part, "rank", "device", "start", "duration"))
-        return max(self.window_ns, sum(launched.total(device) for device in launched.by_device))
+        return max(self.window_ns, launched.of_all())
 
     @property
     def runs_ahead(self) -> bool:

@@ -91,6 +91,10 @@ class Busy(msgspec.Struct, frozen=True):
         """Return the busy time of the device; 0 for an idle one."""
         return length(self.by_device[device]) if device in self.by_device else 0
 
+    def of_all(self) -> int:
+        """Return the busy time summed over the devices."""
+        return sum(map(length, self.by_device.values()))
+
     def within(self, windows: pl.DataFrame) -> pl.Series:
         """Return ``busy_ns``, the busy time inside each window.
 

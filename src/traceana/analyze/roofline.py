@@ -15,6 +15,7 @@ import polars as pl
 from traceana.analyze.classes import SEARCH, SOURCE, classified, described
 from traceana.analyze.costs import COUNTS, Charges, charges, executions, on_flops, whole_sum
 from traceana.analyze.flop_coverage import BY_MODEL, NO_ARITHMETIC, PARTLY, PRODUCTS
+from traceana.analyze.intervals import Busy
 from traceana.analyze.manifest_pairing import with_names_of
 from traceana.analyze.operator_flops import Tree
 from traceana.analyze.per_trace import per_small_trace
@@ -468,9 +469,10 @@ class Utilization(msgspec.Struct, frozen=True):
 
     ``mfu`` is the FLOPs of the model's convolutions, matrix products, attention and recurrent
     layers over what the devices can compute in the steps: step time times devices times
-    ``peak_flops_per_s`` (of the precision of most of the products). ``hfu`` also counts what the
-    backward pass computes again (activation checkpoints). ``at_least``: some products have no FLOP
-    count. The fields are the columns of :meth:`result`.
+    ``peak_flops_per_s`` (of the precision of most of the products). Where the host runs ahead, the
+    busy time of the work that the steps launched replaces a shorter step time. ``hfu`` also counts
+    what the backward pass computes again (activation checkpoints). ``at_least``: some products have
+    no FLOP count. The fields are the columns of :meth:`result`.
     """
 
     mfu: float
@@ -497,6 +499,8 @@ def utilization(trace: Trace, model: Manifest | None = None) -> Utilization | No
         return None
     available = int(available_ns(trace).gather(list(measured.rows)).sum())
     selected = trace.select(steps=measured.numbers)
+    launched = Busy.of(work(selected, "rank", "device", "start", "duration"))
+    available = max(available, launched.of_all())
     computed = units(selected, model)
     products = computed.charged.filter("product")
     flops = int(products["flops"].sum())

@@ -12,6 +12,7 @@ from traceana.analyze.idle_gaps import within
 from traceana.analyze.intervals import PER_DEVICE
 from traceana.analyze.per_trace import per_trace
 from traceana.analyze.steps import serves, step_windows, steps
+from traceana.analyze.work import work
 from traceana.enrich.serving import iterations
 from traceana.enrich.steps import SET_BY_PROGRAM
 from traceana.result import Result
@@ -25,6 +26,7 @@ _FRAME: Final = {
     "requests": pl.Float64,
     "tokens": pl.Float64,
     "wall_ns": pl.Int64,
+    "iteration_ns": pl.Int64,
     "work_ns": pl.Int64,
     "tokens_per_s": pl.Float64,
     "flops": pl.Int64,
@@ -41,9 +43,11 @@ def phases(trace: Trace) -> Result:
     """Return one row per phase of a server's iterations, longest first.
 
     Columns: ``phase``; ``iterations``; means over them: ``requests``, ``tokens`` (null where a text
-    has none), ``wall_ns`` (of the iteration's range on the host), ``work_ns`` (summed durations of
-    the work that it launched, whenever it ran); ``tokens_per_s``, all tokens of the phase over
-    the wall time of its iterations; ``flops``, the mean of what has a FLOP count (null where
+    has none), ``wall_ns`` (of the iteration's range on the host), ``iteration_ns`` (until the end
+    of the range or of the work that it launched, the later, but of work after the range at most to
+    the begin of the next iteration of its process), ``work_ns`` (summed durations of that work,
+    whenever it ran); ``tokens_per_s``, all tokens of the phase over the ``iteration_ns`` of its
+    iterations; ``flops``, the mean of what has a FLOP count (null where
     nothing has), and ``arithmetic_intensity``, FLOPs per compulsory byte of what has both;
     ``idle_ns``, the mean idle time of a device from the begin of an iteration to that of the next
     of its process (null without device work), and ``idle_cause``, the cause of most of it.
@@ -69,16 +73,17 @@ def phases(trace: Trace) -> Result:
     windows = _windows(trace)
     parts = _idle_parts(trace, windows)
     each = each.join(_idle(windows, parts), on=_ITERATION, how="left", nulls_equal=True)
+    each = each.join(_lasting(trace), on=_ITERATION, how="left", nulls_equal=True)
     frame = (
         each.group_by("phase")
         .agg(
             pl.len().cast(pl.Int64).alias("iterations"),
             pl.col("requests").mean(),
             pl.when(whole).then(pl.col("tokens").mean()).alias("tokens"),
-            pl.col("wall_ns").mean().cast(pl.Int64),
+            pl.col("wall_ns", "iteration_ns").mean().cast(pl.Int64),
             pl.col("work_ns").mean().cast(pl.Int64),
-            pl.when(whole & (pl.col("wall_ns").sum() > 0))
-            .then(1e9 * pl.col("tokens").sum() / pl.col("wall_ns").sum())
+            pl.when(whole & (pl.col("iteration_ns").sum() > 0))
+            .then(1e9 * pl.col("tokens").sum() / pl.col("iteration_ns").sum())
             .alias("tokens_per_s"),
             pl.col("wall_ns").sum().alias("_total"),
             pl.col("idle_ns").mean().cast(pl.Int64),
@@ -89,6 +94,30 @@ def phases(trace: Trace) -> Result:
         .select(pl.col(name).cast(kind) for name, kind in _FRAME.items())
     )
     return Result(frame)
+
+
+def _lasting(trace: Trace) -> pl.DataFrame:
+    """Return ``iteration_ns`` of each iteration.
+
+    A server that launches and returns, as with CUDA graphs and asynchronous scheduling, ends its
+    range long before the GPU: tokens over the time of the range alone were more than it generates.
+    """
+    worked = (
+        work(trace, "step", "start", "duration")
+        .group_by("step")
+        .agg((pl.col("start") + pl.col("duration")).max().alias("worked"))
+    )
+    each = trace.steps.with_row_index("step").sort("start", "step")
+    each = each.join(worked, on="step", how="left", maintain_order="left").with_columns(
+        pl.col("start").shift(-1).over("rank", "process").alias("next")
+    )
+    # Without work the range is all there is.
+    until = pl.when(pl.col("worked").is_not_null()).then(pl.min_horizontal("worked", "next"))
+    return each.select(
+        "process",
+        start_ns="start",
+        iteration_ns=pl.max_horizontal("duration", until - pl.col("start")),
+    ).unique(_ITERATION, keep="first", maintain_order=True)
 
 
 def _windows(trace: Trace) -> pl.DataFrame:

@@ -569,12 +569,15 @@ def _phases(trace: Trace) -> list[Block]:
         return []
     frame = found["phases"].frame
     names = (
-        *("phase", "iterations", "requests", "tokens", "wall_ns", "work_ns", "tokens_per_s"),
-        *("flops", "arithmetic_intensity", "idle_ns", "idle_cause"),
+        *("phase", "iterations", "requests", "tokens", "wall_ns"),
+        # The same as the wall time unless the server runs ahead of its GPU.
+        *(["iteration_ns"] if (frame["iteration_ns"] > frame["wall_ns"]).any() else []),
+        *("work_ns", "tokens_per_s", "flops", "arithmetic_intensity", "idle_ns", "idle_cause"),
     )
     titles = {
         **{"phase": "Phases, means per iteration", "wall_ns": "wall", "work_ns": "work"},
-        **{"flops": "counted", "idle_ns": "idle", "idle_cause": "mostly"},
+        **{"iteration_ns": "iteration", "flops": "counted"},
+        **{"idle_ns": "idle", "idle_cause": "mostly"},
     }
     columns = columns_of(frame, names, titles=titles)
     return [Table(frame, columns, dropped=_PHASES_DROPPED, layout="compact")]
