@@ -12,6 +12,7 @@ from traceana.analyze.steps import measured_steps
 from traceana.enrich import attribute
 from traceana.enrich.serving import Iteration, iteration
 from traceana.trace import Trace
+from traceana.trace.merge import merge
 
 
 @pytest.mark.parametrize(
@@ -142,6 +143,28 @@ def test_iterations_are_steps_and_their_phases_add_up() -> None:
 
 
 GEMM = "nvjet_tst_64x64_64x16_2x1_v_bz_TNT"
+
+
+def test_ranks_of_one_process_id_have_iterations_of_their_own() -> None:
+    """The ranks of a job in containers have the same process id, and start together."""
+    alone = served([("execute_context_0(0)_generation_4(4)", long) for long in (100, 200, 300)])
+    both = merge([alone, alone], [0, 1], alone.meta)
+    (one,) = phases(alone).frame.rows(named=True)
+    (two,) = phases(both).frame.rows(named=True)
+    assert two == one | {"iterations": 2 * one["iterations"]}
+    assert both.idle().totals["time_ns"] == 2 * alone.idle().totals["time_ns"]
+
+
+def test_iterations_of_one_number_are_apart() -> None:
+    """A rank that reads prompts beside one that generates, both from iteration 0 on."""
+    prefill = served([("execute_context_1(8)_generation_0(0)", 100)])
+    decode = served([(f"execute_context_0(0)_generation_{n}({n})", 100) for n in (4, 5)])
+    both = merge([prefill, decode], [0, 1], prefill.meta)
+    (product,) = phases(prefill).frame["flops"]
+    assert phases(both).frame.select("phase", "iterations", "flops").rows() == [
+        ("decode", 2, product),
+        ("prefill", 1, product),
+    ]
 
 
 def ahead(spacing: int, kernel: int, count: int) -> Trace:

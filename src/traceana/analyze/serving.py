@@ -9,7 +9,6 @@ import polars as pl
 from traceana.analyze.costs import charges
 from traceana.analyze.idle import idle_time
 from traceana.analyze.idle_gaps import within
-from traceana.analyze.intervals import PER_DEVICE
 from traceana.analyze.per_trace import per_trace
 from traceana.analyze.steps import serves, step_windows, steps
 from traceana.analyze.work import work
@@ -35,7 +34,8 @@ _FRAME: Final = {
     "idle_cause": pl.String,
 }
 
-_ITERATION: Final = ("process", "start_ns")
+_PROCESS: Final = ("rank", "process")
+"""Ranks in containers have the same process id."""
 
 
 @per_trace
@@ -57,7 +57,7 @@ def phases(trace: Trace) -> Result:
             pl.DataFrame(schema=_FRAME), {}, ("the steps are not iterations of a server",)
         )
     marks = trace.ranges.filter(pl.col("kind").is_in([*SET_BY_PROGRAM, "step"])).select(
-        "process", pl.col("start").alias("start_ns"), pl.col("text").cast(pl.String)
+        *_PROCESS, "start", pl.col("text").cast(pl.String)
     )
     described = pl.DataFrame(
         [
@@ -67,13 +67,16 @@ def phases(trace: Trace) -> Result:
         schema={"text": pl.String, "phase": pl.String, "requests": pl.Int64, "tokens": pl.Int64},
         orient="row",
     )
-    marks = marks.join(described, on="text").unique(_ITERATION, keep="first")
-    each = steps(trace).frame.join(marks, on=_ITERATION, how="inner", nulls_equal=True)
+    key = [*_PROCESS, "start"]
+    marks = marks.join(described, on="text").unique(key, keep="first")
+    in_order = trace.steps.with_row_index("row").sort("start", "row").select("row", *key)
+    each = pl.concat([in_order, steps(trace).frame.drop("process")], how="horizontal")
+    each = each.join(marks, on=key, how="inner", nulls_equal=True)
     whole = pl.col("tokens").null_count() == 0
     windows = _windows(trace)
     parts = _idle_parts(trace, windows)
-    each = each.join(_idle(windows, parts), on=_ITERATION, how="left", nulls_equal=True)
-    each = each.join(_lasting(trace), on=_ITERATION, how="left", nulls_equal=True)
+    each = each.join(_idle(windows, parts), on="row", how="left")
+    each = each.join(_lasting(trace), on="row", how="left")
     frame = (
         each.group_by("phase")
         .agg(
@@ -97,72 +100,67 @@ def phases(trace: Trace) -> Result:
 
 
 def _lasting(trace: Trace) -> pl.DataFrame:
-    """Return ``iteration_ns`` of each iteration.
+    """Return ``iteration_ns`` of each iteration, a ``row`` of ``steps``.
 
     A server that launches and returns, as with CUDA graphs and asynchronous scheduling, ends its
     range long before the GPU: tokens over the time of the range alone were more than it generates.
     """
     worked = (
         work(trace, "step", "start", "duration")
-        .group_by("step")
+        .group_by(pl.col("step").alias("row"))
         .agg((pl.col("start") + pl.col("duration")).max().alias("worked"))
     )
-    each = trace.steps.with_row_index("step").sort("start", "step")
-    each = each.join(worked, on="step", how="left", maintain_order="left").with_columns(
-        pl.col("start").shift(-1).over("rank", "process").alias("next")
+    each = trace.steps.with_row_index("row").sort("start", "row")
+    each = each.join(worked, on="row", how="left", maintain_order="left").with_columns(
+        pl.col("start").shift(-1).over(_PROCESS).alias("next")
     )
     # Without work the range is all there is.
     until = pl.when(pl.col("worked").is_not_null()).then(pl.min_horizontal("worked", "next"))
-    return each.select(
-        "process",
-        start_ns="start",
-        iteration_ns=pl.max_horizontal("duration", until - pl.col("start")),
-    ).unique(_ITERATION, keep="first", maintain_order=True)
+    return each.select("row", iteration_ns=pl.max_horizontal("duration", until - pl.col("start")))
 
 
 def _windows(trace: Trace) -> pl.DataFrame:
     """Return the time from the begin of each iteration to that of the next, or else to its end.
 
-    One row per iteration and device of its process: ``process``, ``start_ns``, ``rank``,
-    ``device``, ``start``, ``end``.
+    One row per iteration and device of its process: ``row`` (of ``steps``), ``rank``, ``device``,
+    ``start``, ``end``.
     """
     each = trace.steps.with_row_index("row").select(
-        "row", "process", "start", (pl.col("start") + pl.col("duration")).alias("end")
+        "row", *_PROCESS, "start", (pl.col("start") + pl.col("duration")).alias("end")
     )
-    used = step_windows(trace).join(each.select("row", "process"), on="row")
-    next_start = pl.col("start").shift(-1).over("process", *PER_DEVICE)
+    used = step_windows(trace).select("row", "device").join(each, on="row")
+    next_start = pl.col("start").shift(-1).over(*_PROCESS, "device")
     return (
-        each.drop("row")
-        .join(used.select("process", *PER_DEVICE).unique(), on="process", nulls_equal=True)
-        .sort("process", *PER_DEVICE, "start")
-        .with_columns(next_start.fill_null(pl.col("end")).alias("end"), start_ns="start")
+        each.join(used.select(*_PROCESS, "device").unique(), on=_PROCESS, nulls_equal=True)
+        .sort(*_PROCESS, "device", "start")
+        .with_columns(next_start.fill_null(pl.col("end")).alias("end"))
     )
 
 
 def _idle_parts(trace: Trace, windows: pl.DataFrame) -> pl.DataFrame:
-    """Return ``process``, ``start_ns``, ``cause``, ``time_ns`` of the idle time in ``windows``."""
+    """Return ``row``, ``cause``, ``time_ns`` of the idle time in ``windows``."""
     gaps = idle_time(trace).gaps
     parts = within(gaps, windows)
-    return windows.select(_ITERATION)[parts["window"]].with_columns(
+    return windows.select("row")[parts["window"]].with_columns(
         gaps["cause"].gather(parts["gap"]).cast(pl.String), parts["time_ns"]
     )
 
 
 def _idle(windows: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
     """Return ``idle_ns`` of each iteration, the mean of its devices."""
-    idle = parts.group_by(_ITERATION).agg(pl.col("time_ns").sum())
+    idle = parts.group_by("row").agg(pl.col("time_ns").sum())
     return (
-        windows.group_by(_ITERATION)
+        windows.group_by("row")
         .agg(pl.len().alias("devices"))
-        .join(idle, on=_ITERATION, how="left", nulls_equal=True)
-        .select(*_ITERATION, idle_ns=pl.col("time_ns").fill_null(0) // pl.col("devices"))
+        .join(idle, on="row", how="left")
+        .select("row", idle_ns=pl.col("time_ns").fill_null(0) // pl.col("devices"))
     )
 
 
 def _causes(parts: pl.DataFrame, each: pl.DataFrame) -> pl.DataFrame:
     """Return ``phase`` and ``idle_cause``, that of most idle time, of the iterations ``each``."""
     return (
-        parts.join(each.select(*_ITERATION, "phase"), on=_ITERATION, nulls_equal=True)
+        parts.join(each.select("row", "phase"), on="row")
         .group_by("phase", "cause")
         .agg(pl.col("time_ns").sum())
         .sort(["time_ns", "cause"], descending=[True, False])
@@ -174,9 +172,13 @@ def _causes(parts: pl.DataFrame, each: pl.DataFrame) -> pl.DataFrame:
 def _flops(trace: Trace, each: pl.DataFrame) -> pl.DataFrame:
     """Return ``phase``, ``flops`` and ``arithmetic_intensity`` of the iterations ``each``."""
     rows = []
+    # Every process numbers its own iterations: those of a number can differ in their phase.
+    apart = trace.with_tables(
+        steps=trace.steps.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("number"))
+    )
     for phase in each["phase"].unique().sort():
         own = each.filter(pl.col("phase") == phase)
-        counted = charges(trace.select(steps=own["step"].unique().to_list()), None).frame
+        counted = charges(apart.select(steps=own["row"].to_list()), None).frame
         flops = int(counted["flops"].sum())
         both = counted.drop_nulls("bytes")
         moved = int(both["bytes"].sum())
