@@ -54,6 +54,28 @@ def test_a_kernel_belongs_to_the_innermost_operator_of_its_own_thread() -> None:
     assert trace.ops["depth"].to_list() == [0, 1, 0]
 
 
+@pytest.mark.parametrize(
+    ("calls", "count"),
+    [
+        (["cudaLaunchKernel", "cuLaunchKernelEx", "cudaGraphLaunch", "cudaMemcpyAsync"], 3),
+        (["cudaDeviceSynchronize", "cudaMalloc"], 0),
+        # Captured launches run with the graph, which may have run outside of the recording.
+        (["cudaStreamBeginCapture", "cudaLaunchKernel", "cudaStreamEndCapture"], 0),
+    ],
+)
+def test_launches_without_any_device_work_are_a_problem(calls: list[str], count: int) -> None:
+    """A GPU that was not recorded leaves the times of the host, which launched and returned."""
+    b = TraceBuilder()
+    for n, call in enumerate(calls):
+        op(b, "aten::mm", 100 * n, 100 * n + 50)
+        b.row("calls", name=call, process=9, thread=1, start=100 * n + 10, duration=5,
+              correlation=n)  # fmt: skip
+    found = attribute(b.build()).ledger.filter(pl.col("reason") == "no_device_work")
+    assert found["count"].sum() == count
+    b.kernel("k", 60, 10, correlation=0, process=9)
+    assert "no_device_work" not in attribute(b.build()).ledger["reason"]
+
+
 def test_correlation_ids_are_per_process_and_no_external_ids() -> None:
     b = TraceBuilder()
     first = launch(b, 7, 0, process=1)

@@ -41,8 +41,12 @@ from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK, Direction, conform, j
 if TYPE_CHECKING:
     from traceana.enrich import Code
 
+KERNEL_LAUNCH: Final = r"^(?:cu|cuda|hip)(?:Ext)?(?:Module)?Launch(?:Cooperative)?Kernel"
+"""The calls that launch a kernel."""
 GRAPH_LAUNCH: Final = r"^(?:cu|cuda|hip)GraphLaunch"
 """The calls that launch a CUDA graph."""
+BEGIN_CAPTURE: Final = r"^(?:cu|cuda|hip)StreamBeginCapture"
+"""The calls from which on launches become nodes of a graph."""
 _LONGEST_TABLE: Final = 8
 """Entries of the table of correlation ids, at most, for each call and activity."""
 
@@ -78,6 +82,7 @@ def attribute(
     on_device = of_device or activities["kind"].is_in(DEVICE_WORK).any()
     if not on_device and (host_work := host.work()):
         activities, names = host_work
+        ledger.add("no_device_work", _launches(trace.calls), table="activities")
         devices = pl.concat([conform("devices", pl.DataFrame({"device": [CPU_DEVICE]})), devices])
     activities, layers, layer_rows = _attributed(activities, names, trace.calls, host, ledger)
     join_pieces(activities)
@@ -119,6 +124,14 @@ def _with_calls(activities: pl.DataFrame, calls: pl.DataFrame, ledger: Ledger) -
             time_ns=int(activities["duration"].filter(lost).sum()),
         )
     return joined
+
+
+def _launches(calls: pl.DataFrame) -> int:
+    """Return how many of ``calls`` launched kernels or graphs; 0 beside the capture of a graph."""
+    name = calls["name"].cast(pl.String)
+    if name.str.contains(BEGIN_CAPTURE).any():
+        return 0
+    return int(name.str.contains(f"{KERNEL_LAUNCH}|{GRAPH_LAUNCH}").sum())
 
 
 def _first_equal(calls: pl.DataFrame, activities: pl.DataFrame) -> Ints:

@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from traceana.enrich.attribution import GRAPH_LAUNCH
+from traceana.enrich.attribution import BEGIN_CAPTURE, GRAPH_LAUNCH, KERNEL_LAUNCH
 from traceana.enrich.distinct_values import Texts
 from traceana.enrich.graph_alignment import (
     NODE_KINDS,
@@ -38,10 +38,9 @@ from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take, to_rows
 from traceana.trace import Ledger, Trace
 from traceana.trace.schema import ActivityKind, Direction, conform
 
-_BEGIN: Final = r"^(?:cu|cuda|hip)StreamBeginCapture"
 _END: Final = r"^(?:cu|cuda|hip)StreamEndCapture"
 _LAUNCH: Final = {
-    "kernel": r"^(?:cu|cuda|hip)(?:Ext)?(?:Module)?Launch(?:Cooperative)?Kernel",
+    "kernel": KERNEL_LAUNCH,
     "memcpy": r"^(?:cu|cuda|hip)Memcpy\w*Async",
     "memset": r"^(?:cu|cuda|hip)Memset\w*Async",
 }
@@ -89,7 +88,7 @@ def _captured_calls(calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFra
     empty = {"row": pl.Int64, "kind": pl.Int64, "capture": pl.Int64}
     if not alone.any() or activities["correlation"].null_count() == activities.height > 0:
         return pl.DataFrame(schema=empty)
-    begins, ends = names.matching(_BEGIN), names.matching(_END)
+    begins, ends = names.matching(BEGIN_CAPTURE), names.matching(_END)
     graphs = names.matching(GRAPH_LAUNCH)
     # Only what begins, ends or interrupts a capture matters.
     rows = np.flatnonzero((kind != NONE) | begins | ends | graphs)

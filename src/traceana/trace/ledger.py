@@ -63,6 +63,10 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
         "network without graphs (--capture)",
     ),
     "no_launch": ("problem", "device work launched before capture"),
+    "no_device_work": (
+        "problem",
+        "launches of GPU work that was not recorded: all times are of the host",
+    ),
     "no_device": ("problem", "device work without a device: in no device's utilization"),
     "zero_timestamp": ("problem", "events with a start of 0: the profiler lost their times"),
     "duplicate": ("problem", "events recorded twice, identical"),
