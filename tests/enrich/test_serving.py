@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.enrich.test_attribution import annotate, op
+from tests.enrich.test_attribution import annotate, launch, op
 from tests.support.traces import TraceBuilder
 from traceana.analyze.roofline import utilization
 from traceana.analyze.serving import phases
@@ -219,6 +219,33 @@ def test_numbers_are_those_of_the_server() -> None:
     assert trace.steps["number"].to_list() == [40, 41, 42]
     assert trace.steps["source"].unique().to_list() == ["TensorRT-LLM iteration"]
     assert phases(trace).frame["phase"].to_list() == ["decode"]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_iterations_are_steps_also_within_those_of_the_profiler(count: int) -> None:
+    """vLLM calls the profiler's step before each iteration, where it has a schedule."""
+    b = TraceBuilder()
+    for n in range(count):
+        begin = 1_000 * n
+        annotate(b, f"ProfilerStep#{n + 5}", begin, begin + 1_000, "step")
+        annotate(b, "execute_context_0(0)_generation_4(4)", begin + 10, begin + 600)
+        op(b, "aten::mm", begin + 20, begin + 30)
+        launch(b, n, begin + 25)
+    trace = attribute(b.build())
+    assert trace.steps["source"].unique().to_list() == ["vLLM iteration"]
+    assert trace.steps.select("number", "duration").rows() == [(n, 590) for n in range(count)]
+    assert phases(trace).frame.select("phase", "iterations").rows() == [("decode", count)]
+
+
+def test_steps_of_the_profiler_hold_where_there_are_few_iterations() -> None:
+    """A training that generates once in a while."""
+    b = TraceBuilder()
+    for n in range(3):
+        annotate(b, f"ProfilerStep#{n}", 1_000 * n, 1_000 * (n + 1), "step")
+        for k in range(5):
+            launch(b, 5 * n + k, 1_000 * n + 100 * k)
+    annotate(b, "execute_context_0(0)_generation_4(4)", 1_350, 1_450)
+    assert attribute(b.build()).steps["source"].unique().to_list() == ["ProfilerStep"]
 
 
 def test_other_steps_have_no_phases() -> None:

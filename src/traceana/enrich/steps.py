@@ -49,9 +49,10 @@ _MOST_CANDIDATES: Final = 6
 def steps(trace: Trace, activities: pl.DataFrame, marker: str | None = None) -> pl.DataFrame:
     """Return the ``steps`` table of ``trace``; ``activities`` are its activities with calls.
 
-    The first of these sources marks the steps of all processes: the profiler's own step ranges;
-    ranges named as iterations on the launching thread that launch at least half of the work; the
-    steps of the optimizer; the period of the kernels; ranges named as iterations on another thread,
+    The first of these sources marks the steps of all processes: the profiler's own step ranges,
+    unless the iterations of a server are at least half as many; ranges named as iterations on the
+    launching thread that launch at least half of the work; the steps of the optimizer; the period
+    of the kernels; ranges named as iterations on another thread,
     or a single one. Annotations on the device's timeline are not used. ``marker`` replaces all of
     these: see :func:`marked_by`.
     """
@@ -61,15 +62,22 @@ def steps(trace: Trace, activities: pl.DataFrame, marker: str | None = None) -> 
     texts = Texts.of(ranges["text"])
     numbered = pl.Series(texts.matching(_NUMBERED))
     by_profiler = ranges.filter((ranges["kind"] == "step") & numbered)
+    of_program = ranges["kind"].is_in(SET_BY_PROGRAM)
+    served = pl.Series(texts.matching(ITERATION))
     if by_profiler.height:
-        return _table(_of_one_timeline(by_profiler, trace, activities))
+        profiled = _table(_of_one_timeline(by_profiler, trace, activities))
+        # vLLM calls the profiler's step before each iteration, which has the requests. It does not
+        # train, so optimizers are not looked for.
+        untrained = _Optimizer.of(ranges.clear())
+        found = _named(ranges.filter(of_program & served), trace, activities, untrained)
+        many = [one for one in found if one.height and 2 * one.height >= profiled.height]
+        return many[0] if many else profiled
     optimizer = _Optimizer.of(ranges)
-    iterations = pl.Series(texts.matching(STEP_TEXT) | texts.matching(ITERATION))
-    named = ranges.filter(ranges["kind"].is_in(SET_BY_PROGRAM) & iterations)
+    named = ranges.filter(of_program & (pl.Series(texts.matching(STEP_TEXT)) | served))
     first, last = _named(named, trace, activities, optimizer)
-    for found in (first, optimizer.table()):
-        if found.height:
-            return found
+    for marked in (first, optimizer.table()):
+        if marked.height:
+            return marked
     from traceana.enrich.periods import periods
 
     repeated = periods(activities, trace.names, trace.calls)
