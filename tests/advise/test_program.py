@@ -59,6 +59,10 @@ def test_devices_of_amd_have_amds_words() -> None:
     assert "tensor cores" not in cores
     kept = texts(recorded("AMD", framework="PyTorch").build(), "fast_convolution")["pytorch"]
     assert kept.startswith("torch.backends.cudnn.benchmark"), "PyTorch's name is the same on AMD"
+    code = texts(recorded("AMD").build(), "code_loading")["native"]
+    assert "HIP_ENABLE_DEFERRED_LOADING=0" in code
+    assert "hipcc --offload-arch" in code
+    assert not any(word in code for word in ("CUDA", "nvcc", "PTX"))
 
 
 @pytest.mark.parametrize(

@@ -374,6 +374,9 @@ _AMD: Final = (
     ("CUDA graphs", "HIP graphs"),
     ("CUDA-aware", "GPU-aware"),
     ("nvidia-smi -q", "amd-smi static --bus"),
+    ("CUDA_MODULE_LOADING=EAGER", "HIP_ENABLE_DEFERRED_LOADING=0"),
+    ("nvcc -arch", "hipcc --offload-arch"),
+    (", else the driver compiles PTX", ""),
 )
 """Words of NVIDIA's libraries and hardware, and AMD's. Names in PyTorch's API (``torch.cuda``,
 ``torch.backends.cudnn``) are the same on both."""
