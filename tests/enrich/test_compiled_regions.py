@@ -29,14 +29,19 @@ class Program:
         self._time = 0
         self._launches = 0
 
-    def step(self, forward: Sequence[Called], backward: Sequence[Called] = ()) -> None:
+    def step(
+        self,
+        forward: Sequence[Called],
+        backward: Sequence[Called] = (),
+        evaluation: Sequence[Called] = (),
+    ) -> None:
+        """Add a step: a graph, its backward graph, then a graph without gradients."""
         b, begin = self.builder, self._time
         b.step(begin // 100_000, begin, 90_000, process=9)
         number = 1 + begin // 100_000
-        end = begin + 20 + self._length(forward)
-        op(b, "Torch-Compiled Region: 0/0", begin, end + 20)
-        op(b, "CompiledFunction", begin + 10, end, sequence=number)
-        self._calls(forward, begin + 10)
+        end = self._graph("0/0", forward, begin, sequence=number)
+        if evaluation:
+            self._graph("0/1", evaluation, begin + 50_000)
         begin = end + 1_000
         end = begin + 20 + self._length(backward)
         node = "CompiledFunctionBackward"
@@ -44,6 +49,15 @@ class Program:
         op(b, node, begin + 10, end, sequence=number)
         self._calls(backward, begin + 10)
         self._time += 100_000
+
+    def _graph(
+        self, number: str, calls: Sequence[Called], begin: int, sequence: int | None = None
+    ) -> int:
+        end = begin + 20 + self._length(calls)
+        op(self.builder, f"Torch-Compiled Region: {number}", begin, end + 20)
+        op(self.builder, "CompiledFunction", begin + 10, end, sequence=sequence)
+        self._calls(calls, begin + 10)
+        return end
 
     def trace(self) -> Trace:
         return attribute(self.builder.build())

@@ -216,6 +216,31 @@ def test_equal_shapes_leave_open_which_branch_a_layer_is_of() -> None:
     assert "block.bn1+relu1" in trace.layers["path"].to_list()
 
 
+def test_several_graphs_of_a_network_are_the_same_layers() -> None:
+    """The graph of an evaluation begins with a convolution of another network."""
+    generator = conv(3, (6, 5, 8, 8), 9)
+    evaluation = [
+        (name, [[6, *image[1:]], *shapes])
+        for name, (image, *shapes) in (STEM, FIRST, SIDE, SECOND, LAST)
+    ]
+    program = Program()
+    program.step(CALLS, GRADIENTS, evaluation=[generator, *evaluation])
+    trace = named_in_order(attribute(program.builder.build()), MANIFEST)
+    names = ["stem", "block.conv1", "block.side.0", "block.conv2", "last"]
+    assert of_calls(trace, "aten::convolution") == [*names, "convolution_5", *names]
+    assert of_calls(trace, "aten::convolution_backward") == [
+        "last", "block.conv2", "block.conv1", "block.side.0", "stem",
+    ]  # fmt: skip
+
+
+def test_a_graph_of_another_network_has_no_names() -> None:
+    """One convolution less than the manifest has, twice."""
+    program = Program()
+    program.step(CALLS[:-1], evaluation=[conv(3, (6, 5, 8, 8), 9), *CALLS[:-1]])
+    trace = attribute(program.builder.build())
+    assert named_in_order(trace, MANIFEST).layers["path"].equals(trace.layers["path"])
+
+
 def test_a_saved_trace_keeps_the_code(tmp_path: Path) -> None:
     trace = on_the_host(on_cpu(forward()), on_cpu(backward()))
     trace.save(tmp_path / "bundle")

@@ -9,7 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import polars as pl
@@ -26,6 +26,7 @@ from traceana.analyze.manifest_names import (
     tree_of_rows,
 )
 from traceana.analyze.per_trace import per_trace
+from traceana.enrich.layers.compiled_regions import REGION
 from traceana.enrich.layers.from_order import short_name
 from traceana.enrich.layers.layer_intervals import SEPARATOR
 from traceana.enrich.layers.roles import WEIGHTED
@@ -248,7 +249,8 @@ def named_in_order(trace: Trace, model: Manifest | None) -> Trace:
         return trace
     seen = _positional(trace)
     calls = _sequence(model, most=len(seen) + 1)
-    anchors = _anchors([one for one in seen if one.weighted], calls)
+    compiled = any(one.family.startswith(_family(REGION)) for one in seen)
+    anchors = _anchors([one for one in seen if one.weighted], calls, compiled=compiled)
     if not anchors:
         return trace
     paths = _named(seen, anchors, calls, model.container_paths())
@@ -269,7 +271,9 @@ def _by_dataflow(
     from traceana.analyze.manifest_dataflow import layers_of_rows
 
     around = model.container_paths()
-    found = layers_of_rows(trace.graph_calls, dict(anchors), calls, around)
+    found = layers_of_rows(
+        trace.graph_calls, {one.row: one.position for one in anchors}, calls, around
+    )
     known = {
         one.row: found[one.row] for one in seen if one.family.startswith(FUSED) and one.row in found
     }
@@ -340,13 +344,21 @@ def _sequence(model: Manifest, most: int) -> list[Layer]:
     return calls
 
 
-_Anchor = tuple[int, int]
-"""(row of the trace's layers, position in the sequence of calls)"""
+class _Anchor(NamedTuple):
+    """A row of the trace's layers with its position in the sequence of calls.
+
+    ``forward`` is the number of the forward pass: graphs of one network that differ, as those of
+    training and evaluation, have rows of their own.
+    """
+
+    row: int
+    position: int
+    forward: int = 0
 
 
-def _anchors(seen: Sequence[_Seen], calls: Sequence[Layer]) -> list[_Anchor]:
+def _anchors(seen: Sequence[_Seen], calls: Sequence[Layer], *, compiled: bool) -> list[_Anchor]:
     found = _whole(seen, calls)
-    return sorted(_by_type(seen, calls), key=lambda one: one[1]) if found is None else found
+    return list(_by_type(seen, calls, compiled=compiled)) if found is None else found
 
 
 def _whole(seen: Sequence[_Seen], calls: Sequence[Layer]) -> list[_Anchor] | None:
@@ -361,7 +373,7 @@ def _whole(seen: Sequence[_Seen], calls: Sequence[Layer]) -> list[_Anchor] | Non
         if family in _ONE_OPERATOR:
             if at == len(seen) or not _agree(seen[at], layer):
                 return None
-            found.append((seen[at].row, position))
+            found.append(_Anchor(seen[at].row, position))
             at += 1
             continue
         own = [shape for shape in layer.parameters.values() if len(shape) > 1]
@@ -371,7 +383,7 @@ def _whole(seen: Sequence[_Seen], calls: Sequence[Layer]) -> list[_Anchor] | Non
             if not 0 < used <= rows:
                 break
             rows -= used
-            found.append((seen[at].row, position))
+            found.append(_Anchor(seen[at].row, position))
             at += 1
     return found if at == len(seen) else None
 
@@ -387,26 +399,66 @@ def _rows_of(own: Sequence[Shape], weight: Shape) -> int:
     return 0
 
 
-def _by_type(seen: Sequence[_Seen], calls: Sequence[Layer]) -> Iterator[_Anchor]:
+def _by_type(seen: Sequence[_Seen], calls: Sequence[Layer], *, compiled: bool) -> Iterator[_Anchor]:
     """Yield pairs by type, where both have the same number with the same weights.
 
     A compiler may change the order of operators that do not depend on each other: those whose
-    weights have equal shapes keep their order.
+    weights have equal shapes keep their order. ``compiled`` programs may have several graphs of
+    the network, and graphs of other networks between them.
     """
     mine, theirs = defaultdict(list), defaultdict(list)
     for one in seen:
         mine[one.family].append(one)
     for position, call in enumerate(calls):
         theirs[_family(call.type)].append(position)
-    for family, own in mine.items():
-        positions = theirs[family] if family in _ONE_OPERATOR else []
-        if len(own) != len(positions):
-            continue
-        if not all(map(_agree, own, (calls[position] for position in positions))):
-            own = sorted(own, key=lambda one: one.weight or ())
-            positions = sorted(positions, key=lambda one: _weight(calls[one]) or ())
-        if all(map(_agree, own, (calls[position] for position in positions))):
-            yield from ((one.row, position) for one, position in zip(own, positions, strict=True))
+    found = {
+        family: list(_forwards(own, theirs[family], calls, several=compiled))
+        for family, own in mine.items()
+        if family in _ONE_OPERATOR and theirs[family]
+    }
+    alike = len({len(forwards) for forwards in found.values()}) == 1
+    for family, forwards in found.items():
+        # Types that do not agree in the number of graphs may be of other networks.
+        if alike or len(mine[family]) == len(theirs[family]):
+            for number, pairs in enumerate(forwards):
+                yield from (_Anchor(one.row, position, number) for one, position in pairs)
+
+
+_Pairs = list[tuple[_Seen, int]]
+
+
+def _forwards(
+    own: Sequence[_Seen], positions: Sequence[int], calls: Sequence[Layer], *, several: bool
+) -> Iterator[_Pairs]:
+    """Yield the rows of each forward pass with their calls; of ``several`` only those whose
+    weights are all known."""
+    length = len(positions)
+    if len(own) == length:
+        pairs = _in_any_order(own, positions, calls)
+        if pairs is not None:
+            yield pairs
+        return
+    at = 0
+    while several and at + length <= len(own):
+        some = own[at : at + length]
+        known = all(one.weight is not None for one in some)
+        pairs = _in_any_order(some, positions, calls) if known else None
+        if pairs is None:
+            at += 1
+        else:
+            yield pairs
+            at += length
+
+
+def _in_any_order(
+    own: Sequence[_Seen], positions: Sequence[int], calls: Sequence[Layer]
+) -> _Pairs | None:
+    """Return rows with their calls: in their order, or in that of their weights."""
+    if not all(map(_agree, own, (calls[position] for position in positions))):
+        own = sorted(own, key=lambda one: one.weight or ())
+        positions = sorted(positions, key=lambda one: _weight(calls[one]) or ())
+    alike = all(map(_agree, own, (calls[position] for position in positions)))
+    return list(zip(own, positions, strict=True)) if alike else None
 
 
 _ONE_OPERATOR: Final = frozenset(
@@ -439,15 +491,19 @@ def _named(
     around: frozenset[str],
 ) -> dict[int, str]:
     """Return the paths of the rows with a match."""
-    position_of = dict(anchors)
-    paths = {row: calls[position].path for row, position in anchors}
+    anchor_of = {anchor.row: anchor for anchor in anchors}
+    paths = {anchor.row: calls[anchor.position].path for anchor in anchors}
     between: list[_Seen] = []
-    before = -1
+    before, forward = -1, 0
     for one in seen:
-        if one.row in position_of:
-            here = position_of[one.row]
-            paths |= _segment(between, calls, before, here, around)
-            between, before = [], here
+        if one.row in anchor_of:
+            _, here, number = anchor_of[one.row]
+            if number == forward:
+                paths |= _segment(between, calls, before, here, around)
+            else:
+                # Behind one forward pass, and before the next one.
+                paths |= _by_number(between, [*calls[before + 1 :], *calls[:here]])
+            between, before, forward = [], here, number
         else:
             between.append(one)
     return paths | _segment(between, calls, before, len(calls), around)
@@ -470,33 +526,38 @@ def _segment(
         return {}
     if before == behind:
         return {one.row: calls[before].path for one in seen}
-    mine, theirs = defaultdict(list), defaultdict(list)
-    for one in seen:
-        mine[one.family].append(one.row)
-    for call in calls[before + 1 : behind]:
-        theirs[_family(call.type)].append(call.path)
-    paths: dict[int, str] = {}
-    for family, rows in mine.items():
-        if len(rows) == len(theirs[family]):
-            paths |= dict(zip(rows, theirs[family], strict=True))
+    inside = calls[before + 1 : behind]
+    paths = _by_number(seen, inside)
     if behind == len(calls):
         return paths
     fused = [one.row for one in seen if one.family.startswith(FUSED)]
     # Where the compiler changed the order, what else it moved is not known.
-    if fused and before < behind and not any(family in _NOT_FUSED for family in theirs):
-        modules = dict.fromkeys(
-            one for some in theirs.values() for one in some if one not in around
-        )
+    if fused and before < behind and not any(_family(one.type) in _NOT_FUSED for one in inside):
+        modules = dict.fromkeys(call.path for call in inside if call.path not in around)
         if 0 < len(modules) <= _MOST_TOGETHER:
             paths |= dict.fromkeys(fused, together(list(modules)))
     if before < 0:
         return paths
-    callers = {call.path for call in calls[before + 1 : behind] if call.path in around}
+    callers = {call.path for call in inside if call.path in around}
     if not callers:
         callers = {calls[position].path.rpartition(SEPARATOR)[0] for position in (before, behind)}
     common = _common(sorted(callers))
     if common and any(call.path.startswith(common + SEPARATOR) for call in calls):
         paths |= {one.row: common for one in seen if one.row not in paths}
+    return paths
+
+
+def _by_number(seen: Sequence[_Seen], calls: Sequence[Layer]) -> dict[int, str]:
+    """Return the paths of the rows of each type that has as many calls."""
+    mine, theirs = defaultdict(list), defaultdict(list)
+    for one in seen:
+        mine[one.family].append(one.row)
+    for call in calls:
+        theirs[_family(call.type)].append(call.path)
+    paths: dict[int, str] = {}
+    for family, rows in mine.items():
+        if len(rows) == len(theirs[family]):
+            paths |= dict(zip(rows, theirs[family], strict=True))
     return paths
 
 
