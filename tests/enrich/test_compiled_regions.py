@@ -167,6 +167,32 @@ def test_a_call_that_a_checkpoint_repeats_is_told_by_its_operands_or_not_at_all(
     ]
 
 
+def test_a_product_that_a_checkpoint_repeats_is_not_a_gradient() -> None:
+    """A bias shows which of the products of equal operands are computed again."""
+    wide, narrow = ("aten::addmm", [[9], [8, 4], [4, 9]]), ("aten::addmm", [[4], [8, 9], [9, 4]])
+    # That of the narrow product's input first, whose operands are the wide product's.
+    gradients = [
+        ("aten::mm", [[8, 4], [4, 9]]),
+        ("aten::mm", [[4, 8], [8, 9]]),
+        ("aten::mm", [[8, 9], [9, 4]]),
+        ("aten::mm", [[9, 8], [8, 4]]),
+    ]
+    program = Program()
+    program.step([wide, narrow], [wide, *gradients])
+    trace = program.trace()
+    assert of_calls(trace, "aten::addmm") == ["addmm_0", "addmm_1", "addmm_0"]
+    assert of_calls(trace, "aten::mm") == ["addmm_1", "addmm_1", "addmm_0", "addmm_0"]
+    # Of two equal products it is unknown which one is computed again, but not whose gradients are.
+    program = Program()
+    program.step([wide, narrow] * 2, [wide, *gradients, wide, *gradients])
+    trace = program.trace()
+    region = "Torch-Compiled Region: 0/0_0"
+    assert of_calls(trace, "aten::addmm")[4:] == [region] * 2
+    assert of_calls(trace, "aten::mm") == [
+        name for name in ("addmm_3", "addmm_2", "addmm_1", "addmm_0") for _ in range(2)
+    ]
+
+
 def test_generated_code_without_events_is_behind_the_call_before_it() -> None:
     program = Program()
     program.step([CONV_1, CONV_2], [OF_CONV_2, OF_CONV_1])

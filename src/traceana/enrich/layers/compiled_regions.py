@@ -313,13 +313,15 @@ def _stretches(graph: Ints) -> tuple[list[int], list[slice]]:
 class _Described(msgspec.Struct, frozen=True):
     """A call of a compiled graph: what it computes, of which operands.
 
-    ``kind`` is empty for generated kernels, which compute what ``words`` name.
+    ``kind`` is empty for generated kernels, which compute what ``words`` name. ``biased`` products
+    add a vector to each row, which the gradient of a product never does.
     """
 
     kind: str
     operands: tuple[Shape, ...]
     of_gradient: bool
     words: frozenset[str]
+    biased: bool = False
 
     @property
     def weighted(self) -> bool:
@@ -342,20 +344,22 @@ def _described(name: str, shapes: str | None) -> _Described:
         return _Described("", (), False, frozenset(words.split("_")) - {"", "backward"})
     of_gradient = "backward" in short
     tensors = _tensors(name, shapes)
-    kind = short.replace("_backward", "")
+    kind, biased = short.replace("_backward", ""), False
     if _CONVOLUTION.search(short):
         # Its gradient has that of the output first.
         kind, tensors = "convolution", tensors[of_gradient:][:2]
     elif _PRODUCT.search(short):
         kind = "product"
         # The addend comes first, such as a bias.
-        tensors = tensors[short.startswith(("addmm", "baddbmm")) :]
+        adds = short.startswith(("addmm", "baddbmm"))
+        biased = adds and [len(one) for one in tensors[:1]] == [1]
+        tensors = tensors[adds:]
         tensors = tuple(one for one in tensors if len(one) > 1)[:2]
     elif "attention" in short:
         kind, tensors = re.sub(r"_for_cpu", "", kind), tensors[of_gradient:][:2]
     else:
         tensors = ()
-    return _Described(kind, tensors, of_gradient, frozenset(words.split("_")))
+    return _Described(kind, tensors, of_gradient, frozenset(words.split("_")), biased)
 
 
 def _tensors(name: str, shapes: str | None) -> tuple[Shape, ...]:
@@ -380,9 +384,9 @@ def _paired(forward: Sequence[_Described], backward: Sequence[_Described]) -> tu
     found = np.full(len(backward), NONE, dtype=np.int64)
     mine, theirs = _by_operands(forward), _by_operands(backward)
     for key, own in theirs.items():
-        kind, operands, of_gradient = key
+        kind, operands, of_gradient, biased = key
         if of_gradient:
-            _reversed(mine[kind, operands, False], own, found)
+            _reversed(mine[kind, operands, False, biased], own, found)
     _gradients(forward, backward, found)
     upcoming = _upcoming(found)
     if (upcoming == NONE).all() and any(one.weighted for one in backward):
@@ -398,12 +402,15 @@ def _paired(forward: Sequence[_Described], backward: Sequence[_Described]) -> tu
 
 def _by_operands(
     calls: Sequence[_Described],
-) -> defaultdict[tuple[str, tuple[Shape, ...], bool], list[int]]:
-    """Return the positions of the calls with recorded operands, of each kind with equal ones."""
+) -> defaultdict[tuple[str, tuple[Shape, ...], bool, bool], list[int]]:
+    """Return the positions of the calls with recorded operands, of each kind with equal ones.
+
+    Keys are the columns of :class:`_Described` that identify them.
+    """
     found = defaultdict(list)
     for position, one in enumerate(calls):
         if one.operands:
-            found[one.kind, one.operands, one.of_gradient].append(position)
+            found[one.kind, one.operands, one.of_gradient, one.biased].append(position)
     return found
 
 
@@ -430,14 +437,15 @@ def _gradients(forward: Sequence[_Described], backward: Sequence[_Described], fo
 
     Of a product (n, k, m) the gradient of the input is (n, m, k); that of the weight is (m, n, k),
     or (k, n, m) where it is computed transposed. Products that these do not tell apart are paired
-    where there are two gradients for each: a product's own two run one after the other.
+    where there are two gradients for each: a product's own two run one after the other. Biased
+    products of the backward pass are those that a checkpoint computes again.
     """
     mine, theirs = defaultdict(list), defaultdict(list)
     for position, one in enumerate(forward):
         if (extents := _extents(one)) is not None:
             mine[extents].append(position)
     for position, one in enumerate(backward):
-        if (extents := _extents(one)) is not None:
+        if not one.biased and (extents := _extents(one)) is not None:
             theirs[extents].append(position)
     wanted = {
         (n, k, m): ((n, m, k), (m, n, k) if (m, n, k) in theirs else (k, n, m)) for n, k, m in mine
