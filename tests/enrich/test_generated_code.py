@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -231,6 +232,64 @@ def test_several_graphs_of_a_network_are_the_same_layers() -> None:
     assert of_calls(trace, "aten::convolution_backward") == [
         "last", "block.conv2", "block.conv1", "block.side.0", "stem",
     ]  # fmt: skip
+
+
+def test_an_attention_between_normalizations_is_one_layer() -> None:
+    """It has several operators, normalizations have none: a compiler fuses them with others."""
+    attention = Layer(
+        path="attention",
+        type="MultiheadAttention",
+        framework_type="MultiheadAttention",
+        position=0,
+        parameters={"query.weight": (4, 4), "key.weight": (4, 4), "value.weight": (4, 4),
+                    "out.weight": (4, 4)},
+    )  # fmt: skip
+    norm = Layer(path="norm", type="LayerNorm", framework_type="LayerNorm", position=1,
+                 parameters={"weight": (4,)})  # fmt: skip
+    last = Layer(path="last", type="Linear", framework_type="Linear", position=2,
+                 parameters={"weight": (9, 4)})  # fmt: skip
+    model = manifest(
+        network="encoder",
+        framework="PyTorch",
+        inputs=(Input(shape=(2, 3, 4), dtype="float32"),),
+        layers=(attention, norm, last),
+    )
+    calls: list[Called] = [
+        ("aten::mm", [[6, 4], [4, 12]]),
+        ("aten::bmm", [[2, 3, 4], [2, 4, 3]]),
+        ("aten::bmm", [[2, 3, 3], [2, 3, 4]]),
+        ("aten::addmm", [[4], [6, 4], [4, 4]]),
+        ("aten::addmm", [[9], [6, 4], [4, 9]]),
+    ]
+    empty = "empty_strided_cpu((6, 4), (4, 1), torch.float32)"
+    lines: list[Line] = [
+        f"buf0 = {empty}",
+        "extern_kernels.mm(primals_1, primals_2, out=buf0)",
+        f"buf1 = {empty}",
+        ("cpp_fused_clone_0", ["buf0"], ["buf1"]),
+        f"buf2 = {empty}",
+        "extern_kernels.bmm(buf1, buf1, out=buf2)",
+        f"buf3 = {empty}",
+        ("cpp_fused__softmax_1", ["buf2"], ["buf3"]),
+        f"buf4 = {empty}",
+        "extern_kernels.bmm(buf3, buf1, out=buf4)",
+        f"buf5 = {empty}",
+        "extern_kernels.addmm(primals_3, buf4, primals_4, out=buf5)",
+        f"buf6 = {empty}",
+        ("cpp_fused_native_layer_norm_2", ["buf5"], ["buf6"]),
+        f"buf7 = {empty}",
+        "extern_kernels.addmm(primals_5, buf6, primals_6, out=buf7)",
+    ]
+    program = Program()
+    program.step(calls)
+    # Without kernels, what is between two calls is the region's where the code is known.
+    for texts, last_gap in (([on_cpu(lines)], REGION), ([], "attention")):
+        trace = attribute(program.builder.build(), code=partial(graphs, *texts))
+        trace = named_in_order(trace, model)
+        assert of_calls(trace, "aten::mm") == ["attention"]
+        assert of_calls(trace, "aten::bmm") == ["attention"] * 2
+        assert of_calls(trace, "aten::addmm") == ["attention", "last"]
+        assert paths_of_code(trace)[1:5] == ["attention", "attention", last_gap, "norm"]
 
 
 def test_a_graph_of_another_network_has_no_names() -> None:

@@ -277,8 +277,10 @@ def _by_dataflow(
     known = {
         one.row: found[one.row] for one in seen if one.family.startswith(FUSED) and one.row in found
     }
-    # Code that computes no layer may be that of the module around.
-    others = {row: path for row, path in paths.items() if row not in known or path in around}
+    # Code that computes no layer may be that of the module around, or between the operators of one
+    # layer, as of an attention.
+    whole = around | {calls[one.position].path for one in anchors}
+    others = {row: path for row, path in paths.items() if row not in known or path in whole}
     return others | {row: together(layers) for row, layers in known.items() if layers}
 
 
@@ -357,20 +359,26 @@ class _Anchor(NamedTuple):
 
 
 def _anchors(seen: Sequence[_Seen], calls: Sequence[Layer], *, compiled: bool) -> list[_Anchor]:
-    found = _whole(seen, calls)
+    found = _whole(seen, calls, compiled=compiled)
     return list(_by_type(seen, calls, compiled=compiled)) if found is None else found
 
 
-def _whole(seen: Sequence[_Seen], calls: Sequence[Layer]) -> list[_Anchor] | None:
+def _whole(
+    seen: Sequence[_Seen], calls: Sequence[Layer], *, compiled: bool
+) -> list[_Anchor] | None:
     """Return the weighted operators with their calls, where all agree in order, else None.
 
-    A layer without an operator type has as many operators as its weights have rows.
+    A layer without an operator type has as many operators as its weights have rows. Of types that
+    a compiler fuses with others, such as normalizations, ``compiled`` programs have no operator.
     """
     at = 0
     found: list[_Anchor] = []
+    families = {one.family for one in seen}
     for position, layer in enumerate(calls):
         family = _family(layer.type)
         if family in _ONE_OPERATOR:
+            if compiled and family not in _NOT_FUSED | families:
+                continue
             if at == len(seen) or not _agree(seen[at], layer):
                 return None
             found.append(_Anchor(seen[at].row, position))
