@@ -11,7 +11,7 @@ import polars as pl
 
 from traceana.analyze.costs import charges, on_flops
 from traceana.analyze.flop_coverage import NO_ARITHMETIC, PRODUCTS
-from traceana.analyze.layer_operands import operands
+from traceana.analyze.layer_operands import Operands, operands
 from traceana.analyze.layer_rows import (
     DIRECTIONS,
     KEYS,
@@ -35,6 +35,7 @@ from traceana.settings import UNSCOPED_PERCENT
 if TYPE_CHECKING:
     from traceana.flops.peaks import Peaks
     from traceana.model import Manifest
+    from traceana.model.manifest import Layer
     from traceana.trace import Trace
 
 MEASURED: Final = ("measured", "measured_flops", "measured_flops_per_s", "dram_bytes")
@@ -153,7 +154,8 @@ def _shapes_of(trace: Trace, model: Manifest | None) -> tuple[pl.DataFrame, tupl
     around = frozenset() if model is None else model.container_paths()
     for row, layer in partner.items():
         first = layer.inputs[0] if layer.inputs else None
-        recorded = seen[row].input if row in seen and layer.path not in around else None
+        comparable = row in seen and layer.path not in around and not _of_state(seen[row], layer)
+        recorded = seen[row].input if comparable else None
         differs = first is not None and recorded is not None and prod(recorded) != prod(first)
         if differs and not (rearranges and any(step > 1 for step in layer.dilation or ())):
             other.append(layer.path)
@@ -165,6 +167,13 @@ def _shapes_of(trace: Trace, model: Manifest | None) -> tuple[pl.DataFrame, tupl
     return pl.DataFrame(
         [(row, *values) for row, values in rows.items()], schema=_DESCRIBED, orient="row"
     ), notes
+
+
+def _of_state(seen: Operands, layer: Layer) -> bool:
+    """Return whether ``seen`` is the product of a recurrent layer's state, not of its input."""
+    recurrent = layer.parameters.get("recurrent_kernel")
+    weight = seen.weight
+    return recurrent is not None and weight is not None and prod(weight) == prod(recurrent)
 
 
 def _json(shape: Sequence[int] | None) -> str | None:

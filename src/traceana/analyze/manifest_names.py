@@ -152,9 +152,14 @@ class Evidence(msgspec.Struct, frozen=True):
         return bool(_PRODUCT.match(layer.type)) and other
 
     def against_row(self, row: int, layer: Layer) -> bool:
-        """Return whether the weight of ``row`` is neither that of ``layer`` nor a shard of it."""
+        """Return whether the weight of ``row`` is neither one of ``layer`` nor a shard of it.
+
+        A recurrent layer has two, and the row has the one that most of its products read.
+        """
         weight, known = layer.parameters.get("weight"), self.weights.get(row)
-        if weight is None or known is None or prod(weight) == known:
+        if weight is None or known is None:
+            return False
+        if known in {prod(shape) for shape in layer.parameters.values() if len(shape) > 1}:
             return False
         return is_default_name(layer) or not known or prod(weight) % known != 0
 
