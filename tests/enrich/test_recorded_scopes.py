@@ -46,6 +46,10 @@ PROGRAMS = {
     "tensorflow/tape": {*NET, LOSS},
     "tensorflow/eager": set(),
     "tensorflow/fit": {*NET, f"compile_loss.{LOSS}"},
+    "tensorflow/compiled": {
+        *(f"net_1.{layer}_1" for layer in ("conv", "one", "two", "fc")),
+        f"compile_loss.{LOSS}",
+    },
     "tensorflow/mirrored": {*NET, LOSS},
     "tensorflow/lstm": {"net_1.rnn_1", "net_1.rnn_1.lstm_cell_1", "net_1.fc_1", LOSS},
 }
@@ -197,6 +201,21 @@ def test_a_manifest_of_one_replica_counts_for_each(opened: Opened, root: Path) -
         found = passes(run, model)
         assert found["net.conv"]["flops"] == STEPS * replicas * convolution
         assert found["net.fc"]["flops"] == STEPS * replicas * product
+
+
+def test_gradients_that_xla_computes_as_products_are_on_their_layers(opened: Opened) -> None:
+    """Their scopes are lost; layers of equal tensors are told apart by what they read."""
+    frame = layers(opened("tensorflow/compiled"), direction=True).frame
+    found = {
+        (row["layer"], row["direction"]): row["flops"]
+        for row in frame.filter(pl.col("role") == "layer").to_dicts()
+    }
+    product = STEPS * 2 * BATCH * SIZE * SIZE * 4 * 4
+    for layer in ("one", "two"):
+        assert found[f"net_1.{layer}_1", "forward"] == product
+        assert found[f"net_1.{layer}_1", "backward"] == 2 * product
+    outside = frame.filter(pl.col("role") == "unattributed")
+    assert not outside["flops"].fill_null(0).sum()
 
 
 PRODUCT = 2 * ROWS * WIDTH * WIDTH

@@ -149,9 +149,27 @@ def keras_network() -> Any:
     )
 
 
+def pointwise_network() -> Any:
+    """Return a network with two layers of equal tensors that XLA computes as products."""
+    import keras
+
+    layers = keras.layers
+    return keras.Sequential(
+        [
+            keras.Input((SIZE, SIZE, 3)),
+            layers.Conv2D(4, 3, padding="same", name="conv"),
+            layers.Conv2D(4, 1, activation="relu", name="one"),
+            layers.Conv2D(4, 1, name="two"),
+            layers.Flatten(name="flat"),
+            layers.Dense(5, name="fc"),
+        ],
+        name="net",
+    )
+
+
 def record_tensorflow(folder: Path) -> None:
     """Record training steps of Keras: under a tape, without a ``tf.function``, on two replicas, by
-    ``fit``, of an LSTM."""
+    ``fit``, compiled by XLA, of an LSTM."""
     import keras
     import tensorflow as tf
 
@@ -206,12 +224,16 @@ def record_tensorflow(folder: Path) -> None:
         return mirrored.experimental_distribute_values_from_function(lambda _: value)
 
     record("mirrored", trained(net, mirrored), each(x), each(y))
-    net = keras_network()
-    net.compile("sgd", loss_of)
-    net.fit(x, y, batch_size=BATCH, verbose=0)
-    profiler.start(str(folder / "fit"))
-    net.fit(x, y, batch_size=BATCH, epochs=STEPS, verbose=0)
-    profiler.stop()
+
+    def fit(name: str, net: Any, *, jit_compile: bool) -> None:
+        net.compile("sgd", loss_of, jit_compile=jit_compile)
+        net.fit(x, y, batch_size=BATCH, verbose=0)
+        profiler.start(str(folder / name))
+        net.fit(x, y, batch_size=BATCH, epochs=STEPS, verbose=0)
+        profiler.stop()
+
+    fit("fit", keras_network(), jit_compile=False)
+    fit("compiled", pointwise_network(), jit_compile=True)
     # Here, where Keras is imported.
     traceana.describe(keras_network(), (BATCH, SIZE, SIZE, 3)).write(folder / REPLICA)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import polars as pl
+import pytest
 
 import traceana
 from tests.ingest.xplane.hlo_writing import Made, array, computation, module, ran, write_programs
@@ -64,6 +65,83 @@ def test_a_weight_gradient_is_matched_with_a_convolution_that_became_a_product(
     # Another product is no convolution.
     dense = Made(4, "dot", "dot", y, "jit(f)/jvp(net)/fc/dot_general", (1, 2))
     assert scopes(tmp_path, *made, dense, gradient)["wgrad"] is None
+
+
+TAPE = "gradient_tape/net/conv/Conv2D"
+
+
+@pytest.mark.parametrize(
+    ("opcode", "scope", "expected"),
+    [
+        ("convolution", "net/conv/Conv2D", TAPE),
+        ("dot", "net/conv/Conv2D", TAPE),
+        ("dot", f"{TAPE}/Conv2DBackpropInput", TAPE),
+        ("convolution", f"{TAPE}/Conv2DBackpropInput", TAPE),
+        (
+            "convolution",
+            "gradient_tape/net/up/conv_transpose/Conv2D",
+            "gradient_tape/net/up/conv_transpose",
+        ),
+        ("dot", "net/dense/MatMul", None),
+        ("dot", "gradient_tape/net/dense/MatMul/MatMul_1", None),
+    ],
+)
+def test_tensorflows_gradients_are_matched_too(
+    opcode: str, scope: str, expected: str | None, tmp_path: Path
+) -> None:
+    """XLA drops the scope of a weight's gradient where it converts the convolution to a product."""
+    known = Made(4, "known", opcode, Y, scope, (1, 2))
+    other = Made(6, "other", "negate", Y, "gradient_tape/net/loss/Neg", (3,))
+    gradient = Made(5, "wgrad", "convolution", W, "", (1, 3))
+    assert scopes(tmp_path, *inputs(), known, other, gradient)["wgrad"] == expected
+
+
+def test_layers_of_equal_tensors_are_told_apart_by_what_they_read(tmp_path: Path) -> None:
+    """The gradient of a weight reads the input of its layer, behind changes of its layout."""
+    x, w = array(8, 28, 28, 16), array(1, 1, 16, 16)
+    moved = [
+        Made(8, "copy", "copy", x, "", (5,)),
+        Made(9, "transpose_copy_fusion.3", "fusion", x, "", (8,)),
+    ]
+    made = [
+        Made(1, "x", "parameter", x),
+        Made(2, "w1", "parameter", w),
+        Made(3, "w2", "parameter", w),
+        Made(4, "one", "convolution", x, "jit(f)/jvp(net)/conv1/conv", (1, 2)),
+        Made(5, "relu", "maximum", x, "jit(f)/jvp(net)/relu", (4,)),
+        Made(6, "other", "convolution", x, "jit(f)/jvp(net)/conv2/conv", (5, 3)),
+        Made(7, "dy", "negate", x, "jit(f)/transpose(jvp(net))/neg", (6,)),
+        *moved,
+        Made(10, "wgrad", "convolution", w, "", (9, 7)),
+        Made(11, "of_first", "convolution", w, "", (1, 7)),
+    ]
+    found = scopes(tmp_path, *made)
+    assert found["wgrad"] == "jit(f)/transpose(jvp(net))/conv2/conv"
+    assert found["of_first"] == BACKWARD1
+    # A fusion that computes makes another result.
+    moved[1] = Made(9, "transpose_add_fusion.3", "fusion", x, "", (8,))
+    assert scopes(tmp_path, *made[:7], *moved, *made[9:])["wgrad"] is None
+
+
+def test_a_gradient_in_another_size_is_of_the_layer_whose_input_and_gradient_it_reads(
+    tmp_path: Path,
+) -> None:
+    """On a CPU, XLA computes the gradient of a depthwise weight for all pairs of channels."""
+    x, w = array(8, 16, 16, 8), array(3, 3, 1, 8)
+    made = [
+        Made(1, "x", "parameter", x),
+        Made(2, "w", "parameter", w),
+        Made(3, "dy", "parameter", x),
+        Made(4, "forward", "convolution", x, "net/dw/depthwise", (1, 2)),
+        Made(5, "dgrad", "convolution", x, "gradient_tape/net/dw/depthwise/BackpropInput", (3, 2)),
+    ]
+    both = Made(6, "wgrad", "convolution", array(8, 3, 3, 8), "", (1, 3))
+    assert scopes(tmp_path, *made, both)["wgrad"] == "gradient_tape/net/dw/depthwise"
+    # A separable convolution has the gradient of its depthwise part in its own scope.
+    made[4] = Made(5, "dgrad", "convolution", x, "gradient_tape/net/dw/BackpropInput", (3, 2))
+    assert scopes(tmp_path, *made, both)["wgrad"] == "gradient_tape/net/dw"
+    one = Made(6, "wgrad", "convolution", array(8, 3, 3, 8), "", (1, 1))
+    assert scopes(tmp_path, *made, one)["wgrad"] is None
 
 
 def test_what_was_not_differentiated_has_no_gradient(tmp_path: Path) -> None:

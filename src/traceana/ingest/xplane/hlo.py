@@ -13,7 +13,7 @@ operation's scope.
 from __future__ import annotations
 
 import re
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -334,8 +334,11 @@ def _attributes(of: Instruction) -> tuple[str | None, bool]:
 
 _CONTRACTIONS: Final = frozenset({"convolution", "dot", "custom-call"})
 _MADE_BACKWARD: Final = "transpose("
-_OF_CONVOLUTION: Final = re.compile(r"conv_general_dilated\w*$")
-"""End of the scope of JAX's convolutions. XLA converts one of 1x1 windows to a product."""
+_TAPE: Final = "gradient_tape/"
+_MOVES: Final = frozenset({"copy", "transpose", "bitcast", "reshape"})
+"""Instructions whose result is their operand, in another order or type of storage."""
+_MOVING: Final = re.compile(r"(?:(?:bitcast|copy|reshape|transpose)_)+fusion(?:\.\d+)?$")
+"""The name of a fusion of such instructions alone."""
 _DIFFERENTIATED: Final = re.compile(r"\bjvp\(((?:[^()]|\([^()]*\))*)\)")
 Tensors = tuple[int, ...]
 
@@ -346,7 +349,7 @@ def complete_scopes(module: Module, by_number: Mapping[int, Instruction]) -> Non
     A convolution gets the scope of its layer's gradient, a fusion that of its root, any other
     instruction that of its users where they share one.
     """
-    _name_gradients(by_number)
+    _Gradients(by_number).name()
     roots = {part.number: by_number.get(part.root) for part in module.computations}
     for part in module.computations:
         for each in part.instructions:
@@ -357,28 +360,94 @@ def complete_scopes(module: Module, by_number: Mapping[int, Instruction]) -> Non
         _name_by_users(part, by_number, roots)
 
 
-def _name_gradients(instructions: Mapping[int, Instruction]) -> None:
-    """Give each convolution without a scope that of its layer's gradient, where exactly one fits.
+class _Gradients:
+    """The convolutions of a program by the scope of their layer's gradient.
 
     A convolution and its gradients have the same three tensors (input, weight, output) as operands
     and result in a different order: they match by their element counts, also where XLA converted
-    some of them to products. Layers with tensors of equal sizes are ambiguous, and their gradients
-    get no scope. Only JAX records differentiation: ``jvp(net)/conv1/…`` is forward,
-    ``transpose(jvp(net))/conv1/…`` its gradient.
+    some of them to products. Of layers with tensors of equal sizes it is the one whose operands
+    are the same results: the gradient of a weight reads the input of the forward convolution, and
+    what the gradient of the input reads. These two alone identify a layer whose weight's gradient
+    XLA computes in another size, as that of a depthwise convolution on a CPU.
+
+    JAX records differentiation: ``jvp(net)/conv1/…`` is forward, ``transpose(jvp(net))/conv1/…``
+    its gradient. TensorFlow has ``gradient_tape/net/conv1/Conv2D/Conv2DBackpropInput``.
     """
-    scopes: defaultdict[Tensors, set[str]] = defaultdict(set)
-    nameless: list[tuple[Instruction, Tensors]] = []
-    for each in instructions.values():
-        convolution = each.opcode == "convolution"
-        converted = each.opcode == "dot" and _OF_CONVOLUTION.search(each.scope) is not None
-        if not (convolution or converted) or (tensors := _tensors(each, instructions)) is None:
-            continue
-        if not each.scope:
-            nameless.append((each, tensors))
-        elif (scope := _backward(each.scope)) is not None:
-            scopes[tensors].add(scope)
-    for each, tensors in nameless:
-        each.scope = _only(scopes.get(tensors, set()))
+
+    def __init__(self, instructions: Mapping[int, Instruction]) -> None:
+        self._instructions = instructions
+        self._on_tape = any(each.scope.startswith(_TAPE) for each in instructions.values())
+        self._of_tensors: defaultdict[Tensors, set[str]] = defaultdict(set)
+        self._readers: defaultdict[int, set[str]] = defaultdict(set)
+        self._nameless: list[tuple[Instruction, Tensors]] = []
+        self._scopes: set[str] = set()
+        for each in instructions.values():
+            converted = each.opcode == "dot" and _is_convolution(each.scope)
+            if not (each.opcode == "convolution" or converted):
+                continue
+            if (tensors := _tensors(each, instructions)) is None:
+                continue
+            if not each.scope:
+                self._nameless.append((each, tensors))
+            elif (scope := self._backward(each.scope)) is not None:
+                self._of_tensors[tensors].add(scope)
+                self._scopes.add(scope)
+                for source in self._sources(each):
+                    self._readers[source].add(scope)
+
+    def name(self) -> None:
+        """Give each convolution without a scope that of its layer's gradient, where one fits."""
+        for each, tensors in self._nameless:
+            alike = self._of_tensors.get(tensors, set())
+            each.scope = _only(alike) or self._by_operands(each, alike)
+
+    def _by_operands(self, of: Instruction, alike: set[str]) -> str:
+        shared: Counter[str] = Counter()
+        for source in self._sources(of):
+            # A layer of several convolutions has its gradients in its own scope, or in theirs.
+            readers = self._readers[source]
+            scopes = readers | {scope.rpartition("/")[0] for scope in readers}
+            shared.update(scopes & alike if alike else scopes & self._scopes)
+        most = max(shared.values(), default=0)
+        enough = most >= (1 if alike else 2)
+        return _only({scope for scope, count in shared.items() if enough and count == most})
+
+    def _sources(self, of: Instruction) -> set[int]:
+        """Return the results that ``of`` reads, behind those that only move them."""
+        found = set()
+        for number in of.operands:
+            seen = {number}
+            while (moved := self._moved(number)) is not None and moved not in seen:
+                seen.add(moved)
+                number = moved
+            found.add(number)
+        return found
+
+    def _moved(self, number: int) -> int | None:
+        """Return what an instruction copies, also as a fusion with the name of a copy."""
+        one = self._instructions.get(number)
+        if one is None or len(one.operands) != 1:
+            return None
+        moves = one.opcode in _MOVES or (one.opcode == "fusion" and _MOVING.match(one.name))
+        return one.operands[0] if moves else None
+
+    def _backward(self, scope: str) -> str | None:
+        """Return the scope of the gradient of what has ``scope``, None without one."""
+        if scope.startswith(_TAPE):
+            return scope.rpartition("/")[0]
+        if self._on_tape:
+            return _TAPE + scope
+        if _MADE_BACKWARD in scope:
+            return scope
+        made, number = _DIFFERENTIATED.subn(r"transpose(jvp(\1))", scope, count=1)
+        return made if number else None
+
+
+def _is_convolution(scope: str) -> bool:
+    """Return whether a product was a convolution of 1x1 windows, which XLA converts: its scope ends
+    in ``conv_general_dilated`` (JAX), ``Conv2D`` or ``Conv2D/Conv2DBackpropInput``."""
+    *_, before, last = ("", *scope.rsplit("/", 2))
+    return "conv" in (before if "Backprop" in last else last).lower()
 
 
 def _tensors(of: Instruction, instructions: Mapping[int, Instruction]) -> Tensors | None:
@@ -386,13 +455,6 @@ def _tensors(of: Instruction, instructions: Mapping[int, Instruction]) -> Tensor
     elements = [shape.elements for shape in (*operands, of.shape)]
     known = [each for each in elements if each is not None]
     return tuple(sorted(known)) if len(known) == len(elements) == 3 else None
-
-
-def _backward(scope: str) -> str | None:
-    if _MADE_BACKWARD in scope:
-        return scope
-    made, number = _DIFFERENTIATED.subn(r"transpose(jvp(\1))", scope, count=1)
-    return made if number else None
 
 
 def _name_by_users(
