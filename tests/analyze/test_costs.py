@@ -326,7 +326,7 @@ def test_the_rearranged_input_of_a_dilated_convolution_is_of_the_manifest(
 
 def test_manifest_layers_missing_in_the_trace_have_a_note() -> None:
     notes = _with_manifest("alexnet-cpu-torchscript.json.gz", ("", ""))
-    assert any("manifest layers not in the trace" in note for note in notes)
+    assert any("manifest layers not found in the trace" in note for note in notes)
 
 
 def test_counts_of_a_manifest_beyond_64_bits_are_left_out() -> None:

@@ -150,6 +150,29 @@ def test_code_without_events_has_the_names_of_its_kernels() -> None:
     assert paths_of_code(on_the_host())[1:5] == ["fused_1", "fused_2", "fused_3", "fused_4"]
 
 
+def test_what_runs_where_the_forward_graph_has_no_kernel_is_of_the_region() -> None:
+    """Also where the backward graph has one there, as for the gradient of a bias."""
+    without = [line for line in forward() if "cpp_fused_relu_0" not in line]
+    found = paths_of_code(on_the_host(on_cpu(without), on_cpu(backward())))
+    assert found[:3] == [REGION, REGION, REGION]
+    assert found[10] == "fused_add_threshold_backward_0"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "first"),
+    [("cpp_fused_5", REGION), ("cpp_fused_clone_5", "fused_add_copy+fused_clone_0")],
+)
+def test_counters_beside_changes_of_layout_are_of_the_region(kernel: str, first: str) -> None:
+    """Nothing that is computed for them is read by a call."""
+    early: list[Line] = [
+        f"buf20 = {EMPTY}",
+        f"buf21 = {EMPTY}",
+        ("cpp_fused_add_copy__4", ["counter"], ["buf20"]),
+        (kernel, ["weight"], ["buf21"]),
+    ]
+    assert paths_of_code(on_the_host(on_cpu([*early, *forward()])))[0] == first
+
+
 def test_code_computes_the_layers_between_what_it_reads_and_feeds() -> None:
     trace = named_in_order(on_the_host(on_cpu(forward()), on_cpu(backward())), MANIFEST)
     joined = "block.bn2+side.1+relu2"

@@ -399,7 +399,7 @@ def _missing(model: Manifest, found: Pairing) -> list[str]:
     notes = []
     if absent:
         notes.append(
-            f"manifest layers not in the trace: {len(absent)} of {total} ({_some(absent)})"
+            f"manifest layers not found in the trace: {len(absent)} of {total} ({_some(absent)})"
         )
     if unclear:
         notes.append(

@@ -193,7 +193,7 @@ def looked_into(
         from traceana.enrich.layers.generated_code import idle, place
 
         without_layer = tuple(place(both, behind, own))
-        behind[idle(codes, behind)] = NONE
+        behind[idle(codes)] = NONE
     own = inherit(nesting, own)
     several = np.isin(graph, _several(graph[found.weighted]))
     of_network[calls[several]] = graph[several]

@@ -179,23 +179,19 @@ def _place_kernels(own: CodeOfGraph, of_forward: CodeOfGraph, forward: Ints) -> 
             yield Own(own, position, owners, call=call)
 
 
-def idle(codes: Iterable[CodeOfGraph], behind: Ints) -> list[int]:
-    """Return the stretches that are of no layer: without kernels, or with changes of layout alone.
-
-    ``behind`` is that of :func:`place`. Where code of the backward pass belongs to a stretch of the
-    forward pass without kernels, that one stays.
-    """
-    found, without, used = [], [], set()
+def idle(codes: Iterable[CodeOfGraph]) -> list[int]:
+    """Return the stretches that are of no layer: without kernels, or with changes of layout and
+    kernels such as counters, which no call feeds or reads."""
+    found = []
     for one in codes:
+        read = {position for call in one.code for position in call.reads}
         for order, stretch in enumerate(one.stretches):
-            names = {label(one.code[position].name) for position in one.inside(order)}
-            if names - {_NO_OPERATOR}:
-                used.add(int(behind[stretch]))
-            elif names or one.backward:
+            inside = one.inside(order)
+            named = [at for at in inside if label(one.code[at].name) != _NO_OPERATOR]
+            used = any(one.code[at].reads or at in read for at in named)
+            if not named or (len(named) < len(inside) and not used):
                 found.append(stretch)
-            else:
-                without.append(stretch)
-    return found + [stretch for stretch in without if int(behind[stretch]) not in used]
+    return found
 
 
 def labels(codes: Iterable[CodeOfGraph], layer_of: Ints) -> dict[int, str]:
