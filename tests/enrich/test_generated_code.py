@@ -225,6 +225,47 @@ def test_code_that_may_be_of_another_graph_is_not_used(texts: list[str]) -> None
     assert paths_of_code(trace) == paths_of_code(on_the_host())
 
 
+def test_graphs_with_equal_calls_are_told_apart_by_the_shapes_of_their_operands() -> None:
+    """A break in a graph leaves several graphs of a convolution each."""
+
+    def of(weight: Sequence[int], kernel: str) -> str:
+        return on_cpu(
+            [
+                f"assert_size_stride(primals_1, {tuple(weight)}, (1, 1, 1, 1))",
+                "assert_size_stride(primals_2, (2, s0, 8, 8), (1, 1, 1, 1))",
+                convolution("buf0", "primals_2"),
+                "assert_size_stride(buf0, (2, 8, 8, 8), (1, 1, 1, 1), 'convolution')",
+                f"buf1 = {EMPTY}",
+                (kernel, ["buf0"], ["buf1"]),
+            ]
+        )
+
+    texts = [of(FIRST[1][1], "cpp_fused_relu_0"), of(SIDE[1][1], "cpp_fused_tanh_0")]
+    for calls, name in ((FIRST, "fused_relu"), (SIDE, "fused_tanh")):
+        program = Program()
+        program.step([calls])
+        trace = attribute(program.builder.build(), code=partial(graphs, *texts))
+        assert paths_of_code(trace)[1] == f"{name}_0"
+    # Neither has the shapes of another convolution, and two that differ may have them.
+    for step, both in ((STEM, texts), (FIRST, [texts[0], of(FIRST[1][1], "cpp_fused_tanh_0")])):
+        program = Program()
+        program.step([step])
+        assert attribute(
+            program.builder.build(), code=partial(graphs, *both)
+        ).graph_calls.is_empty()
+
+
+def test_a_gradient_is_copied_to_another_layout_before_the_code_runs() -> None:
+    program = Program()
+    copies: list[Called] = [("aten::empty_strided", []), ("aten::copy_", [WIDE, WIDE])]
+    program.step(CALLS, [*copies, *GRADIENTS])
+    texts = on_cpu(forward()), on_cpu(backward())
+    trace = attribute(program.builder.build(), code=lambda: graphs(*texts))
+    assert set(trace.graph_calls["backward"]) == {False, True}
+    expected = [REGION, REGION, f"fused_{SUM}_relu_2", f"fused_{NORM}_relu_1", REGION]
+    assert paths_of_code(trace)[6:11] == expected
+
+
 def test_equal_shapes_leave_open_which_branch_a_layer_is_of() -> None:
     """The normalization behind the second convolution might be before the side branch."""
     text = on_cpu(

@@ -45,13 +45,15 @@ def test_calls_are_in_order_with_what_they_read(write, name: str) -> None:  # ty
             "buf6 = extern_kernels.bias_addmm(primals_1, buf5, primals_2, alpha=1, beta=1)",
         ]
     )
+    weight, result = (4, 4, 3, 3), (2, 4)
+    gradient = (result, None, None, None)
     assert graph_of(text.encode()) == (
-        GraphCall("aten::convolution", (), generated=False),
-        GraphCall("aten::convolution", (), generated=False),
+        GraphCall("aten::convolution", (), generated=False, shapes=(None, weight)),
+        GraphCall("aten::convolution", (), generated=False, shapes=(None, weight)),
         GraphCall(name, (0, 1), generated=True),
-        GraphCall("aten::convolution_backward", (2,), generated=False),
-        GraphCall("aten::mm", (3,), generated=False),
-        GraphCall("aten::addmm", (4,), generated=False),
+        GraphCall("aten::convolution_backward", (2,), generated=False, shapes=gradient),
+        GraphCall("aten::mm", (3,), generated=False, shapes=(result, weight)),
+        GraphCall("aten::addmm", (4,), generated=False, shapes=(weight, result, None)),
     )
 
 

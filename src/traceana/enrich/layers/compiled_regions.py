@@ -221,13 +221,16 @@ def _codes(
     from traceana.enrich.layers.generated_code import CodeSearch
 
     search = CodeSearch(graphs, lambda name: _described(name, None).weighted)
-    names = ops["name"].gather(calls).cast(pl.String).to_list()
+    names, shapes = (
+        ops[column].gather(calls).cast(pl.String).to_list() for column in ("name", "input_shapes")
+    )
     found = {}
     for number, (row, here) in enumerate(zip(*_stretches(graph), strict=True)):
         own = calls[here].tolist()
         stretches = [*range(here.start, here.stop), len(calls) + number]
         code = search.code(
-            names[here], own, forward[own].tolist(), stretches, backward=row in backward
+            *(names[here], shapes[here], own, forward[own].tolist(), stretches),
+            backward=row in backward,
         )
         if code is not None:
             found[row] = code

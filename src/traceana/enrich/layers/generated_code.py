@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Final, TypeAlias
 
 import msgspec
@@ -18,6 +19,8 @@ import polars as pl
 
 from traceana.enrich.layers.inductor_code import GENERATED, Graph
 from traceana.enrich.nesting import NONE, Ints
+from traceana.flops.call import Call
+from traceana.flops.cost import UncountableError
 from traceana.trace.schema import conform
 
 _PREFIX: Final = re.compile(r"^graph_\d+_")
@@ -36,7 +39,7 @@ class CodeOfGraph(msgspec.Struct, frozen=True, eq=False):
 
     ``places`` are the positions in ``code`` of the calls with events, ``calls`` their operators,
     ``stretches`` the numbers of the stretches before each of them and behind the last. ``owners``
-    are those of each position in ``code``.
+    are those of each position in ``code``. ``ahead`` are the stretches before the code begins.
     """
 
     backward: bool
@@ -45,6 +48,7 @@ class CodeOfGraph(msgspec.Struct, frozen=True, eq=False):
     calls: tuple[int, ...]
     stretches: tuple[int, ...]
     owners: tuple[Owners, ...]
+    ahead: tuple[int, ...]
 
     @property
     def kernels_have_events(self) -> bool:
@@ -61,6 +65,12 @@ class CodeOfGraph(msgspec.Struct, frozen=True, eq=False):
         return Owners().union(*(self.owners[position] for position in positions))
 
 
+_COPIES: Final = frozenset(("aten::empty_strided", "aten::copy_"))
+"""Operators that copy a gradient to the layout that a backward graph was compiled for."""
+_Match: TypeAlias = tuple[Graph, tuple[int, ...]]
+"""A graph, and the positions of the calls with events in it."""
+
+
 class CodeSearch:
     """Finds the generated code of the graphs of a trace among ``graphs``.
 
@@ -70,11 +80,12 @@ class CodeSearch:
     def __init__(self, graphs: Iterable[Graph], weighted: Callable[[str], bool]) -> None:
         self._graphs = list(graphs)
         self._weighted = weighted
-        self._found: dict[tuple[str, ...], tuple[Graph, tuple[int, ...]] | None] = {}
+        self._found: dict[object, _Match | None] = {}
 
     def code(
         self,
         names: Sequence[str],
+        shapes: Sequence[str | None],
         calls: Sequence[int],
         forward: Sequence[int],
         stretches: Sequence[int],
@@ -83,18 +94,42 @@ class CodeSearch:
     ) -> CodeOfGraph | None:
         """Return the code of a graph whose calls have these ``names``; None where it is unclear.
 
-        ``calls`` are their operators, ``forward`` the forward operators of those in the backward
-        pass. All calls have to be equal in order: operators, and generated kernels where these have
-        events. Where several graphs have these calls and differ, it is unclear.
+        ``shapes`` are the recorded ones of the calls' inputs, ``calls`` their operators,
+        ``forward`` the forward operators of those in the backward pass. All calls have to be equal
+        in order: operators, and generated kernels where these have events. Of several graphs with
+        these calls it is the one with these shapes; where such graphs differ, it is unclear. Copies
+        that come first may be those of a gradient in another layout, which are not in the code.
         """
-        key = tuple(_PREFIX.sub("", name) for name in names)
+        copies = sum(1 for _ in takewhile(_COPIES.__contains__, names))
+        for begin in sorted({0, copies}):
+            found = self._match(tuple(names[begin:]), tuple(shapes[begin:]))
+            if found is not None:
+                of_calls = calls[begin:], forward[begin:], stretches[begin:]
+                ahead = tuple(stretches[:begin])
+                return self._code(*found, *of_calls, ahead, backward=backward)
+        return None
+
+    def _match(self, names: tuple[str, ...], shapes: tuple[str | None, ...]) -> _Match | None:
+        key = names, shapes
         if key not in self._found:
-            matches = [(one, at) for one in self._graphs if (at := _places(one, key)) is not None]
-            self._found[key] = matches[0] if len(matches) == 1 else None
-        found = self._found[key]
-        if found is None:
-            return None
-        code, places = found
+            plain = tuple(_PREFIX.sub("", name) for name in names)
+            matches = [(one, at) for one in self._graphs if (at := _places(one, plain)) is not None]
+            if _differ(matches):
+                matches = [one for one in matches if _has_shapes(*one, shapes)]
+            self._found[key] = None if _differ(matches) else next(iter(matches), None)
+        return self._found[key]
+
+    def _code(
+        self,
+        code: Graph,
+        places: tuple[int, ...],
+        calls: Sequence[int],
+        forward: Sequence[int],
+        stretches: Sequence[int],
+        ahead: tuple[int, ...],
+        *,
+        backward: bool,
+    ) -> CodeOfGraph:
         operators = dict(zip(places, forward if backward else calls, strict=True))
         owners: list[set[int]] = [set() for _ in code]
         for reader, one in enumerate(code):
@@ -102,9 +137,26 @@ class CodeSearch:
                 kernel, call = (read, reader) if backward else (reader, read)
                 if not code[call].generated and self._weighted(code[call].name):
                     owners[kernel].add(operators[call])
-        return CodeOfGraph(
-            backward, code, places, tuple(calls), tuple(stretches), tuple(map(Owners, owners))
-        )
+        of_calls = tuple(calls), tuple(stretches), tuple(map(Owners, owners))
+        return CodeOfGraph(backward, code, places, *of_calls, ahead)
+
+
+def _differ(matches: Iterable[_Match]) -> bool:
+    """Return whether the calls of the graphs differ in more than their shapes."""
+    return len({tuple((one.name, one.reads) for one in code) for code, _ in matches}) > 1
+
+
+def _has_shapes(code: Graph, places: Sequence[int], shapes: Sequence[str | None]) -> bool:
+    """Return whether the shapes that ``code`` has for its calls are the recorded ones."""
+    for position, text in zip(places, shapes, strict=True):
+        try:
+            call = Call.decode(code[position].name, text)
+        except UncountableError:
+            continue
+        for number, shape in enumerate(code[position].shapes):
+            if shape is not None and call.has(number) and call.shapes[number] != shape:
+                return False
+    return True
 
 
 def _places(code: Graph, names: tuple[str, ...]) -> tuple[int, ...] | None:
@@ -182,8 +234,9 @@ def _place_kernels(own: CodeOfGraph, of_forward: CodeOfGraph, forward: Ints) -> 
 def idle(codes: Iterable[CodeOfGraph]) -> list[int]:
     """Return the stretches that are of no layer: without kernels, or with changes of layout and
     kernels such as counters, which no call feeds or reads."""
-    found = []
+    found: list[int] = []
     for one in codes:
+        found += one.ahead
         read = {position for call in one.code for position in call.reads}
         for order, stretch in enumerate(one.stretches):
             inside = one.inside(order)

@@ -31,11 +31,14 @@ class GraphCall(msgspec.Struct, frozen=True):
 
     ``name`` is that of its event in a trace. ``reads`` are the positions in the graph of the
     earlier calls whose results it reads. ``generated`` is whether Inductor generated the kernel.
+    ``shapes`` are those of the operator's positional operands, None where the code has none; empty
+    where it has none of them.
     """
 
     name: str
     reads: tuple[int, ...]
     generated: bool
+    shapes: tuple[tuple[int, ...] | None, ...] = ()
 
 
 Graph: TypeAlias = tuple[GraphCall, ...]
@@ -155,6 +158,13 @@ def _dotted(function: ast.expr) -> str:
     return ".".join([function.id, *reversed(parts)]) if isinstance(function, ast.Name) else ""
 
 
+def _numbers(sizes: list[ast.expr]) -> tuple[int, ...] | None:
+    """Return sizes that are written as numbers, None where one is a symbol."""
+    found = [one.value for one in sizes if isinstance(one, ast.Constant)]
+    whole = [one for one in found if isinstance(one, int)]
+    return tuple(whole) if len(whole) == len(sizes) else None
+
+
 class _Buffer(NamedTuple):
     """What a name stands for: memory by number, and whether it is a part of that memory only."""
 
@@ -186,6 +196,7 @@ class _Reading:
         self._signatures = signatures
         self._buffers: dict[str, _Buffer] = {}
         self._writers: list[frozenset[int]] = []
+        self._shapes: dict[str, tuple[int, ...]] = {}
         self._used_again: set[int] = set()
         """Memory whose content is that of an earlier buffer."""
 
@@ -210,9 +221,13 @@ class _Reading:
         if isinstance(following, ast.Delete) and following.lineno == value.lineno:
             result = self._new(self._content(result))
             self._used_again |= result.memory
+        shape = self._shape(value)
         for one in ast.walk(target):
             if isinstance(one, ast.Name):
                 self._buffers[one.id] = result
+                self._shapes.pop(one.id, None)
+                if shape is not None:
+                    self._shapes[one.id] = shape
 
     def _value(self, value: ast.expr) -> _Buffer:
         """Return what an expression stands for, and add the calls in it."""
@@ -225,6 +240,22 @@ class _Reading:
                 return self._view([whole])
             case _:
                 return self._view(list(ast.iter_child_nodes(value)))
+
+    def _shape(self, value: ast.expr) -> tuple[int, ...] | None:
+        """Return the shape of an expression that is a buffer, allocates one, or views one."""
+        match value:
+            case ast.Name(id=name):
+                return self._shapes.get(name)
+            case ast.Call(func=function, args=[ast.Tuple(elts=sizes), *_]) if _ALLOCATION.match(
+                _dotted(function)
+            ):
+                return _numbers(sizes)
+            case ast.Call(func=function, args=[_, ast.Tuple(elts=sizes), *_]) if _dotted(
+                function
+            ).endswith("reinterpret_tensor"):
+                return _numbers(sizes)
+            case _:
+                return None
 
     def _view(self, nodes: Iterable[ast.AST]) -> _Buffer:
         memory = [self._value(one).memory for one in nodes if isinstance(one, ast.expr)]
@@ -243,6 +274,10 @@ class _Reading:
             name = f"{operator[1] or 'aten'}::{_SAME.get(operator[2], operator[2])}"
             return self._operator(name, arguments, keywords)
         if _VIEW.match(function):
+            match function, arguments:
+                case "assert_size_stride", [ast.Name(id=name), ast.Tuple(elts=sizes), *_]:
+                    if (shape := _numbers(sizes)) is not None:
+                        self._shapes[name] = shape
             own = self._buffers.get(function.partition(".")[0], _NOTHING)
             return _Buffer(own.memory | self._view(arguments).memory, part=True)
         raise _NotUnderstoodError
@@ -266,14 +301,23 @@ class _Reading:
         named = {one.arg: self._value(one.value) for one in keywords}
         out = named.pop("out", None)
         changed = given[:1] if name.endswith("_") else []
-        self._add(name, [*given, *named.values()], generated=False)
+        shapes = tuple(map(self._shape, arguments))
+        known = shapes if any(one is not None for one in shapes) else ()
+        self._add(name, [*given, *named.values()], generated=False, shapes=known)
         for one in [*changed, *([] if out is None else [out])]:
             self._write(one)
         return self._new(frozenset([len(self.calls) - 1]))
 
-    def _add(self, name: str, read: Iterable[_Buffer], *, generated: bool) -> None:
+    def _add(
+        self,
+        name: str,
+        read: Iterable[_Buffer],
+        *,
+        generated: bool,
+        shapes: tuple[tuple[int, ...] | None, ...] = (),
+    ) -> None:
         reads = frozenset().union(*map(self._content, read))
-        self.calls.append(GraphCall(name, tuple(sorted(reads)), generated))
+        self.calls.append(GraphCall(name, tuple(sorted(reads)), generated, shapes))
 
     def _new(self, content: frozenset[int]) -> _Buffer:
         self._writers.append(content)
