@@ -128,10 +128,10 @@ def _with_calls(activities: pl.DataFrame, calls: pl.DataFrame, ledger: Ledger) -
 
 def _launches(calls: pl.DataFrame) -> int:
     """Return how many of ``calls`` launched kernels or graphs; 0 beside the capture of a graph."""
-    name = calls["name"].cast(pl.String)
-    if name.str.contains(BEGIN_CAPTURE).any():
+    names = Texts.of(calls["name"])
+    if names.matching(BEGIN_CAPTURE).any():
         return 0
-    return int(name.str.contains(f"{KERNEL_LAUNCH}|{GRAPH_LAUNCH}").sum())
+    return int(names.matching(f"{KERNEL_LAUNCH}|{GRAPH_LAUNCH}").sum())
 
 
 def _first_equal(calls: pl.DataFrame, activities: pl.DataFrame) -> Ints:

@@ -66,6 +66,8 @@ def steps(trace: Trace, activities: pl.DataFrame, marker: str | None = None) -> 
     served = pl.Series(texts.matching(ITERATION))
     if by_profiler.height:
         profiled = _table(_of_one_timeline(by_profiler, trace, activities))
+        if not (of_program & served).any():
+            return profiled
         # vLLM calls the profiler's step before each iteration, which has the requests. It does not
         # train, so optimizers are not looked for.
         untrained = _Optimizer.of(ranges.clear())

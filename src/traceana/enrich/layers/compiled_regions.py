@@ -227,9 +227,12 @@ def _codes(
     found = {}
     for number, (row, here) in enumerate(zip(*_stretches(graph), strict=True)):
         own = calls[here].tolist()
-        stretches = [*range(here.start, here.stop), len(calls) + number]
         code = search.code(
-            *(names[here], shapes[here], own, forward[own].tolist(), stretches),
+            names[here],
+            shapes[here],
+            own,
+            forward[own].tolist(),
+            [*range(here.start, here.stop), len(calls) + number],
             backward=row in backward,
         )
         if code is not None:

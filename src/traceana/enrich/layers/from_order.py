@@ -23,7 +23,7 @@ from traceana.flops.cost import Shape, UncountableError
 
 _SHORT: Final = (
     r"^(?:autograd::engine::evaluate_function: |aten::|torch\.nn\.functional\.|torch\.|Tensor\.)|"
-    rf"{GENERATED}"
+    + GENERATED
 )
 """A namespace, or a generated kernel's backend and number."""
 _COPIES: Final = ("to", "_to_copy", "copy_", "cuda", "pin_memory")

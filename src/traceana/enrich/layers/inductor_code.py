@@ -160,9 +160,9 @@ def _dotted(function: ast.expr) -> str:
 
 def _numbers(sizes: list[ast.expr]) -> tuple[int, ...] | None:
     """Return sizes that are written as numbers, None where one is a symbol."""
-    found = [one.value for one in sizes if isinstance(one, ast.Constant)]
-    whole = [one for one in found if isinstance(one, int)]
-    return tuple(whole) if len(whole) == len(sizes) else None
+    values = [one.value if isinstance(one, ast.Constant) else None for one in sizes]
+    found = tuple(value for value in values if isinstance(value, int))
+    return found if len(found) == len(sizes) else None
 
 
 class _Buffer(NamedTuple):

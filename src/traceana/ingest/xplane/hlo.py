@@ -380,7 +380,6 @@ class _Gradients:
         self._of_tensors: defaultdict[Tensors, set[str]] = defaultdict(set)
         self._readers: defaultdict[int, set[str]] = defaultdict(set)
         self._nameless: list[tuple[Instruction, Tensors]] = []
-        self._scopes: set[str] = set()
         for each in instructions.values():
             converted = each.opcode == "dot" and _is_convolution(each.scope)
             if not (each.opcode == "convolution" or converted):
@@ -391,26 +390,29 @@ class _Gradients:
                 self._nameless.append((each, tensors))
             elif (scope := self._backward(each.scope)) is not None:
                 self._of_tensors[tensors].add(scope)
-                self._scopes.add(scope)
                 for source in self._sources(each):
                     self._readers[source].add(scope)
 
     def name(self) -> None:
         """Give each convolution without a scope that of its layer's gradient, where one fits."""
+        known: set[str] = set().union(*self._of_tensors.values())
         for each, tensors in self._nameless:
             alike = self._of_tensors.get(tensors, set())
-            each.scope = _only(alike) or self._by_operands(each, alike)
+            each.scope = _only(alike) or (
+                self._by_operands(each, alike, least=1)
+                if alike
+                else self._by_operands(each, known, least=2)
+            )
 
-    def _by_operands(self, of: Instruction, alike: set[str]) -> str:
+    def _by_operands(self, of: Instruction, among: set[str], least: int) -> str:
+        """Return the scope that shares most results with ``of``, and ``least`` or more."""
         shared: Counter[str] = Counter()
         for source in self._sources(of):
             # A layer of several convolutions has its gradients in its own scope, or in theirs.
             readers = self._readers[source]
-            scopes = readers | {scope.rpartition("/")[0] for scope in readers}
-            shared.update(scopes & alike if alike else scopes & self._scopes)
-        most = max(shared.values(), default=0)
-        enough = most >= (1 if alike else 2)
-        return _only({scope for scope, count in shared.items() if enough and count == most})
+            shared.update((readers | {scope.rpartition("/")[0] for scope in readers}) & among)
+        most = max(least, max(shared.values(), default=0))
+        return _only({scope for scope, count in shared.items() if count == most})
 
     def _sources(self, of: Instruction) -> set[int]:
         """Return the results that ``of`` reads, behind those that only move them."""
