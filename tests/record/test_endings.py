@@ -18,6 +18,7 @@ import pytest
 from tests.record.scripts import DOES_NOT_EXIT, SLEEPS, TORCH
 from tests.support.command_line import Run as Command
 from tests.support.frameworks import needs
+from tests.support.manifest import FIXTURES
 from traceana.errors import ExitCode
 from traceana.record.child_process import Ended, run_child
 from traceana.record.outcome import Launch, ProcessReport, Raised
@@ -151,6 +152,56 @@ def test_an_nsys_that_cannot_record_is_refused_before_the_command_runs(
     assert f"{nsys} cannot record" in done.stderr
     assert message in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["bin"]
+
+
+LATE = """#!/bin/sh
+# It starts the command at its {trial}th trial only, after the test recording.
+if [ "$1" = export ]; then for word; do
+  case $word in --output=*) exec {copy} "${{word#--output=}}";; esac
+done; fi
+for word; do last=$word; done
+if [ "$1" = profile ] && [ "$last" != true ]; then
+  echo >> {trials}
+  if [ "$({count} < {trials})" -lt {trial} ]; then
+    echo "Connection to the Agent lost."
+    exit {status}
+  fi
+fi
+while [ "${{1#--}}" != "$1" ] || [ "$1" = profile ]; do
+  case $1 in --output=*) : > "${{1#--output=}}.nsys-rep";; esac
+  shift
+done
+exec "$@"
+"""
+
+
+@pytest.mark.parametrize(("trial", "status"), [(2, 0), (3, 1), (4, 0), (4, 1)])
+def test_a_command_that_nsys_does_not_start_is_launched_again(
+    trial: int, status: int, tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nsys, trials, ran = tmp_path / "bin" / "nsys", tmp_path / "trials", tmp_path / "ran"
+    nsys.parent.mkdir()
+    copy = f"{shutil.which('cp')} {FIXTURES / 'alexnet-cpu-nsys-2024.2.sqlite'}"
+    values = {"trials": trials, "copy": copy, "count": f"{shutil.which('wc')} -l"}
+    nsys.write_text(LATE.format(trial=trial, status=status, **values))
+    nsys.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{nsys.parent}:/bin:/usr/bin")
+    command = ("--", *PYTHON, f"open({str(ran)!r}, 'a').write('once')")
+    options = ("--profiler", "nsys", "--no-baseline", "-o", tmp_path / "run")
+    done = run("record", *options, *command)
+    assert len(trials.read_text()) == min(trial, 3)
+    if trial > 3:
+        assert done.exit_code == 51
+        assert f"{nsys} failed 3 times before it started the command" in done.stderr
+        assert not (tmp_path / "run").exists()
+        assert not ran.exists()
+    else:
+        assert done.exit_code == 0, done.stderr
+        assert (
+            done.stderr.count("the profiler did not start the command: trying again") == trial - 1
+        )
+        assert ran.read_text() == "once"
+        assert is_run(tmp_path / "run")
 
 
 def test_a_full_disk_leaves_nothing(script: Write, tmp_path: Path) -> None:

@@ -13,10 +13,14 @@ from traceana.runs.run_files import Gpu, Profiler, StepTimes, Workload
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """A command, and its additional environment variables."""
+    """A command, and its additional environment variables.
+
+    A profiler that runs the command creates the file ``started`` when it starts the command.
+    """
 
     words: list[str]
     environment: dict[str, str] = msgspec.field(default_factory=dict)
+    started: Path | None = None
 
 
 class Outcome(msgspec.Struct, frozen=True):

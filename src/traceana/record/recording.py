@@ -25,11 +25,12 @@ from traceana.errors import (
     NothingRecordedError,
     ProfilerConflictError,
     RefusedOptionsError,
+    ToolFailedError,
     TraceanaError,
 )
 from traceana.record.child_process import EXIT_TIMEOUT, Ended, run_child
-from traceana.record.nsys import check_nsys, find_nsys, is_profiled
-from traceana.record.outcome import Outcome, ProcessReport, Subject
+from traceana.record.nsys import TRIALS, check_nsys, find_nsys, is_profiled
+from traceana.record.outcome import Launch, Outcome, ProcessReport, Subject
 from traceana.record.partial_folder import PartialFolder, remove
 from traceana.runs.run_files import (
     ENVIRONMENT_FILE,
@@ -122,8 +123,8 @@ def record(subject: Subject, target: Path, request: Request) -> RecordedRun:
     """Return the recorded run of ``subject`` in the folder ``target``, which is written atomically.
 
     The run of a failed command is kept with its reason. Raises ``NothingRecordedError``,
-    ``NoSpaceError``, ``ProfilerConflictError``, ``CannotWriteError`` and the errors of ``subject``;
-    the folder does not exist then.
+    ``NoSpaceError``, ``ProfilerConflictError``, ``ToolFailedError``, ``CannotWriteError`` and the
+    errors of ``subject``; the folder does not exist then.
     """
     subject.check()
     check_profiler(subject.profiler)
@@ -185,7 +186,7 @@ class Recording:
     def _launched(self, *, recorded: bool) -> tuple[Outcome, Ended]:
         scratch = self.scratch(recorded=recorded)
         launch = self._subject.launch(scratch, recorded=recorded)
-        ended = run_child(launch, scratch, self._request.exit_timeout)
+        ended = self._run(launch, scratch)
         if ended.overdue:
             self._overdue = (
                 f"a process did not exit within {self._request.exit_timeout:g} s (--exit-timeout) "
@@ -194,6 +195,24 @@ class Recording:
         outcome = self._subject.outcome(scratch, recorded=recorded)
         self.raise_problems(outcome)
         return outcome, ended
+
+    def _run(self, launch: Launch, scratch: Path) -> Ended:
+        """Run the command, again if the profiler did not start it.
+
+        Raises ``ToolFailedError`` if it never starts it.
+        """
+        for trial in range(TRIALS):
+            if trial:
+                self._request.progress("the profiler did not start the command: trying again")
+            ended = run_child(launch, scratch, self._request.exit_timeout)
+            if launch.started is None or launch.started.exists() or ended.interrupted:
+                return ended
+        if self._is_full():
+            raise _no_space(self._partial.target)
+        raise ToolFailedError(
+            f"{launch.words[0]} failed {TRIALS} times before it started the command (its messages "
+            "are above): record again, or with --profiler auto"
+        )
 
     def raise_problems(self, outcome: Outcome) -> None:
         """Raise ``NoSpaceError`` or ``ProfilerConflictError`` if a process reported one."""
