@@ -25,7 +25,8 @@ from traceana.analyze.flop_coverage import (
     incomplete,
 )
 from traceana.analyze.manifest_names import Pairing
-from traceana.analyze.manifest_pairing import FUSED, paired
+from traceana.analyze.manifest_order import FUSED
+from traceana.analyze.manifest_pairing import paired
 from traceana.analyze.operator_flops import (
     PART,
     Flags,

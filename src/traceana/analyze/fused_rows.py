@@ -12,7 +12,7 @@ from typing import Final
 
 import polars as pl
 
-from traceana.analyze.manifest_pairing import fused_parts
+from traceana.analyze.manifest_order import fused_parts
 from traceana.model import Manifest
 from traceana.model.manifest import Layer
 

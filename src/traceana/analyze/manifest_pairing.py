@@ -1,21 +1,17 @@
-"""Pairs the layers of a trace with those of a manifest: by name, by type, by order.
+"""Pairs the layers of a trace with those of a manifest, and names them after these.
 
-Layers identified by position get the manifest's names if order and counts agree.
+By name, by type, by order; layers identified by position by order and weights.
 """
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from math import prod
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
-import msgspec
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.analyze.layer_operands import operands
 from traceana.analyze.manifest_names import (
     SEPARATORS,
     Evidence,
@@ -25,12 +21,9 @@ from traceana.analyze.manifest_names import (
     tree_of_manifest,
     tree_of_rows,
 )
+from traceana.analyze.manifest_order import FUSED, fused_parts, paths_in_order
 from traceana.analyze.per_trace import per_trace
-from traceana.enrich.layers.compiled_regions import REGION
-from traceana.enrich.layers.from_order import short_name
 from traceana.enrich.layers.layer_intervals import SEPARATOR
-from traceana.enrich.layers.roles import WEIGHTED
-from traceana.flops.cost import Shape
 from traceana.model.manifest import Layer, Manifest
 from traceana.trace.schema import conform
 
@@ -102,6 +95,16 @@ def with_names_of(trace: Trace, model: Manifest | None) -> Trace:
     return in_rows(trace, paths, into)
 
 
+def named_in_order(trace: Trace, model: Manifest | None) -> Trace:
+    """Return ``trace`` with the paths of ``model`` on layers identified by position.
+
+    Layers with one path, such as a shared module called twice, become one row. A layer without a
+    match keeps its name.
+    """
+    paths = {} if model is None else paths_in_order(trace, model)
+    return _renamed(trace, paths, model) if model is not None and paths else trace
+
+
 def in_rows(trace: Trace, paths: Sequence[str], into: Mapping[int, int]) -> Trace:
     """Return ``trace`` with the path of each row of its layers, and each row in the row ``into``,
     which is itself or an earlier one."""
@@ -117,6 +120,43 @@ def in_rows(trace: Trace, paths: Sequence[str], into: Mapping[int, int]) -> Trac
     )
     rows = pl.Series([number[into[row]] for row in range(len(paths))], dtype=pl.UInt32)
     return _renumbered(trace, layers, rows)
+
+
+def _renamed(trace: Trace, paths: dict[int, str], model: Manifest) -> Trace:
+    """Return ``trace`` with these paths; layers of one path become one row, the first."""
+    types = {layer.path: layer.type for layer in model.layers}
+    new = pl.DataFrame(
+        {
+            "row": list(paths),
+            "named": list(paths.values()),
+            "kind": [types.get(path) for path in paths.values()],
+        },
+        schema={"row": pl.UInt32, "named": pl.String, "kind": pl.String},
+    )
+    named = (
+        trace.layers.with_row_index("row")
+        .join(new, on="row", how="left", maintain_order="left")
+        .with_columns(
+            pl.coalesce("named", "path").alias("path"),
+            pl.when(pl.col("type").str.starts_with(FUSED))
+            .then("type")
+            .otherwise(pl.coalesce("kind", "type"))
+            .alias("type"),
+        )
+    )
+    kept = named.unique(["path", "role"], keep="first", maintain_order=True).with_row_index("to")
+    to = named.join(kept.select("path", "role", "to"), on=["path", "role"], maintain_order="left")
+    number = to["to"]
+    above = kept.select(pl.col("path").alias("above"), "role", pl.col("to").alias("parent_row"))
+    layers = (
+        kept.with_columns(pl.col("path").str.replace(r"\.?[^.]*$", "").alias("above"))
+        .join(above, on=["above", "role"], how="left", maintain_order="left")
+        .with_columns(
+            pl.col("parent_row").alias("parent"), pl.int_range(pl.len()).alias("position")
+        )
+        .select(trace.layers.columns)
+    )
+    return _renumbered(trace, conform("layers", layers), number)
 
 
 def _renumbered(trace: Trace, layers: pl.DataFrame, rows: pl.Series) -> Trace:
@@ -192,469 +232,7 @@ def _word(kind: str | None) -> str:
     return (kind or "").lower().replace("_", "")
 
 
-_TYPES: Final = {
-    "conv1d": "conv",
-    "conv2d": "conv",
-    "conv3d": "conv",
-    "convolution": "conv",
-    # ``aten::convolution`` is either.
-    "convtranspose1d": "conv",
-    "convtranspose2d": "conv",
-    "convtranspose3d": "conv",
-    "batchnorm1d": "batchnorm",
-    "batchnorm2d": "batchnorm",
-    "batchnorm3d": "batchnorm",
-    "syncbatchnorm": "batchnorm",
-    "mkldnn::convolutionpointwise": "conv",
-    "mkldnn::linearpointwise": "linear",
-    "mkl::mkllinear": "linear",
-    "addmm": "linear",
-    "mm": "linear",
-    "hardtanh": "relu6",
-    "rnntanh": "rnn",
-    "rnnrelu": "rnn",
-}
-"""Equivalent operators of PyTorch and types of layers, without ``_``."""
-
-FUSED: Final = "fused"
-"""The beginning of the type of a kernel that a compiler generated for several operators."""
-_NOT_FUSED: Final = frozenset(("conv", "linear", "lstm", "gru", "rnn"))
-"""Types of layers whose operator is not part of such a kernel."""
-_MOST_TOGETHER: Final = 4
-"""Layers in the path of one such kernel, at most."""
-
-_ACTIVATIONS_ALONE: Final = re.compile(r"^(?:matmul|bmm|baddbmm|scaled_dot_product)")
-"""Weighted operators that multiply two activations."""
-
-
-class _Seen(msgspec.Struct, frozen=True):
-    """A layer of the trace that is identified by its position, in order of execution."""
-
-    row: int
-    family: str
-    weight: tuple[int, ...] | None
-    weighted: bool
-
-
-def named_in_order(trace: Trace, model: Manifest | None) -> Trace:
-    """Return ``trace`` with the paths of ``model`` on layers identified by position.
-
-    Operators with weights are paired first: all of them in order if their weights are those of the
-    manifest's layers, else by type if both have the same number with the same weights. Between two
-    of them the other operators are paired where both have the same number of a type; functions
-    that are not layers get the path of the calling module. Layers with one path, such as a shared
-    module called twice, become one row. A layer without a match keeps its name.
-    """
-    if model is None:
-        return trace
-    seen = _positional(trace)
-    calls = _sequence(model, most=len(seen) + 1)
-    compiled = any(one.family.startswith(_family(REGION)) for one in seen)
-    anchors = _anchors([one for one in seen if one.weighted], calls, compiled=compiled)
-    if not anchors:
-        return trace
-    paths = _named(seen, anchors, calls, model.container_paths())
-    if trace.graph_calls.height:
-        paths = _by_dataflow(trace, model, seen, anchors, calls, paths)
-    return _renamed(trace, paths, model)
-
-
-def _by_dataflow(
-    trace: Trace,
-    model: Manifest,
-    seen: Sequence[_Seen],
-    anchors: Sequence[_Anchor],
-    calls: Sequence[Layer],
-    paths: dict[int, str],
-) -> dict[int, str]:
-    """Return ``paths`` with those of generated kernels whose code is known."""
-    from traceana.analyze.manifest_dataflow import layers_of_rows
-
-    around = model.container_paths()
-    found = layers_of_rows(
-        trace.graph_calls, {one.row: one.position for one in anchors}, calls, around
-    )
-    known = {
-        one.row: found[one.row] for one in seen if one.family.startswith(FUSED) and one.row in found
-    }
-    # Code that computes no layer may be that of the module around, or between the operators of one
-    # layer, as of an attention.
-    whole = around | {calls[one.position].path for one in anchors}
-    others = {row: path for row, path in paths.items() if row not in known or path in whole}
-    return others | {row: together(layers) for row, layers in known.items() if layers}
-
-
-def _positional(trace: Trace) -> list[_Seen]:
-    """Return the layers whose path is the name of their outermost operator and its number."""
-    short = short_name(trace.ops["name"])
-    layers = trace.layers.select(
-        pl.int_range(pl.len(), dtype=pl.UInt32).alias("layer"), "path", "type", "role", "position"
-    )
-    rows = (
-        trace.ops.select(
-            "layer", "start", short.alias("short"), name=pl.col("name").cast(pl.String)
-        )
-        .filter((trace.ops["direction"] != "backward").fill_null(True))
-        .join(layers, on="layer")
-        .filter(
-            (pl.col("role") == "layer")
-            & (pl.col("path").str.replace(r"_\d+$", "") == pl.col("short"))
-            & pl.col("path").str.contains(r"_\d+$")
-        )
-        .sort("position", "start", maintain_order=True)
-        .unique("layer", keep="first", maintain_order=True)
-        .with_columns(
-            (
-                pl.col("name").str.contains(WEIGHTED)
-                & ~pl.col("short").str.contains(_ACTIVATIONS_ALONE.pattern)
-            ).alias("weighted")
-        )
-    )
-    # Generated code of a compiled graph has no operator where it has no event.
-    generated = pl.col("path").str.contains(r"^fused.*_\d+$") & (pl.col("type") == FUSED)
-    without = layers.filter(generated).join(rows, on="layer", how="anti")
-    rows = pl.concat(
-        [
-            rows.select("layer", "position", "short", "weighted"),
-            without.select("layer", "position", short=pl.lit(FUSED), weighted=pl.lit(False)),
-        ]
-    ).sort("position")
-    known = operands(trace)
-    return [
-        _Seen(row, _family(kind), _sorted(known[row].weight) if row in known else None, weighted)
-        for row, kind, weighted in rows.select("layer", "short", "weighted").iter_rows()
-    ]
-
-
-def _sequence(model: Manifest, most: int) -> list[Layer]:
-    """Return the calls of a forward pass in their order.
-
-    In a manifest without the order of shared layers, the calls of a layer are consecutive, at most
-    ``most`` of them: more calls than rows of the trace cannot match.
-    """
-    ordered_calls = {position: layer for layer in model.layers for position in layer.order}
-    ordered = sorted(model.layers, key=lambda layer: layer.position)
-    if not ordered_calls:
-        return [layer for layer in ordered for _ in range(min(max(layer.calls, 1), most))]
-    calls: list[Layer] = []
-    once = iter([layer for layer in ordered if not layer.order])
-    total = len(ordered_calls) + sum(not layer.order for layer in ordered)
-    for position in range(total):
-        layer = ordered_calls.get(position) or next(once, None)
-        if layer is not None:
-            calls.append(layer)
-    return calls
-
-
-class _Anchor(NamedTuple):
-    """A row of the trace's layers with its position in the sequence of calls.
-
-    ``forward`` is the number of the forward pass: graphs of one network that differ, as those of
-    training and evaluation, have rows of their own.
-    """
-
-    row: int
-    position: int
-    forward: int = 0
-
-
-def _anchors(seen: Sequence[_Seen], calls: Sequence[Layer], *, compiled: bool) -> list[_Anchor]:
-    found = _whole(seen, calls, compiled=compiled)
-    return list(_by_type(seen, calls, compiled=compiled)) if found is None else found
-
-
-def _whole(
-    seen: Sequence[_Seen], calls: Sequence[Layer], *, compiled: bool
-) -> list[_Anchor] | None:
-    """Return the weighted operators with their calls, where all agree in order, else None.
-
-    A layer without an operator type has as many operators as its weights have rows. Of types that
-    a compiler fuses with others, such as normalizations, ``compiled`` programs have no operator.
-    """
-    at = 0
-    found: list[_Anchor] = []
-    families = {one.family for one in seen}
-    for position, layer in enumerate(calls):
-        family = _family(layer.type)
-        if family in _ONE_OPERATOR:
-            if compiled and family not in _NOT_FUSED | families:
-                continue
-            if at == len(seen) or not _agree(seen[at], layer):
-                return None
-            found.append(_Anchor(seen[at].row, position))
-            at += 1
-            continue
-        own = [shape for shape in layer.parameters.values() if len(shape) > 1]
-        rows = sum(shape[0] for shape in own)
-        while at < len(seen) and rows > 0 and (weight := seen[at].weight) is not None:
-            used = _rows_of(own, weight)
-            if not 0 < used <= rows:
-                break
-            rows -= used
-            found.append(_Anchor(seen[at].row, position))
-            at += 1
-    return found if at == len(seen) else None
-
-
-def _rows_of(own: Sequence[Shape], weight: Shape) -> int:
-    """Return the rows of a layer's weights that an operator uses, 0 for another layer's."""
-    for shape in own:
-        if _sorted(shape) == weight:
-            return shape[0]
-        whole, rest = divmod(prod(weight), prod(shape))
-        if len(shape) == len(weight) == 2 and not rest and shape[1] in weight and whole > 1:
-            return shape[0] * whole
-    return 0
-
-
-def _by_type(seen: Sequence[_Seen], calls: Sequence[Layer], *, compiled: bool) -> Iterator[_Anchor]:
-    """Yield pairs by type, where both have the same number with the same weights.
-
-    A compiler may change the order of operators that do not depend on each other: those whose
-    weights have equal shapes keep their order. ``compiled`` programs may have several graphs of
-    the network, and graphs of other networks between them.
-    """
-    mine, theirs = defaultdict(list), defaultdict(list)
-    for one in seen:
-        mine[one.family].append(one)
-    for position, call in enumerate(calls):
-        theirs[_family(call.type)].append(position)
-    found = {
-        family: list(_forwards(own, theirs[family], calls, several=compiled))
-        for family, own in mine.items()
-        if family in _ONE_OPERATOR and theirs[family]
-    }
-    alike = len({len(forwards) for forwards in found.values()}) == 1
-    for family, forwards in found.items():
-        # Types that do not agree in the number of graphs may be of other networks.
-        if alike or len(mine[family]) == len(theirs[family]):
-            for number, pairs in enumerate(forwards):
-                yield from (_Anchor(one.row, position, number) for one, position in pairs)
-
-
-_Pairs = list[tuple[_Seen, int]]
-
-
-def _forwards(
-    own: Sequence[_Seen], positions: Sequence[int], calls: Sequence[Layer], *, several: bool
-) -> Iterator[_Pairs]:
-    """Yield the rows of each forward pass with their calls; of ``several`` only those whose
-    weights are all known."""
-    length = len(positions)
-    if len(own) == length:
-        pairs = _in_any_order(own, positions, calls)
-        if pairs is not None:
-            yield pairs
-        return
-    at = 0
-    while several and at + length <= len(own):
-        some = own[at : at + length]
-        known = all(one.weight is not None for one in some)
-        pairs = _in_any_order(some, positions, calls) if known else None
-        if pairs is None:
-            at += 1
-        else:
-            yield pairs
-            at += length
-
-
-def _in_any_order(
-    own: Sequence[_Seen], positions: Sequence[int], calls: Sequence[Layer]
-) -> _Pairs | None:
-    """Return rows with their calls: in their order, or in that of their weights."""
-    if not all(map(_agree, own, (calls[position] for position in positions))):
-        own = sorted(own, key=lambda one: one.weight or ())
-        positions = sorted(positions, key=lambda one: _weight(calls[one]) or ())
-    alike = all(map(_agree, own, (calls[position] for position in positions)))
-    return list(zip(own, positions, strict=True)) if alike else None
-
-
-_ONE_OPERATOR: Final = frozenset(
-    (
-        *("conv", "linear", "batchnorm", "layernorm", "groupnorm", "embedding"),
-        *("lstm", "gru", "rnn"),
-    )
-)
-"""Types of layers with one weighted operator per call."""
-
-
-def _agree(seen: _Seen, layer: Layer) -> bool:
-    if seen.family != _family(layer.type):
-        return False
-    if seen.weight is None or seen.family in ("lstm", "gru", "rnn"):
-        return True
-    weight = _weight(layer)
-    return weight is None or weight == seen.weight
-
-
-def _weight(layer: Layer) -> tuple[int, ...] | None:
-    weight = layer.parameters.get("weight")
-    return None if weight is None else _sorted(weight)
-
-
-def _named(
-    seen: Sequence[_Seen],
-    anchors: Sequence[_Anchor],
-    calls: Sequence[Layer],
-    around: frozenset[str],
-) -> dict[int, str]:
-    """Return the paths of the rows with a match."""
-    anchor_of = {anchor.row: anchor for anchor in anchors}
-    paths = {anchor.row: calls[anchor.position].path for anchor in anchors}
-    between: list[_Seen] = []
-    before, forward = -1, 0
-    for one in seen:
-        if one.row in anchor_of:
-            _, here, number = anchor_of[one.row]
-            if number == forward:
-                paths |= _segment(between, calls, before, here, around)
-            else:
-                # Behind one forward pass, and before the next one.
-                paths |= _by_number(between, [*calls[before + 1 :], *calls[:here]])
-            between, before, forward = [], here, number
-        else:
-            between.append(one)
-    return paths | _segment(between, calls, before, len(calls), around)
-
-
-def _segment(
-    seen: Sequence[_Seen],
-    calls: Sequence[Layer],
-    before: int,
-    behind: int,
-    around: frozenset[str],
-) -> dict[int, str]:
-    """Return the paths of the rows between two anchors, the calls ``before`` and ``behind``.
-
-    Rows before the first or after the last weighted layer may not belong to the model (a loss).
-    Functions that the model calls outside its modules keep their names. A kernel that a compiler
-    generated computes all the layers between the two anchors: ``layer1.0.bn1+relu``.
-    """
-    if not seen:
-        return {}
-    if before == behind:
-        return {one.row: calls[before].path for one in seen}
-    inside = calls[before + 1 : behind]
-    paths = _by_number(seen, inside)
-    if behind == len(calls):
-        return paths
-    fused = [one.row for one in seen if one.family.startswith(FUSED)]
-    # Where the compiler changed the order, what else it moved is not known.
-    if fused and before < behind and not any(_family(one.type) in _NOT_FUSED for one in inside):
-        modules = dict.fromkeys(call.path for call in inside if call.path not in around)
-        if 0 < len(modules) <= _MOST_TOGETHER:
-            paths |= dict.fromkeys(fused, together(list(modules)))
-    if before < 0:
-        return paths
-    callers = {call.path for call in inside if call.path in around}
-    if not callers:
-        callers = {calls[position].path.rpartition(SEPARATOR)[0] for position in (before, behind)}
-    common = _common(sorted(callers))
-    if common and any(call.path.startswith(common + SEPARATOR) for call in calls):
-        paths |= {one.row: common for one in seen if one.row not in paths}
-    return paths
-
-
-def _by_number(seen: Sequence[_Seen], calls: Sequence[Layer]) -> dict[int, str]:
-    """Return the paths of the rows of each type that has as many calls."""
-    mine, theirs = defaultdict(list), defaultdict(list)
-    for one in seen:
-        mine[one.family].append(one.row)
-    for call in calls:
-        theirs[_family(call.type)].append(call.path)
-    paths: dict[int, str] = {}
-    for family, rows in mine.items():
-        if len(rows) == len(theirs[family]):
-            paths |= dict(zip(rows, theirs[family], strict=True))
-    return paths
-
-
 def _fused_together(rows: Sequence[_Row], model: Manifest) -> frozenset[str]:
     """Return the paths of the layers that share a row, by :func:`together`."""
     known = {layer.path for layer in model.layers}
     return frozenset(part for _, path, kind in rows for part in fused_parts(path, kind, known))
-
-
-def fused_parts(path: str, kind: str | None, known: Collection[str]) -> tuple[str, ...]:
-    """Return the layers in the name ``path`` of a row of type ``kind``, by :func:`together`.
-
-    They are ``known`` paths; empty for another row.
-    """
-    first, *others = path.split("+")
-    if not others or not (kind or "").startswith(FUSED):
-        return ()
-    parts = first.split(SEPARATOR)
-    # The longest first: layers of one block, where the network has one of that name too.
-    starts = (SEPARATOR.join(parts[:end]) for end in reversed(range(len(parts))))
-    for start in starts:
-        paths = (first, *(SEPARATOR.join(filter(None, (start, one))) for one in others))
-        if all(one in known for one in paths):
-            return paths
-    return ()
-
-
-def together(paths: Sequence[str]) -> str:
-    """Return one path for several: their common beginning, then the rest of each."""
-    if len(paths) == 1:
-        return paths[0]
-    common = _common([path.rpartition(SEPARATOR)[0] for path in paths])
-    rest = "+".join(path.removeprefix(common).removeprefix(SEPARATOR) for path in paths)
-    return SEPARATOR.join(part for part in (common, rest) if part)
-
-
-def _common(paths: Sequence[str]) -> str:
-    """Return the common beginning of all paths, in whole parts."""
-    parts = [path.split(SEPARATOR) for path in paths]
-    shared = []
-    for those in zip(*parts, strict=False):
-        if len(set(those)) > 1:
-            break
-        shared.append(those[0])
-    return SEPARATOR.join(shared)
-
-
-def _renamed(trace: Trace, paths: dict[int, str], model: Manifest) -> Trace:
-    """Return ``trace`` with these paths; layers of one path become one row, the first."""
-    types = {layer.path: layer.type for layer in model.layers}
-    new = pl.DataFrame(
-        {
-            "row": list(paths),
-            "named": list(paths.values()),
-            "kind": [types.get(path) for path in paths.values()],
-        },
-        schema={"row": pl.UInt32, "named": pl.String, "kind": pl.String},
-    )
-    named = (
-        trace.layers.with_row_index("row")
-        .join(new, on="row", how="left", maintain_order="left")
-        .with_columns(
-            pl.coalesce("named", "path").alias("path"),
-            pl.when(pl.col("type").str.starts_with(FUSED))
-            .then("type")
-            .otherwise(pl.coalesce("kind", "type"))
-            .alias("type"),
-        )
-    )
-    kept = named.unique(["path", "role"], keep="first", maintain_order=True).with_row_index("to")
-    to = named.join(kept.select("path", "role", "to"), on=["path", "role"], maintain_order="left")
-    number = to["to"]
-    above = kept.select(pl.col("path").alias("above"), "role", pl.col("to").alias("parent_row"))
-    layers = (
-        kept.with_columns(pl.col("path").str.replace(r"\.?[^.]*$", "").alias("above"))
-        .join(above, on=["above", "role"], how="left", maintain_order="left")
-        .with_columns(
-            pl.col("parent_row").alias("parent"), pl.int_range(pl.len()).alias("position")
-        )
-        .select(trace.layers.columns)
-    )
-    return _renumbered(trace, conform("layers", layers), number)
-
-
-def _family(kind: str) -> str:
-    plain = kind.lower().replace("_", "")
-    return _TYPES.get(plain, plain)
-
-
-def _sorted(shape: Shape | None) -> tuple[int, ...] | None:
-    """Return sorted extents: a linear layer may have its weight transposed."""
-    return None if shape is None else tuple(sorted(shape))

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from traceana.analyze.manifest_dataflow import MOST_LAYERS
-from traceana.analyze.manifest_pairing import FUSED, fused_parts, in_rows, together
+from traceana.analyze.manifest_order import FUSED, fused_parts, together
+from traceana.analyze.manifest_pairing import in_rows
 from traceana.comparison.compared_run import Run
 from traceana.trace import Trace
 

@@ -18,7 +18,8 @@ import rtoml
 from traceana.analyze.layer_operands import operands
 from traceana.analyze.layer_rows import layer_keys
 from traceana.analyze.layers import layers
-from traceana.analyze.manifest_pairing import fused_parts, paired, with_names_of
+from traceana.analyze.manifest_order import fused_parts
+from traceana.analyze.manifest_pairing import paired, with_names_of
 from traceana.analyze.per_trace import per_trace
 from traceana.analyze.work import work
 
