@@ -141,3 +141,34 @@ for _ in range(6):
     run(torch.ones(4, 3, 16, 16)).square().mean().backward()
     optimizer.step()
 """
+
+TWO_MODELS = """
+import torch
+from torch import nn
+
+class Generator(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(4, 8)
+
+    def forward(self, x):
+        return self.up(x)
+
+class Critic(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.score = nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.score(x)
+
+torch.set_num_threads(1)
+generator, critic = Generator(), Critic()
+first = torch.optim.Adam(critic.parameters())
+other = torch.optim.SGD(OTHER.parameters(), lr=1e-3)
+for _ in range(8):
+    loss = critic(generator(torch.randn(16, 4))).mean()
+    loss.backward()
+    first.step()
+    other.step()
+"""

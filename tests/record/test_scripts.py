@@ -17,7 +17,7 @@ import pytest
 
 import traceana
 from tests.record.conftest import Record
-from tests.record.scripts import COMPILED, JAX, KERAS, OWN_PROFILER, TORCH, WAITING
+from tests.record.scripts import COMPILED, JAX, KERAS, OWN_PROFILER, TORCH, TWO_MODELS, WAITING
 from tests.support.frameworks import needs
 from traceana.analyze.layers import layers
 from traceana.model import read
@@ -221,3 +221,19 @@ def test_a_failure_to_keep_generated_code_is_a_note(
     run = read_run(tmp_path / "run")
     assert run.traces()
     assert any("PyCodeCache" in note for note in run.run.notes)
+
+
+@pytest.mark.parametrize(("other", "noted"), [("generator", True), ("critic", False)])
+def test_a_model_of_another_optimizer_is_noted(
+    other: str, noted: bool, record: Record, script: Script, tmp_path: Path
+) -> None:
+    needs("torch")
+    options = ("--no-baseline", "--warm-up", "2", "--steps", "2", "-o", tmp_path / "run")
+    path = script(TWO_MODELS.replace("OTHER", other))
+    done = record(*options, "--", sys.executable, path)
+    assert done.returncode == 0, done.stderr
+    run = read_run(tmp_path / "run")
+    assert run.layers is not None
+    assert read(run.layers).network == "Critic"
+    text = "only the layers of Critic are described: another optimizer trains others"
+    assert (text in run.run.notes) is noted

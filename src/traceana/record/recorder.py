@@ -186,6 +186,8 @@ class StepRecorder:
             def stepped(optimizer: Any, *_: Any) -> None:
                 if self._optimizer is None:
                     self._optimizer = optimizer
+                elif optimizer is not self._optimizer and self._model is not None:
+                    self._model.other_optimizer(optimizer)
 
             self._restore.append(hooks.register_optimizer_step_post_hook(stepped).remove)
 

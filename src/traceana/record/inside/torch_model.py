@@ -27,6 +27,7 @@ class Model:
         self._batch = _Batch(torch)
         self._handles: list[Any] = []
         self._watch: Any = None
+        self._optimizers: set[int] = set()
         rank_and_size = rank_of(torch)
         self.rank: int | None = None if rank_and_size is None else rank_and_size[0]
         self._world = 1 if rank_and_size is None else rank_and_size[1]
@@ -47,6 +48,18 @@ class Model:
             self._report.note("no layers.json: no module has the optimizer's parameters")
             return
         self.watch(max(outermost, key=lambda one: sum(p.numel() for p in one.parameters())))
+
+    def other_optimizer(self, optimizer: Any) -> None:
+        """Note that ``optimizer`` trains modules that are not described, once."""
+        if self._root is None or id(optimizer) in self._optimizers:
+            return
+        self._optimizers.add(id(optimizer))
+        own = {id(p) for p in self._root.parameters()}
+        if any(id(p) not in own for group in optimizer.param_groups for p in group["params"]):
+            described = type(_unwrapped(self._root)).__name__
+            self._report.note(
+                f"only the layers of {described} are described: another optimizer trains others"
+            )
 
     def watch(self, root: Any) -> None:
         """Hook the calls of ``root``."""

@@ -40,6 +40,8 @@ def count_steps(torch: ModuleType, settings: Settings, report: Report) -> None:
         elif id(optimizer) in windows:
             model.step_ended()
             windows[id(optimizer)].step_ended()
+        else:
+            guarded(lambda: model.other_optimizer(optimizer), report)
 
     def hooked(step: Any) -> Any:
         inner = original(step)
