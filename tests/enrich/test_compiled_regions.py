@@ -206,6 +206,29 @@ def test_generated_code_without_events_is_behind_the_call_before_it() -> None:
     ]
 
 
+SCATTER = ("aten::scatter_reduce_", [[2, 64, 64], [], [2, 64, 16], [2, 64, 16]])
+"""In the gradient of a max pooling, whose forward pass is generated code."""
+POOLING = ("aten::max_pool2d_with_indices", [[2, 4, 8, 8]])
+
+
+def test_a_call_amid_generated_code_is_part_of_it() -> None:
+    program = Program()
+    program.step([CONV_1, CONV_2], [OF_CONV_2, SCATTER, OF_CONV_1, SCATTER])
+    assert of_calls(program.trace(), "aten::scatter_reduce_") == ["fused_1", "fused_0"]
+
+
+def test_a_call_amid_generated_code_is_the_gradient_of_the_call_that_it_names() -> None:
+    program = Program()
+    of_pooling = ("aten::max_pool2d_with_indices_backward", [[2, 4, 8, 8]])
+    drawn: Called = ("aten::bernoulli_", [])
+    program.step([CONV_1, POOLING, CONV_2], [OF_CONV_2, of_pooling, OF_CONV_1])
+    program.step([CONV_1, drawn, CONV_2], [OF_CONV_2, SCATTER, OF_CONV_1])
+    trace = program.trace()
+    assert of_calls(trace, of_pooling[0]) == ["max_pool2d_with_indices_0"]
+    (layer,) = of_calls(trace, SCATTER[0])
+    assert str(layer).startswith("fused_")
+
+
 @pytest.mark.parametrize(
     ("calls", "expected"),
     [

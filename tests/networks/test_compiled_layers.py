@@ -136,6 +136,8 @@ def test_generated_code_names_the_layers_of_a_residual_network(
     network = models.residual, lambda: torch.randn(4, 3, 64, 64)
     cache = tmp_path / "cache"
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache))
+    # As where several threads run: the gradient of a pooling calls a scatter.
+    monkeypatch.setattr("torch._inductor.config.cpp.dynamic_threads", True)
     trace = opened(network, tmp_path, "inductor", cache)
     eager = opened(network, tmp_path, None)
     table = layers(trace).frame.filter((pl.col("role") == "layer") & (pl.col("type") == "fused"))
@@ -147,6 +149,14 @@ def test_generated_code_names_the_layers_of_a_residual_network(
     joined = table.filter(pl.col("layer") == "5.bn2+downsample.1+relu")
     assert (joined["forward_ns"] > 0).item()
     assert (joined["backward_ns"] > 0).item()
+    # It is amid generated code, and not of the convolution.
+    work = trace.activities.select(
+        "layer", operator=trace.ops["name"].gather(trace.activities["op"])
+    )
+    operators = work.group_by(path=trace.layers["path"].gather(work["layer"])).agg("operator")
+    of_layer = {path: set(names) for path, names in operators.iter_rows()}
+    assert "aten::scatter_reduce_" in of_layer["1+2+3"]
+    assert of_layer["0"] == {"aten::mkldnn_convolution", "aten::convolution_backward"}
     # Convolutions and the linear layer are those of the network without a compiler.
     assert of_products(trace) == pytest.approx(of_products(eager), rel=0.02)
     pairs = traceana.diff(eager, trace).layers.filter(pl.col("role") == "layer")

@@ -23,6 +23,7 @@ import polars as pl
 
 from traceana.enrich.distinct_values import Texts, first_rows, numbered
 from traceana.enrich.layers.layer_intervals import Layer
+from traceana.enrich.layers.roles import SEEDS
 from traceana.enrich.nesting import NONE, WIDEST, Flags, Ints, Nesting, inherit, roots, take
 from traceana.flops.call import Call
 from traceana.flops.cost import Shape, UncountableError
@@ -69,6 +70,8 @@ class LookedInto:
     _around: Ints
     """The operator around the graph whose code an operator runs: itself, or that around it."""
     _nesting: Nesting
+    _in_code: Ints
+    """The positions of the calls that are part of the generated code around them."""
     codes: tuple[CodeOfGraph, ...] = ()
     """The generated code of the graphs, where it is known."""
     _own: tuple[Own, ...] = ()
@@ -140,6 +143,7 @@ class LookedInto:
             names |= {
                 layer: name for layer, name in labels(self.codes, found).items() if layer in names
             }
+        self._place_calls(of_op, found)
         taken = {path for path, _, _ in layers}
         for number, name in enumerate(names.values()):
             numbered_paths = (f"{name}_{one}" for one in count(number))
@@ -147,6 +151,20 @@ class LookedInto:
             layers.append((path, "fused", "layer"))
             taken.add(path)
         return np.append(found, NONE)
+
+    def _place_calls(self, of_op: Ints, of_stretch: Ints) -> None:
+        """Give the calls amid generated code the layer of the code before them, or behind them."""
+        if not len(self._in_code):
+            return
+        count = len(self._calls)
+        _, graph = np.unique(self._graph, return_inverse=True)
+        continued = np.append(self._graph[1:] == self._graph[:-1], False)
+        following = np.where(continued, np.arange(1, count + 1), count + graph)
+        before, behind = (of_stretch[one] for one in (self._in_code, following[self._in_code]))
+        of_call = np.full(len(of_op), NONE, dtype=np.int64)
+        of_call[self._calls[self._in_code]] = np.where(before == NONE, behind, before)
+        known = take(of_call, self.root)
+        np.copyto(of_op, known, where=known != NONE)
 
 
 def looked_into(
@@ -164,8 +182,11 @@ def looked_into(
     root, nothing = roots(nesting), np.zeros(0, dtype=np.int64)
     nowhere = np.full(len(root), NONE, dtype=np.int64)
     if not names.distinct.str.starts_with(REGION).any():
-        return LookedInto(root, forward, nowhere, nothing, nothing, nothing, nothing, nesting)
-    root, open_ = _within(nesting, root, names.matching(_AROUND), names.matching(rf"^{REGION}\b"))
+        return LookedInto(
+            root, forward, nowhere, nothing, nothing, nothing, nothing, nesting, nothing
+        )
+    regions = (names.matching(pattern) for pattern in (_AROUND, rf"^{REGION}\b", rf"^{SEEDS}$"))
+    root, open_ = _within(nesting, root, *regions)
     calls = np.flatnonzero((root == np.arange(len(root))) & (nesting.parent != NONE))
     calls = calls[open_[nesting.parent[calls]]]
     around = np.arange(len(root))
@@ -205,8 +226,9 @@ def looked_into(
     behind[np.isin(np.append(graph, np.unique(graph)), undivided)] = NONE
     forward = np.where(own == NONE, forward, own)
     return LookedInto(
-        root, forward, of_network, calls, graph, behind, around, nesting, codes, without_layer
-    )
+        root, forward, of_network, calls, graph, behind, around, nesting, found.in_code, codes,
+        without_layer,
+    )  # fmt: skip
 
 
 def _codes(
@@ -246,27 +268,34 @@ def _several(graph: Ints) -> Ints:
     return distinct[count > 1]
 
 
-def _within(nesting: Nesting, root: Ints, around: Flags, region: Flags) -> tuple[Ints, Flags]:
-    """Return the outermost operators, where those directly inside a region are outermost too,
-    and which operators are a region or one of those around its calls."""
+def _within(
+    nesting: Nesting, root: Ints, around: Flags, region: Flags, seeds: Flags
+) -> tuple[Ints, Flags]:
+    """Return the outermost operators, where those directly inside a region are outermost too but
+    ``seeds``, and which operators are a region or one of those around its calls."""
     root, open_ = root.copy(), np.zeros(len(root), dtype=np.bool_)
     outermost, *deeper = nesting.levels
     open_[outermost] = around[outermost]
     for rows in deeper:
         above = nesting.parent[rows]
         open_[rows] = around[rows] & (open_[above] | region[rows])
-        root[rows] = np.where(open_[above] & ~open_[rows], rows, root[above])
+        outer = open_[above] & ~open_[rows] & ~seeds[rows]
+        root[rows] = np.where(outer, rows, root[above])
     return root, open_
 
 
 class _Calls(msgspec.Struct, frozen=True):
     """Of each call of a compiled graph: its forward operator, and that behind which the code before
-    the call belongs; of each graph, that of the code behind its last call. NONE without one."""
+    the call belongs; of each graph, that of the code behind its last call. NONE without one.
+
+    ``in_code`` are the positions of the calls that are part of the code around them.
+    """
 
     forward: Ints
     before: Ints
     last: dict[int, int]
     weighted: Flags
+    in_code: Ints
 
 
 def _forward_calls(
@@ -288,7 +317,8 @@ def _forward_calls(
     of_graph = dict(zip(*_stretches(graph), strict=True))
     last = {row: int(calls[own.stop - 1]) for row, own in of_graph.items()}
     # Each step calls the same graphs.
-    pairs: dict[tuple[bytes, bytes], tuple[Ints, Ints]] = {}
+    pairs: dict[tuple[bytes, bytes], _Paired] = {}
+    in_code = np.zeros(len(calls), dtype=np.bool_)
     for row, of_row in zip(backward.tolist(), forward.tolist(), strict=True):
         here, there = of_graph.get(row), of_graph.get(of_row)
         if here is None:
@@ -300,13 +330,16 @@ def _forward_calls(
         key = both[0].tobytes(), both[1].tobytes()
         if key not in pairs:
             pairs[key] = _paired(*([described[one] for one in codes.tolist()] for codes in both))
-        if (pairs[key][0] == NONE).all():
+        paired = pairs[key]
+        if (paired.forward == NONE).all():
             continue
-        found[here], before[here] = (take(calls[there], one) for one in pairs[key])
+        found[here] = take(calls[there], paired.forward)
+        before[here] = take(calls[there], paired.before)
+        in_code[here] = paired.in_code
         # The gradient of what runs before all forward calls comes last.
         before[here][before[here] == NONE] = last[row] = of_row
     weighted = np.array([one.weighted for one in described], dtype=np.bool_)[code]
-    return _Calls(found, before, last, weighted)
+    return _Calls(found, before, last, weighted, np.flatnonzero(in_code))
 
 
 def _stretches(graph: Ints) -> tuple[list[int], list[slice]]:
@@ -365,7 +398,7 @@ def _described(name: str, shapes: str | None) -> _Described:
         kind, tensors = re.sub(r"_for_cpu", "", kind), tensors[of_gradient:][:2]
     else:
         tensors = ()
-    return _Described(kind, tensors, of_gradient, frozenset(words.split("_")), biased)
+    return _Described(kind, tensors, of_gradient, frozenset(words.split("_")) - {""}, biased)
 
 
 def _tensors(name: str, shapes: str | None) -> tuple[Shape, ...]:
@@ -376,9 +409,18 @@ def _tensors(name: str, shapes: str | None) -> tuple[Shape, ...]:
         return ()
 
 
-def _paired(forward: Sequence[_Described], backward: Sequence[_Described]) -> tuple[Ints, Ints]:
-    """Return the position of the forward call of each backward call, and of that behind which what
-    runs before the backward call belongs; NONE where it is unclear.
+class _Paired(msgspec.Struct, frozen=True):
+    """Of each call of a backward graph: the position of its forward call, and of that behind which
+    what runs before it belongs, NONE where it is unclear; whether it is part of the code around
+    it."""
+
+    forward: Ints
+    before: Ints
+    in_code: Flags
+
+
+def _paired(forward: Sequence[_Described], backward: Sequence[_Described]) -> _Paired:
+    """Return the forward calls of those of a backward graph.
 
     A backward pass runs in reverse. Convolutions, attention and other operators with a gradient of
     their own are paired in that order where their operands are equal; where the forward graph has
@@ -397,13 +439,12 @@ def _paired(forward: Sequence[_Described], backward: Sequence[_Described]) -> tu
     upcoming = _upcoming(found)
     if (upcoming == NONE).all() and any(one.weighted for one in backward):
         # Without recorded shapes nothing tells the calls apart.
-        return found, upcoming
+        return _Paired(found, upcoming, np.zeros(len(backward), dtype=np.bool_))
     # What a checkpoint computes again is not a gradient: it does not show where the pass is.
     for key, own in theirs.items():
         if len(own) == 1 == len(mine[key]) and found[own[0]] == NONE:
             found[own] = mine[key]
-    _beside(forward, backward, found, upcoming)
-    return found, upcoming
+    return _Paired(found, upcoming, _beside(forward, backward, found, upcoming))
 
 
 def _by_operands(
@@ -485,15 +526,19 @@ def _upcoming(found: Ints) -> Ints:
 
 def _beside(
     forward: Sequence[_Described], backward: Sequence[_Described], found: Ints, upcoming: Ints
-) -> None:
+) -> Flags:
     """Place the calls of the ``backward`` graph that are not the gradient of one call.
 
     They compute the gradient of what ran behind the ``upcoming`` forward operator, up to the next
     one that is paired; behind all gradients, that of what ran before all these operators. Without
     a call there they belong to the operator itself, as the sum that is the gradient of a bias.
+    Where generated kernels have no events, what ran there is generated code: returns which calls
+    are part of it, because they name no forward call.
     """
     ends = [NONE, *sorted({*found[found != NONE].tolist()}), len(forward)]
     behind = {one: range(one + 1, other) for one, other in pairwise(ends)}
+    events = any(not one.kind for one in (*forward, *backward))
+    in_code = np.zeros(len(backward), dtype=np.bool_)
     last = NONE
     for position, one in enumerate(backward):
         if found[position] != NONE:
@@ -506,9 +551,13 @@ def _beside(
         near = behind[target][:_MOST_NEAR]
         alike = {other: len(one.words & forward[other].words) for other in near}
         best = max(alike, key=alike.__getitem__, default=NONE)
-        # Behind the last gradient there may be a conversion of that one.
-        found[position] = (
-            best
-            if best != NONE and (alike[best] or target != NONE)
-            else (last if target == NONE else target)
-        )
+        if best != NONE and alike[best]:
+            found[position] = best
+        elif not events:
+            in_code[position] = True
+        elif target == NONE:
+            # Behind the last gradient there may be a conversion of that one.
+            found[position] = last
+        else:
+            found[position] = target if best == NONE else best
+    return in_code

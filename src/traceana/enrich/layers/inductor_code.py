@@ -18,6 +18,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from traceana.enrich.layers.roles import SEEDS
+
 GENERATED: Final = r"^(?:graph_\d+_)?(?:cpp|triton_[a-z]+)_(fused.*?)_*\d*$"
 """The name of a kernel that Inductor generated; its group is without backend and number."""
 LARGEST_FILE: Final = 16 << 20
@@ -297,6 +299,8 @@ class _Reading:
     def _operator(
         self, name: str, arguments: list[ast.expr], keywords: list[ast.keyword]
     ) -> _Buffer:
+        if name == SEEDS:
+            return self._view(arguments)
         given = [self._value(one) for one in arguments]
         named = {one.arg: self._value(one.value) for one in keywords}
         out = named.pop("out", None)

@@ -128,6 +128,9 @@ WEIGHTED: Final = (
 )
 """Operators with weights. A program's own range around several is taken for that of a network."""
 
+SEEDS: Final = "aten::randint"
+"""Draws the seeds of a compiled graph, whose generated code computes random numbers with them."""
+
 _OPTIMIZER_OP: Final = (
     r"(?:^|::|\.)(?:_fused_\w+_|_foreach_\w+|_amp_(?:foreach|update)_\w+|multi_tensor_\w+)(?:\.\w+)?$|"
     # MXNet's optimizers are operators.
