@@ -27,6 +27,8 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
         # TorchScript's, with two values of the interpreter's in front of the bias.
         ("aten::addmm", [[3, 3], [], [7], [8, 5], [5, 7], [], [], []], (8, 5), (5, 7)),
         ("aten::embedding", [[100, 32], [2, 16], [], [], []], (2, 16), (100, 32)),
+        ("aten::embedding_bag", [[100, 32], [32], [2], [], [], [], [], [], []], (32,), (100, 32)),
+        ("aten::_embedding_bag", [[100, 32], [32], [2], [], [], [], [], [], []], (32,), (100, 32)),
         ("aten::layer_norm", [[2, 9], [], [9], [9], [], []], (2, 9), (9,)),
         ("aten::relu", [[2, 9]], (2, 9), None),
         ("Conv2D", [[2, 8, 8, 3], [5, 5, 3, 4]], (2, 8, 8, 3), (5, 5, 3, 4)),

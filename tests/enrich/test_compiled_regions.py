@@ -297,6 +297,14 @@ def test_a_graph_without_products_is_not_divided() -> None:
     assert not any(str(path).startswith("fused_") for path in trace.layers["path"])
 
 
+def test_regions_without_calls_are_one_layer() -> None:
+    """All of their code is generated, and has no events on a CPU."""
+    program = Program()
+    program.step([], [])
+    trace = program.trace()
+    assert set(trace.layers["path"]) == {"Torch-Compiled Region: 0/0_0"}
+
+
 def test_a_function_of_that_name_outside_a_region_is_one_operator() -> None:
     b = TraceBuilder()
     op(b, "CompiledFunction", 0, 100)

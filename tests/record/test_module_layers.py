@@ -10,6 +10,8 @@ import polars as pl
 import pytest
 
 import traceana
+from traceana.model import read
+from traceana.runs import read_run
 from traceana.trace import Trace
 
 torch: Any = pytest.importorskip("torch")
@@ -173,3 +175,21 @@ def test_a_module_has_its_own_path_wherever_it_is_called(tmp_path: Path) -> None
         pl.col("name").str.contains(PRODUCTS)
     )["path"]
     assert set(paths) == {"0"}
+
+
+def test_the_original_of_a_compiled_model_has_no_ranges(tmp_path: Path) -> None:
+    """Hooks of its modules would be compiled again within the window."""
+    model = Products()
+    compiled = torch.compile(model, backend="eager")
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    folder = tmp_path / "run"
+    with traceana.recorder(folder, warm_up=1, steps=2, model=model, profiler="torch") as recorder:
+        for _ in range(4):
+            optimizer.zero_grad()
+            compiled(torch.ones(2, 5, 16)).sum().backward()
+            optimizer.step()
+            recorder.step()
+    run = read_run(folder)
+    assert "no ranges around layers: the model is compiled" in run.run.notes
+    assert run.layers is not None
+    assert "norm" in [one.path for one in read(run.layers).layers]

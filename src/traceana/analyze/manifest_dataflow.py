@@ -60,12 +60,16 @@ def layers_of_rows(
     """
     computed: dict[int, set[int]] = defaultdict(set)
     unclear: set[int] = set()
-    segments = [*pairwise([None, *sorted(set(position_of.values())), None])]
-    for flow in _flows(graph_calls, position_of):
+    flows = list(_flows(graph_calls, position_of))
+    # Other layers with a call of their own, such as an embedding, end no segment: what they compute
+    # is beside a kernel's.
+    apart = {position_of[row] for flow in flows for row in flow.others if row in position_of}
+    segments = [*pairwise([None, *sorted({*position_of.values()} - apart), None])]
+    for flow in flows:
         found = _Found(flow)
         for before, behind in segments:
             if (before, behind) != (None, None):
-                found.add(_Segment.of(before, behind, calls, around))
+                found.add(_Segment.of(before, behind, calls, around, apart))
         for node, row in enumerate(flow.rows):
             if row is None or node not in flow.kernels:
                 continue
@@ -93,6 +97,15 @@ class _Flow(msgspec.Struct, frozen=True):
     weighted: dict[int, int | None]
     next: list[list[int]]
     previous: list[list[int]]
+
+    @property
+    def others(self) -> set[int]:
+        """The rows of the calls without a weight that are not generated."""
+        return {
+            row
+            for node, row in enumerate(self.rows)
+            if row is not None and node not in self.kernels and node not in self.weighted
+        }
 
     def at(self, position: int | None) -> list[int]:
         """Return the nodes of a weighted layer."""
@@ -155,14 +168,20 @@ class _Segment(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(
-        cls, before: int | None, behind: int | None, calls: Sequence[Layer], around: Collection[str]
+        cls,
+        before: int | None,
+        behind: int | None,
+        calls: Sequence[Layer],
+        around: Collection[str],
+        apart: Collection[int],
     ) -> _Segment:
         first = 0 if before is None else before + 1
         last = len(calls) if behind is None else behind
         inside = [
             position
             for position in range(first, last)
-            if calls[position].path not in around
+            if position not in apart
+            and calls[position].path not in around
             and _without_dimensions(calls[position].type) not in _COMPUTES_NOTHING
         ]
         return cls(before, behind, inside, calls)

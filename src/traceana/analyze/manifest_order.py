@@ -299,7 +299,7 @@ def _in_any_order(
 _ONE_OPERATOR: Final = frozenset(
     (
         *("conv", "linear", "batchnorm", "layernorm", "groupnorm", "embedding"),
-        *("lstm", "gru", "rnn"),
+        *("embeddingbag", "lstm", "gru", "rnn"),
     )
 )
 """Types of layers with one weighted operator per call."""

@@ -181,14 +181,17 @@ def looked_into(
     """
     root, nothing = roots(nesting), np.zeros(0, dtype=np.int64)
     nowhere = np.full(len(root), NONE, dtype=np.int64)
+    undivided = LookedInto(
+        root, forward, nowhere, nothing, nothing, nothing, nothing, nesting, nothing
+    )
     if not names.distinct.str.starts_with(REGION).any():
-        return LookedInto(
-            root, forward, nowhere, nothing, nothing, nothing, nothing, nesting, nothing
-        )
+        return undivided
     regions = (names.matching(pattern) for pattern in (_AROUND, rf"^{REGION}\b", rf"^{SEEDS}$"))
     root, open_ = _within(nesting, root, *regions)
     calls = np.flatnonzero((root == np.arange(len(root))) & (nesting.parent != NONE))
     calls = calls[open_[nesting.parent[calls]]]
+    if not len(calls):
+        return undivided
     around = np.arange(len(root))
     within = np.flatnonzero(names.matching(f"^{CALL}") & (nesting.parent != NONE))
     around[within] = nesting.parent[within]
@@ -222,8 +225,8 @@ def looked_into(
     # A graph without products, as that of an optimizer, is not divided. Where generated kernels
     # have events, the rest is the cost of calling them.
     with_events = graph[names.matching(_GENERATED)[calls]]
-    undivided = np.union1d(np.setdiff1d(graph, graph[found.weighted]), with_events)
-    behind[np.isin(np.append(graph, np.unique(graph)), undivided)] = NONE
+    whole = np.union1d(np.setdiff1d(graph, graph[found.weighted]), with_events)
+    behind[np.isin(np.append(graph, np.unique(graph)), whole)] = NONE
     forward = np.where(own == NONE, forward, own)
     return LookedInto(
         root, forward, of_network, calls, graph, behind, around, nesting, found.in_code, codes,
@@ -345,7 +348,7 @@ def _forward_calls(
 def _stretches(graph: Ints) -> tuple[list[int], list[slice]]:
     """Return the graphs, and where the calls of each are."""
     begins = np.flatnonzero(np.diff(graph, prepend=NONE - 1)).tolist()
-    places = [slice(*ends) for ends in zip(begins, [*begins[1:], len(graph)], strict=True)]
+    places = [slice(*ends) for ends in pairwise([*begins, len(graph)])]
     return graph[begins].tolist(), places
 
 

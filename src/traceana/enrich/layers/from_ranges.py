@@ -94,7 +94,9 @@ _LIBRARIES: Final = ("NCCL", "cuDNN", "cuBLAS")
 """NVTX domains in which libraries mark their own calls."""
 
 OPERAND_POSITIONS: Final[dict[str, tuple[int, int]]] = {
-    "aten::embedding": (1, 0),
+    **dict.fromkeys(
+        [f"aten::{name}" for name in ("embedding", "embedding_bag", "_embedding_bag")], (1, 0)
+    ),
     **dict.fromkeys(("aten::layer_norm", "aten::native_layer_norm", "aten::group_norm"), (0, 2)),
     # The first input is the addend, such as a bias.
     **dict.fromkeys(

@@ -124,7 +124,7 @@ MULTI_TENSOR: Final = "multi_tensor_apply"
 WEIGHTED: Final = (
     r"(?:^|::|\.)_?(?:conv(?:olution|_transpose)?(?:[123]d)?(?:_pointwise)?|"
     r"(?:mkl_)?linear(?:_pointwise)?|addmm(?:_activation)?|mm|bmm|matmul|"
-    r"(?:native_|cudnn_|miopen_)?(?:batch|layer|group)_norm(?:_impl_index)?|embedding|scaled_dot_product_attention|lstm|gru)$"
+    r"(?:native_|cudnn_|miopen_)?(?:batch|layer|group)_norm(?:_impl_index)?|embedding(?:_bag)?|scaled_dot_product_attention|lstm|gru)$"
 )
 """Operators with weights. A program's own range around several is taken for that of a network."""
 

@@ -36,11 +36,8 @@ class Model:
         """Find the outermost module with parameters of ``optimizer`` and hook its calls."""
         own = {id(p) for group in optimizer.param_groups for p in group["params"]}
         found: dict[int, Any] = {}
-        for one in gc.get_objects():
-            # isinstance would call __class__ of proxies.
-            if issubclass(type(one), self._torch.nn.Module) and any(
-                id(p) in own for p in one.parameters()
-            ):
+        for one in self._modules():
+            if any(id(p) in own for p in one.parameters()):
                 found[id(one)] = one
         inner = {id(child) for one in found.values() for child in one.modules() if child is not one}
         outermost = [one for key, one in found.items() if key not in inner]
@@ -62,12 +59,22 @@ class Model:
             )
 
     def watch(self, root: Any) -> None:
-        """Hook the calls of ``root``."""
-        self._root = root
+        """Hook the calls of ``root``, or of the compiled model of which it is the original."""
+        self._root = self._compiled_from(root)
         # A compiled module runs the hooks of its wrapper only.
         if not self._compiled() or hasattr(self._root, "_orig_mod"):
             self._watch = self._root.register_forward_pre_hook(self._called, with_kwargs=True)
             self._batch.watch(self._root)
+
+    def _modules(self) -> list[Any]:
+        # isinstance would call __class__ of proxies.
+        kind = self._torch.nn.Module
+        return [one for one in gc.get_objects() if issubclass(type(one), kind)]
+
+    def _compiled_from(self, root: Any) -> Any:
+        """Return the module that ``torch.compile`` made of ``root``, ``root`` without one."""
+        originals = ((one, one.__dict__.get("_modules", {})) for one in self._modules())
+        return next((one for one, inside in originals if inside.get("_orig_mod") is root), root)
 
     def _compiled(self) -> bool:
         jit = self._torch.jit.ScriptModule
