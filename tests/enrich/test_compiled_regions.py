@@ -206,6 +206,21 @@ def test_generated_code_without_events_is_behind_the_call_before_it() -> None:
     ]
 
 
+def test_the_gradient_of_a_convolution_that_runs_as_a_product_is_that_products() -> None:
+    """Inductor multiplies where the window is one pixel; the gradient is still a convolution's."""
+    of_wide = ("aten::convolution_backward", [[2, 6, 8, 8], [2, 4, 8, 8], [6, 4, 1, 1]])
+    of_narrow = ("aten::convolution_backward", [[2, 4, 8, 8], [2, 6, 8, 8], [4, 6, 1, 1]])
+    wide, narrow = ("aten::mm", [[128, 4], [4, 6]]), ("aten::addmm", [[4], [128, 6], [6, 4]])
+    program = Program()
+    program.step([wide, narrow, wide], [of_wide, of_narrow, of_wide])
+    assert of_calls(program.trace(), "aten::convolution_backward") == ["mm_1", "addmm_0", "mm_0"]
+    # Which of three products has the two gradients is unknown.
+    program = Program()
+    program.step([CONV_1, wide, wide, wide], [of_wide, of_wide, OF_CONV_1])
+    layers_ = of_calls(program.trace(), "aten::convolution_backward")
+    assert layers_ == ["Torch-Compiled Region: 0/0_0"] * 2 + ["convolution_0"]
+
+
 SCATTER = ("aten::scatter_reduce_", [[2, 64, 64], [], [2, 64, 16], [2, 64, 16]])
 """In the gradient of a max pooling, whose forward pass is generated code."""
 POOLING = ("aten::max_pool2d_with_indices", [[2, 4, 8, 8]])

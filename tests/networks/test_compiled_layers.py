@@ -187,3 +187,19 @@ def test_generated_code_names_the_layers_of_a_residual_network(
     assert layers(copied).frame.equals(layers(trace).frame)
     copied.save(tmp_path / "bundle")
     assert layers(traceana.open(tmp_path / "bundle")).frame.equals(layers(trace).frame)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("compiler")
+def test_convolutions_that_run_as_products_keep_their_layers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with ``max-autotune``, where the window is one pixel; their gradients are convolutions."""
+    before = of_products(opened(NETWORKS["depthwise"], tmp_path, None))
+    monkeypatch.setattr("torch._inductor.config.conv_1x1_as_mm", True)
+    trace = opened(NETWORKS["depthwise"], tmp_path, "inductor")
+    names = trace.ops.filter(trace.ops["direction"] == "forward")["name"].cast(pl.String)
+    assert names.str.contains(r"^aten::(?:add)?mm$").any()
+    after = of_products(trace)
+    assert list(after) == list(before)
+    assert after == pytest.approx(before, rel=0.02)

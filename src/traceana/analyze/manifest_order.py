@@ -6,10 +6,11 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import msgspec
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.analyze.layer_operands import operands
 from traceana.enrich.layers.compiled_regions import REGION
@@ -185,13 +186,49 @@ class _Anchor(NamedTuple):
     forward: int = 0
 
 
+class _Call(msgspec.Struct, frozen=True):
+    """A call of the forward pass that is matched: its layer, with the family and the weight of the
+    operator that computes it."""
+
+    layer: Layer
+    family: str
+    weight: tuple[int, ...] | None
+
+
 def _anchors(seen: Sequence[_Seen], calls: Sequence[Layer], *, compiled: bool) -> list[_Anchor]:
+    """Return the weighted operators with their positions among ``calls``.
+
+    A compiler may compute convolutions of one pixel as products, all or some of them: they are
+    products then on both sides, if more operators have a call so.
+    """
+    own = [_Call(one, _family(one.type), _weight(one)) for one in calls]
+    found = _matched(seen, own, compiled=compiled)
+    if not compiled or len(found) == len(seen):
+        return found
+    products = [_pointwise(one) for one in seen], [_pointwise(one) for one in own]
+    return max(found, _matched(*products, compiled=True), key=len)
+
+
+_Operator = TypeVar("_Operator", _Seen, _Call)
+
+
+def _pointwise(one: _Operator) -> _Operator:
+    """Return ``one`` as a product if it is a convolution of one pixel in one group."""
+    if one.family != "conv" or one.weight is None or len(one.weight) < 3:
+        return one
+    *window, channels, features = one.weight
+    if prod(window) != 1 or channels == 1:
+        return one
+    return replace(one, family="linear", weight=(channels, features))
+
+
+def _matched(seen: Sequence[_Seen], calls: Sequence[_Call], *, compiled: bool) -> list[_Anchor]:
     found = _whole(seen, calls, compiled=compiled)
     return list(_by_type(seen, calls, compiled=compiled)) if found is None else found
 
 
 def _whole(
-    seen: Sequence[_Seen], calls: Sequence[Layer], *, compiled: bool
+    seen: Sequence[_Seen], calls: Sequence[_Call], *, compiled: bool
 ) -> list[_Anchor] | None:
     """Return the weighted operators with their calls, where all agree in order, else None.
 
@@ -201,17 +238,16 @@ def _whole(
     at = 0
     found: list[_Anchor] = []
     families = {one.family for one in seen}
-    for position, layer in enumerate(calls):
-        family = _family(layer.type)
-        if family in _ONE_OPERATOR:
-            if compiled and family not in _NOT_FUSED | families:
+    for position, call in enumerate(calls):
+        if call.family in _ONE_OPERATOR:
+            if compiled and call.family not in _NOT_FUSED | families:
                 continue
-            if at == len(seen) or not _agree(seen[at], layer):
+            if at == len(seen) or not _agree(seen[at], call):
                 return None
             found.append(_Anchor(seen[at].row, position))
             at += 1
             continue
-        own = [shape for shape in layer.parameters.values() if len(shape) > 1]
+        own = [shape for shape in call.layer.parameters.values() if len(shape) > 1]
         rows = sum(shape[0] for shape in own)
         while at < len(seen) and rows > 0 and (weight := seen[at].weight) is not None:
             used = _rows_of(own, weight)
@@ -234,7 +270,7 @@ def _rows_of(own: Sequence[Shape], weight: Shape) -> int:
     return 0
 
 
-def _by_type(seen: Sequence[_Seen], calls: Sequence[Layer], *, compiled: bool) -> Iterator[_Anchor]:
+def _by_type(seen: Sequence[_Seen], calls: Sequence[_Call], *, compiled: bool) -> Iterator[_Anchor]:
     """Yield pairs by type, where both have the same number with the same weights.
 
     A compiler may change the order of operators that do not depend on each other: those whose
@@ -245,7 +281,7 @@ def _by_type(seen: Sequence[_Seen], calls: Sequence[Layer], *, compiled: bool) -
     for one in seen:
         mine[one.family].append(one)
     for position, call in enumerate(calls):
-        theirs[_family(call.type)].append(position)
+        theirs[call.family].append(position)
     found = {
         family: list(_forwards(own, theirs[family], calls, several=compiled))
         for family, own in mine.items()
@@ -263,7 +299,7 @@ _Pairs = list[tuple[_Seen, int]]
 
 
 def _forwards(
-    own: Sequence[_Seen], positions: Sequence[int], calls: Sequence[Layer], *, several: bool
+    own: Sequence[_Seen], positions: Sequence[int], calls: Sequence[_Call], *, several: bool
 ) -> Iterator[_Pairs]:
     """Yield the rows of each forward pass with their calls; of ``several`` only those whose
     weights are all known."""
@@ -286,12 +322,12 @@ def _forwards(
 
 
 def _in_any_order(
-    own: Sequence[_Seen], positions: Sequence[int], calls: Sequence[Layer]
+    own: Sequence[_Seen], positions: Sequence[int], calls: Sequence[_Call]
 ) -> _Pairs | None:
     """Return rows with their calls: in their order, or in that of their weights."""
     if not all(map(_agree, own, (calls[position] for position in positions))):
         own = sorted(own, key=lambda one: one.weight or ())
-        positions = sorted(positions, key=lambda one: _weight(calls[one]) or ())
+        positions = sorted(positions, key=lambda one: calls[one].weight or ())
     alike = all(map(_agree, own, (calls[position] for position in positions)))
     return list(zip(own, positions, strict=True)) if alike else None
 
@@ -305,13 +341,12 @@ _ONE_OPERATOR: Final = frozenset(
 """Types of layers with one weighted operator per call."""
 
 
-def _agree(seen: _Seen, layer: Layer) -> bool:
-    if seen.family != _family(layer.type):
+def _agree(seen: _Seen, call: _Call) -> bool:
+    if seen.family != call.family:
         return False
     if seen.weight is None or seen.family in ("lstm", "gru", "rnn"):
         return True
-    weight = _weight(layer)
-    return weight is None or weight == seen.weight
+    return call.weight is None or call.weight == seen.weight
 
 
 def _weight(layer: Layer) -> tuple[int, ...] | None:

@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise
+from math import prod
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -438,6 +439,7 @@ def _paired(forward: Sequence[_Described], backward: Sequence[_Described]) -> _P
         kind, operands, of_gradient, biased = key
         if of_gradient:
             _reversed(mine[kind, operands, False, biased], own, found)
+    _gradients_of_pointwise(forward, backward, found)
     _gradients(forward, backward, found)
     upcoming = _upcoming(found)
     if (upcoming == NONE).all() and any(one.weighted for one in backward):
@@ -482,6 +484,29 @@ def _extents(one: _Described) -> tuple[int, int, int] | None:
     return (rows, left[-1], right[-2]) if left[-1] == right[-1] else None
 
 
+def _gradients_of_pointwise(
+    forward: Sequence[_Described], backward: Sequence[_Described], found: Ints
+) -> None:
+    """Pair the gradients of convolutions of one pixel with the products that compute these.
+
+    Inductor writes such a convolution as a product of pixels by channels, and its gradient not.
+    """
+    mine, theirs = defaultdict(list), defaultdict(list)
+    for position, one in enumerate(forward):
+        if (extents := _extents(one)) is not None:
+            mine[extents].append(position)
+    for position, one in enumerate(backward):
+        if found[position] != NONE or one.kind != "convolution" or len(one.operands) < 2:
+            continue
+        image, weight = one.operands
+        if len(image) == len(weight) > 2 and prod(weight[2:]) == 1 and image[1] == weight[1]:
+            pixels = image[0] * prod(image[2:])
+            theirs[pixels, weight[1], weight[0]].append(position)
+    for extents, own in theirs.items():
+        if len(own) == len(mine[extents]):
+            _reversed(mine[extents], own, found)
+
+
 def _gradients(forward: Sequence[_Described], backward: Sequence[_Described], found: Ints) -> None:
     """Pair products with the products that are their gradients.
 
@@ -492,7 +517,7 @@ def _gradients(forward: Sequence[_Described], backward: Sequence[_Described], fo
     """
     mine, theirs = defaultdict(list), defaultdict(list)
     for position, one in enumerate(forward):
-        if (extents := _extents(one)) is not None:
+        if position not in found and (extents := _extents(one)) is not None:
             mine[extents].append(position)
     for position, one in enumerate(backward):
         if not one.biased and (extents := _extents(one)) is not None:
