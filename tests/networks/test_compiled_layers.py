@@ -137,8 +137,8 @@ def test_generated_code_names_the_layers_of_a_residual_network(
     cache = tmp_path / "cache"
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache))
     # As where several threads run: the gradient of a pooling calls a scatter.
-    monkeypatch.setattr("torch._inductor.config.cpp.dynamic_threads", True)
-    trace = opened(network, tmp_path, "inductor", cache)
+    with torch._inductor.config.patch({"cpp.dynamic_threads": True}):
+        trace = opened(network, tmp_path, "inductor", cache)
     eager = opened(network, tmp_path, None)
     table = layers(trace).frame.filter((pl.col("role") == "layer") & (pl.col("type") == "fused"))
     names = set(table["layer"])
@@ -191,13 +191,11 @@ def test_generated_code_names_the_layers_of_a_residual_network(
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("compiler")
-def test_convolutions_that_run_as_products_keep_their_layers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_convolutions_that_run_as_products_keep_their_layers(tmp_path: Path) -> None:
     """As with ``max-autotune``, where the window is one pixel; their gradients are convolutions."""
     before = of_products(opened(NETWORKS["depthwise"], tmp_path, None))
-    monkeypatch.setattr("torch._inductor.config.conv_1x1_as_mm", True)
-    trace = opened(NETWORKS["depthwise"], tmp_path, "inductor")
+    with torch._inductor.config.patch(conv_1x1_as_mm=True):
+        trace = opened(NETWORKS["depthwise"], tmp_path, "inductor")
     names = trace.ops.filter(trace.ops["direction"] == "forward")["name"].cast(pl.String)
     assert names.str.contains(r"^aten::(?:add)?mm$").any()
     after = of_products(trace)

@@ -387,7 +387,9 @@ def _missing(model: Manifest, found: Pairing) -> list[str]:
         return ["layer manifest not used: it describes another model"]
     around = model.container_paths()
     layers = {layer.position for layer in found.layer_of.values()}
-    wanted = [layer for layer in model.layers if layer.path not in around]
+    wanted = [
+        layer for layer in model.layers if layer.path not in around and not layer.computes_nothing
+    ]
     left = [
         layer
         for layer in wanted

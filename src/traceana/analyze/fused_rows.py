@@ -16,9 +16,6 @@ from traceana.analyze.manifest_order import fused_parts
 from traceana.model import Manifest
 from traceana.model.manifest import Layer
 
-_NO_BYTES: Final = frozenset(("Flatten", "Unflatten", "Identity", "Reshape"))
-"""Types of layers that are another view of the same data."""
-
 _SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "row": pl.String,
     "layer": pl.String,
@@ -55,7 +52,7 @@ def divided(frame: pl.DataFrame, model: Manifest | None) -> pl.DataFrame:
 
 def _elements(layer: Layer) -> int | None:
     """Return the elements that one call reads and writes, None where a shape is unknown."""
-    if layer.type in _NO_BYTES:
+    if layer.computes_nothing:
         return 0
     if not layer.inputs or not layer.outputs:
         return None

@@ -23,8 +23,6 @@ MOST_LAYERS: Final = 8
 """Layers of one kernel, and of a row that ``diff`` takes together, at most: an activation that a
 whole network calls would join all of it."""
 
-_COMPUTES_NOTHING: Final = frozenset(("flatten", "unflatten", "identity", "reshape", "sequential"))
-"""Types of layers that are another view of their input; a ``Sequential`` without layers is one."""
 _OPERATORS: Final = {
     "batchnorm": "batch_norm",
     "layernorm": "layer_norm",
@@ -182,7 +180,7 @@ class _Segment(msgspec.Struct, frozen=True):
             for position in range(first, last)
             if position not in apart
             and calls[position].path not in around
-            and _without_dimensions(calls[position].type) not in _COMPUTES_NOTHING
+            and not calls[position].computes_nothing
         ]
         return cls(before, behind, inside, calls)
 

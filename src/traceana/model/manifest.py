@@ -22,6 +22,9 @@ Shape = tuple[Size, ...]
 Sizes = tuple[Size, ...]
 Layout = Literal["channels_first", "channels_last"]
 
+_VIEWS: Final = frozenset(("Flatten", "Unflatten", "Identity", "Reshape", "Sequential"))
+"""Types of layers that are another view of their input; a ``Sequential`` without layers is one."""
+
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One layer. Shapes have the batch first and the channels before the spatial axes.
@@ -57,6 +60,11 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parameter_count: Count = 0
     flops: Count | None = None
     input_gradient: bool | None = None
+
+    @property
+    def computes_nothing(self) -> bool:
+        """Whether the layer is another view of its input, as ``Flatten``."""
+        return self.type in _VIEWS
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
