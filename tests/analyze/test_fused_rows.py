@@ -52,6 +52,11 @@ def test_layers_have_their_part_by_elements() -> None:
     ]
 
 
+def test_the_time_of_a_product_is_not_divided_by_bytes() -> None:
+    known = model(("fc", "Linear", IMAGE), ("act", "ReLU", IMAGE))
+    assert divided(table(("fc+act", "fused", 1_000)), known).is_empty()
+
+
 def test_a_name_is_that_of_the_nearest_layer() -> None:
     """A block and the network around it may have an activation of one name."""
     known = {"relu", "layer1.0.bn1", "layer1.0.relu", "bn1", "pool"}

@@ -356,6 +356,107 @@ def test_an_attention_between_normalizations_is_one_layer() -> None:
         assert paths_of_code(trace)[1:5] == ["attention", "attention", last_gap, "norm"]
 
 
+@pytest.mark.parametrize("known", [False, True], ids=["without code", "with code"])
+def test_products_and_convolutions_of_templates_are_layers_with_what_is_fused(known: bool) -> None:
+    """As ``max-autotune`` chooses them on a GPU."""
+    sizes: list[tuple[str, str, tuple[int, ...] | None]] = [
+        ("conv", "Conv2d", (4, 3, 3, 3)),
+        ("bn", "BatchNorm2d", None),
+        ("act", "ReLU", None),
+        ("flat", "Flatten", None),
+        ("wide", "Linear", (32, 256)),
+        ("gate", "GELU", None),
+        ("drop", "Dropout", None),
+        ("square", "Linear", (32, 32)),
+        ("tanh", "Tanh", None),
+        ("last", "Linear", (10, 32)),
+    ]
+    model = manifest(
+        network="classifier",
+        framework="PyTorch",
+        inputs=(Input(shape=(2, 3, 8, 8), dtype="float32"),),
+        layers=tuple(
+            Layer(path=path, type=kind, framework_type=kind, position=position,
+                  parameters={} if weight is None else {"weight": weight})
+            for position, (path, kind, weight) in enumerate(sizes)
+        ),
+    )  # fmt: skip
+    names = [
+        "triton_tem_fused__native_batch_norm_legit_no_training_convolution_relu_0",
+        "triton_tem_fused_addmm_gelu_1",
+        "triton_poi_fused_native_dropout_2",
+        "triton_tem_fused_addmm_3",
+    ]
+    program = Program(on_device=True)
+    program.step(
+        [
+            (names[0], [[2, 3, 8, 8], [4, 3, 3, 3], [4], [2, 4, 8, 8]]),
+            (names[1], [[32], [2, 256], [256, 32], [2, 32]]),
+            (names[2], []),
+            (names[3], [[2, 32], [2, 32], [32, 32], [2, 32]]),
+            ("aten::addmm", [[10], [2, 32], [32, 10]]),
+        ],
+        [
+            ("aten::mm", [[2, 10], [10, 32]]),
+            ("aten::mm", [[10, 2], [2, 32]]),
+            ("triton_poi_fused_gelu_backward_native_dropout_backward_4", []),
+            ("triton_tem_fused_mm_5", [[2, 32], [32, 256], [2, 256]]),
+            ("triton_tem_fused_mm_6", [[32, 2], [2, 256], [32, 256]]),
+            ("triton_poi_fused_native_batch_norm_backward_threshold_backward_7", []),
+            ("aten::convolution_backward", [[2, 4, 8, 8], [2, 3, 8, 8], [4, 3, 3, 3]]),
+        ],
+    )
+    texts = [
+        on_gpu(
+            [
+                f"buf0 = {EMPTY}",
+                (names[0], ["primals_1", "primals_2"], ["buf0"]),
+                f"buf1 = {EMPTY}",
+                (names[1], ["primals_3", "buf0", "primals_4"], ["buf1"]),
+                f"buf2 = {EMPTY}",
+                (names[2], ["buf1"], ["buf2"]),
+                f"buf3 = {EMPTY}",
+                (names[3], ["primals_5", "buf2", "primals_6"], ["buf3"]),
+                f"buf4 = {EMPTY}",
+                "extern_kernels.addmm(primals_7, buf3, primals_8, out=buf4)",
+            ]
+        ),
+        on_gpu(
+            [
+                f"buf0 = {EMPTY}",
+                "extern_kernels.mm(tangents_1, primals_8, out=buf0)",
+                f"buf1 = {EMPTY}",
+                "extern_kernels.mm(tangents_1, buf3, out=buf1)",
+                f"buf2 = {EMPTY}",
+                ("triton_poi_fused_gelu_backward_native_dropout_backward_4", ["buf0"], ["buf2"]),
+                f"buf5 = {EMPTY}",
+                ("triton_tem_fused_mm_5", ["buf2", "primals_4"], ["buf5"]),
+                f"buf6 = {EMPTY}",
+                ("triton_tem_fused_mm_6", ["buf2", "primals_1"], ["buf6"]),
+                f"buf7 = {EMPTY}",
+                (
+                    "triton_poi_fused_native_batch_norm_backward_threshold_backward_7",
+                    ["buf5"],
+                    ["buf7"],
+                ),
+                gradient("buf8", "buf7"),
+            ]
+        ),
+    ]
+    code = graphs(*texts) if known else frozenset[Graph]()
+    trace = attribute(program.builder.build(), code=lambda: code)
+    assert trace.graph_calls.is_empty() is not known
+    trace = named_in_order(trace, model)
+    found = [of_calls(trace, name) for name in (*names, "aten::addmm")]
+    assert found == [["conv+bn+act"], ["wide+gate"], ["drop"], ["square"], ["last"]]
+    assert of_calls(trace, "aten::convolution_backward") == ["conv+bn+act"]
+    assert of_calls(trace, "aten::mm") == ["last", "last"]
+    assert of_calls(trace, "triton_tem_fused_mm_5") == ["wide+gate"]
+    assert of_calls(trace, "triton_tem_fused_mm_6") == ["wide+gate"]
+    of_norm = "triton_poi_fused_native_batch_norm_backward_threshold_backward_7"
+    assert of_calls(trace, of_norm) == ["conv+bn+act"]
+
+
 def test_a_graph_of_another_network_has_no_names() -> None:
     """One convolution less than the manifest has, twice."""
     program = Program()

@@ -12,7 +12,7 @@ from typing import Final
 
 import polars as pl
 
-from traceana.analyze.manifest_order import fused_parts
+from traceana.analyze.manifest_order import fused_parts, is_product
 from traceana.model import Manifest
 from traceana.model.manifest import Layer
 
@@ -29,13 +29,15 @@ def divided(frame: pl.DataFrame, model: Manifest | None) -> pl.DataFrame:
     """Return the layers of the fused rows of ``frame``, a table by layer, with their part of it.
 
     Columns: ``row`` (the path of the fused row), ``layer``, ``type``, ``share`` (of the row, by the
-    elements of one call) and ``time_ns``, which add up to the row's. Rows with a layer whose shapes
-    ``model`` does not have are left out.
+    elements of one call) and ``time_ns``, which add up to the row's. Rows with a product, whose time
+    bytes do not tell, and with a layer whose shapes ``model`` does not have are left out.
     """
     layers = {} if model is None else {layer.path: layer for layer in model.layers}
     found = []
     for path, kind, time in frame.select("layer", "type", "time_ns").iter_rows():
         parts = [layers[part] for part in fused_parts(path, kind, layers)]
+        if any(map(is_product, parts)):
+            continue
         moved = [_elements(part) for part in parts]
         whole = sum(one for one in moved if one is not None)
         if None in moved or not whole:

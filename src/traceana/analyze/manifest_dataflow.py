@@ -145,7 +145,8 @@ def _flows(graph_calls: pl.DataFrame, position_of: Mapping[int, int]) -> Iterato
             weighted={
                 node: position_of.get(row)
                 for node, (name, generated, _, row, _) in enumerate(calls)
-                if not generated and _HAS_WEIGHT.search(name)
+                # A generated kernel of a layer with a weight is from a template.
+                if (row in position_of if generated else _HAS_WEIGHT.search(name))
             },
             next=forth,
             previous=back,
@@ -273,11 +274,9 @@ class _Found:
 
     def _able(self, layer: Layer, nodes: Collection[int]) -> set[int]:
         """Return those of ``nodes`` that may compute the layer, by the operators in their names."""
-        pattern = _OPERATORS.get(_without_dimensions(layer.type))
-        if pattern is None:
+        if _operator_of(layer) is None:
             return {node for node in nodes if node in self._flow.kernels}
-        has = re.compile(rf"(?:^|_|::)(?:{pattern})(?:_|$)")
-        return {node for node in nodes if has.search(self._flow.names[node])}
+        return {node for node in nodes if names_operator_of(self._flow.names[node], layer)}
 
     def _compute(self, position: int, nodes: Iterable[int]) -> None:
         for node in nodes:
@@ -288,6 +287,16 @@ class _Found:
     ) -> None:
         for position in positions:
             self.unclear |= self._able(calls[position], nodes)
+
+
+def names_operator_of(kernel: str, layer: Layer) -> bool:
+    """Return whether the name of a kernel has the operator of the layer, where that is known."""
+    pattern = _operator_of(layer)
+    return pattern is not None and re.search(rf"(?:^|_|::)(?:{pattern})(?:_|$)", kernel) is not None
+
+
+def _operator_of(layer: Layer) -> str | None:
+    return _OPERATORS.get(_without_dimensions(layer.type))
 
 
 def _without_dimensions(kind: str) -> str:

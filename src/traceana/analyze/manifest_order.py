@@ -17,7 +17,9 @@ from traceana.enrich.layers.compiled_regions import REGION
 from traceana.enrich.layers.from_order import short_name
 from traceana.enrich.layers.layer_intervals import SEPARATOR
 from traceana.enrich.layers.roles import WEIGHTED
-from traceana.flops.cost import Shape
+from traceana.flops.call import Call
+from traceana.flops.cost import Shape, UncountableError
+from traceana.flops.registry import TEMPLATE
 from traceana.model.manifest import Layer, Manifest
 
 if TYPE_CHECKING:
@@ -65,6 +67,8 @@ class _Seen(msgspec.Struct, frozen=True):
     family: str
     weight: tuple[int, ...] | None
     weighted: bool
+    fuses: str | None = None
+    """The name of a kernel that computes a weighted layer and what follows it."""
 
 
 def paths_in_order(trace: Trace, model: Manifest) -> dict[int, str]:
@@ -120,7 +124,8 @@ def _positional(trace: Trace) -> list[_Seen]:
     )
     rows = (
         trace.ops.select(
-            "layer", "start", short.alias("short"), name=pl.col("name").cast(pl.String)
+            *("layer", "start", "input_shapes", short.alias("short")),
+            name=pl.col("name").cast(pl.String),
         )
         .filter((trace.ops["direction"] != "backward").fill_null(True))
         .join(layers, on="layer")
@@ -138,6 +143,7 @@ def _positional(trace: Trace) -> list[_Seen]:
             ).alias("weighted")
         )
     )
+    templates = _templates(rows.filter(pl.col("name").str.starts_with(TEMPLATE)))
     # Generated code of a compiled graph has no operator where it has no event.
     generated = pl.col("path").str.contains(r"^fused.*_\d+$") & (pl.col("type") == FUSED)
     without = layers.filter(generated).join(rows, on="layer", how="anti")
@@ -149,9 +155,28 @@ def _positional(trace: Trace) -> list[_Seen]:
     ).sort("position")
     known = operands(trace)
     return [
-        _Seen(row, _family(kind), _sorted(known[row].weight) if row in known else None, weighted)
+        templates.get(row)
+        or _Seen(row, _family(kind), _sorted(known[row].weight) if row in known else None, weighted)
         for row, kind, weighted in rows.select("layer", "short", "weighted").iter_rows()
     ]
+
+
+def _templates(rows: pl.DataFrame) -> dict[int, _Seen]:
+    """Return the kernels that Inductor generated from a template for a product with a weight."""
+    if rows.is_empty():
+        return {}
+    from traceana.flops.triton_templates import weight_of
+
+    found = {}
+    for row, name, text in rows.select("layer", "name", "input_shapes").iter_rows():
+        try:
+            weight = weight_of(Call.decode(name, text))
+        except UncountableError:
+            continue
+        if weight is not None:
+            family, shape = weight
+            found[row] = _Seen(row, family, _sorted(shape), weighted=True, fuses=name)
+    return found
 
 
 def _sequence(model: Manifest, most: int) -> list[Layer]:
@@ -362,21 +387,47 @@ def _named(
 ) -> dict[int, str]:
     """Return the paths of the rows with a match."""
     anchor_of = {anchor.row: anchor for anchor in anchors}
-    paths = {anchor.row: calls[anchor.position].path for anchor in anchors}
+    paths: dict[int, str] = {}
     between: list[_Seen] = []
     before, forward = -1, 0
     for one in seen:
         if one.row in anchor_of:
             _, here, number = anchor_of[one.row]
+            last = _last_fused(one, calls, here, around)
+            fused = (call.path for call in calls[here : last + 1] if not call.computes_nothing)
+            paths[one.row] = together(list(dict.fromkeys(fused)))
             if number == forward:
                 paths |= _segment(between, calls, before, here, around)
             else:
                 # Behind one forward pass, and before the next one.
                 paths |= _by_number(between, [*calls[before + 1 :], *calls[:here]])
-            between, before, forward = [], here, number
+            between, before, forward = [], last, number
         else:
             between.append(one)
     return paths | _segment(between, calls, before, len(calls), around)
+
+
+def _last_fused(one: _Seen, calls: Sequence[Layer], position: int, around: Collection[str]) -> int:
+    """Return the position of the last call that the kernel of the call at ``position`` computes.
+
+    What a template computes besides its product are the next layers, as far as its name has their
+    operators.
+    """
+    if one.fuses is None:
+        return position
+    from traceana.analyze.manifest_dataflow import names_operator_of
+
+    for place in range(position + 1, len(calls)):
+        layer = calls[place]
+        if layer.path in around or not names_operator_of(one.fuses, layer):
+            break
+        position = place
+    return position
+
+
+def is_product(layer: Layer) -> bool:
+    """Return whether the layer is a convolution, a linear or a recurrent layer."""
+    return _family(layer.type) in _NOT_FUSED
 
 
 def _segment(
@@ -402,7 +453,7 @@ def _segment(
         return paths
     fused = [one.row for one in seen if one.family.startswith(FUSED)]
     # Where the compiler changed the order, what else it moved is not known.
-    if fused and before < behind and not any(_family(one.type) in _NOT_FUSED for one in inside):
+    if fused and before < behind and not any(map(is_product, inside)):
         modules = dict.fromkeys(call.path for call in inside if call.path not in around)
         if 0 < len(modules) <= _MOST_TOGETHER:
             paths |= dict.fromkeys(fused, together(list(modules)))

@@ -138,8 +138,9 @@ def _renamed(trace: Trace, paths: dict[int, str], model: Manifest) -> Trace:
         .join(new, on="row", how="left", maintain_order="left")
         .with_columns(
             pl.coalesce("named", "path").alias("path"),
-            pl.when(pl.col("type").str.starts_with(FUSED))
-            .then("type")
+            # A generated kernel computes other layers too where it has the name of one.
+            pl.when(pl.col("named").is_not_null() & pl.col("type").str.starts_with(FUSED))
+            .then(pl.lit(FUSED))
             .otherwise(pl.coalesce("kind", "type"))
             .alias("type"),
         )

@@ -39,7 +39,8 @@ def triton_template(call: Call) -> tuple[Cost, ...]:
     if _ATTENTION.search(call.name):
         return (_attention(call),)
     if _CONVOLUTION.search(call.name):
-        return (_convolution(call),)
+        extents, _ = _convolution(call)
+        return (_with_all_buffers(convolution.forward(extents, None), call),)
     batched, plain = _BATCHED.search(call.name), _PRODUCT.search(call.name)
     if "grouped" in call.name or bool(batched) == bool(plain):
         raise UncountableError("Triton template: no product known by its name")
@@ -58,6 +59,30 @@ def _product(call: Call, *, batched: bool) -> Cost:
     ((batch, m, n, k),) = found.values()
     cost = matmul(m, n, k, None, batch=batch, kind="batched_matmul" if batched else "matmul")
     return _with_all_buffers(cost, call)
+
+
+def weight_of(call: Call) -> tuple[str, Shape] | None:
+    """Return ``linear`` or ``conv`` and the shape of the weight of a template's product.
+
+    The operands are in the order of the product, the weight of a linear layer is the second, in any
+    orientation, and the result is the last buffer. None where the buffers allow several, for
+    products of two activations, and for attention.
+    """
+    try:
+        if _CONVOLUTION.search(call.name):
+            _, weight = _convolution(call)
+            return "conv", call.shape(weight)
+        if _ATTENTION.search(call.name) or not _PRODUCT.search(call.name):
+            return None
+        *operands, result = (call.shape(one) for one in _tensors(call))
+    except UncountableError:
+        return None
+    found = {
+        right
+        for left, right in combinations(operands, 2)
+        if len(right) == 2 and _matrices(left, right, result)
+    }
+    return ("linear", found.pop()) if len(found) == 1 else None
 
 
 def _with_all_buffers(cost: Cost, call: Call) -> Cost:
@@ -110,9 +135,10 @@ def _readings(shape: Shape) -> set[tuple[int, int]]:
     return {(one, size // one) for one in rows if one}
 
 
-def _convolution(call: Call) -> Cost:
-    """Return the one convolution of three of the buffers: images, filters, and their result."""
-    found: dict[int, Convolution] = {}
+def _convolution(call: Call) -> tuple[Convolution, int]:
+    """Return the one convolution of three of the buffers: images, filters, and their result; and
+    which buffer has the filters."""
+    found: dict[int, tuple[Convolution, int]] = {}
     for image, weight, output in permutations(_tensors(call), 3):
         entering, filters, leaving = (call.shape(one) for one in (image, weight, output))
         if not len(entering) == len(filters) == len(leaving) >= 3 or not filters[1]:
@@ -123,11 +149,11 @@ def _convolution(call: Call) -> Cost:
             one = Convolution(
                 entering[0], entering[1], filters[0], filters[2:], leaving[2:], entering[2:], groups
             )
-            found[one.macs] = one
+            found[one.macs] = one, weight
     if len(found) != 1:
         raise UncountableError(_AMBIGUOUS if found else _UNKNOWN)
-    (extents,) = found.values()
-    return _with_all_buffers(convolution.forward(extents, None), call)
+    (both,) = found.values()
+    return both
 
 
 def _attention(call: Call) -> Cost:

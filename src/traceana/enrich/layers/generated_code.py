@@ -39,7 +39,8 @@ class CodeOfGraph(msgspec.Struct, frozen=True, eq=False):
 
     ``places`` are the positions in ``code`` of the calls with events, ``calls`` their operators,
     ``stretches`` the numbers of the stretches before each of them and behind the last. ``owners``
-    are those of each position in ``code``. ``ahead`` are the stretches before the code begins.
+    are those of each position in ``code``, ``weighted`` the positions of convolutions, products and
+    attention. ``ahead`` are the stretches before the code begins.
     """
 
     backward: bool
@@ -48,6 +49,7 @@ class CodeOfGraph(msgspec.Struct, frozen=True, eq=False):
     calls: tuple[int, ...]
     stretches: tuple[int, ...]
     owners: tuple[Owners, ...]
+    weighted: frozenset[int]
     ahead: tuple[int, ...]
 
     @property
@@ -131,14 +133,15 @@ class CodeSearch:
         backward: bool,
     ) -> CodeOfGraph:
         operators = dict(zip(places, forward if backward else calls, strict=True))
+        weighted = frozenset(at for at, one in enumerate(code) if self._weighted(one.name))
         owners: list[set[int]] = [set() for _ in code]
         for reader, one in enumerate(code):
             for read in one.reads:
                 kernel, call = (read, reader) if backward else (reader, read)
-                if not code[call].generated and self._weighted(code[call].name):
-                    owners[kernel].add(operators[call])
+                if call in weighted:
+                    owners[kernel].add(operators.get(call, NONE))
         of_calls = tuple(calls), tuple(stretches), tuple(map(Owners, owners))
-        return CodeOfGraph(backward, code, places, *of_calls, ahead)
+        return CodeOfGraph(backward, code, places, *of_calls, weighted, ahead)
 
 
 def _differ(matches: Iterable[_Match]) -> bool:
@@ -216,12 +219,13 @@ def _place_kernels(own: CodeOfGraph, of_forward: CodeOfGraph, forward: Ints) -> 
     alike: dict[Owners, list[int]] = defaultdict(list)
     kernels = set()
     for position, one in enumerate(of_forward.code):
-        if one.generated:
+        if one.generated and position not in of_forward.weighted:
             alike[of_forward.owners[position]].append(of_forward.calls[position])
             kernels.add(of_forward.calls[position])
     for position, one in enumerate(own.code):
         owners, call = own.owners[position], own.calls[position]
-        if not one.generated or not owners or NONE in owners or forward[call] in alike[owners]:
+        code = one.generated and position not in own.weighted
+        if not code or not owners or NONE in owners or forward[call] in alike[owners]:
             continue
         if len(alike[owners]) == 1:
             forward[call] = alike[owners][0]
