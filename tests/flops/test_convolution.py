@@ -168,6 +168,22 @@ def test_every_library_reads_its_own_positions() -> None:
         assert parts(cost(call(name, shapes, reported)))["forward"].flops == expected, name
 
 
+@pytest.mark.parametrize(
+    ("name", "order"),
+    [
+        ("mkldnn::_convolution_pointwise_", ["other", "x", "weight"]),
+        ("mkldnn::_convolution_pointwise", ["x", "other", "weight"]),
+    ],
+)
+def test_a_sum_fused_with_a_convolution_is_not_an_operand(name: str, order: list[str]) -> None:
+    """As Inductor calls the end of a residual block where weights are frozen."""
+    shapes: dict[str, Shape] = {"x": (2, 4, 8, 8), "weight": (6, 4, 3, 3), "other": (2, 6, 4, 4)}
+    extents = ["[1, 1]", "[2, 2]", "[1, 1]", "1", "add", "1.", "relu", "", ""]
+    given = [*(shapes[one] for one in order), (6,), *[()] * len(extents)]
+    result = parts(cost(call(name, given, ["", "", "", "", *extents])))["forward"]
+    assert result.flops == 2 * counted(shapes["x"], shapes["weight"], shapes["other"])
+
+
 def test_an_input_without_a_batch_is_one_image() -> None:
     (result,) = parts(
         cost(

@@ -73,6 +73,8 @@ FORWARD: Final[dict[str, ForwardInputs]] = {
     "aten::miopen_convolution_add_relu": _CUDNN_ADD,
     "aten::mkldnn_convolution": _LIBRARY,
     "mkldnn::_convolution_pointwise": _LIBRARY,
+    "mkldnn::_convolution_pointwise_": _LIBRARY,
+    "mkldnn::_convolution_transpose_pointwise": _LIBRARY_TRANSPOSE,
     "aten::thnn_conv2d": _SLOW,
     "aten::_slow_conv2d_forward": _SLOW,
     "aten::slow_conv3d": _SLOW,
@@ -107,9 +109,21 @@ def convolution(call: Call) -> tuple[Cost, ...]:
     (known from the backward pass) replaces it.
     """
     signature = FORWARD[call.name]
+    call = _without_addend(call)
     conv = forward_extents(call, signature)
     bias = signature.bias is not None and call.has(signature.bias)
     return (forward(conv, call.size(0), bias),)
+
+
+def _without_addend(call: Call) -> Call:
+    """Return a pointwise convolution of oneDNN without the tensor to which it is added.
+
+    It comes first where it is changed in place, else behind the images.
+    """
+    if call.name == "mkldnn::_convolution_pointwise_":
+        return call.without(0)
+    binary = call.has(2) and len(call.shape(2)) == len(call.shape(0))
+    return call.without(1) if call.name == "mkldnn::_convolution_pointwise" and binary else call
 
 
 def forward_extents(call: Call, signature: ForwardInputs) -> Convolution:

@@ -87,6 +87,16 @@ class Call(msgspec.Struct, frozen=True):
             scalars=self.scalars[chosen],
         )
 
+    def without(self, position: int) -> Call:
+        """Return the call without one of its inputs."""
+
+        def rest(values: tuple[Any, ...]) -> tuple[Any, ...]:
+            return (*values[:position], *values[position + 1 :])
+
+        return replace(
+            self, shapes=rest(self.shapes), types=rest(self.types), scalars=rest(self.scalars)
+        )
+
     def has(self, position: int) -> bool:
         """Return whether the input is a given tensor."""
         if not 0 <= position < len(self.shapes):

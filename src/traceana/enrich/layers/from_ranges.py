@@ -108,6 +108,8 @@ OPERAND_POSITIONS: Final[dict[str, tuple[int, int]]] = {
         (1, 2),
     ),
     "aten::_addmm_activation": (1, 2),
+    # The first is added to, in place.
+    "mkldnn::_convolution_pointwise_": (1, 2),
     # The second is the weight in a layout of the library.
     "mkl::_mkl_linear": (0, 2),
 }

@@ -122,7 +122,7 @@ MULTI_TENSOR: Final = "multi_tensor_apply"
 """Part of the names of kernels that Apex and DeepSpeed launch outside operators."""
 
 WEIGHTED: Final = (
-    r"(?:^|::|\.)_?(?:conv(?:olution|_transpose)?(?:[123]d)?(?:_pointwise)?|"
+    r"(?:^|::|\.)_?(?:conv(?:olution|_transpose)?(?:[123]d)?(?:_pointwise_?)?|"
     r"(?:mkl_)?linear(?:_pointwise)?|addmm(?:_activation)?|mm|bmm|matmul|"
     r"(?:native_|cudnn_|miopen_)?(?:batch|layer|group)_norm(?:_impl_index)?|embedding(?:_bag)?|scaled_dot_product_attention|lstm|gru)$"
 )
