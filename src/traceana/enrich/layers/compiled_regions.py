@@ -4,18 +4,16 @@ A compiled graph runs within a few operators: ``Torch-Compiled Region`` and ``Co
 and ``CompiledFunctionBackward`` in the backward pass. Inside are the calls of the generated code:
 ATen's convolutions and products, and generated kernels (``triton_poi_fused_relu_0``,
 ``graph_0_cpp_fused_relu_0``). :func:`looked_into` makes each of them an outermost operator, and
-pairs those of a backward graph with those of its forward graph (:func:`_paired`), because the
-backward graph has one sequence number for all.
+pairs those of a backward graph with those of its forward graph
+(:mod:`traceana.enrich.layers.compiled_calls`), because the backward graph has one sequence number
+for all.
 """
 
 from __future__ import annotations
 
-import re
-from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import count, pairwise
-from math import prod
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -26,12 +24,10 @@ from traceana.enrich.distinct_values import Texts, first_rows, numbered
 from traceana.enrich.layers.layer_intervals import Layer
 from traceana.enrich.layers.roles import SEEDS
 from traceana.enrich.nesting import NONE, WIDEST, Flags, Ints, Nesting, inherit, roots, take
-from traceana.flops.call import Call
-from traceana.flops.cost import Shape, UncountableError
-from traceana.flops.registry import TEMPLATE
 
 if TYPE_CHECKING:
     from traceana.enrich import Code
+    from traceana.enrich.layers.compiled_calls import Gradients
     from traceana.enrich.layers.generated_code import CodeOfGraph, Own
     from traceana.enrich.layers.inductor_code import Graph
 
@@ -45,10 +41,6 @@ _AROUND: Final = (
 )
 """What is around the calls of a compiled graph, or prepares them."""
 _BACKWARD: Final = r"^CompiledFunctionBackward$"
-_GENERATED: Final = r"^(?:graph_\d+_)?(?:cpp|triton_[a-z]+)_fused_?"
-"""The beginning of the name of a generated kernel; the names of what it fuses follow."""
-_NUMBER: Final = r"_\d+$"
-"""The end of that name: the kernel's number in its graph."""
 
 
 # Not msgspec's: that would import what reads generated code, which few traces need.
@@ -193,6 +185,8 @@ def looked_into(
     calls = calls[open_[nesting.parent[calls]]]
     if not len(calls):
         return undivided
+    from traceana.enrich.layers.compiled_calls import GENERATED
+
     around = np.arange(len(root))
     within = np.flatnonzero(names.matching(f"^{CALL}") & (nesting.parent != NONE))
     around[within] = nesting.parent[within]
@@ -225,7 +219,7 @@ def looked_into(
     of_network = inherit(nesting, of_network)
     # A graph without products, as that of an optimizer, is not divided. Where generated kernels
     # have events, the rest is the cost of calling them.
-    with_events = graph[names.matching(_GENERATED)[calls]]
+    with_events = graph[names.matching(GENERATED)[calls]]
     whole = np.union1d(np.setdiff1d(graph, graph[found.weighted]), with_events)
     behind[np.isin(np.append(graph, np.unique(graph)), whole)] = NONE
     forward = np.where(own == NONE, forward, own)
@@ -244,9 +238,10 @@ def _codes(
     graphs: Collection[Graph],
 ) -> dict[int, CodeOfGraph]:
     """Return the generated code of each graph, by the row of the operator around it."""
+    from traceana.enrich.layers.compiled_calls import compiled_call
     from traceana.enrich.layers.generated_code import CodeSearch
 
-    search = CodeSearch(graphs, lambda name: _described(name, None).weighted)
+    search = CodeSearch(graphs, lambda name: compiled_call(name, None).weighted)
     names, shapes = (
         ops[column].gather(calls).cast(pl.String).to_list() for column in ("name", "input_shapes")
     )
@@ -310,18 +305,20 @@ def _forward_calls(
     ``calls`` are in the order of their ``graph`` and of time; ``backward`` has the operators around
     the calls of backward graphs, ``forward`` those of the forward graphs.
     """
+    from traceana.enrich.layers.compiled_calls import compiled_call, gradients
+
     found = np.full(len(calls), NONE, dtype=np.int64)
     before = np.where(np.diff(graph, prepend=NONE) == 0, np.roll(calls, 1), graph)
     (code,) = numbered(ops.select("name", pl.col("input_shapes").cast(pl.Categorical))[calls])
     first = calls[first_rows(code)]
     described = [
-        _described(str(name), shapes)
+        compiled_call(str(name), shapes)
         for name, shapes in ops.select("name", "input_shapes")[first].iter_rows()
     ]
     of_graph = dict(zip(*_stretches(graph), strict=True))
     last = {row: int(calls[own.stop - 1]) for row, own in of_graph.items()}
     # Each step calls the same graphs.
-    pairs: dict[tuple[bytes, bytes], _Paired] = {}
+    pairs: dict[tuple[bytes, bytes], Gradients] = {}
     in_code = np.zeros(len(calls), dtype=np.bool_)
     for row, of_row in zip(backward.tolist(), forward.tolist(), strict=True):
         here, there = of_graph.get(row), of_graph.get(of_row)
@@ -333,7 +330,7 @@ def _forward_calls(
         both = code[there], code[here]
         key = both[0].tobytes(), both[1].tobytes()
         if key not in pairs:
-            pairs[key] = _paired(*([described[one] for one in codes.tolist()] for codes in both))
+            pairs[key] = gradients(*([described[one] for one in codes.tolist()] for codes in both))
         paired = pairs[key]
         if (paired.forward == NONE).all():
             continue
@@ -351,241 +348,3 @@ def _stretches(graph: Ints) -> tuple[list[int], list[slice]]:
     begins = np.flatnonzero(np.diff(graph, prepend=NONE - 1)).tolist()
     places = [slice(*ends) for ends in pairwise([*begins, len(graph)])]
     return graph[begins].tolist(), places
-
-
-class _Described(msgspec.Struct, frozen=True):
-    """A call of a compiled graph: what it computes, of which operands.
-
-    ``kind`` is empty for generated kernels, which compute what ``words`` name. ``biased`` products
-    add a vector to each row, which the gradient of a product never does.
-    """
-
-    kind: str
-    operands: tuple[Shape, ...]
-    of_gradient: bool
-    words: frozenset[str]
-    biased: bool = False
-
-    @property
-    def weighted(self) -> bool:
-        """Whether the call is a convolution, a product or attention."""
-        return self.kind in ("convolution", "product") or "attention" in self.kind
-
-
-_MOST_NEAR: Final = 64
-"""Calls behind a forward operator among which that of a generated kernel is looked for."""
-_PRODUCT: Final = re.compile(r"(?:^|_)(?:addmm|baddbmm|bmm|mm|linear)(?:_|$)")
-_CONVOLUTION: Final = re.compile(r"convolution|conv[123]d")
-
-
-def _described(name: str, shapes: str | None) -> _Described:
-    """Return what a call computes."""
-    short = name.rpartition("::")[2]
-    generated = re.match(_GENERATED, name)
-    words = re.sub(_NUMBER, "", re.sub(_GENERATED, "", short))
-    if generated and not name.startswith(TEMPLATE):
-        return _Described("", (), False, frozenset(words.split("_")) - {"", "backward"})
-    of_gradient = "backward" in short
-    tensors = _tensors(name, shapes)
-    kind, biased = short.replace("_backward", ""), False
-    if _CONVOLUTION.search(short):
-        # Its gradient has that of the output first.
-        kind, tensors = "convolution", tensors[of_gradient:][:2]
-    elif _PRODUCT.search(short):
-        kind = "product"
-        # The addend comes first, such as a bias.
-        adds = short.startswith(("addmm", "baddbmm"))
-        biased = adds and [len(one) for one in tensors[:1]] == [1]
-        tensors = tensors[adds:]
-        tensors = tuple(one for one in tensors if len(one) > 1)[:2]
-    elif "attention" in short:
-        kind, tensors = re.sub(r"_for_cpu", "", kind), tensors[of_gradient:][:2]
-    else:
-        tensors = ()
-    return _Described(kind, tensors, of_gradient, frozenset(words.split("_")) - {""}, biased)
-
-
-def _tensors(name: str, shapes: str | None) -> tuple[Shape, ...]:
-    try:
-        call = Call.decode(name, shapes)
-        return tuple(call.shape(position) for position in call.tensors())
-    except UncountableError:
-        return ()
-
-
-class _Paired(msgspec.Struct, frozen=True):
-    """Of each call of a backward graph: the position of its forward call, and of that behind which
-    what runs before it belongs, NONE where it is unclear; whether it is part of the code around
-    it."""
-
-    forward: Ints
-    before: Ints
-    in_code: Flags
-
-
-def _paired(forward: Sequence[_Described], backward: Sequence[_Described]) -> _Paired:
-    """Return the forward calls of those of a backward graph.
-
-    A backward pass runs in reverse. Convolutions, attention and other operators with a gradient of
-    their own are paired in that order where their operands are equal; where the forward graph has
-    more, the first ones need no gradient. A product has two gradients, each a product of the same
-    three extents (:func:`_gradients`). A call that a checkpoint computes again is identified by
-    its operands, where no other has the same. Generated code comes before the gradient that needs
-    its result: it belongs to what ran behind that one's forward operator.
-    """
-    found = np.full(len(backward), NONE, dtype=np.int64)
-    mine, theirs = _by_operands(forward), _by_operands(backward)
-    for key, own in theirs.items():
-        kind, operands, of_gradient, biased = key
-        if of_gradient:
-            _reversed(mine[kind, operands, False, biased], own, found)
-    _gradients_of_pointwise(forward, backward, found)
-    _gradients(forward, backward, found)
-    upcoming = _upcoming(found)
-    if (upcoming == NONE).all() and any(one.weighted for one in backward):
-        # Without recorded shapes nothing tells the calls apart.
-        return _Paired(found, upcoming, np.zeros(len(backward), dtype=np.bool_))
-    # What a checkpoint computes again is not a gradient: it does not show where the pass is.
-    for key, own in theirs.items():
-        if len(own) == 1 == len(mine[key]) and found[own[0]] == NONE:
-            found[own] = mine[key]
-    return _Paired(found, upcoming, _beside(forward, backward, found, upcoming))
-
-
-def _by_operands(
-    calls: Sequence[_Described],
-) -> defaultdict[tuple[str, tuple[Shape, ...], bool, bool], list[int]]:
-    """Return the positions of the calls with recorded operands, of each kind with equal ones.
-
-    Keys are the columns of :class:`_Described` that identify them.
-    """
-    found = defaultdict(list)
-    for position, one in enumerate(calls):
-        if one.operands:
-            found[one.kind, one.operands, one.of_gradient, one.biased].append(position)
-    return found
-
-
-def _reversed(forward: Sequence[int], backward: Sequence[int], found: Ints) -> None:
-    """Pair the positions in reverse order, unless there are too many ``backward``."""
-    if 0 < len(backward) <= len(forward):
-        found[list(backward)] = list(reversed(forward))[: len(backward)]
-
-
-def _extents(one: _Described) -> tuple[int, int, int] | None:
-    """Return rows, inner extent and columns of a product; None without recorded shapes."""
-    if one.kind != "product" or len(one.operands) < 2:
-        return None
-    left, right = one.operands
-    rows = left[-2] if len(left) > 1 else 0
-    if left[-1] == right[-2]:
-        return rows, left[-1], right[-1]
-    # The weight of a linear layer has a row for each output.
-    return (rows, left[-1], right[-2]) if left[-1] == right[-1] else None
-
-
-def _gradients_of_pointwise(
-    forward: Sequence[_Described], backward: Sequence[_Described], found: Ints
-) -> None:
-    """Pair the gradients of convolutions of one pixel with the products that compute these.
-
-    Inductor writes such a convolution as a product of pixels by channels, and its gradient not.
-    """
-    mine, theirs = defaultdict(list), defaultdict(list)
-    for position, one in enumerate(forward):
-        if (extents := _extents(one)) is not None:
-            mine[extents].append(position)
-    for position, one in enumerate(backward):
-        if found[position] != NONE or one.kind != "convolution" or len(one.operands) < 2:
-            continue
-        image, weight = one.operands
-        if len(image) == len(weight) > 2 and prod(weight[2:]) == 1 and image[1] == weight[1]:
-            pixels = image[0] * prod(image[2:])
-            theirs[pixels, weight[1], weight[0]].append(position)
-    for extents, own in theirs.items():
-        if len(own) == len(mine[extents]):
-            _reversed(mine[extents], own, found)
-
-
-def _gradients(forward: Sequence[_Described], backward: Sequence[_Described], found: Ints) -> None:
-    """Pair products with the products that are their gradients.
-
-    Of a product (n, k, m) the gradient of the input is (n, m, k); that of the weight is (m, n, k),
-    or (k, n, m) where it is computed transposed. Products that these do not tell apart are paired
-    where there are two gradients for each: a product's own two run one after the other. Biased
-    products of the backward pass are those that a checkpoint computes again.
-    """
-    mine, theirs = defaultdict(list), defaultdict(list)
-    for position, one in enumerate(forward):
-        if position not in found and (extents := _extents(one)) is not None:
-            mine[extents].append(position)
-    for position, one in enumerate(backward):
-        if not one.biased and (extents := _extents(one)) is not None:
-            theirs[extents].append(position)
-    wanted = {
-        (n, k, m): ((n, m, k), (m, n, k) if (m, n, k) in theirs else (k, n, m)) for n, k, m in mine
-    }
-    claims = Counter(extents for both in wanted.values() for extents in both)
-    unclear = defaultdict(list)
-    for own, both in wanted.items():
-        if all(claims[extents] == 1 for extents in both):
-            for extents in both:
-                _reversed(mine[own], theirs[extents], found)
-        else:
-            unclear[tuple(sorted(own))].append(own)
-    for alike in unclear.values():
-        products = sorted(position for own in alike for position in mine[own])
-        results = {extents for own in alike for extents in wanted[own]}
-        gradients = sorted(position for extents in results for position in theirs[extents])
-        if len(gradients) == 2 * len(products):
-            _reversed([one for one in products for _ in range(2)], gradients, found)
-
-
-def _upcoming(found: Ints) -> Ints:
-    """Return the forward call whose first gradient comes next, from each backward call on.
-
-    Other gradients of a call are not counted: that of a weight may run at the end.
-    """
-    positions = np.flatnonzero(found != NONE)
-    first = positions[np.sort(np.unique(found[positions], return_index=True)[1])]
-    at = np.searchsorted(first, np.arange(len(found)))
-    return take(found, take(np.append(first, NONE), at))
-
-
-def _beside(
-    forward: Sequence[_Described], backward: Sequence[_Described], found: Ints, upcoming: Ints
-) -> Flags:
-    """Place the calls of the ``backward`` graph that are not the gradient of one call.
-
-    They compute the gradient of what ran behind the ``upcoming`` forward operator, up to the next
-    one that is paired; behind all gradients, that of what ran before all these operators. Without
-    a call there they belong to the operator itself, as the sum that is the gradient of a bias.
-    Where generated kernels have no events, what ran there is generated code: returns which calls
-    are part of it, because they name no forward call.
-    """
-    ends = [NONE, *sorted({*found[found != NONE].tolist()}), len(forward)]
-    behind = {one: range(one + 1, other) for one, other in pairwise(ends)}
-    events = any(not one.kind for one in (*forward, *backward))
-    in_code = np.zeros(len(backward), dtype=np.bool_)
-    last = NONE
-    for position, one in enumerate(backward):
-        if found[position] != NONE:
-            last = int(found[position])
-            continue
-        if one.operands or one.weighted:
-            # Computed again, or the gradient of a product that shapes do not identify.
-            continue
-        target = int(upcoming[position])
-        near = behind[target][:_MOST_NEAR]
-        alike = {other: len(one.words & forward[other].words) for other in near}
-        best = max(alike, key=alike.__getitem__, default=NONE)
-        if best != NONE and alike[best]:
-            found[position] = best
-        elif not events:
-            in_code[position] = True
-        elif target == NONE:
-            # Behind the last gradient there may be a conversion of that one.
-            found[position] = last
-        else:
-            found[position] = target if best == NONE else best
-    return in_code
