@@ -9,7 +9,7 @@ import pytest
 
 import traceana
 from tests.ingest.xplane.hlo_writing import Made, array, computation, module, ran, write_programs
-from tests.ingest.xplane.writing import trace_of
+from tests.ingest.xplane.writing import number, trace_of
 
 FIXTURES = Path(__file__).resolve().parents[3] / "fixtures" / "xplane"
 X, W, Y = array(8, 28, 28, 16), array(3, 3, 16, 32), array(8, 26, 26, 32)
@@ -68,6 +68,7 @@ def test_a_weight_gradient_is_matched_with_a_convolution_that_became_a_product(
 
 
 TAPE = "gradient_tape/net/conv/Conv2D"
+TAPE_OF_DW = "gradient_tape/net/dw/depthwise"
 
 
 @pytest.mark.parametrize(
@@ -99,9 +100,15 @@ def test_tensorflows_gradients_are_matched_too(
 def test_layers_of_equal_tensors_are_told_apart_by_what_they_read(tmp_path: Path) -> None:
     """The gradient of a weight reads the input of its layer, behind changes of its layout."""
     x, w = array(8, 28, 28, 16), array(1, 1, 16, 16)
+    inner = [
+        Made(90, "p", "parameter", x),
+        Made(91, "transposed", "transpose", x, "", (90,)),
+        Made(92, "copied", "copy", x, "", (91,)),
+    ]
+    moving = computation(9, 92, *inner)
     moved = [
         Made(8, "copy", "copy", x, "", (5,)),
-        Made(9, "transpose_copy_fusion.3", "fusion", x, "", (8,)),
+        Made(9, "transpose_copy_fusion.3", "fusion", x, "", (8,), (9,)),
     ]
     made = [
         Made(1, "x", "parameter", x),
@@ -115,12 +122,67 @@ def test_layers_of_equal_tensors_are_told_apart_by_what_they_read(tmp_path: Path
         Made(10, "wgrad", "convolution", w, "", (9, 7)),
         Made(11, "of_first", "convolution", w, "", (1, 7)),
     ]
-    found = scopes(tmp_path, *made)
+    found = scopes(tmp_path, *made, holding=moving)
     assert found["wgrad"] == "jit(f)/transpose(jvp(net))/conv2/conv"
     assert found["of_first"] == BACKWARD1
-    # A fusion that computes makes another result.
-    moved[1] = Made(9, "transpose_add_fusion.3", "fusion", x, "", (8,))
-    assert scopes(tmp_path, *made[:7], *moved, *made[9:])["wgrad"] is None
+    # A fusion that computes makes another result, whatever its name is.
+    inner[1] = Made(91, "negated", "negate", x, "", (90,))
+    computing = computation(9, 92, *inner)
+    assert scopes(tmp_path, *made, holding=computing)["wgrad"] is None
+
+
+def test_a_result_that_a_fusion_computes_again_is_the_same_result(tmp_path: Path) -> None:
+    """XLA computes the activation in each fusion that reads it, in the layout of its reader."""
+    x, w = array(8, 16, 16, 8), array(3, 3, 1, 8)
+
+    def activation(key: int, *after: str) -> bytes:
+        made = [
+            Made(key + 1, "p", "parameter", x, more=number(9, 0)),
+            Made(key + 2, "zero", "constant", array()),
+            Made(key + 3, "zeros", "broadcast", x, "", (key + 2,)),
+            Made(key + 4, "max", "maximum", x, "net/relu", (key + 1, key + 3)),
+        ]
+        for place, opcode in enumerate(after, key + 5):
+            made.append(Made(place, opcode, opcode, x, "", (place - 1,)))
+        return computation(key, made[-1].key, *made)
+
+    made = [
+        Made(1, "before", "parameter", x),
+        Made(2, "w", "parameter", w, more=number(9, 1)),
+        Made(3, "dy", "parameter", x, more=number(9, 2)),
+        Made(4, "relu", "fusion", x, "net/relu/Relu", (1,), (100,)),
+        Made(5, "forward", "convolution", x, "net/dw/depthwise", (4, 2)),
+        Made(6, "dgrad", "convolution", x, f"{TAPE_OF_DW}/BackpropInput", (3, 2)),
+        Made(7, "again", "fusion", x, "", (1,), (200,)),
+        Made(8, "wgrad", "convolution", array(8, 3, 3, 8), "", (7, 3)),
+    ]
+    both = activation(100) + activation(200, "convert", "transpose", "copy")
+    assert scopes(tmp_path, *made, holding=both)["wgrad"] == TAPE_OF_DW
+    other = activation(100) + activation(200, "tanh")
+    assert scopes(tmp_path, *made, holding=other)["wgrad"] is None
+
+
+def test_a_fusion_that_converts_its_result_belongs_to_what_computed_it(tmp_path: Path) -> None:
+    """Where a device lacks bfloat16, XLA computes in float32 and adds conversions."""
+    fused = computation(
+        9,
+        92,
+        Made(90, "p", "parameter", W),
+        Made(91, "update", "subtract", W, "jit(f)/sgd/sub", (90, 90)),
+        Made(92, "result", "convert", W, "", (91,)),
+    )
+    made = Made(4, "fusion", "fusion", W, "", (2,), (9,))
+    assert scopes(tmp_path, *inputs(), made, holding=fused)["fusion"] == "jit(f)/sgd/sub"
+    # A change of layout is for its reader.
+    moved = computation(
+        9,
+        92,
+        Made(90, "p", "parameter", W),
+        Made(91, "update", "subtract", W, "jit(f)/sgd/sub", (90, 90)),
+        Made(92, "result", "copy", W, "", (91,)),
+    )
+    uses = Made(6, "use", "exponential", W, "jit(f)/exp", (4,))
+    assert scopes(tmp_path, *inputs(), made, uses, holding=moved)["fusion"] == "jit(f)/exp"
 
 
 def test_a_gradient_in_another_size_is_of_the_layer_whose_input_and_gradient_it_reads(

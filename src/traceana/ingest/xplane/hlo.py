@@ -33,6 +33,7 @@ from traceana.ingest.xplane.hlo_proto import (
     attributes,
     read_module,
 )
+from traceana.ingest.xplane.hlo_values import Values
 from traceana.ingest.xplane.space import Plane, Space
 from traceana.ingest.xplane.wire import Buffer, Field, Ints, WireError
 from traceana.trace import Ledger
@@ -335,10 +336,6 @@ def _attributes(of: Instruction) -> tuple[str | None, bool]:
 _CONTRACTIONS: Final = frozenset({"convolution", "dot", "custom-call"})
 _MADE_BACKWARD: Final = "transpose("
 _TAPE: Final = "gradient_tape/"
-_MOVES: Final = frozenset({"copy", "transpose", "bitcast", "reshape"})
-"""Instructions whose result is their operand, in another order or type of storage."""
-_MOVING: Final = re.compile(r"(?:(?:bitcast|copy|reshape|transpose)_)+fusion(?:\.\d+)?$")
-"""The name of a fusion of such instructions alone."""
 _DIFFERENTIATED: Final = re.compile(r"\bjvp\(((?:[^()]|\([^()]*\))*)\)")
 Tensors = tuple[int, ...]
 
@@ -349,13 +346,13 @@ def complete_scopes(module: Module, by_number: Mapping[int, Instruction]) -> Non
     A convolution gets the scope of its layer's gradient, a fusion that of its root, any other
     instruction that of its users where they share one.
     """
-    _Gradients(by_number).name()
+    _Gradients(module, by_number).name()
     roots = {part.number: by_number.get(part.root) for part in module.computations}
     for part in module.computations:
         for each in part.instructions:
             root = roots.get(each.called[0]) if each.called else None
             if not each.scope and root is not None:
-                each.scope = root.scope
+                each.scope = _scope_of_result(root, by_number)
     for part in module.computations:
         _name_by_users(part, by_number, roots)
 
@@ -366,7 +363,7 @@ class _Gradients:
     A convolution and its gradients have the same three tensors (input, weight, output) as operands
     and result in a different order: they match by their element counts, also where XLA converted
     some of them to products. Of layers with tensors of equal sizes it is the one whose operands
-    are the same results: the gradient of a weight reads the input of the forward convolution, and
+    are the same values: the gradient of a weight reads the input of the forward convolution, and
     what the gradient of the input reads. These two alone identify a layer whose weight's gradient
     XLA computes in another size, as that of a depthwise convolution on a CPU.
 
@@ -374,8 +371,8 @@ class _Gradients:
     its gradient. TensorFlow has ``gradient_tape/net/conv1/Conv2D/Conv2DBackpropInput``.
     """
 
-    def __init__(self, instructions: Mapping[int, Instruction]) -> None:
-        self._instructions = instructions
+    def __init__(self, module: Module, instructions: Mapping[int, Instruction]) -> None:
+        self._values = Values(module)
         self._on_tape = any(each.scope.startswith(_TAPE) for each in instructions.values())
         self._of_tensors: defaultdict[Tensors, set[str]] = defaultdict(set)
         self._readers: defaultdict[int, set[str]] = defaultdict(set)
@@ -415,23 +412,8 @@ class _Gradients:
         return _only({scope for scope, count in shared.items() if count == most})
 
     def _sources(self, of: Instruction) -> set[int]:
-        """Return the results that ``of`` reads, behind those that only move them."""
-        found = set()
-        for number in of.operands:
-            seen = {number}
-            while (moved := self._moved(number)) is not None and moved not in seen:
-                seen.add(moved)
-                number = moved
-            found.add(number)
-        return found
-
-    def _moved(self, number: int) -> int | None:
-        """Return what an instruction copies, also as a fusion with the name of a copy."""
-        one = self._instructions.get(number)
-        if one is None or len(one.operands) != 1:
-            return None
-        moves = one.opcode in _MOVES or (one.opcode == "fusion" and _MOVING.match(one.name))
-        return one.operands[0] if moves else None
+        """Return the numbers of the values that ``of`` reads."""
+        return {self._values.of(number) for number in of.operands}
 
     def _backward(self, scope: str) -> str | None:
         """Return the scope of the gradient of what has ``scope``, None without one."""
@@ -443,6 +425,21 @@ class _Gradients:
             return scope
         made, number = _DIFFERENTIATED.subn(r"transpose(jvp(\1))", scope, count=1)
         return made if number else None
+
+
+def _scope_of_result(root: Instruction, by_number: Mapping[int, Instruction]) -> str:
+    """Return the scope of the root of a fusion, behind changes of its type without a scope.
+
+    XLA computes in float32 where a device lacks bfloat16, and converts the result.
+    """
+    seen = set()
+    one: Instruction | None = root
+    while one is not None and not one.scope and one.opcode == "convert" and one.operands:
+        if one.number in seen:
+            break
+        seen.add(one.number)
+        one = by_number.get(one.operands[0])
+    return root.scope if one is None else one.scope
 
 
 def _is_convolution(scope: str) -> bool:

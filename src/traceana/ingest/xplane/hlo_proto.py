@@ -40,6 +40,7 @@ _MESSAGES: Final[Messages] = {
         "opcode": (2, "bytes"),
         "shape": (3, "bytes"),
         "metadata": (7, "OpMetadata"),
+        "parameter_number": (9, "int64"),
         "fusion_kind": (11, "bytes"),
         "window": (15, "bytes"),
         "convolution_dimension_numbers": (16, "bytes"),
@@ -165,7 +166,10 @@ UNKNOWN: Final = Shape("null", "null")
 
 
 class Instruction(msgspec.Struct):
-    """One instruction; ``window`` and later fields are protocol buffers, None where absent."""
+    """One instruction; ``window`` and later fields are protocol buffers, None where absent.
+
+    ``parameter`` is the place of a parameter among those of its computation.
+    """
 
     name: str
     opcode: str
@@ -174,6 +178,7 @@ class Instruction(msgspec.Struct):
     number: int
     operands: Sequence[int]
     called: Sequence[int]
+    parameter: int
     target: str
     kind: str
     feature_groups: int
@@ -227,6 +232,7 @@ def _instruction(one: Any, shapes: _Shapes) -> Instruction:
         number=one.id,
         operands=tuple(one.operand_ids),
         called=tuple(one.called_computation_ids),
+        parameter=one.parameter_number,
         target=_text(one.custom_call_target),
         kind=_text(one.fusion_kind),
         feature_groups=one.feature_group_count,
