@@ -13,7 +13,7 @@ import pytest
 import traceana
 from tests.support.frameworks import needs
 from tests.support.traces import TraceBuilder
-from traceana.analyze.flops import flops
+from traceana.analyze.flops import flops, shapes
 from traceana.analyze.layers import layers
 from traceana.analyze.roofline import roofline
 from traceana.enrich import attribute
@@ -116,3 +116,5 @@ def test_a_loop_is_not_counted_beside_a_body_on_another_thread(trip_count: str |
     assert flops(trace).totals["flops"] == 4 * 2 * 8**3
     assert layers(trace).totals["flops"] == 4 * 2 * 8**3
     assert trace.activities["duration"].sum() == 50 + 4 * 90
+    (row,) = shapes(trace).frame.filter(pl.col("operator") == "dot").rows(named=True)
+    assert (row["calls"], row["time_ns"], row["mean_ns"]) == (4, 4 * 90, 90)

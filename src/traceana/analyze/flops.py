@@ -16,7 +16,7 @@ from traceana.analyze.costs import Charges, charges, executions, on_flops, whole
 from traceana.analyze.flop_coverage import BY_MODEL
 from traceana.analyze.manifest_pairing import with_names_of
 from traceana.analyze.rates import RATES, machine, rate_columns
-from traceana.analyze.roofline import units
+from traceana.analyze.roofline import unit_of_instruction, units
 from traceana.analyze.work import kernels_of, processor, why_no_work, work, work_ns
 from traceana.flops.registry import FORMULAS
 from traceana.result import Result, share_of, sums, with_share
@@ -258,7 +258,11 @@ def shapes(trace: Trace, model: Manifest | None = None) -> Result:
         return Result(pl.DataFrame(schema=_BY_SHAPE), {}, (why_no_work(trace),))
     computed = units(trace, model)
     described = _described(trace)
-    counted = _counted(computed.charged, computed.work).join(described, on="unit")
+    counted = (
+        _counted(computed.charged, computed.work)
+        .join(described, on="unit")
+        .join(_calls(trace), on="unit", how="left")
+    )
     spent = _spent(computed.work, counted).join(described, on="unit")
     named = [_part(frame) for frame in (counted, spent)]
     keys = list(_KEYS)
@@ -266,7 +270,7 @@ def shapes(trace: Trace, model: Manifest | None = None) -> Result:
         named[0]
         .group_by(keys)
         .agg(
-            pl.col("unit").n_unique().cast(pl.Int64).alias("calls"),
+            pl.col("calls").fill_null(1).sum(),
             pl.col("flops").sum(),
             whole_sum("executed_flops"),
             whole_sum("bytes"),
@@ -307,6 +311,14 @@ def _described(trace: Trace) -> pl.DataFrame:
     return pl.concat([ops, instructions]).with_columns(
         pl.int_range(pl.len(), dtype=pl.Int64).alias("unit")
     )
+
+
+def _calls(trace: Trace) -> pl.DataFrame:
+    """Return ``unit`` and ``calls`` of instructions, which run many times."""
+    ran = work(trace, "instruction", "layer", "direction", "name_id", "duration")
+    runs = executions(ran.drop_nulls("instruction"))
+    unit = unit_of_instruction(trace, runs["instruction"]).alias("unit")
+    return runs.group_by(unit).agg(pl.col("count").sum().alias("calls"))
 
 
 def _texts(shapes: pl.Series) -> pl.Series:

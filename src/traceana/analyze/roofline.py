@@ -221,7 +221,7 @@ def _unit(trace: Trace, activities: pl.DataFrame, known: Charges, around: Ints) 
         pl.when(by_model)
         .then(_unit_of_layer(trace, activities["layer"], activities["direction"] == "backward"))
         .when(activities["instruction"].is_not_null())
-        .then(_unit_of_instruction(trace, activities["instruction"]))
+        .then(unit_of_instruction(trace, activities["instruction"]))
         .otherwise(_unit_of_operator(trace, known, around))
         .alias("unit")
     )
@@ -248,7 +248,8 @@ def _around(trace: Trace, activities: pl.DataFrame, known: Charges) -> Ints:
     return tree.nearest(at_work, from_rows(known.operators["op"]))
 
 
-def _unit_of_instruction(trace: Trace, instruction: pl.Series) -> pl.Series:
+def unit_of_instruction(trace: Trace, instruction: pl.Series) -> pl.Series:
+    """Return the unit of each of the rows ``instruction`` of a trace's instructions."""
     return instruction.cast(pl.Int64) + trace.ops.height
 
 
@@ -282,7 +283,7 @@ def _of_instructions(trace: Trace, known: Charges, activities: pl.DataFrame) -> 
     """
     runs = executions(activities).join(known.instructions, on="instruction", how="inner")
     return runs.select(
-        _unit_of_instruction(trace, runs["instruction"]).alias("unit"),
+        unit_of_instruction(trace, runs["instruction"]).alias("unit"),
         pl.lit(None, pl.String).alias("gradient"),
         pl.lit(True).alias("product"),
         (pl.col("flops") * pl.col("count")).alias("flops"),
