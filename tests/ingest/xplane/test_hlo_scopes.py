@@ -68,6 +68,7 @@ def test_a_weight_gradient_is_matched_with_a_convolution_that_became_a_product(
 
 
 TAPE = "gradient_tape/net/conv/Conv2D"
+BACKWARD_DOT = "jit(f)/transpose(jvp(net))/conv1/conv_general_dilated"
 TAPE_OF_DW = "gradient_tape/net/dw/depthwise"
 
 
@@ -160,6 +161,35 @@ def test_a_result_that_a_fusion_computes_again_is_the_same_result(tmp_path: Path
     assert scopes(tmp_path, *made, holding=both)["wgrad"] == TAPE_OF_DW
     other = activation(100) + activation(200, "tanh")
     assert scopes(tmp_path, *made, holding=other)["wgrad"] is None
+
+
+def test_a_product_that_reads_what_a_convolution_and_its_gradient_read_is_its_weight_s(
+    tmp_path: Path,
+) -> None:
+    """XLA converts gradients of 1x1 windows on one pixel too, and computes in called functions."""
+    x, w, y = array(8, 16), array(16, 32), array(8, 32)
+    scope = "jit(f)/jvp(net)/conv1/conv_general_dilated"
+    called = computation(
+        100,
+        103,
+        Made(101, "a", "parameter", x, more=number(9, 0)),
+        Made(102, "b", "parameter", y, more=number(9, 1)),
+        Made(103, "product", "dot", w, "", (101, 102)),
+    )
+    made = [
+        Made(1, "x", "parameter", x),
+        Made(2, "w", "parameter", w, more=number(9, 1)),
+        Made(3, "dy", "parameter", y, more=number(9, 2)),
+        Made(4, "forward", "dot", y, scope, (1, 2)),
+        Made(5, "dgrad", "dot", x, BACKWARD_DOT, (3, 2)),
+        Made(6, "wgrad", "dot", w, "", (1, 3)),
+        Made(7, "call", "call", w, "", (1, 3), (100,)),
+    ]
+    found = scopes(tmp_path, *made, holding=called)
+    assert found["wgrad"] == found["product"] == BACKWARD_DOT
+    # One of the two may be another layer's as well.
+    made[5] = Made(6, "wgrad", "dot", w, "", (1, 1))
+    assert scopes(tmp_path, *made, holding=called)["wgrad"] is None
 
 
 def test_a_fusion_that_converts_its_result_belongs_to_what_computed_it(tmp_path: Path) -> None:

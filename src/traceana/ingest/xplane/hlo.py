@@ -378,7 +378,8 @@ class _Gradients:
         self._readers: defaultdict[int, set[str]] = defaultdict(set)
         self._nameless: list[tuple[Instruction, Tensors]] = []
         for each in instructions.values():
-            converted = each.opcode == "dot" and _is_convolution(each.scope)
+            # A product without a scope may be one.
+            converted = each.opcode == "dot" and (not each.scope or _is_convolution(each.scope))
             if not (each.opcode == "convolution" or converted):
                 continue
             if (tensors := _tensors(each, instructions)) is None:
@@ -394,6 +395,10 @@ class _Gradients:
         """Give each convolution without a scope that of its layer's gradient, where one fits."""
         known: set[str] = set().union(*self._of_tensors.values())
         for each, tensors in self._nameless:
+            if each.opcode == "dot":
+                # It may be of a layer that is no convolution and has tensors of equal sizes.
+                each.scope = self._by_operands(each, known, least=2)
+                continue
             alike = self._of_tensors.get(tensors, set())
             each.scope = _only(alike) or (
                 self._by_operands(each, alike, least=1)

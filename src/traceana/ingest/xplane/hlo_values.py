@@ -24,6 +24,11 @@ _ELEMENTWISE: Final = frozenset(
 )
 """Instructions whose result follows from their operands."""
 
+_HOLDING: Final = frozenset({"fusion", "call"})
+"""Instructions whose result is that of their computation on their operands."""
+_DEEPEST: Final = 16
+"""Computations inside each other; those of XLA are two or three."""
+
 _Key = tuple[str | int, ...]
 
 
@@ -32,58 +37,50 @@ class Values:
 
     Elementwise instructions on equal values have equal values, inside fusions and outside. All
     other instructions differ. Literals are not read: constants are taken to be equal, and so are
-    comparisons of equal values.
+    comparisons of equal values. A computation of several callers has the values of the first.
     """
 
     def __init__(self, module: Module) -> None:
-        self._computations = {part.number: part for part in module.computations}
+        self._waiting = {part.number: part for part in module.computations}
         self._known: dict[_Key, int] = {}
         self._of: dict[int, int] = {}
-        fused = {
+        held = {
             number
             for part in module.computations
             for each in part.instructions
-            if each.opcode == "fusion"
+            if each.opcode in _HOLDING
             for number in each.called
         }
         for part in module.computations:
-            if part.number not in fused:
-                self._run(part, (), self._of)
+            if part.number not in held:
+                self._run(part, (), 0)
 
     def of(self, number: int) -> int:
-        """Return the number of the value of an instruction outside of fusions."""
+        """Return the number of the value of an instruction."""
         return self._of.get(number, self._number("of", number))
 
-    def _run(self, part: Computation, inputs: Sequence[int], found: dict[int, int]) -> None:
-        """Add the values of a computation on ``inputs`` to ``found``, by instruction."""
+    def _run(self, part: Computation, inputs: Sequence[int], depth: int) -> None:
+        """Find the values of a computation on ``inputs``. Operands come before their users."""
+        del self._waiting[part.number]
         for each in part.instructions:
-            operands = [found.get(n, self._number("of", n)) for n in each.operands]
-            found[each.number] = self._value(each, operands, inputs)
+            self._of[each.number] = self._value(each, inputs, depth)
 
-    def _value(self, one: Instruction, operands: list[int], inputs: Sequence[int]) -> int:
+    def _value(self, one: Instruction, inputs: Sequence[int], depth: int) -> int:
         if one.opcode == "parameter" and one.parameter < len(inputs):
             return inputs[one.parameter]
+        operands = [self.of(number) for number in one.operands]
         if one.opcode in _MOVES and operands:
             return operands[0]
         if one.opcode in _ELEMENTWISE:
             return self._number(one.opcode, *operands)
         if one.opcode == "constant":
             return self._number("constant")
-        if one.opcode == "fusion" and (found := self._result(one, operands)) is not None:
-            return found
+        if one.opcode in _HOLDING and one.called and depth < _DEEPEST:
+            part = self._waiting.get(one.called[0])
+            if part is not None:
+                self._run(part, operands, depth + 1)
+                return self.of(part.root)
         return self._number("of", one.number)
-
-    def _result(self, fusion: Instruction, inputs: Sequence[int]) -> int | None:
-        """Return the value of a fusion, None where it is of its own.
-
-        A fusion with fusions in it is, so that a program that is recursive by error ends.
-        """
-        called = self._computations.get(fusion.called[0]) if fusion.called else None
-        if called is None or any(each.opcode == "fusion" for each in called.instructions):
-            return None
-        inner: dict[int, int] = {}
-        self._run(called, inputs, inner)
-        return inner.get(called.root)
 
     def _number(self, *key: str | int) -> int:
         return self._known.setdefault(key, len(self._known))
