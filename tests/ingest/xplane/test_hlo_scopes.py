@@ -236,6 +236,29 @@ def test_a_gradient_in_another_size_is_of_the_layer_whose_input_and_gradient_it_
     assert scopes(tmp_path, *made, one)["wgrad"] is None
 
 
+def test_the_gradient_of_a_called_function_belongs_to_the_layer_that_called_it(
+    tmp_path: Path,
+) -> None:
+    """Keras calls a tf.function for each grouped convolution on the CPU."""
+    lost = "PartitionedCall/gradients/convolution_grad/Conv2DBackprop"
+    made = [
+        *inputs(),
+        Made(
+            4, "forward", "convolution", Y, "net/conv/StatefulPartitionedCall/convolution", (1, 2)
+        ),
+        Made(5, "dgrad", "convolution", X, f"{lost}Input", (3, 2)),
+        Made(6, "moved", "copy", Y, f"{lost}Filter", (3,)),
+        Made(7, "wgrad", "convolution", W, f"{lost}Filter", (1, 6)),
+        Made(8, "other", "negate", Y, "gradient_tape/net/loss/Neg", (3,)),
+    ]
+    found = scopes(tmp_path, *made)
+    of_layer = "gradient_tape/net/conv/StatefulPartitionedCall/convolution"
+    assert found["dgrad"] == found["wgrad"] == found["moved"] == of_layer
+    # Without a layer that it may be of it keeps its scope.
+    del made[3]
+    assert scopes(tmp_path, *made)["wgrad"] == f"{lost}Filter"
+
+
 def test_what_was_not_differentiated_has_no_gradient(tmp_path: Path) -> None:
     forward = Made(4, "forward", "convolution", Y, "jit(f)/net/conv1/conv", (1, 2))
     nameless = Made(5, "nameless", "convolution", W, "", (1, 3))

@@ -337,6 +337,9 @@ _CONTRACTIONS: Final = frozenset({"convolution", "dot", "custom-call"})
 _MADE_BACKWARD: Final = "transpose("
 _TAPE: Final = "gradient_tape/"
 _DIFFERENTIATED: Final = re.compile(r"\bjvp\(((?:[^()]|\([^()]*\))*)\)")
+_LOST_CALL: Final = re.compile(r"(?:Stateful)?PartitionedCall(?:_\d+)?/gradients/")
+"""The gradient of a ``tf.function`` that the model calls, which has no scope of the call: Keras
+calls one for each grouped convolution on the CPU."""
 Tensors = tuple[int, ...]
 
 
@@ -344,8 +347,18 @@ def complete_scopes(module: Module, by_number: Mapping[int, Instruction]) -> Non
     """Fill in missing scopes of a program's instructions; ``by_number`` holds all of them.
 
     A convolution gets the scope of its layer's gradient, a fusion that of its root, any other
-    instruction that of its users where they share one.
+    instruction that of its users where they share one. Scopes that name no layer count as missing.
     """
+    lost = [each for each in by_number.values() if _LOST_CALL.match(each.scope)]
+    scopes = [each.scope for each in lost]
+    for each in lost:
+        each.scope = ""
+    _infer_scopes(module, by_number)
+    for each, scope in zip(lost, scopes, strict=True):
+        each.scope = each.scope or scope
+
+
+def _infer_scopes(module: Module, by_number: Mapping[int, Instruction]) -> None:
     _Gradients(module, by_number).name()
     roots = {part.number: by_number.get(part.root) for part in module.computations}
     for part in module.computations:
