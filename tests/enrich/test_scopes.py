@@ -212,6 +212,26 @@ def test_the_type_of_a_layer_that_xla_compiled_has_no_number() -> None:
     assert types == {"net.c1": "Conv2D", "net.fc": "MatMul", "net.act": "Relu"}
 
 
+def test_an_instruction_of_xla_s_own_has_the_direction_of_the_function_around_it() -> None:
+    """The bits of a dropout mask: the function that draws them has the scope of the layer."""
+    b = TraceBuilder(framework="TensorFlow")
+    for start, duration, scope in [
+        (0, 100, "net/drop/StatelessRandomUniformV2"),
+        (10, 80, None),
+        (200, 100, "gradient_tape/net/rnn/while_grad"),
+        (210, 80, None),
+        (400, 100, "sgd/AssignSubVariableOp"),
+        (410, 80, None),
+        (600, 50, None),
+    ]:
+        row = b.row("instructions", name="call", opcode="call", scope=scope)
+        b.row("ops", name="call", scope=scope, process=9, thread=1, start=start,
+              duration=duration, instruction=row)  # fmt: skip
+    trace = attribute(b.build())
+    directions = trace.ops.sort("start")["direction"].to_list()
+    assert directions == [*["forward"] * 2, *["backward"] * 2, *[None] * 3]
+
+
 def test_a_loop_that_xla_compiled_is_an_operator() -> None:
     tape = "gradient_tape/net/rnn/while"
     of_cell = ("net.rnn.cell", "layer")

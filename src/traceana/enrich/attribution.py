@@ -22,6 +22,7 @@ from traceana.enrich.nesting import (
     Ints,
     Nesting,
     from_rows,
+    inherit,
     take,
     thread_keys,
     to_rows,
@@ -222,6 +223,7 @@ class _Host(msgspec.Struct, frozen=True):
         scopes = ScopeLayers.of(ops, trace.activities)
         ops = conform("ops", with_nesting(ops, op_names, op_nesting))
         ops = ops.with_columns(scopes.direction_of_ops(ops))
+        ops = ops.with_columns(_with_that_around(ops, op_nesting))
         thread_ranges = ThreadRanges.of(trace.ranges, range_key)
         deep = int((thread_ranges.nesting.depth >= DEEPEST_PATH).sum())
         within = _within_steps(trace.ranges, step_table, ledger)
@@ -338,6 +340,21 @@ def _attributed(
         table,
         rows,
     )
+
+
+def _with_that_around(ops: pl.DataFrame, nesting: Nesting) -> pl.Series:
+    """Return the directions of ``ops``; an instruction without a scope has that of the nearest
+    instruction with one around it, whose layer it has too.
+
+    XLA's functions, bodies of loops and conditionals contain instructions of its own making.
+    """
+    direction = ops["direction"]
+    lacking = direction.is_null() & ops["scope"].is_null() & ops["instruction"].is_not_null()
+    if not lacking.any():
+        return direction
+    rows = np.arange(ops.height)
+    around = inherit(nesting, np.where(ops["scope"].is_null().to_numpy(), NONE, rows))
+    return direction.zip_with(~lacking, direction.gather(to_rows(around)))
 
 
 def _direction(
