@@ -111,6 +111,35 @@ def test_a_subclassed_model_must_be_built() -> None:
     assert [layer.outputs for layer in found.layers] == [((4, 5),), ((4, 2),)]
 
 
+def test_a_layer_of_one_s_own_is_the_layers_in_it() -> None:
+    class Scale(keras.layers.Layer):  # type: ignore[misc]
+        def build(self, shape: Any) -> None:
+            self.factor = self.add_weight(shape=(shape[-1],), name="factor")
+
+        def call(self, x: Any) -> Any:
+            return x * self.factor
+
+    class Block(keras.layers.Layer):  # type: ignore[misc]
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            self.first = layers.Conv2D(4, 3, padding="same", name="first")
+            self.scale = Scale(name="scale")
+
+        def call(self, x: Any) -> Any:
+            return x + self.scale(self.first(x))
+
+    images = keras.Input((8, 8, 4))
+    blocks = [Block(name="block0"), Block(name="block1")]
+    model = keras.Model(images, blocks[1](blocks[0](images)), name="net")
+    found = describe(model, (2, 8, 8, 4))
+    assert [(layer.path, layer.type) for layer in found.layers] == [
+        (f"net/block{number}/{name}", type_)
+        for number in (0, 1)
+        for name, type_ in (("first", "Conv2d"), ("scale", "Scale"))
+    ]
+    assert found.layers[0].flops == 2 * 2 * 8 * 8 * 4 * 4 * 9
+
+
 def test_channels_first_is_the_same_network() -> None:
     def model(data_format: str, shape: tuple[int, ...]) -> Any:
         conv = layers.Conv2D(4, 3, data_format=data_format, name="conv")

@@ -245,7 +245,9 @@ def parameters(layer: Any) -> list[tuple[str, Shape]]:
 
 def _own(layer: Any) -> str | None:
     for base in type(layer).__mro__:
-        if base.__module__.startswith("keras.") and base is not layers.Layer:
+        # Of Layer itself the bases are in Keras too, as the backend's TFLayer.
+        own = issubclass(base, layers.Layer) and base is not layers.Layer
+        if own and base.__module__.startswith("keras."):
             return base.__name__
     return None
 
