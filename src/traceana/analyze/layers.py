@@ -274,7 +274,8 @@ def _notes(trace: Trace, frame: pl.DataFrame, work: pl.DataFrame) -> tuple[str, 
 
 
 _NAMING: Final = (
-    "jax.named_scope and Flax Linen add name scopes, NNX does not; XLA drops some of them"
+    "inside jax.jit, jax.named_scope and Flax Linen add name scopes, NNX does not; XLA drops some "
+    "of them"
 )
 
 

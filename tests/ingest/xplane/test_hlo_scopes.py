@@ -163,6 +163,20 @@ def test_a_result_that_a_fusion_computes_again_is_the_same_result(tmp_path: Path
     assert scopes(tmp_path, *made, holding=other)["wgrad"] is None
 
 
+def test_programs_that_call_themselves_or_repeat_a_number_are_read(tmp_path: Path) -> None:
+    itself = Made(91, "itself", "call", X, "jit(f)/itself", (90,), (9,))
+    recursive = computation(9, 91, Made(90, "p", "parameter", X), itself)
+    made = [
+        *inputs(),
+        Made(4, "call", "call", X, "jit(f)/call", (1,), (9,)),
+        Made(5, "forward", "convolution", Y, CONV1, (4, 2)),
+        Made(6, "wgrad", "convolution", W, "", (4, 3)),
+    ]
+    again = computation(1, 1, Made(1, "x", "parameter", X))
+    found = scopes(tmp_path, *made, holding=recursive + recursive + again)
+    assert found["wgrad"] == BACKWARD1
+
+
 def test_a_product_that_reads_what_a_convolution_and_its_gradient_read_is_its_weight_s(
     tmp_path: Path,
 ) -> None:

@@ -61,7 +61,7 @@ class Values:
 
     def _run(self, part: Computation, inputs: Sequence[int], depth: int) -> None:
         """Find the values of a computation on ``inputs``. Operands come before their users."""
-        del self._waiting[part.number]
+        self._waiting.pop(part.number, None)
         for each in part.instructions:
             self._of[each.number] = self._value(each, inputs, depth)
 
