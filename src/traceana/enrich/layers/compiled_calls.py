@@ -25,7 +25,7 @@ _NUMBER: Final = r"_\d+$"
 
 
 class CompiledCall(msgspec.Struct, frozen=True):
-    """A call of a compiled graph: what it computes, of which operands.
+    """A call of a compiled graph: what it computes, and its operands.
 
     ``kind`` is empty for generated kernels, which compute what ``words`` name. ``biased`` products
     add a vector to each row, which the gradient of a product never does.

@@ -409,7 +409,7 @@ class _Gradients:
         known: set[str] = set().union(*self._of_tensors.values())
         for each, tensors in self._nameless:
             if each.opcode == "dot":
-                # It may be of a layer that is no convolution and has tensors of equal sizes.
+                # It may be of another kind of layer with tensors of equal sizes.
                 each.scope = self._by_operands(each, known, least=2)
                 continue
             alike = self._of_tensors.get(tensors, set())

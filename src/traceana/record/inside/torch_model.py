@@ -59,7 +59,7 @@ class Model:
             )
 
     def watch(self, root: Any) -> None:
-        """Hook the calls of ``root``, or of the compiled model of which it is the original."""
+        """Hook the calls of ``root``, or of the module that ``torch.compile`` made of it."""
         self._root = self._compiled_from(root)
         # A compiled module runs the hooks of its wrapper only.
         if not self._compiled() or hasattr(self._root, "_orig_mod"):
