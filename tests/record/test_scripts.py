@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -21,6 +22,8 @@ from tests.record.scripts import COMPILED, JAX, KERAS, OWN_PROFILER, TORCH, TWO_
 from tests.support.frameworks import needs
 from traceana.analyze.layers import layers
 from traceana.model import read
+from traceana.record.inside.keras_model import KerasModel
+from traceana.record.inside.process_report import Report, Settings
 from traceana.runs import RecordedRun, Status, read_run
 
 pytestmark = pytest.mark.frameworks
@@ -237,3 +240,29 @@ def test_a_model_of_another_optimizer_is_noted(
     assert read(run.layers).network == "Critic"
     text = "only the layers of Critic are described: another optimizer trains others"
     assert (text in run.run.notes) is noted
+
+
+@pytest.mark.parametrize(("others", "noted"), [(["critic"], True), ([], False)])
+def test_keras_models_beside_the_largest_are_noted(
+    others: list[str], noted: bool, tmp_path: Path
+) -> None:
+    needs("keras")
+    import keras
+
+    widths = {"generator": 8, **dict.fromkeys(others, 2)}
+    models = [
+        keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(width)], name=name)
+        for name, width in widths.items()
+    ]
+    watched, report = KerasModel(), Report(Settings(str(tmp_path)))
+    restore = watched.watch(keras, report)
+    try:
+        for model in models:
+            model(np.ones((3, 4), "float32"))
+        watched.describe(tmp_path, report)
+    finally:
+        restore()
+    assert read(tmp_path / "layers.json").network == "generator"
+    reports = "".join(path.read_text() for path in tmp_path.glob("process-*.json"))
+    note = "only the layers of generator are described: other models were called"
+    assert (note in reports) is noted

@@ -108,6 +108,13 @@ class KerasModel:
         try:
             made = describe(model, shapes, dtype=[dtype for _, dtype in inputs])
             made.write(folder / "layers.json")
+            own = {id(one) for one in model.weights}
+            if any(
+                id(one) not in own for other, _ in self._called.values() for one in other.weights
+            ):
+                report.note(
+                    f"only the layers of {model.name} are described: other models were called"
+                )
         except Exception as error:  # noqa: BLE001  # whatever a model raises
             report.note(f"no layers.json: {type(error).__name__}: {str(error)[:200]}")
 
