@@ -146,24 +146,11 @@ TWO_MODELS = """
 import torch
 from torch import nn
 
-class Generator(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.up = nn.Linear(4, 8)
-
-    def forward(self, x):
-        return self.up(x)
-
-class Critic(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.score = nn.Linear(8, 1)
-
-    def forward(self, x):
-        return self.score(x)
+class Critic(nn.Sequential):
+    pass
 
 torch.set_num_threads(1)
-generator, critic = Generator(), Critic()
+generator, critic = nn.Linear(4, 8), Critic(nn.Linear(8, 1))
 first = torch.optim.Adam(critic.parameters())
 other = torch.optim.SGD(OTHER.parameters(), lr=1e-3)
 for _ in range(8):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Final
 
@@ -274,7 +275,7 @@ class _Found:
 
     def _able(self, layer: Layer, nodes: Collection[int]) -> set[int]:
         """Return those of ``nodes`` that may compute the layer, by the operators in their names."""
-        if _operator_of(layer) is None:
+        if _operator_of(layer.type) is None:
             return {node for node in nodes if node in self._flow.kernels}
         return {node for node in nodes if names_operator_of(self._flow.names[node], layer)}
 
@@ -291,12 +292,15 @@ class _Found:
 
 def names_operator_of(kernel: str, layer: Layer) -> bool:
     """Return whether the name of a kernel has the operator of the layer, where that is known."""
-    pattern = _operator_of(layer)
-    return pattern is not None and re.search(rf"(?:^|_|::)(?:{pattern})(?:_|$)", kernel) is not None
+    pattern = _operator_of(layer.type)
+    return pattern is not None and pattern.search(kernel) is not None
 
 
-def _operator_of(layer: Layer) -> str | None:
-    return _OPERATORS.get(_without_dimensions(layer.type))
+@cache
+def _operator_of(kind: str) -> re.Pattern[str] | None:
+    """Return what the name of a kernel has that computes a layer of type ``kind``."""
+    operator = _OPERATORS.get(_without_dimensions(kind))
+    return None if operator is None else re.compile(rf"(?:^|_|::)(?:{operator})(?:_|$)")
 
 
 def _without_dimensions(kind: str) -> str:

@@ -201,7 +201,7 @@ class StepRecorder:
 
             self._model = Model(module, report)
             if self._given is not None:
-                self._model.watch(self._given)
+                self._model.watch_given(self._given)
             elif self._optimizer is not None:
                 self._model.find_module_of(self._optimizer)
             self._clock = CudaClock(module) if module.cuda.is_initialized() else Clock()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import prod
 from typing import Final
@@ -18,7 +18,7 @@ from traceana.flops.call import Call
 from traceana.flops.cost import Shape, UncountableError
 from traceana.flops.registry import TEMPLATE
 
-GENERATED: Final = r"^(?:graph_\d+_)?(?:cpp|triton_[a-z]+)_fused_?"
+_GENERATED: Final = r"^(?:graph_\d+_)?(?:cpp|triton_[a-z]+)_fused_?"
 """The beginning of the name of a generated kernel; the names of what it fuses follow."""
 _NUMBER: Final = r"_\d+$"
 """The end of that name: the kernel's number in its graph."""
@@ -52,8 +52,8 @@ _CONVOLUTION: Final = re.compile(r"convolution|conv[123]d")
 def compiled_call(name: str, shapes: str | None) -> CompiledCall:
     """Return what a call computes."""
     short = name.rpartition("::")[2]
-    generated = re.match(GENERATED, name)
-    words = re.sub(_NUMBER, "", re.sub(GENERATED, "", short))
+    generated = re.match(_GENERATED, name)
+    words = re.sub(_NUMBER, "", re.sub(_GENERATED, "", short))
     if generated and not name.startswith(TEMPLATE):
         return CompiledCall("", (), False, frozenset(words.split("_")) - {"", "backward"})
     of_gradient = "backward" in short
@@ -155,6 +155,17 @@ def _extents(one: CompiledCall) -> tuple[int, int, int] | None:
     return (rows, left[-1], right[-2]) if left[-1] == right[-1] else None
 
 
+def _by_extents(
+    calls: Sequence[CompiledCall], wanted: Callable[[int], bool] = lambda _: True
+) -> defaultdict[tuple[int, int, int], list[int]]:
+    """Return the positions of the ``wanted`` products with recorded shapes, by their extents."""
+    found = defaultdict(list)
+    for position, one in enumerate(calls):
+        if wanted(position) and (extents := _extents(one)) is not None:
+            found[extents].append(position)
+    return found
+
+
 def _gradients_of_pointwise(
     forward: Sequence[CompiledCall], backward: Sequence[CompiledCall], found: Ints
 ) -> None:
@@ -162,10 +173,7 @@ def _gradients_of_pointwise(
 
     Inductor writes such a convolution as a product of pixels by channels, and its gradient not.
     """
-    mine, theirs = defaultdict(list), defaultdict(list)
-    for position, one in enumerate(forward):
-        if (extents := _extents(one)) is not None:
-            mine[extents].append(position)
+    mine, theirs = _by_extents(forward), defaultdict(list)
     for position, one in enumerate(backward):
         if found[position] != NONE or one.kind != "convolution" or len(one.operands) < 2:
             continue
@@ -188,13 +196,9 @@ def _gradients_of_products(
     where there are two gradients for each: a product's own two run one after the other. Biased
     products of the backward pass are those that a checkpoint computes again.
     """
-    mine, theirs = defaultdict(list), defaultdict(list)
-    for position, one in enumerate(forward):
-        if position not in found and (extents := _extents(one)) is not None:
-            mine[extents].append(position)
-    for position, one in enumerate(backward):
-        if not one.biased and (extents := _extents(one)) is not None:
-            theirs[extents].append(position)
+    known = set(found.tolist())
+    mine = _by_extents(forward, lambda position: position not in known)
+    theirs = _by_extents(backward, lambda position: not backward[position].biased)
     wanted = {
         (n, k, m): ((n, m, k), (m, n, k) if (m, n, k) in theirs else (k, n, m)) for n, k, m in mine
     }
@@ -209,9 +213,9 @@ def _gradients_of_products(
     for alike in unclear.values():
         products = sorted(position for own in alike for position in mine[own])
         results = {extents for own in alike for extents in wanted[own]}
-        gradients = sorted(position for extents in results for position in theirs[extents])
-        if len(gradients) == 2 * len(products):
-            _reversed([one for one in products for _ in range(2)], gradients, found)
+        own_gradients = sorted(position for extents in results for position in theirs[extents])
+        if len(own_gradients) == 2 * len(products):
+            _reversed([one for one in products for _ in range(2)], own_gradients, found)
 
 
 def _upcoming(found: Ints) -> Ints:

@@ -21,6 +21,7 @@ import numpy as np
 import polars as pl
 
 from traceana.enrich.distinct_values import Texts, first_rows, numbered
+from traceana.enrich.layers.inductor_code import GENERATED
 from traceana.enrich.layers.layer_intervals import Layer
 from traceana.enrich.layers.roles import SEEDS
 from traceana.enrich.nesting import NONE, WIDEST, Flags, Ints, Nesting, inherit, roots, take
@@ -185,8 +186,6 @@ def looked_into(
     calls = calls[open_[nesting.parent[calls]]]
     if not len(calls):
         return undivided
-    from traceana.enrich.layers.compiled_calls import GENERATED
-
     around = np.arange(len(root))
     within = np.flatnonzero(names.matching(f"^{CALL}") & (nesting.parent != NONE))
     around[within] = nesting.parent[within]

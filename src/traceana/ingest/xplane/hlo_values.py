@@ -57,7 +57,8 @@ class Values:
 
     def of(self, number: int) -> int:
         """Return the number of the value of an instruction."""
-        return self._of.get(number, self._number("of", number))
+        known = self._of.get(number)
+        return self._number("of", number) if known is None else known
 
     def _run(self, part: Computation, inputs: Sequence[int], depth: int) -> None:
         """Find the values of a computation on ``inputs``. Operands come before their users."""

@@ -58,9 +58,13 @@ class Model:
                 f"only the layers of {described} are described: another optimizer trains others"
             )
 
-    def watch(self, root: Any) -> None:
+    def watch_given(self, root: Any) -> None:
         """Hook the calls of ``root``, or of the module that ``torch.compile`` made of it."""
-        self._root = self._compiled_from(root)
+        self.watch(self._compiled_from(root))
+
+    def watch(self, root: Any) -> None:
+        """Hook the calls of ``root``."""
+        self._root = root
         # A compiled module runs the hooks of its wrapper only.
         if not self._compiled() or hasattr(self._root, "_orig_mod"):
             self._watch = self._root.register_forward_pre_hook(self._called, with_kwargs=True)
