@@ -12,7 +12,7 @@ import polars as pl
 
 import traceana
 from benchmarks.peers import CRITICAL_PYTHON
-from traceana.analyze.critical import GPU_WORK, segments
+from traceana.timeline.critical import GPU_WORK, segments
 
 _PEER: Final = Path(__file__).with_name("contender_critical.py")
 

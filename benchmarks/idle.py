@@ -21,7 +21,7 @@ from benchmarks.measure import FailedError, Run, run, spread
 from benchmarks.outcome import Outcome
 from benchmarks.source import SCRATCH
 from traceana.analyze.devices import devices
-from traceana.analyze.idle import idle, idle_time
+from traceana.timeline.idle import idle, idle_time
 from traceana.trace import Trace
 
 _PARTS: Final = ("causes of the gaps", "the table of causes", "the table of devices")

@@ -20,8 +20,8 @@ from benchmarks.peers import CRITICAL_PYTHON
 from tests.critical import simulation
 from tests.support.synthetic.kineto import write_kineto
 from tests.whatif.test_closed_forms import PROGRAMS, Program, ran
-from traceana.analyze.steps import select
 from traceana.errors import NoSuchSelectionError
+from traceana.timeline.steps import select
 from traceana.trace import Trace
 
 _PEER: Final = Path(__file__).with_name("contender_whatif.py")

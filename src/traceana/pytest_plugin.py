@@ -199,7 +199,7 @@ def _gated(
 
 def _unfit(trace: Trace) -> list[str]:
     """Return why the gates cannot judge ``trace``: the commands exit with 17 or 20."""
-    from traceana.analyze.work import any_work, why_no_work
+    from traceana.timeline.work import any_work, why_no_work
 
     skipped = trace.ledger.filter(trace.ledger["reason"] == "skipped_file")
     reasons = [f"{trace.meta.source}: skipped: {why}" for why in skipped["detail"]]

@@ -20,11 +20,11 @@ from tests.support.traces import TraceBuilder
 from traceana.advise import Advice, Finding, advise
 from traceana.advise.figures import Figures
 from traceana.advise.gates import Broken, broken
-from traceana.analyze.steps import select
 from traceana.report.pages.advise import findings_of, saving
-from traceana.whatif import graph
+from traceana.timeline import graph
+from traceana.timeline.graph import part_of
+from traceana.timeline.steps import select
 from traceana.whatif.changed import selected_work
-from traceana.whatif.graph import part_of
 from traceana.whatif.scenario import scenario
 from traceana.whatif.whatif import student_quantile
 

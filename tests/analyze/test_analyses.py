@@ -13,8 +13,8 @@ from traceana.analyze.devices import busy, devices
 from traceana.analyze.facts import facts
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import layers
-from traceana.analyze.steps import measured_steps, steps
 from traceana.analyze.transfers import transfers
+from traceana.timeline.steps import measured_steps, steps
 from traceana.trace import Trace
 
 WORK_NS = 3 * 4400

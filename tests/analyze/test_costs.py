@@ -120,7 +120,7 @@ def test_work_of_no_operator_has_its_own_reason_unless_its_launch_is_missing(
 
 
 def test_a_selection_counts_its_own_operators_alone() -> None:
-    from traceana.analyze.steps import select
+    from traceana.timeline.steps import select
 
     b = TraceBuilder()
     for step in range(3):
@@ -338,7 +338,7 @@ def test_counts_of_a_manifest_beyond_64_bits_are_left_out() -> None:
 
 
 def test_a_manifest_counts_the_steps_in_which_a_layer_ran_on_the_selected_devices() -> None:
-    from traceana.analyze.steps import select
+    from traceana.timeline.steps import select
 
     b = TraceBuilder()
     for process, runs in ((1, 3), (2, 1)):

@@ -13,8 +13,8 @@ from traceana.analyze.facts import facts
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import layers
 from traceana.analyze.measured import COLUMNS
-from traceana.analyze.steps import select
 from traceana.enrich.counters import with_counters
+from traceana.timeline.steps import select
 from traceana.trace import Trace, TraceMeta
 from traceana.trace.merge import merge
 from traceana.trace.schema import conform

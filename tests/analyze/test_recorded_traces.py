@@ -9,10 +9,10 @@ import pytest
 
 from tests.critical.checks import check
 from tests.support.opened import opened
-from traceana.analyze.critical import segments
 from traceana.analyze.devices import devices
-from traceana.analyze.idle import idle, idle_time
-from traceana.analyze.idle_gaps import CAUSES
+from traceana.timeline.critical import segments
+from traceana.timeline.idle import idle, idle_time
+from traceana.timeline.idle_gaps import CAUSES
 from traceana.trace import Trace
 from traceana.trace.schema import DEVICE_WORK
 

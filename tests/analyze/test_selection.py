@@ -7,11 +7,11 @@ import pytest
 from tests.support.traces import TraceBuilder, cnn_steps
 from traceana.analyze.classes import breakdown
 from traceana.analyze.kernels import kernels
-from traceana.analyze.steps import select, steps
 from traceana.errors import NoSuchSelectionError
 from traceana.report.page import Table
 from traceana.report.pages.layers import layers
 from traceana.result import arrange
+from traceana.timeline.steps import select, steps
 
 
 def test_selected_steps_keep_their_numbers_and_their_work() -> None:

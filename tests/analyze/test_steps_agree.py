@@ -11,16 +11,16 @@ import pytest
 from tests.support import opened as traces
 from tests.support.manifest import traces_at_hand
 from traceana.advise.figures import Figures
-from traceana.analyze.critical import critical
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import layers
-from traceana.analyze.steps import measured_steps, select, span_of, steps
 from traceana.analyze.transfers import transfers
 from traceana.comparison.compare import summary_table
 from traceana.comparison.compared_run import Run
 from traceana.comparison.run_tables import classes
 from traceana.report.pages.report import Overview
 from traceana.result import arrange
+from traceana.timeline.critical import critical
+from traceana.timeline.steps import measured_steps, select, span_of, steps
 from traceana.trace import Trace
 
 pytestmark = pytest.mark.slow

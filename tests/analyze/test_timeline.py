@@ -10,9 +10,9 @@ import pytest
 from tests.support import manifest
 from tests.support.opened import opened
 from tests.support.traces import TraceBuilder, cnn_steps
-from traceana.analyze.idle import idle
-from traceana.analyze.steps import measured_steps
 from traceana.analyze.timeline import Window, timeline
+from traceana.timeline.idle import idle
+from traceana.timeline.steps import measured_steps
 from traceana.trace import Trace
 
 

@@ -15,9 +15,9 @@ from traceana.analyze.devices import busy
 from traceana.analyze.facts import facts
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import layers
-from traceana.analyze.steps import steps
 from traceana.analyze.transfers import transfers
 from traceana.report.pages.report import report
+from traceana.timeline.steps import steps
 from traceana.trace import Trace
 
 pytestmark = pytest.mark.slow

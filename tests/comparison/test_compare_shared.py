@@ -9,12 +9,13 @@ import pytest
 
 import traceana
 from tests.comparison import shared
-from traceana.analyze.classes import SOURCE, breakdown, described
+from traceana.analyze.classes import breakdown
 from traceana.analyze.layers import layers
 from traceana.analyze.transfers import transfers
-from traceana.analyze.work import work
 from traceana.comparison.compare import Comparison
 from traceana.comparison.compared_run import OTHER
+from traceana.enrich.classes import SOURCE, described
+from traceana.timeline.work import work
 
 pytestmark = pytest.mark.slow
 

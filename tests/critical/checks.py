@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from traceana.analyze.critical import segments
+from traceana.timeline.critical import segments
 from traceana.trace import Trace
 
 WORK = ("kernel", "memcpy", "memset", "graph")

@@ -17,10 +17,10 @@ from tests.critical.checks import check, check_causes
 from tests.critical.simulation import Machine
 from tests.support.synthetic import Scenario, both, kineto
 from tests.support.traces import TraceBuilder
-from traceana.analyze.critical import By, critical, cut, segments
-from traceana.analyze.device_waits import awaited_work
-from traceana.analyze.event_waits import Ended
 from traceana.enrich.nesting import NONE, Nesting
+from traceana.timeline.critical import By, critical, cut, segments
+from traceana.timeline.device_waits import awaited_work
+from traceana.timeline.event_waits import Ended
 from traceana.trace import Trace
 
 pytestmark = pytest.mark.slow

@@ -16,8 +16,8 @@ import pytest
 from tests.critical.checks import check_causes
 from tests.support.manifest import TRACES, Expected, each
 from tests.support.opened import opened
-from traceana.analyze.critical import GPU_WORK, segments
-from traceana.analyze.idle_gaps import outside
+from traceana.timeline.critical import GPU_WORK, segments
+from traceana.timeline.idle_gaps import outside
 
 pytestmark = pytest.mark.slow
 

@@ -12,10 +12,10 @@ import pytest
 from tests.support.synthetic import GPU, Scenario, both, waiting_for_another_device
 from tests.support.synthetic.records import Direction, Memory
 from tests.support.traces import TraceBuilder
-from traceana.analyze.critical import critical, segments
-from traceana.analyze.idle import idle
-from traceana.analyze.idle_gaps import capture_ns
-from traceana.analyze.steps import select
+from traceana.timeline.critical import critical, segments
+from traceana.timeline.idle import idle
+from traceana.timeline.idle_gaps import capture_ns
+from traceana.timeline.steps import select
 from traceana.trace import Trace
 
 pytestmark = pytest.mark.slow

@@ -8,9 +8,9 @@ from tests.enrich.test_attribution import annotate, launch, op
 from tests.support.traces import TraceBuilder
 from traceana.analyze.roofline import utilization
 from traceana.analyze.serving import phases
-from traceana.analyze.steps import measured_steps
 from traceana.enrich import attribute
 from traceana.enrich.serving import Iteration, iteration
+from traceana.timeline.steps import measured_steps
 from traceana.trace import Trace
 from traceana.trace.merge import merge
 

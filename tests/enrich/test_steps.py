@@ -9,11 +9,11 @@ import pytest
 import traceana
 from tests.support.traces import TraceBuilder
 from traceana.analyze.classes import breakdown
-from traceana.analyze.critical import critical
 from traceana.enrich import attribute
 from traceana.enrich.steps import remarked
 from traceana.errors import BadStepMarkerError, ExitCode, NoSuchSelectionError
 from traceana.report.pages.report import overview
+from traceana.timeline.critical import critical
 from traceana.trace import Trace
 
 MAIN, LOADER, AUTOGRAD = 1, 2, 3

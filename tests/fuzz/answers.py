@@ -21,7 +21,6 @@ from tests.fuzz.judges import judged
 from tests.fuzz.mutations import Input
 from tests.fuzz.roles import only_read, opened
 from traceana import choices
-from traceana.analyze.work import any_work
 from traceana.cli.opening import exit_code
 from traceana.cli.options import Reading
 from traceana.errors import ExitCode, ManifestWarning, NoTimelineError, TraceanaError
@@ -29,6 +28,7 @@ from traceana.ingest.chrome.event_decoder import EventDecoder, UndecodableError
 from traceana.ingest.kineto.scan import ScanningDecoder
 from traceana.report.render import Format, render
 from traceana.result import HasResult, Result
+from traceana.timeline.work import any_work
 from traceana.trace import Trace
 from traceana.trace.schema import TABLES
 

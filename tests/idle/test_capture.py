@@ -9,9 +9,9 @@ from tests.support.traces import TraceBuilder
 from traceana.advise.figures import Figures
 from traceana.analyze.devices import busy, devices
 from traceana.analyze.facts import facts
-from traceana.analyze.idle import idle
 from traceana.report.page import Facts
 from traceana.report.pages.idle import idle as page
+from traceana.timeline.idle import idle
 from traceana.trace import Trace
 
 

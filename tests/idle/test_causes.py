@@ -13,9 +13,9 @@ import pytest
 from tests.support.synthetic import GPU, Scenario, both, kineto, waiting_for_another_device
 from tests.support.traces import TraceBuilder
 from traceana.analyze.devices import devices
-from traceana.analyze.idle import idle
-from traceana.analyze.idle_gaps import CAUSES
-from traceana.analyze.steps import select
+from traceana.timeline.idle import idle
+from traceana.timeline.idle_gaps import CAUSES
+from traceana.timeline.steps import select
 from traceana.trace import Trace
 
 pytestmark = pytest.mark.slow

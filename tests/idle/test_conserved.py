@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from tests.support.traces import TraceBuilder
-from traceana.analyze import idle as idle_module
 from traceana.analyze.devices import devices
-from traceana.analyze.idle import idle, idle_time
-from traceana.analyze.steps import select
+from traceana.timeline import idle as idle_module
+from traceana.timeline.idle import idle, idle_time
+from traceana.timeline.steps import select
 from traceana.trace import Trace
 
 pytestmark = pytest.mark.slow

@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from benchmarks.idle_trace import trace
-from traceana.analyze.idle import gaps_of, idle, idle_time
-from traceana.analyze.steps import select
+from traceana.timeline.idle import gaps_of, idle, idle_time
+from traceana.timeline.steps import select
 
 
 @pytest.mark.slow

@@ -12,9 +12,9 @@ from typer.testing import Result
 from tests.support import command_line
 from tests.support.golden import check
 from tests.support.synthetic import Scenario, write_kineto
-from traceana.analyze.idle import By as Told
-from traceana.analyze.idle_gaps import CAUSES
 from traceana.choices import IdleBy as By
+from traceana.timeline.idle import By as Told
+from traceana.timeline.idle_gaps import CAUSES
 
 pytestmark = pytest.mark.slow
 

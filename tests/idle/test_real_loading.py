@@ -16,7 +16,7 @@ import traceana
 from tests.support.forked import script, with_keras, with_torch
 from tests.support.frameworks import needs
 from traceana.analyze.devices import devices
-from traceana.analyze.idle import idle
+from traceana.timeline.idle import idle
 
 pytestmark = pytest.mark.frameworks
 

@@ -13,8 +13,8 @@ import pytest
 
 from tests.support.opened import opened
 from traceana.analyze.devices import devices
-from traceana.analyze.idle import idle
-from traceana.analyze.steps import select
+from traceana.timeline.idle import idle
+from traceana.timeline.steps import select
 from traceana.trace import Trace
 
 SHARED = Path(__file__).parents[3] / "shared" / "traces"

@@ -14,7 +14,6 @@ from tests.ingest.kineto.writing import annotation, call, kernel, op, write
 from tests.support.command_line import Run
 from tests.support.manifest import TRACES
 from traceana.analyze.devices import busy
-from traceana.analyze.steps import select
 from traceana.errors import (
     AmbiguousRanksError,
     EmptyFileError,
@@ -26,6 +25,7 @@ from traceana.errors import (
 )
 from traceana.report.pages.info import info
 from traceana.report.terminal import Terminal, render
+from traceana.timeline.steps import select
 from traceana.trace import Trace
 
 pytestmark = pytest.mark.slow

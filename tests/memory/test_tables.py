@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.traces import TraceBuilder
 from traceana.analyze.memory import NO_EVENTS, memory
-from traceana.analyze.steps import select
+from traceana.timeline.steps import select
 from traceana.trace import Trace
 
 pytestmark = pytest.mark.slow

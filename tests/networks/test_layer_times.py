@@ -12,7 +12,7 @@ import pytest
 
 import traceana
 from traceana.analyze.layers import layers
-from traceana.analyze.steps import select
+from traceana.timeline.steps import select
 
 torch = pytest.importorskip("torch")
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tests.support.traces import TraceBuilder
-from traceana.analyze.steps import select
 from traceana.report.page import Facts, Findings, Heading, Page, Table
 from traceana.report.pages.idle import idle
 from traceana.report.pages.kernels import kernels
 from traceana.report.pages.report import report
+from traceana.timeline.steps import select
 from traceana.trace import Trace
 
 MS = 1_000_000

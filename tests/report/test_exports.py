@@ -16,10 +16,10 @@ from tests.support import manifest
 from tests.support.command_line import Run
 from tests.support.opened import opened
 from tests.support.traces import TraceBuilder, cnn_steps
-from traceana.analyze.idle import idle
 from traceana.analyze.layers import layers
 from traceana.errors import CannotWriteError, ExitCode
 from traceana.report.exports import perfetto, speedscope
+from traceana.timeline.idle import idle
 from traceana.trace import Trace
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "alexnet-cpu-ranges.json.gz"

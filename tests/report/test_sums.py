@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.traces import TraceBuilder, cnn_steps
-from traceana.analyze.steps import select
 from traceana.report.page import Facts, Table
 from traceana.report.pages.kernels import kernels
 from traceana.report.pages.layers import flops, layers
 from traceana.report.pages.transfers import all_collectives, transfers
 from traceana.report.terminal import render
 from traceana.result import Result
+from traceana.timeline.steps import select
 from traceana.trace import Trace
 
 MS = 1_000_000

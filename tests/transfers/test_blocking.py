@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.traces import TraceBuilder
-from traceana.analyze.copies import copies
+from traceana.timeline.copies import copies
 
 
 def blocking(call: str | None, kind: str, **memory: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from traceana.analyze.copies import DEVICE_MEMORY, known_links, link_of, link_peaks
+from traceana.timeline.copies import DEVICE_MEMORY, known_links, link_of, link_peaks
 from traceana.trace.schema import conform
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tests.support.synthetic import GPU, Scenario, both, nsys, overlapping
 from tests.support.traces import TraceBuilder
-from traceana.analyze.steps import select
 from traceana.analyze.transfers import transfers
+from traceana.timeline.steps import select
 from traceana.trace import Trace
 
 pytestmark = pytest.mark.slow

@@ -10,9 +10,9 @@ from polars.testing import assert_frame_equal
 import traceana
 from tests.support.manifest import FIXTURES
 from tests.support.opened import opened
-from traceana.analyze.critical import critical
 from traceana.analyze.layers import layers
-from traceana.analyze.steps import measured, select
+from traceana.timeline.critical import critical
+from traceana.timeline.steps import measured, select
 from traceana.trace import Trace
 from traceana.whatif.whatif import Model
 

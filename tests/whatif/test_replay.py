@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from tests.critical.test_exact import tables
 from tests.support.manifest import traces_at_hand
 from tests.support.opened import opened
-from traceana.analyze.critical_path import windows
+from traceana.timeline.critical_path import windows
+from traceana.timeline.graph import graphs
 from traceana.trace import Trace
-from traceana.whatif.graph import graphs
 from traceana.whatif.replay import Meetings, replayed_together, step_windows
 from traceana.whatif.whatif import replay
 

@@ -8,8 +8,8 @@ import statistics
 import pytest
 
 from tests.support.traces import TraceBuilder
-from traceana.analyze.critical import critical
 from traceana.enrich import attribute
+from traceana.timeline.critical import critical
 from traceana.trace import Trace
 
 STEP, LOAD, WAKE, COMPUTE, LOG = 1000, 100, 2, 698, 200

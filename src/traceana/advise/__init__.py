@@ -18,8 +18,8 @@ from traceana.advise import (  # noqa: F401  # these modules register their rule
 from traceana.advise.bottleneck import bottleneck
 from traceana.advise.figures import Figures
 from traceana.advise.rule import RULES, Advice, Finding, Rule, Simulation
-from traceana.analyze.per_trace import per_trace
 from traceana.settings import LEAST_SAVING, LOW_UTILIZATION
+from traceana.trace.per_trace import per_trace
 
 if TYPE_CHECKING:
     from traceana.advise.simulation import Simulated

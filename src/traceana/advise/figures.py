@@ -11,37 +11,38 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.analyze.classes import SOURCE, breakdown, category_of
+from traceana.analyze.classes import breakdown
 from traceana.analyze.convolutions import convolutions, tries_algorithms
-from traceana.analyze.copies import copies
 from traceana.analyze.devices import busy, devices
-from traceana.analyze.idle import gaps_of, idle, idle_time
-from traceana.analyze.intervals import Busy, computing, exposed, exposed_within
 from traceana.analyze.kernels import kernels, occupancy
 from traceana.analyze.layers import layers
-from traceana.analyze.per_trace import per_trace
 from traceana.analyze.rates import machine
 from traceana.analyze.roofline import fp32_products, roofline, units
-from traceana.analyze.steps import measured, step_windows, steps
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.transfers import transfers
-from traceana.analyze.work import work
+from traceana.enrich.classes import SOURCE, category_of
 from traceana.enrich.layers.compiled_regions import REGION
 from traceana.enrich.layers.inductor_code import GENERATED
 from traceana.settings import FEWEST_TIMED_STEPS, LAUNCH_BOUND_SHARE, LEAST_SAVING, LESS_PER_IMAGE
+from traceana.timeline.copies import copies
+from traceana.timeline.idle import gaps_of, idle, idle_time
+from traceana.timeline.intervals import Busy, computing, exposed, exposed_within
+from traceana.timeline.steps import measured, step_windows, steps
+from traceana.timeline.work import work
+from traceana.trace.per_trace import per_trace
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from traceana.advise.rule import Rule
     from traceana.advise.simulation import Simulated
-    from traceana.analyze.idle import By as IdleBy
-    from traceana.analyze.idle import IdleTime
     from traceana.analyze.roofline import Units
     from traceana.analyze.transfers import Key
     from traceana.flops.peaks import Peaks
     from traceana.result import Result
     from traceana.runs.run_files import BatchSeries
+    from traceana.timeline.idle import By as IdleBy
+    from traceana.timeline.idle import IdleTime
     from traceana.trace import Trace
 
 
@@ -70,7 +71,7 @@ class Figures:
 
     @cached_property
     def steps(self) -> pl.DataFrame:
-        """All steps of the trace, warm-up too: :func:`traceana.analyze.steps.steps`."""
+        """All steps of the trace, warm-up too: :func:`traceana.timeline.steps.steps`."""
         return steps(self._trace).frame
 
     @cached_property
@@ -241,13 +242,13 @@ class Figures:
         return idle_time(self._part)
 
     def idle(self, by: IdleBy = "cause") -> pl.DataFrame:
-        """Return idle time by cause: :func:`traceana.analyze.idle.idle`."""
+        """Return idle time by cause: :func:`traceana.timeline.idle.idle`."""
         if by not in self._idle:
             self._idle[by] = idle(self._part, by, found=self._idle_time).frame
         return self._idle[by]
 
     def gaps(self, causes: Collection[str], key: Literal["operator", "range"]) -> pl.DataFrame:
-        """Return the gaps with one of ``causes``: :func:`traceana.analyze.idle.gaps_of`."""
+        """Return the gaps with one of ``causes``: :func:`traceana.timeline.idle.gaps_of`."""
         return gaps_of(self._part, self._idle_time, causes, key)
 
     def idle_ns(self, *causes: str) -> int:

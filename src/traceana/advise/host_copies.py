@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from traceana.advise.gpu_idle import idle_for
 from traceana.advise.rule import Change, Found, Value, rule
-from traceana.analyze.copies import HOST_DIRECTIONS
 from traceana.settings import LARGE_COPY_BYTES, SLOW_COPY, SMALL_COPY_BYTES
+from traceana.timeline.copies import HOST_DIRECTIONS
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures

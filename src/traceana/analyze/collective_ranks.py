@@ -14,9 +14,9 @@ import msgspec
 import polars as pl
 
 from traceana.analyze.communication import has_smaller_groups, message_size, with_messages
-from traceana.analyze.per_trace import per_trace
 from traceana.result import Result, sums
 from traceana.settings import TOGETHER_NS
+from traceana.trace.per_trace import per_trace
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

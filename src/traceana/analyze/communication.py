@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from traceana.analyze.classes import SOURCE, classified
-from traceana.analyze.intervals import COMPUTING, Busy, exposed
-from traceana.analyze.per_trace import per_small_trace
-from traceana.analyze.steps import measured_steps, step_windows
-from traceana.analyze.work import why_no_work, work
+from traceana.enrich.classes import SOURCE, classified
 from traceana.files import UNDECODABLE
 from traceana.flops.call import element_size
 from traceana.result import Result, sums, with_share
+from traceana.timeline.intervals import COMPUTING, Busy, exposed
+from traceana.timeline.steps import measured_steps, step_windows
+from traceana.timeline.work import why_no_work, work
+from traceana.trace.per_trace import per_small_trace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -231,7 +231,7 @@ def communication(trace: Trace) -> Result:
 
     ``step``, ``rank``, ``process``, ``wall_ns``, ``available_ns``, ``warm_up``
         The step, its wall time, its wall time times the devices it used, and whether means leave
-        it out (:func:`traceana.analyze.steps.measured_steps`). ``rank`` is null where a trace of
+        it out (:func:`traceana.timeline.steps.measured_steps`). ``rank`` is null where a trace of
         one process does not record it.
     ``collectives``
         Number of activities of class ``collective`` that the step launched.

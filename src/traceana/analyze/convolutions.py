@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.analyze.classes import SEARCH, described
 from traceana.analyze.costs import whole_sum
-from traceana.analyze.layer_rows import OUTSIDE, layer_keys
 from traceana.analyze.operator_flops import SHAPE, executed_convolutions, shapes_of
-from traceana.analyze.work import work
+from traceana.enrich.classes import SEARCH, described
+from traceana.enrich.layer_keys import OUTSIDE, layer_keys
 from traceana.result import Result, sums, with_share
 from traceana.settings import IMAGE_CHANNELS
+from traceana.timeline.work import work
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

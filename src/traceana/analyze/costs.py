@@ -14,7 +14,6 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.analyze.classes import SEARCH, SOURCE, category_of
 from traceana.analyze.flop_coverage import (
     BY_MODEL,
     PRODUCTS,
@@ -35,8 +34,7 @@ from traceana.analyze.operator_flops import (
     executed_convolutions,
     operator_costs,
 )
-from traceana.analyze.per_trace import per_small_trace
-from traceana.analyze.work import work
+from traceana.enrich.classes import SEARCH, SOURCE, category_of
 from traceana.enrich.layers.from_scopes import replica_of
 from traceana.enrich.layers.layer_intervals import SEPARATOR
 from traceana.enrich.nesting import NONE, from_rows, to_rows
@@ -44,6 +42,8 @@ from traceana.flops.cost import LARGEST, Refusal
 from traceana.flops.layer_formulas import Layer as Shapes
 from traceana.flops.layer_formulas import layer_costs
 from traceana.model.manifest import Layer, Manifest
+from traceana.timeline.work import work
+from traceana.trace.per_trace import per_small_trace
 from traceana.trace.schema import ROW
 
 if TYPE_CHECKING:

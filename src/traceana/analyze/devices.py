@@ -12,9 +12,11 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.analyze.classes import category_of
-from traceana.analyze.idle import IdleTime, idle_time
-from traceana.analyze.idle_gaps import (
+from traceana.enrich.classes import category_of
+from traceana.enrich.nesting import Flags, Ints
+from traceana.result import Result, sums
+from traceana.timeline.idle import IdleTime, idle_time
+from traceana.timeline.idle_gaps import (
     DeviceWork,
     analyzed_windows,
     capture,
@@ -23,7 +25,7 @@ from traceana.analyze.idle_gaps import (
     outside,
     selects_steps,
 )
-from traceana.analyze.intervals import (
+from traceana.timeline.intervals import (
     COMPUTING,
     PER_DEVICE,
     Busy,
@@ -31,9 +33,7 @@ from traceana.analyze.intervals import (
     rows_by_device,
     union,
 )
-from traceana.analyze.work import why_no_work, work
-from traceana.enrich.nesting import Flags, Ints
-from traceana.result import Result, sums
+from traceana.timeline.work import why_no_work, work
 from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def devices(trace: Trace, *, found: IdleTime | None = None) -> Result:
         The union of the kernels of collectives, and its part that no other kernel overlaps.
 
     For the CPU (traces without GPU work) all from ``launches`` on are null, and ``kernel_ns`` is
-    its busy time. ``found`` is :func:`traceana.analyze.idle.idle_time`, if already computed.
+    its busy time. ``found`` is :func:`traceana.timeline.idle.idle_time`, if already computed.
     """
     found = found or idle_time(trace)
     windows = found.windows
@@ -214,7 +214,7 @@ def launches(trace: Trace, measured: pl.DataFrame | None = None) -> pl.DataFrame
         Launch delay: from the end of the launching call to the start of the kernel. Median and 95th
         percentile, the lower of two; negative where the kernel starts before the call returns.
 
-    ``measured`` is :func:`traceana.analyze.idle_gaps.measured_of` the trace's steps, if already
+    ``measured`` is :func:`traceana.timeline.idle_gaps.measured_of` the trace's steps, if already
     computed.
     """
     if measured is None:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from traceana.analyze.idle_gaps import capture_ns, selects_steps
-from traceana.analyze.steps import span_of
-from traceana.analyze.work import work
 from traceana.result import Result
+from traceana.timeline.idle_gaps import capture_ns, selects_steps
+from traceana.timeline.steps import span_of
+from traceana.timeline.work import work
 from traceana.trace.schema import COUNTERS
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.analyze.classes import SOURCE, classified
 from traceana.analyze.operator_flops import OperatorCosts, Tree
-from traceana.analyze.work import work
+from traceana.enrich.classes import SOURCE, classified
 from traceana.enrich.distinct_values import first_rows, numbered
 from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take, to_rows
+from traceana.timeline.work import work
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.analyze.classes import SOURCE, described
 from traceana.analyze.costs import Charges, charges, executions, on_flops, whole_sum
 from traceana.analyze.flop_coverage import BY_MODEL
 from traceana.analyze.manifest_pairing import with_names_of
 from traceana.analyze.rates import RATES, machine, rate_columns
 from traceana.analyze.roofline import unit_of_instruction, units
-from traceana.analyze.work import kernels_of, processor, why_no_work, work, work_ns
+from traceana.enrich.classes import SOURCE, described
 from traceana.flops.registry import FORMULAS
 from traceana.result import Result, share_of, sums, with_share
+from traceana.timeline.work import kernels_of, processor, why_no_work, work, work_ns
 
 if TYPE_CHECKING:
     from traceana.model import Manifest

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from traceana.analyze import summaries
-from traceana.analyze.classes import SOURCE, classified, described
 from traceana.analyze.measured import (
     COLUMNS,
     added,
@@ -16,8 +15,9 @@ from traceana.analyze.measured import (
     measured_sums,
     with_rates,
 )
-from traceana.analyze.work import kernels_of, why_no_work, work_ns
+from traceana.enrich.classes import SOURCE, classified, described
 from traceana.result import Result, share_of, sums, with_share
+from traceana.timeline.work import kernels_of, why_no_work, work_ns
 from traceana.trace.taxonomy import CLASS_COLUMNS
 
 if TYPE_CHECKING:

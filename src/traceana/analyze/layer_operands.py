@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
-from traceana.analyze.per_trace import per_trace
 from traceana.enrich.layers.from_ranges import OPERAND_POSITIONS
 from traceana.enrich.layers.roles import WEIGHTED
 from traceana.flops.call import Call, decoded_instruction
 from traceana.flops.convolution import as_written
 from traceana.flops.cost import Shape, UncountableError
 from traceana.flops.registry import MOST_INPUTS
+from traceana.trace.per_trace import per_trace
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

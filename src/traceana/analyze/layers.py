@@ -12,25 +12,17 @@ import polars as pl
 from traceana.analyze.costs import charges, on_flops
 from traceana.analyze.flop_coverage import NO_ARITHMETIC, PRODUCTS
 from traceana.analyze.layer_operands import Operands, operands
-from traceana.analyze.layer_rows import (
-    DIRECTIONS,
-    KEYS,
-    OUTSIDE,
-    By,
-    by_direction,
-    layer_keys,
-    located,
-    with_layer_keys,
-)
+from traceana.analyze.layer_rows import DIRECTIONS, by_direction, located
 from traceana.analyze.manifest_pairing import paired, with_names_of
 from traceana.analyze.measured import added, measured_notes, with_rates
 from traceana.analyze.rates import COLUMNS as COSTS
 from traceana.analyze.rates import UNEXPLAINED, machine, peak_note, with_costs
-from traceana.analyze.work import why_no_work
+from traceana.enrich.layer_keys import KEYS, OUTSIDE, By, layer_keys, with_layer_keys
 from traceana.enrich.layers.compiled_regions import REGION
 from traceana.enrich.layers.layer_intervals import SEPARATOR
 from traceana.result import Result, sums, with_share
 from traceana.settings import UNSCOPED_PERCENT
+from traceana.timeline.work import why_no_work
 
 if TYPE_CHECKING:
     from traceana.flops.peaks import Peaks

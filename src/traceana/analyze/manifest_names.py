@@ -17,10 +17,10 @@ import msgspec
 import polars as pl
 
 from traceana.analyze.layer_operands import operands
-from traceana.analyze.work import work
 from traceana.enrich.layers.layer_intervals import SEPARATOR
 from traceana.model.manifest import Layer
 from traceana.settings import MANIFEST_AGREEMENT, MANIFEST_COVERAGE
+from traceana.timeline.work import work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

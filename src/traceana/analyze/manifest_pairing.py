@@ -22,9 +22,9 @@ from traceana.analyze.manifest_names import (
     tree_of_rows,
 )
 from traceana.analyze.manifest_order import FUSED, fused_parts, paths_in_order
-from traceana.analyze.per_trace import per_trace
 from traceana.enrich.layers.layer_intervals import SEPARATOR
 from traceana.model.manifest import Layer, Manifest
+from traceana.trace.per_trace import per_trace
 from traceana.trace.schema import conform
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from traceana.analyze.work import counted
+from traceana.timeline.work import counted
 from traceana.trace import Trace, TraceMeta
 
 KINDS: Final = ("fp64", "fp32", "fp16", "tensor")

@@ -19,7 +19,6 @@ import numpy.typing as npt
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.analyze.per_trace import per_small_trace
 from traceana.enrich.distinct_values import Texts
 from traceana.enrich.layers.from_order import groups
 from traceana.enrich.nesting import NONE, Ints, from_rows, rows_by_depth, to_rows
@@ -40,6 +39,7 @@ from traceana.flops.executed import Direction, executed
 from traceana.flops.passive import passive
 from traceana.flops.registry import MOST_INPUTS, NO_FORMULA, cost, reader_of
 from traceana.frozen import frozen
+from traceana.trace.per_trace import per_small_trace
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -13,9 +13,9 @@ import polars as pl
 from traceana.analyze.costs import COUNTS, whole_sum
 from traceana.analyze.flop_coverage import PRODUCTS
 from traceana.analyze.layer_rows import PASSES
-from traceana.analyze.work import work
 from traceana.flops.cost import Refusal
 from traceana.flops.peaks import Peaks, peak_for, peaks_of
+from traceana.timeline.work import work
 from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
-from traceana.analyze.classes import described
-from traceana.analyze.intervals import Busy
-from traceana.analyze.layer_rows import OUTSIDE, layer_keys
-from traceana.analyze.work import kernels_of, work
+from traceana.enrich.classes import described
 from traceana.enrich.distinct_values import first_rows, numbered
+from traceana.enrich.layer_keys import OUTSIDE, layer_keys
 from traceana.result import Result, sums
 from traceana.settings import REPEATED_GEMMS, REPEATED_GEMMS_GAP
+from traceana.timeline.intervals import Busy
+from traceana.timeline.work import kernels_of, work
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

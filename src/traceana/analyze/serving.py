@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.costs import charges
-from traceana.analyze.idle import idle_time
-from traceana.analyze.idle_gaps import within
-from traceana.analyze.per_trace import per_trace
-from traceana.analyze.steps import serves, step_windows, steps
-from traceana.analyze.work import work
 from traceana.enrich.serving import iterations
 from traceana.enrich.steps import SET_BY_PROGRAM
 from traceana.result import Result
+from traceana.timeline.idle import idle_time
+from traceana.timeline.idle_gaps import within
+from traceana.timeline.steps import serves, step_windows, steps
+from traceana.timeline.work import work
+from traceana.trace.per_trace import per_trace
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

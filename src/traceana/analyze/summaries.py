@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from traceana.analyze.copies import host_memory
 from traceana.errors import NoTimelineError
+from traceana.timeline.copies import host_memory
 from traceana.trace.schema import TABLES
 
 if TYPE_CHECKING:

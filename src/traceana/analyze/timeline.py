@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from traceana.analyze.classes import SOURCE, category_of
-from traceana.analyze.steps import measured_steps
+from traceana.enrich.classes import SOURCE, category_of
+from traceana.timeline.steps import measured_steps
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -134,8 +134,8 @@ class _Part(msgspec.Struct, frozen=True):
 
 
 def _parts(trace: Trace) -> list[_Part]:
-    from traceana.analyze.critical import critical
-    from traceana.analyze.idle import idle
+    from traceana.timeline.critical import critical
+    from traceana.timeline.idle import idle
 
     return [
         _Part(critical(trace, by="segment").frame, "start_ns", "time_ns", _critical),

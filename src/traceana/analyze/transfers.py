@@ -9,7 +9,11 @@ import numpy as np
 import polars as pl
 
 from traceana.analyze import summaries
-from traceana.analyze.copies import (
+from traceana.analyze.summaries import needs_timeline
+from traceana.enrich.layer_keys import OUTSIDE, layer_keys
+from traceana.result import Result, sums, with_share
+from traceana.settings import MANY_COPIES, SMALL_COPY_BYTES
+from traceana.timeline.copies import (
     ASYNCHRONOUS,
     BLOCKING,
     DEVICE_MEMORY,
@@ -19,13 +23,9 @@ from traceana.analyze.copies import (
     copies,
     link_peaks,
 )
-from traceana.analyze.intervals import Busy, computing, exposed
-from traceana.analyze.layer_rows import OUTSIDE, layer_keys
-from traceana.analyze.steps import available_ns, measured_steps, step_windows
-from traceana.analyze.summaries import needs_timeline
-from traceana.analyze.work import kernels_of
-from traceana.result import Result, sums, with_share
-from traceana.settings import MANY_COPIES, SMALL_COPY_BYTES
+from traceana.timeline.intervals import Busy, computing, exposed
+from traceana.timeline.steps import available_ns, measured_steps, step_windows
+from traceana.timeline.work import kernels_of
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -66,18 +66,18 @@ def transfers(trace: Trace, by: Key = "direction") -> Result:
     ``operator``, ``layer``, ``range``, ``call``, ``step``, ``size`` or ``kind``
         The key: see :func:`_key_of`.
     ``direction``, ``host_memory``
-        See :func:`traceana.analyze.copies.copies`.
+        See :func:`traceana.timeline.copies.copies`.
     ``count``, ``bytes``, ``mean_bytes`` (rounded down), ``time_ns``, ``share``
         Number, sizes, summed durations and their share of the time of all copies. Sizes are null
         unless the trace records the size of every copy of the row.
     ``exposed_ns``
         Time in which a copy of the row ran and no kernel ran on its device, from any step or
-        stream: :func:`traceana.analyze.intervals.exposed`. The total counts copies that overlap
+        stream: :func:`traceana.timeline.intervals.exposed`. The total counts copies that overlap
         once, and may be less than the sum of the rows. Null where the device is unknown.
     ``bytes_per_s``, ``median_bytes_per_s``
         Bytes over summed time; the median bandwidth of single copies, without copies of 0 ns.
     ``link``, ``peak_bytes_per_s``, ``peak_share``
-        Link, its unidirectional peak (:func:`traceana.analyze.copies.link_peaks`), and
+        Link, its unidirectional peak (:func:`traceana.timeline.copies.link_peaks`), and
         ``bytes_per_s`` over it. Null where unknown, or different on the devices of the row.
     ``blocking``
         Whether the copying calls block the host: ``yes``, ``no``, ``possibly`` (pageable memory in
@@ -87,7 +87,7 @@ def transfers(trace: Trace, by: Key = "direction") -> Result:
     ``step_count``, ``step_bytes``, ``step_ns``, ``step_share``
         Means over the measured steps of the copies they launched (bytes and time rounded down), and
         the share of the steps' wall time, times the devices they used, in which a copy of the row
-        ran (:func:`traceana.analyze.steps.step_windows`): at most 1. By step, of the row's step.
+        ran (:func:`traceana.timeline.steps.step_windows`): at most 1. By step, of the row's step.
     ``small``
         Whether the row has a hundred copies or more, below 64 KiB on average.
 

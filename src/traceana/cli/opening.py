@@ -97,7 +97,7 @@ def exit_code(trace: Trace, reading: Reading, *, needs_work: bool = True) -> Exi
 
     With ``needs_work``, a trace without activity is an empty selection.
     """
-    from traceana.analyze.work import any_work, why_no_work
+    from traceana.timeline.work import any_work, why_no_work
 
     meta = trace.meta
     if meta.truncated:

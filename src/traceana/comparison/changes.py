@@ -11,8 +11,6 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.analyze.idle import idle_time
-from traceana.analyze.idle_gaps import CAUSES, within
 from traceana.comparison.diff_rows import PairedRun, low_confidence
 from traceana.comparison.verdicts import (
     SCHEMA,
@@ -23,6 +21,8 @@ from traceana.comparison.verdicts import (
     Times,
     step_times,
 )
+from traceana.timeline.idle import idle_time
+from traceana.timeline.idle_gaps import CAUSES, within
 
 COLUMNS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "change": pl.String,

@@ -11,21 +11,22 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.analyze import summaries
-from traceana.analyze.classes import SOURCE, category_of, classified, described
-from traceana.analyze.copies import copies
 from traceana.analyze.flop_coverage import PRODUCTS
-from traceana.analyze.idle_gaps import capture_ns
-from traceana.analyze.intervals import Busy
-from traceana.analyze.layer_rows import PASSES, layer_keys, with_layer_keys
+from traceana.analyze.layer_rows import PASSES
 from traceana.analyze.layers import layers
 from traceana.analyze.manifest_pairing import with_names_of
-from traceana.analyze.per_trace import per_small_trace, per_trace
-from traceana.analyze.steps import measured_steps, select, steps
-from traceana.analyze.work import work
 from traceana.comparison.layer_features import RunLayers, run_layers
 from traceana.comparison.run_inputs import Pairs
+from traceana.enrich.classes import SOURCE, category_of, classified, described
+from traceana.enrich.layer_keys import layer_keys, with_layer_keys
 from traceana.enrich.layers.compiled_regions import CALL, REGION
 from traceana.settings import LEAST_COUNTED
+from traceana.timeline.copies import copies
+from traceana.timeline.idle_gaps import capture_ns
+from traceana.timeline.intervals import Busy
+from traceana.timeline.steps import measured_steps, select, steps
+from traceana.timeline.work import work
+from traceana.trace.per_trace import per_small_trace, per_trace
 from traceana.trace.schema import TABLES
 
 if TYPE_CHECKING:
@@ -274,7 +275,7 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
     backward, optimizer), ``pass`` (the same, or dgrad or wgrad), ``named_direction`` (that of
     the class); ``compiled`` (a compiled function launched it); ``kind``, ``copy_kind``;
     ``copy`` and ``host_memory``, direction and host memory of copies by
-    :func:`traceana.analyze.copies.copies`; of the class ``name``, ``precision``,
+    :func:`traceana.timeline.copies.copies`; of the class ``name``, ``precision``,
     ``tensor_core``, ``library``, ``tile``, ``gemm_layout``, ``batched``, ``function``,
     ``epilogue``; ``calls``, ``time_ns``, ``bytes`` (null where the size of a copy is
     unknown).

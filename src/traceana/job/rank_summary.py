@@ -18,14 +18,10 @@ from traceana.analyze.classes import breakdown
 from traceana.analyze.collective_ranks import BETWEEN_TWO, collectives_of
 from traceana.analyze.communication import communication, has_smaller_groups, with_messages
 from traceana.analyze.devices import devices
-from traceana.analyze.idle import idle
-from traceana.analyze.intervals import Busy
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import layers
-from traceana.analyze.steps import measured_steps, step_windows
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.transfers import transfers
-from traceana.analyze.work import work
 from traceana.files import (
     UNDECODABLE,
     as_unicode,
@@ -34,6 +30,10 @@ from traceana.files import (
     scratch_folder,
     umask,
 )
+from traceana.timeline.idle import idle
+from traceana.timeline.intervals import Busy
+from traceana.timeline.steps import measured_steps, step_windows
+from traceana.timeline.work import work
 from traceana.trace.bundle import write_tables
 
 if TYPE_CHECKING:

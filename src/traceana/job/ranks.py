@@ -19,7 +19,6 @@ import msgspec
 import polars as pl
 
 from traceana.analyze.collective_ranks import AHEAD, LINE, Matched, match
-from traceana.analyze.steps import MEDIAN_ERROR
 from traceana.cores import cores
 from traceana.errors import BadShardError, CannotWriteError, NotFoundError, UnreadableError
 from traceana.files import cache_folder, scratch_folder
@@ -38,6 +37,7 @@ from traceana.job.stragglers import (
 )
 from traceana.job.tasks import Done, Kept, Processes, Reading, default_workers, kept_or_read
 from traceana.settings import CLOCK_ERRORS
+from traceana.timeline.steps import MEDIAN_ERROR
 from traceana.trace.ledger import REASONS
 
 OK: Final = "ok"

@@ -339,8 +339,8 @@ def _no_space(target: Path) -> NoSpaceError:
 
 def why_unusable(traces: Sequence[Path]) -> TraceanaError | None:
     """Return the error that prevents the use of ``traces`` by other commands, or None."""
-    from traceana.analyze.work import why_no_work, work
     from traceana.opening import open_trace
+    from traceana.timeline.work import why_no_work, work
 
     try:
         trace = open_trace(list(traces) if len(traces) > 1 else traces[0])

@@ -14,15 +14,15 @@ import msgspec
 import polars as pl
 
 from traceana import __version__
-from traceana.analyze.classes import SOURCE, classified
-from traceana.analyze.critical import critical
-from traceana.analyze.idle import idle
 from traceana.analyze.layers import layer_tree
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.timeline import Window, capture
+from traceana.enrich.classes import SOURCE, classified
 from traceana.enrich.distinct_values import first_rows, numbered
 from traceana.errors import CannotWriteError, MissingExtraError, how_to_install
 from traceana.files import scratch_folder
+from traceana.timeline.critical import critical
+from traceana.timeline.idle import idle
 from traceana.trace.schema import CPU_DEVICE, SCHEMA, SCHEMA_VERSION
 
 if TYPE_CHECKING:

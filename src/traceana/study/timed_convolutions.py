@@ -11,7 +11,6 @@ from typing import Any, Final
 import polars as pl
 
 from traceana.analyze.layers import layers
-from traceana.analyze.steps import measured_steps, select
 from traceana.comparison.compared_run import Run
 from traceana.comparison.layer_table import layer_table
 from traceana.comparison.run_tables import algorithms
@@ -24,6 +23,7 @@ from traceana.study.recorded_runs import Traced, conditions, labels
 from traceana.study.study import Study
 from traceana.study.trace_tables import conformed, of_basis
 from traceana.study.trials import Trials, as_runs, by_algorithm, kernel_times, switches
+from traceana.timeline.steps import measured_steps, select
 from traceana.trace.taxonomy import FAMILY_OF_ALGORITHM
 
 HAVE_COLUMNS: Final = frozenset({"network", "batch"})

@@ -181,7 +181,7 @@ class Commands:
         ranks: Collection[int] | None = None,
     ) -> Trace:
         """Return the trace with only the activities of these steps, devices and ranks."""
-        from traceana.analyze.steps import select
+        from traceana.timeline.steps import select
 
         return select(self._trace, steps=steps, devices=devices, ranks=ranks)
 

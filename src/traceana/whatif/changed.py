@@ -11,14 +11,14 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.analyze.classes import SOURCE, category_of, classified
 from traceana.analyze.convolutions import each_convolution, of_input
-from traceana.analyze.idle_host import LOADING
+from traceana.enrich.classes import SOURCE, category_of, classified
 from traceana.enrich.distinct_values import Texts, first_rows, numbered
 from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, rows_by_depth
 from traceana.errors import NoSuchSelectionError, near
 from traceana.settings import LONGEST_DISPATCH_NS, REPLAYED_ACTIVITIES
-from traceana.whatif.graph import EVENT, LAUNCH, STREAM, SYNC, Graph
+from traceana.timeline.graph import EVENT, LAUNCH, STREAM, SYNC, Graph
+from traceana.timeline.idle_host import LOADING
 from traceana.whatif.other_hardware import (
     Factors,
     Floats,

@@ -9,12 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.analyze.classes import category_of, classified
 from traceana.analyze.communication import messages
-from traceana.analyze.copies import HOST_DIRECTIONS, copies, link_peaks
 from traceana.analyze.flop_coverage import PRODUCTS
 from traceana.analyze.rates import machine
 from traceana.analyze.roofline import counted_work
+from traceana.enrich.classes import category_of, classified
 from traceana.errors import NoSuchSelectionError
 from traceana.flops.peaks import listed_peaks, peak_for
 from traceana.settings import (
@@ -25,6 +24,7 @@ from traceana.settings import (
     LIKE_FLOPS,
     SLOW_COPY,
 )
+from traceana.timeline.copies import HOST_DIRECTIONS, copies, link_peaks
 
 if TYPE_CHECKING:
     from typing import Self

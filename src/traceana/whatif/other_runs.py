@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
-from traceana.analyze.classes import category_of
 from traceana.analyze.convolutions import each_convolution
 from traceana.analyze.operator_flops import SHAPE
-from traceana.analyze.steps import measured
+from traceana.enrich.classes import category_of
 from traceana.errors import NoSuchSelectionError
 from traceana.settings import RESIDENT_THREADS
+from traceana.timeline.steps import measured
 from traceana.whatif.other_hardware import Factors
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import polars as pl
 
 from traceana.analyze.collective_ranks import matched_of
 from traceana.enrich.nesting import NONE, Ints, from_rows, timeline
-from traceana.whatif.graph import HANDOVER, HOST, LAUNCH, SYNC, WAIT, Graph
+from traceana.timeline.graph import HANDOVER, HOST, LAUNCH, SYNC, WAIT, Graph
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -117,7 +117,7 @@ def _replay(graph: Graph, lag: Ints, duration: Ints, meets: Ints) -> _Replay:
 def step_windows(graph: Graph, over: Ints, duration: Ints) -> tuple[Ints, Ints]:
     """Return begin and end of the window of each step, where nodes are ``over`` when given.
 
-    The window is that of :func:`traceana.analyze.critical_path.windows`: from the marker, or the
+    The window is that of :func:`traceana.timeline.critical_path.windows`: from the marker, or the
     completion of the step before, to the end of the marker and of all work that it launched.
     """
     measured = _windows(graph, graph.at + graph.duration, graph.at)

@@ -15,9 +15,8 @@ import numpy.typing as npt
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.analyze.classes import breakdown, category_of
-from traceana.analyze.intervals import union
-from traceana.analyze.steps import MEDIAN_ERROR, measured_steps, span_of
+from traceana.analyze.classes import breakdown
+from traceana.enrich.classes import category_of
 from traceana.enrich.nesting import NONE, Ints
 from traceana.errors import NoSuchSelectionError
 from traceana.result import Result
@@ -28,10 +27,12 @@ from traceana.settings import (
     RUN_TO_RUN,
     RUN_TO_RUN_CPU,
 )
+from traceana.timeline.graph import Graph, Part, graphs, part_of
+from traceana.timeline.intervals import union
+from traceana.timeline.steps import MEDIAN_ERROR, measured_steps, span_of
 from traceana.trace import Trace
 from traceana.trace.schema import DEVICE_WORK
 from traceana.whatif.changed import Changed, Selection, changed, selected
-from traceana.whatif.graph import Graph, Part, graphs, part_of
 from traceana.whatif.replay import Meetings, replayed_together, step_windows
 from traceana.whatif.scenario import NAMED, Scenario, scenario
 

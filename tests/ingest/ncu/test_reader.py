@@ -11,12 +11,12 @@ import polars as pl
 import pytest
 
 from tests.ingest.ncu.writing import BEFORE, BEHIND, FACTS, details, facts, line, raw
-from traceana.analyze.work import why_no_work
 from traceana.errors import CorruptError, NotATraceError, TraceanaError, UnknownFormatError
 from traceana.ingest import read
 from traceana.ingest.detect import Format, detect
 from traceana.ingest.ncu import reader, rows
 from traceana.ingest.ncu.reader import factor, known
+from traceana.timeline.work import why_no_work
 from traceana.trace import Trace
 
 FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"

@@ -18,7 +18,6 @@ import pytest
 from tests.support.traces import TraceBuilder, cnn_steps
 from traceana import open as open_trace
 from traceana.advise import RULES, advise
-from traceana.analyze.idle_gaps import CAUSES
 from traceana.errors import MissingExtraError, how_to_install
 from traceana.flops.peaks import Peaks
 from traceana.report.columns import Kind
@@ -45,6 +44,7 @@ from traceana.report.pages.analysis_pictures import bandwidths, roofline_chart
 from traceana.report.pages.kernels import kernels
 from traceana.report.pages.report import report
 from traceana.report.text import cut_path, plain
+from traceana.timeline.idle_gaps import CAUSES
 from traceana.trace import Trace
 from traceana.trace.taxonomy import CATEGORIES
 

@@ -12,8 +12,6 @@ from msgspec.structs import replace
 
 from traceana.advise.bottleneck import bottleneck
 from traceana.advise.figures import Figures
-from traceana.analyze.idle_gaps import MEANINGS
-from traceana.analyze.work import processor, work
 from traceana.comparison.diff_rows import IDLE
 from traceana.comparison.verdicts import mean_available, step_times
 from traceana.report import display_names, numbers
@@ -30,6 +28,8 @@ from traceana.report.pages.single_table import (
     source_of,
 )
 from traceana.result import Arranged, Result, sums
+from traceana.timeline.idle_gaps import MEANINGS
+from traceana.timeline.work import processor, work
 
 if TYPE_CHECKING:
     from traceana.choices import DiffBy

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.analyze.idle_gaps import MEANINGS
 from traceana.analyze.layers import work_tree
 from traceana.comparison.diff_rows import IDLE
 from traceana.report import display_names, numbers
@@ -28,6 +27,7 @@ from traceana.report.page import (
 from traceana.report.pages.analysis_pictures import above, layer_icicle
 from traceana.report.pages.single_table import column, columns_of
 from traceana.result import sums
+from traceana.timeline.idle_gaps import MEANINGS
 
 if TYPE_CHECKING:
     from traceana.choices import DiffBy

@@ -10,11 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.analyze.critical import NO_OPERATOR
-from traceana.analyze.idle_gaps import capture, outside
-from traceana.analyze.intervals import PER_DEVICE
-from traceana.analyze.steps import measured_steps, step_processes
-from traceana.analyze.steps import steps as step_times
 from traceana.analyze.summaries import needs_timeline
 from traceana.report import numbers
 from traceana.report.columns import Kind
@@ -34,6 +29,11 @@ from traceana.report.pages.single_table import (
 )
 from traceana.result import Arranged, Result, arrange
 from traceana.settings import LEAST_ROW_SHARE
+from traceana.timeline.critical import NO_OPERATOR
+from traceana.timeline.idle_gaps import capture, outside
+from traceana.timeline.intervals import PER_DEVICE
+from traceana.timeline.steps import measured_steps, step_processes
+from traceana.timeline.steps import steps as step_times
 from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ def idle(trace: Trace, *, by: IdleBy = "cause") -> Result:
     """Return the idle time of each device by cause, by cause and ``by``, or by gap."""
     needs_timeline(trace, "idle")
     from traceana.analyze.devices import devices
-    from traceana.analyze.idle import idle as analysis
-    from traceana.analyze.idle import idle_time
+    from traceana.timeline.idle import idle as analysis
+    from traceana.timeline.idle import idle_time
 
     found = idle_time(trace)
     whole = analysis(trace, by, found=found)
@@ -109,7 +109,7 @@ def idle(trace: Trace, *, by: IdleBy = "cause") -> Result:
 
 def _meanings(causes: pl.DataFrame) -> Iterator[Table]:
     """Yield the table of what the causes of a trace mean."""
-    from traceana.analyze.idle_gaps import MEANINGS
+    from traceana.timeline.idle_gaps import MEANINGS
 
     rows = [(cause, MEANINGS[cause]) for cause in causes["cause"].unique(maintain_order=True)]
     if rows:
@@ -333,7 +333,7 @@ def _overlap(row: Row) -> str:
 def critical(trace: Trace, *, by: CriticalBy = "class") -> Result:
     """Return the critical path of the measured steps, grouped by ``by``."""
     needs_timeline(trace, "critical")
-    from traceana.analyze import critical as analysis
+    from traceana.timeline import critical as analysis
 
     found = analysis.critical(trace, by)
 

@@ -15,13 +15,10 @@ from traceana.advise.bottleneck import IDLE
 from traceana.analyze.classes import Line, breakdown, condensed
 from traceana.analyze.devices import busy
 from traceana.analyze.facts import facts
-from traceana.analyze.idle_gaps import selects_steps
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layer_rows import DIRECTIONS
 from traceana.analyze.layers import layers
-from traceana.analyze.steps import RUN_AHEAD, measured, serves, step_processes, steps
 from traceana.analyze.transfers import transfers
-from traceana.analyze.work import kernels_of, processor, work, work_ns
 from traceana.report import display_names, numbers
 from traceana.report.columns import Kind
 from traceana.report.page import Block, Column, Facts, Findings, Heading, Notes, Page, Rows, Table
@@ -39,6 +36,9 @@ from traceana.report.pages.single_table import (
 )
 from traceana.result import Arranged, Result, arrange
 from traceana.settings import FEWEST_STEPS, LEAST_PART, MUCH_UNCLASSIFIED
+from traceana.timeline.idle_gaps import selects_steps
+from traceana.timeline.steps import RUN_AHEAD, measured, serves, step_processes, steps
+from traceana.timeline.work import kernels_of, processor, work, work_ns
 from traceana.trace import Trace
 from traceana.trace.ledger import REASONS
 from traceana.trace.schema import CPU_DEVICE

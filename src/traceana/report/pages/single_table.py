@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.analyze.idle_gaps import selects_steps
-from traceana.analyze.steps import measured_steps, step_processes
-from traceana.analyze.work import processor, work_ns
 from traceana.report import display_names, numbers
 from traceana.report.cells import BAR
 from traceana.report.columns import Kind, has_values, kind_of, scale_of, title_of
 from traceana.report.page import Block, Column, Data, Facts, Hidden, Notes, Page, Rows, Table
 from traceana.settings import LEAST_ROW_SHARE
+from traceana.timeline.idle_gaps import selects_steps
+from traceana.timeline.steps import measured_steps, step_processes
+from traceana.timeline.work import processor, work_ns
 
 if TYPE_CHECKING:
     from traceana.result import Arranged, Result

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.analyze.copies import HOST_DIRECTIONS
 from traceana.analyze.summaries import needs_timeline
 from traceana.report import display_names, numbers
 from traceana.report.columns import Kind
@@ -16,6 +15,7 @@ from traceana.report.page import Block, Chart, Column, Facts, Notes, Page, Table
 from traceana.report.pages.analysis_pictures import above, bandwidths
 from traceana.report.pages.single_table import columns_of, device_title, notes_of, table_page
 from traceana.result import Arranged, Result
+from traceana.timeline.copies import HOST_DIRECTIONS
 
 if TYPE_CHECKING:
     from traceana.choices import TransfersBy

@@ -13,12 +13,12 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.analyze.intervals import PER_DEVICE, Device, rows_by_device, union
-from traceana.analyze.per_trace import per_trace
-from traceana.analyze.steps import measured_steps, step_windows
-from traceana.analyze.work import work
 from traceana.enrich.distinct_values import distinct
 from traceana.enrich.nesting import NONE, Ints, to_rows
+from traceana.timeline.intervals import PER_DEVICE, Device, rows_by_device, union
+from traceana.timeline.steps import measured_steps, step_windows
+from traceana.timeline.work import work
+from traceana.trace.per_trace import per_trace
 from traceana.trace.schema import CPU_DEVICE, TABLES, TIME_COLUMNS
 
 if TYPE_CHECKING:

@@ -12,15 +12,11 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.analyze.busy_annotations import busy_annotations
-from traceana.analyze.device_waits import (
-    WorkWaits,
-    of_process,
-    whose,
-    within,
-    work_waits,
-)
-from traceana.analyze.event_waits import (
+from traceana.enrich.distinct_values import Texts, thread_numbers
+from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take
+from traceana.timeline.busy_annotations import busy_annotations
+from traceana.timeline.device_waits import WorkWaits, of_process, whose, within, work_waits
+from traceana.timeline.event_waits import (
     ANY,
     NO_WORK,
     STREAM_WAIT,
@@ -29,9 +25,7 @@ from traceana.analyze.event_waits import (
     keys_of,
     recorded_work,
 )
-from traceana.analyze.intervals import union
-from traceana.enrich.distinct_values import Texts, thread_numbers
-from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take
+from traceana.timeline.intervals import union
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -15,8 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.analyze.idle_causes import CauseFinder
-from traceana.analyze.idle_gaps import (
+from traceana.enrich.distinct_values import first_rows, numbered
+from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, to_rows
+from traceana.result import Result, sums
+from traceana.timeline.idle_causes import CauseFinder
+from traceana.timeline.idle_gaps import (
     AFTER_LAST,
     BEFORE_FIRST,
     DATA_LOADER,
@@ -32,14 +35,11 @@ from traceana.analyze.idle_gaps import (
     selects_steps,
     within,
 )
-from traceana.analyze.idle_host import HostNesting, Threads, loading
-from traceana.analyze.intervals import PER_DEVICE, Busy, Device, Intervals, Times, union
-from traceana.analyze.per_trace import per_small_trace
-from traceana.analyze.steps import measured_steps
-from traceana.analyze.work import any_work, why_no_work
-from traceana.enrich.distinct_values import first_rows, numbered
-from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, to_rows
-from traceana.result import Result, sums
+from traceana.timeline.idle_host import HostNesting, Threads, loading
+from traceana.timeline.intervals import PER_DEVICE, Busy, Device, Intervals, Times, union
+from traceana.timeline.steps import measured_steps
+from traceana.timeline.work import any_work, why_no_work
+from traceana.trace.per_trace import per_small_trace
 from traceana.trace.schema import CPU_DEVICE, join_pieces
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class IdleTime(msgspec.Struct, frozen=True):
     ``gaps`` has the columns :data:`_GAPS`, by device and time; row numbers are those of the whole
     trace. ``work`` is that of the GPUs; ``cpus`` is the CPUs' busy time, in traces without GPU
     work. ``windows`` are the analyzed ones, ``steps`` those of the selected steps, ``measured``
-    those of the measured steps (:mod:`traceana.analyze.idle_gaps`).
+    those of the measured steps (:mod:`traceana.timeline.idle_gaps`).
     """
 
     gaps: pl.DataFrame
@@ -99,14 +99,14 @@ def idle(trace: Trace, by: By = "cause", *, found: IdleTime | None = None) -> Re
     """Return the idle time of each device, one row per cause and key (``by``).
 
     The analyzed time is the capture, or the selected steps
-    (:func:`traceana.analyze.idle_gaps.analyzed_windows`); only the part of a gap within it counts.
+    (:func:`traceana.timeline.idle_gaps.analyzed_windows`); only the part of a gap within it counts.
     Columns:
 
     ``operator``, ``range`` or ``step``
         The key. The operator or annotation is the host's innermost one during the gap; where the
         work was launched before the GPU went idle, the one that launched it. Null without one.
     ``rank``, ``device``, ``cause``
-        One of :data:`traceana.analyze.idle_gaps.CAUSES`.
+        One of :data:`traceana.timeline.idle_gaps.CAUSES`.
     ``count``, ``time_ns``, ``share``, ``mean_ns`` (rounded down), ``max_ns``
         Number of gaps, their summed time, its share of the device's analyzed time (by step, of the
         step), their mean and longest.

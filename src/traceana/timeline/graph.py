@@ -15,14 +15,19 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.analyze.critical import cut
-from traceana.analyze.critical_path import processes, windows
-from traceana.analyze.device_waits import BY_EVENT, BY_LAUNCH, BY_STREAM
-from traceana.analyze.event_waits import ANY
-from traceana.analyze.host_waits import (
+from traceana.enrich.distinct_values import Texts
+from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, take, timeline
+from traceana.enrich.ranges import ThreadRanges
+from traceana.settings import REPLAYED_ACTIVITIES
+from traceana.timeline.critical import cut
+from traceana.timeline.critical_path import processes, windows
+from traceana.timeline.device_waits import BY_EVENT, BY_LAUNCH, BY_STREAM
+from traceana.timeline.event_waits import ANY
+from traceana.timeline.host_waits import (
     EVENT_CALL,
     STREAM_CALL,
     WAITING,
@@ -30,12 +35,9 @@ from traceana.analyze.host_waits import (
     Waits,
     streams_waited_for,
 )
-from traceana.analyze.steps import measured_steps, span_of
-from traceana.enrich.distinct_values import Texts
-from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, take, timeline
-from traceana.enrich.ranges import ThreadRanges
-from traceana.settings import REPLAYED_ACTIVITIES
-from traceana.whatif.other_hardware import Floats
+from traceana.timeline.steps import measured_steps, span_of
+
+Floats = npt.NDArray[np.float64]
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
-from traceana.analyze.intervals import Busy
-from traceana.analyze.per_trace import per_trace
-from traceana.analyze.work import work
 from traceana.enrich.distinct_values import distinct
 from traceana.enrich.serving import SOURCE
 from traceana.enrich.steps import candidates
 from traceana.errors import NoSuchSelectionError
 from traceana.result import Result
 from traceana.settings import FEWEST_STEPS, WARM_UP_RATIO
+from traceana.timeline.intervals import Busy
+from traceana.timeline.work import work
+from traceana.trace.per_trace import per_trace
 from traceana.trace.schema import CPU_DEVICE, PERIOD
 
 if TYPE_CHECKING:

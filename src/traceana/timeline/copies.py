@@ -12,8 +12,8 @@ import msgspec
 import polars as pl
 import rtoml
 
-from traceana.analyze.per_trace import per_small_trace
 from traceana.flops.peaks import Peaks, peaks_of
+from traceana.trace.per_trace import per_small_trace
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -15,9 +15,11 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.analyze.classes import SOURCE, category_of
-from traceana.analyze.copies import ASYNCHRONOUS, copies
-from traceana.analyze.event_waits import (
+from traceana.enrich.classes import SOURCE, category_of
+from traceana.enrich.distinct_values import Texts, distinct, first_rows, numbered
+from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take
+from traceana.timeline.copies import ASYNCHRONOUS, copies
+from traceana.timeline.event_waits import (
     ANY,
     NEVER,
     NO_WORK,
@@ -30,9 +32,7 @@ from traceana.analyze.event_waits import (
     recorded_work,
     wait_records,
 )
-from traceana.analyze.per_trace import per_small_trace
-from traceana.enrich.distinct_values import Texts, distinct, first_rows, numbered
-from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take
+from traceana.trace.per_trace import per_small_trace
 from traceana.trace.schema import DEVICE_WORK
 
 if TYPE_CHECKING:

@@ -11,27 +11,19 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 import polars as pl
 
-from traceana.analyze.classes import SOURCE, classified
-from traceana.analyze.critical_path import (
-    GAP,
-    HOST,
-    LAUNCH,
-    SYNC,
-    WORK,
-    paths,
-    windows,
-)
-from traceana.analyze.device_waits import BY_EVENT, BY_STREAM
-from traceana.analyze.event_waits import distinct_of
-from traceana.analyze.host_waits import WAITING, ThreadKeys
-from traceana.analyze.layer_rows import OUTSIDE, layer_keys
-from traceana.analyze.per_trace import per_small_trace
-from traceana.analyze.steps import measured_steps, step_processes
-from traceana.analyze.work import why_no_work, work
+from traceana.enrich.classes import SOURCE, classified
 from traceana.enrich.distinct_values import Texts
+from traceana.enrich.layer_keys import OUTSIDE, layer_keys
 from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, to_rows
 from traceana.enrich.ranges import ThreadRanges
 from traceana.result import Result, sums, with_share
+from traceana.timeline.critical_path import GAP, HOST, LAUNCH, SYNC, WORK, paths, windows
+from traceana.timeline.device_waits import BY_EVENT, BY_STREAM
+from traceana.timeline.event_waits import distinct_of
+from traceana.timeline.host_waits import WAITING, ThreadKeys
+from traceana.timeline.steps import measured_steps, step_processes
+from traceana.timeline.work import why_no_work, work
+from traceana.trace.per_trace import per_small_trace
 from traceana.trace.schema import DEVICE_WORK
 
 if TYPE_CHECKING:
@@ -102,7 +94,7 @@ def segments(trace: Trace) -> pl.DataFrame:
     before it on its stream, its launch, and the event that its stream waited for. A call that
     returned after device work had ended waited for that work. An idle thread waited for the thread
     that was last active. The segments of a step have no gaps between them, and add up exactly to
-    its window (:func:`traceana.analyze.critical_path.windows`).
+    its window (:func:`traceana.timeline.critical_path.windows`).
 
     Columns: ``step_row`` (row of ``steps``, without steps of the window), ``step``
     (its number), ``rank``, ``start_ns``, ``time_ns``, and those of :func:`_labelled`.
@@ -120,7 +112,7 @@ def segments(trace: Trace) -> pl.DataFrame:
 
 
 def _labelled(trace: Trace, raw: pl.DataFrame, threads: ThreadKeys) -> pl.DataFrame:
-    """Return the stretches of :func:`traceana.analyze.critical_path.paths` with their labels.
+    """Return the stretches of :func:`traceana.timeline.critical_path.paths` with their labels.
 
     A stretch of a thread is cut where the thread's call, operator or annotation changes. Columns:
     ``step_row``, ``start_ns``, ``time_ns``, and:

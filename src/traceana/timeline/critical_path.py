@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
-from traceana.analyze.device_waits import BY_LAUNCH, UNKNOWN
-from traceana.analyze.host_waits import ThreadKeys, Waits
-from traceana.analyze.idle_gaps import capture
 from traceana.enrich.steps import OPTIMIZER_STEP
+from traceana.timeline.device_waits import BY_LAUNCH, UNKNOWN
+from traceana.timeline.host_waits import ThreadKeys, Waits
+from traceana.timeline.idle_gaps import capture
 from traceana.trace.schema import DEVICE_WORK
 
 if TYPE_CHECKING:

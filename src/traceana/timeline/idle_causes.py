@@ -16,10 +16,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.analyze.classes import SOURCE, category_of
-from traceana.analyze.copies import ASYNCHRONOUS, copies
-from traceana.analyze.device_waits import awaited_work
-from traceana.analyze.idle_gaps import (
+from traceana.enrich.classes import SOURCE, category_of
+from traceana.enrich.distinct_values import rows_of
+from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take, to_rows
+from traceana.settings import LONGEST_DISPATCH_NS, LONGEST_EVENT_LATENCY_NS
+from traceana.timeline.copies import ASYNCHRONOUS, copies
+from traceana.timeline.device_waits import awaited_work
+from traceana.timeline.idle_gaps import (
     ALLOCATION,
     BEFORE_FIRST,
     COLLECTIVE,
@@ -35,11 +38,8 @@ from traceana.analyze.idle_gaps import (
     SYNCHRONIZATION,
     Cause,
 )
-from traceana.analyze.idle_host import HostNesting, HostTime, Threads, host_times
-from traceana.analyze.intervals import Intervals, union, until
-from traceana.enrich.distinct_values import rows_of
-from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take, to_rows
-from traceana.settings import LONGEST_DISPATCH_NS, LONGEST_EVENT_LATENCY_NS
+from traceana.timeline.idle_host import HostNesting, HostTime, Threads, host_times
+from traceana.timeline.intervals import Intervals, union, until
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -70,7 +70,7 @@ class CauseFinder:
         self._blocking[trace.activities["kind"].eq("memcpy").to_numpy()] = blocks
 
     def added_to(self, gaps: pl.DataFrame) -> pl.DataFrame:
-        """Return ``gaps``, of :func:`traceana.analyze.idle_gaps.gaps`, each with its ``cause``.
+        """Return ``gaps``, of :func:`traceana.timeline.idle_gaps.gaps`, each with its ``cause``.
 
         Further columns: ``explained``, the part of the gap that the cause explains (ns); ``call``,
         ``range``, ``op``, the host's rows during the gap, or at the launch where the work was

@@ -14,7 +14,10 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.analyze.idle_gaps import (
+from traceana.enrich.distinct_values import Texts, first_rows, numbered, rows_of
+from traceana.enrich.layers.roles import ROLE_OF_TEXT
+from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, from_rows
+from traceana.timeline.idle_gaps import (
     ALLOCATION,
     COLLECTIVE,
     COPY,
@@ -24,9 +27,6 @@ from traceana.analyze.idle_gaps import (
     PROFILER,
     SYNCHRONIZATION,
 )
-from traceana.enrich.distinct_values import Texts, first_rows, numbered, rows_of
-from traceana.enrich.layers.roles import ROLE_OF_TEXT
-from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, from_rows
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
