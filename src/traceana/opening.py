@@ -305,7 +305,7 @@ def _read(
         trace = Trace.from_bundle(source)
         if step_marker is None:
             return trace
-        from traceana.enrich.steps import remarked
+        from traceana.enrich.attribution import remarked
 
         return remarked(trace, step_marker)
     from traceana.enrich import attribute, replays_graphs

@@ -36,6 +36,8 @@ class Result(msgspec.Struct, frozen=True):
     screenful: int | None = None
     """Rows that a terminal shows by default; ``None``: all."""
     _add_pictures: Callable[[Any, int | None], Any] | None = None
+    summary: Any = None
+    """Of ``report``: :class:`traceana.report.pages.report.Summary`, the figures of its head."""
 
     def __post_init__(self) -> None:
         """Make the totals read-only."""

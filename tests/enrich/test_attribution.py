@@ -91,13 +91,14 @@ def test_correlation_ids_are_per_process_and_no_external_ids() -> None:
 def test_device_work_without_its_launch_is_kept_and_counted() -> None:
     b = TraceBuilder()
     launch(b, 1, 0)
+    b.kernel("before", 10, 40, correlation=76, process=9)
+    b.kernel("k", 100, 40, correlation=1, process=9)
     b.kernel("orphan", 500, 40, correlation=77, process=9)
     b.sync(900, 5, process=9)
     trace = attribute(b.build())
-    problem = trace.ledger.row(0, named=True)
-    assert (problem["reason"], problem["kept"], problem["count"], problem["time_ns"]) == (
-        "no_launch", True, 1, 40,
-    )  # fmt: skip
+    assert trace.ledger.select("reason", "severity", "kept", "count", "time_ns").rows() == [
+        ("launched_before", "note", True, 1, 40), ("no_launch", "problem", True, 1, 40),
+    ]  # fmt: skip
     assert trace.activities.height == 3
     assert paths(trace)[1] == "(launched before capture)"
 

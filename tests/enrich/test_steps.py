@@ -10,7 +10,7 @@ import traceana
 from tests.support.traces import TraceBuilder
 from traceana.analyze.classes import breakdown
 from traceana.enrich import attribute
-from traceana.enrich.steps import remarked
+from traceana.enrich.attribution import remarked
 from traceana.errors import BadStepMarkerError, ExitCode, NoSuchSelectionError
 from traceana.report.pages.report import overview
 from traceana.timeline.critical import critical

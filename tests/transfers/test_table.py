@@ -135,8 +135,8 @@ def test_a_share_of_a_step_is_at_most_1_where_the_host_runs_ahead() -> None:
         for stream in (1, 2):
             b.copy("HtoD", 1000 * number + 10, 1000, step=number, stream=stream, bytes=8)
     (row,) = transfers(b.build()).frame.to_dicts()
-    # All steps have passed when the first copies end.
-    assert row["step_share"] == 0.99
+    # The first step begins 10 ns before its copies.
+    assert row["step_share"] == pytest.approx(10_000 / 10_010)
     assert row["step_ns"] == 2000
     by_step = transfers(b.build(), by="step").frame["step_share"].to_list()
-    assert by_step == [0.9, *[0.0] * 9]
+    assert by_step == pytest.approx([1000 / 1010, *[1.0] * 9])

@@ -50,7 +50,7 @@ def advised(figures: Figures) -> Advice:
     """Return the findings on ``figures``, like :func:`advise` on a trace."""
     if not figures.work_ns:
         return Advice((), ("no device activity: no findings",))
-    whole = "busy time" if figures.runs_ahead else "step" if figures.stepped else "capture"
+    whole = "step" if figures.stepped else "capture"
     holding = [(rule, one) for rule in RULES if (one := rule.find(figures)) is not None]
     replays = figures.simulated([one.scenario for _, one in holding if one.scenario is not None])
     savings = replays.savings if replays else {}
@@ -58,7 +58,7 @@ def advised(figures: Figures) -> Advice:
     small: list[Finding] = []
     for rule, one in holding:
         estimate = figures.each(one.saving_ns)
-        share = one.saving_ns / figures.paced_ns if figures.paced_ns else 0.0
+        share = one.saving_ns / figures.window_ns if figures.window_ns else 0.0
         finding = Finding(
             figures.program.adapted(rule),
             estimate,
@@ -80,23 +80,13 @@ def advised(figures: Figures) -> Advice:
             )
         (found if enough else small).append(finding)
     found.sort(key=lambda finding: (-finding.saving_ns, finding.rule.id))
-    ahead = figures.each(figures.paced_ns) if figures.runs_ahead else None
     if not any(one.simulation for one in found):
         replays = None
-    replayed = None if replays is None else _other_mean(figures, replays)
-    notes = _notes(figures, found, replays, replayed)
-    return Advice(tuple(found), notes, ahead, bottleneck(figures), tuple(small), replayed)
+    notes = _notes(figures, found, replays)
+    return Advice(tuple(found), notes, bottleneck(figures), tuple(small))
 
 
-def _other_mean(figures: Figures, replays: Simulated) -> int | None:
-    """Return the mean step that simulated savings are of, None where it is the measured one."""
-    mean = float(figures.measured["wall_ns"].mean())  # type: ignore[arg-type]
-    return None if abs(replays.mean_ns - mean) < LEAST_SAVING * mean else replays.mean_ns
-
-
-def _notes(
-    figures: Figures, found: list[Finding], replays: Simulated | None, replayed_ns: int | None
-) -> tuple[str, ...]:
+def _notes(figures: Figures, found: list[Finding], replays: Simulated | None) -> tuple[str, ...]:
     whole = "step" if figures.stepped else "capture"
     if not found:
         return (f"no findings above {LEAST_SAVING:.0%} of the {whole}".replace("%", " %"),)
@@ -112,19 +102,7 @@ def _notes(
                 "simulated savings: of the longest process of each step, for all its devices; "
                 "estimates: mean of the devices"
             )
-        if replayed_ns is not None:
-            of = replays.steps or "the measured steps"
-            notes.append(
-                f"simulated savings: of {_milliseconds(replayed_ns)}, mean of {of} to the end of "
-                "their last work"
-            )
         notes += [replays.note] if replays.note else []
-    if figures.runs_ahead:
-        each, wall = (figures.each(time) for time in (figures.paced_ns, figures.window_ns))
-        notes.append(
-            f"shares of estimated savings: of {_milliseconds(each)}, the busy time of the work "
-            f"that a step launches; the host runs ahead, its step takes {_milliseconds(wall)}"
-        )
     if not figures.on_cpu and figures.busy_ns < LOW_UTILIZATION * figures.window_ns:
         utilization = 100 * figures.busy_ns / figures.window_ns
         notes.append(
@@ -156,7 +134,3 @@ def per_step(evidence: pl.DataFrame, figures: Figures) -> pl.DataFrame:
     return evidence.clone().insert_column(
         at, (evidence["time_ns"] // units).cast(pl.Int64).alias("step_ns")
     )
-
-
-def _milliseconds(time_ns: int) -> str:
-    return f"{time_ns / 1e6:,.4g} ms"

@@ -26,8 +26,8 @@ from traceana.enrich.layers.inductor_code import GENERATED
 from traceana.settings import FEWEST_TIMED_STEPS, LAUNCH_BOUND_SHARE, LEAST_SAVING, LESS_PER_IMAGE
 from traceana.timeline.copies import copies
 from traceana.timeline.idle import gaps_of, idle, idle_time
-from traceana.timeline.intervals import Busy, computing, exposed, exposed_within
-from traceana.timeline.steps import measured, step_windows, steps
+from traceana.timeline.intervals import computing, exposed, exposed_within
+from traceana.timeline.steps import StepTime, device_windows, measured, step_time, steps
 from traceana.timeline.work import work
 from traceana.trace.per_trace import per_trace
 
@@ -74,10 +74,15 @@ class Figures:
         """All steps of the trace, warm-up too: :func:`traceana.timeline.steps.steps`."""
         return steps(self._trace).frame
 
+    @property
+    def step_time(self) -> StepTime | None:
+        """The step time: :func:`traceana.timeline.steps.step_time`."""
+        return step_time(self._trace)
+
     @cached_property
     def measured(self) -> pl.DataFrame:
         """The measured steps; a step without device activity counts for one device."""
-        return self.steps.filter(~pl.col("warm_up")).with_columns(pl.col("devices").clip(1))
+        return self.steps.filter("measured").with_columns(pl.col("devices").clip(1))
 
     @cached_property
     def busy(self) -> pl.DataFrame:
@@ -97,24 +102,10 @@ class Figures:
 
     @cached_property
     def window_ns(self) -> int:
-        """Wall time of the measured steps times their devices, or the capture of all devices."""
+        """Time of the measured steps times their devices, or the capture of all devices."""
         if not self.stepped:
             return int(self.busy["span_ns"].sum())
         return int((self.measured["wall_ns"] * self.measured["devices"]).sum())
-
-    @cached_property
-    def paced_ns(self) -> int:
-        """``window_ns``, or the busy time of the work that the steps launched, if longer.
-
-        If the host runs ahead, that work ends after the last step has returned on the host.
-        """
-        launched = Busy.of(work(self._part, "rank", "device", "start", "duration"))
-        return max(self.window_ns, launched.of_all())
-
-    @property
-    def runs_ahead(self) -> bool:
-        """Whether the work that the steps launched takes longer than the steps on the host."""
-        return self.paced_ns > (1 + LEAST_SAVING) * self.window_ns
 
     @cached_property
     def busy_ns(self) -> int:
@@ -230,7 +221,7 @@ class Figures:
         kernels = computing(self._part.whole.activities)
         if not self.stepped:
             return int(exposed(chosen, kernels, ())["exposed_ns"].sum())
-        return exposed_within(chosen, kernels, step_windows(self._part))
+        return exposed_within(chosen, kernels, device_windows(self._part))
 
     def _copies(self, by: Key) -> Result:
         if by not in self._transfers:

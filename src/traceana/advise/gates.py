@@ -80,12 +80,11 @@ def _idle_for(*causes: str) -> Callable[[Figures], float | None]:
 
 
 def _exposed_communication(figures: Figures) -> float | None:
-    return _share(figures.exposed_collectives_ns, figures.paced_ns)
+    return _share(figures.exposed_collectives_ns, figures.window_ns)
 
 
 def _step_time(figures: Figures) -> float | None:
-    walls = figures.measured["wall_ns"]
-    return float(walls.median()) if len(walls) else None  # type: ignore[arg-type]
+    return None if figures.step_time is None else float(figures.step_time.median_ns)
 
 
 METRICS: Final[tuple[Metric, ...]] = (
@@ -116,7 +115,7 @@ METRICS: Final[tuple[Metric, ...]] = (
            _of_work("bias", "activation")),
     Metric("plain_fp32", "share", "FP32 convolutions and GEMMs without tensor cores, of GPU "
            "time", _plain_fp32),
-    Metric("step_time", "time", "median wall time of the measured steps", _step_time),
+    Metric("step_time", "time", "median time of the measured steps", _step_time),
     Metric("kernels_per_step", "count", "kernels per step and device", _kernels_per_step),
     Metric("htod_count_per_step", "count", "HtoD copies per step and device",
            _per_step("HtoD", "count")),

@@ -213,7 +213,7 @@ def exposed_communication(figures: Figures) -> Found | None:
             "time_ns": figures.each(int(whole)),
             "exposed_ns": figures.each(exposed),
             "idle_ns": figures.each(idle) if idle else None,
-            "share": (exposed + idle) / figures.paced_ns,
+            "share": (exposed + idle) / figures.window_ns,
         },
         figures.collectives.frame.select(
             *("collective", "message_bytes", "ranks", "count", "time_ns", "exposed_ns"),

@@ -94,8 +94,10 @@ def profiler_overhead(figures: Figures) -> Found | None:
 )
 def first_step_counted(figures: Figures) -> Found | None:
     """Warm-up steps that a mean over all steps would include."""
-    steps = figures.steps.group_by("step").agg(
-        pl.col("wall_ns").max(), pl.col("start_ns").min(), pl.col("warm_up").any()
+    steps = (
+        figures.steps.filter("complete")
+        .group_by("step")
+        .agg(pl.col("wall_ns").max(), pl.col("start_ns").min(), pl.col("warm_up").any())
     )
     steps = steps.sort("start_ns")
     if steps.height < 2:

@@ -85,10 +85,9 @@ class Simulation(msgspec.Struct, frozen=True):
 class Finding(msgspec.Struct, frozen=True):
     """A rule that holds: ``saving_ns`` is per device and step, ``saving_share`` of ``saving_of``.
 
-    That is the ``step``, the ``capture`` in a trace without steps, or where the host runs ahead the
-    ``busy time`` of the work that a step launches. With ``simulation`` the saving is that of
-    :class:`traceana.whatif.whatif.Saving`, of the ``step``. ``estimate_ns`` is by the rule's own
-    estimate in either case.
+    That is the ``step``, or the ``capture`` in a trace without steps. With ``simulation`` the
+    saving is that of :class:`traceana.whatif.whatif.Saving`, of the ``step``. ``estimate_ns`` is by
+    the rule's own estimate in either case.
     """
 
     rule: Rule
@@ -111,19 +110,13 @@ class Advice(msgspec.Struct, frozen=True):
 
     ``small`` are those whose simulated saving is below ``LEAST_SAVING`` of the step: the rules hold
     by their own estimates, and gates and ``--rule`` ask for them.
-    ``replayed_ns`` is the mean step that simulated savings are of, where it is not that of all
-    measured steps from marker to marker.
-    ``step_work_ns`` is the busy time of the work that a step launches on a device, by which the
-    shares of savings are divided, where that is longer than the step on the host; else None.
     ``bottleneck`` is None without work on a GPU.
     """
 
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
-    step_work_ns: int | None = None
     bottleneck: Bottleneck | None = None
     small: tuple[Finding, ...] = ()
-    replayed_ns: int | None = None
 
 
 RULES: list[Rule] = []

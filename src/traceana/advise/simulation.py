@@ -18,13 +18,10 @@ if TYPE_CHECKING:
 
 
 class Simulated(NamedTuple):
-    """The saving of each scenario that changes something in a trace, the mean step that savings are
-    of, the steps that it is a mean of (None: all measured steps), and a note on the part of the
+    """The saving of each scenario that changes something in a trace, and a note on the part of the
     trace that was replayed."""
 
     savings: Mapping[str, Saving]
-    mean_ns: int
-    steps: str | None
     note: str | None
 
 
@@ -50,7 +47,7 @@ def simulated(trace: Trace, scenarios: Collection[str]) -> Simulated | None:
             savings[one] = saving(model, Asked.of(model, one))
     if not savings:
         return None
-    return Simulated(savings, model.mean_ns, model.counted, model.part.note)
+    return Simulated(savings, model.part.note)
 
 
 def _has_launches(trace: Trace) -> bool:

@@ -17,7 +17,7 @@ from traceana.files import UNDECODABLE
 from traceana.flops.call import element_size
 from traceana.result import Result, sums, with_share
 from traceana.timeline.intervals import COMPUTING, Busy, exposed
-from traceana.timeline.steps import measured_steps, step_windows
+from traceana.timeline.steps import device_windows, measured_steps, step_windows
 from traceana.timeline.work import why_no_work, work
 from traceana.trace.per_trace import per_small_trace
 
@@ -230,7 +230,7 @@ def communication(trace: Trace) -> Result:
     """Return one row per step of each rank, in order of rank and time.
 
     ``step``, ``rank``, ``process``, ``wall_ns``, ``available_ns``, ``warm_up``
-        The step, its wall time, its wall time times the devices it used, and whether means leave
+        The step, its time, its time times the devices it used, and whether means leave
         it out (:func:`traceana.timeline.steps.measured_steps`). ``rank`` is null where a trace of
         one process does not record it.
     ``collectives``
@@ -263,13 +263,15 @@ def communication(trace: Trace) -> Result:
     )
     measured = measured_steps(trace)
     frame = (
-        trace.steps.with_row_index("row")
+        step_windows(trace)
+        .with_row_index("row")
+        .with_columns((pl.col("end") - pl.col("start")).alias("wall_ns"))
         .join(sizes, left_on="row", right_on="step", how="left")
-        .join(_in_windows(trace), on="row", how="left")
-        .sort("rank", "start", "row", nulls_last=True)
+        .join(_in_windows(trace), left_on="row", right_on="step", how="left")
+        .sort("rank", "host_start", "row", nulls_last=True)
         .with_columns(
             pl.col("collectives", "communication_ns", "exposed_ns").fill_null(0),
-            (pl.col("duration") * pl.col("devices").fill_null(1)).alias("available_ns"),
+            (pl.col("wall_ns") * pl.col("devices").fill_null(1)).alias("available_ns"),
         )
         .with_columns(
             pl.when(pl.col("collectives") > 0).then(column).otherwise(0).alias(column)
@@ -279,7 +281,7 @@ def communication(trace: Trace) -> Result:
             pl.col("number").alias("step"),
             pl.coalesce("rank", pl.lit(trace.meta.rank, pl.Int32)),
             "process",
-            pl.col("duration").alias("wall_ns"),
+            "wall_ns",
             "available_ns",
             "collectives",
             "communication_ns",
@@ -381,8 +383,8 @@ def bus_factor(ranks: pl.Expr) -> pl.Expr:
 
 
 def _in_windows(trace: Trace) -> pl.DataFrame:
-    """Return ``communication_ns``, ``exposed_ns`` and ``devices`` of each step (``row``)."""
-    windows = step_windows(trace)
+    """Return ``communication_ns``, ``exposed_ns`` and ``devices`` of each ``step`` (row)."""
+    windows = device_windows(trace)
     found = _of_collectives(trace.whole)
     compute = _computing(trace)
     both = compute.with_also(found)
@@ -391,7 +393,7 @@ def _in_windows(trace: Trace) -> pl.DataFrame:
             Busy.of(found).within(windows).alias("communication_ns"),
             (both.within(windows) - compute.within(windows)).alias("exposed_ns"),
         )
-        .group_by("row")
+        .group_by("step")
         .agg(
             pl.col("communication_ns", "exposed_ns").sum(),
             pl.len().cast(pl.Int64).alias("devices"),

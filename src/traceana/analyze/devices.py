@@ -20,7 +20,6 @@ from traceana.timeline.idle_gaps import (
     DeviceWork,
     analyzed_windows,
     capture,
-    device_steps,
     measured_of,
     outside,
     selects_steps,
@@ -33,6 +32,7 @@ from traceana.timeline.intervals import (
     rows_by_device,
     union,
 )
+from traceana.timeline.steps import device_windows
 from traceana.timeline.work import why_no_work, work
 from traceana.trace.schema import CPU_DEVICE
 
@@ -80,7 +80,7 @@ def busy(trace: Trace) -> Result:
         pl.col("duration").sum().alias("sum_ns"),
     )
     whole = trace.whole
-    windows = analyzed_windows(trace, capture(whole), device_steps(trace))
+    windows = analyzed_windows(trace, capture(whole), device_windows(trace))
     ran = work(whole, *PER_DEVICE, "kind", "start", "duration").drop_nulls("device")
     inside = windows.select(
         *PER_DEVICE,
@@ -218,7 +218,7 @@ def launches(trace: Trace, measured: pl.DataFrame | None = None) -> pl.DataFrame
     computed.
     """
     if measured is None:
-        measured = measured_of(trace, device_steps(trace))
+        measured = measured_of(trace, device_windows(trace))
     launched = trace.activities.select(
         *PER_DEVICE, "kind", "start", "duration", "call", "step"
     ).filter(

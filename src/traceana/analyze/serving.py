@@ -12,8 +12,7 @@ from traceana.enrich.steps import SET_BY_PROGRAM
 from traceana.result import Result
 from traceana.timeline.idle import idle_time
 from traceana.timeline.idle_gaps import within
-from traceana.timeline.steps import serves, step_windows, steps
-from traceana.timeline.work import work
+from traceana.timeline.steps import device_windows, serves, steps
 from traceana.trace.per_trace import per_trace
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ _FRAME: Final = {
     "requests": pl.Float64,
     "tokens": pl.Float64,
     "wall_ns": pl.Int64,
-    "iteration_ns": pl.Int64,
+    "host_ns": pl.Int64,
     "work_ns": pl.Int64,
     "tokens_per_s": pl.Float64,
     "flops": pl.Int64,
@@ -43,14 +42,13 @@ def phases(trace: Trace) -> Result:
     """Return one row per phase of a server's iterations, longest first.
 
     Columns: ``phase``; ``iterations``; means over them: ``requests``, ``tokens`` (null where a text
-    has none), ``wall_ns`` (of the iteration's range on the host), ``iteration_ns`` (until the end
-    of the range or of the work that it launched, the later, but of work after the range at most to
-    the begin of the next iteration of its process), ``work_ns`` (summed durations of that work,
-    whenever it ran); ``tokens_per_s``, all tokens of the phase over the ``iteration_ns`` of its
-    iterations; ``flops``, the mean of what has a FLOP count (null where
-    nothing has), and ``arithmetic_intensity``, FLOPs per compulsory byte of what has both;
-    ``idle_ns``, the mean idle time of a device from the begin of an iteration to that of the next
-    of its process (null without device work), and ``idle_cause``, the cause of most of it.
+    has none), ``wall_ns`` (the iteration's time, :func:`traceana.timeline.steps.step_windows`),
+    ``host_ns`` (its range on the host), ``work_ns`` (summed durations of the work that it launched,
+    whenever it ran); ``tokens_per_s``, all tokens of the phase over the time of its iterations;
+    ``flops``, the mean of what has a FLOP count (null where nothing has), and
+    ``arithmetic_intensity``, FLOPs per compulsory byte of what has both; ``idle_ns``, the mean idle
+    time of a device in an iteration (null without device work), and ``idle_cause``, the cause of
+    most of it.
     """
     if not serves(trace):
         return Result(
@@ -73,20 +71,19 @@ def phases(trace: Trace) -> Result:
     each = pl.concat([in_order, steps(trace).frame.drop("process")], how="horizontal")
     each = each.join(marks, on=key, how="inner", nulls_equal=True)
     whole = pl.col("tokens").null_count() == 0
-    windows = _windows(trace)
+    windows = device_windows(trace).rename({"step": "row"})
     parts = _idle_parts(trace, windows)
     each = each.join(_idle(windows, parts), on="row", how="left")
-    each = each.join(_lasting(trace), on="row", how="left")
     frame = (
         each.group_by("phase")
         .agg(
             pl.len().cast(pl.Int64).alias("iterations"),
             pl.col("requests").mean(),
             pl.when(whole).then(pl.col("tokens").mean()).alias("tokens"),
-            pl.col("wall_ns", "iteration_ns").mean().cast(pl.Int64),
+            pl.col("wall_ns", "host_ns").mean().cast(pl.Int64),
             pl.col("work_ns").mean().cast(pl.Int64),
-            pl.when(whole & (pl.col("iteration_ns").sum() > 0))
-            .then(1e9 * pl.col("tokens").sum() / pl.col("iteration_ns").sum())
+            pl.when(whole & (pl.col("wall_ns").sum() > 0))
+            .then(1e9 * pl.col("tokens").sum() / pl.col("wall_ns").sum())
             .alias("tokens_per_s"),
             pl.col("wall_ns").sum().alias("_total"),
             pl.col("idle_ns").mean().cast(pl.Int64),
@@ -97,44 +94,6 @@ def phases(trace: Trace) -> Result:
         .select(pl.col(name).cast(kind) for name, kind in _FRAME.items())
     )
     return Result(frame)
-
-
-def _lasting(trace: Trace) -> pl.DataFrame:
-    """Return ``iteration_ns`` of each iteration, a ``row`` of ``steps``.
-
-    A server that launches and returns, as with CUDA graphs and asynchronous scheduling, ends its
-    range long before the GPU: tokens over the time of the range alone were more than it generates.
-    """
-    worked = (
-        work(trace, "step", "start", "duration")
-        .group_by(pl.col("step").alias("row"))
-        .agg((pl.col("start") + pl.col("duration")).max().alias("worked"))
-    )
-    each = trace.steps.with_row_index("row").sort("start", "row")
-    each = each.join(worked, on="row", how="left", maintain_order="left").with_columns(
-        pl.col("start").shift(-1).over(_PROCESS).alias("next")
-    )
-    # Without work the range is all there is.
-    until = pl.when(pl.col("worked").is_not_null()).then(pl.min_horizontal("worked", "next"))
-    return each.select("row", iteration_ns=pl.max_horizontal("duration", until - pl.col("start")))
-
-
-def _windows(trace: Trace) -> pl.DataFrame:
-    """Return the time from the begin of each iteration to that of the next, or else to its end.
-
-    One row per iteration and device of its process: ``row`` (of ``steps``), ``rank``, ``device``,
-    ``start``, ``end``.
-    """
-    each = trace.steps.with_row_index("row").select(
-        "row", *_PROCESS, "start", (pl.col("start") + pl.col("duration")).alias("end")
-    )
-    used = step_windows(trace).select("row", "device").join(each, on="row")
-    next_start = pl.col("start").shift(-1).over(*_PROCESS, "device")
-    return (
-        each.join(used.select(*_PROCESS, "device").unique(), on=_PROCESS, nulls_equal=True)
-        .sort(*_PROCESS, "device", "start")
-        .with_columns(next_start.fill_null(pl.col("end")).alias("end"))
-    )
 
 
 def _idle_parts(trace: Trace, windows: pl.DataFrame) -> pl.DataFrame:

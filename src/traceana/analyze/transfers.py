@@ -24,7 +24,7 @@ from traceana.timeline.copies import (
     link_peaks,
 )
 from traceana.timeline.intervals import Busy, computing, exposed
-from traceana.timeline.steps import available_ns, measured_steps, step_windows
+from traceana.timeline.steps import available_ns, device_windows, measured_steps
 from traceana.timeline.work import kernels_of
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def transfers(trace: Trace, by: Key = "direction") -> Result:
     ``step_count``, ``step_bytes``, ``step_ns``, ``step_share``
         Means over the measured steps of the copies they launched (bytes and time rounded down), and
         the share of the steps' wall time, times the devices they used, in which a copy of the row
-        ran (:func:`traceana.timeline.steps.step_windows`): at most 1. By step, of the row's step.
+        ran (:func:`traceana.timeline.steps.device_windows`): at most 1. By step, of the row's step.
     ``small``
         Whether the row has a hundred copies or more, below 64 KiB on average.
 
@@ -263,11 +263,11 @@ def _with_step_share(
 ) -> pl.DataFrame:
     """Return ``frame`` with ``step_share``: the share of the steps' windows in which copies ran."""
     rows = measured_steps(trace).rows
-    windows = step_windows(trace)
+    windows = device_windows(trace)
     own = "step" in keys
     found = []
     for copied in each.partition_by(keys, maintain_order=True):
-        of = windows.filter(pl.col("row").is_in([*copied["step_row"].unique()] if own else rows))
+        of = windows.filter(pl.col("step").is_in([*copied["step_row"].unique()] if own else rows))
         ran = int(Busy.of(copied).within(of).sum())
         found.append(copied.select(keys).head(1).with_columns(pl.lit(ran).alias("ran_ns")))
     if not found:

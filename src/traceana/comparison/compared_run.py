@@ -134,7 +134,7 @@ def run_steps(trace: Trace, *, whole: bool = False) -> RunSteps:
         return _whole(trace)
     rows = (
         steps(trace)
-        .frame.filter(~pl.col("warm_up"))
+        .frame.filter("measured")
         .with_columns((pl.col("wall_ns") * pl.max_horizontal("devices", 1)).alias("available_ns"))
     )
     by_number = (

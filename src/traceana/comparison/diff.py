@@ -26,6 +26,7 @@ from traceana.comparison.run_inputs import Pairs, forced_pairs, opened
 from traceana.comparison.verdicts import Criteria, Step, step_verdict, verdict_tables
 from traceana.result import HasResult, Result
 from traceana.settings import CONFIDENCE_LEVEL, LEAST_CONFIDENCE, MINIMUM_EFFECT
+from traceana.timeline.steps import only_sums
 
 if TYPE_CHECKING:
     from traceana.choices import DiffBy, Statistic
@@ -219,7 +220,7 @@ def _caveats(
         if step.verdict == "inconclusive":
             yield "step time inconclusive: more steps per run narrow the confidence interval"
         yield ("confidence intervals: within-run variance only (not clocks, thermals, co-tenants)")
-    if criteria.statistic == "median" and any(one.run.trace.meta.steps_run_ahead for one in (a, b)):
+    if criteria.statistic == "median" and any(only_sums(one.run.trace) for one in (a, b)):
         yield "median step times not exact: --statistic mean compares the means"
     if a.run.trace.on_cpu != b.run.trace.on_cpu:
         yield "one run is CPU only: its operators are compared with kernels"

@@ -51,7 +51,7 @@ def attribute(
 
 def replays_graphs(trace: Trace) -> bool:
     """Return whether ``trace`` has launches of CUDA graphs."""
-    from traceana.enrich.attribution import GRAPH_LAUNCH
+    from traceana.enrich.launches import GRAPH_LAUNCH
 
     names = trace.calls["name"].unique().cast(pl.String)
     return bool(names.str.contains(GRAPH_LAUNCH).any())

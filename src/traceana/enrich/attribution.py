@@ -10,6 +10,7 @@ import polars as pl
 
 from traceana.enrich.cpu import operator_activities, range_activities
 from traceana.enrich.distinct_values import Texts
+from traceana.enrich.launches import launches_of, steps_of_lost_launches, with_calls, with_complete
 from traceana.enrich.layers.from_scopes import ScopeLayers
 from traceana.enrich.layers.layer_intervals import DEEPEST_PATH, Layer
 from traceana.enrich.layers.repetition import Repetitions
@@ -17,7 +18,6 @@ from traceana.enrich.layers.resolve import LayerResolution, layer_table, merge_l
 from traceana.enrich.layers.roles import MULTI_TENSOR, OPTIMIZER
 from traceana.enrich.nesting import (
     NONE,
-    WIDEST,
     Flags,
     Ints,
     Nesting,
@@ -31,6 +31,7 @@ from traceana.enrich.operators import forward_of, from_nvtx, with_nesting
 from traceana.enrich.ranges import ThreadRanges
 from traceana.enrich.steps import (
     as_steps,
+    marked_by,
     step_of,
     steps,
     whole_steps_within,
@@ -42,14 +43,8 @@ from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK, Direction, conform, j
 if TYPE_CHECKING:
     from traceana.enrich import Code
 
-KERNEL_LAUNCH: Final = r"^(?:cu|cuda|hip)(?:Ext)?(?:Module)?Launch(?:Cooperative)?Kernel"
-"""The calls that launch a kernel."""
-GRAPH_LAUNCH: Final = r"^(?:cu|cuda|hip)GraphLaunch"
-"""The calls that launch a CUDA graph."""
-BEGIN_CAPTURE: Final = r"^(?:cu|cuda|hip)StreamBeginCapture"
-"""The calls from which on launches become nodes of a graph."""
-_LONGEST_TABLE: Final = 8
-"""Entries of the table of correlation ids, at most, for each call and activity."""
+_NOT_IN_ORDER: Final = 1 << 60
+"""Added to the times of work outside of complete steps: its layers come after theirs."""
 
 
 def attribute(
@@ -71,7 +66,7 @@ def attribute(
     """
     ledger = Ledger()
     activities, names, devices = trace.activities, trace.names, trace.devices
-    activities = _with_calls(activities, trace.calls, ledger)
+    activities = with_calls(activities, trace.calls, ledger)
     step_table = steps(trace, activities, step_marker)
     if step_marker is not None:
         trace = trace.with_tables(ranges=as_steps(trace, step_marker))
@@ -79,11 +74,12 @@ def attribute(
     trace = trace.with_tables(ops=pl.concat([trace.ops, derived]))
     if step_marker is None:
         step_table = without_cut_step(trace, step_table, ledger)
+    step_table = with_complete(step_table, trace.calls, activities)
     host = _Host.of(trace, step_table, ledger, code)
     on_device = of_device or activities["kind"].is_in(DEVICE_WORK).any()
     if not on_device and (host_work := host.work()):
         activities, names = host_work
-        ledger.add("no_device_work", _launches(trace.calls), table="activities")
+        ledger.add("no_device_work", launches_of(trace.calls), table="activities")
         devices = pl.concat([conform("devices", pl.DataFrame({"device": [CPU_DEVICE]})), devices])
     activities, layers, layer_rows = _attributed(activities, names, trace.calls, host, ledger)
     join_pieces(activities)
@@ -99,99 +95,6 @@ def attribute(
         graph_calls=host.layers.graph_calls(layer_rows),
         ledger=pl.concat([trace.ledger, ledger.frame()]),
     )
-
-
-def _with_calls(activities: pl.DataFrame, calls: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
-    """Return ``activities`` with their launching call, and with its process where theirs is null.
-
-    Correlation ids are unique within a process. Formats of a single process leave the process of
-    activities null. Many activities may share one call (a CUDA graph). Device work without a
-    recorded call is counted in ``ledger`` and kept.
-    """
-    per_process = activities["process"].null_count() == 0
-    keys = ["correlation", "process"] if per_process else ["correlation"]
-    call = to_rows(_first_equal(calls.select(keys), activities.select(keys)))
-    joined = activities.with_columns(call.alias("call"))
-    if not per_process:
-        joined = joined.with_columns(pl.coalesce("process", calls["process"].gather(call)))
-    lost = call.is_null() & activities["kind"].is_in(DEVICE_WORK)
-    # A trace without any call was recorded without them, so none of them is missing.
-    if calls.height:
-        ledger.add(
-            "no_launch",
-            int(lost.sum()),
-            table="activities",
-            kept=True,
-            time_ns=int(activities["duration"].filter(lost).sum()),
-        )
-    return joined
-
-
-def _launches(calls: pl.DataFrame) -> int:
-    """Return how many of ``calls`` launched kernels or graphs; 0 beside the capture of a graph."""
-    names = Texts.of(calls["name"])
-    if names.matching(BEGIN_CAPTURE).any():
-        return 0
-    return int(names.matching(f"{KERNEL_LAUNCH}|{GRAPH_LAUNCH}").sum())
-
-
-def _first_equal(calls: pl.DataFrame, activities: pl.DataFrame) -> Ints:
-    """Return the first row of ``calls`` with the correlation, and the process, of each activity.
-
-    A null is equal to nothing.
-    """
-    known, asked = (frame["correlation"] for frame in (calls, activities))
-    if not (known.count() and asked.count()):
-        return np.full(len(asked), NONE, dtype=np.int64)
-    process = [np.zeros(frame.height, dtype=np.int64) for frame in (calls, activities)]
-    processes = 1
-    if "process" in calls.columns:
-        distinct = calls["process"].drop_nulls().unique().sort()
-        processes = len(distinct)
-        process = [_place(distinct, frame["process"]) for frame in (calls, activities)]
-    least = int(known.min())  # type: ignore[arg-type]
-    span = int(known.max()) - least + 1  # type: ignore[arg-type]
-    if span * processes >= WIDEST:
-        distinct = known.drop_nulls().unique().sort()
-        known, asked = (pl.Series(_place(distinct, one)) for one in (known, asked))
-        least, span = 0, len(distinct)
-    own, other = (
-        np.where(
-            (correlation < least) | (correlation >= least + span) | (place == NONE),
-            NONE,
-            place * span + correlation - least,
-        )
-        for correlation, place in zip(
-            (one.fill_null(least - 1).to_numpy() for one in (known, asked)), process, strict=True
-        )
-    )
-    return _first_rows(own, other, span * processes)
-
-
-def _first_rows(known: Ints, asked: Ints, span: int) -> Ints:
-    """Return the first row of ``known`` equal to each of ``asked``, or NONE; NONE equals nothing.
-
-    All numbers are below ``span``. Correlation ids count up, so a table of them is short.
-    """
-    rows = np.flatnonzero(known != NONE)
-    if span > _LONGEST_TABLE * (len(known) + len(asked)):
-        order = rows[np.argsort(known[rows], kind="stable")]
-        at = np.searchsorted(known[order], asked).clip(max=len(order) - 1)
-        row = take(order, at)
-        return np.where(take(known, row) == np.where(asked == NONE, NONE - 1, asked), row, NONE)
-    first = np.full(span, NONE, dtype=np.int64)
-    # Of several assignments to one index the last one stays: that of the first call.
-    first[known[rows[::-1]]] = rows[::-1]
-    return take(first, asked)
-
-
-def _place(distinct: pl.Series, values: pl.Series) -> Ints:
-    """Return the place of each of ``values`` in ``distinct``, which is sorted; NONE without one."""
-    if len(distinct) == 1:
-        return np.where((values == distinct[0]).fill_null(value=False).to_numpy(), 0, NONE)
-    places = pl.Series(np.arange(len(distinct)))
-    found = values.replace_strict(distinct, places, default=NONE, return_dtype=pl.Int64)
-    return found.to_numpy()
 
 
 class _Host(msgspec.Struct, frozen=True):
@@ -326,9 +229,14 @@ def _attributed(
     direction = _direction(activities, host, layers, layer, op, key, time)
     when = np.where(launched_on == NONE, activities["start"].to_numpy(), launched)
     step = step_of(host.steps, activities["process"], pl.Series(when))
-    layer, direction, step = _by_repetition(activities, layers, layer, direction, step, ledger)
+    if lost.any():
+        step = steps_of_lost_launches(activities, step)
+    layer, direction = _by_repetition(activities, layers, layer, direction, ledger)
     backward = (direction == "backward").fill_null(False).to_numpy()
-    table, layer_row, rows = layer_table(layers, layer, when, lost.to_numpy(), backward)
+    # The order of the layers is that of steps whose launches are recorded.
+    complete = np.append(host.steps["complete"].fill_null(value=True).to_numpy(), [False])
+    first = np.where(complete[step], when, when + _NOT_IN_ORDER) if complete.any() else when
+    table, layer_row, rows = layer_table(layers, layer, first, lost.to_numpy(), backward)
     return (
         activities.with_columns(
             to_rows(op).alias("op"),
@@ -384,18 +292,13 @@ def _by_repetition(
     layers: list[Layer],
     layer: Ints,
     direction: pl.Series,
-    step: Ints,
     ledger: Ledger,
-) -> tuple[Ints, pl.Series, Ints]:
-    """Return layer, direction and step, completed for work whose launch is not in the trace.
-
-    Work of a step before the recording may run during the first recorded step. It gets no step if
-    that step would otherwise have more work of a layer than every other step.
-    """
+) -> tuple[Ints, pl.Series]:
+    """Return layer and direction, completed for work whose launch is not in the trace."""
     unknown = layer == NONE
     wanted = pl.Series(unknown) & activities["kind"].is_in(DEVICE_WORK)
     if unknown.all() or not wanted.any():
-        return layer, direction, step
+        return layer, direction
     code = direction.to_physical().cast(pl.Int64).fill_null(len(Direction.categories)).to_numpy()
     same_row, same_role = merge_like(layers)
     directed = np.where(unknown, NONE, same_row[layer] * (len(Direction.categories) + 1) + code)
@@ -403,9 +306,6 @@ def _by_repetition(
     role = np.where(unknown, NONE, same_role[layer])
     source, of_role = Repetitions(activities).sources((directed, role), wanted)
     any_source = np.where(source == NONE, of_role, source)
-    found_layer = np.where(any_source == NONE, layer, layer[any_source])
-    role = np.where(found_layer == NONE, NONE, same_role[found_layer])
-    surplus = _surplus(role, step, unknown, activities["start"])
     found = pl.Series(any_source != NONE)
     ledger.add(
         "by_repetition",
@@ -415,43 +315,9 @@ def _by_repetition(
         time_ns=int(activities["duration"].filter(found).sum()),
     )
     return (
-        found_layer,
+        np.where(any_source == NONE, layer, layer[any_source]),
         direction.zip_with(pl.Series(source == NONE), direction.gather(to_rows(source))),
-        np.where(surplus, NONE, step),
     )
-
-
-def _surplus(role: Ints, step: Ints, inferred: Flags, start: pl.Series) -> Flags:
-    """Return which activities of an ``inferred`` role exceed the count of every other step.
-
-    Activities that were launched in the step are counted first, then inferred ones, latest first.
-    """
-    if not (inferred & (role != NONE) & (step != NONE)).any():
-        return np.zeros(len(role), dtype=np.bool_)
-    work = pl.DataFrame({"role": role, "step": step, "inferred": inferred, "start": start})
-    work = work.with_row_index("row").filter((pl.col("role") != NONE) & (pl.col("step") != NONE))
-    known = work.filter(~pl.col("inferred")).group_by("role", "step").len("known")
-    most = (
-        known.sort("known", descending=True)
-        .group_by("role")
-        .agg(
-            pl.col("step").first().alias("of_step"),
-            pl.col("known").first().alias("highest"),
-            pl.col("known").slice(1, 1).sum().alias("second"),
-        )
-    )
-    limit = pl.when(pl.col("step") == pl.col("of_step")).then("second").otherwise("highest")
-    rank = pl.col("start").rank("ordinal", descending=True).over("role", "step")
-    found = (
-        work.filter("inferred")
-        .join(known, on=["role", "step"], how="left")
-        .join(most, on="role", how="left")
-        .filter(rank + pl.col("known").fill_null(0) > limit.fill_null(0))
-    )
-    surplus = np.zeros(len(role), dtype=np.bool_)
-    if np.unique(step[step != NONE]).size > 1:
-        surplus[found["row"].to_numpy()] = True
-    return surplus
 
 
 def _captured(activities: pl.DataFrame, host: _Host, key: Ints, time: Ints) -> tuple[Ints, Ints]:
@@ -479,3 +345,32 @@ def _cause(activities: pl.DataFrame, calls: pl.DataFrame, host: _Host) -> tuple[
     # contains the operator.
     began = np.maximum(activities["start"].to_numpy(), take(host.ops["start"].to_numpy(), op))
     return key, np.where(call == NONE, began, launched)
+
+
+def remarked(trace: Trace, marker: str) -> Trace:
+    """Return an attributed ``trace`` with the steps of ``marker``: see
+    :func:`traceana.enrich.steps.marked_by`.
+
+    Its layers are unchanged. Raises its errors.
+    """
+    activities = trace.activities
+    ranks = activities["rank"].unique().sort()
+    tables = [trace.steps.clear()]
+    step = np.full(activities.height, NONE, dtype=np.int64)
+    when = pl.coalesce(trace.calls["start"].gather(activities["call"]), activities["start"])
+    time = activities.select(when.alias("time")).to_series()
+    for rank in ranks if len(ranks) else [None]:
+        of_rank = pl.col("rank").eq_missing(pl.lit(rank, pl.Int32))
+        part = {name: trace.table(name).filter(of_rank) for name in ("ranges", "ops")}
+        rows = activities.select(of_rank.alias("own"))["own"]
+        found = marked_by(trace.with_tables(**part), activities.filter(rows), marker)
+        of_rank_work = activities.filter(rows)
+        own = step_of(found, of_rank_work["process"], time.filter(rows))
+        own = steps_of_lost_launches(of_rank_work, own)
+        before = sum(table.height for table in tables)
+        step[rows.to_numpy()] = np.where(own == NONE, NONE, own + before)
+        tables.append(found.with_columns(pl.lit(rank, pl.Int32).alias("rank")))
+    return trace.with_tables(
+        steps=with_complete(pl.concat(tables), trace.calls, activities),
+        activities=activities.with_columns(to_rows(step).alias("step")),
+    )

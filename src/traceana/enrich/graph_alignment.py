@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.enrich.attribution import GRAPH_LAUNCH
 from traceana.enrich.distinct_values import Texts
+from traceana.enrich.launches import GRAPH_LAUNCH
 from traceana.enrich.layers.repetition import Repetitions
 from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take, to_rows
 from traceana.settings import (

@@ -16,7 +16,7 @@ from traceana.settings import (
     PERIOD_SIMILARITY,
     SHORTEST_PERIOD,
 )
-from traceana.trace.schema import PERIOD, empty
+from traceana.trace.schema import PERIOD, conform, empty
 
 _FORWARD: Final = r"(?i)forward|fwd|fprop|_fw_|inference"
 _BACKWARD: Final = r"(?i)backward|bwd|bprop|dgrad|wgrad|_bw_|_grad|grad_"
@@ -83,7 +83,7 @@ def _of_process(work: pl.DataFrame, passes: tuple[set[int], ...]) -> pl.DataFram
         time[np.minimum(whole + period, len(time) - 1)],
         stream["end"][-1],
     )
-    return pl.DataFrame(
+    found = pl.DataFrame(
         {
             "number": np.arange(len(whole)),
             "start": time[whole],
@@ -91,9 +91,9 @@ def _of_process(work: pl.DataFrame, passes: tuple[set[int], ...]) -> pl.DataFram
             "process": work["process"][0],
             "source": PERIOD,
             "rank": work["rank"][0],
-        },
-        schema=empty("steps").schema,
+        }
     )
+    return conform("steps", found)
 
 
 def _period(symbol: Ints) -> tuple[int, int, int] | None:

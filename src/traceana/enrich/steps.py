@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from traceana.enrich.distinct_values import Texts
-from traceana.enrich.nesting import NONE, Ints, Nesting, thread_keys, to_rows
+from traceana.enrich.nesting import NONE, Ints, Nesting, thread_keys
 from traceana.enrich.serving import ITERATION, SOURCE, iterations
 from traceana.errors import BadStepMarkerError, NoSuchSelectionError
 from traceana.settings import CUT_STEP, STEP_COVERAGE
@@ -554,29 +554,3 @@ def step_of(table: pl.DataFrame, process: pl.Series, time: pl.Series) -> Ints:
         )
     )
     return found.to_series().to_numpy()
-
-
-def remarked(trace: Trace, marker: str) -> Trace:
-    """Return an attributed ``trace`` with the steps of ``marker``: see :func:`marked_by`.
-
-    Its layers are unchanged. Raises the errors of :func:`marked_by`.
-    """
-    activities = trace.activities
-    ranks = activities["rank"].unique().sort()
-    tables = [trace.steps.clear()]
-    step = np.full(activities.height, NONE, dtype=np.int64)
-    when = pl.coalesce(trace.calls["start"].gather(activities["call"]), activities["start"])
-    time = activities.select(when.alias("time")).to_series()
-    for rank in ranks if len(ranks) else [None]:
-        of_rank = pl.col("rank").eq_missing(pl.lit(rank, pl.Int32))
-        part = {name: trace.table(name).filter(of_rank) for name in ("ranges", "ops")}
-        rows = activities.select(of_rank.alias("own"))["own"]
-        found = marked_by(trace.with_tables(**part), activities.filter(rows), marker)
-        own = step_of(found, activities["process"].filter(rows), time.filter(rows))
-        before = sum(table.height for table in tables)
-        step[rows.to_numpy()] = np.where(own == NONE, NONE, own + before)
-        tables.append(found.with_columns(pl.lit(rank, pl.Int32).alias("rank")))
-    return trace.with_tables(
-        steps=pl.concat(tables),
-        activities=activities.with_columns(to_rows(step).alias("step")),
-    )

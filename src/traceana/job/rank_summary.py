@@ -32,7 +32,7 @@ from traceana.files import (
 )
 from traceana.timeline.idle import idle
 from traceana.timeline.intervals import Busy
-from traceana.timeline.steps import measured_steps, step_windows
+from traceana.timeline.steps import device_windows, measured_steps
 from traceana.timeline.work import work
 from traceana.trace.bundle import write_tables
 
@@ -231,8 +231,8 @@ def _bubbles(trace: Trace) -> pl.DataFrame:
         return none
     keys = ["device", "stream", "start", "duration", "name_id"]
     others = work(trace).join(between.select(keys), on=keys, how="anti", nulls_equal=True)
-    windows = step_windows(trace)
-    numbers = trace.steps["number"].gather(windows["row"]).alias("step")
+    windows = device_windows(trace)
+    numbers = trace.steps["number"].gather(windows["step"]).alias("step")
     idle = windows["end"] - windows["start"] - Busy.of(others).within(windows)
     return pl.DataFrame([numbers, idle.alias("bubble_ns")]).group_by("step").agg(pl.all().sum())
 

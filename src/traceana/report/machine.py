@@ -59,7 +59,10 @@ def json_object(page: Page) -> dict[str, Any]:
     data = page.data
     if data.whole is not None:
         return {"schema_version": JSON_SCHEMA_VERSION, "meta": _head(page.command), **data.whole}
-    whole = {"meta": _meta(page.command, data), "rows": _rows(data.rows)}
+    whole: dict[str, Any] = {"meta": _meta(page.command, data)}
+    if data.summary is not None:
+        whole["summary"] = data.summary
+    whole["rows"] = _rows(data.rows)
     if data.sections:
         whole["sections"] = {name: _rows(rows) for name, rows in data.sections.items()}
     return whole

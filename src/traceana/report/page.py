@@ -223,6 +223,7 @@ class Data(msgspec.Struct, frozen=True):
     """The data of the machine formats: ``rows`` in CSV, TSV and Parquet, all fields in JSON.
 
     ``source`` is the first part of the JSON's ``meta``. ``whole``, if given, replaces the JSON.
+    ``summary`` has single figures of the page.
     """
 
     rows: Rows
@@ -232,6 +233,7 @@ class Data(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     sections: Mapping[str, Rows] = msgspec.field(default_factory=dict)
     whole: Mapping[str, Any] | None = None
+    summary: Mapping[str, Any] | None = None
 
 
 class Section(msgspec.Struct, frozen=True):

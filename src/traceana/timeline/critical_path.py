@@ -17,7 +17,7 @@ from traceana.enrich.steps import OPTIMIZER_STEP
 from traceana.timeline.device_waits import BY_LAUNCH, UNKNOWN
 from traceana.timeline.host_waits import ThreadKeys, Waits
 from traceana.timeline.idle_gaps import capture
-from traceana.trace.schema import DEVICE_WORK
+from traceana.timeline.steps import step_windows
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -27,8 +27,7 @@ WORK, GAP, LAUNCH, SYNC, HOST = range(5)
 time from a launch to its work; the rest of a call after the awaited work; time of a thread."""
 
 _PROCESS: Final = ("rank", "process")
-_SAME: Final = ("number", "start", "duration", *_PROCESS)
-_MARK: Final = ("start", "duration", *_PROCESS)
+_MARK: Final = ("host_start", "host_end", *_PROCESS)
 _END: Final = ("host_end", *_PROCESS)
 
 _NOBODY: Final = -1
@@ -39,95 +38,40 @@ _NOWHERE: Final[tuple[list[int], list[int]]] = ([], [])
 def windows(trace: Trace) -> pl.DataFrame:
     """Return the window of each step of ``trace``, in their order; one per rank without steps.
 
-    A step is complete when its marker and the last work that it launched, on any device, have
-    ended. Its window begins with its marker, or with the completion of the step before if that is
-    later, and ends with its completion. The first begins with the end of the work launched before
-    it (:func:`_launched_before`), if that is later than its marker. The windows of a process do not
-    overlap; where the host runs ahead they are as long as the device takes. Columns: ``number``,
-    ``rank``, ``process``, ``thread`` (of the marker), ``begin``, ``end``, ``host_end`` (of the
-    marker). Without steps the window is the capture.
+    It is that of :func:`~traceana.timeline.steps.step_windows`; without steps it is the capture.
+    Columns: ``number``, ``rank``, ``process``, ``thread`` (of the marker), ``begin``, ``end``,
+    ``host_end`` (of the marker).
     """
     if trace.steps.is_empty():
         return _spans(trace)
-    whole = trace.whole
-    end = pl.col("start") + pl.col("duration")
-    ended = (
-        whole.activities.filter(pl.col("kind").is_in(DEVICE_WORK) & pl.col("step").is_not_null())
-        .group_by("step")
-        .agg(end.max().alias("device_end"))
-    )
-    complete = pl.max_horizontal("host_end", "device_end")
-    earlier = pl.col("complete").cum_max().shift(1).over(_PROCESS)
-    every = (
-        whole.steps.with_row_index("step")
-        .join(ended, on="step", how="left", maintain_order="left")
-        .with_columns(end.alias("host_end"))
-        .sort("start", maintain_order=True)
-        .with_columns(complete.alias("complete"))
-    )
-    every = (
-        _launched_before(whole, every)
-        .with_columns(pl.max_horizontal("start", earlier, "before").alias("begin"))
-        .with_columns(pl.max_horizontal("begin", "complete").alias("end"))
-        .join(_threads(whole, every), on=_MARK, how="left", nulls_equal=True, maintain_order="left")
-        .join(_ending(whole, every), on=_END, how="left", nulls_equal=True, maintain_order="left")
-        .with_columns(pl.coalesce("thread", "ending"))
-    )
-    return trace.steps.join(
-        every.unique(_SAME, keep="first", maintain_order=True),
-        on=_SAME,
-        how="left",
-        nulls_equal=True,
-        maintain_order="left",
-    ).select("number", *_PROCESS, "thread", "begin", "end", "host_end")
-
-
-def _launched_before(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return ``steps``, in order, with ``before``: the end of the work launched before the steps.
-
-    It is null except for the first step of each process. Such work belongs to no step. Its call
-    started before the step, or is not recorded and the work ran before any work of its stream with
-    a recorded call: a stream runs its work in the order of the launches. Work that ends after the
-    step is complete does not count.
-    """
-    first = steps.group_by(_PROCESS, maintain_order=True).agg(
-        pl.col("step", "start", "complete").first()
-    )
-    alone = pl.len().over("rank") == 1
-    queue = ("rank", "device", "context", "stream")
-    columns = (*queue, "process", "step", "start", "duration", "call", "kind")
-    work = trace.activities.select(columns).filter(pl.col("kind").is_in(DEVICE_WORK))
-    outside = work.filter(pl.col("step").is_null())
-    # Streams matter only to work whose call is not recorded.
-    known = (
-        work.filter(pl.col("call").is_not_null()) if outside["call"].has_nulls() else work.clear()
-    )
-    until = known.group_by(queue).agg(pl.col("start").min().alias("first_launched"))
-    called = trace.calls["start"].gather(outside["call"]).alias("called")
-    ends = (
-        outside.with_columns(called, (pl.col("start") + pl.col("duration")).alias("ended"))
-        .join(until, on=queue, how="left", nulls_equal=True)
-        .join(first.with_columns(alone.alias("alone")), on="rank", nulls_equal=True, suffix="_of")
-        .filter(
-            pl.col("alone")
-            | pl.col("process").eq_missing(pl.col("process_of"))
-            | pl.col("process").is_null(),
-            pl.coalesce(
-                pl.col("called") < pl.col("start_of"), pl.col("start") < pl.col("first_launched")
-            ),
-            pl.col("ended") <= pl.col("complete"),
+    every = step_windows(trace)
+    return (
+        every.join(_threads(trace, every), on=_MARK, how="left", nulls_equal=True,
+                   maintain_order="left")
+        .join(_ending(trace, every), on=_END, how="left", nulls_equal=True, maintain_order="left")
+        .select(
+            "number",
+            *_PROCESS,
+            pl.coalesce("thread", "ending"),
+            pl.col("start").alias("begin"),
+            "end",
+            "host_end",
         )
-        .group_by(pl.col("step_of").alias("step"))
-        .agg(pl.col("ended").max().alias("before"))
-    )
-    return steps.join(ends, on="step", how="left", maintain_order="left")
+    )  # fmt: skip
 
 
 def _threads(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return the thread of the outermost range of each time and process, where ``steps`` begin."""
-    at_steps = pl.col("start").is_in(steps["start"].implode())
-    found = trace.ranges.filter(pl.col("thread").is_not_null() & at_steps)
-    return found.select(*_MARK, "thread").unique(_MARK, keep="first", maintain_order=True)
+    """Return the thread of the outermost range of each process and time at which ``steps`` begin
+    and end (``host_start``, ``host_end``)."""
+    found = trace.ranges.select(
+        *_PROCESS,
+        "thread",
+        pl.col("start").alias("host_start"),
+        (pl.col("start") + pl.col("duration")).alias("host_end"),
+    ).filter(
+        pl.col("thread").is_not_null(), pl.col("host_start").is_in(steps["host_start"].implode())
+    )
+    return found.unique(_MARK, keep="first", maintain_order=True)
 
 
 def _ending(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
@@ -136,7 +80,7 @@ def _ending(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
 
     A step that the optimizer ends has no marker of its own.
     """
-    by_optimizer = (steps["source"] == OPTIMIZER_STEP).any()
+    by_optimizer = (trace.steps["source"] == OPTIMIZER_STEP).any()
     ends = steps["host_end"] if by_optimizer else steps["host_end"].clear()
     at_steps = (pl.col("start") + pl.col("duration")).is_in(ends.implode())
     found = trace.ranges.filter(pl.col("thread").is_not_null() & at_steps)

@@ -28,7 +28,6 @@ from traceana.timeline.idle_gaps import (
     DeviceWork,
     analyzed_windows,
     capture,
-    device_steps,
     device_work,
     gaps,
     measured_of,
@@ -37,7 +36,7 @@ from traceana.timeline.idle_gaps import (
 )
 from traceana.timeline.idle_host import HostNesting, Threads, loading
 from traceana.timeline.intervals import PER_DEVICE, Busy, Device, Intervals, Times, union
-from traceana.timeline.steps import measured_steps
+from traceana.timeline.steps import device_windows, measured_steps
 from traceana.timeline.work import any_work, why_no_work
 from traceana.trace.per_trace import per_small_trace
 from traceana.trace.schema import CPU_DEVICE, join_pieces
@@ -132,7 +131,7 @@ def idle(trace: Trace, by: By = "cause", *, found: IdleTime | None = None) -> Re
 def idle_time(trace: Trace) -> IdleTime:
     """Return the gaps, with their causes, of the devices on which ``trace`` has work."""
     whole = trace.whole
-    steps = device_steps(trace)
+    steps = device_windows(trace)
     windows = analyzed_windows(trace, capture(whole), steps)
     devices = dict.fromkeys(windows.select(PER_DEVICE).unique(maintain_order=True).iter_rows())
     every, work, cpus = _gaps_of(whole, tuple(devices))

@@ -16,7 +16,7 @@ import polars as pl
 from traceana.enrich.distinct_values import distinct
 from traceana.enrich.nesting import NONE, Ints, to_rows
 from traceana.timeline.intervals import PER_DEVICE, Device, rows_by_device, union
-from traceana.timeline.steps import measured_steps, step_windows
+from traceana.timeline.steps import device_windows, measured_steps, step_windows
 from traceana.timeline.work import work
 from traceana.trace.per_trace import per_trace
 from traceana.trace.schema import CPU_DEVICE, TABLES, TIME_COLUMNS
@@ -86,7 +86,7 @@ def capture(trace: Trace) -> pl.DataFrame:
     worked = work(trace, "rank", "device", "start", "duration").drop_nulls("device")
     limits = (pl.col("start").min(), pl.col("end").max())
     end = (pl.col("start") + pl.col("duration")).alias("end")
-    parts = [worked.with_columns(end), step_windows(trace)]
+    parts = [worked.with_columns(end), device_windows(trace)]
     each = [part.group_by("rank").agg(limits) for part in parts]
     return pl.concat(each).group_by("rank").agg(limits)
 
@@ -137,7 +137,7 @@ def analyzed_windows(trace: Trace, captured: pl.DataFrame, steps: pl.DataFrame) 
     """Return ``rank``, ``device``, ``start``, ``end`` of the analyzed time, disjoint by device.
 
     It is the capture (``captured``, of :func:`capture`) for each device with work, or the union
-    of the windows of the selected ``steps`` (of :func:`device_steps`).
+    of the windows of the selected ``steps`` (of :func:`~traceana.timeline.steps.device_windows`).
     """
     if not selects_steps(trace):
         used = distinct(work(trace, *PER_DEVICE)).drop_nulls("device").sort(PER_DEVICE)
@@ -150,14 +150,8 @@ def analyzed_windows(trace: Trace, captured: pl.DataFrame, steps: pl.DataFrame) 
     return pl.concat(parts)
 
 
-def device_steps(trace: Trace) -> pl.DataFrame:
-    """Return ``step`` (row), ``rank``, ``device``, ``start``, ``end``: the devices of each step."""
-    steps = step_windows(trace).rename({"row": "step"}).sort("step", *PER_DEVICE)
-    return steps.select("step", *PER_DEVICE, "start", "end")
-
-
 def measured_of(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return those of ``steps`` (of :func:`device_steps`) over which averages are computed.
+    """Return the measured ``steps``, which are :func:`~traceana.timeline.steps.device_windows`.
 
     A measured step that launched nothing counts on the device of its rank, if that is the only one.
     """
@@ -165,12 +159,7 @@ def measured_of(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
     measured = steps.filter(pl.col("step").is_in(rows))
     if measured["step"].n_unique() == len(rows):
         return measured
-    every = trace.steps.select(
-        pl.int_range(pl.len(), dtype=pl.UInt32).alias("step"),
-        "rank",
-        "start",
-        (pl.col("start") + pl.col("duration")).alias("end"),
-    )
+    every = step_windows(trace).with_row_index("step").select("step", "rank", "start", "end")
     without = every[list(rows)].join(measured, on="step", how="anti")
     single = distinct(steps.select(PER_DEVICE)).filter(pl.len().over("rank") == 1)
     idle = without.join(single, on="rank", nulls_equal=True).select(steps.columns)

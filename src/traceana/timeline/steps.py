@@ -1,4 +1,8 @@
-"""Steps: their selection, wall time, the device's busy time in them, and which are warm-up."""
+"""Steps: when each began and ended, which are measured, their busy time, and their selection.
+
+A step's time is the distance between the ends of two steps on the device that ends them. Every
+command takes it from :func:`step_windows`.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +18,10 @@ from traceana.enrich.steps import candidates
 from traceana.errors import NoSuchSelectionError
 from traceana.result import Result
 from traceana.settings import FEWEST_STEPS, WARM_UP_RATIO
-from traceana.timeline.intervals import Busy
+from traceana.timeline.intervals import PER_DEVICE, Busy
 from traceana.timeline.work import work
 from traceana.trace.per_trace import per_trace
-from traceana.trace.schema import CPU_DEVICE, PERIOD
+from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK, PERIOD
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -25,43 +29,155 @@ if TYPE_CHECKING:
 
 RUN_AHEAD: Final = "times of single steps not exact: the script did not wait for each step"
 
+_PROCESS: Final = ("rank", "process")
+_MARKER: Final = ("number", "start", "duration", *_PROCESS)
+
+
+@per_trace
+def step_windows(trace: Trace) -> pl.DataFrame:
+    """Return when each row of ``trace.steps`` began and ended, in their order.
+
+    A step ends when its marker and the last work that it launched, on any device, have ended. It
+    begins with its marker, or with the end of the step before if that is later; the first begins
+    with the end of the work launched before it. The windows of a process do not overlap. Where the
+    host runs ahead, a step lasts from the end of the step before on the device to its own.
+
+    Columns: ``number``, ``rank``, ``process``, ``start``, ``end``, ``host_start`` and ``host_end``
+    (of the marker), in ns.
+    """
+    whole = trace.whole
+    end = pl.col("start") + pl.col("duration")
+    device_work = whole.activities.select(
+        *("rank", "process", "start", "call", "step"), end.alias("end"), "kind"
+    ).filter(pl.col("kind").is_in(DEVICE_WORK))
+    ended = device_work.group_by("step").agg(pl.col("end").max().alias("device_end"))
+    before = pl.col("complete").cum_max().shift(1).over(_PROCESS)
+    marked = (
+        whole.steps.select(*_MARKER)
+        .with_row_index("step")
+        .join(ended, on="step", how="left", maintain_order="left")
+        .with_columns(pl.max_horizontal(end, "device_end").alias("complete"))
+        .sort("start", maintain_order=True)
+    )
+    first = marked.group_by(_PROCESS, maintain_order=True).first()
+    windows = (
+        marked.join(_backlog(whole, device_work, first), on="step", how="left")
+        .with_columns(pl.max_horizontal("start", before, "backlog").alias("step_start"))
+        .with_columns(pl.max_horizontal("step_start", "complete").alias("step_end"))
+        .unique(_MARKER, keep="first", maintain_order=True)
+    )
+    return (
+        trace.steps.select(*_MARKER)
+        .join(windows, on=_MARKER, how="left", nulls_equal=True, maintain_order="left")
+        .select(
+            "number",
+            *_PROCESS,
+            pl.col("step_start").alias("start"),
+            pl.col("step_end").alias("end"),
+            pl.col("start").alias("host_start"),
+            end.alias("host_end"),
+        )
+    )
+
+
+def _backlog(trace: Trace, device_work: pl.DataFrame, first: pl.DataFrame) -> pl.DataFrame:
+    """Return ``step``, one of ``first``, and ``backlog``, the end of the work launched before it.
+
+    Work of no step was launched before the first one if its call was, or if its call was not
+    recorded: a call in a step would give it the step (:mod:`traceana.enrich.launches`). Work that
+    ends after the step is complete does not count.
+    """
+    outside = device_work.filter(pl.col("step").is_null())
+    launched = pl.coalesce(
+        trace.calls["start"].gather(outside["call"]).alias("called"),
+        pl.when(pl.lit(trace.calls.is_empty())).then("start"),
+    )
+    return (
+        outside.with_columns(launched.alias("launched"))
+        .join(first.select("step", *_PROCESS, "start", "complete"), on="rank", nulls_equal=True,
+              suffix="_of")
+        .filter(
+            pl.col("process").eq_missing(pl.col("process_of"))
+            | pl.col("process").is_null()
+            | pl.col("process_of").is_null(),
+            (pl.col("launched") < pl.col("start_of")).fill_null(value=True),
+            pl.col("end") <= pl.col("complete"),
+        )
+        .group_by(pl.col("step_of").alias("step"))
+        .agg(pl.col("end").max().alias("backlog"))
+    )  # fmt: skip
+
+
+@per_trace
+def device_windows(trace: Trace) -> pl.DataFrame:
+    """Return the window of each step on each device that it used, by step.
+
+    Shares of a step are of the work in these windows, launched by any step, so that they cannot
+    exceed 1. Columns: ``step`` (row of ``steps``), ``rank``, ``device``, ``start``, ``end``.
+    """
+    used = distinct(work(trace, "step", *PER_DEVICE)).drop_nulls(["step", "device"])
+    windows = step_windows(trace).with_row_index("step").select("step", "start", "end")
+    return used.join(windows, on="step").sort("step", *PER_DEVICE)
+
 
 class Measured(msgspec.Struct, frozen=True):
     """The steps for averages per step: row numbers of ``steps``, their distinct numbers in order of
-    time, and notes on their choice."""
+    time, and notes on their choice; ``warm_up`` and ``cut`` are the numbers left out."""
 
     rows: tuple[int, ...]
     numbers: tuple[int, ...]
     notes: tuple[str, ...]
+    warm_up: tuple[int, ...] = ()
+    cut: tuple[int, ...] = ()
 
 
 @per_trace
 def measured_steps(trace: Trace) -> Measured:
-    """Return the steps without the warm-up at their beginning.
+    """Return the steps without the warm-up at their beginning and without those that are cut.
 
-    A leading step is warm-up while its wall time exceeds ``WARM_UP_RATIO`` times the median of all
-    steps. At most half of the steps are warm-up; of fewer than ``FEWEST_STEPS`` steps no step is.
-    Where several processes mark their own steps, the longest step of each number counts.
+    A step is cut if work that it launched was not recorded. A leading step is warm-up while it
+    lasts longer than ``WARM_UP_RATIO`` times the median of all steps. At most half of the steps are
+    warm-up; of fewer than ``FEWEST_STEPS`` steps no step is. Where several processes mark their own
+    steps, the longest step of each number counts.
     """
-    table = trace.steps.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"))
-    if table.is_empty():
+    if trace.steps.is_empty():
         return Measured((), (), ())
-    numbers = table.group_by("number").agg(pl.col("duration").max(), pl.col("start").min())
-    numbers = numbers.sort("start")
+    table = step_windows(trace).with_columns(
+        trace.steps["complete"].fill_null(value=True), trace.steps["source"]
+    )
+    numbers = (
+        table.with_columns((pl.col("end") - pl.col("start")).alias("time_ns"))
+        .group_by("number")
+        .agg(pl.col("time_ns").max(), pl.col("host_start").min(), pl.col("complete").all())
+        .sort("host_start")
+    )
+    # Where every step lost work, none is better than another.
+    incomplete = numbers.filter(~pl.col("complete"))["number"]
+    cut = tuple(incomplete) if len(incomplete) < numbers.height else ()
+    whole = numbers.filter(~pl.col("number").is_in(cut))
     # The iterations of a server have different requests: the long ones are not warm-up. Of steps
-    # that run ahead only the sum is exact.
-    served, ahead = serves(trace), trace.meta.steps_run_ahead
-    skipped = 0 if served or ahead else _leading(numbers["duration"])
-    warm_up = numbers["number"].head(skipped)
-    kept = table.filter(~pl.col("number").is_in(warm_up.implode()))
-    notes = [_note(numbers["number"], skipped)]
+    # that did not wait only the sum is exact.
+    served, ahead = serves(trace), only_sums(trace)
+    skipped = 0 if served or ahead else _leading(whole["time_ns"])
+    kept = whole["number"][skipped:]
+    warm_up = tuple(whole["number"].head(skipped))
+    notes = [_note(whole["number"], skipped)]
     if served:
-        notes = [f"averages over {numbers.height} iterations with different requests"]
-    if (table["source"] == PERIOD).any():
-        notes.insert(0, "no step markers: steps are the period of the kernels")
+        notes = [f"averages over {whole.height} iterations with different requests"]
     if ahead:
-        notes = [f"averages over {numbers.height} steps", RUN_AHEAD]
-    return Measured(tuple(kept["row"]), tuple(numbers["number"][skipped:]), tuple(notes))
+        notes = [f"averages over {whole.height} steps", RUN_AHEAD]
+    elif (table["source"] == PERIOD).any():
+        notes.insert(0, "no step markers: steps are the period of the kernels")
+    if cut:
+        listed = span_of([int(one) for one in cut])
+        notes.append(f"incomplete steps excluded: {listed} (launched work not in the recording)")
+    rows = table.with_row_index("row").filter(pl.col("number").is_in(kept.implode()))["row"]
+    return Measured(tuple(rows), tuple(kept), tuple(notes), warm_up, cut)
+
+
+def only_sums(trace: Trace) -> bool:
+    """Return whether single steps have no exact time: CPU work that no step waited for."""
+    return trace.meta.steps_run_ahead and trace.on_cpu
 
 
 @per_trace
@@ -73,7 +189,7 @@ def serves(trace: Trace) -> bool:
 
 def step_processes(trace: Trace) -> int:
     """Return how many processes mark steps; in containers, those of ranks have the same id."""
-    return trace.steps.select("rank", "process").n_unique()
+    return trace.steps.select(_PROCESS).n_unique()
 
 
 def _leading(durations: pl.Series) -> int:
@@ -104,27 +220,24 @@ def _note(numbers: pl.Series, skipped: int) -> str:
 def span_of(numbers: list[int]) -> str:
     """Return step numbers as text: ``3``, ``3-7``, or ``3, 5, 9``."""
     ordered = sorted(numbers)
-    if len(ordered) > 1 and _without_gaps(ordered):
+    # Numbers are the file's: nothing is sized by their distance.
+    if len(ordered) > 1 and ordered[-1] - ordered[0] == len(ordered) - 1 == len(set(ordered)) - 1:
         return f"{ordered[0]}-{ordered[-1]}"
     return ", ".join(str(number) for number in ordered)
-
-
-def _without_gaps(ordered: list[int]) -> bool:
-    # Numbers are the file's: nothing is sized by their distance.
-    return ordered[-1] - ordered[0] == len(ordered) - 1 == len(set(ordered)) - 1
 
 
 @per_trace
 def steps(trace: Trace) -> Result:
     """Return one row per step of each process.
 
-    Columns: ``step`` (its number), ``process``, ``start_ns``, ``wall_ns``, ``calls`` and
+    Columns: ``step`` (its number), ``process``, ``start_ns``, ``wall_ns`` (the step's time,
+    :func:`step_windows`), ``host_ns`` (its marker: how long the host takes), ``calls`` and
     ``work_ns`` (number and summed durations of the work that the step launched, whenever it ran),
-    ``busy_ns`` (union of all work inside the step's own window, added up over the devices that the
-    step used), ``devices`` (how many those are) and ``warm_up``.
+    ``busy_ns`` (union of all work inside the step's window, added up over the devices that the
+    step used), ``devices`` (how many those are), ``warm_up``, ``complete`` (false where work that
+    it launched was not recorded), and ``measured`` (whether averages include it).
     """
-    table = trace.steps.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"))
-    activities = work(trace, "step", "rank", "device", "start", "duration")
+    activities = work(trace, "step", *PER_DEVICE, "start", "duration")
     launched = (
         activities.filter(pl.col("step").is_not_null())
         .group_by("step")
@@ -133,24 +246,30 @@ def steps(trace: Trace) -> Result:
             pl.col("duration").sum().alias("work_ns"),
         )
     )
-    windows = step_windows(trace)
+    windows = device_windows(trace)
     busy = (
         windows.with_columns(Busy.of(activities).within(windows))
-        .group_by(pl.col("row").alias("step"))
+        .group_by("step")
         .agg(pl.col("busy_ns").sum(), pl.len().cast(pl.Int64).alias("devices"))
     )
     measured = measured_steps(trace)
     frame = (
-        table.join(launched, left_on="row", right_on="step", how="left")
+        step_windows(trace)
+        .with_row_index("row")
+        .with_columns(trace.steps["complete"].fill_null(value=True))
+        .join(launched, left_on="row", right_on="step", how="left")
         .join(busy, left_on="row", right_on="step", how="left")
-        .sort("start", "row")
+        .sort("host_start", "row")
         .select(
             pl.col("number").alias("step"),
             "process",
             pl.col("start").alias("start_ns"),
-            pl.col("duration").alias("wall_ns"),
+            (pl.col("end") - pl.col("start")).alias("wall_ns"),
+            (pl.col("host_end") - pl.col("host_start")).alias("host_ns"),
             pl.col("calls", "work_ns", "busy_ns", "devices").fill_null(0),
-            pl.col("row").is_in(measured.rows).not_().alias("warm_up"),
+            pl.col("number").is_in(measured.warm_up).alias("warm_up"),
+            "complete",
+            pl.col("row").is_in(measured.rows).alias("measured"),
         )
     )
     if frame.is_empty():
@@ -160,39 +279,67 @@ def steps(trace: Trace) -> Result:
     return Result(frame, {}, measured.notes)
 
 
-@per_trace
-def step_windows(trace: Trace) -> pl.DataFrame:
-    """Return the window of each step on each device that it used.
+class StepTime(msgspec.Struct, frozen=True):
+    """The time of the measured steps, of several processes the longest of each number.
 
-    Shares of a step are of the work in these windows, launched by any step, so that they cannot
-    exceed 1. Columns: ``row`` (of ``steps``), ``rank``, ``device``, ``start``, ``end``.
+    ``each_ns`` are those of ``steps`` (numbers), ``median_ns`` and ``mean_ns`` of the same steps.
+    ``host_ns`` is the median time that the host takes for a step (its marker). ``on_gpu``: most
+    steps end on the GPU after the host has queued them.
     """
-    steps_of = trace.steps.select(
-        pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"),
-        "start",
-        pl.col("start").add(pl.col("duration")).alias("end"),
+
+    steps: tuple[int, ...]
+    each_ns: tuple[int, ...]
+    median_ns: int
+    mean_ns: int
+    host_ns: int
+    on_gpu: bool
+
+
+@per_trace
+def step_time(trace: Trace) -> StepTime | None:
+    """Return the step time that every command shows; None without steps."""
+    measured = measured_steps(trace)
+    if not measured.rows:
+        return None
+    rows = step_windows(trace)[list(measured.rows)]
+    each = (
+        rows.group_by("number")
+        .agg(
+            (pl.col("end") - pl.col("start")).max().alias("time_ns"),
+            (pl.col("host_end") - pl.col("host_start")).max().alias("host_ns"),
+            pl.col("host_start").min(),
+        )
+        .sort("host_start")
     )
-    used = devices_used(work(trace, "step", "rank", "device"))
-    return used.join(steps_of, left_on="step", right_on="row", how="inner").rename({"step": "row"})
+    time = each["time_ns"]
+    ahead = (rows["end"] > rows["host_end"]).sum()
+    return StepTime(
+        tuple(each["number"]),
+        tuple(time),
+        round(time.median()),  # type: ignore[arg-type]
+        int(time.sum()) // len(time),
+        round(each["host_ns"].median()),  # type: ignore[arg-type]
+        2 * ahead > rows.height,
+    )
 
 
 def available_ns(trace: Trace) -> pl.Series:
-    """Return the wall time of each row of ``steps``, times the number of devices that it used.
+    """Return the time of each row of ``steps``, times the number of devices that it used.
 
     A step without device work counts once.
     """
-    used = devices_used(work(trace, "step", "rank", "device")).group_by("step").len("devices")
+    used = device_windows(trace).group_by("step").len("devices")
     return (
-        trace.steps.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("step"))
+        step_windows(trace)
+        .with_row_index("step")
         .join(used, on="step", how="left", maintain_order="left")
-        .select((pl.col("duration") * pl.col("devices").fill_null(1)).alias("available_ns"))
+        .select(
+            ((pl.col("end") - pl.col("start")) * pl.col("devices").fill_null(1)).alias(
+                "available_ns"
+            )
+        )
         .to_series()
     )
-
-
-def devices_used(activities: pl.DataFrame) -> pl.DataFrame:
-    """Return each pair of a step and a device (``rank``, ``device``) that it used."""
-    return distinct(activities.select("step", "rank", "device")).drop_nulls(["step", "device"])
 
 
 def select(

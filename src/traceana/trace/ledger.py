@@ -62,7 +62,11 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
         "work of CUDA graph replays without a layer: give a recording of the capture, or of the "
         "network without graphs (--capture)",
     ),
-    "no_launch": ("problem", "device work launched before capture"),
+    "launched_before": (
+        "note",
+        "device work launched before the recording, normal for asynchronous training: in no step",
+    ),
+    "no_launch": ("problem", "device work whose launch was lost"),
     "no_device_work": (
         "problem",
         "launches of GPU work that was not recorded: all times are of the host",

@@ -21,7 +21,7 @@ import polars as pl
 
 from traceana.trace.taxonomy import CLASS_COLUMNS, CLASS_MEANINGS
 
-SCHEMA_VERSION: Final = 13
+SCHEMA_VERSION: Final = 14
 """Increased when a column changes its name, type or meaning; stored in saved bundles."""
 
 CPU_DEVICE: Final = -1
@@ -379,6 +379,11 @@ _STEPS: Final = Table(
         "process": Column(pl.Int64, "operating system's process id", enriched=True),
         "source": Column(
             pl.String, 'text of its marker ("ProfilerStep"), or "period"', enriched=True
+        ),
+        "complete": Column(
+            pl.Boolean,
+            "whether all work that it launched was recorded; null: launches are not recorded",
+            enriched=True,
         ),
         "rank": _RANK,
     },

@@ -28,12 +28,10 @@ from traceana.report.pages.single_table import (
     window_text,
 )
 from traceana.result import Arranged, Result, arrange
-from traceana.settings import LEAST_ROW_SHARE
 from traceana.timeline.critical import NO_OPERATOR
 from traceana.timeline.idle_gaps import capture, outside
 from traceana.timeline.intervals import PER_DEVICE
 from traceana.timeline.steps import measured_steps, step_processes
-from traceana.timeline.steps import steps as step_times
 from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:
@@ -403,15 +401,8 @@ def _critical(trace: Trace, by: CriticalBy, every: pl.DataFrame, shown: Arranged
 
 
 def _path_window(trace: Trace, path_ns: int, steps: int | None) -> Iterator[str]:
-    """Yield how the path's time differs from the step time, or from the recording."""
+    """Yield how the path's time differs from the recording, in a trace without steps."""
     if steps is not None:
-        walls = step_times(trace).frame.filter(~pl.col("warm_up"))["wall_ns"]
-        wall_ns, window_ns = int(walls.sum()) // max(walls.len(), 1), path_ns // steps
-        if window_ns > (1 + LEAST_ROW_SHARE) * wall_ns:
-            wall, window = map(numbers.duration, (wall_ns, window_ns))
-            yield (
-                f"step time {wall} mean, its window {window}: work of a step ends after its marker"
-            )
         return
     apart = outside(trace)
     if apart.height == 1:

@@ -10,8 +10,8 @@ import msgspec
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.advise import Advice, advise
-from traceana.advise.bottleneck import IDLE
+from traceana.advise import Advice, Finding, advise
+from traceana.advise.bottleneck import IDLE, Bottleneck
 from traceana.analyze.classes import Line, breakdown, condensed
 from traceana.analyze.devices import busy
 from traceana.analyze.facts import facts
@@ -37,7 +37,18 @@ from traceana.report.pages.single_table import (
 from traceana.result import Arranged, Result, arrange
 from traceana.settings import FEWEST_STEPS, LEAST_PART, MUCH_UNCLASSIFIED
 from traceana.timeline.idle_gaps import selects_steps
-from traceana.timeline.steps import RUN_AHEAD, measured, serves, step_processes, steps
+from traceana.timeline.steps import (
+    RUN_AHEAD,
+    StepTime,
+    measured,
+    measured_steps,
+    only_sums,
+    serves,
+    span_of,
+    step_processes,
+    step_time,
+    steps,
+)
 from traceana.timeline.work import kernels_of, processor, work, work_ns
 from traceana.trace import Trace
 from traceana.trace.ledger import REASONS
@@ -46,7 +57,6 @@ from traceana.trace.schema import CPU_DEVICE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from traceana.advise import Finding
     from traceana.runs import BatchSeries
 
 _COUNTS: Final = ("calls", "count")
@@ -55,6 +65,9 @@ _SUMS: Final = (*DIRECTIONS, "time_ns", "exposed_ns", "bytes")
 MOST_LAYERS: Final = 6
 MOST_TRANSFERS: Final = 4
 MOST_FINDINGS: Final = 3
+
+_HOST_AHEAD: Final = 0.95
+"""The host runs ahead where it takes less than this part of the step time."""
 
 _ALL: Final = 0.9995
 """A share from here on is printed as 100.0 %."""
@@ -143,20 +156,37 @@ class Overview(msgspec.Struct, frozen=True):
         return float(frame.filter(pl.col("category") == "other")["share"].sum())
 
     @property
-    def step_figures(self) -> dict[str, Any]:
-        """Figures of the measured steps: ``wall_ns`` (median), ``mean_wall_ns``, ``busy_share``.
+    def step_time(self) -> StepTime | None:
+        """The step time: :func:`traceana.timeline.steps.step_time`."""
+        return step_time(self.trace)
 
-        ``busy_share`` is the busy time of the devices that the steps used over their wall time
-        times the number of those devices, null if no step used one.
-        """
-        measured = self.steps.frame.filter(~pl.col("warm_up"))
-        used = bool((measured["devices"] > 0).any())
-        available = int((measured["wall_ns"] * measured["devices"].clip(1)).sum()) if used else 0
-        return {
-            "wall_ns": round(measured["wall_ns"].median()),  # type: ignore[arg-type]
-            "mean_wall_ns": int(measured["wall_ns"].sum()) // measured.height,
-            "busy_share": int(measured["busy_ns"].sum()) / available if available else None,
-        }
+    @property
+    def utilization(self) -> float | None:
+        """The busy share of the measured steps' time on the devices that they used, else of the
+        capture; null without either."""
+        measured = self.steps.frame.filter(pl.col("measured") & (pl.col("devices") > 0))
+        if measured.height:
+            available = int((measured["wall_ns"] * measured["devices"]).sum())
+            return int(measured["busy_ns"].sum()) / available if available else None
+        totals = self.busy.totals
+        return totals["busy_ns"] / totals["span_ns"] if totals.get("span_ns") else None
+
+    @property
+    def summary(self) -> Summary:
+        """The figures of the report's head."""
+        found = self.advice.bottleneck
+        return Summary(self.step_time, self.utilization, found, self.advice.findings)
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """The figures of the report's head: ``step_time`` (null without steps), ``utilization`` (a
+    fraction of the measured steps' time, else of the capture), ``bottleneck`` (null without device
+    work) and ``recommendations``."""
+
+    step_time: StepTime | None
+    utilization: float | None
+    bottleneck: Bottleneck | None
+    recommendations: tuple[Finding, ...]
 
 
 def report(
@@ -179,7 +209,8 @@ def report(
 
         return with_sections(trace, whole, begun or begin_pictures(trace), page, limit)
 
-    return whole.breakdown.with_page(partial(_page, trace, whole), pictures=pictures)
+    shown = whole.breakdown.with_page(partial(_page, trace, whole), pictures=pictures)
+    return replace(shown, summary=whole.summary)
 
 
 def overview(trace: Trace, *, batches: BatchSeries | None = None) -> Overview:
@@ -232,11 +263,15 @@ def _page(trace: Trace, whole: Overview, rows: Arranged) -> Page:
             *_findings(whole),
         ]
     blocks += _notes(whole)
-    return Page(
-        "report",
-        tuple(blocks),
-        replace(data, sections=sections),
-    )
+    return Page("report", tuple(blocks), replace(data, sections=sections, summary=_summary(whole)))
+
+
+def _summary(whole: Overview) -> Mapping[str, Any]:
+    """Return the figures of the head for the JSON; its recommendations are a section."""
+    figures = msgspec.structs.asdict(whole.summary)
+    del figures["recommendations"]
+    built: Mapping[str, Any] = msgspec.to_builtins(figures)
+    return built
 
 
 def _title(whole: Overview) -> Heading:
@@ -267,15 +302,8 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
     yield "Steps", _steps(whole)
     if whole.steps.frame.height:
         yield "Step time", _step_time(whole)
-        if whole.trace.meta.steps_run_ahead:
+        if only_sums(whole.trace):
             yield "", RUN_AHEAD
-        if (ahead := whole.advice.step_work_ns) is not None:
-            busy_ns = numbers.duration(ahead)
-            yield (
-                "",
-                f"{busy_ns} busy time of the work that a step launches, a part of it in later "
-                f"steps: the host runs ahead · savings: shares of {busy_ns}",
-            )
     if whole.busy.frame.height:
         yield f"{whole.processor} utilization", _utilization(whole)
         if whole.busy.frame.height > 1:
@@ -331,10 +359,12 @@ def _steps(whole: Overview) -> str:
     marked = f"{known['steps']} ({known['step_numbers']}, {known['step_marker']})"
     if serves(whole.trace):
         return marked
-    warm_up = sorted(whole.steps.frame.filter("warm_up")["step"].unique().to_list())
-    if warm_up:
-        return f"{marked}, warm-up excluded: {', '.join(map(str, warm_up))}"
-    if whole.trace.meta.steps_run_ahead:
+    measured = measured_steps(whole.trace)
+    if measured.cut:
+        marked += f", incomplete in the recording: {span_of(list(measured.cut))}"
+    if measured.warm_up:
+        return f"{marked}, warm-up excluded: {', '.join(map(str, measured.warm_up))}"
+    if measured.cut or only_sums(whole.trace):
         return marked
     if known["steps"] == 1:
         return f"{marked}, possibly warm-up"
@@ -344,23 +374,23 @@ def _steps(whole: Overview) -> str:
 
 
 def _step_time(whole: Overview) -> str:
-    walls = whole.steps.frame.filter(~pl.col("warm_up"))["wall_ns"].to_list()
-    figures = whole.step_figures
-    if len(walls) == 1:
-        return numbers.duration(figures["wall_ns"])
+    """Return the step time, where the GPU ends the steps with the host's time for them."""
+    found = whole.step_time
+    if found is None:
+        return ""
+    walls = found.each_ns
     unit = numbers.scale(walls, numbers.TIME)
-    mean, least, most = (
-        unit.write(one) for one in (figures["mean_wall_ns"], min(walls), max(walls))
-    )
-    if whole.trace.meta.steps_run_ahead:
-        return f"{mean} {unit.unit} mean"
-    median = f"{unit.write(figures['wall_ns'])} {unit.unit} median"
+    mean = f"{unit.write(found.mean_ns)} {unit.unit} mean"
+    if only_sums(whole.trace):
+        return mean
+    text = f"{unit.write(found.median_ns)} {unit.unit}"
+    if len(walls) > 1:
+        least, most = (unit.write(one) for one in (min(walls), max(walls)))
+        text += f" median · {unit.write(found.mean_ns)} mean · {least}\u2013{most} range"
     processes = step_processes(whole.trace)
-    of = f" over {processes} processes" if processes > 1 else ""
-    text = f"{median} · {mean} mean · {least}\u2013{most} range{of}"
-    if whole.advice.replayed_ns is not None:
-        mean = unit.write(whole.advice.replayed_ns)
-        text += f" · {mean} mean of simulated steps"
+    text += f" over {processes} processes" if processes > 1 else ""
+    if found.on_gpu and found.host_ns < _HOST_AHEAD * found.median_ns:
+        text += f" (GPU) · queued by the host in {numbers.duration(found.host_ns)}"
     return text
 
 
@@ -373,8 +403,8 @@ def _utilization(whole: Overview) -> str:
     summed = f" summed over {devices} devices" if devices > 1 else ""
     of = f"{window_text(whole.trace)}{summed}"
     text = f"{numbers.share(share)} of {of} ({busy_ns} of {span_ns} {unit.unit})"
-    if whole.steps.frame.height and whole.step_figures["busy_share"] is not None:
-        return f"{numbers.share(whole.step_figures['busy_share'])} of step time · {text}"
+    if whole.step_time is not None and whole.utilization is not None:
+        return f"{numbers.share(whole.utilization)} of step time · {text}"
     return text
 
 
@@ -570,13 +600,11 @@ def _phases(trace: Trace) -> list[Block]:
     frame = found["phases"].frame
     names = (
         *("phase", "iterations", "requests", "tokens", "wall_ns"),
-        # The same as the wall time unless the server runs ahead of its GPU.
-        *(["iteration_ns"] if (frame["iteration_ns"] > frame["wall_ns"]).any() else []),
         *("work_ns", "tokens_per_s", "flops", "arithmetic_intensity", "idle_ns", "idle_cause"),
     )
     titles = {
-        **{"phase": "Phases, means per iteration", "wall_ns": "wall", "work_ns": "work"},
-        **{"iteration_ns": "iteration", "flops": "counted"},
+        **{"phase": "Phases, means per iteration", "wall_ns": "time", "work_ns": "work"},
+        **{"flops": "counted"},
         **{"idle_ns": "idle", "idle_cause": "mostly"},
     }
     columns = columns_of(frame, names, titles=titles)
@@ -623,20 +651,11 @@ def _findings(whole: Overview) -> list[Block]:
 
 
 def _saving(whole: Overview, found: Sequence[Finding]) -> str:
-    """Return of what the savings of ``found`` are, and how they were obtained."""
-    if not any(one.simulation is not None for one in found):
-        return f"estimated saving{_saved_per(whole)}"
-    return f"saving{_saved_per(whole)}, simulated or estimated (≤, ≈)"
-
-
-def _saved_per(whole: Overview) -> str:
-    """Return the unit of the savings: the mean step, and a device where there are several."""
-    step = "mean step" if whole.basis.steps > 1 else "step"
-    per = [
-        *([step] if whole.basis.stepped else []),
-        *(["device"] if whole.busy.frame.height > 1 else []),
-    ]
-    return f" per {' and '.join(per)}" if per else ""
+    """Return what the savings of ``found`` are per, and how they were obtained."""
+    units = ["step"] * whole.basis.stepped + ["device"] * (whole.busy.frame.height > 1)
+    per = f" per {' and '.join(units)}" if units else ""
+    how = ", simulated or estimated" if any(one.simulation for one in found) else ""
+    return f"estimated saving{per}{how}"
 
 
 def _notes(whole: Overview) -> Iterator[Notes]:
