@@ -400,6 +400,24 @@ REPLAYED_ACTIVITIES: Final = _setting(
     "of the measured ones: they take 0.1 s of CPU time, and half as much a scenario.",
 )
 
+LONGEST_CLOCK_ERROR_NS: Final = _setting(
+    "longest_clock_error_ns",
+    100_000,
+    "A synchronizing call that returns up to so long before its last work ends shows the error "
+    "between the clocks of host and device; a longer one did not wait for that work.",
+)
+FULL_QUEUE: Final = _setting(
+    "full_queue",
+    256,
+    "Launches of a stream without finished work from which a long launch call may wait for room in "
+    "the launch queue: the driver queues about 1,024.",
+)
+LONG_LAUNCH: Final = _setting(
+    "long_launch",
+    5,
+    "A launch call that takes so many times the median of its name waited for room in the queue.",
+)
+
 # Graph replays
 CAPTURE_DISAGREEMENT: Final = _setting(
     "capture_disagreement",

@@ -21,12 +21,11 @@ from traceana.advise import Advice, Finding, advise
 from traceana.advise.figures import Figures
 from traceana.advise.gates import Broken, broken
 from traceana.report.pages.advise import findings_of, saving
-from traceana.timeline import graph
-from traceana.timeline.graph import part_of
 from traceana.timeline.steps import select
+from traceana.whatif import whatif as graph
 from traceana.whatif.changed import selected_work
 from traceana.whatif.scenario import scenario
-from traceana.whatif.whatif import student_quantile
+from traceana.whatif.whatif import part_of, student_quantile
 
 pytestmark = pytest.mark.slow
 

@@ -17,10 +17,10 @@ from tests.critical.checks import check, check_causes
 from tests.critical.simulation import Machine
 from tests.support.synthetic import Scenario, both, kineto
 from tests.support.traces import TraceBuilder
-from traceana.enrich.nesting import NONE, Nesting
-from traceana.timeline.critical import By, critical, cut, segments
-from traceana.timeline.device_waits import awaited_work
-from traceana.timeline.event_waits import Ended
+from traceana.enrich.nesting import NONE, Ints, Nesting
+from traceana.timeline.critical import By, critical, segments
+from traceana.timeline.threads import cut
+from traceana.timeline.waits import Ended, all_waits
 from traceana.trace import Trace
 
 pytestmark = pytest.mark.slow
@@ -66,6 +66,15 @@ def tables(draw: st.DrawFn) -> Trace:
     return build.build()
 
 
+def _awaited(trace: Trace) -> Ints:
+    """Return the activity of another stream or device that each waited for, or NONE."""
+    waits = all_waits(trace)
+    found = np.full(trace.activities.height, NONE)
+    rows = np.flatnonzero(waits.by_event != NONE)
+    found[waits.activity[rows]] = waits.activity[waits.by_event[rows]]
+    return found
+
+
 @given(st.lists(tables(), min_size=2, max_size=3))
 def test_no_rank_waits_for_the_work_of_another(ranks: list[Trace]) -> None:
     """The waits in a trace of several ranks are those of each rank alone."""
@@ -74,7 +83,7 @@ def test_no_rank_waits_for_the_work_of_another(ranks: list[Trace]) -> None:
     for rank, one in enumerate(ranks):
         before = {name: sum(table.height for table in parts[name]) for name in parts}
         moved = {"call": "calls", "step": "steps", "name_id": "names"}
-        expected += [row if row == NONE else row + len(expected) for row in awaited_work(one)]
+        expected += [row if row == NONE else row + len(expected) for row in _awaited(one)]
         for name in ("activities", "calls", "steps", "ops", "names"):
             table = one.table(name)
             rows = [pl.col(key) + before.get(of, 0) for key, of in moved.items() if key in table]
@@ -83,7 +92,7 @@ def test_no_rank_waits_for_the_work_of_another(ranks: list[Trace]) -> None:
             own = table.with_columns(rows).cast(table.schema)
             parts.setdefault(name, []).append(own)
     both = ranks[0].with_tables(**{name: pl.concat(tables) for name, tables in parts.items()})
-    assert awaited_work(both).tolist() == expected
+    assert _awaited(both).tolist() == expected
 
 
 @settings(max_examples=20)

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from tests.critical.test_exact import tables
 from tests.support.manifest import traces_at_hand
 from tests.support.opened import opened
-from traceana.timeline.critical_path import windows
-from traceana.timeline.graph import graphs
+from traceana.timeline.graph import graphs, windows
 from traceana.trace import Trace
 from traceana.whatif.replay import Meetings, replayed_together, step_windows
 from traceana.whatif.whatif import replay

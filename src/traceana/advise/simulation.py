@@ -33,8 +33,7 @@ def simulated(trace: Trace, scenarios: Collection[str]) -> Simulated | None:
     """
     if "selected_devices" in trace.meta.properties or not _has_launches(trace):
         return None
-    from traceana.timeline.graph import part_of
-    from traceana.whatif.whatif import Asked, Model, saving
+    from traceana.whatif.whatif import Asked, Model, part_of, saving
 
     if part_of(trace).activities > REPLAYED_ACTIVITIES:
         return None

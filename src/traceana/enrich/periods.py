@@ -83,7 +83,7 @@ def _of_process(work: pl.DataFrame, passes: tuple[set[int], ...]) -> pl.DataFram
         time[np.minimum(whole + period, len(time) - 1)],
         stream["end"][-1],
     )
-    found = pl.DataFrame(
+    steps = pl.DataFrame(
         {
             "number": np.arange(len(whole)),
             "start": time[whole],
@@ -93,7 +93,7 @@ def _of_process(work: pl.DataFrame, passes: tuple[set[int], ...]) -> pl.DataFram
             "rank": work["rank"][0],
         }
     )
-    return conform("steps", found)
+    return conform("steps", steps)
 
 
 def _period(symbol: Ints) -> tuple[int, int, int] | None:

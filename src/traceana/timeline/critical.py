@@ -1,11 +1,10 @@
 """The critical path of each step by class, kernel, layer or operator, or segment by segment.
 
-``critical_path.py`` finds the path; this module labels and sums its stretches.
+The path is a walk over the graph (``graph.py``); this module labels and sums its stretches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
@@ -14,14 +13,23 @@ import polars as pl
 from traceana.enrich.classes import SOURCE, classified
 from traceana.enrich.distinct_values import Texts
 from traceana.enrich.layer_keys import OUTSIDE, layer_keys
-from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, to_rows
+from traceana.enrich.nesting import NONE, Nesting, take, to_rows
 from traceana.enrich.ranges import ThreadRanges
 from traceana.result import Result, sums, with_share
-from traceana.timeline.critical_path import GAP, HOST, LAUNCH, SYNC, WORK, paths, windows
-from traceana.timeline.device_waits import BY_EVENT, BY_STREAM
-from traceana.timeline.event_waits import distinct_of
-from traceana.timeline.host_waits import WAITING, ThreadKeys
+from traceana.timeline.graph import (
+    EVENT,
+    HOST,
+    LAUNCH,
+    ORDER,
+    STREAM,
+    SYNC,
+    Graph,
+    critical_edges,
+    graphs,
+    windows,
+)
 from traceana.timeline.steps import measured_steps, step_processes
+from traceana.timeline.threads import WAITING, ThreadKeys, cut
 from traceana.timeline.work import why_no_work, work
 from traceana.trace.per_trace import per_small_trace
 from traceana.trace.schema import DEVICE_WORK
@@ -90,29 +98,101 @@ def critical(trace: Trace, by: By = "class") -> Result:
 def segments(trace: Trace) -> pl.DataFrame:
     """Return the critical path of every step of ``trace``, in the order of the steps and of time.
 
-    The path is followed from the end of the step. Device work waited for the latest of: the work
-    before it on its stream, its launch, and the event that its stream waited for. A call that
-    returned after device work had ended waited for that work. An idle thread waited for the thread
-    that was last active. The segments of a step have no gaps between them, and add up exactly to
-    its window (:func:`traceana.timeline.critical_path.windows`).
+    The path is followed from the end of the step along the edges of the graph
+    (:func:`traceana.timeline.graph.critical_edges`). The segments of a step have no gaps between
+    them, and add up exactly to its window (:func:`traceana.timeline.graph.windows`).
 
     Columns: ``step_row`` (row of ``steps``, without steps of the window), ``step``
     (its number), ``rank``, ``start_ns``, ``time_ns``, and those of :func:`_labelled`.
     """
     whole = trace.whole
-    own = windows(trace).with_row_index("step_row")
-    threads = ThreadKeys.of(whole, own)
-    ordered = _labelled(whole, paths(trace, own, threads), threads).sort(
-        "step_row", "start_ns", maintain_order=True
+    key = ["number", "rank", "process", "begin"]
+    own = windows(trace).with_row_index("own_row")
+    rows = windows(whole).with_row_index("step_row").join(own, on=key, nulls_equal=True)
+    parts = [
+        _labelled(whole, path, graph.keys)
+        for graph in graphs(trace)
+        if (path := _path(graph, rows["step_row"])).height
+    ]
+    found = pl.concat([_labelled(whole, _NO_PATH, ThreadKeys.of(whole, own)), *parts])
+    return (
+        found.join(rows.select("step_row", "own_row", "number", "rank"), on="step_row")
+        .sort("own_row", "start_ns", maintain_order=True)
+        .with_columns(pl.col("own_row").alias("step_row"), pl.col("number").alias("step"))
+        .drop("own_row", "number")
     )
-    row = ordered["step_row"]
-    return ordered.with_columns(
-        own["number"].gather(row).alias("step"), own["rank"].gather(row).alias("rank")
+
+
+_NO_PATH: Final = pl.DataFrame(
+    schema={
+        "step_row": pl.UInt32,
+        "begin": pl.Int64,
+        "end": pl.Int64,
+        "what": pl.String,
+        "of": pl.Int64,
+        "why": pl.Int64,
+    }
+)
+"""The columns of :func:`_path`."""
+
+_WHAT: Final = {LAUNCH: "launch", STREAM: "gap", EVENT: "gap", ORDER: "gap", SYNC: "sync"}
+"""What the time of an edge is; of others it is time of a thread."""
+
+
+def _path(graph: Graph, step_rows: pl.Series) -> pl.DataFrame:
+    """Return the critical paths of the steps ``step_rows`` of ``graph`` as stretches.
+
+    Columns: ``step_row``, ``begin``, ``end``, ``what`` (``work``, ``gap``, ``launch``, ``sync``,
+    ``host``), ``of`` (row of the activity; for ``sync`` of the call; for ``host`` the key of the
+    thread, -1 where unknown) and ``why`` (the kind of edge before work).
+    """
+    over = graph.at + graph.duration
+    begins, ends = (graph.steps[name].to_numpy() for name in ("begin", "end"))
+    edges = graph.edges
+    every = np.flatnonzero(graph.steps["step_row"].is_in(step_rows.implode()).to_numpy())
+    path = critical_edges(graph, over, graph.duration, edges.lag, begins, every)
+    step, node, edge = (path[name].to_numpy() for name in ("step", "node", "edge"))
+    first = np.append(True, step[1:] != step[:-1])[: len(step)]
+    at, source = graph.at[node], take(edges.source, edge)
+    # Work that overlaps with the work after it counts until that begins.
+    until = np.where(first, ends[step], np.append(0, at)[: len(at)])
+    is_work, has_edge = graph.activity[node] != NONE, edge != NONE
+    kind = np.where(has_edge, edges.kind[edge], np.where(is_work, ORDER, HOST))
+    what = pl.Series(kind).replace_strict(_WHAT, default="host", return_dtype=pl.String)
+    spent = take(edges.thread, edge)
+    thread = np.where(spent != NONE, spent, graph.thread[node])
+    of = np.select([is_work, kind == SYNC], [graph.activity[node], take(edges.call, edge)], thread)
+    parts = [
+        (step, at, np.minimum(over[node], until), pl.Series(["work"]).new_from_index(0, len(step)),
+         graph.activity[node], kind, is_work),
+        (step, np.where(has_edge, over[source], begins[step]), np.minimum(at, until), what, of,
+         kind, np.ones(len(step), dtype=np.bool_)),
+    ]  # fmt: skip
+    # What no node explains: before the marker's thread is active, or without one.
+    reached = begins.copy()
+    reached[step[first]] = over[node[first]]
+    reached, until = reached[every], ends[every]
+    unknown = pl.Series(["host"]).new_from_index(0, len(every))
+    nothing = np.full(len(every), NONE)
+    parts.append((every, reached, until, unknown, nothing, nothing, reached < until))
+    rows = graph.steps["step_row"]
+    return pl.concat(
+        pl.DataFrame(
+            {
+                "step_row": rows.gather(of_step),
+                "begin": np.maximum(begin, begins[of_step]),
+                "end": end,
+                "what": which,
+                "of": row,
+                "why": why,
+            }
+        ).filter(pl.Series(chosen) & (pl.col("begin") < pl.col("end")))
+        for of_step, begin, end, which, row, why, chosen in parts
     )
 
 
 def _labelled(trace: Trace, raw: pl.DataFrame, threads: ThreadKeys) -> pl.DataFrame:
-    """Return the stretches of :func:`traceana.timeline.critical_path.paths` with their labels.
+    """Return the stretches of :func:`_path` with their labels.
 
     A stretch of a thread is cut where the thread's call, operator or annotation changes. Columns:
     ``step_row``, ``start_ns``, ``time_ns``, and:
@@ -132,9 +212,9 @@ def _labelled(trace: Trace, raw: pl.DataFrame, threads: ThreadKeys) -> pl.DataFr
     ``device``, ``stream``, ``thread``
         Device and stream of the work; ``thread`` of launch, sync and host.
     """
-    on_device = raw.filter(pl.col("what").is_in([WORK, GAP, LAUNCH]))
-    on_host = raw.filter(pl.col("what").is_in([SYNC, HOST]) & (pl.col("of") != NONE))
-    nothing = raw.filter((pl.col("what") == HOST) & (pl.col("of") == NONE))
+    on_device = raw.filter(pl.col("what").is_in(["work", "gap", "launch"]))
+    on_host = raw.filter(pl.col("what").is_in(["sync", "host"]) & (pl.col("of") != NONE))
+    nothing = raw.filter((pl.col("what") == "host") & (pl.col("of") == NONE))
     return pl.concat(
         [_of_work(trace, on_device), _of_threads(trace, on_host, threads), _unknown(nothing)]
     )
@@ -146,7 +226,7 @@ def _of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
     work = trace.activities.select(pl.col(columns).gather(raw["of"]))
     found = classified(raw.hstack(work), trace)
     category, what, why = pl.col("category"), pl.col("what"), pl.col("why")
-    is_work = what == WORK
+    is_work = what == "work"
     own = (
         pl.when(category == "memcpy")
         .then(pl.lit("copy"))
@@ -156,9 +236,9 @@ def _of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
     )
     part = pl.when(category.is_in(["memcpy", "memset", "collective"])).then("part")
     reason = (
-        pl.when((why == BY_STREAM) & pl.col("call").is_not_null())
+        pl.when((why == STREAM) & pl.col("call").is_not_null())
         .then(pl.lit("stream"))
-        .when(why == BY_EVENT)
+        .when(why == EVENT)
         .then(pl.lit("event"))
         .otherwise(pl.lit("not_recorded"))
     )
@@ -169,28 +249,28 @@ def _of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
         *_times(),
         pl.when(is_work)
         .then(own)
-        .when(what == LAUNCH)
+        .when(what == "launch")
         .then(pl.lit("launch"))
         .otherwise(pl.lit("gap"))
         .cast(CLASSES)
         .alias("class"),
         pl.when(is_work)
         .then(pl.when(own == "kernel").then(category).otherwise(part))
-        .when(what == GAP)
+        .when(what == "gap")
         .then(reason)
         .alias("part"),
-        pl.when(is_work).then(names).when(what == LAUNCH).then(calls).alias("name"),
+        pl.when(is_work).then(names).when(what == "launch").then(calls).alias("name"),
         operator.alias("operator"),
         pl.col("layer").alias("layer_row"),
         "device",
         "stream",
-        pl.when(what == LAUNCH).then(trace.calls["thread"].gather(found["call"])).alias("thread"),
+        pl.when(what == "launch").then(trace.calls["thread"].gather(found["call"])).alias("thread"),
     )
 
 
 def _of_threads(trace: Trace, raw: pl.DataFrame, threads: ThreadKeys) -> pl.DataFrame:
     """Return the labels of blocking calls and of other time of threads, cut into pieces."""
-    is_sync = (raw["what"] == SYNC).to_numpy()
+    is_sync = (raw["what"] == "sync").to_numpy()
     of = raw["of"].to_numpy()
     key = of.copy()
     key[is_sync] = threads.calls[of[is_sync]]
@@ -305,40 +385,6 @@ def _annotation(trace: Trace, rows: pl.Series) -> pl.Series:
     )["marks"]
     texts = trace.ranges["text"].gather(rows).cast(pl.String)
     return pl.select(pl.when(marks.gather(rows).is_null()).then(texts)).to_series()
-
-
-def cut(
-    key: Ints, begin: Ints, end: Ints, whole: Flags, nests: Sequence[Nesting]
-) -> tuple[Ints, Ints, Ints]:
-    """Return the pieces of intervals of threads: the interval of each, its begin and end.
-
-    An interval is cut wherever an interval of ``nests`` begins or ends on its thread (``key``),
-    unless it stays ``whole``. The pieces of an interval are in order, without gaps.
-    """
-    of = np.unique(key)
-    here = [np.isin(nest.key, of) for nest in nests]
-    mark_key = np.concatenate([np.repeat(n.key[h], 2) for n, h in zip(nests, here, strict=True)])
-    mark = np.concatenate(
-        [np.stack((n.start[h], n.end[h]), axis=1).ravel() for n, h in zip(nests, here, strict=True)]
-    )
-    # Times are replaced by their ranks, so that threads can be concatenated.
-    times = distinct_of(np.sort(np.concatenate((mark, begin, end))))
-    of_mark, of_begin, of_end = (np.searchsorted(times, part) for part in (mark, begin, end))
-    width = len(times)
-    marks = distinct_of(np.sort(mark_key * width + of_mark))
-    first = np.searchsorted(marks, key * width + of_begin, side="right")
-    after = np.searchsorted(marks, key * width + of_end, side="left")
-    inside = np.where(whole, 0, np.maximum(after - first, 0))
-    interval = np.repeat(np.arange(len(key)), inside + 1)
-    piece = np.arange(len(interval)) - np.repeat(np.cumsum(inside + 1) - inside - 1, inside + 1)
-    at = first[interval] + piece
-    mark_time = np.append(times[marks % width], 0) if len(marks) else np.zeros(1, dtype=np.int64)
-    from_mark, to_mark = piece > 0, piece < inside[interval]
-    return (
-        interval,
-        np.where(from_mark, mark_time[np.where(from_mark, at - 1, 0)], begin[interval]),
-        np.where(to_mark, mark_time[np.where(to_mark, at, 0)], end[interval]),
-    )
 
 
 def _named(path: pl.DataFrame) -> pl.DataFrame:

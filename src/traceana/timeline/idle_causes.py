@@ -21,7 +21,6 @@ from traceana.enrich.distinct_values import rows_of
 from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take, to_rows
 from traceana.settings import LONGEST_DISPATCH_NS, LONGEST_EVENT_LATENCY_NS
 from traceana.timeline.copies import ASYNCHRONOUS, copies
-from traceana.timeline.device_waits import awaited_work
 from traceana.timeline.idle_gaps import (
     ALLOCATION,
     BEFORE_FIRST,
@@ -40,6 +39,7 @@ from traceana.timeline.idle_gaps import (
 )
 from traceana.timeline.idle_host import HostNesting, HostTime, Threads, host_times
 from traceana.timeline.intervals import Intervals, union, until
+from traceana.timeline.waits import BY_EVENT, BY_STREAM, all_waits
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -60,7 +60,11 @@ class CauseFinder:
         self._trace = trace
         threads = Threads.of(trace)
         self._launches = launches = Launches.of(trace, threads.calls)
-        self._awaited = awaited_work(trace)
+        waits = all_waits(trace)
+        self._why, self._awaited = (np.full(trace.activities.height + 1, NONE) for _ in range(2))
+        self._why[waits.activity] = waits.why
+        by_event = np.flatnonzero(waits.by_event != NONE)
+        self._awaited[waits.activity[by_event]] = waits.activity[waits.by_event[by_event]]
         launching = threads.among(threads.calls[launches.launching])
         self._nesting = HostNesting.of(trace, threads, launching)
         self._host = host_times(trace, threads, launching)
@@ -138,25 +142,27 @@ class CauseFinder:
         return found
 
     def _without_host(self, around: _GapLaunches, gaps: pl.DataFrame) -> Causes:
-        """Return the cause of each gap by its launches: ``HOST`` where the launch came later."""
+        """Return the cause of each gap by what the work after it waited for: the latest edge of the
+        graph; ``HOST`` where that is its launch, and the call came after the begin of the gap."""
         start, end = gaps["start"].to_numpy(), gaps["end"].to_numpy()
-        cause = np.where(around.launch_start >= start, HOST, LAUNCH_LATENCY).astype(np.int8)
+        why = self._why[around.after]
+        cause = np.select(
+            [around.launch_start >= start, why == BY_STREAM], [HOST, QUEUED], LAUNCH_LATENCY
+        ).astype(np.int8)
         cause[around.call == NONE] = NOT_RECORDED
+        # Launched, and not started long after: no latency of a launch is as long.
+        launched = take(self._launches.call_end, around.call)
+        late = (around.call != NONE) & (end - launched > LONGEST_DISPATCH_NS)
+        cause[late & (end - launched > np.maximum(around.launch_start - start, 0))] = QUEUED
         cause[around.same_call] = SAME_LAUNCH
         known = from_rows(gaps["cause"].to_physical())
         cause[known != NONE] = known[known != NONE]
-        rows = np.flatnonzero(cause == LAUNCH_LATENCY)
-        if not len(rows):
-            return cause
-        before, call = around.before[rows], around.call[rows]
-        returned = self._launches.call_end[call] <= self._launches.start[before]
-        cause[rows[(before != NONE) & returned]] = QUEUED
+        rows = np.flatnonzero((why == BY_EVENT) & (around.launch_start < start) & (known == NONE))
         awaited = self._awaited[around.after[rows]]
         ended = take(self._launches.end, awaited)
         # An event that was over before the gap, or long before its end, does not explain it.
-        late = end[rows] - ended > LONGEST_EVENT_LATENCY_NS
-        waiting = (awaited != NONE) & (ended >= start[rows]) & ~late
-        cause[rows[waiting]] = self._cause_of_wait(awaited[waiting])
+        recent = (ended >= start[rows]) & (end[rows] - ended <= LONGEST_EVENT_LATENCY_NS)
+        cause[rows[recent]] = self._cause_of_wait(awaited[recent])
         return cause
 
     def _cause_of_wait(self, activities: Ints) -> Causes:

@@ -12,7 +12,7 @@ import polars as pl
 
 from traceana.analyze.collective_ranks import matched_of
 from traceana.enrich.nesting import NONE, Ints, from_rows, timeline
-from traceana.timeline.graph import HANDOVER, HOST, LAUNCH, SYNC, WAIT, Graph
+from traceana.timeline.graph import HANDOVER, HOST, LAUNCH, SYNC, WAIT, Graph, critical_edges
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -117,7 +117,7 @@ def _replay(graph: Graph, lag: Ints, duration: Ints, meets: Ints) -> _Replay:
 def step_windows(graph: Graph, over: Ints, duration: Ints) -> tuple[Ints, Ints]:
     """Return begin and end of the window of each step, where nodes are ``over`` when given.
 
-    The window is that of :func:`traceana.timeline.critical_path.windows`: from the marker, or the
+    The window is that of :func:`traceana.timeline.graph.windows`: from the marker, or the
     completion of the step before, to the end of the marker and of all work that it launched.
     """
     measured = _windows(graph, graph.at + graph.duration, graph.at)
@@ -149,11 +149,9 @@ def _windows(graph: Graph, over: Ints, start: Ints) -> tuple[Ints, Ints]:
 
 HOST_TIME: Final = "host"
 _OF_EDGE: Final = {
-    HOST: HOST_TIME,
-    HANDOVER: HOST_TIME,
+    **dict.fromkeys((HOST, HANDOVER), HOST_TIME),
+    **dict.fromkeys((WAIT, SYNC), "sync"),
     LAUNCH: "launch",
-    WAIT: "sync",
-    SYNC: "sync",
 }
 _GAP: Final = "gap"
 
@@ -173,29 +171,27 @@ def path_times(
     ``category`` is that of each activity. Nodes are ``over`` when given, after ``change``;
     ``begins`` are those of all steps.
     """
-    edges, whole = graph.edges, trace.whole
-    start = over - change.duration
-    deciding = np.flatnonzero(over[edges.source] + change.lag == start[edges.target])
-    decides = np.full(len(over), NONE, dtype=np.int64)
-    decides[edges.target[deciding]] = deciding
-    last = _last_nodes(graph, over)
-    path: list[int] = []
-    found: Counter[str] = Counter()
-    for step in rows.tolist():
-        node, begin = int(last[step]), int(begins[step])
-        while node != NONE and over[node] > begin:
-            since = int(start[node])
-            if graph.activity[node] != NONE:
-                of = category[int(graph.activity[node])]
-                found[of] += int(over[node]) - max(since, begin)
-            edge = int(decides[node])
-            if edge == NONE or since <= begin:
-                break
-            node = int(edges.source[edge])
-            found[_OF_EDGE.get(int(edges.kind[edge]), _GAP)] += since - max(int(over[node]), begin)
-            path.append(edge)
-    if (whole.activities["kind"] == "op").any():
-        found.update(_of_operators(whole, graph, change, np.array(path, dtype=np.int64), category))
+    path = critical_edges(graph, over, change.duration, change.lag, begins, rows)
+    step, node, edge = (path[name].to_numpy() for name in ("step", "node", "edge"))
+    begin, start = begins[step], (over - change.duration)[node]
+    is_work = graph.activity[node] != NONE
+    own = category.gather(np.maximum(graph.activity[node], 0)).cast(pl.String)
+    ended = np.append(over, [0])[np.append(graph.edges.source, [NONE])[edge]]
+    kind = pl.Series(np.append(graph.edges.kind, [NONE])[edge])
+    named = kind.replace_strict(_OF_EDGE, default=_GAP, return_dtype=pl.String)
+    # Work that overlaps with the work after it counts until that begins.
+    first = np.append(True, step[1:] != step[:-1])[: len(step)]
+    until = np.where(first, over[node], np.append(0, start)[: len(start)])
+    times = pl.concat(
+        pl.DataFrame({"of": of, "ns": ns}).filter(pl.Series(chosen) & (pl.col("ns") > 0))
+        for of, ns, chosen in (
+            (own, np.minimum(over[node], until) - np.maximum(start, begin), is_work),
+            (named, start - np.maximum(ended, begin), edge != NONE),
+        )
+    )
+    found = Counter(dict(times.group_by("of").agg(pl.col("ns").sum()).iter_rows()))
+    if (trace.whole.activities["kind"] == "op").any():
+        found.update(_of_operators(trace.whole, graph, change, edge[edge != NONE], category))
     return +found
 
 
@@ -229,19 +225,6 @@ def _of_operators(
     found = Counter({name: round(time) for name, time in times.iter_rows()})
     found[HOST_TIME] = -found.total()
     return found
-
-
-def _last_nodes(graph: Graph, over: Ints) -> Ints:
-    """Return the node with which each step is complete, or -1."""
-    steps = np.arange(graph.steps.height)
-    marked = graph.ends != NONE
-    work = np.flatnonzero(graph.step != NONE)
-    node = np.concatenate((work, graph.ends[marked]))
-    step = np.concatenate((graph.step[work], steps[marked]))
-    order = np.lexsort((over[node], step))
-    last = np.full(len(steps), NONE, dtype=np.int64)
-    last[step[order]] = node[order]
-    return last
 
 
 class Meetings(msgspec.Struct, frozen=True):

@@ -1,8 +1,9 @@
 """What each piece of device work waited for: the work before it on its stream, an event, a
 collective, or its launch.
 
-The critical path, the causes of idle time and ``whatif`` all use these waits. Those of host threads
-are in ``host_waits.py``.
+The graph (``graph.py``) and the causes of idle time use these waits. Where CUPTI recorded a wait
+for an event, the awaited work is known; else it is inferred from the order of the work. ``ANY`` is
+an unknown stream, ``NO_WORK`` a stream without work.
 """
 
 from __future__ import annotations
@@ -19,19 +20,6 @@ from traceana.enrich.classes import SOURCE, category_of
 from traceana.enrich.distinct_values import Texts, distinct, first_rows, numbered
 from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take
 from traceana.timeline.copies import ASYNCHRONOUS, copies
-from traceana.timeline.event_waits import (
-    ANY,
-    NEVER,
-    NO_WORK,
-    STREAM_WAIT,
-    WAIT_CALL,
-    Ended,
-    awaited,
-    event_keys,
-    keys_of,
-    recorded_work,
-    wait_records,
-)
 from traceana.trace.per_trace import per_small_trace
 from traceana.trace.schema import DEVICE_WORK
 
@@ -39,11 +27,20 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 UNKNOWN, BY_STREAM, BY_EVENT, BY_LAUNCH = range(4)
-"""Kinds of waits of device work: unknown; for the work before it on its stream; for an event of
-another stream; for its launch."""
+"""Kinds of waits of device work: unknown; for the work before it on its stream; for work of another
+stream; for its launch."""
 
 STREAM: Final = ("device", "context", "stream")
+STREAM_WAIT: Final = "Stream Wait Event"
+"""The readers' name of CUPTI's record of a stream's wait for an event."""
 
+WAIT_CALL: Final = r"^(?:cuda|cu|hip)StreamWaitEvent"
+"""Calls that make a stream wait for an event."""
+
+ANY, NO_WORK = -1, -2
+NEVER: Final = np.iinfo(np.int64).min
+
+_RECORD: Final = ["rank", "process", "event_correlation"]
 _COLUMNS: Final = ("rank", "process", *STREAM, "start", "duration", "call", *SOURCE)
 """Of the activities, whose table is copied in the order of their ends."""
 
@@ -123,29 +120,11 @@ def within(table: pl.DataFrame, between: tuple[int, int] | None) -> Flags:
     return found
 
 
-def awaited_work(trace: Trace) -> Ints:
-    """Return for each of ``activities`` the one that it waited for through an event, else NONE.
-
-    That is the work of another stream or device, or a collective, whose end was the last thing
-    that the work waited for. ``trace`` is whole.
-    """
-    found = np.full(trace.activities.height, NONE, dtype=np.int64)
-    if _any_events(trace):
-        marked = _marked(trace)
-        each = distinct(trace.activities.select("rank", "process")).iter_rows()
-        device = work_waits(trace, tuple(dict.fromkeys(_owner(marked, *one) for one in each)))
-        rows = np.flatnonzero(device.by_event != NONE)
-        found[device.activity[rows]] = device.activity[device.by_event[rows]]
-    return found
-
-
-def _any_events(trace: Trace) -> bool:
-    """Return whether any work of ``trace`` can have waited for an event or a collective."""
-    return (
-        (trace.names["name"] == STREAM_WAIT).any()
-        or any((table["category"] == "collective").any() for table in (trace.names, trace.classes))
-        or bool(Texts.of(trace.calls["name"]).matching(WAIT_CALL).any())
-    )
+def all_waits(trace: Trace) -> WorkWaits:
+    """Return the waits of the device work of every process of ``trace``, which is whole."""
+    marked = _marked(trace)
+    each = distinct(trace.activities.select("rank", "process")).iter_rows()
+    return work_waits(trace, tuple(dict.fromkeys(_owner(marked, *one) for one in each)))
 
 
 @per_small_trace
@@ -172,7 +151,7 @@ def work_waits(
     ended = called + take(calls["duration"].to_numpy(), call)
     returned = np.minimum(ended, start)
     blocking = _blocking(trace, work, known, end <= ended, owner)
-    before = _on_stream(Ended.of(key, end, launched), key, start)
+    before = _on_stream(key, start, end)
     of_stream = _of_work(end, before)
     # A blocking call waits from its start: work that ends during the call can have delayed it.
     of_launch = np.where(known, np.where(blocking & (start < ended), called, returned), NEVER)
@@ -192,6 +171,8 @@ def work_waits(
         requested = np.where(requested > _launched_before(key, launched), requested, NEVER)
         every = Ended.of(owner, end, launched)
         by_event = np.maximum(by_event, _by_event(every, owner, requested, floor, start))
+    in_graph = _within_graphs(call, work["name_id"].to_numpy(), key, start, end)
+    by_event = np.where(by_event == NONE, _in_time(in_graph, floor, start, end), by_event)
     of_collective = _by_collective(trace, work, floor)
     by_event = np.where((by_event == NONE) & (of_launch <= of_stream), of_collective, by_event)
     why = np.select(
@@ -289,15 +270,65 @@ def _key(work: pl.DataFrame, keys: pl.DataFrame, *columns: str) -> Ints:
     return found["key"].cast(pl.Int64).to_numpy()
 
 
-def _on_stream(by_stream: Ended, key: Ints, start: Ints) -> Ints:
-    """Return the work of the same stream that ended last before each started."""
-    position = by_stream.last(key, start)
-    own = np.empty(len(key), dtype=np.int64)
-    own[by_stream.order] = np.arange(len(key))
-    # Work of zero duration ended at its own start: take the row before it.
-    position = np.minimum(position, own - 1)
-    same = (position >= 0) & (by_stream.key[position] == key)
-    return np.where(same, by_stream.order[position], NONE)
+def _on_stream(stream: Ints, start: Ints, end: Ints) -> Ints:
+    """Return the work of the same stream before each; NONE for the first.
+
+    A stream runs its work in order. With programmatic dependent launch, work begins before the work
+    before it has ended; but work that ends later than the next cannot have been awaited by it.
+    """
+    order = np.lexsort((end, start, stream))
+    found = np.full(len(start), NONE, dtype=np.int64)
+    same = stream[order][1:] == stream[order][:-1]
+    found[order[1:]] = np.where(same, order[:-1], NONE)
+    # Rows are in the order of their ends: what is awaited is an earlier row.
+    late = np.flatnonzero(found >= np.arange(len(start)))
+    if len(late):
+        ended = Ended.of(stream, end, end)
+        position = ended.last(stream[late], start[late])
+        own = np.empty(len(stream), dtype=np.int64)
+        own[ended.order] = np.arange(len(stream))
+        position = np.minimum(position, own[late] - 1)
+        known = (position >= 0) & (ended.key[position] == stream[late])
+        found[late] = np.where(known, ended.order[position], NONE)
+    return found
+
+
+_MOST_BESIDE: Final = 64
+"""Nodes of a CUDA graph that are looked at before each for the one that it waits for."""
+
+
+def _within_graphs(call: Ints, name: Ints, stream: Ints, start: Ints, end: Ints) -> Ints:
+    """Return the node of another stream that each node of a CUDA graph's replay waits for, or NONE.
+
+    The branches of a graph run on streams of their own, whose dependencies are not recorded. A node
+    waits for the node that ended last before it in every replay of the same graph.
+    """
+    found = np.full(len(start), NONE, dtype=np.int64)
+    order = np.lexsort((start, call))
+    order = order[call[order] != NONE]
+    _, first, count = np.unique(call[order], return_index=True, return_counts=True)
+    replays: dict[tuple[int, bytes], list[Ints]] = {}
+    for at, nodes in zip(first[count > 1], count[count > 1], strict=True):
+        rows = order[at : at + nodes]
+        if (stream[rows] != stream[rows[0]]).any():
+            replays.setdefault((nodes, name[rows].tobytes()), []).append(rows)
+    for (nodes, _), same in replays.items():
+        each = np.stack(same)
+        begun, ended = start[each], end[each]
+        best = np.full(nodes, NONE, dtype=np.int64)
+        latest = np.full(nodes, -np.inf)
+        for back in range(1, min(_MOST_BESIDE, nodes - 1) + 1):
+            before = np.arange(nodes - back)
+            slack = begun[:, back:] - ended[:, : nodes - back]
+            # Of the nodes that had ended in all replays the one that ended last counts.
+            closest = -slack.mean(axis=0)
+            better = (slack >= 0).all(axis=0) & (closest > latest[back:])
+            latest[back:] = np.where(better, closest, latest[back:])
+            best[back:] = np.where(better, before, best[back:])
+        awaited = np.where(best == NONE, NONE, each[:, best])
+        other = (best != NONE) & (stream[awaited] != stream[each]) & (awaited < each)
+        found[each[other]] = awaited[other]
+    return found
 
 
 def _unrecorded_waits(
@@ -387,3 +418,162 @@ def _by_collective(trace: Trace, work: pl.DataFrame, floor: Ints) -> Ints:
 def _of_work(end: Ints, rows: Ints) -> Ints:
     """Return the end of the work of ``rows``, NEVER where the row is NONE."""
     return np.where(rows == NONE, NEVER, end[rows]) if len(end) else rows
+
+
+def wait_records(trace: Trace, syncs: pl.DataFrame) -> pl.DataFrame:
+    """Return the waits of streams for an event among ``syncs``, synchronization records.
+
+    Further column: ``requested``, the start of the requesting call, else of the record (ns).
+    """
+    names = trace.names.select(pl.int_range(pl.len(), dtype=pl.UInt32).alias("name_id"), "name")
+    wanted = names.filter(pl.col("name") == STREAM_WAIT)["name_id"]
+    waits = syncs.filter(pl.col("name_id").is_in(wanted.implode()))
+    called = trace.whole.calls["start"].gather(waits["call"])
+    return waits.with_columns(called.fill_null(waits["start"]).alias("requested"))
+
+
+def keys_of(syncs: pl.DataFrame, keys: pl.DataFrame, *columns: str) -> Ints:
+    """Return the key of the stream or context of each record.
+
+    :data:`ANY` where it is not recorded or its number is ambiguous, :data:`NO_WORK` where nothing
+    ran on it. ``columns`` identify it in ``syncs`` and in ``keys``; a record's device can be wrong.
+    """
+    several = pl.len() > 1
+    known = keys.group_by(columns).agg(pl.when(several).then(ANY).otherwise(pl.col("key").first()))
+    found = syncs.select(columns).join(
+        known, on=list(columns), how="left", nulls_equal=True, maintain_order="left"
+    )
+    return (
+        found.select(
+            pl.when(pl.col(columns[-1]).is_null())
+            .then(ANY)
+            .otherwise(pl.col(known.columns[-1]).fill_null(NO_WORK))
+            .cast(pl.Int64)
+        )
+        .to_series()
+        .to_numpy()
+    )
+
+
+def event_keys(waits: pl.DataFrame, streams: pl.DataFrame, *columns: str) -> Ints:
+    """Return the key of the stream on which the event of each of ``waits`` was recorded."""
+    of_events = waits.with_columns(pl.col("event_stream").alias("stream"))
+    return keys_of(of_events, streams, *columns)
+
+
+def recorded_work(trace: Trace, waits: pl.DataFrame, on: Ints, key: Ints, launched: Ints) -> Ints:
+    """Return for each of ``waits`` the work after which its event was recorded.
+
+    ``waits`` are synchronization records with ``requested``; ``on`` is the key of each event's
+    stream (:func:`event_keys`); ``key`` and ``launched`` are the stream of each piece of work and
+    the start of its launch.
+
+    It is the last work launched on the event's stream before the call that recorded the event, or,
+    where that call is not in the trace, before the waiting call. ``NO_WORK`` where nothing was
+    launched there before, ``ANY`` where the stream of the event is unknown.
+    """
+    if waits.is_empty():
+        return np.zeros(0, dtype=np.int64)
+    wanted = waits["event_correlation"].drop_nulls().unique()
+    calls = trace.whole.calls.select("rank", "process", "correlation", "start")
+    records = calls.filter(pl.col("correlation").is_in(wanted.implode()))
+    recorded = waits.select(_RECORD).join(
+        records.rename({"correlation": "event_correlation"}).unique(_RECORD, keep="first"),
+        on=_RECORD, how="left", nulls_equal=True, maintain_order="left",
+    )["start"]  # fmt: skip
+    index = np.argsort(launched, kind="stable")
+    order = Ended.of(key[index], launched[index], launched[index])
+    # A launching call and a recording call never start at the same time.
+    position = order.last(np.maximum(on, 0), recorded.fill_null(waits["requested"]).to_numpy() - 1)
+    found = take(index, take(order.order, position))
+    return np.select([on < 0, found == NONE], [on, NO_WORK], found)
+
+
+def awaited(waiting: Ints, when: Ints, work: Ints, key: Ints, launched: Ints) -> Ints:
+    """Return for each work the one that its stream waited for since the work before it.
+
+    ``waiting`` is the key of the waiting stream, ``when`` the time of the request, and ``work`` of
+    :func:`recorded_work`. Of several waits the work that ended last counts; NONE without a wait.
+    The awaited work is numbered in the order of its end; ``key`` and ``launched`` are of the
+    possibly waiting work.
+    """
+    result = np.full(len(key), NONE, dtype=np.int64)
+    if not len(waiting):
+        return result
+    order = np.lexsort((launched, key))
+    times, rank = np.unique(np.concatenate((launched, when)), return_inverse=True)
+    merged = (key * len(times) + rank[: len(key)])[order]
+    at = np.searchsorted(merged, waiting * len(times) + rank[len(key) :], side="left")
+    known = (at < len(order)) & (waiting >= 0) & (work >= 0)
+    first = order[at[known]]
+    same = key[first] == waiting[known]
+    np.maximum.at(result, first[same], work[known][same])
+    return result
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """An index of work by key (a stream, a device) and end. Lookups of columns, O(log n) each."""
+
+    order: Ints
+    """Rows, by key and end."""
+    key: Ints
+    end: Ints
+    _merged: Ints
+    _rank: Ints
+    _tree: Ints
+    """The earliest launch below each node of a balanced tree over ``order``."""
+
+    @classmethod
+    def of(cls, key: Ints, end: Ints, launched: Ints) -> Ended:
+        """Return the index of rows given as columns in the order of their end; ``key`` >= 0."""
+        order = np.argsort(key, kind="stable")
+        first = np.append(True, end[1:] != end[:-1])[: len(end)]
+        rank = end[first]
+        merged = key[order] * (len(rank) + 1) + (np.cumsum(first) - 1)[order]
+        size = 1 << len(order).bit_length()
+        tree = np.full(2 * size, np.iinfo(np.int64).max, dtype=np.int64)
+        tree[size : size + len(order)] = launched[order]
+        level = size
+        while level > 1:
+            half = level // 2
+            tree[half:level] = np.minimum(
+                tree[level : 2 * level : 2], tree[level + 1 : 2 * level : 2]
+            )
+            level = half
+        return cls(order, key[order], end[order], merged, rank, tree)
+
+    def last(self, key: Ints, until: Ints) -> Ints:
+        """Return the position in ``order`` of the last of ``key`` that ended by ``until``."""
+        if not len(self.order):
+            return np.full(len(key), NONE, dtype=np.int64)
+        position = self._after(key, until) - 1
+        return np.where((position >= 0) & (self.key[position] == key), position, NONE)
+
+    def last_launched(self, key: Ints, after: Ints, until: Ints, before: Ints) -> Ints:
+        """Return the row of the last work that ended in (``after``, ``until``].
+
+        Only work launched before ``before`` counts; NONE without such work.
+        """
+        if not len(self.order):
+            return np.full(len(key), NONE, dtype=np.int64)
+        size = len(self._tree) // 2
+        node = self._after(key, until) + size
+        found = np.zeros(len(node), dtype=np.int64)
+        while (node > 1).any():
+            # Before a right child come its left sibling, and the nodes before their parent.
+            sibling = np.where(node & 1, node - 1, 0)
+            hit = (sibling > 0) & (self._tree[sibling] < before)
+            found = np.where(hit, sibling, found)
+            node = np.where(hit, 0, node >> 1)
+        while ((found > 0) & (found < size)).any():
+            below = (found > 0) & (found < size)
+            right = np.where(below, 2 * found + 1, 1)
+            found = np.where(below, np.where(self._tree[right] < before, right, right - 1), found)
+        position = np.maximum(found - size, 0)
+        known = (found > 0) & (position >= self._after(key, after))
+        return np.where(known, self.order[position], NONE)
+
+    def _after(self, key: Ints, until: Ints) -> Ints:
+        """Return the position after all smaller keys and the work of ``key`` ended by ``until``."""
+        rank = np.searchsorted(self._rank, until, side="right")
+        return np.searchsorted(self._merged, key * (len(self._rank) + 1) + rank, side="left")
