@@ -406,6 +406,12 @@ LONGEST_CLOCK_ERROR_NS: Final = _setting(
     "A synchronizing call that returns up to so long before its last work ends shows the error "
     "between the clocks of host and device; a longer one did not wait for that work.",
 )
+LONGEST_LATENCY_NS: Final = _setting(
+    "longest_latency_ns",
+    100_000,
+    "From a launch to its work, or from work to the next that waits for it, some microseconds "
+    "pass: longer times are no latency.",
+)
 FULL_QUEUE: Final = _setting(
     "full_queue",
     256,

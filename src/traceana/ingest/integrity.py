@@ -163,9 +163,12 @@ def rebase(
     """Return ``frames`` (canonical tables by name) with times since the first event, and its time.
 
     The first event's time is in nanoseconds on the file's own clock, 0 where no frame has a row.
-    Rows and numbers that :func:`of_one_time` and :func:`bounded` find impossible are left out.
+    Rows and numbers that :func:`of_one_time`, :func:`in_order_of_streams` and :func:`bounded` find
+    impossible are left out.
     """
     near = of_one_time(frames, ledger)
+    if "activities" in near:
+        near["activities"] = in_order_of_streams(near["activities"], ledger)
     origin, _ = _extent(near)
     shifted = {
         name: frame.with_columns(pl.col(column) - origin for column in TIME_COLUMNS.get(name, ()))
@@ -227,6 +230,64 @@ def of_one_time(frames: Mapping[str, pl.DataFrame], ledger: Ledger) -> dict[str,
         kept[name] = frame.filter(pl.all_horizontal(near)) if near else frame
         ledger.add("impossible_time", frame.height - kept[name].height, table=name)
     return kept
+
+
+_MOST_OVERLAPPED: Final = 16
+"""Later work of its stream that a kernel may outlast. A stream runs its work in order; programmatic
+dependent launch lets the next kernel begin early, not a whole sequence end."""
+_STREAM: Final = ("process", "device", "context", "stream")
+
+
+def in_order_of_streams(activities: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
+    """Return ``activities`` without device work whose recorded duration is impossible.
+
+    Such work outlasts more than :data:`_MOST_OVERLAPPED` later pieces of its stream. It is counted
+    as ``impossible_overlap``. Work of one launch (the branches of a CUDA graph) may overlap.
+    """
+    columns = ("stream", "correlation", "kind", "start", "duration")
+    if not {*columns} <= {*activities.columns}:
+        return activities
+    stream = [name for name in _STREAM if name in activities.columns]
+    owner = [name for name in ("process", "correlation") if name in activities.columns]
+    work = (
+        activities.select(*stream, *columns[1:])
+        .with_row_index("row")
+        .filter(
+            pl.col("kind").is_in(DEVICE_WORK),
+            pl.col("stream").is_not_null(),
+            pl.len().over(owner) == 1,
+        )
+        .with_columns((pl.col("start") + pl.col("duration")).alias("end"))
+        .sort("start")
+    )
+    impossible: list[pl.Series] = []
+    while True:
+        latest = pl.col("end").cum_max().shift(1).over(stream)
+        within = work.filter(pl.col("end") < latest)
+        if within.height <= _MOST_OVERLAPPED:
+            break
+        around = work.with_columns(latest.alias("latest")).filter(pl.col("end") < pl.col("latest"))
+        counted = around.group_by(*stream, "latest").len().filter(pl.col("len") > _MOST_OVERLAPPED)
+        found = work.join(
+            counted, left_on=[*stream, "end"], right_on=[*stream, "latest"], nulls_equal=True
+        )["row"]
+        if found.is_empty():
+            break
+        impossible.append(found)
+        work = work.filter(~pl.col("row").is_in(found.implode()))
+    if not impossible:
+        return activities
+    rows = pl.concat(impossible).unique()
+    dropped = activities[rows.sort()]
+    ledger.add(
+        "impossible_overlap",
+        dropped.height,
+        table="activities",
+        time_ns=int(dropped["duration"].sum()),
+    )
+    return (
+        activities.with_row_index("_row").filter(~pl.col("_row").is_in(rows.implode())).drop("_row")
+    )
 
 
 def _summable(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:

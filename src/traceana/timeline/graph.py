@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from traceana.enrich.nesting import NONE, Flags, Ints, take, timeline
 from traceana.enrich.steps import OPTIMIZER_STEP
+from traceana.settings import LONGEST_LATENCY_NS
 from traceana.timeline.idle_gaps import capture
 from traceana.timeline.steps import step_windows
 from traceana.timeline.threads import (
@@ -327,10 +328,10 @@ def _lag(passed: Ints, decided: Flags, known: Flags) -> Ints:
     """Return the lag of edges after which ``passed`` nanoseconds passed.
 
     It is all of it where the edge ``decided``; else what such edges usually take, their median, if
-    that is less.
+    that is less. What takes longer than any latency waited for something that is not recorded.
     """
     usual = passed[decided & known]
-    most = int(np.median(usual)) if len(usual) else 0
+    most = min(int(np.median(usual)), LONGEST_LATENCY_NS) if len(usual) else 0
     return np.where(decided, passed, np.minimum(passed, most))
 
 

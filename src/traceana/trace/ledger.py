@@ -79,6 +79,10 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
         "problem",
         "events a year or more from the others, or longer than a year",
     ),
+    "impossible_overlap": (
+        "problem",
+        "device work that outlasts later work of its stream: its duration cannot be right",
+    ),
     "missing_time": ("problem", "events without a start or a duration"),
     "unclosed": ("problem", "ranges without an end, from one step into later ones"),
     "malformed": ("problem", "events that cannot be decoded"),

@@ -81,7 +81,11 @@ def changed(
     duration = np.rint(graph.duration * work).astype(np.int64)
     own_time = (graph.host.end - graph.host.begin) * host
     host[host_beside] = 0
+    # Work that begins before other work has ended, and calls that return before, go with it.
+    early = np.flatnonzero(edges.lag < 0)
+    shorter = duration[edges.source[early]] / np.maximum(graph.duration[edges.source[early]], 1)
     lag = edges.lag.copy()
+    lag[early] = np.rint(lag[early] * shorter).astype(np.int64)
     rows = np.flatnonzero(edges.thread != NONE)
     begin, until = edges.begin[rows], edges.until[rows]
     lag[rows] += graph.host.lengths(edges.thread[rows], begin, until, host) - (until - begin)
