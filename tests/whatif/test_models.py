@@ -13,6 +13,7 @@ from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
 from traceana.errors import BadScenarioError, NoSuchSelectionError
 from traceana.flops.timed_algorithms import AlgorithmStudy, Device, Layer, Measurement, write
+from traceana.settings import BATCH_SPREAD, FIXED_NS, TENSOR_CORE_GEMMS
 from traceana.trace import Trace
 from traceana.whatif.scenario import NAMED, Change, Scenario, scenario
 from traceana.whatif.whatif import Asked, Model
@@ -64,8 +65,8 @@ def test_tensor_cores_by_the_peaks() -> None:
     # A V100 has 15.7 TFLOP/s in FP32 and 125 on tensor cores; memory needs far less.
     trace = one_kernel((4096, 4096, 4096), 10_000_000)
     (least, _), (most, _) = factors(trace, "tensor-cores")
-    assert least == pytest.approx(15.7 / 125)
-    assert most == pytest.approx(1 / 1.5)
+    assert least == pytest.approx(TENSOR_CORE_GEMMS[0] * 15.7 / 125)
+    assert most == pytest.approx(TENSOR_CORE_GEMMS[1] * 15.7 / 125)
     middle = round(10_000_000 * (least + most) / 2)
     assert predicted(trace, "tensor-cores")[0] == pytest.approx(middle + 1_000, abs=1)
 
@@ -148,19 +149,27 @@ def test_copies_of_two_devices_run_beside_each_other() -> None:
     assert predicted(b.build(), "overlapped-copies")[0] == 8_000
 
 
-@pytest.mark.parametrize(("blocks", "least"), [(80, 1.0), (160, 2.0), (640, 2.0)])
-def test_a_batch_fills_the_device_before_it_takes_longer(blocks: int, least: float) -> None:
+@pytest.mark.parametrize(("blocks", "fits"), [(80, True), (160, False), (640, False)])
+def test_a_batch_fills_the_device_before_a_product_takes_longer(blocks: int, fits: bool) -> None:
     b = TraceBuilder()
     b.row("devices", **V100)
+    b.name("gemm", category="gemm")
     b.name("add", category="elementwise")
     b.name("adam", category="optimizer")
     s = b.step(1, 0, 2_000)
-    # 80 multiprocessors hold 160 blocks of 1,024 threads.
-    grid = {"grid_x": blocks, "grid_y": 1, "grid_z": 1}
-    block = {"block_x": 1024, "block_y": 1, "block_z": 1}
-    b.kernel("add", 0, 1_000, step=s, direction="forward", **grid, **block)
-    b.kernel("adam", 1_000, 1_000, step=s, direction="optimizer", **grid, **block)
-    assert factors(b.build(), "batch:2") == ([least, 1.0], [2.0, 1.0])
+    # 80 multiprocessors hold 160 blocks of 512 threads with 64 registers each.
+    grid = {"grid_x": blocks, "grid_y": 1, "grid_z": 1, "registers": 64}
+    block = {"block_x": 512, "block_y": 1, "block_z": 1}
+    time = 10 * FIXED_NS
+    for at, (name, direction) in enumerate(
+        (("gemm", "forward"), ("add", "forward"), ("adam", "optimizer"))
+    ):
+        b.kernel(name, at * time, time, step=s, direction=direction, **grid, **block)
+    # Nine tenths of a kernel's time go with the batch.
+    by_work, spread = 1.9, 0.9 * BATCH_SPREAD
+    least, most = factors(b.build(), "batch:2")
+    assert least == pytest.approx([1.0 if fits else by_work - spread, by_work - spread, 1.0])
+    assert most == pytest.approx([2.0 if not fits else by_work + spread, by_work + spread, 1.0])
 
 
 def test_workers_make_batches_beside_the_step() -> None:

@@ -14,14 +14,15 @@ from traceana.trace.schema import DEVICE_WORK
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
-    from traceana.whatif.whatif import Saving
+    from traceana.whatif.whatif import Saving, Unprofiled
 
 
 class Simulated(NamedTuple):
-    """The saving of each scenario that changes something in a trace, and a note on the part of the
-    trace that was replayed."""
+    """The saving of each scenario that changes something in a trace, the step without the profiler,
+    and a note on the part of the trace that was replayed."""
 
     savings: Mapping[str, Saving]
+    unprofiled: Unprofiled
     note: str | None
 
 
@@ -33,20 +34,19 @@ def simulated(trace: Trace, scenarios: Collection[str]) -> Simulated | None:
     """
     if "selected_devices" in trace.meta.properties or not _has_launches(trace):
         return None
-    from traceana.whatif.whatif import Asked, Model, part_of, saving
+    from traceana.whatif.whatif import Asked, Model, part_of, saving, unprofiled
 
     if part_of(trace).activities > REPLAYED_ACTIVITIES:
         return None
     model = Model.of(trace)
     if not model.marked:
         return None
+    base = unprofiled(model)
     savings = {}
     for one in dict.fromkeys(scenarios):
         with suppress(NoSuchSelectionError):
-            savings[one] = saving(model, Asked.of(model, one))
-    if not savings:
-        return None
-    return Simulated(savings, model.part.note)
+            savings[one] = saving(model, Asked.of(model, one), base)
+    return Simulated(savings, base, model.part.note)
 
 
 def _has_launches(trace: Trace) -> bool:

@@ -54,11 +54,18 @@ class Changed(NamedTuple):
 
 
 def changed(
-    graph: Graph, changes: Sequence[Change], selections: Sequence[Selection], where: float
+    graph: Graph,
+    changes: Sequence[Change],
+    selections: Sequence[Selection],
+    where: float,
+    unprofiled: Floats,
 ) -> Changed:
     """Return ``graph`` with ``changes``, each of what is selected, at ``where`` (0 to 1) between
-    their least and most factors."""
-    work, host = np.ones(len(graph.at)), np.ones(len(graph.host.begin))
+    their least and most factors.
+
+    ``unprofiled`` is how many times as long each piece of its threads takes without the profiler.
+    """
+    work, host = np.ones(len(graph.at)), unprofiled.copy()
     gone = np.zeros(len(graph.at), dtype=np.bool_)
     edges = graph.edges
     free = np.zeros(len(edges.target), dtype=np.bool_)

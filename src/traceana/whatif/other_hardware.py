@@ -20,9 +20,10 @@ from traceana.settings import (
     FEWEST_LIKE,
     FEWEST_SIZES,
     LARGE_COPY_BYTES,
-    LEAST_TENSOR_CORE_GAIN,
     LIKE_FLOPS,
     SLOW_COPY,
+    TENSOR_CORE_CONVOLUTIONS,
+    TENSOR_CORE_GEMMS,
 )
 from traceana.timeline.copies import HOST_DIRECTIONS, copies, link_peaks
 
@@ -67,12 +68,13 @@ _LOWER: Final = {"tf32": ("fp32",), "bf16": ("fp32",), "fp16": ("fp32",), "fp8":
 def with_tensor_cores(trace: Trace, chosen: Flags) -> Factors:
     """Return the factors of the ``chosen`` FP32 convolutions and GEMMs if they use tensor cores.
 
-    The precision is TF32 where the device has it, else FP16. At like shapes with tensor cores in
-    the trace, the share of the peak is theirs, from the lower to the upper quartile. Else it is
-    from that which these products reach of the FP32 peak, down to ``least_tensor_core_gain``.
-    Operands and results are read and written at most at the memory bandwidth, in FP16 half of
-    their bytes. Raises :class:`~traceana.errors.NoSuchSelectionError` where there are none, or the
-    peaks are not known.
+    The precision is TF32 where the device has it, else FP16. Of a convolution all kernels count,
+    transforms too: on tensor cores another algorithm runs. At like shapes with tensor cores in the
+    trace, the share of the peak is theirs, from the lower to the upper quartile. Else the time goes
+    with the peaks, times ``tensor_core_convolutions`` and ``tensor_core_gemms``; layout changes
+    that cuDNN adds are in it. A GEMM reads and writes its operands at most at the memory bandwidth,
+    in FP16 half of their bytes. Raises :class:`~traceana.errors.NoSuchSelectionError` where there
+    are none, or the peaks are not known.
     """
     peaks = _peaks(trace)
     precision = "tf32" if "tf32_tensor" in peaks.flops else "fp16"
@@ -82,28 +84,38 @@ def with_tensor_cores(trace: Trace, chosen: Flags) -> Factors:
     counted = _by_activity(trace)
     product = counted["category"].is_in(["conv", "gemm"]).fill_null(value=False)
     plainly = (counted["precision"] == "fp32") & counted["tensor_core"].eq(other=False)
-    rows = np.flatnonzero(chosen & (product & plainly).fill_null(value=False).to_numpy())
+    wanted = (product & plainly).fill_null(value=False)
+    # All kernels of a convolution of which one computes in FP32.
+    episode = trace.activities["episode"]
+    of_plain = episode.filter(wanted & (counted["category"] == "conv")).drop_nulls().unique()
+    on_cores = episode.filter(product & counted["tensor_core"].fill_null(value=False)).drop_nulls()
+    whole = of_plain.filter(~of_plain.is_in(on_cores.implode()))
+    of_convolution = episode.is_in(whole.implode()).fill_null(value=False)
+    rows = np.flatnonzero(chosen & (wanted | of_convolution).to_numpy())
     if not len(rows):
         raise NoSuchSelectionError("no FP32 convolutions or GEMMs without tensor cores")
     flops, size, time = (_floats(counted[name]) for name in ("flops", "bytes", "unit_ns"))
     halved = 1.0 if precision == "tf32" else 0.5
     moving = _share(halved * 1e9 * size / (peaks.bandwidth or np.inf), time)
-    least = np.full(len(rows), plain / cores)
-    most = np.full(len(rows), 1 / LEAST_TENSOR_CORE_GAIN)
+    is_gemm = (counted["category"] == "gemm").fill_null(value=False).to_numpy()[rows]
+    least, most = (
+        np.where(is_gemm, gemm, conv) * plain / cores
+        for gemm, conv in zip(TENSOR_CORE_GEMMS, TENSOR_CORE_CONVOLUTIONS, strict=True)
+    )
     seen = np.flatnonzero((product & counted["tensor_core"]).fill_null(value=False).to_numpy())
     seen = seen[(flops[seen] > 0) & (time[seen] > 0)]
     reached = flops[seen] * 1e9 / time[seen] / _seen_peaks(counted, seen, peaks)
     seen, reached = seen[np.isfinite(reached)], reached[np.isfinite(reached)]
-    for wanted in np.unique(flops[rows][flops[rows] > 0]):
-        like = (flops[seen] < LIKE_FLOPS * wanted) & (flops[seen] > wanted / LIKE_FLOPS)
+    for wanted_flops in np.unique(flops[rows][flops[rows] > 0]):
+        like = (flops[seen] < LIKE_FLOPS * wanted_flops) & (flops[seen] > wanted_flops / LIKE_FLOPS)
         if like.sum() < FEWEST_LIKE:
             continue
         low, high = np.quantile(reached[like], [0.25, 0.75])
-        own = np.flatnonzero(flops[rows] == wanted)
+        own = np.flatnonzero(flops[rows] == wanted_flops)
         taken = time[rows[own]]
-        least[own] = wanted * 1e9 / (high * cores) / taken
-        most[own] = wanted * 1e9 / (low * cores) / taken
-    floor = moving[rows]
+        least[own] = wanted_flops * 1e9 / (high * cores) / taken
+        most[own] = wanted_flops * 1e9 / (low * cores) / taken
+    floor = np.where(is_gemm, moving[rows], 0.0)
     # Who finds tensor cores slower does not use them.
     ends = (np.clip(np.maximum(end, floor), 0, 1) for end in (least, most))
     return Factors.of_rows(trace, rows, *ends)

@@ -12,7 +12,7 @@ from traceana.analyze.convolutions import each_convolution
 from traceana.analyze.operator_flops import SHAPE
 from traceana.enrich.classes import category_of
 from traceana.errors import NoSuchSelectionError
-from traceana.settings import RESIDENT_THREADS
+from traceana.settings import BATCH_SPREAD, FIXED_NS, RESIDENT_THREADS
 from traceana.timeline.steps import measured
 from traceana.whatif.other_hardware import Factors
 
@@ -33,11 +33,11 @@ def with_batch(
     line with the batch: one end is the line of least squares through all recordings, the other
     that through the two largest batches. Without them:
 
-    Work of the forward and backward passes and copies from the host go with the batch; a kernel
-    takes no more time as long as all of its blocks are resident at once (at most 2,048 threads of a
-    multiprocessor), which is one end of the interval; without grid or device that is the time
-    before. The optimizer and collectives, which
-    go with the weights, stay as they are. Raises
+    Work of the forward and backward passes and copies from the host go with the batch, but for a
+    fixed part of each kernel (``fixed_ns``). A convolution or GEMM takes no more time as long as
+    all of its blocks are resident at once, by its registers, shared memory and threads, which is
+    one end of the interval; a GEMM also reads weights that stay. The optimizer and collectives,
+    which go with the weights, stay as they are. Raises
     :class:`~traceana.errors.NoSuchSelectionError` where no work goes with the batch, and what
     :func:`traceana.open` raises of the recordings.
     """
@@ -55,13 +55,20 @@ def with_batch(
     rows = np.flatnonzero(chosen & ~fixed.to_numpy())
     if not len(rows):
         raise NoSuchSelectionError("no work in the trace that goes with the batch")
-    room = _room(trace)[rows]
-    # Of one block or more: what is not resident at once comes in turns.
-    before, after = np.maximum(room, 1), np.maximum(room * ratio, 1)
     is_kernel = (activities["kind"] == "kernel").to_numpy()[rows]
-    unknown = np.where(is_kernel, 1.0, ratio)
-    resident = np.where(np.isfinite(room), after / before, unknown)
-    return Factors.of_rows(trace, rows, np.minimum(resident, ratio), np.maximum(resident, ratio))
+    duration = np.maximum(activities["duration"].to_numpy()[rows], 1)
+    works = np.where(is_kernel, np.clip(1 - FIXED_NS / duration, 0, 1), 1.0)
+    by_work = 1 + (ratio - 1) * works
+    spread = BATCH_SPREAD * np.abs(ratio - 1) * works
+    least, most = by_work - spread, by_work + spread
+    category = category_of(activities[rows], trace).cast(pl.String)
+    product = category.is_in(["conv", "gemm"]).fill_null(value=False).to_numpy()
+    room = np.nan_to_num(_room(trace)[rows], nan=1.0)
+    # What is not resident at once comes in turns.
+    resident = np.maximum(room * ratio, 1) / np.maximum(room, 1)
+    least = np.where(product, np.minimum(least, np.maximum(resident, 1 if ratio > 1 else 0)), least)
+    most = np.where(product, np.maximum(most, resident), most)
+    return Factors.of_rows(trace, rows, least, most)
 
 
 def _fitted(
@@ -124,22 +131,39 @@ def _times_of_work(trace: Trace) -> pl.DataFrame:
     )
 
 
+_REGISTERS: Final = 65_536
+_MOST_BLOCKS: Final = 32
+_SHARED_BYTES: Final = 100 * 1024
+"""Registers, blocks and shared memory of a multiprocessor: NVIDIA's from compute capability 7.0."""
+
+
 def _room(trace: Trace) -> Floats:
-    """Return the threads of each launch over those that fit on its device at once; NaN where not
-    known."""
+    """Return the blocks of each launch over those that are resident on its device at once; NaN
+    where not known."""
     axes = "xyz"
-    product = pl.lit(1.0)
-    for column in (f"{what}_{axis}" for what in ("grid", "block") for axis in axes):
-        product = product * pl.col(column)
+    grid, block = (
+        pl.reduce(lambda one, other: one * other, [pl.col(f"{what}_{axis}") for axis in axes])
+        for what in ("grid", "block")
+    )
     sms = trace.devices.select("rank", "device", "multiprocessors").unique(
         ["rank", "device"], keep="first"
     )
+    threads = block.cast(pl.Float64).clip(1)
+    resident = pl.min_horizontal(
+        pl.lit(float(_MOST_BLOCKS)),
+        RESIDENT_THREADS / threads,
+        _REGISTERS / (pl.col("registers").fill_null(1).clip(1) * threads),
+        _SHARED_BYTES / pl.col("shared_memory").fill_null(1).clip(1),
+    ).clip(1)
+    sizes = (f"{what}_{axis}" for what in ("grid", "block") for axis in axes)
     return (
-        trace.activities.select(
-            "rank", "device", *(f"{what}_{axis}" for what in ("grid", "block") for axis in axes)
-        )
+        trace.activities.select("rank", "device", *sizes, "registers", "shared_memory")
         .join(sms, on=["rank", "device"], how="left", nulls_equal=True, maintain_order="left")
-        .select((product / (pl.col("multiprocessors") * RESIDENT_THREADS)).fill_null(np.nan))
+        .select(
+            (grid.cast(pl.Float64) / (pl.col("multiprocessors") * resident.floor())).fill_null(
+                np.nan
+            )
+        )
         .to_series()
         .to_numpy()
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -22,18 +22,25 @@ from traceana.errors import NoSuchSelectionError
 from traceana.result import Result
 from traceana.settings import (
     CHANGE_ERROR,
+    CHANGE_ERROR_CPU,
     FEWEST_STEPS,
     PREDICTION_LEVEL,
     REPLAYED_ACTIVITIES,
-    RUN_TO_RUN,
+    RUN_TO_RUN_COPIES,
     RUN_TO_RUN_CPU,
+    RUN_TO_RUN_HOST,
+    RUN_TO_RUN_KERNELS,
+    RUN_TO_RUN_PAGEABLE,
 )
+from traceana.timeline.copies import copies
 from traceana.timeline.graph import Graph, graphs
 from traceana.timeline.intervals import union
 from traceana.timeline.steps import MEDIAN_ERROR, measured_steps, span_of
+from traceana.timeline.threads import Floats
 from traceana.trace import Trace
 from traceana.trace.schema import DEVICE_WORK
 from traceana.whatif.changed import Changed, Selection, changed, selected
+from traceana.whatif.profiler import ProfilerCost, host_factors, profiler_cost
 from traceana.whatif.replay import Meetings, replayed_together, step_windows
 from traceana.whatif.scenario import NAMED, Scenario, scenario
 
@@ -130,7 +137,9 @@ class Model(msgspec.Struct, frozen=True):
     """A trace, the graphs of its processes, the collectives in which these meet, and the rows of
     its measured steps in each of them.
 
-    ``part`` is in the graphs; ``first`` is its first step.
+    ``part`` is in the graphs; ``first`` is its first step. ``cost`` is that of the profiler, and
+    ``unprofiled`` how many times as long each piece of host time takes without it: predictions and
+    savings are of the program without the profiler.
     """
 
     trace: Trace
@@ -139,6 +148,8 @@ class Model(msgspec.Struct, frozen=True):
     processes: list[Graph]
     meetings: Meetings
     measured: list[Ints]
+    cost: ProfilerCost | None
+    unprofiled: list[Floats]
 
     @property
     def marked(self) -> bool:
@@ -149,24 +160,6 @@ class Model(msgspec.Struct, frozen=True):
         both = zip(self.processes, self.measured, strict=True)
         return all((graph.begins[rows] != NONE).all() for graph, rows in both)
 
-    @property
-    def counted(self) -> str | None:
-        """The steps that savings are means of, as text; None for all measured steps."""
-        counted = {one for one in _settled(self, _per_step(self, None)) if one is not None}
-        if not counted or counted == {*measured_steps(self.trace).numbers}:
-            return None
-        return f"{'steps' if len(counted) > 1 else 'step'} {span_of(list(counted))}"
-
-    @property
-    def median_ns(self) -> int:
-        """The median measured step."""
-        return round(_median(_per_step(self, None)))
-
-    @property
-    def mean_ns(self) -> int:
-        """The mean step that savings are of."""
-        return round(_mean(_settled(self, _per_step(self, None))))
-
     @classmethod
     def of(cls, trace: Trace) -> Model:
         """Return the model of ``trace``, of a part of its steps if it is long."""
@@ -175,7 +168,15 @@ class Model(msgspec.Struct, frozen=True):
         first = steps[0] if steps else None
         processes = list(graphs(trace, part.numbers, with_host=True))
         meetings = Meetings.of(trace.whole, processes)
-        return cls(trace, part, first, processes, meetings, _measured(trace, processes))
+        cost = profiler_cost(trace.whole)
+        unprofiled = [
+            np.ones(len(graph.host.begin))
+            if cost is None
+            else host_factors(trace.whole, graph, cost)
+            for graph in processes
+        ]
+        measured = _measured(trace, processes)
+        return cls(trace, part, first, processes, meetings, measured, cost, unprofiled)
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -213,14 +214,18 @@ def whatif(model: Model, asked: Sequence[Asked]) -> Prediction:
     ``scenario``
         Its name.
     ``step_ns``
-        Median window of the measured steps, of several processes the longest of each step.
+        Median time of the measured steps as recorded, of several processes the longest of each.
+    ``unprofiled_ns``
+        The same without the profiler (:mod:`traceana.whatif.profiler`), as far as its cost is
+        known. All other figures are of the program without it.
     ``mean_ns``
         Mean of the same, of the steps of :class:`Saving`.
     ``predicted_ns``, ``low_ns``, ``high_ns``
-        The same after the change, and its interval (``prediction_level``): from the factors' own
-        intervals, the variation of the steps and that from run to run, and ``change_error``.
+        The median after the change, and its interval (``prediction_level``): from the factors' own
+        intervals, the variation of the steps and that from run to run by kind of work,
+        ``change_error``, and the profiler's cost.
     ``relative``
-        Predicted change over ``step_ns``.
+        Predicted change over ``unprofiled_ns``.
     ``saving_ns``, ``saving_low_ns``, ``saving_high_ns``, ``saving_share``
         :class:`Saving`: the mean over the steps, so not the difference of the medians.
     ``at_most_ns``
@@ -231,28 +236,28 @@ def whatif(model: Model, asked: Sequence[Asked]) -> Prediction:
     """
     category = category_of(model.trace.whole.activities, model.trace.whole)
     recorded = _per_step(model, None)
-    before, steps = _median(recorded), max(len(recorded), 1)
-    mean = model.mean_ns
+    steps = max(len(recorded), 1)
+    base = unprofiled(model)
     rows = []
-    paths = [_path(model, category, None, _recorded(model), steps)]
+    paths = [_path(model, category, None, base.replays[0], steps)]
     for one in asked:
-        found, *ends = _replays(model, one)
+        found, *ends = _replays(model, one.scenario.changes, one.selections)
         medians = [_median(_per_step(model, end)) for end in (found, *ends)]
-        steps_after = _per_step(model, found).values()
-        spread = _spread(steps_after, _between_runs(model), medians[0] - before)
         path = _path(model, category, one.scenario.name, found, steps)
+        low, high = _interval(model, one, found, medians, path, base)
         limit, longest = path.row(0)[1:] if path.height else (None, 0)
         paths.append(path)
-        saving = _saving(model, found, ends)
+        saving = _saving(model, one, found, ends, base)
         rows.append(
             {
                 "scenario": one.scenario.name,
-                "step_ns": round(before),
-                "mean_ns": mean,
+                "step_ns": round(_median(recorded)),
+                "unprofiled_ns": round(base.median_ns),
+                "mean_ns": round(base.mean_ns),
                 "predicted_ns": round(medians[0]),
-                "low_ns": max(0, math.floor(min(medians) - spread)),
-                "high_ns": math.ceil(max(medians) + spread),
-                "relative": medians[0] / before - 1 if before else None,
+                "low_ns": math.floor(low),
+                "high_ns": math.ceil(high),
+                "relative": medians[0] / base.median_ns - 1 if base.median_ns else None,
                 "saving_ns": saving.time_ns,
                 "saving_low_ns": saving.low_ns,
                 "saving_high_ns": saving.high_ns,
@@ -264,6 +269,34 @@ def whatif(model: Model, asked: Sequence[Asked]) -> Prediction:
         )
     frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
     return Prediction(Result(frame, {}, _notes(model, asked)), pl.concat(paths))
+
+
+class Unprofiled(msgspec.Struct, frozen=True):
+    """The step without the profiler, before any change: its median and mean (ns), and the ends of
+    the median's interval by the profiler's cost. ``replays`` are the step with its central cost,
+    and with the ends of it."""
+
+    median_ns: float
+    mean_ns: float
+    low_ns: float
+    high_ns: float
+    replays: list[_Replayed]
+
+
+def unprofiled(model: Model) -> Unprofiled:
+    """Return the step without the profiler; as recorded where its cost is not known."""
+    if model.cost is None:
+        recorded, times = _recorded(model), _per_step(model, None)
+        median = _median(times)
+        return Unprofiled(median, _mean(_settled(model, times)), median, median, [recorded])
+    nothing: list[list[Selection]] = [[] for _ in model.processes]
+    replays = [
+        _predicted(model, (), nothing, 0.5, host)
+        for host in (1.0, model.cost.least, model.cost.most)
+    ]
+    medians = [_median(_per_step(model, one)) for one in replays]
+    mean = _mean(_settled(model, _per_step(model, replays[0])))
+    return Unprofiled(medians[0], mean, min(medians), max(medians), replays)
 
 
 class Saving(msgspec.Struct, frozen=True):
@@ -283,23 +316,30 @@ class Saving(msgspec.Struct, frozen=True):
     share: float
 
 
-def saving(model: Model, asked: Asked) -> Saving:
-    """Return what a step saves."""
-    found, *ends = _replays(model, asked)
-    return _saving(model, found, ends)
+def saving(model: Model, asked: Asked, base: Unprofiled) -> Saving:
+    """Return what a step saves without the profiler; ``base`` is :func:`unprofiled`."""
+    found, *ends = _replays(model, asked.scenario.changes, asked.selections)
+    return _saving(model, asked, found, ends, base)
 
 
-def _saving(model: Model, found: _Replayed, ends: Sequence[_Replayed]) -> Saving:
-    recorded = _settled(model, _per_step(model, None))
-    before, step = _times(recorded), _mean(recorded)
+def _saving(
+    model: Model, asked: Asked, found: _Replayed, ends: Sequence[_Replayed], base: Unprofiled
+) -> Saving:
+    settled = [_times(_settled(model, _per_step(model, one))) for one in base.replays]
+    before, step = settled[0], base.mean_ns
     saved = [before - _times(_settled(model, _per_step(model, one))) for one in (found, *ends)]
     means = [float(one.mean()) for one in saved]
     error = 0.0
     if len(before) > 1:
         error = float(saved[0].std(ddof=1)) / math.sqrt(len(before))
         error *= student_quantile((1 + PREDICTION_LEVEL) / 2, len(before) - 1)
-    of_run, of_change = step * _run_error(_between_runs(model)), _change_error(means[0])
-    spread = math.hypot(error, of_run, of_change)
+    spread = math.hypot(error, _change_error(model, means[0]))
+    if model.cost is not None:
+        # The host's time without the profiler is known to some percent, and so is what it costs.
+        changes, selections = asked.scenario.changes, asked.selections
+        for host, own in zip((model.cost.least, model.cost.most), settled[1:], strict=True):
+            other = _predicted(model, changes, selections, 0.5, host)
+            means.append(float((own - _times(_settled(model, _per_step(model, other)))).mean()))
     least, most = min(means) - spread, max(means) + spread
     time, low, high = (round(min(max(one, 0.0), step)) for one in (means[0], least, most))
     return Saving(time, low, high, time / step if step else 0.0)
@@ -329,7 +369,7 @@ def curves(model: Model, asked: Sequence[Asked]) -> pl.DataFrame:
                 replace(c, factor=factor, by=None, remove=c.remove and not factor)
                 for c in one.scenario.changes
             ]
-            found = _predicted(model, one, changes, 0.5)
+            found = _predicted(model, changes, one.selections, 0.5)
             median = _median(_per_step(model, found))
             rows.append((one.scenario.name, factor, round(median)))
     schema = {"scenario": pl.String, "factor": pl.Float64, "predicted_ns": pl.Int64}
@@ -359,6 +399,7 @@ def usual(model: Model) -> list[Asked]:
 _SCHEMA: Final = {
     "scenario": pl.String,
     "step_ns": pl.Int64,
+    "unprofiled_ns": pl.Int64,
     "mean_ns": pl.Int64,
     "predicted_ns": pl.Int64,
     "low_ns": pl.Int64,
@@ -386,19 +427,31 @@ class _Replayed(msgspec.Struct, frozen=True):
     beside: list[Ints]
 
 
-def _replays(model: Model, asked: Asked) -> Iterator[_Replayed]:
+def _replays(
+    model: Model, changes: Sequence[Change], selections: Sequence[Sequence[Selection]]
+) -> Iterator[_Replayed]:
     """Yield the replay of a scenario, and those with its least and most factors where they are
     intervals."""
-    changes = asked.scenario.changes
-    yield _predicted(model, asked, changes, 0.5)
+    yield _predicted(model, changes, selections, 0.5)
     if any(change.by or change.factors[0] < change.factors[1] for change in changes):
         for where in (0.0, 1.0):
-            yield _predicted(model, asked, changes, where)
+            yield _predicted(model, changes, selections, where)
 
 
-def _predicted(model: Model, asked: Asked, changes: Sequence[Change], where: float) -> _Replayed:
-    both = zip(model.processes, asked.selections, strict=True)
-    made = [changed(graph, changes, chosen, where) for graph, chosen in both]
+def _predicted(
+    model: Model,
+    changes: Sequence[Change],
+    selections: Sequence[Sequence[Selection]],
+    where: float,
+    host: float = 1.0,
+) -> _Replayed:
+    """Replay ``changes`` at ``where`` between their factors; the host takes ``host`` times as long
+    as it is estimated to take without the profiler."""
+    both = zip(model.processes, selections, model.unprofiled, strict=True)
+    made = [
+        changed(graph, changes, chosen, where, np.where(own < 1, own * host, own))
+        for graph, chosen, own in both
+    ]
     found = replayed_together(
         model.processes, model.meetings, [one.lag for one in made], [one.duration for one in made]
     )
@@ -476,44 +529,72 @@ def _median(times: Mapping[int | None, int]) -> float:
     return float(np.median(list(times.values())))
 
 
-def _spread(times: Collection[int], between: float, change: float) -> float:
-    """Return the half width of the interval for the median step of another run, in ns, where a
-    ``change`` (ns) is predicted.
+def _interval(
+    model: Model,
+    asked: Asked,
+    found: _Replayed,
+    medians: Sequence[float],
+    path: pl.DataFrame,
+    base: Unprofiled,
+) -> tuple[float, float]:
+    """Return the ends of the interval of the median step of another run, in ns.
 
     The medians of two runs of as many steps differ by chance: the standard error of a median, by
-    the median absolute deviation, of both; and runs differ by more than their steps do, by the
-    standard deviation ``between`` them. Effects that a factor leaves out add an error in
-    proportion to the change.
+    the median absolute deviation, of both. Runs differ by more than their steps do, by the kind of
+    work on the critical ``path``. Effects that a factor leaves out add an error in proportion to
+    the change, and the profiler's cost is known to some percent.
     """
-    after, count = np.array(list(times)), len(times)
-    middle = float(np.median(after))
-    relative = after / max(middle, 1)
-    error = 0.0
+    after = np.array(list(_per_step(model, found).values()))
+    middle, count, error = medians[0], len(after), 0.0
     if count > 1:
-        error = MEDIAN_ERROR * float(np.median(np.abs(relative - 1))) * math.sqrt(2 / count)
+        error = MEDIAN_ERROR * float(np.median(np.abs(after - middle))) * math.sqrt(2 / count)
         error *= student_quantile((1 + PREDICTION_LEVEL) / 2, count - 1)
-    return math.hypot(middle * error, middle * _run_error(between), _change_error(change))
+    between = _run_error(model, path) * middle
+    spread = math.hypot(error, between, _change_error(model, middle - base.median_ns))
+    low, high = min(medians), max(medians)
+    if model.cost is None:
+        return max(0.0, low - spread), high + spread
+    changes, selections = asked.scenario.changes, asked.selections
+    faster, slower = (
+        _median(_per_step(model, _predicted(model, changes, selections, 0.5, host)))
+        for host in (model.cost.least, model.cost.most)
+    )
+    return (
+        max(0.0, low - math.hypot(spread, max(middle - faster, 0.0))),
+        high + math.hypot(spread, max(slower - middle, 0.0)),
+    )
 
 
-def _run_error(between: float) -> float:
-    """Return by what two runs differ, relative to their step: standard deviation ``between``."""
-    return math.sqrt(2) * between * NormalDist().inv_cdf((1 + PREDICTION_LEVEL) / 2)
+def _run_error(model: Model, path: pl.DataFrame) -> float:
+    """Return by what two runs differ, relative to their step, of the critical ``path``."""
+    level = NormalDist().inv_cdf((1 + PREDICTION_LEVEL) / 2) * math.sqrt(2)
+    if model.trace.on_cpu:
+        return level * RUN_TO_RUN_CPU
+    times = dict(path.select("of", "time_ns").iter_rows())
+    host = sum(times.pop(of, 0) for of in ("host", "launch", "sync", "gap"))
+    copied = times.pop("memcpy", 0)
+    pageable = (copies(model.trace.whole)["host_memory"] == "pageable").any()
+    parts = (
+        (sum(times.values()), RUN_TO_RUN_KERNELS),
+        (copied, RUN_TO_RUN_PAGEABLE if pageable else RUN_TO_RUN_COPIES),
+        # The interval of the profiler's cost has the host's variation in it.
+        (host, RUN_TO_RUN_HOST if model.cost is None or model.cost.measured else 0.0),
+    )
+    total = max(sum(time for time, _ in parts), 1)
+    return level * math.hypot(*(time / total * error for time, error in parts))
 
 
-def _change_error(change: float) -> float:
+def _change_error(model: Model, change: float) -> float:
     """Return by what a predicted ``change`` misses, in its unit."""
-    return abs(change) * CHANGE_ERROR * NormalDist().inv_cdf((1 + PREDICTION_LEVEL) / 2)
-
-
-def _between_runs(model: Model) -> float:
-    return RUN_TO_RUN_CPU if model.trace.on_cpu else RUN_TO_RUN
+    error = CHANGE_ERROR_CPU if model.trace.on_cpu else CHANGE_ERROR
+    return abs(change) * error * NormalDist().inv_cdf((1 + PREDICTION_LEVEL) / 2)
 
 
 def _recorded(model: Model) -> _Replayed:
     """Return the trace as it is."""
     lags = [graph.edges.lag for graph in model.processes]
     lengths = [graph.duration for graph in model.processes]
-    none = [np.zeros(0, dtype=np.int64) for _ in model.processes]
+    none = [np.zeros(graph.steps.height, dtype=np.int64) for graph in model.processes]
     made = [
         Changed(lag, length, np.ones(len(graph.host.begin)), nothing, nothing.astype(np.float64))
         for graph, lag, length, nothing in zip(model.processes, lags, lengths, none, strict=True)
@@ -545,8 +626,8 @@ def _path(
 def _summed(model: Model, found: _Replayed) -> int:
     """Return by how much work and pieces of threads get shorter in the measured steps, summed."""
     saved = 0
-    for graph, change, alone, rows in zip(
-        model.processes, found.changes, found.alone, model.measured, strict=True
+    for graph, change, alone, rows, own_host in zip(
+        model.processes, found.changes, found.alone, model.measured, model.unprofiled, strict=True
     ):
         # Other collectives take as long as their ranks let them.
         own = np.isin(graph.step, rows) & (alone != graph.duration)
@@ -556,7 +637,7 @@ def _summed(model: Model, found: _Replayed) -> int:
         order = np.argsort(begin)
         last = np.searchsorted(begin[order], graph.host.begin, side="right") - 1
         inside = (last >= 0) & (graph.host.begin < end[order][np.maximum(last, 0)])
-        less = (graph.host.end - graph.host.begin) * (1 - change.host)
+        less = (graph.host.end - graph.host.begin) * (own_host - change.host)
         saved += round(float(less[inside].sum()))
     return saved
 

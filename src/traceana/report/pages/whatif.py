@@ -81,7 +81,7 @@ def whatif(
         ordered = found.frame.sort("predicted_ns", maintain_order=True)
         found = Result(ordered, found.totals, found.notes)
     curve = curves(model, asked) if sweep else None
-    facts = _facts(model)
+    facts = _facts(model, found.frame)
 
     def pictures() -> list[Block]:
 
@@ -106,18 +106,20 @@ def _as_recorded(given: str | Scenario) -> Scenario:
     return replace(found, changes=tuple(changes))
 
 
-def _facts(model: Model) -> Facts:
+def _facts(model: Model, frame: pl.DataFrame) -> Facts:
     """Return the lines above the table: the step that was replayed, and the table's statistics."""
-    median, mean = (numbers.duration(one) for one in (model.median_ns, model.mean_ns))
+    recorded, without = (
+        numbers.duration(int(frame[name][0])) for name in ("step_ns", "unprofiled_ns")
+    )
     if model.trace.steps.is_empty():
-        return Facts((("Capture", median), ("Table", f"capture after the change, {_INTERVAL}")))
-    of = f" of {model.counted}" if model.counted else ""
+        return Facts((("Capture", recorded), ("Table", f"capture after the change, {_INTERVAL}")))
     several = len(model.processes)
-    longest = f", longest of {several} processes" if several > 1 else ""
+    longest = f" · longest of {several} processes" if several > 1 else ""
+    known = model.cost is not None
+    about = f" recorded · about {without} without the profiler" if known else " median"
     return Facts(
         (
-            ("Step time", f"{median} median · {mean} mean{of}"),
-            ("Step end", f"end of the last work in the step (traceana critical){longest}"),
+            ("Step time", f"{recorded}{about}{longest}"),
             ("Table", f"median step after the change, {_INTERVAL} · saving: of the mean"),
         )
     )
