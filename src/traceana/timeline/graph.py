@@ -209,10 +209,14 @@ def _graph(
     # The marker's thread; without operators and calls a step is that of its device work.
     marker = keys.windows[steps["step_row"].to_numpy()]
     marker = np.where(np.isin(marker, list(spans)) | (not on_device), marker, NONE)
+    begin, end = steps["host_start"].to_numpy(), steps["host_end"].to_numpy()
     if trace.steps.is_empty():
         marker = np.full(steps.height, NONE, dtype=np.int64)
+        if spans and not on_device:
+            # The capture of a CPU ends with the thread that is active last.
+            marker[:] = max(spans, key=lambda thread: int(spans[thread][1][-1]))
+            end = steps["end"].to_numpy()
     marked = marker != NONE
-    begin, end = steps["host_start"].to_numpy(), steps["host_end"].to_numpy()
     marks = np.concatenate((marker[marked],) * 2), np.concatenate((begin[marked], end[marked]))
     computing = op_key[_passed_on(trace, on_device=on_device)]
     main = keys.windows[steps["step_row"].to_numpy()]

@@ -157,7 +157,8 @@ class CauseFinder:
         cause[around.same_call] = SAME_LAUNCH
         known = from_rows(gaps["cause"].to_physical())
         cause[known != NONE] = known[known != NONE]
-        rows = np.flatnonzero((why == BY_EVENT) & (around.launch_start < start) & (known == NONE))
+        asked = (around.launch_start < start) | (cause == QUEUED)
+        rows = np.flatnonzero((why == BY_EVENT) & asked & (known == NONE))
         awaited = self._awaited[around.after[rows]]
         ended = take(self._launches.end, awaited)
         # An event that was over before the gap, or long before its end, does not explain it.
