@@ -112,6 +112,11 @@ BOTTLENECK_SHARE: Final = _setting(
     "From this part of the step on, time without kernels limits the run: TensorFlow's profiler "
     "calls a program with 20 % of waiting for input highly input-bound.",
 )
+LEAST_PROFILER_COST: Final = _setting(
+    "least_profiler_cost",
+    0.05,
+    "Part of the recorded step from which on the step without the profiler is shown beside it.",
+)
 LOW_UTILIZATION: Final = _setting(
     "low_utilization",
     0.5,

@@ -18,11 +18,10 @@ from traceana.advise import (  # noqa: F401  # these modules register their rule
 from traceana.advise.bottleneck import bottleneck
 from traceana.advise.figures import Figures
 from traceana.advise.rule import RULES, Advice, Finding, Rule, Simulation
-from traceana.settings import LEAST_SAVING, LOW_UTILIZATION
+from traceana.settings import LEAST_PROFILER_COST, LEAST_SAVING, LOW_UTILIZATION
 from traceana.trace.per_trace import per_trace
 
 if TYPE_CHECKING:
-    from traceana.advise.simulation import Simulated
     from traceana.runs.run_files import BatchSeries
     from traceana.trace import Trace
 
@@ -52,13 +51,11 @@ def advised(figures: Figures) -> Advice:
         return Advice((), ("no device activity: no findings",))
     whole = "step" if figures.stepped else "capture"
     holding = [(rule, one) for rule in RULES if (one := rule.find(figures)) is not None]
-    replays = figures.simulated([one.scenario for _, one in holding if one.scenario is not None])
-    savings = replays.savings if replays else {}
     found: list[Finding] = []
     small: list[Finding] = []
     for rule, one in holding:
         estimate = figures.each(one.saving_ns)
-        share = one.saving_ns / figures.window_ns if figures.window_ns else 0.0
+        share = one.saving_ns / figures.unprofiled_ns if figures.window_ns else 0.0
         finding = Finding(
             figures.program.adapted(rule),
             estimate,
@@ -69,31 +66,45 @@ def advised(figures: Figures) -> Advice:
             per_step(one.evidence, figures),
         )
         enough = True
-        if one.scenario is not None and (by := savings.get(one.scenario)) is not None:
+        simulator = figures.simulator
+        by = None if simulator is None or one.scenario is None else simulator.saving(one.scenario)
+        if by is not None:
             enough = by.share >= LEAST_SAVING
             finding = replace(
                 finding,
                 saving_ns=by.time_ns,
                 saving_share=by.share,
                 saving_of="step",
-                simulation=Simulation(one.scenario, by.low_ns, by.high_ns),
+                simulation=Simulation(str(one.scenario), by.low_ns, by.high_ns),
             )
         (found if enough else small).append(finding)
     found.sort(key=lambda finding: (-finding.saving_ns, finding.rule.id))
-    if not any(one.simulation for one in found):
-        replays = None
-    notes = _notes(figures, found, replays)
-    return Advice(tuple(found), notes, bottleneck(figures), tuple(small))
+    return Advice(
+        tuple(found),
+        _notes(figures, found),
+        bottleneck(figures),
+        tuple(small),
+        _unprofiled(figures),
+    )
 
 
-def _notes(figures: Figures, found: list[Finding], replays: Simulated | None) -> tuple[str, ...]:
+def _unprofiled(figures: Figures) -> int | None:
+    """Return the median step without the profiler; None where that is not known, or the same."""
+    simulator = figures.simulator
+    if simulator is None or figures.unprofiled > 1 - LEAST_PROFILER_COST:
+        return None
+    return round(simulator.base.median_ns)
+
+
+def _notes(figures: Figures, found: list[Finding]) -> tuple[str, ...]:
     whole = "step" if figures.stepped else "capture"
     if not found:
         return (f"no findings above {LEAST_SAVING:.0%} of the {whole}".replace("%", " %"),)
     unit = "step and device" if figures.stepped else "device, over the capture"
     mean = "mean " if figures.stepped and figures.measured.height > 1 else ""
     notes = [f"savings: estimates per {mean}{unit}; they overlap, do not add them"]
-    if replays is not None:
+    simulator = figures.simulator
+    if simulator is not None and any(one.simulation for one in found):
         notes = [
             f"savings: per {mean}step, by simulation or estimate; they overlap, do not add them"
         ]
@@ -102,7 +113,7 @@ def _notes(figures: Figures, found: list[Finding], replays: Simulated | None) ->
                 "simulated savings: of the longest process of each step, for all its devices; "
                 "estimates: mean of the devices"
             )
-        notes += [replays.note] if replays.note else []
+        notes += [note] if (note := simulator.model.part.note) else []
     if not figures.on_cpu and figures.busy_ns < LOW_UTILIZATION * figures.window_ns:
         utilization = 100 * figures.busy_ns / figures.window_ns
         notes.append(

@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
+from traceana.advise.figures import HOST_CAUSES
 from traceana.settings import BOTTLENECK_SHARE, LONGEST_DISPATCH_NS
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures
 
-_HOST: Final = (
-    *("data_loader", "launch_latency", "operator", "host"),
-    *("driver", "allocation", "synchronization"),
-)
-"""Causes of idle time that are the host's."""
 _LAUNCHED: Final = ("queued", "same_launch", "event")
 """Causes of idle time before work that had been launched."""
 _UNKNOWN: Final = ("not_recorded", "before_first", "after_last")
@@ -32,11 +28,12 @@ LAUNCHED: Final = "idle before launched work"
 UNKNOWN: Final = "idle without a recorded cause"
 IDLE: Final = "idle"
 
-_IDLE_BY: Final = {HOST: _HOST, LAUNCHED: _LAUNCHED, UNKNOWN: _UNKNOWN}
+_IDLE_BY: Final = {HOST: HOST_CAUSES, LAUNCHED: _LAUNCHED, UNKNOWN: _UNKNOWN}
 
 
 class Bottleneck(msgspec.Struct, frozen=True):
-    """What limits the run, by the time of the devices in the measured steps, or in the capture.
+    """What limits the run, by the time of the devices in the measured steps, or in the capture;
+    without the profiler, as far as its cost is known.
 
     ``bound`` is ``GPU-bound``, ``input-bound``, ``launch-bound``, ``host-bound``,
     ``communication-bound`` or ``transfer-bound``; None where it cannot be determined. ``by`` is
@@ -58,12 +55,14 @@ def bottleneck(figures: Figures) -> Bottleneck | None:
     It is what takes most of the devices' time besides kernels, exposed or waited for, from
     :data:`BOTTLENECK_SHARE` of that time on. Below, the kernels limit the run.
     """
-    span = int(figures.devices["span_ns"].sum())
-    if figures.on_cpu or not span:
+    recorded = int(figures.devices["span_ns"].sum())
+    if figures.on_cpu or not recorded:
         return None
-    kernels, copies, collectives, idle = figures.devices.select(
-        pl.col("kernel_ns", "copy_exposed_ns", "collective_exposed_ns", "idle_ns").sum() / span
+    span = recorded * figures.unprofiled
+    kernels, copies, collectives, busy = figures.devices.select(
+        pl.col("kernel_ns", "copy_exposed_ns", "collective_exposed_ns", "busy_ns").sum() / span
     ).row(0)
+    idle = max(0.0, 1 - busy)
     causes = _causes(figures, span)
     idle_by = {by: {cause: causes.get(cause, 0.0) for cause in own} for by, own in _IDLE_BY.items()}
     losses = {
@@ -100,7 +99,11 @@ def _of_host(figures: Figures, cause: str) -> str:
     return "launch-bound" if cause == "launch_latency" else "host-bound"
 
 
-def _causes(figures: Figures, span: int) -> Mapping[str, float]:
+def _causes(figures: Figures, span: float) -> Mapping[str, float]:
     """Return the share of each cause of idle time in the time ``span`` of all devices."""
     by_cause = figures.idle().group_by("cause", maintain_order=True).agg(pl.col("time_ns").sum())
-    return {cause: time / span for cause, time in by_cause.iter_rows()}
+    host = figures.host_unprofiled
+    return {
+        cause: time / span * (host if cause in HOST_CAUSES else 1.0)
+        for cause, time in by_cause.iter_rows()
+    }

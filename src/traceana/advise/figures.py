@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from traceana.advise.rule import Rule
-    from traceana.advise.simulation import Simulated
+    from traceana.advise.simulation import Simulator
     from traceana.analyze.roofline import Units
     from traceana.analyze.transfers import Key
     from traceana.flops.peaks import Peaks
@@ -44,6 +44,13 @@ if TYPE_CHECKING:
     from traceana.timeline.idle import By as IdleBy
     from traceana.timeline.idle import IdleTime
     from traceana.trace import Trace
+
+
+HOST_CAUSES: Final = (
+    *("data_loader", "launch_latency", "operator", "host"),
+    *("driver", "allocation", "synchronization"),
+)
+"""Causes of idle time that are the host's."""
 
 
 class Figures:
@@ -106,6 +113,11 @@ class Figures:
         if not self.stepped:
             return int(self.busy["span_ns"].sum())
         return int((self.measured["wall_ns"] * self.measured["devices"]).sum())
+
+    @property
+    def unprofiled_ns(self) -> float:
+        """``window_ns`` without the profiler: savings are shares of it."""
+        return self.unprofiled * self.window_ns
 
     @cached_property
     def busy_ns(self) -> int:
@@ -309,13 +321,28 @@ class Figures:
         """The vendor of the devices with activity; None if unknown or mixed."""
         return self.program.vendor
 
-    def simulated(self, scenarios: Collection[str]) -> Simulated | None:
-        """Return the savings of ``scenarios``: :func:`traceana.advise.simulation.simulated`."""
-        if not self.stepped or not scenarios:
+    @cached_property
+    def simulator(self) -> Simulator | None:
+        """The replay of the trace; None where it has no meaning, and without steps."""
+        if not self.stepped:
             return None
-        from traceana.advise.simulation import simulated
+        from traceana.advise.simulation import Simulator
 
-        return simulated(self._trace, scenarios)
+        return Simulator.of(self._trace)
+
+    @cached_property
+    def unprofiled(self) -> float:
+        """The step without the profiler over the recorded one: 1 where its cost is not known."""
+        if self.simulator is None or self.simulator.model.cost is None or self.step_time is None:
+            return 1.0
+        return min(1.0, self.simulator.base.median_ns / max(self.step_time.median_ns, 1))
+
+    @cached_property
+    def host_unprofiled(self) -> float:
+        """The idle time for which the host is the cause, without the profiler over recorded."""
+        waited = self.idle_ns(*HOST_CAUSES)
+        less = (1 - self.unprofiled) * self.window_ns
+        return max(0.0, 1 - less / waited) if waited else 1.0
 
     def each(self, total_ns: int) -> int:
         """Return the time per unit, rounded down."""
@@ -328,7 +355,7 @@ class Figures:
 
     def worth(self, saving_ns: float) -> bool:
         """Return whether a saving over all units is at least :data:`LEAST_SAVING`."""
-        return saving_ns > 0 and saving_ns >= LEAST_SAVING * self.window_ns
+        return saving_ns > 0 and saving_ns >= LEAST_SAVING * self.unprofiled_ns
 
 
 def _version(text: str) -> tuple[int, int] | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import polars as pl
 
+from traceana.advise.figures import HOST_CAUSES
 from traceana.advise.rule import Change, Found, Value, rule
 from traceana.settings import CULPRIT_SHARE, LONGEST_DISPATCH_NS
 
@@ -213,7 +214,7 @@ def exposed_communication(figures: Figures) -> Found | None:
             "time_ns": figures.each(int(whole)),
             "exposed_ns": figures.each(exposed),
             "idle_ns": figures.each(idle) if idle else None,
-            "share": (exposed + idle) / figures.window_ns,
+            "share": (exposed + idle) / figures.unprofiled_ns,
         },
         figures.collectives.frame.select(
             *("collective", "message_bytes", "ranks", "count", "time_ns", "exposed_ns"),
@@ -244,7 +245,9 @@ def idle_for(
     gaps = figures.gaps(causes, by)
     if condition is not None:
         gaps = gaps.filter(condition)
-    total = int(gaps["time_ns"].sum())
+    # The profiler slows the host: without it these gaps are shorter.
+    host = figures.host_unprofiled if {*causes} <= {*HOST_CAUSES} else 1.0
+    total = int(int(gaps["time_ns"].sum()) * host)
     if not figures.worth(total + more):
         return None
     time = pl.col("time_ns")
@@ -263,7 +266,7 @@ def idle_for(
         total + more,
         {
             "idle_ns": figures.each(total),
-            "share": total / figures.window_ns,
+            "share": total / figures.unprofiled_ns,
             "count": figures.mean(gaps.height),
             "culprit": _culprit(evidence, by, total),
             **given,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Self
 
+import msgspec
 import polars as pl
 
 from traceana.errors import NoSuchSelectionError
@@ -14,39 +14,38 @@ from traceana.trace.schema import DEVICE_WORK
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
-    from traceana.whatif.whatif import Saving, Unprofiled
+    from traceana.whatif.whatif import Model, Saving, Unprofiled
 
 
-class Simulated(NamedTuple):
-    """The saving of each scenario that changes something in a trace, the step without the profiler,
-    and a note on the part of the trace that was replayed."""
+class Simulator(msgspec.Struct, frozen=True):
+    """The replay of a trace: its model, and the step without the profiler."""
 
-    savings: Mapping[str, Saving]
-    unprofiled: Unprofiled
-    note: str | None
+    model: Model
+    base: Unprofiled
 
+    @classmethod
+    def of(cls, trace: Trace) -> Self | None:
+        """Return the simulator of ``trace``; None where a replay has no meaning.
 
-def simulated(trace: Trace, scenarios: Collection[str]) -> Simulated | None:
-    """Return the savings of ``scenarios`` in ``trace``; None where a replay has no meaning.
+        A replay needs steps that are marked on the host and not too long, and the launches of most
+        of their work. It is of all devices, so there is none of a selection of devices.
+        """
+        if "selected_devices" in trace.meta.properties or not _has_launches(trace):
+            return None
+        from traceana.whatif.whatif import Model, part_of, unprofiled
 
-    A replay needs steps that are marked on the host and not too long, and the launches of most of
-    their work. It is of all devices, so there is none of a selection of devices.
-    """
-    if "selected_devices" in trace.meta.properties or not _has_launches(trace):
-        return None
-    from traceana.whatif.whatif import Asked, Model, part_of, saving, unprofiled
+        if part_of(trace).activities > REPLAYED_ACTIVITIES:
+            return None
+        model = Model.of(trace)
+        return cls(model, unprofiled(model)) if model.marked else None
 
-    if part_of(trace).activities > REPLAYED_ACTIVITIES:
-        return None
-    model = Model.of(trace)
-    if not model.marked:
-        return None
-    base = unprofiled(model)
-    savings = {}
-    for one in dict.fromkeys(scenarios):
+    def saving(self, scenario: str) -> Saving | None:
+        """Return the saving of ``scenario``; None where it changes nothing in the trace."""
+        from traceana.whatif.whatif import Asked, saving
+
         with suppress(NoSuchSelectionError):
-            savings[one] = saving(model, Asked.of(model, one), base)
-    return Simulated(savings, base, model.part.note)
+            return saving(self.model, Asked.of(self.model, scenario), self.base)
+        return None
 
 
 def _has_launches(trace: Trace) -> bool:

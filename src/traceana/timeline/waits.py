@@ -171,6 +171,8 @@ def work_waits(
         requested = np.where(requested > _launched_before(key, launched), requested, NEVER)
         every = Ended.of(owner, end, launched)
         by_event = np.maximum(by_event, _by_event(every, owner, requested, floor, start))
+    by_call = _requested_work(trace, calling[0], key, launched)
+    by_record = np.where(by_record == NONE, by_call, by_record)
     in_graph = _within_graphs(call, work["name_id"].to_numpy(), key, start, end)
     by_event = np.where(by_event == NONE, _in_time(in_graph, floor, start, end), by_event)
     of_collective = _by_collective(trace, work, floor)
@@ -345,6 +347,46 @@ def _unrecorded_waits(
     )
     calls = calls.filter(~calls["owner"].is_in(recorded.implode()))
     return calls["start"].to_numpy(), calls["owner"].to_numpy()
+
+
+_RECORD_CALL: Final = r"EventRecord"
+"""Calls that record an event on a stream."""
+_MOST_STREAMS: Final = 64
+
+
+def _requested_work(trace: Trace, requested: Ints, stream: Ints, launched: Ints) -> Ints:
+    """Return for each work the one that a call made its stream wait for, or NONE.
+
+    The streams of unrecorded waits are inferred from the order of the calls: a program records an
+    event after it launched what is awaited, and makes a stream wait before it launches there. So
+    the work launched next after a wait is awaiting, and the last work that was launched on another
+    stream before the event's record is awaited. ``requested`` are the times of the waiting calls.
+    """
+    found = np.full(len(stream), NONE, dtype=np.int64)
+    streams = np.unique(stream)
+    if not len(requested) or not 1 < len(streams) <= _MOST_STREAMS:
+        return found
+    requested = np.sort(requested)
+    records = trace.calls.filter(pl.Series(Texts.of(trace.calls["name"]).matching(_RECORD_CALL)))
+    recorded = np.append(np.sort(records["start"].to_numpy()), NEVER)
+    last = np.searchsorted(recorded[:-1], requested, side="left") - 1
+    # Without a recorded call the event was recorded before the wait at the latest.
+    when = np.where(last == NONE, requested, recorded[last])
+    order = np.argsort(launched, kind="stable")
+    following = np.searchsorted(launched[order], requested, side="left")
+    requested_work = np.append(order, NONE)[following]
+    known = requested_work != NONE
+    when, waiting = when[known], requested_work[known]
+    awaited, latest = np.full(len(when), NONE, dtype=np.int64), np.full(len(when), NEVER)
+    for one in streams.tolist():
+        rows = order[stream[order] == one]
+        position = np.searchsorted(launched[rows], when, side="left") - 1
+        at = np.where(position >= 0, launched[rows[position]], NEVER)
+        better = (stream[waiting] != one) & (at > latest)
+        latest = np.where(better, at, latest)
+        awaited = np.where(better, rows[position], awaited)
+    np.maximum.at(found, waiting, np.where(awaited < waiting, awaited, NONE))
+    return found
 
 
 def _last(when: Ints, of: Ints, key: Ints, launched: Ints) -> Ints:

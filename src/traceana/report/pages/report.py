@@ -175,15 +175,20 @@ class Overview(msgspec.Struct, frozen=True):
     def summary(self) -> Summary:
         """The figures of the report's head."""
         found = self.advice.bottleneck
-        return Summary(self.step_time, self.utilization, found, self.advice.findings)
+        advice = self.advice
+        return Summary(
+            self.step_time, advice.unprofiled_ns, self.utilization, found, advice.findings
+        )
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """The figures of the report's head: ``step_time`` (null without steps), ``utilization`` (a
+    """The figures of the report's head: ``step_time`` (null without steps), ``unprofiled_ns`` (the
+    median step without the profiler, null where that is not known or the same), ``utilization`` (a
     fraction of the measured steps' time, else of the capture), ``bottleneck`` (null without device
     work) and ``recommendations``."""
 
     step_time: StepTime | None
+    unprofiled_ns: int | None
     utilization: float | None
     bottleneck: Bottleneck | None
     recommendations: tuple[Finding, ...]
@@ -389,6 +394,8 @@ def _step_time(whole: Overview) -> str:
         text += f" median · {unit.write(found.mean_ns)} mean · {least}\u2013{most} range"
     processes = step_processes(whole.trace)
     text += f" over {processes} processes" if processes > 1 else ""
+    if (without := whole.advice.unprofiled_ns) is not None:
+        text += f" · about {numbers.duration(without)} without the profiler"
     if found.on_gpu and found.host_ns < _HOST_AHEAD * found.median_ns:
         text += f" (GPU) · queued by the host in {numbers.duration(found.host_ns)}"
     return text
