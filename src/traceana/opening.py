@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from traceana.enrich.layers.inductor_code import Graph
     from traceana.ingest.ranks import Open
     from traceana.model import Manifest
+    from traceana.runs.run_files import Timing
 
 
 def open_trace(
@@ -110,8 +111,12 @@ def open_trace(
         trace = with_classes(trace, rules_in_use(None if rules is None else Path(rules)))
     if bundle or others or source.is_dir():
         trace = trace.with_meta(opened=tuple(as_unicode(str(one)) for one in sources))
-    if not bundle and _runs_ahead(source if source.is_dir() else source.parent):
-        trace = trace.with_meta(steps_run_ahead=True)
+    if not bundle and (timing := _timing(source if source.is_dir() else source.parent)):
+        without, with_it = timing.without_profiler, timing.with_profiler
+        trace = trace.with_meta(
+            steps_run_ahead=with_it is not None and not with_it.synchronized,
+            unprofiled_step_ns=None if without is None else without.step_ns,
+        )
     given = {
         "--model": model if isinstance(model, str | os.PathLike) else None,
         "--step-marker": step_marker,
@@ -225,20 +230,18 @@ def _traces_of_run(source: Path) -> list[Path]:
     return []
 
 
-def _runs_ahead(folder: Path) -> bool:
-    """Return whether ``folder`` is a recorded run whose steps did not wait for the device."""
+def _timing(folder: Path) -> Timing | None:
+    """Return the step times of the recorded run ``folder``; None where it is none, or has none."""
     from traceana.errors import TraceanaError
     from traceana.runs.run_folders import is_run, read_run
 
     if not is_run(folder):
-        return False
+        return None
     try:
-        timing = read_run(folder).timing()
+        return read_run(folder).timing()
     except TraceanaError:
         # Its own commands say what is wrong with it: the trace does not need the file.
-        return False
-    times = None if timing is None else timing.with_profiler
-    return times is not None and not times.synchronized
+        return None
 
 
 def _with_counters(trace: Trace, path: Path, progress: Progress) -> Trace:

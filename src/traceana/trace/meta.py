@@ -37,6 +37,8 @@ class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
     another folder, or the files of several ranks."""
     opened_with: tuple[str, ...] = ()
     """The options that it was opened with, as words of the command line, less the selection."""
+    unprofiled_step_ns: float | None = None
+    """The step time without the profiler, where the recorded run measured it."""
     steps_run_ahead: bool = False
     """Whether steps were recorded as ended before the device had finished them."""
     properties: Mapping[str, Any] = msgspec.field(default_factory=dict)

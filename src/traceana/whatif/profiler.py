@@ -8,6 +8,8 @@ H200 with PyTorch 2.11, each with its step times without the profiler (docs/what
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -18,6 +20,8 @@ from traceana.enrich.launches import KERNEL_LAUNCH
 from traceana.enrich.nesting import NONE
 from traceana.settings import (
     LONGEST_DISPATCH_NS,
+    PREDICTION_LEVEL,
+    RUN_TO_RUN_HOST,
     UNPROFILED_LEAST,
     UNPROFILED_MOST,
 )
@@ -69,6 +73,25 @@ def profiler_cost(trace: Trace) -> ProfilerCost | None:
     return ProfilerCost(1 / slower, UNPROFILED_LEAST, UNPROFILED_MOST)
 
 
+def fitted(
+    cost: ProfilerCost, measured_ns: float, step_ns: Callable[[float], float]
+) -> ProfilerCost:
+    """Return ``cost`` with the factor at which the step takes ``measured_ns``, as timed without the
+    profiler; ``step_ns`` returns the step for a multiple of the factor."""
+    low, high = _LEAST_MULTIPLE, 1 / cost.factor
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if step_ns(middle) < measured_ns else (low, middle)
+    multiple = (low + high) / 2
+    spread = NormalDist().inv_cdf((1 + PREDICTION_LEVEL) / 2) * RUN_TO_RUN_HOST
+    return ProfilerCost(cost.factor * multiple, 1 - spread, 1 + spread, measured=True)
+
+
+_LEAST_MULTIPLE: Final = 0.2
+_HALVINGS: Final = 8
+"""To 0.5 % of the multiple."""
+
+
 def host_factors(trace: Trace, graph: Graph, cost: ProfilerCost | None) -> Floats:
     """Return how many times as long each piece of the graph's host time takes without the profiler.
 
@@ -94,5 +117,7 @@ def host_factors(trace: Trace, graph: Graph, cost: ProfilerCost | None) -> Float
     if len(launched):
         usual = float(np.median(trace.calls["duration"].to_numpy()[launched]))
         events = round(events * usual / _USUAL_LAUNCH_NS)
-    less = min(own * (1 - cost.factor), _AT_MOST * events) if own else 0.0
+    less = own * (1 - cost.factor)
+    if not cost.measured:
+        less = min(less, _AT_MOST * events)
     return np.where(recorded, 1 - less / max(own, 1), 1.0)

@@ -40,7 +40,7 @@ from traceana.timeline.threads import Floats
 from traceana.trace import Trace
 from traceana.trace.schema import DEVICE_WORK
 from traceana.whatif.changed import Changed, Selection, changed, selected
-from traceana.whatif.profiler import ProfilerCost, host_factors, profiler_cost
+from traceana.whatif.profiler import ProfilerCost, fitted, host_factors, profiler_cost
 from traceana.whatif.replay import Meetings, replayed_together, step_windows
 from traceana.whatif.scenario import NAMED, Scenario, scenario
 
@@ -176,7 +176,18 @@ class Model(msgspec.Struct, frozen=True):
             for graph in processes
         ]
         measured = _measured(trace, processes)
-        return cls(trace, part, first, processes, meetings, measured, cost, unprofiled)
+        model = cls(trace, part, first, processes, meetings, measured, cost, unprofiled)
+        timed = trace.meta.unprofiled_step_ns
+        if cost is None or timed is None:
+            return model
+
+        def step_ns(multiple: float) -> float:
+            nothing: list[list[Selection]] = [[] for _ in processes]
+            return _median(_per_step(model, _predicted(model, (), nothing, 0.5, multiple)))
+
+        cost = fitted(cost, timed, step_ns)
+        again = [host_factors(trace.whole, graph, cost) for graph in processes]
+        return replace(model, cost=cost, unprofiled=again)
 
 
 class Asked(msgspec.Struct, frozen=True):
