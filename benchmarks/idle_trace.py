@@ -57,8 +57,7 @@ _GAPS: Final = {
     # number and summed length in a cycle, by cause
     "data_loader": (1, 3000),
     "operator": (1, 500),
-    "launch_latency": (1, 100),
-    "queued": (2, 150),
+    "queued": (3, 250),
     "collective": (1, 100),
     "allocation": (1, 350),
     "synchronization": (1, 650),

@@ -36,8 +36,8 @@ _SCENARIOS: Final = {
 
 def _unprofiled(one: dict[str, Any]) -> float:
     """Return the step time without a profiler, in ns: before and after the recording."""
-    before = one.get("mean_before_ns") or one["mean_ns"]
-    return (before + one["mean_after_ns"]) / 2
+    before = float(one.get("mean_before_ns") or one["mean_ns"])
+    return (before + float(one["mean_after_ns"])) / 2
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:

@@ -99,7 +99,7 @@ def test_device_work_without_its_launch_is_kept_and_counted() -> None:
     assert trace.ledger.select("reason", "severity", "kept", "count", "time_ns").rows() == [
         ("launched_before", "note", True, 1, 40), ("no_launch", "problem", True, 1, 40),
     ]  # fmt: skip
-    assert trace.activities.height == 3
+    assert trace.activities.height == 5
     assert paths(trace)[1] == "(launched before capture)"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
-import msgspec
 import polars as pl
 
 from traceana.errors import NoSuchSelectionError
@@ -17,11 +16,12 @@ if TYPE_CHECKING:
     from traceana.whatif.whatif import Model, Saving, Unprofiled
 
 
-class Simulator(msgspec.Struct, frozen=True):
-    """The replay of a trace: its model, and the step without the profiler."""
+class Simulator:
+    """The replay of a trace: its ``model``, and ``base``, the step without the profiler."""
 
-    model: Model
-    base: Unprofiled
+    def __init__(self, model: Model, base: Unprofiled) -> None:
+        """Keep both."""
+        self.model, self.base = model, base
 
     @classmethod
     def of(cls, trace: Trace) -> Self | None:

@@ -157,7 +157,7 @@ def _path(graph: Graph, step_rows: pl.Series) -> pl.DataFrame:
     # Work that overlaps with the work after it counts until that begins.
     until = np.where(first, ends[step], np.append(0, at)[: len(at)])
     is_work, has_edge = graph.activity[node] != NONE, edge != NONE
-    kind = np.where(has_edge, edges.kind[edge], np.where(is_work, ORDER, HOST))
+    kind = np.where(has_edge, take(edges.kind, edge), np.where(is_work, ORDER, HOST))
     what = pl.Series(kind).replace_strict(_WHAT, default="host", return_dtype=pl.String)
     spent = take(edges.thread, edge)
     thread = np.where(spent != NONE, spent, graph.thread[node])
@@ -165,7 +165,7 @@ def _path(graph: Graph, step_rows: pl.Series) -> pl.DataFrame:
     parts = [
         (step, at, np.minimum(over[node], until), pl.Series(["work"]).new_from_index(0, len(step)),
          graph.activity[node], kind, is_work),
-        (step, np.where(has_edge, over[source], begins[step]), np.minimum(at, until), what, of,
+        (step, np.where(has_edge, take(over, source), begins[step]), np.minimum(at, until), what, of,
          kind, np.ones(len(step), dtype=np.bool_)),
     ]  # fmt: skip
     # What no node explains: before the marker's thread is active, or without one.

@@ -367,8 +367,8 @@ def test_integrity_problems_have_their_part_of_the_time_and_a_link() -> None:
     b.kernel("k", 0, 10_000)
     b.ledger.add("no_launch", 3, table="activities", kept=True, time_ns=2_500)
     text = page(b.build())
-    assert "3 (25.0 % of GPU time): device work launched before capture" in text
-    assert 'capture (<a href="#trace">Trace and integrity</a>)' in text
+    assert "3 (25.0 % of GPU time): device work whose launch was lost" in text
+    assert 'was lost (<a href="#trace">Trace and integrity</a>)' in text
 
 
 def test_every_class_and_cause_of_idle_time_has_a_colour() -> None:
