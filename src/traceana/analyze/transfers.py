@@ -269,7 +269,9 @@ def _with_step_share(
     for copied in each.partition_by(keys, maintain_order=True):
         of = windows.filter(pl.col("step").is_in([*copied["step_row"].unique()] if own else rows))
         ran = int(Busy.of(copied).within(of).sum())
-        found.append(copied.select(keys).head(1).with_columns(pl.lit(ran).alias("ran_ns")))
+        found.append(
+            copied.select(keys).head(1).with_columns(pl.lit(ran, pl.Int64).alias("ran_ns"))
+        )
     if not found:
         return frame.with_columns(pl.lit(None, pl.Float64).alias("step_share"))
     available = pl.col("available_ns")
