@@ -54,6 +54,18 @@ def test_a_product_that_winograd_fits_saves_the_flops_that_winograd_leaves_out(
     assert finding.saving_ns >= 700_000 * (1 - ways["winograd"] / direct) - 1
 
 
+def test_many_convolutions_may_need_no_workspace_before_one_does(tmp_path: Path) -> None:
+    def put(run: Run) -> None:
+        for batch in range(100, 200):
+            run.convolution("implicit_gemm", images=(batch, 64, 16), duration=300 * batch)
+        run.convolution("implicit_gemm", images=(1, 64, 16), filters=(64, 5), duration=29_000)
+
+    evidence = found(advise(run_of(put)), "fast_convolution").evidence
+    workspaces = evidence.sort("time_ns", descending=True)["workspace_bytes"].to_list()
+    assert workspaces[:100] == [None] * 100
+    assert workspaces[-1] > 0
+
+
 def test_tensor_cores_save_what_the_peaks_tell(tmp_path: Path) -> None:
     finding = of("tensor_cores_unused", tmp_path)
     assert finding.saving_ns == pytest.approx(500_000 * (1 - V100_FP32 / V100_FP16), abs=2)

@@ -16,6 +16,7 @@ from unittest import mock
 from tests.support.command_line import run
 from tests.support.opened import forget
 from traceana.cli.output import Output
+from traceana.errors import ExitCode
 from traceana.report.render import Format
 from traceana.result import Result
 
@@ -31,10 +32,14 @@ OF_TWO = ("compare", "diff")
 
 
 def printed(command: str, *files: Path, form: str) -> bytes:
-    """Return the output of ``command``, or its error message."""
+    """Return the output of ``command``; empty if it ends with an error, other than an internal one.
+
+    An internal error is raised.
+    """
     result = run(*command.split(), *files, "--format", form)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
+    assert result.exit_code != ExitCode.INTERNAL, f"{command}: {result.stderr}"
     return result.stdout_bytes
 
 

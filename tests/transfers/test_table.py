@@ -140,3 +140,12 @@ def test_a_share_of_a_step_is_at_most_1_where_the_host_runs_ahead() -> None:
     assert row["step_ns"] == 2000
     by_step = transfers(b.build(), by="step").frame["step_share"].to_list()
     assert by_step == pytest.approx([1000 / 1010, *[1.0] * 9])
+
+
+def test_one_direction_may_copy_for_longer_than_32_bits_of_nanoseconds() -> None:
+    b = TraceBuilder()
+    b.step(0, 0, 5_000_000_000)
+    b.copy("DtoH", 0, 1_000_000_000, step=0, bytes=8)
+    b.copy("HtoD", 1_000_000_000, 3_000_000_000, step=0, bytes=8)
+    found = transfers(b.build()).frame.select("direction", "step_share").rows()
+    assert found == [("HtoD", 0.6), ("DtoH", 0.2)]

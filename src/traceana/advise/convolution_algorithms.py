@@ -32,6 +32,14 @@ _CUDNN_TRANSFORMS: Final[dict[Direction, tuple[str, ...]]] = {
 }
 """cuDNN's transform algorithms by direction (cudnnConvolutionFwdAlgo_t and its siblings)."""
 
+_FASTER: Final = {
+    **dict.fromkeys(("layer", "direction", "algorithm", "shape"), pl.String),
+    **dict.fromkeys(("count", "time_ns", "executed_flops"), pl.Int64),
+    "alternative": pl.String,
+    **dict.fromkeys(("alternative_flops", "workspace_bytes", "saving_ns"), pl.Int64),
+}
+"""Columns of the evidence for a faster algorithm; ``workspace_bytes`` may be null."""
+
 _INT64_MAX: Final = 2**63 - 1
 """Limit of FLOP counts; malformed extents can exceed it."""
 
@@ -73,7 +81,7 @@ def fast_convolution(figures: Figures) -> Found | None:
     found = [entry for row in rows.to_dicts() if (entry := _faster(row, bandwidth))]
     if not found:
         return None
-    evidence = pl.DataFrame(found).sort("saving_ns", descending=True)
+    evidence = pl.DataFrame(found, schema=_FASTER).sort("saving_ns", descending=True)
     saving = int(evidence["saving_ns"].sum())
     if not figures.worth(saving):
         return None

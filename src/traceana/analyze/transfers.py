@@ -23,7 +23,7 @@ from traceana.timeline.copies import (
     copies,
     link_peaks,
 )
-from traceana.timeline.intervals import Busy, computing, exposed
+from traceana.timeline.intervals import PER_DEVICE, Busy, computing, exposed
 from traceana.timeline.steps import available_ns, device_windows, measured_steps
 from traceana.timeline.work import kernels_of
 
@@ -262,20 +262,41 @@ def _with_step_share(
     trace: Trace, frame: pl.DataFrame, each: pl.DataFrame, keys: tuple[str, ...]
 ) -> pl.DataFrame:
     """Return ``frame`` with ``step_share``: the share of the steps' windows in which copies ran."""
-    rows = measured_steps(trace).rows
-    windows = device_windows(trace)
-    own = "step" in keys
-    found = []
-    for copied in each.partition_by(keys, maintain_order=True):
-        of = windows.filter(pl.col("step").is_in([*copied["step_row"].unique()] if own else rows))
-        ran = int(Busy.of(copied).within(of).sum())
-        found.append(copied.select(keys).head(1).with_columns(pl.lit(ran).alias("ran_ns")))
-    if not found:
-        return frame.with_columns(pl.lit(None, pl.Float64).alias("step_share"))
+    windows, known = device_windows(trace), each.drop_nulls("device")
+    if "step" in keys:
+        ran = _ran_in_own_step(windows, known, keys)
+    else:
+        measured = windows.filter(pl.col("step").is_in(measured_steps(trace).rows))
+        groups = known.partition_by(keys, maintain_order=True)
+        ran = pl.concat([known.select(keys).clear(), *(one.select(keys).head(1) for one in groups)])
+        times = [int(Busy.of(one).within(measured).sum()) for one in groups]
+        ran = ran.with_columns(pl.Series("ran_ns", times, dtype=pl.Int64))
     available = pl.col("available_ns")
-    return frame.join(pl.concat(found), on=keys, how="left", nulls_equal=True).with_columns(
-        pl.when(available > 0).then(pl.col("ran_ns") / available).alias("step_share")
+    return frame.join(ran, on=keys, how="left", nulls_equal=True).with_columns(
+        pl.when(available > 0).then(pl.col("ran_ns").fill_null(0) / available).alias("step_share")
     )
+
+
+def _ran_in_own_step(
+    windows: pl.DataFrame, copied: pl.DataFrame, keys: tuple[str, ...]
+) -> pl.DataFrame:
+    """Return ``ran_ns`` by ``keys``: the time in the windows of the row's step with a copy.
+
+    All rows at once: a trace may have thousands of steps.
+    """
+    place = [*keys, *PER_DEVICE]
+    places = copied.select(place).unique(maintain_order=True).with_row_index("place")
+    of_place = (pl.lit(None, pl.Int32).alias("rank"), pl.col("place").alias("device"), "start")
+    numbered = copied.join(places, on=place, nulls_equal=True)
+    of_step = (
+        copied.select(*keys, "step_row")
+        .unique()
+        .join(windows, left_on="step_row", right_on="step")
+        .join(places, on=place, nulls_equal=True)
+    )
+    busy = Busy.of(numbered.select(*of_place, "duration"))
+    ran = busy.within(of_step.select(*of_place, "end")).alias("ran_ns")
+    return of_step.with_columns(ran).group_by(keys).agg(pl.col("ran_ns").sum())
 
 
 def _ordered(frame: pl.DataFrame, by: Key) -> pl.DataFrame:

@@ -259,7 +259,8 @@ def _pivoted(
         *(time.filter(label=one).sum().alias(f"idle {one}") for one in each),
     )
     found = [_Spread.of([*times, *[0] * (len(labels) - len(times))]) for times in frame["times"]]
-    spread = pl.DataFrame(found, schema=[f"idle {one}" for one in _Spread._fields], orient="row")
+    columns = {f"idle {one}": pl.Int64 for one in _Spread._fields}
+    spread = pl.DataFrame(found, schema=columns, orient="row")
     return frame.drop("times").hstack(spread)
 
 

@@ -1,0 +1,99 @@
+"""Every command on traces of long times and large copies, and on a large file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from benchmarks.generate_kineto import generate, read_source
+from tests.support.column_types import ColumnTypes, Types
+from tests.support.every_command import COMMANDS, as_json
+from tests.support.manifest import FIXTURES, H100
+from tests.support.opened import forget
+from tests.support.synthetic import write_kineto
+from tests.support.synthetic.cnn import cnn_training
+from traceana import ingest
+from traceana.trace import Trace
+from traceana.trace.schema import SCHEMA
+
+pytestmark = pytest.mark.slow
+
+SCALE = 2**12
+"""Brings the sums of some groups above 2^31 ns and leaves others below."""
+SIZE = 200_000_000
+ALEXNET = H100 / "variants" / "alexnet_b128.json.gz"
+NEEDS_H100 = pytest.mark.skipif(not H100.exists(), reason="no shared traces")
+
+
+def recorded(path: Path) -> object:
+    return pytest.param(path, id=path.name, marks=NEEDS_H100 if H100 in path.parents else ())
+
+
+def scaled(trace: Trace) -> Trace:
+    """Return ``trace`` with all times and sizes times :data:`SCALE`."""
+    tables = {}
+    for name, table in SCHEMA.items():
+        columns = [
+            column
+            for column, of in table.columns.items()
+            if of.dtype == pl.Int64 and (of.unit or "").startswith(("ns", "bytes"))
+        ]
+        tables[name] = trace.table(name).with_columns(pl.col(column) * SCALE for column in columns)
+    return trace.with_tables(**tables)
+
+
+def types_of_all(file: Path) -> Types:
+    """Return the types of all columns of numbers that the commands make on ``file``."""
+    types = ColumnTypes()
+    forget()
+    with types.collected():
+        for command in COMMANDS:
+            types.command = command
+            as_json(command, file)
+    forget()
+    return types.found()
+
+
+def assert_types_ignore_values(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = types_of_all(file)
+    read: Callable[..., Trace] = ingest.read
+    monkeypatch.setattr(ingest, "read", lambda *args: scaled(read(*args)))
+    large = types_of_all(file)
+    shared = plain.keys() & large.keys()
+    assert shared
+    differing = {key: (plain[key], large[key]) for key in shared if plain[key] != large[key]}
+    assert differing == {}
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        recorded(FIXTURES / "alexnet-cpu-ranges.json.gz"),
+        recorded(ALEXNET),
+        recorded(H100 / "variants" / "resnet18_b32_memory.json.gz"),
+        recorded(H100 / "jax" / "alexnet.xplane.pb"),
+    ],
+)
+def test_column_types_of_a_recording_do_not_depend_on_values(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert_types_ignore_values(file, monkeypatch)
+
+
+def test_column_types_do_not_depend_on_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert_types_ignore_values(write_kineto(cnn_training(), tmp_path / "a.json"), monkeypatch)
+
+
+@NEEDS_H100
+def test_every_command_on_a_large_file(tmp_path: Path) -> None:
+    """A recording of AlexNet, repeated: 645 steps, 6 s of copies to the device."""
+    file, _ = generate(read_source(ALEXNET), SIZE, tmp_path)
+    for command in COMMANDS:
+        as_json(command, file)
+    forget()
+    file.unlink()
