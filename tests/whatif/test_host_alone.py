@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 from polars.testing import assert_frame_equal
 

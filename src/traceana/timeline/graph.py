@@ -212,9 +212,10 @@ def _graph(
     begin, end = steps["host_start"].to_numpy(), steps["host_end"].to_numpy()
     if trace.steps.is_empty():
         marker = np.full(steps.height, NONE, dtype=np.int64)
-        if spans and not on_device:
+        spans_of = {thread: ends for thread, (_, ends) in spans.items() if len(ends)}
+        if spans_of and not on_device:
             # The capture of a CPU ends with the thread that is active last.
-            marker[:] = max(spans, key=lambda thread: int(spans[thread][1][-1]))
+            marker[:] = max(spans_of, key=lambda thread: int(spans_of[thread][-1]))
             end = steps["end"].to_numpy()
     marked = marker != NONE
     marks = np.concatenate((marker[marked],) * 2), np.concatenate((begin[marked], end[marked]))

@@ -168,7 +168,9 @@ class Model(msgspec.Struct, frozen=True):
         first = steps[0] if steps else None
         processes = list(graphs(trace, part.numbers, with_host=True))
         meetings = Meetings.of(trace.whole, processes)
-        cost = profiler_cost(trace.whole)
+        cost, timed = profiler_cost(trace.whole), trace.meta.unprofiled_step_ns
+        if cost is not None and timed is not None:
+            cost = replace(cost, measured=True)
         unprofiled = [
             np.ones(len(graph.host.begin))
             if cost is None
@@ -177,7 +179,6 @@ class Model(msgspec.Struct, frozen=True):
         ]
         measured = _measured(trace, processes)
         model = cls(trace, part, first, processes, meetings, measured, cost, unprofiled)
-        timed = trace.meta.unprofiled_step_ns
         if cost is None or timed is None:
             return model
 

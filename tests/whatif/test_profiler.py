@@ -1,0 +1,84 @@
+"""The step without the profiler, estimated from the recording or as the run timed it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import traceana
+from tests.support.synthetic import Scenario
+from tests.support.synthetic.traces import write_kineto
+from traceana.settings import LONGEST_DISPATCH_NS
+from traceana.whatif.profiler import profiler_cost
+
+pytestmark = pytest.mark.profiler_cost
+
+STEP_NS, STEPS, OPERATORS = 200_000, 4, 10
+
+
+def host_bound(folder: Path, kernel_ns: int = 2_000, sleep_ns: int = 0) -> Path:
+    """Return a recording of steps of ten operators, each with a launch, after a sleep."""
+    run = Scenario()
+    length, free = STEP_NS + sleep_ns, 0
+    for number in range(STEPS):
+        at = number * length
+        run.step(number, at, at + length)
+        for each in range(OPERATORS):
+            begin = at + sleep_ns + each * 20_000
+            run.operator("aten::relu", begin, begin + 19_000)
+            free = max(free, begin + 17_000)
+            run.launch(at=begin + 10_000, call=6_000, begins=free, duration=kernel_ns)
+            free += kernel_ns
+    return write_kineto(run, folder / "run.json")
+
+
+def unprofiled(path: Path) -> int:
+    return int(traceana.open(path).whatif("host x 1").frame["unprofiled_ns"][0])
+
+
+def test_the_host_goes_with_the_factor_of_what_is_recorded(tmp_path: Path) -> None:
+    trace = traceana.open(host_bound(tmp_path))
+    cost = profiler_cost(trace)
+    assert cost is not None
+    # Ten operators and launches cannot have cost as much as the factor: 1.25 x (1,600 + 2,500).
+    events = 1.25 * OPERATORS * (1_600 + 2_500)
+    least = max(cost.factor * STEP_NS, STEP_NS - events)
+    assert unprofiled(host_bound(tmp_path)) == pytest.approx(least, rel=0.02)
+
+
+def test_long_stretches_without_events_were_not_slowed(tmp_path: Path) -> None:
+    sleep = 10 * LONGEST_DISPATCH_NS
+    (tmp_path / "with").mkdir()
+    without = unprofiled(host_bound(tmp_path))
+    assert unprofiled(host_bound(tmp_path / "with", sleep_ns=sleep)) == pytest.approx(
+        without + sleep, rel=0.01
+    )
+
+
+def test_what_the_gpu_bounds_stays(tmp_path: Path) -> None:
+    file = host_bound(tmp_path, kernel_ns=25_000)
+    (row,) = traceana.open(file).whatif("host x 1").frame.to_dicts()
+    assert row["unprofiled_ns"] == pytest.approx(OPERATORS * 25_000, rel=0.05)
+
+
+def test_a_run_that_timed_its_steps_without_the_profiler_tells_the_cost(tmp_path: Path) -> None:
+    host_bound(tmp_path)
+    run = {
+        **{"version": 1, "status": "complete", "traces": ["run.json"], "argv": ["python", "x.py"]},
+        **{"profiler": "torch", "started_at": "2026-11-26T18:19:58+00:00", "exit_status": 0},
+    }
+    (tmp_path / "traceana-run.json").write_text(json.dumps(run))
+    timing = {"version": 1, "without_profiler": {"steps_ns": [180_000] * 5}}
+    (tmp_path / "timing.json").write_text(json.dumps(timing))
+    trace = traceana.open(tmp_path)
+    assert trace.meta.unprofiled_step_ns == 180_000
+    assert trace.whatif("host x 1").frame["unprofiled_ns"][0] == pytest.approx(180_000, rel=0.01)
+
+
+def test_no_cost_is_known_of_other_profilers(tmp_path: Path) -> None:
+    trace = traceana.open(host_bound(tmp_path)).with_meta(producer="another")
+    assert profiler_cost(trace) is None
+    (row,) = trace.whatif("host x 1").frame.to_dicts()
+    assert row["step_ns"] == row["unprofiled_ns"] == row["predicted_ns"]
