@@ -1,9 +1,9 @@
 """Predictions for pairs of recorded GPU programs, held against their step times without a profiler.
 
-``python -m benchmarks.backtest.recorded FOLDER …`` reads ``variants.jsonl`` of each folder, a line a
-program with its ``before``, the ``change`` and its step times without a profiler, and the traces
-beside it or in ``traces/``. It predicts each program from the trace of the one before alone, and
-prints a Markdown table and a summary, which stand in ``docs/whatif.md``.
+``python -m benchmarks.backtest.recorded FOLDER …`` reads ``variants.jsonl`` of each folder, a line
+for each program with its ``before``, the ``change`` and its step times without a profiler, and the
+traces beside it or in ``traces/``. It predicts each program from the trace of the one before alone,
+and prints a Markdown table and a summary, which stand in ``docs/whatif.md``.
 """
 
 from __future__ import annotations

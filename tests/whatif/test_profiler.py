@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import traceana
-from tests.support.synthetic import Scenario
-from tests.support.synthetic.traces import write_kineto
+from tests.support.synthetic import Scenario, write_kineto
 from traceana.settings import LONGEST_DISPATCH_NS
 from traceana.whatif.profiler import profiler_cost
 

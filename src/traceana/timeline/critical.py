@@ -165,8 +165,8 @@ def _path(graph: Graph, step_rows: pl.Series) -> pl.DataFrame:
     parts = [
         (step, at, np.minimum(over[node], until), pl.Series(["work"]).new_from_index(0, len(step)),
          graph.activity[node], kind, is_work),
-        (step, np.where(has_edge, take(over, source), begins[step]), np.minimum(at, until), what, of,
-         kind, np.ones(len(step), dtype=np.bool_)),
+        (step, np.where(has_edge, take(over, source), begins[step]), np.minimum(at, until), what,
+         of, kind, np.ones(len(step), dtype=np.bool_)),
     ]  # fmt: skip
     # What no node explains: before the marker's thread is active, or without one.
     reached = begins.copy()
