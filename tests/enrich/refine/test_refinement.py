@@ -337,6 +337,19 @@ def test_a_complex_product_on_a_stream_of_its_own_between_transforms() -> None:
     assert column(frame, "episode") == [0] * 3 + [None] * 2
 
 
+def test_transforms_of_two_algorithms_on_one_stream_are_two_episodes() -> None:
+    # The FFT convolution goes on on another stream while its gradient's transforms begin.
+    run = Run()
+    run.launch(R2C)
+    run.launch(R2C, CGEMM, C2R, stream=8)
+    run.launch(WINOGRAD.format("WgradData"), WINOGRAD.format("WgradDelta"), SGEMM)
+    run.launch(WINOGRAD.format("WgradOutput"))
+    frame = run.refined()
+    assert column(frame, "algorithm") == ["fft"] * 4 + ["winograd_nonfused"] * 4
+    assert column(frame, "direction")[4:] == ["wgrad"] * 4
+    assert column(frame, "episode") == [0] + [1] * 3 + [2] * 4
+
+
 FLASH = "_attention_kernel_of_nobody"
 
 

@@ -244,9 +244,12 @@ def _with_segments(parts: pl.DataFrame) -> pl.DataFrame:
     product = pl.when(pl.col("category") == "gemm").then("name_id")
     kind = pl.struct("category", "algorithm", "named_direction", product.alias("product"))
     rank, main = pl.col("rank"), pl.col("rank") == 1
+    named = (pl.col("category") == "conv") & (pl.col("algorithm") != "unknown")
+    transform = pl.when(named & (rank == 0)).then("algorithm")
     begins = (
         (pl.col("run") != pl.col("run").shift())
         | (rank < rank.shift())
+        | (transform != transform.shift()).fill_null(False)
         | (main & main.shift() & (pl.col("kind") != pl.col("kind").shift()))
     )
     return parts.with_columns(kind.rle_id().alias("kind")).with_columns(

@@ -244,7 +244,7 @@ def _own(rule: ContextRule, column: str) -> pl.Expr | None:
     if column not in rule.from_episode:
         return None
     if column == "algorithm":
-        # The name of a product decides its algorithm; the episode decides that of other parts.
-        known = pl.col("main") & named.is_not_null() & (named != "unknown")
+        # The episode decides the algorithm of the parts whose name does not.
+        known = named.is_not_null() & (named != "unknown")
         return pl.when(known).then(named).otherwise(pl.col("episode_algorithm"))
     return pl.coalesce(pl.col(f"episode_{column}"), named)

@@ -474,7 +474,7 @@ def _kernel_counts(whole: Overview) -> str:
     calls = work(basis.trace, "call")["call"].drop_nulls().n_unique()
     if whole.facts["summary"] is None and calls:
         each = numbers.mean(calls / basis.steps) if basis.stepped else numbers.count(calls)
-        text += f" · {each} launches of all work"
+        text += f" · {each} {'launch' if each == '1' else 'launches'} of all work"
     return text
 
 
