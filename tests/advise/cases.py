@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from tests.advise.building import MICROSECOND, WALL, Run, run_of
+from tests.advise.building import MICROSECOND, STEPS, WALL, Run, run_of
 from tests.support.synthetic import Scenario, nsys
+from traceana.enrich.refine.searches import with_searches
 from traceana.trace import Trace
 
 Build = Callable[[Path], Trace]
@@ -76,6 +77,39 @@ def products_in_a_row(between: bool) -> Build:
                 run.put("plain", MICROSECOND)
 
     return filled(put)
+
+
+def beside_winograd(folder: Path) -> Trace:
+    """Return convolutions by GEMM and by Winograd on a GPU that needs cuDNN 8 or later."""
+
+    def put(run: Run) -> None:
+        run.convolution("implicit_gemm")
+        run.convolution("winograd_nonfused")
+
+    return run_of(put, compute_capability="9.0")  # type: ignore[no-any-return]
+
+
+def volume(run: Run) -> None:
+    """Put in a convolution of volumes, which cuDNN has neither Winograd nor FFT for."""
+    op = run.op(
+        "aten::conv3d", "[[4,64,8,56,56],[64,64,3,3,3],[],[],[],[]]",
+        inputs='["","","","[1, 1, 1]","[1, 1, 1]","[1, 1, 1]","1"]',
+    )  # fmt: skip
+    episode = run.row("episodes", op=op, algorithm="implicit_gemm", direction="fprop")
+    run.name("volume", category="conv", algorithm="implicit_gemm", direction="fprop",
+             precision="fp32", tensor_core=False)  # fmt: skip
+    run.put("volume", 700_000, op=op, episode=episode)
+
+
+def searched_before(folder: Path) -> Trace:
+    """Return costly transforms that the library chose by a search in the first step."""
+    run = Run()
+    for number in range(STEPS):
+        run.next_step()
+        if number == 0:
+            run.convolution("winograd_nonfused", "fft", "implicit_gemm", duration=1_000)
+        run.convolution("fft", images=(1, 64, 6), duration=500_000)
+    return with_searches(run.build())
 
 
 def attention(batched: bool, softmax: str = "softmax") -> Build:
@@ -216,11 +250,17 @@ CASES: Final[dict[str, tuple[Build, tuple[Build, ...]]]] = {
             conv("implicit_gemm", tensor_core=True),
             conv("winograd_nonfused"),
             conv("winograd_nonfused", "fft", "implicit_gemm", duration=200_000),
+            beside_winograd,
+            filled(volume),
         ),
     ),
     "costly_transforms": (
         conv("fft", images=(1, 64, 6), duration=500_000),
-        (conv("winograd"), conv("implicit_gemm", images=(1, 64, 6))),
+        (
+            conv("winograd"),
+            conv("implicit_gemm", images=(1, 64, 6)),
+            searched_before,
+        ),
     ),
     "layout_changes": (conv("implicit_gemm", layout=300_000), (filled(layout_alone),)),
     "first_data_gradient": (

@@ -33,11 +33,47 @@ def test_a_program_of_physics_gets_no_advice_on_tensors() -> None:
     assert "cudaStreamSynchronize" in found["native"]
 
 
-@pytest.mark.parametrize("kernel", ["at::native::vectorized_kernel", "cudnn::winograd"])
-def test_kernels_of_a_framework_are_of_a_network_whatever_recorded_them(kernel: str) -> None:
+@pytest.mark.parametrize(
+    ("kernel", "others"), [("at::native::vectorized_kernel", False), ("cudnn::winograd", True)]
+)
+def test_kernels_of_a_framework_are_of_a_network_whatever_recorded_them(
+    kernel: str, *, others: bool
+) -> None:
     found = texts(recorded(kernel=kernel).build(), "host_synchronization")
     assert ".item()" in found["pytorch"]
     assert found["native"] == ""
+    assert bool(found["tensorflow"]) is bool(found["jax"]) is others
+
+
+@pytest.mark.parametrize(
+    ("framework", "own"), [("PyTorch", "pytorch"), ("TensorFlow", "tensorflow"), ("JAX", "jax")]
+)
+def test_a_framework_gets_no_advice_on_others(framework: str, own: str) -> None:
+    for rule in RULES:
+        found = texts(recorded(framework=framework).build(), rule.id)
+        assert found[own]
+        assert not any(found[one] for one in ("pytorch", "tensorflow", "jax") if one != own)
+
+
+@pytest.mark.parametrize(
+    ("iterator", "advised"),
+    [("_MultiProcessing", "has workers: more of them"), ("_SingleProcess", "num_workers=N")],
+)
+def test_a_loader_with_workers_is_not_told_to_have_some(iterator: str, advised: str) -> None:
+    run = Run()
+    for number in range(4):
+        run.next_step()
+        text = f"enumerate(DataLoader)#{iterator}DataLoaderIter.__next__"
+        thread = {"process": 1, "thread": 1}
+        run.row("ranges", text=text, kind="annotation", start=run.at, duration=1_900_000, **thread)
+        call = run.row(
+            "calls", name="cudaLaunchKernel", start=run.at + 1_950_000, duration=5,
+            correlation=number, **thread,
+        )  # fmt: skip
+        run.kernel_in_step("plain", run.at + 1_950_000, 50_000, call=call)
+    (finding,) = (one for one in advise(run.build()).findings if one.rule.id == "data_loading")
+    assert advised in finding.rule.change.pytorch
+    assert ("num_workers" in finding.rule.change.pytorch) is (iterator == "_SingleProcess")
 
 
 def test_inference_is_not_told_of_gradients() -> None:

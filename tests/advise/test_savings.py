@@ -10,13 +10,14 @@ from msgspec.structs import replace
 
 from tests.advise.building import STEPS, WALL, Run, run_of
 from tests.advise.cases import CASES, conv, copies, gap, products_in_a_row
+from tests.support.synthetic import Scenario, nsys
 from tests.support.traces import TraceBuilder
 from traceana.advise import Advice, Finding, advise, per_step
 from traceana.advise.figures import Figures
 from traceana.advise.gates import METRICS
 from traceana.flops.convolution import Convolution
 from traceana.flops.executed import executed
-from traceana.report.pages.advise import findings_of, sentence
+from traceana.report.pages.advise import findings_of, saving, sentence
 from traceana.trace import Trace
 
 pytestmark = pytest.mark.slow
@@ -33,6 +34,8 @@ def of(rule: str, folder: Path) -> Finding:
 
 V100_FP32, V100_FP16 = 15.7, 125.0
 V100_BANDWIDTH = 900e9
+ON_TENSOR_CORES = 1.8 * V100_FP32 / V100_FP16
+"""Part of the time of an FP32 GEMM that it is expected to take in FP16."""
 
 
 def test_a_product_that_winograd_fits_saves_the_flops_that_winograd_leaves_out(
@@ -68,7 +71,7 @@ def test_many_convolutions_may_need_no_workspace_before_one_does(tmp_path: Path)
 
 def test_tensor_cores_save_what_the_peaks_tell(tmp_path: Path) -> None:
     finding = of("tensor_cores_unused", tmp_path)
-    assert finding.saving_ns == pytest.approx(500_000 * (1 - V100_FP32 / V100_FP16), abs=2)
+    assert finding.saving_ns == pytest.approx(500_000 * (1 - ON_TENSOR_CORES), abs=2)
 
 
 def test_tensor_cores_save_nothing_where_memory_sets_the_pace(tmp_path: Path) -> None:
@@ -81,9 +84,9 @@ def test_tensor_cores_save_nothing_where_memory_sets_the_pace(tmp_path: Path) ->
             run.put("gemm", 500_000, op=op)
 
     finding = found(advise(run_of(put)), "tensor_cores_unused")
-    spared = 500_000 * (1 - V100_FP32 / V100_FP16)
+    spared = 500_000 * (1 - ON_TENSOR_CORES)
     moved = 4 * (100_000 * 1024 + 1024 + 100_000) / 2 / V100_BANDWIDTH * 1e9
-    assert moved > 500_000 * V100_FP32 / V100_FP16
+    assert moved > 500_000 * ON_TENSOR_CORES
     assert finding.saving_ns == pytest.approx(spared + 500_000 - moved, abs=3)
     assert finding.figures["unbounded_ns"] is None
 
@@ -201,6 +204,32 @@ def test_the_largest_saving_is_first_and_what_saves_nothing_last(tmp_path: Path)
     assert savings == sorted(savings, reverse=True)
     assert len(savings) > 1
     assert "overlap" in advice.notes[0]
+
+
+def late(run: Scenario, *, dispatching: bool) -> None:
+    """Leave the device idle for 500 us during an operator or before it, in an allocation for 50."""
+    kernel = {"duration": 60_000, "name": "gemm", "blocks": 1_000}
+    run.operator("aten::mm", 0 if dispatching else 550_000, 620_000)
+    for at in (0, 560_000, 671_000):
+        run.launch(at=at, begins=at + 1_000, **kernel)  # type: ignore[arg-type]
+    run.malloc(570_000, 670_000)
+
+
+@pytest.mark.parametrize("dispatching", [True, False])
+def test_idle_time_during_operators_is_an_upper_bound_and_no_prediction(
+    tmp_path: Path, *, dispatching: bool
+) -> None:
+    """The profiler makes operators slower, not what runs between them."""
+    run = Scenario()
+    late(run, dispatching=dispatching)
+    advice = advise(nsys(run, tmp_path))
+    kinds = {one.rule.id: (one.kind, saving(one)[:2]) for one in advice.findings}
+    assert kinds["host_bound"] == (("upper bound", "≤ ") if dispatching else ("estimate", "≈ "))
+    assert kinds["allocation"] == ("estimate", "≈ ")
+    bound, other = (found(advice, rule).saving_ns for rule in ("host_bound", "allocation"))
+    assert bound > 5 * other
+    expected = ["allocation", "host_bound"] if dispatching else ["host_bound", "allocation"]
+    assert [*kinds] == expected
 
 
 def test_mostly_idle_devices_have_a_note(tmp_path: Path) -> None:

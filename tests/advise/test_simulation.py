@@ -176,7 +176,7 @@ def test_tensor_cores_save_nothing_where_the_host_is_late() -> None:
     paths = [one for one in traces_at_hand() if one.name == "many_kernels_a100.json.gz"]
     for path in paths:
         finding = small(advise(opened(path)), "tensor_cores_unused")
-        assert finding.estimate_ns > 60_000_000
+        assert finding.estimate_ns > 40_000_000
         assert finding.saving_ns < 0.01 * finding.estimate_ns
 
 
@@ -191,7 +191,7 @@ def test_a_trace_without_launches_or_steps_has_the_estimate_alone(tmp_path: Path
     for other in (no_steps, select(trace, devices=[0])):
         finding = of(advise(other), "data_loading")
         assert finding.simulation is None
-        assert finding.kind == "upper bound"
+        assert finding.kind == "estimate"
         assert finding.saving_ns == finding.estimate_ns
     assert found.simulation is not None
 
@@ -221,8 +221,10 @@ def test_all_commands_have_one_saving(path: Path) -> None:
     rows = {
         one.rule.id: trace.advise(rule=one.rule.id).frame.row(0, named=True) for one in simulated
     }
-    ranked = [one.saving_ns for one in advice.findings]
+    ranked = [one.saving_ns for one in advice.findings if one.kind != "upper bound"]
     assert ranked == sorted(ranked, reverse=True)
+    saving_some = [one.kind for one in advice.findings if one.saving_ns]
+    assert "upper bound" not in saving_some[: len(saving_some) - saving_some.count("upper bound")]
     report = command("report", path, "--format", "json")
     sections = json.loads(report.stdout)["sections"]["findings"]
     for one in simulated:

@@ -162,10 +162,10 @@ def exposed(*, steps: bool, ahead: bool = False, devices: int = 1) -> Trace:
 def test_a_saving_names_what_its_share_is_of() -> None:
     title, effects = savings(exposed(steps=True))
     assert title == "Recommendations, by estimated saving per step"
-    assert "≤ 5.00 ms (50.0 % of step)" in effects
+    assert "≈ 5.00 ms (50.0 % of step)" in effects
     title, effects = savings(exposed(steps=False))
     assert title == "Recommendations, by estimated saving"
-    assert "≤ 20.00 ms (50.0 % of capture)" in effects
+    assert "≈ 20.00 ms (50.0 % of capture)" in effects
     title, effects = savings(exposed(steps=True, devices=2))
     assert title == "Recommendations, by estimated saving per step and device"
 
@@ -173,7 +173,7 @@ def test_a_saving_names_what_its_share_is_of() -> None:
 def test_a_host_that_runs_ahead_has_savings_of_the_step_on_the_gpu() -> None:
     trace = exposed(steps=True, ahead=True)
     _, effects = savings(trace)
-    assert "≤ 5.00 ms (50.0 % of step)" in effects
+    assert "≈ 5.00 ms (50.0 % of step)" in effects
     assert " (GPU) · queued by the host in " in facts_of(page_of(trace))["Step time"]
 
 

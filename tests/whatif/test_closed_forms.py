@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.critical import simulation
 from tests.critical.simulation import CALL, Machine
 from tests.support.synthetic import Scenario, kineto
+from tests.support.traces import TraceBuilder
 from traceana.trace import Trace
 
 pytestmark = pytest.mark.usefixtures("resumed_at_once")
@@ -122,6 +123,85 @@ def test_pinned_copies_to_the_device_do_not_block(tmp_path: Path) -> None:
     # The machine's copy takes as long, but its calls and the begin of a copy take some nanoseconds.
     assert abs(predicted(trace, "pinned") - found) <= 4 * CALL
     assert predicted(trace, "host x 1") > 1.7 * found
+
+
+def waiting(machine: Machine, *, waits: bool) -> None:
+    """Launch a kernel four times, wait for it or not, and work for a third of its time."""
+    for length in (9_000, 3_000, 12_000, 6_000):
+        machine.work("kernel", 7, length)
+        if waits:
+            machine.synchronize(7)
+        machine.idle(length // 3)
+
+
+@pytest.mark.parametrize("text", ["no sync", "sync x 0", "no synchronization"])
+def test_a_host_that_does_not_wait_runs_ahead(tmp_path: Path, text: str) -> None:
+    trace = traced(lambda machine, *_: waiting(machine, waits=True), tmp_path)
+    machine = ran(lambda machine, *_: waiting(machine, waits=False))
+    assert predicted(trace, text) == max(machine.now, *machine.ends())
+    assert predicted(trace, "host x 1") > 1.2 * max(machine.now, *machine.ends())
+
+
+def test_a_host_that_does_not_wait_for_copies_to_it_runs_ahead(tmp_path: Path) -> None:
+    def program(machine: Machine, *, waits: bool) -> None:
+        for _ in range(4):
+            machine.work("kernel", 7, 20_000)
+            if waits:
+                machine.blocking(7, 1_000)
+                machine.synchronize(7)
+            else:
+                machine.work("copy", 7, 1_000)
+            machine.idle(15_000)
+
+    trace = traced(lambda machine, *_: program(machine, waits=True), tmp_path)
+    machine = ran(lambda machine, *_: program(machine, waits=False))
+    # The calls that copy, and the begin of a copy, take some nanoseconds.
+    assert abs(predicted(trace, "no sync") - max(machine.now, *machine.ends())) <= 4 * CALL
+    assert predicted(trace, "host x 1") > 1.5 * machine.now
+
+
+def test_a_fused_optimizer_leaves_the_host_little(tmp_path: Path) -> None:
+    """An optimizer of twenty operators of 9 us with 1 us of Python between, after 5 us of it."""
+    run = Scenario()
+    run.operator("aten::mm", 0, 9_000)
+    run.launch(at=2_000, call=5_000, begins=7_010, duration=3_000, name="sgemm")
+    for at in range(15_000, 215_000, 10_000):
+        run.operator("aten::add_", at, at + 9_000)
+        run.launch(at=at + 2_000, call=5_000, begins=at + 7_010, duration=100, name="add_")
+    run.range("Optimizer.step#SGD.step", 10_000, 215_000)
+    run.step(0, 0, 215_000)
+    trace = kineto(run, tmp_path)
+    # Of 200 us of operators and Python between them 0 to 10 % remain.
+    assert predicted(trace, "host x 1") == 215_000
+    assert predicted(trace, "fused-optimizer") == 15_000 + 0.05 * 200_000
+    low, high = trace.whatif("fused-optimizer").frame.select("low_ns", "high_ns").row(0)
+    assert low < 15_000 < 35_000 < high
+
+
+@pytest.mark.parametrize(
+    ("text", "saved"),
+    [
+        ("relu x 0", ["relu"]),
+        ("activations x 0", ["relu", "gelu"]),
+        ("norm x 0", ["norm"]),
+        ("dropout x 0", ["dropout"]),
+        ("direction:optimizer x 0", ["sgd"]),
+    ],
+)
+def test_work_of_a_word_takes_no_time(text: str, saved: list[str]) -> None:
+    kinds = {"norm": "normalization", "relu": "activation", "gelu": "activation", "sgd": "gemm"}
+    build, at = TraceBuilder(framework="PyTorch"), 0
+    step = build.step(0, 0, 63_000)
+    # No two sums of these are equal.
+    times = dict(zip((*kinds, "dropout"), (1_000, 2_000, 4_000, 8_000, 16_000), strict=True))
+    for name, time in times.items():
+        build.name(name, category=kinds.get(name, name), function=name)
+        direction = "optimizer" if name == "sgd" else "forward"
+        build.kernel(name, at, time, step=step, direction=direction)
+        at += time
+    trace = build.build()
+    saving = predicted(trace, "host x 1") - predicted(trace, text)
+    assert saving == sum(times[one] for one in saved)
 
 
 steps = st.lists(

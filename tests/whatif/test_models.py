@@ -35,7 +35,7 @@ def predicted(trace: Trace, text: str) -> tuple[int, int, int]:
 def factors(trace: Trace, text: str) -> tuple[list[float], list[float]]:
     """Return the ends of the factors of all activities, in order."""
     model = Model.of(trace)
-    (selection,) = (one for of in Asked.of(model, text).selections for one in of)
+    selection = Asked.of(model, text).selections[0][0]
     assert selection.factors is not None
     (graph,) = model.processes
     rows = np.argsort(graph.activity)[-trace.activities.height :]
@@ -111,6 +111,26 @@ def test_another_gpu_by_the_bound_of_each_kernel() -> None:
     assert most[0] == pytest.approx(0.5 * 15.7 / 19.5 + 0.5, rel=1e-6)
     # Elementwise work goes with the memory: 900 to 1,555 GB/s.
     assert least[1] == most[1] == pytest.approx(900 / 1555, rel=1e-6)
+
+
+def test_kernels_of_a_fused_optimizer_take_the_time_of_their_bytes() -> None:
+    """Four million floats, two operands and a result, at 900 GB/s; other kernels unchanged."""
+    b = TraceBuilder(framework="PyTorch")
+    b.row("devices", **V100)
+    b.name("add", category="elementwise")
+    b.name("multi_tensor_apply", category="elementwise")
+    b.name("multi_tensor_apply<FusedSgd>", category="elementwise")
+    s = b.step(1, 0, 1_000_000)
+    op = b.row("ops", name="aten::add_", start=0, duration=90, depth=0,
+               input_shapes="[[4000000], [4000000]]", input_types='["float", "float"]')  # fmt: skip
+    b.kernel("add", 0, 100_000, op=op, step=s, direction="optimizer")
+    b.kernel("multi_tensor_apply", 100_000, 9_000, step=s, direction="optimizer")
+    b.kernel("multi_tensor_apply<FusedSgd>", 200_000, 9_000, step=s, direction="optimizer")
+    b.kernel("add", 300_000, 9_000, step=s, direction="forward")
+    least, most = factors(b.build(), "fused-optimizer")
+    moving = 3 * 4 * 4e6 / 900e9 * 1e9 / 100_000
+    assert most == pytest.approx([moving, 1, 1, 1])
+    assert least == pytest.approx([moving / 2, 0.5, 1, 1])
 
 
 def test_copies_of_pinned_memory_are_as_fast_as_others() -> None:

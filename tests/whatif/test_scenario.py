@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.support.traces import TraceBuilder, cnn_steps
 from traceana.errors import BadScenarioError, NoSuchSelectionError
+from traceana.report import display_names
 from traceana.whatif.changed import selected_work
-from traceana.whatif.scenario import NAMED, Change, Scenario, scenario
+from traceana.whatif.scenario import NAMED, WORDS, Change, Scenario, scenario
 from traceana.whatif.whatif import Asked, Model
 
 
@@ -28,6 +30,16 @@ from traceana.whatif.whatif import Asked, Model
         ("host x 0.7", [Change(what="host", factor=0.7)]),
         ("launch x 0.5", [Change(what="launch", factor=0.5)]),
         ("no data", [Change(what="data", remove=True)]),
+        ("no sync", [Change(what="sync", remove=True)]),
+        ("no synchronization", [Change(what="sync", remove=True)]),
+        ("sync x 0", [Change(what="sync", factor=0.0)]),
+        ("relu x 0", [Change(category="activation", part="relu", factor=0.0)]),
+        ("no ReLU", [Change(category="activation", part="relu", remove=True)]),
+        ("activations x 0", [Change(category="activation", factor=0.0)]),
+        ("norm x 0", [Change(category="normalization", factor=0.0)]),
+        ("dropout x 0", [Change(category="dropout", factor=0.0)]),
+        ("direction:optimizer x 0", [Change(direction="optimizer", factor=0.0)]),
+        ("Convolution/winograd x 2", [Change(category="conv", part="winograd", factor=2.0)]),
         ("conv x 0.5 + no bias",
          [Change(category="conv", factor=0.5), Change(category="bias", remove=True)]),
         ("data-ready + host x 2",
@@ -41,12 +53,32 @@ def test_text(text: str, changes: list[Change]) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "conv", "conv x", "conv x fast", "conv x -1", "conv x nan", "conv x 1e9", "no conv x 2",
-     "conv x 0.5 + ", "conv x 0.5..0.6..0.7", "kernel:( x 1", "nothing.toml"],
+     "conv x 0.5 + ", "conv x 0.5..0.6..0.7", "kernel:( x 1", "nothing.toml",
+     "sync x 0.5", "relu/relu x 0", "host/relu x 0", "layr:fc x 0"],
 )  # fmt: skip
 def test_text_that_is_no_scenario(text: str) -> None:
     with pytest.raises(BadScenarioError) as caught:
         scenario(text)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "nearest"), [("rellu x 0", "relu"), ("no nrom", "norm")])
+def test_an_unknown_word_is_refused_with_all_that_are_known(text: str, nearest: str) -> None:
+    with pytest.raises(BadScenarioError) as caught:
+        scenario(text)
+    message = str(caught.value)
+    assert f"(did you mean {nearest}?)" in message
+    assert all(word in message for word in (*WORDS, *NAMED))
+
+
+@pytest.mark.parametrize("word", [*WORDS, *display_names.CATEGORIES.values()])
+def test_a_word_stands_for_something(word: str) -> None:
+    (change,) = scenario(f"no {word}").changes
+    assert change == replace(Change(remove=True), **WORDS[word.lower()])
+
+
+def test_a_class_has_the_same_words_in_a_file_and_in_python() -> None:
+    assert Change(category="ReLU") == Change(category="activation", part="relu")
 
 
 @given(st.text(max_size=30))
@@ -84,7 +116,9 @@ def test_a_file(tmp_path: Path) -> None:
      "[[change]]\nfactor = [2, 1]", "[[change]]\nrange = 'logging'\nfactor = 0",
      "[[change]]\nwhat = 'host'\nlayer = 'fc1'\nfactor = 0",
      "[[change]]\nwhat = 'data'\noperator = 'aten::mm'\nremove = true",
-     "[[change]]\nwhat = 'host'\noperator = 'aten::mm'\nrange = 'logging'"],
+     "[[change]]\nwhat = 'host'\noperator = 'aten::mm'\nrange = 'logging'",
+     "[[change]]\nwhat = 'host'\ndirection = 'forward'", "[[change]]\nwhat = 'sync'\nfactor = 0.5",
+     "[[change]]\nclass = 'host'\nfactor = 0"],
 )  # fmt: skip
 def test_a_file_that_is_no_scenario(tmp_path: Path, text: str) -> None:
     file = tmp_path / "bad.toml"
@@ -102,6 +136,8 @@ def test_a_file_that_is_no_scenario(tmp_path: Path, text: str) -> None:
         ("layer:features.* x 1", ["nchwToNhwc", "relu", "scudnn", "winograd"]),
         ("kernel:^s x 1", ["scudnn", "sgemmBatched"]),
         ("memcpy x 1", ["Memcpy HtoD"]),
+        ("relu x 1", ["relu"]),
+        ("activations x 1", ["relu"]),
     ],
 )
 def test_what_is_selected(text: str, kernels: list[str]) -> None:
@@ -142,6 +178,29 @@ def test_what_the_trace_does_not_have(text: str) -> None:
     with pytest.raises(NoSuchSelectionError) as caught:
         Asked.of(Model.of(cnn_steps()), text)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "instead"),
+    [
+        ("conv/fft x 0", "no work of class 'conv', part 'fft' in the trace: it has conv/"),
+        ("optimizer x 0", "did you mean direction:optimizer?"),
+        ("gelu x 0", "no work of class 'activation', part 'gelu' in the trace: it has "),
+        ("no sync", "no calls that wait for the device"),
+        ("fused-optimizer", "no kernels of an optimizer that is not fused"),
+    ],
+)
+def test_what_there_is_instead_is_named(text: str, instead: str) -> None:
+    builder = TraceBuilder()
+    builder.name("scudnn", category="conv", algorithm="implicit_gemm")
+    builder.kernel("scudnn", 0, 50)
+    builder.name("relu", category="activation", function="relu")
+    builder.kernel("relu", 50, 50)
+    builder.name("fused_sgd", category="elementwise")
+    builder.kernel("fused_sgd", 100, 50, direction="optimizer")
+    with pytest.raises(NoSuchSelectionError) as caught:
+        Asked.of(Model.of(builder.build()), text)
+    assert instead in str(caught.value)
 
 
 def test_names_are_no_text_of_a_change() -> None:

@@ -57,7 +57,7 @@ def advised(figures: Figures) -> Advice:
         estimate = figures.each(one.saving_ns)
         share = one.saving_ns / figures.unprofiled_ns if figures.window_ns else 0.0
         finding = Finding(
-            figures.program.adapted(rule),
+            figures.program.adapted(rule, one),
             estimate,
             share,
             whole,
@@ -78,7 +78,7 @@ def advised(figures: Figures) -> Advice:
                 simulation=Simulation(str(one.scenario), by.low_ns, by.high_ns),
             )
         (found if enough else small).append(finding)
-    found.sort(key=lambda finding: (-finding.saving_ns, finding.rule.id))
+    found.sort(key=_order)
     return Advice(
         tuple(found),
         _notes(figures, found),
@@ -86,6 +86,12 @@ def advised(figures: Figures) -> Advice:
         tuple(small),
         _unprofiled(figures),
     )
+
+
+def _order(finding: Finding) -> tuple[bool, bool, int, str]:
+    """Return the sort key: predictions by saving, then upper bounds, then what saves nothing."""
+    bound = finding.kind == "upper bound"
+    return not finding.saving_ns, bound, -finding.saving_ns, finding.rule.id
 
 
 def _unprofiled(figures: Figures) -> int | None:

@@ -32,6 +32,9 @@ _CUDNN_TRANSFORMS: Final[dict[Direction, tuple[str, ...]]] = {
 }
 """cuDNN's transform algorithms by direction (cudnnConvolutionFwdAlgo_t and its siblings)."""
 
+_CUDNN_8: Final = (8, 0)
+"""First compute capability that needs cuDNN 8."""
+
 _FASTER: Final = {
     **dict.fromkeys(("layer", "direction", "algorithm", "shape"), pl.String),
     **dict.fromkeys(("count", "time_ns", "executed_flops"), pl.Int64),
@@ -46,15 +49,18 @@ _INT64_MAX: Final = 2**63 - 1
 
 @rule(
     title="Winograd or FFT convolution",
-    kind="upper bound",
+    kind="estimate",
     sentence="{count} FP32 convolutions of stride 1 by GEMM algorithms: {time_ns}, {share} of "
     "GPU time; {algorithm} executes {flops_share} of the FLOPs of {layer} ({shape})",
     estimate="time of the convolutions less the larger of (FLOPs that the other algorithm "
     "executes / present FLOP/s) and (its operands and transformed tensors / memory bandwidth). "
     "The other algorithm is cuDNN's fastest of Winograd and FFT for the shape, where that is "
-    "below 80 % of the time. Transforms reach lower FLOP/s than GEMMs.",
-    caveat="If the library chose by measurement (cudnn.benchmark, TensorFlow's autotuning), the "
-    "GEMM was faster, or memory for the workspace was lacking. Unknown dilations are taken as 1.",
+    "below 80 % of the time. Not where the trace has an algorithm search, nor, from "
+    "compute capability 8.0 on, Winograd or FFT in other convolutions: there the library weighed "
+    "them.",
+    caveat="If the library chose by measurement before the trace began (cudnn.benchmark, "
+    "TensorFlow's autotuning), the GEMM was faster, or memory for the workspace was lacking. "
+    "Unknown dilations are taken as 1.",
     change=Change(
         pytorch="torch.backends.cudnn.benchmark = True, with fixed input shapes",
         tensorflow="leave TF_CUDNN_USE_AUTOTUNE at 1, and allow the workspace memory "
@@ -65,8 +71,11 @@ _INT64_MAX: Final = 2**63 - 1
 )
 def fast_convolution(figures: Figures) -> Found | None:
     """Convolutions by GEMM algorithms where Winograd or FFT executes fewer FLOPs."""
-    # If the library measured the algorithms, the GEMM was fastest.
     if figures.vendor not in (None, "NVIDIA") or figures.tries_algorithms:
+        return None
+    # cuDNN 8 and later weigh them: with cudnn.benchmark the same kernels run (H100, cuDNN 9.19).
+    weighs = figures.compute_capability is not None and figures.compute_capability >= _CUDNN_8
+    if weighs and figures.convolutions["algorithm"].is_in(_TRANSFORM_ALGORITHMS).any():
         return None
     rows = figures.convolutions.filter(
         pl.all_horizontal(pl.col("batch", "input", "output", "executed_flops").is_not_null())
@@ -76,6 +85,8 @@ def fast_convolution(figures: Figures) -> Found | None:
         & (pl.col("precision") == "fp32")
         & ~pl.col("tensor_core").fill_null(value=False)
         & (pl.col("groups") == 1)
+        # cuDNN has Winograd and FFT for images, not for volumes.
+        & (pl.col("window").list.len() == 2)
     )
     bandwidth = None if figures.peaks is None else figures.peaks.bandwidth
     found = [entry for row in rows.to_dicts() if (entry := _faster(row, bandwidth))]
@@ -104,12 +115,13 @@ def fast_convolution(figures: Figures) -> Found | None:
 
 @rule(
     title="costly Winograd or FFT transforms",
-    kind="upper bound",
+    kind="estimate",
     sentence="{count} convolutions ({time_ns}) with more FLOPs than a direct one: "
     "{algorithm} {flops_share} of them in {layer} ({shape})",
     estimate="time of the convolutions x (1 - direct FLOPs / executed FLOPs), at the present "
     "FLOP/s.",
-    caveat="Where the library chose by measurement, the GEMM algorithms were slower here.",
+    caveat="If the library chose by measurement before the trace began, the GEMM algorithms were "
+    "slower here.",
     change=Change(
         pytorch="a larger batch, or torch.backends.cudnn.benchmark = True: cuDNN measures",
         tensorflow="a larger batch, or TF_CUDNN_USE_AUTOTUNE=1: cuDNN measures",
@@ -118,12 +130,11 @@ def fast_convolution(figures: Figures) -> Found | None:
 )
 def costly_transforms(figures: Figures) -> Found | None:
     """Winograd or FFT where the transforms cost more FLOPs than the GEMM saves."""
+    if figures.tries_algorithms:
+        return None
     executed, direct = pl.col("executed_flops"), pl.col("flops")
-    # Trials are reported by the rule algorithm_search.
     rows = figures.convolutions.filter(
-        pl.col("algorithm").is_in(_TRANSFORM_ALGORITHMS)
-        & (executed > direct)
-        & (pl.col("tried") == 0)
+        pl.col("algorithm").is_in(_TRANSFORM_ALGORITHMS) & (executed > direct)
     )
     if rows.is_empty():
         return None
@@ -157,7 +168,7 @@ def costly_transforms(figures: Figures) -> Found | None:
 
 @rule(
     title="layout changes",
-    kind="upper bound",
+    kind="estimate",
     sentence="{count} convolutions with layout changes (NCHW, NHWC): {time_ns}, {share} of the "
     "time of these convolutions",
     estimate="all the time of the layout changes that belong to convolutions.",
@@ -166,8 +177,8 @@ def costly_transforms(figures: Figures) -> Found | None:
     change=Change(
         pytorch="keep model and inputs in one layout: .to(memory_format=torch.channels_last) for "
         "tensor cores; the default NCHW without",
-        tensorflow="data_format='channels_last' with mixed precision or TF32, 'channels_first' for "
-        "FP32; leave Grappler's layout optimizer on",
+        tensorflow="data_format='channels_last' for tensor cores, 'channels_first' without; leave "
+        "Grappler's layout optimizer on",
         jax="NHWC dimension numbers in lax.conv_general_dilated for tensor cores; XLA changes "
         "layouts once where no custom call is between",
     ),

@@ -9,7 +9,14 @@ import polars as pl
 from traceana.advise.rule import Change, Found, rule
 from traceana.enrich.classes import SEARCH
 from traceana.flops.peaks import peak_for
-from traceana.settings import AT_PEAK, AT_PEAK_SHARE, LONG_KERNEL_NS, UNUSED_BLOCKS
+from traceana.settings import (
+    AT_PEAK,
+    AT_PEAK_SHARE,
+    LONG_KERNEL_NS,
+    TENSOR_CORE_CONVOLUTIONS,
+    TENSOR_CORE_GEMMS,
+    UNUSED_BLOCKS,
+)
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures
@@ -18,6 +25,9 @@ if TYPE_CHECKING:
 _TF32: Final = (8, 0)
 _FP16: Final = (7, 0)
 """First compute capability with tensor cores for the precision."""
+_OF_CONVOLUTIONS, _OF_GEMMS = sum(TENSOR_CORE_CONVOLUTIONS) / 2, sum(TENSOR_CORE_GEMMS) / 2
+"""Time on tensor cores over what the peaks alone allow."""
+_WITHOUT_TF32: Final = "GPU without TF32"
 
 _OF_BLOCKS: Final = ("calls", "time_ns", "share", "multiprocessors", "unused_share")
 _OF_BATCHES: Final = ("image_ns", "batch", "larger_image_ns", "larger_batch")
@@ -26,22 +36,27 @@ _OF_BATCHES: Final = ("image_ns", "batch", "larger_image_ns", "larger_batch")
 
 @rule(
     title="tensor cores unused",
-    kind="upper bound",
+    kind="estimate",
     sentence="{calls} FP32 convolutions and GEMMs: {time_ns}, {share} of GPU time; the "
     "tensor cores' {precision} peak is {ratio} times the FP32 peak[; memory bound unknown for "
     "{unbounded_ns} (bytes or bandwidth)]",
-    estimate="call by call, time less the larger of (time x FP32 peak / tensor-core peak: TF32 "
-    "from compute capability 8.0 on, FP16 below) and (compulsory bytes, halved for FP16, / "
-    "memory bandwidth). Few kernels exceed half of that peak.",
-    caveat="TF32 has a 10-bit mantissa, FP16 too, with a smaller range: check convergence.",
+    estimate="call by call, time less the larger of (time x FP32 peak / tensor-core peak x 2.5 of "
+    "convolutions and 1.8 of GEMMs, as on an H100) and (compulsory bytes, halved for 16 bits, / "
+    "memory bandwidth).",
+    caveat="Operands have 10 bits of mantissa instead of 23: check convergence.",
     change=Change(
         pytorch="torch.set_float32_matmul_precision('high') and torch.backends.cudnn.allow_tf32 = "
-        "True; below 8.0 torch.amp.autocast with a GradScaler, channels in multiples of 8",
-        tensorflow="tf.config.experimental.enable_tensor_float_32_execution(True), the default; "
-        "below 8.0 keras.mixed_precision.set_global_policy('mixed_float16')",
-        jax="jax.default_matmul_precision('tensorfloat32'), or bfloat16 (float16 below 8.0) "
-        "arrays in the layers",
+        "True",
+        tensorflow="tf.config.experimental.enable_tensor_float_32_execution(True), the default",
+        jax="jax.default_matmul_precision('tensorfloat32'), or bfloat16 arrays in the layers",
     ),
+    variants={
+        _WITHOUT_TF32: Change(
+            pytorch="torch.amp.autocast (float16) with a GradScaler, channels in multiples of 8",
+            tensorflow="keras.mixed_precision.set_global_policy('mixed_float16')",
+            jax="float16 arrays in the layers, with loss scaling",
+        )
+    },
     simulation="`tensor-cores`: at less than their peak, as docs/whatif.md describes.",
 )
 def tensor_cores_unused(figures: Figures) -> Found | None:
@@ -57,7 +72,9 @@ def tensor_cores_unused(figures: Figures) -> Found | None:
     halved = 1.0 if precision == "tf32" else 0.5
     per_byte = None if peaks.bandwidth is None else halved * 1e9 / peaks.bandwidth
     time = pl.col("time_ns")
-    computing, moving = time * (plain / cores), pl.col("bytes") * pl.lit(per_byte, pl.Float64)
+    of_peak = pl.when(pl.col("category") == "conv").then(_OF_CONVOLUTIONS).otherwise(_OF_GEMMS)
+    computing = time * (plain / cores) * of_peak
+    moving = pl.col("bytes") * pl.lit(per_byte, pl.Float64)
     least = pl.max_horizontal(computing, moving)
     evidence = (
         rows.group_by("category")
@@ -88,12 +105,13 @@ def tensor_cores_unused(figures: Figures) -> Found | None:
         },
         evidence,
         "tensor-cores",
+        None if precision == "tf32" else _WITHOUT_TF32,
     )
 
 
 @rule(
     title="small batch",
-    kind="upper bound",
+    kind="estimate",
     sentence="[{calls} kernels ({time_ns}, {share} of GPU time) have fewer blocks than the "
     "device has SMs ({multiprocessors}): {unused_share} of SM time unused. ]"
     "[time per example {image_ns} at batch {batch}, {larger_image_ns} at batch "
@@ -248,7 +266,7 @@ def memory_bound_at_peak(figures: Figures) -> Found | None:
 
 @rule(
     title="memsets and fills",
-    kind="upper bound",
+    kind="estimate",
     sentence="{calls} memsets and fill kernels: {time_ns}, {share} of GPU time",
     estimate="all the time of the memsets, and of elementwise kernels that fill.",
     caveat="Padding, masks, and buffers that are added to need their zeros.",

@@ -34,7 +34,7 @@ from traceana.trace.per_trace import per_trace
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from traceana.advise.rule import Rule
+    from traceana.advise.rule import Found, Rule
     from traceana.advise.simulation import Simulator
     from traceana.analyze.roofline import Units
     from traceana.analyze.transfers import Key
@@ -330,10 +330,15 @@ class Figures:
 
         return Simulator.of(self._trace)
 
+    @property
+    def profiler_known(self) -> bool:
+        """Whether the profiler's cost is known."""
+        return self.simulator is not None and self.simulator.model.cost is not None
+
     @cached_property
     def unprofiled(self) -> float:
         """The step without the profiler over the recorded one: 1 where its cost is not known."""
-        if self.simulator is None or self.simulator.model.cost is None or self.step_time is None:
+        if self.simulator is None or not self.profiler_known or self.step_time is None:
             return 1.0
         return min(1.0, self.simulator.base.median_ns / max(self.step_time.median_ns, 1))
 
@@ -372,6 +377,11 @@ _OF_NETWORKS: Final = (
 """Categories of kernels that only neural networks have."""
 _OF_FRAMEWORKS: Final = r"at::|c10::|cudnn|miopen|tensorflow|Eigen|triton_|ncclDev|xla"
 _GRADIENTS: Final = ("backward", "optimizer")
+_FRAMEWORKS: Final = {"PyTorch": "pytorch", "TensorFlow": "tensorflow", "JAX": "jax"}
+"""The changes of a rule by framework."""
+_OF_PYTORCH: Final = r"at::native|c10::"
+_OF_WORKERS: Final = "_MultiProcessingDataLoaderIter"
+"""The iterator of a DataLoader with workers, in the name of its range or operator."""
 
 _LOG: Final = r"(?i)log_?softmax"
 _LOG_KERNEL: Final = rf"{_LOG}|softmax_warp_\w+<[^>]*?, (?:\(int\))?\d+, (?:\(bool\)1|true)\b"
@@ -405,10 +415,11 @@ _CUDA_CALL: Final = re.compile(r"\bcuda(?=[A-Z])")
 class Program(msgspec.Struct, frozen=True):
     """The program of a trace.
 
-    ``framework`` is null where it is not recorded; ``native`` is true where nothing in the trace is
-    of a framework for neural networks; ``inference`` where the framework ran no backward pass and
-    no optimizer. ``vendor`` is that of all devices with activity, else null. ``compiled`` is true
-    where ``torch.compile`` compiled some of it.
+    ``framework`` is null where neither a record nor a kernel names it; ``native`` is true where
+    nothing in the trace is of a framework for neural networks; ``inference`` where the framework
+    ran no backward pass and no optimizer. ``vendor`` is that of all devices with activity, else
+    null. ``compiled`` is true where ``torch.compile`` compiled some of it, ``loader_workers`` where
+    a DataLoader has worker processes.
     """
 
     framework: str | None = None
@@ -416,6 +427,7 @@ class Program(msgspec.Struct, frozen=True):
     inference: bool = False
     vendor: str | None = None
     compiled: bool = False
+    loader_workers: bool = False
 
     def words(self, text: str) -> str:
         """Return ``text`` with the words of the devices' vendor."""
@@ -425,27 +437,34 @@ class Program(msgspec.Struct, frozen=True):
             text = text.replace(nvidia, amd)
         return _CUDA_CALL.sub("hip", text)
 
-    def adapted(self, rule: Rule) -> Rule:
-        """Return ``rule`` in the words of the vendor, with the changes that fit the program."""
-        change = rule.change
+    def adapted(self, rule: Rule, found: Found | None = None) -> Rule:
+        """Return ``rule`` in the words of the vendor, with the kind and the changes that fit the
+        program and what was ``found``."""
+        variant = None if found is None else found.variant
+        change = rule.change if variant is None else rule.variants[variant]
         own = {one: self.words(getattr(change, one)) for one in change.__struct_fields__}
         if self.inference and own["inference"]:
             own["pytorch"] = own["inference"]
-        for left_out in ("pytorch", "tensorflow", "jax") if self.native else ("native",):
-            own[left_out] = ""
+        every = [*_FRAMEWORKS.values()]
+        named = _FRAMEWORKS.get(self.framework or "")
+        fitting = ["native"] if self.native else [named] if named else every
+        own.update(dict.fromkeys({*every, "native"}.difference(fitting), ""))
         return replace(
             rule,
+            kind=rule.kind if found is None or found.kind is None else found.kind,
             sentence=self.words(rule.sentence),
             estimate=self.words(rule.estimate),
             caveat=self.words(rule.caveat),
             change=replace(change, **own),
+            variants={},
         )
 
 
 @per_trace
 def program(trace: Trace) -> Program:
     """Return what kind of program ``trace`` is of."""
-    framework = trace.meta.framework
+    recorded = trace.meta.framework
+    framework = recorded or ("PyTorch" if _has(trace, _OF_PYTORCH) else None)
     used = work(trace, "rank", "device").unique()
     vendors = used.join(trace.devices, on=["rank", "device"], nulls_equal=True)["vendor"].unique()
     directions = pl.concat(
@@ -454,21 +473,29 @@ def program(trace: Trace) -> Program:
     return Program(
         framework,
         framework is None and trace.ops.is_empty() and not _is_network(trace),
-        framework is not None and not directions.is_in(_GRADIENTS).any(),
+        recorded is not None and not directions.is_in(_GRADIENTS).any(),
         vendors.item() if len(vendors) == 1 else None,
         _is_compiled(trace),
+        any(
+            bool(texts.unique().cast(pl.String).str.contains(_OF_WORKERS).any())
+            for texts in (trace.ranges["text"], trace.ops["name"])
+        ),
     )
 
 
+def _has(trace: Trace, pattern: str) -> bool:
+    """Return whether a kernel's name has ``pattern``."""
+    return bool(trace.names["name"].str.contains(pattern).any())
+
+
 def _is_network(trace: Trace) -> bool:
-    names = trace.names
-    known = names["category"].cast(pl.String).is_in(_OF_NETWORKS)
-    return bool((known | names["name"].str.contains(_OF_FRAMEWORKS)).any())
+    known = trace.names["category"].cast(pl.String).is_in(_OF_NETWORKS).any()
+    return bool(known) or _has(trace, _OF_FRAMEWORKS)
 
 
 def _is_compiled(trace: Trace) -> bool:
     calls = trace.ops["name"].unique().cast(pl.String).str.starts_with(REGION)
-    return bool(calls.any() or trace.names["name"].str.contains(GENERATED).any())
+    return bool(calls.any()) or _has(trace, GENERATED)
 
 
 SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {

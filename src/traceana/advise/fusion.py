@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @rule(
     title="unfused bias and activation",
-    kind="upper bound",
+    kind="estimate",
     sentence="bias and activation kernels take {time_ns} of the forward pass, {share} of GPU time",
     estimate="all the time of these kernels in the forward pass. Fused into the epilogue of the "
     "convolution or GEMM (cuDNN's ConvBiasAct, cuBLASLt) they cause no memory traffic.",
@@ -69,7 +69,7 @@ def _without(figures: Figures, rows: pl.DataFrame) -> str | None:
 
 @rule(
     title="slow bias and activation kernels",
-    kind="upper bound",
+    kind="estimate",
     sentence="{calls} bias and activation kernels take {time_ns}; at full memory bandwidth "
     "{share} of that",
     estimate="time x (1 - compulsory bytes / (memory bandwidth x time)), of classes below half of "
@@ -126,7 +126,7 @@ def _at_full_bandwidth(figures: Figures, rows: pl.DataFrame) -> str | None:
 
 @rule(
     title="unfused attention",
-    kind="upper bound",
+    kind="estimate",
     sentence="softmax kernels take {time_ns}, {share} of GPU time, beside {products_ns} of "
     "batched GEMMs",
     estimate="all the time of the softmax kernels, without log-softmax: fused attention computes "
@@ -172,7 +172,7 @@ def unfused_attention(figures: Figures) -> Found | None:
 
 @rule(
     title="batchable GEMMs",
-    kind="upper bound",
+    kind="estimate",
     sentence="{calls} GEMMs ({time_ns}) follow one of the same kernel, layer and size, up to "
     "{count} in a row: {name} in {layer}",
     estimate="of runs of four or more: the gaps between them, and time x (1 - the larger of "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal
 
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.advise.figures import HOST_CAUSES
 from traceana.advise.rule import Change, Found, Value, rule
@@ -14,35 +15,48 @@ if TYPE_CHECKING:
     from traceana.advise.figures import Figures
 
 _STEP_RANGE: Final = r"^ProfilerStep"
+_WITH_WORKERS: Final = "DataLoader with workers"
+_LOADING: Final = Change(
+    pytorch="DataLoader(num_workers=N, prefetch_factor=2 or more, persistent_workers=True); "
+    "decode on the device, or store decoded data",
+    tensorflow="dataset.map(..., num_parallel_calls=AUTOTUNE), cache, and prefetch(AUTOTUNE) "
+    "as the last stage",
+    jax="load batches in worker processes (grain, tf.data) and put them on the device ahead",
+    native="read and prepare the next input on another thread while the device works",
+)
 
 
 @rule(
     title="data loading",
-    kind="upper bound",
+    kind="estimate",
     sentence="idle {idle_ns} waiting for the next batch[, in {culprit}]",
     estimate="all the idle time with the cause data loader.",
     caveat="Prefetching needs free CPU cores.",
-    change=Change(
-        pytorch="DataLoader(num_workers=N, prefetch_factor=2 or more, persistent_workers=True); "
-        "decode on the device, or store decoded data",
-        tensorflow="dataset.map(..., num_parallel_calls=AUTOTUNE), cache, and prefetch(AUTOTUNE) "
-        "as the last stage",
-        jax="load batches in worker processes (grain, tf.data) and put them on the device ahead",
-        native="read and prepare the next input on another thread while the device works",
-    ),
+    change=_LOADING,
+    variants={
+        _WITH_WORKERS: replace(
+            _LOADING,
+            pytorch="the DataLoader has workers: more of them, a larger prefetch_factor, "
+            "persistent_workers=True; decode on the device, or store decoded data",
+        )
+    },
     simulation="`data-ready`.",
 )
 def data_loading(figures: Figures) -> Found | None:
     """Idle time while the next batch is loaded."""
-    return idle_for(figures, "data_loader", by="range", scenario="data-ready")
+    found = idle_for(figures, "data_loader", by="range", scenario="data-ready")
+    if found is None or not figures.program.loader_workers:
+        return found
+    return replace(found, variant=_WITH_WORKERS)
 
 
 @rule(
     title="host bound",
-    kind="upper bound",
+    kind="estimate",
     sentence="{processor} idle {idle_ns} in {count} gaps: {reason}[, mostly in {culprit}]",
     estimate="all the idle time in which the host had not begun to launch and was not blocked; of "
-    "a CPU, in which no operator ran.",
+    "a CPU, in which no operator ran. An upper bound where most of it is during operators, "
+    "which the profiler makes slower, and the profiler's cost is not known.",
     caveat="A profiler that records stacks or shapes slows the host: compare with an unprofiled "
     "run. A trace without steps includes the warm-up.",
     change=Change(
@@ -64,7 +78,7 @@ def host_bound(figures: Figures) -> Found | None:
     # If kernels are launch-bound, the time of dispatching belongs to the rule launch_bound.
     long = (pl.col("cause").cast(pl.String) == "host") | (pl.col("time_ns") > LONGEST_DISPATCH_NS)
     condition = long if figures.is_launch_bound else None
-    return idle_for(
+    found = idle_for(
         figures,
         "host",
         "operator",
@@ -73,16 +87,21 @@ def host_bound(figures: Figures) -> Found | None:
         processor="GPU",
         reason="next work not launched yet",
     )
+    if found is None or figures.profiler_known:
+        return found
+    times = found.evidence.group_by(pl.col("cause") == "operator").agg(pl.col("time_ns").sum())
+    during = times.sort("time_ns")["cause"].item(-1)
+    return replace(found, kind="upper bound") if during else found
 
 
 @rule(
     title="launch bound",
-    kind="upper bound",
+    kind="estimate",
     sentence="GPU idle {idle_ns} during {launches_count} launches (copies and memsets "
     "included); {launch_bound_share} of kernels shorter than their launch call",
     estimate="all the idle time in an operator before its launch and in the launch call, gaps up "
     "to 1 ms, where half of the kernels or more are shorter than their launch call. A graph "
-    "launches them with one call.",
+    "launches them with one call. An upper bound where the profiler's cost is not known.",
     caveat="The profiler makes each launch slower: compare with the step time of an unprofiled "
     "run. A larger batch helps as well.",
     change=Change(
@@ -101,7 +120,7 @@ def launch_bound(figures: Figures) -> Found | None:
     if figures.on_cpu or not figures.is_launch_bound:
         return None
     launches = figures.devices["launches"].sum()
-    return idle_for(
+    found = idle_for(
         figures,
         "operator",
         "launch_latency",
@@ -110,11 +129,14 @@ def launch_bound(figures: Figures) -> Found | None:
         launch_bound_share=figures.launch_bound,
         launches_count=figures.mean(int(launches)),
     )
+    if found is None or figures.profiler_known:
+        return found
+    return replace(found, kind="upper bound")
 
 
 @rule(
     title="host synchronization",
-    kind="upper bound",
+    kind="estimate",
     sentence="GPU idle {idle_ns} in {count} gaps behind synchronizing calls[, mostly in {culprit}]",
     estimate="all the idle time with the cause synchronization.",
     caveat="A benchmark that synchronizes each step on purpose shows this too.",
@@ -134,7 +156,7 @@ def host_synchronization(figures: Figures) -> Found | None:
 
 @rule(
     title="memory allocation",
-    kind="upper bound",
+    kind="estimate",
     sentence="GPU idle {idle_ns} in {count} gaps during driver allocations and frees"
     "[, mostly in {culprit}]",
     estimate="all the idle time with the cause allocation.",
@@ -155,7 +177,7 @@ def allocation(figures: Figures) -> Found | None:
 
 @rule(
     title="code loading",
-    kind="upper bound",
+    kind="estimate",
     sentence="GPU idle {idle_ns} in {count} gaps while the driver compiles or loads code"
     "[, mostly in {culprit}]",
     estimate="all the idle time with the cause driver.",
@@ -182,7 +204,7 @@ def code_loading(figures: Figures) -> Found | None:
 
 @rule(
     title="exposed communication",
-    kind="upper bound",
+    kind="estimate",
     sentence="exposed {exposed_ns} of {time_ns} collective time[; GPU idle {idle_ns} before "
     "collectives]",
     estimate="the exposed time of collectives, and the idle time with the cause collective. "

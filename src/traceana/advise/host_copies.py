@@ -64,7 +64,7 @@ def small_copies(figures: Figures) -> Found | None:
 
 @rule(
     title="pageable copies",
-    kind="upper bound",
+    kind="estimate",
     sentence="{count} copies from or to pageable host memory; {direction}[ at {bytes_per_s}]"
     "[ ({peak_share} of the link's peak)]; exposed {exposed_ns}",
     estimate="all their exposed time. Copies from pinned memory are faster and can overlap with "
@@ -95,7 +95,7 @@ def pageable_copies(figures: Figures) -> Found | None:
 
 @rule(
     title="synchronous copies",
-    kind="upper bound",
+    kind="estimate",
     sentence="blocking copies[: {copies_count} calls][, exposed {exposed_ns}][; GPU idle "
     "{idle_ns} around them][, mostly in {culprit}]",
     estimate="the idle time with the cause copy, and the exposed time of copies by blocking calls.",
@@ -136,7 +136,7 @@ def synchronous_copies(figures: Figures) -> Found | None:
 
 @rule(
     title="slow copies",
-    kind="upper bound",
+    kind="estimate",
     sentence="{count} copies of {mean_bytes} on average; {direction} at {bytes_per_s}, "
     "{peak_share} of the peak of {link}; exposed {exposed_ns}",
     estimate="exposed time x (1 - bandwidth / datasheet unidirectional peak of the link).",
@@ -164,7 +164,7 @@ def slow_copies(figures: Figures) -> Found | None:
 
 @rule(
     title="exposed copies",
-    kind="upper bound",
+    kind="estimate",
     sentence="exposed {exposed_ns} of {time_ns} copy time: {count} copies, {direction}"
     "[ of {mean_bytes} on average][ at {bytes_per_s}]; kernel time {kernel_ns}",
     estimate="all their exposed time, without small, pageable, blocking and slow copies: they have "

@@ -14,8 +14,9 @@ from traceana.advise.figures import Figures
 Value: TypeAlias = int | float | str | None
 
 Kind = Literal["estimate", "upper bound", "measurement validity", "no saving"]
-"""The saving is an estimate or an upper bound. A finding without saving affects measurement
-validity, or shows work that is already at its peak."""
+"""The saving is an estimate, or an upper bound: idle time during operators and launches, which are
+faster without the profiler, where its cost is not known. A finding without saving affects
+measurement validity, or shows work that is already at its peak."""
 
 SIMULATION: Final = "simulation"
 """The kind of a saving by simulation."""
@@ -42,13 +43,16 @@ class Found(msgspec.Struct, frozen=True):
     :class:`traceana.advise.figures.Figures`), 0 without a saving. ``figures`` are the values of
     the rule's sentence, each named and formatted like the column of that name. ``evidence`` holds
     the rows of the analyses' tables that the finding is based on. ``scenario`` is the recommended
-    change as ``whatif --scenario`` reads it, None where no scenario stands for it.
+    change as ``whatif --scenario`` reads it, None where no scenario stands for it. ``variant`` is
+    the one of the rule's that fits the trace, None for the rule's own change; so is ``kind``.
     """
 
     saving_ns: int
     figures: Mapping[str, Value]
     evidence: pl.DataFrame
     scenario: str | None = None
+    variant: str | None = None
+    kind: Kind | None = None
 
 
 Find: TypeAlias = Callable[[Figures], Found | None]
@@ -60,7 +64,8 @@ class Rule(msgspec.Struct, frozen=True):
     ``find`` returns None if the condition does not hold. ``sentence`` has figures of
     :class:`Found` in braces; parts in square brackets are omitted if a figure is unknown.
     ``estimate`` describes the computation of the saving, ``caveat`` the limits of the finding,
-    ``simulation`` the scenarios of :class:`Found`, empty where there is none.
+    ``simulation`` the scenarios of :class:`Found`, empty where there is none. ``variants`` are the
+    changes for other devices or programs, by what they have.
     """
 
     id: str
@@ -72,6 +77,7 @@ class Rule(msgspec.Struct, frozen=True):
     caveat: str
     change: Change
     simulation: str
+    variants: Mapping[str, Change]
 
 
 class Simulation(msgspec.Struct, frozen=True):
@@ -106,7 +112,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """The findings, largest saving first, and notes on them.
+    """The findings, largest saving first, upper bounds after the others, and notes on them.
 
     ``small`` are those whose simulated saving is below ``LEAST_SAVING`` of the step: the rules hold
     by their own estimates, and gates and ``--rule`` ask for them.
@@ -134,11 +140,12 @@ def rule(
     caveat: str,
     change: Change,
     simulation: str = "",
+    variants: Mapping[str, Change] | None = None,
 ) -> Callable[[Find], Find]:
     """Register the decorated function as a rule; its name is the rule's id."""
 
     def register(find: Find) -> Find:
-        texts = (kind, sentence, estimate, caveat, change, simulation)
+        texts = (kind, sentence, estimate, caveat, change, simulation, variants or {})
         RULES.append(Rule(find.__name__, title, find, *texts))
         return find
 

@@ -81,7 +81,7 @@ def advise(
 ) -> ExitCode:
     """Recommendations, by estimated saving, each with its evidence.
 
-    Savings are estimates or upper bounds per measured step and device, and may overlap.
+    Savings are simulated, estimated (≈) or upper bounds (≤, last); they may overlap.
     --fail-on and --max are gates for continuous integration.
     """
     from traceana.advise import gates

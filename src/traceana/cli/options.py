@@ -188,7 +188,8 @@ def figures(incomplete: str) -> list[str]:
 
 
 def scenarios(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the classes and layers that complete ``incomplete``, with ``no`` before it or not."""
+    """Return the words, names and layers that complete ``incomplete``, with ``no`` before it or
+    not."""
     without = "no " if incomplete.startswith("no ") else ""
     begun = incomplete.removeprefix(without)
     return [without + one for one in _selectable(context) if one.startswith(begun)]
@@ -197,9 +198,10 @@ def scenarios(context: typer.Context, incomplete: str) -> list[str]:
 def _selectable(context: typer.Context) -> Iterator[str]:
     from traceana.cli.completion import UNSAFE
     from traceana.errors import TraceanaError
-    from traceana.trace.taxonomy import CATEGORIES
+    from traceana.whatif.scenario import NAMED, WORDS
 
-    yield from CATEGORIES
+    # A space would have to be quoted.
+    yield from (one for one in (*WORDS, *NAMED) if " " not in one)
     # Parameters are filled in only where the value follows the option's equals sign.
     for file in [*context.args, *(context.params.get("files") or ())]:
         from traceana.model import find, read

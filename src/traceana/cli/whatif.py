@@ -17,7 +17,7 @@ Scenarios = Annotated[
     typer.Option(
         "--scenario",
         metavar="TEXT|FILE.toml",
-        help="'conv x 0.5', 'no layout', 'layer:fc* x 0', 'gpu:H100', a name or a file; "
+        help="'conv x 0.5', 'relu x 0', 'no sync', 'layer:fc* x 0', 'gpu:H100', a name or a file; "
         "repeatable. Default: the named ones, and half the time of the largest classes.",
         autocompletion=options.scenarios,
         show_default=False,

@@ -12,12 +12,13 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.analyze.convolutions import each_convolution, of_input
-from traceana.enrich.classes import SOURCE, category_of, classified
+from traceana.enrich.classes import SOURCE, classified
 from traceana.enrich.distinct_values import Texts, first_rows, numbered
+from traceana.enrich.layers.roles import ROLE_OF_TEXT
 from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, rows_by_depth
 from traceana.errors import NoSuchSelectionError, near
 from traceana.settings import LONGEST_DISPATCH_NS, REPLAYED_ACTIVITIES
-from traceana.timeline.graph import EVENT, LAUNCH, STREAM, SYNC, Graph
+from traceana.timeline.graph import EVENT, LAUNCH, STREAM, SYNC, WAIT, Graph
 from traceana.timeline.idle_host import LOADING
 from traceana.whatif.other_hardware import (
     Factors,
@@ -25,6 +26,7 @@ from traceana.whatif.other_hardware import (
     from_pinned_memory,
     on_another_gpu,
     over_another_link,
+    with_fused_optimizer,
     with_ranks,
     with_tensor_cores,
 )
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 _NO_WAIT: Final = -(1 << 60)
 """A lag with which an edge holds nothing up."""
+_SYNCHRONIZING: Final = r"Synchronize"
+"""Calls that only wait for the device."""
 
 
 class Changed(NamedTuple):
@@ -68,7 +72,7 @@ def changed(
     work, host = np.ones(len(graph.at)), unprofiled.copy()
     gone = np.zeros(len(graph.at), dtype=np.bool_)
     edges = graph.edges
-    free = np.zeros(len(edges.target), dtype=np.bool_)
+    free, at_once = (np.zeros(len(edges.target), dtype=np.bool_) for _ in range(2))
     beside, host_beside = gone.copy(), np.zeros(len(host), dtype=np.bool_)
     for change, chosen in zip(changes, selections, strict=True):
         least, most = change.factors
@@ -82,9 +86,12 @@ def changed(
         gone |= chosen.work & change.remove
         beside |= chosen.work & change.beside
         host_beside |= chosen.host & change.beside
-        if change.by is not None and chosen.returned is not None:
+        if chosen.returned is not None:
             # Whatever the call waited for, it returns at once.
-            free |= np.isin(edges.target, chosen.returned) & (edges.kind == SYNC)
+            returns = np.isin(edges.target, chosen.returned)
+            free |= returns & (edges.kind == SYNC)
+            if change.what == "sync":
+                at_once |= returns & (edges.kind == WAIT)
     duration = np.rint(graph.duration * work).astype(np.int64)
     own_time = (graph.host.end - graph.host.begin) * host
     host[host_beside] = 0
@@ -99,7 +106,7 @@ def changed(
     # Work that does not run, or elsewhere, needs no time before it either.
     gone |= beside
     lag[gone[edges.target] & np.isin(edges.kind, [STREAM, EVENT, LAUNCH])] = 0
-    lag[free] = _NO_WAIT
+    lag[free], lag[at_once] = _NO_WAIT, 0
     return Changed(
         lag,
         np.where(beside, 0, duration),
@@ -131,6 +138,8 @@ def selected(trace: Trace, processes: Sequence[Graph], change: Change) -> list[S
     Raises :class:`~traceana.errors.NoSuchSelectionError` where that is nothing of the trace.
     """
     whole = trace.whole
+    if change.what == "sync":
+        return _waits(whole, processes)
     if change.what != "work":
         _check_host(whole, change)
         return [
@@ -141,6 +150,8 @@ def selected(trace: Trace, processes: Sequence[Graph], change: Change) -> list[S
     if change.by is None:
         return [_selection(whole, one, flags, change) for one in processes]
     factors = _factors(whole, processes, flags, change)
+    # What is copied to the host is needed there, so these calls wait as before.
+    to_device = whole.calls.filter(_copying(whole, factors.chosen, "HtoD"))
     found = []
     for one in processes:
         least, most = (np.append(end, [1.0])[one.activity] for end in factors[1:])
@@ -148,7 +159,7 @@ def selected(trace: Trace, processes: Sequence[Graph], change: Change) -> list[S
             replace(
                 _selection(whole, one, factors.chosen, change),
                 factors=(least, most),
-                returned=_returns(whole, one, factors.chosen) if change.by == "pinned" else None,
+                returned=_returned(one, to_device) if change.by == "pinned" else None,
             )
         )
     return found
@@ -161,14 +172,33 @@ def _selection(trace: Trace, graph: Graph, flags: Flags, change: Change) -> Sele
     )
 
 
-def _returns(trace: Trace, graph: Graph, copies: Flags) -> Ints:
-    """Return the nodes at which the calls of those ``copies`` return that are to the device.
+def _waits(trace: Trace, processes: Sequence[Graph]) -> list[Selection]:
+    """Return the waits for the device: synchronizing calls, and copies to the host that block."""
+    synchronizing = Texts.of(trace.calls["name"]).matching(_SYNCHRONIZING)
+    if not synchronizing.any():
+        raise NoSuchSelectionError("no calls that wait for the device in the trace")
+    waiting = synchronizing | _copying(trace, np.ones(trace.activities.height, np.bool_), "DtoH")
+    pieces = np.append(synchronizing, [False])
+    return [
+        Selection(
+            np.zeros(len(one.at), dtype=np.bool_),
+            pieces[one.host.call],
+            returned=_returned(one, trace.calls.filter(waiting)),
+        )
+        for one in processes
+    ]
 
-    What is copied to the host is needed there, so their calls wait as before.
-    """
-    launched = trace.activities["call"].is_not_null().to_numpy()
-    to_device = copies & (trace.activities["copy_kind"] == "HtoD").fill_null(value=False).to_numpy()
-    calls = trace.calls[from_rows(trace.activities["call"])[to_device & launched]]
+
+def _copying(trace: Trace, flags: Flags, direction: str) -> Flags:
+    """Return which calls launched those of the activities ``flags`` that copy in ``direction``."""
+    copied = (trace.activities["copy_kind"] == direction).fill_null(value=False).to_numpy()
+    found = np.zeros(trace.calls.height + 1, dtype=np.bool_)
+    found[from_rows(trace.activities["call"])[flags & copied]] = True
+    return found[:NONE]
+
+
+def _returned(graph: Graph, calls: pl.DataFrame) -> Ints:
+    """Return the nodes at which ``calls`` return."""
     ends = (calls["start"] + calls["duration"]).to_numpy()
     return np.flatnonzero((graph.activity == NONE) & np.isin(graph.at, ends))
 
@@ -176,14 +206,15 @@ def _returns(trace: Trace, graph: Graph, copies: Flags) -> Ints:
 def _factors(trace: Trace, processes: Sequence[Graph], flags: Flags, change: Change) -> Factors:
     """Return the factors of the activities ``flags`` by the kind of ``change``."""
     kind, _, argument = (change.by or "").partition(":")
-    if kind in ("tensor-cores", "gpu"):
+    if kind in ("tensor-cores", "fused-optimizer", "gpu"):
         part, rows = _replayed(trace, processes)
         chosen = flags[rows]
-        found = (
-            with_tensor_cores(part, chosen)
-            if kind == "tensor-cores"
-            else on_another_gpu(part, chosen, argument)
-        )
+        if kind == "tensor-cores":
+            found = with_tensor_cores(part, chosen)
+        elif kind == "fused-optimizer":
+            found = with_fused_optimizer(part, chosen)
+        else:
+            found = on_another_gpu(part, chosen, argument)
         kept = found.chosen
         return Factors.of_rows(trace, rows[kept], found.least[kept], found.most[kept])
     if kind == "batch":
@@ -301,19 +332,22 @@ def _described(change: Change) -> str:
 
 
 def _instead(trace: Trace, change: Change) -> str:
-    """Return the name nearest to the class or layer of ``change``, else the classes there are."""
+    """Return the name nearest to the class or layer of ``change``, else what there is instead."""
     if change.category is None:
         layers = trace.layers["path"].drop_nulls().to_list()
         layer = near(change.layer or "", layers)
         return f": did you mean layer:{layer}?" if layer else ""
     work = trace.activities.filter(pl.col("kind") != "sync")
-    there = category_of(work, trace).unique().cast(pl.String).sort()
+    if (work["direction"].cast(pl.String) == change.category).any():
+        return f": did you mean direction:{change.category}?"
+    classes = classified(work.select(SOURCE).unique(), trace).select("category", "part").unique()
+    parts = classes.filter(pl.col("category") == change.category)["part"].drop_nulls().sort()
+    there = parts if len(parts) else classes["category"].unique().sort()
     if not len(there):
         return ""
-    if category := near(change.category, there.to_list()):
-        return f": did you mean {category}?"
     more = ", …" if len(there) > _MOST_NAMED else ""
-    return f": it has {', '.join(there.head(_MOST_NAMED))}{more}"
+    of = f"{change.category}/" if len(parts) else ""
+    return f": it has {', '.join(of + one for one in there.head(_MOST_NAMED))}{more}"
 
 
 def _pieces_of_operators(trace: Trace, graph: Graph, flags: Flags, *, remove: bool) -> Flags:
@@ -348,6 +382,8 @@ def _pieces(trace: Trace, graph: Graph, change: Change) -> Flags:
         return np.asarray(launches[host.call])
     if change.what == "data":
         return _loading(trace, graph)
+    if change.direction is not None:
+        return _optimizing(trace, graph)
     if change.range is not None:
         named = Texts.of(trace.ranges["text"]).matching(_pattern(change.range))
         return _inside(trace.ranges, named)[host.range]
@@ -380,6 +416,21 @@ def _loading(trace: Trace, graph: Graph) -> Flags:
         _inside(trace.ops, ops.matching(LOADING))[host.op]
         | _inside(trace.ranges, ranges.matching(LOADING))[host.range]
     )
+
+
+def _optimizing(trace: Trace, graph: Graph) -> Flags:
+    """Return the pieces in the optimizer's operators, and those of its range after one of them.
+
+    Python before the first is as long where the optimizer is fused. The closure of a step is
+    forward and backward pass.
+    """
+    host = graph.host
+    roles = trace.layers["role"].gather(trace.ops["layer"]).cast(pl.String)
+    own = np.append((roles == "optimizer").fill_null(value=False).to_numpy(), [False])
+    ranges = Texts.of(trace.ranges["text"]).matching(ROLE_OF_TEXT["optimizer"])
+    inside = _inside(trace.ranges, ranges)[host.range]
+    last = np.maximum.accumulate(np.where(host.op != NONE, np.arange(len(host.op)), 0))
+    return np.asarray(own[host.op] | (inside & (host.op == NONE) & own[host.op[last]]))
 
 
 def _inside(table: pl.DataFrame, chosen: Flags) -> Flags:

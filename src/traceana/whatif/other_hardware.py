@@ -1,4 +1,5 @@
-"""Factors of work on other hardware: another GPU, tensor cores, links, ranks, pinned memory."""
+"""Factors of work on other hardware or by other kernels: another GPU, tensor cores, a fused
+optimizer, links, ranks, pinned memory."""
 
 from __future__ import annotations
 
@@ -119,6 +120,32 @@ def with_tensor_cores(trace: Trace, chosen: Flags) -> Factors:
     # Who finds tensor cores slower does not use them.
     ends = (np.clip(np.maximum(end, floor), 0, 1) for end in (least, most))
     return Factors.of_rows(trace, rows, *ends)
+
+
+_FUSED: Final = r"(?i)fused"
+"""Kernels of fused optimizers, and those that a compiler generated."""
+
+
+def with_fused_optimizer(trace: Trace, chosen: Flags) -> Factors:
+    """Return the factors of the ``chosen`` kernels of an optimizer if they are fused.
+
+    They take as long as the memory needs for their operands and results, at most as long as they
+    did, down to half of that: the fused kernel reads and writes each tensor once. Raises
+    :class:`~traceana.errors.NoSuchSelectionError` where the optimizer has no kernels that are not
+    fused.
+    """
+    names = trace.names["name"].gather(trace.activities["name_id"])
+    kernels = (trace.activities["kind"] == "kernel") & ~names.str.contains(_FUSED)
+    rows = np.flatnonzero(chosen & kernels.to_numpy())
+    if not len(rows):
+        raise NoSuchSelectionError("no kernels of an optimizer that is not fused")
+    most = np.ones(len(rows))
+    if (peaks := machine(trace)[0]) is not None and peaks.bandwidth is not None:
+        counted = _by_activity(trace)[rows]
+        size, time = _floats(counted["bytes"]), _floats(counted["unit_ns"])
+        moving = _share(1e9 * size / peaks.bandwidth, time)
+        most = np.where(moving > 0, np.minimum(moving, 1), 1)
+    return Factors.of_rows(trace, rows, most / 2, most)
 
 
 def on_another_gpu(trace: Trace, chosen: Flags, name: str) -> Factors:

@@ -13,6 +13,7 @@ In text a scenario is one change or several, joined by `` + ``::
     launch x 0.5               time of calls that launch kernels
     no layout                  the work does not run, and the host does not launch it
     no data                    the host does not wait for the next batch
+    no sync                    the host does not wait for the device
     workers:4                  as many processes make the batches, beside the step
     gpu:H100                   work on another GPU, by its peaks
     batch:2                    twice as many examples in a batch
@@ -21,30 +22,57 @@ In text a scenario is one change or several, joined by `` + ``::
     recording:FILE             convolutions take as long as those of their shapes in another trace,
                                or as the fastest of timed algorithms; fft@FILE: as that one
 
-or one of :data:`NAMED`.
+or one of :data:`NAMED`. The words before the factor are those of :data:`WORDS`.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 import polars as pl
 import rtoml
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
-from traceana.errors import BadScenarioError
+from traceana.enrich.classes import SEARCH
+from traceana.errors import BadScenarioError, suggested
 from traceana.settings import LEFT_BY_GRAPHS
+from traceana.trace.taxonomy import CATEGORIES
 
-What: TypeAlias = Literal["work", "host", "launch", "data"]
+What: TypeAlias = Literal["work", "host", "launch", "data", "sync"]
 """What is changed: work, of a device or of operators of the CPU; the time of host threads; calls
-that launch kernels; waits for the next batch."""
+that launch kernels; waits for the next batch; waits for the device."""
+
+WORDS: Final[Mapping[str, Mapping[str, str]]] = {
+    **{one: {"category": one} for one in (*CATEGORIES, SEARCH)},
+    "activations": {"category": "activation"},
+    "convolution": {"category": "conv"},
+    "copies": {"category": "memcpy"},
+    "memsets": {"category": "memset"},
+    "collectives": {"category": "collective"},
+    "layout conversion": {"category": "layout"},
+    "compiler-fused": {"category": "fused"},
+    "unclassified": {"category": "other"},
+    "norm": {"category": "normalization"},
+    "relu": {"category": "activation", "part": "relu"},
+    "gelu": {"category": "activation", "part": "gelu"},
+    "silu": {"category": "activation", "part": "silu"},
+    "host": {"what": "host"},
+    "launch": {"what": "launch"},
+    "data": {"what": "data"},
+    "sync": {"what": "sync"},
+    "synchronization": {"what": "sync"},
+}
+"""The words that select what is changed, and the fields of :class:`Change` that they stand for:
+classes, by the names of the tables and of the screens, functions of activation kernels, and the
+host's time."""
 
 _SELECTORS: Final = ("direction", "layer", "kernel", "operator")
-_PLAIN_MODELS: Final = ("tensor-cores", "pinned")
+_PLAIN_MODELS: Final = ("tensor-cores", "pinned", "fused-optimizer")
 _RATIOS: Final = ("batch", "link")
 _MODELS: Final = (*_PLAIN_MODELS, "gpu", "batch", "link", "ranks", "recording")
 _CHANGE: Final = re.compile(
@@ -55,16 +83,30 @@ _MOST_RANKS: Final = 1_000_000
 _MOST_WORKERS: Final = 10_000
 
 
+def _selected_by(word: str) -> Mapping[str, str]:
+    """Return the fields that ``word`` stands for."""
+    if (fields := WORDS.get(word.lower())) is not None:
+        return fields
+    selectors = ", ".join(f"{one}:PATTERN" for one in (*_SELECTORS, "range"))
+    raise BadScenarioError(
+        f"{word!r} is not a known word{suggested(word.lower(), WORDS)}: use {', '.join(WORDS)}, "
+        f"{selectors}, or without a factor {_either(NAMED)}"
+    )
+
+
 class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One change. Work is selected by all fields that are given; ``class`` in TOML is a category.
-    The time of host threads is selected by ``operator`` or ``range``, an annotation.
+    """One change. Work is selected by all fields that are given; ``class`` in TOML is a category,
+    or a word of :data:`WORDS` for one. The time of host threads is selected by ``operator``,
+    ``range`` (an annotation) or the ``direction`` optimizer.
 
     ``factor`` is how many times as long it takes, a number or [least, most]; with ``remove`` it
-    does not run, nor do the operators and calls that launch nothing else. The fields that select
-    work have no meaning for the host, nor has ``range`` for work.
+    does not run, nor do the operators and calls that launch nothing else. The other fields that
+    select work have no meaning for the host, nor has ``range`` for work. A wait for the device is
+    removed, or has no factor.
 
     ``by`` gives each piece of the selected work a factor of its own: ``tensor-cores``, ``pinned``,
-    ``gpu:NAME``, ``batch:RATIO``, ``link:RATIO``, ``ranks:COUNT`` or ``recording:FILE``.
+    ``fused-optimizer``, ``gpu:NAME``, ``batch:RATIO``, ``link:RATIO``, ``ranks:COUNT`` or
+    ``recording:FILE``.
     ``recordings`` are traces with other batches, as ratios and paths. What runs
     ``beside`` holds nothing up, but a step takes at least as long. ``input_gradient`` selects
     convolutions that compute the gradient of the network's input.
@@ -86,7 +128,14 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     input_gradient: bool = False
 
     def __post_init__(self) -> None:
-        """Raise :class:`BadScenarioError` where a field has no meaning."""
+        """Set the fields that a word stands for; raise :class:`BadScenarioError` where a field has
+        no meaning."""
+        if self.category is not None:
+            fields = _selected_by(self.category)
+            if "category" not in fields or (self.part and "part" in fields):
+                raise BadScenarioError(f"{self.category!r} is not a class")
+            for name, value in fields.items():
+                force_setattr(self, name, value)
         least, most = self.factors
         if not 0 <= least <= most <= _LARGEST:
             raise BadScenarioError(
@@ -97,16 +146,21 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 pl.Series([""]).str.contains(self.kernel)
             except pl.exceptions.ComputeError:
                 raise BadScenarioError(f"{self.kernel!r} is not a regular expression") from None
-        of_work = (self.category, self.part, self.direction, self.layer, self.kernel)
-        if self.what != "work" and any(one is not None for one in of_work):
+        of_work = (self.category, self.part, self.layer, self.kernel)
+        of_optimizer = self.what == "host" and self.direction == "optimizer"
+        if self.what != "work" and (
+            any(one is not None for one in of_work) or (self.direction and not of_optimizer)
+        ):
             raise BadScenarioError(
                 "class, part, direction, layer and kernel select work: leave out what"
             )
+        if self.what == "sync" and not self.remove and self.factors != (0, 0):
+            raise BadScenarioError("a wait for the device has no factor: use 'no sync'")
         if self.by is not None:
             _check_model(self)
         if self.range is not None and self.what != "host":
             raise BadScenarioError('range selects time of the host: add what = "host"')
-        if self.operator is not None and (self.what in ("launch", "data") or self.range):
+        if self.operator is not None and (self.what in ("launch", "data", "sync") or self.range):
             raise BadScenarioError("operator selects work, or time of the host without a range")
 
     @property
@@ -121,7 +175,7 @@ def _check_model(change: Change) -> None:
     kind, _, argument = (change.by or "").partition(":")
     if kind not in _MODELS or (kind in _PLAIN_MODELS) == bool(argument):
         raise BadScenarioError(
-            f"{change.by!r} is not a model: use tensor-cores, pinned, gpu:NAME, batch:RATIO, "
+            f"{change.by!r} is not a model: use {', '.join(_PLAIN_MODELS)}, gpu:NAME, batch:RATIO, "
             "link:RATIO, ranks:COUNT or recording:FILE"
         )
     if change.what != "work" or change.remove or change.factor != 1.0:
@@ -202,6 +256,15 @@ NAMED: Final[dict[str, Scenario]] = {
                 "10 %",
             ),
         ),
+        Scenario(
+            name="fused-optimizer",
+            changes=(Change(direction="optimizer", by="fused-optimizer"),
+                     Change(what="host", direction="optimizer", factor=(0.0, LEFT_BY_GRAPHS))),
+            assumes=(
+                "fused-optimizer: multi-tensor kernels, as fast as the memory moves their bytes; "
+                "host time in the optimizer's operators at most 10 %",
+            ),
+        ),
     )
 }  # fmt: skip
 """Scenarios with a name."""
@@ -224,9 +287,12 @@ def scenario(text: str) -> Scenario:
             assumes += known.assumes
         else:
             changes.append(_change(part, text))
+            if changes[-1].what == "sync" and _NO_SYNC not in assumes:
+                assumes += (_NO_SYNC,)
     return Scenario(name=" ".join(text.split()), changes=tuple(changes), assumes=assumes)
 
 
+_NO_SYNC: Final = "sync: the host needs no result of the work that it waited for"
 _ASSUMED: Final = {
     "gpu": "kernel times scaled by the peaks; host, links and choice of kernels unchanged",
     "batch": "work scaled with the batch, except the optimizer; host unchanged",
@@ -260,24 +326,25 @@ def _change(text: str, whole: str) -> Change:
     found = _CHANGE.fullmatch(text)
     if found is None or (found["no"] is None) == (found["factor"] is None):
         raise BadScenarioError(
-            f"{whole!r} is not a scenario: use 'CLASS x FACTOR', 'layer:PATTERN x FACTOR', 'host x "
-            f"FACTOR', 'no CLASS', a TOML file, or {_either(NAMED)}"
+            f"{whole!r} is not a scenario{suggested(text.strip(), NAMED)}: use 'CLASS x FACTOR', "
+            f"'layer:PATTERN x FACTOR', 'host x FACTOR', 'no CLASS', a TOML file, or "
+            f"{_either(NAMED)}"
         )
     one = Change(remove=True)
     if found["factor"] is not None:
         one = Change(factor=_factor(found["factor"], whole))
     what, (kind, _, pattern) = found["what"], found["what"].partition(":")
     try:
-        if what == "host" or what == "launch" or what == "data":
-            return replace(one, what=what)
         if kind == "range" and pattern:
             return replace(one, what="host", range=pattern)
         if kind in _SELECTORS and pattern:
             return replace(one, **{kind: pattern})
+        word, _, part = what.partition("/")
+        if part:
+            return replace(one, category=word, part=part)
+        return replace(one, **_selected_by(what))
     except BadScenarioError as error:
         raise BadScenarioError(f"{whole!r}: {error}") from None
-    category, _, part = what.partition("/")
-    return replace(one, category=category, part=part or None)
 
 
 def _factor(text: str, whole: str) -> float | tuple[float, float]:

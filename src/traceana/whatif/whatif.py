@@ -378,7 +378,10 @@ def curves(model: Model, asked: Sequence[Asked]) -> pl.DataFrame:
     for one in asked:
         for factor in FACTORS:
             changes = [
-                replace(c, factor=factor, by=None, remove=c.remove and not factor)
+                # A wait for the device has no factor.
+                c
+                if c.what == "sync"
+                else replace(c, factor=factor, by=None, remove=c.remove and not factor)
                 for c in one.scenario.changes
             ]
             found = _predicted(model, changes, one.selections, 0.5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from shlex import join, quote
 from typing import TYPE_CHECKING, Any, Final
@@ -113,9 +113,7 @@ def advised(trace: Trace, advice: Advice, *, rule: str | None = None) -> Result:
 
     def pictures(page: Page, limit: int | None) -> Page:
         listed = next(block for block in page.blocks if isinstance(block, Findings))
-        evident = findings_of(
-            advice.findings, trace.meta.framework, evidence=True, folded=folded, rows=limit
-        )
+        evident = findings_of(advice.findings, evidence=True, folded=folded, rows=limit)
         by_title = {one.title: one for one in evident}
         items = tuple(by_title[one.title] for one in listed.items)
         return replace(page, blocks=(Findings(items), *page.blocks[1:]))
@@ -140,12 +138,11 @@ def rules_listed() -> Result:
 def _page(trace: Trace, advice: Advice, whole: bool, shown: Arranged) -> Page:
     by_rule = {one.rule.id: one for one in advice.findings}
     found = [by_rule[rule] for rule in shown.frame["rule"]]
-    framework = trace.meta.framework
     notes = shown.notes
     if shown.hidden:
         notes = (f"{numbers.counted(shown.hidden, 'more finding')} (--limit 0: all)", *notes)
     blocks: tuple[Block, ...] = (
-        Findings(findings_of(found, framework, evidence=whole)),
+        Findings(findings_of(found, evidence=whole)),
         *notes_of(notes),
     )
     rows = Rows(*finding_rows(found, trace))
@@ -155,16 +152,12 @@ def _page(trace: Trace, advice: Advice, whole: bool, shown: Arranged) -> Page:
 
 def findings_of(
     found: Sequence[Found],
-    framework: str | None = None,
     *,
     evidence: bool = False,
     folded: str = "",
     rows: int | None = EVIDENCE_ROWS,
 ) -> tuple[Finding, ...]:
-    """Return the blocks of ``found``, with the change for ``framework`` (``None``: all).
-
-    Their evidence has at most ``rows`` rows.
-    """
+    """Return the blocks of ``found``; their evidence has at most ``rows`` rows."""
     return tuple(
         Finding(
             one.rule.title,
@@ -174,7 +167,7 @@ def findings_of(
                 ("rule", one.rule.id),
                 *_saving_lines(one),
                 ("caveat", one.rule.caveat),
-                *_how_to(one, framework),
+                *_how_to(one.rule),
             ),
             _evidence(one, folded, rows) if evidence else None,
             SECTIONS[one.rule.id],
@@ -294,11 +287,10 @@ def broken_gate(gate: Broken) -> str:
     return f"{metric.name} is {write(gate.value)}, limit {write(gate.gate.most)}"
 
 
-def _how_to(finding: Found, framework: str | None) -> tuple[tuple[str, str], ...]:
-    """Return frameworks and changes; only the trace's framework if it is known."""
-    every = zip(FRAMEWORKS.values(), _changes(finding.rule), strict=True)
-    known = tuple(one for one in every if one[1])
-    return tuple(one for one in known if one[0] == framework) or known
+def _how_to(rule: Rule) -> Iterator[tuple[str, str]]:
+    """Yield frameworks and changes, those that fit the trace."""
+    every = zip(FRAMEWORKS.values(), _changes(rule), strict=True)
+    yield from (one for one in every if one[1])
 
 
 def _changes(rule: Rule) -> tuple[str, ...]:

@@ -661,8 +661,9 @@ def _saving(whole: Overview, found: Sequence[Finding]) -> str:
     """Return what the savings of ``found`` are per, and how they were obtained."""
     units = ["step"] * whole.basis.stepped + ["device"] * (whole.busy.frame.height > 1)
     per = f" per {' and '.join(units)}" if units else ""
-    how = ", simulated or estimated" if any(one.simulation for one in found) else ""
-    return f"estimated saving{per}{how}"
+    if not any(one.simulation for one in found):
+        return f"estimated saving{per}"
+    return f"saving{per} (≈ estimated, ≤ at most)"
 
 
 def _notes(whole: Overview) -> Iterator[Notes]:

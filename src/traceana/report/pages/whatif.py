@@ -73,7 +73,7 @@ def whatif(
         scenario if isinstance(scenario, Sequence) and not isinstance(scenario, str) else [scenario]
     )
     model = Model.of(trace)
-    asked = [Asked.of(model, _as_recorded(one)) for one in given] or usual(model)
+    asked = [Asked.of(model, one) for one in given] or usual(model)
     if not asked:
         raise NoSuchSelectionError("no work in the trace that a scenario could change")
     found, path = analysis(model, asked)
@@ -89,21 +89,6 @@ def whatif(
 
     make = partial(_page, trace, facts, path, curve, not given)
     return found.with_page(make, pictures=above(pictures))
-
-
-def _as_recorded(given: str | Scenario) -> Scenario:
-    """Return a scenario with the classes' own names for those that screens show."""
-    from traceana.whatif.scenario import scenario
-
-    found = scenario(given) if isinstance(given, str) else given
-    own = {shown.lower(): name for name, shown in reversed(display_names.CATEGORIES.items())}
-    changes = [
-        replace(one, category=own.get(one.category.lower(), one.category.lower()))
-        if one.category
-        else one
-        for one in found.changes
-    ]
-    return replace(found, changes=tuple(changes))
 
 
 def _facts(model: Model, frame: pl.DataFrame) -> Facts:
