@@ -96,10 +96,9 @@ def _order(finding: Finding) -> tuple[bool, bool, int, str]:
 
 def _unprofiled(figures: Figures) -> int | None:
     """Return the median step without the profiler; None where that is not known, or the same."""
-    simulator = figures.simulator
-    if simulator is None or figures.unprofiled > 1 - LEAST_PROFILER_COST:
+    if figures.step_time is None or figures.unprofiled > 1 - LEAST_PROFILER_COST:
         return None
-    return round(simulator.base.median_ns)
+    return round(figures.unprofiled * figures.step_time.median_ns)
 
 
 def _notes(figures: Figures, found: list[Finding]) -> tuple[str, ...]:

@@ -338,9 +338,9 @@ class Figures:
     @cached_property
     def unprofiled(self) -> float:
         """The step without the profiler over the recorded one: 1 where its cost is not known."""
-        if self.simulator is None or not self.profiler_known or self.step_time is None:
+        if self.simulator is None or not self.profiler_known:
             return 1.0
-        return min(1.0, self.simulator.base.median_ns / max(self.step_time.median_ns, 1))
+        return min(1.0, self.simulator.base.median_ns / (self.simulator.model.recorded_ns or 1))
 
     @cached_property
     def host_unprofiled(self) -> float:

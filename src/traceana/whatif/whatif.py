@@ -35,7 +35,7 @@ from traceana.settings import (
 from traceana.timeline.copies import copies
 from traceana.timeline.graph import Graph, graphs
 from traceana.timeline.intervals import union
-from traceana.timeline.steps import MEDIAN_ERROR, measured_steps, span_of
+from traceana.timeline.steps import MEDIAN_ERROR, measured_steps, span_of, step_time
 from traceana.timeline.threads import Floats
 from traceana.trace import Trace
 from traceana.trace.schema import DEVICE_WORK
@@ -160,6 +160,18 @@ class Model(msgspec.Struct, frozen=True):
         both = zip(self.processes, self.measured, strict=True)
         return all((graph.begins[rows] != NONE).all() for graph, rows in both)
 
+    @property
+    def recorded_ns(self) -> int:
+        """Median time of the replayed steps as recorded."""
+        return round(_median(_per_step(self, None)))
+
+    @property
+    def of_all(self) -> float:
+        """Median time of all measured steps over that of the replayed ones: by so much are the
+        figures of a part of the trace scaled, so that they are of the step that is reported."""
+        all_of_them = None if self.part.numbers is None else step_time(self.trace)
+        return 1.0 if all_of_them is None else all_of_them.median_ns / (self.recorded_ns or 1)
+
     @classmethod
     def of(cls, trace: Trace) -> Model:
         """Return the model of ``trace``, of a part of its steps if it is long."""
@@ -247,8 +259,7 @@ def whatif(model: Model, asked: Sequence[Asked]) -> Prediction:
         What takes most of the critical path after the change, and its share of it.
     """
     category = category_of(model.trace.whole.activities, model.trace.whole)
-    recorded = _per_step(model, None)
-    steps = max(len(recorded), 1)
+    steps = max(len(_per_step(model, None)), 1)
     base = unprofiled(model)
     rows = []
     paths = [_path(model, category, None, base.replays[0], steps)]
@@ -263,7 +274,7 @@ def whatif(model: Model, asked: Sequence[Asked]) -> Prediction:
         rows.append(
             {
                 "scenario": one.scenario.name,
-                "step_ns": round(_median(recorded)),
+                "step_ns": model.recorded_ns,
                 "unprofiled_ns": round(base.median_ns),
                 "mean_ns": round(base.mean_ns),
                 "predicted_ns": round(medians[0]),
@@ -279,8 +290,19 @@ def whatif(model: Model, asked: Sequence[Asked]) -> Prediction:
                 "limit_share": longest / path["time_ns"].sum() if longest else None,
             }
         )
-    frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
-    return Prediction(Result(frame, {}, _notes(model, asked)), pl.concat(paths))
+    frame = _of_all(model, pl.DataFrame(rows, schema=_SCHEMA, orient="row"))
+    return Prediction(Result(frame, {}, _notes(model, asked)), _of_all(model, pl.concat(paths)))
+
+
+def _of_all(model: Model, frame: pl.DataFrame) -> pl.DataFrame:
+    """Return ``frame`` with its times scaled by :attr:`Model.of_all`."""
+    if model.of_all == 1.0:
+        return frame
+    return frame.with_columns(
+        (pl.col(name) * model.of_all).round().cast(pl.Int64)
+        for name in frame.columns
+        if name.endswith("_ns")
+    )
 
 
 class Unprofiled(msgspec.Struct, frozen=True):
@@ -331,7 +353,9 @@ class Saving(msgspec.Struct, frozen=True):
 def saving(model: Model, asked: Asked, base: Unprofiled) -> Saving:
     """Return what a step saves without the profiler; ``base`` is :func:`unprofiled`."""
     found, *ends = _replays(model, asked.scenario.changes, asked.selections)
-    return _saving(model, asked, found, ends, base)
+    one = _saving(model, asked, found, ends, base)
+    time, low, high = (round(ns * model.of_all) for ns in (one.time_ns, one.low_ns, one.high_ns))
+    return Saving(time, low, high, one.share)
 
 
 def _saving(
@@ -388,7 +412,7 @@ def curves(model: Model, asked: Sequence[Asked]) -> pl.DataFrame:
             median = _median(_per_step(model, found))
             rows.append((one.scenario.name, factor, round(median)))
     schema = {"scenario": pl.String, "factor": pl.Float64, "predicted_ns": pl.Int64}
-    return pl.DataFrame(rows, schema=schema, orient="row")
+    return _of_all(model, pl.DataFrame(rows, schema=schema, orient="row"))
 
 
 def usual(model: Model) -> list[Asked]:
