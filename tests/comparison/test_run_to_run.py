@@ -31,8 +31,8 @@ def test_the_spread_between_runs_widens_the_interval() -> None:
     rng = np.random.default_rng(1)
     a, b = rng.normal(1000, 1, 8), rng.normal(1020, 1, 8)
     for of in ("median", "mean"):
-        assert decided(a, b, of, 0.95)[1] <= 0.05  # type: ignore[arg-type]
-        found, p = decided(a, b, of, 0.95, 20.0)  # type: ignore[arg-type]
+        assert decided(a, b, of, 0.95)[1] <= 0.05
+        found, p = decided(a, b, of, 0.95, 20.0)
         assert found.low < 0 < found.high
         assert found.high - found.low == pytest.approx(2 * 1.96 * 20, rel=0.1)
         assert p == pytest.approx(0.32, abs=0.08)
