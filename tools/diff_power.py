@@ -49,7 +49,7 @@ def share_found(
         drawn = times.gather(rng.permutation(len(times)))
         a, b = drawn[:steps], drawn[steps : 2 * steps]
         slower = (b.cast(pl.Float64) * (1 + change)).round().cast(pl.Int64)
-        verdict = step_verdict(a, slower, criteria).verdict
+        verdict = step_verdict([a], [slower], criteria).verdict
         found += verdict == "slower" or (not change and verdict == "faster")
     return found / rounds
 
@@ -70,7 +70,7 @@ def known(trials: dict[tuple[str, int], pl.Series]) -> tuple[int, int]:
     found, pairs = 0, list(zip(trials.items(), list(trials.items())[1:], strict=False))
     own = [(a, b) for ((series, _), a), ((other, _), b) in pairs if series == other]
     for a, b in own:
-        found += step_verdict(a[:15], b[:15], Criteria()).verdict == "slower"
+        found += step_verdict([a[:15]], [b[:15]], Criteria()).verdict == "slower"
     return found, len(own)
 
 

@@ -148,7 +148,7 @@ def _gated(
     """
     from traceana.advise import gates
     from traceana.comparison.run_inputs import opened, save_run
-    from traceana.comparison.verdicts import gated, percentage
+    from traceana.comparison.verdicts import percentage
 
     words = [fail_on] if isinstance(fail_on, str) else list(fail_on)
     rules = [rule for word in words for rule in gates.rules_of(word)]
@@ -177,7 +177,7 @@ def _gated(
             from traceana.comparison.diff import diff
 
             found = diff(before, trace, model_a=model_before, model_b=model)
-            outcome, reason = gated(found.step.decides, slowdown)
+            outcome, reason = found.gated(slowdown)
             if outcome != "passed":
                 (failed if outcome == "failed" else inconclusive).append(reason)
     if rules or most:

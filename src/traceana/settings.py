@@ -209,6 +209,12 @@ MINIMUM_EFFECT: Final = _setting(
     0.01,
     "Minimum relative change to report; --min-effect changes it.",
 )
+ENOUGH_RUNS: Final = _setting(
+    "enough_runs",
+    5,
+    "With fewer runs of a program their measured variance may be small by chance: the interval is "
+    "at least as wide as the usual spread between runs makes it.",
+)
 NOISE_FLOOR: Final = _setting(
     "noise_floor",
     0.1,

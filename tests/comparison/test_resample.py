@@ -21,12 +21,17 @@ from traceana.comparison.resampling import (
     relabellings,
     smallest_p,
 )
-from traceana.comparison.verdicts import Criteria, step_verdict
+from traceana.comparison.verdicts import Criteria, Step, step_verdict
 
 pytestmark = pytest.mark.slow
 
 REPEATS = 200
 ANY = Criteria(minimum_effect=0.0)
+
+
+def verdict_of(a: pl.Series, b: pl.Series, criteria: Criteria) -> Step:
+    """Return the verdict on a run of each program, without a spread between runs."""
+    return step_verdict([a], [b], criteria)
 
 
 def drawn(rng: np.random.Generator, shape: str, count: int) -> pl.Series:
@@ -54,7 +59,7 @@ def test_equal_runs_differ_at_most_as_often_as_the_level_allows(
     real = {"median": 0, "mean": 0}
     for _ in range(REPEATS):
         a, b = (drawn(rng, shape, count) for count in counts)
-        found = step_verdict(a, b, ANY)
+        found = verdict_of(a, b, ANY)
         real["median"] += found.median.verdict in ("faster", "slower")
         real["mean"] += found.mean.verdict in ("faster", "slower")
     # Three standard deviations of a binomial count.
@@ -112,12 +117,12 @@ def test_nothing_is_called_the_same_that_may_differ() -> None:
     """One step in four takes four times as long: of ten steps nobody can tell much."""
     a = pl.Series([100, 101, 99, 100, 400, 100, 101, 99, 400, 100])
     b = pl.Series([100, 101, 99, 400, 100, 101, 99, 102])
-    found = step_verdict(a, b, Criteria(statistic="mean"))
+    found = verdict_of(a, b, Criteria(statistic="mean"))
     assert found.verdict == "inconclusive"
     assert found.mean.interval is not None
     assert found.mean.interval.low < -1 < 1 < found.mean.interval.high
     steady = pl.Series([100_000 + n for n in range(10)])
-    assert step_verdict(steady, steady + 3, Criteria()).verdict == "same"
+    assert verdict_of(steady, steady + 3, Criteria()).verdict == "same"
 
 
 def test_medians_of_resamples_are_drawn_as_resampling_would() -> None:
@@ -147,8 +152,8 @@ def test_a_difference_of_many_deviations_is_found(statistic: str) -> None:
     rng = np.random.default_rng(3)
     a, b = drawn(rng, "normal", 6), drawn(rng, "normal", 6) + 20_000_000
     criteria = Criteria(statistic=statistic)  # type: ignore[arg-type]
-    assert step_verdict(a, b, criteria).verdict == "slower"
-    assert step_verdict(b, a, criteria).verdict == "faster"
+    assert verdict_of(a, b, criteria).verdict == "slower"
+    assert verdict_of(b, a, criteria).verdict == "faster"
 
 
 def test_a_layer_that_doubled_is_found_among_many() -> None:
@@ -163,7 +168,7 @@ def test_a_layer_that_doubled_is_found_among_many() -> None:
 @pytest.mark.parametrize(("a", "b"), [(1, 1), (1, 50), (2, 2), (3, 3), (50, 1)])
 def test_too_few_steps_have_their_own_verdict(a: int, b: int) -> None:
     times = [pl.Series([10**9 * (1 + side)] * count) for side, count in ((0, a), (1, b))]
-    found = step_verdict(times[0], times[1], Criteria())
+    found = verdict_of(times[0], times[1], Criteria())
     assert found.verdict == "not enough steps"
     assert found.median.interval is None
     assert found.mean.p is None
@@ -171,7 +176,7 @@ def test_too_few_steps_have_their_own_verdict(a: int, b: int) -> None:
 
 def test_four_steps_on_both_sides_are_enough() -> None:
     assert smallest_p(4, 4) == pytest.approx(2 / 70)
-    assert step_verdict(pl.Series([10, 11, 12, 13]), pl.Series([20, 21, 22, 23]), ANY).median.p == (
+    assert verdict_of(pl.Series([10, 11, 12, 13]), pl.Series([20, 21, 22, 23]), ANY).median.p == (
         pytest.approx(2 / 70)
     )
 
@@ -179,8 +184,8 @@ def test_four_steps_on_both_sides_are_enough() -> None:
 def test_a_real_difference_below_the_least_effect_is_the_same() -> None:
     a = pl.Series([100_000 + n for n in range(10)])
     b = a + 500
-    assert step_verdict(a, b, Criteria(minimum_effect=0.01)).verdict == "same"
-    assert step_verdict(a, b, Criteria(minimum_effect=0.001)).verdict == "slower"
+    assert verdict_of(a, b, Criteria(minimum_effect=0.01)).verdict == "same"
+    assert verdict_of(a, b, Criteria(minimum_effect=0.001)).verdict == "slower"
 
 
 samples = st.lists(st.integers(1, 10**9), min_size=2, max_size=12)
@@ -189,7 +194,7 @@ samples = st.lists(st.integers(1, 10**9), min_size=2, max_size=12)
 @given(samples, samples)
 def test_turned_around_everything_is_mirrored(x: list[int], y: list[int]) -> None:
     a, b = pl.Series(x), pl.Series(y)
-    there, back = step_verdict(a, b, Criteria()), step_verdict(b, a, Criteria())
+    there, back = verdict_of(a, b, Criteria()), verdict_of(b, a, Criteria())
     turned = {"faster": "slower", "slower": "faster"}
     assert back.verdict == turned.get(there.verdict, there.verdict)
     for one, other in ((there.median, back.median), (there.mean, back.mean)):
@@ -206,7 +211,7 @@ def test_a_mean_that_differs_is_listed_beside_an_equal_median() -> None:
     rng = np.random.default_rng(2)
     a = pl.Series(rng.integers(100_000, 101_000, 32))
     late = np.where(np.arange(32) % 4 == 0, 4, 1)
-    found = step_verdict(a, pl.Series(rng.integers(100_000, 101_000, 32) * late), Criteria())
+    found = verdict_of(a, pl.Series(rng.integers(100_000, 101_000, 32) * late), Criteria())
     assert found.verdict == found.median.verdict == "same"
     assert found.other.verdict == "slower"
     assert found.other.relative == pytest.approx(0.75, abs=0.01)
@@ -215,7 +220,7 @@ def test_a_mean_that_differs_is_listed_beside_an_equal_median() -> None:
 @given(samples)
 def test_a_run_is_the_same_as_itself(x: list[int]) -> None:
     a = pl.Series(x)
-    assert step_verdict(a, a, ANY).verdict in ("same", "not enough steps")
+    assert verdict_of(a, a, ANY).verdict in ("same", "not enough steps")
 
 
 @pytest.mark.parametrize("level", [0.8, 0.9, 0.95, 0.99])

@@ -18,20 +18,24 @@ from traceana.cli.streams import message, note
 from traceana.errors import BadGateError, ExitCode
 
 if TYPE_CHECKING:
-    from traceana.comparison.verdicts import Criteria, StatisticVerdict
+    from traceana.comparison.verdicts import Criteria, Gated
 
 
 A = Annotated[
     Path,
     typer.Argument(
         metavar="A",
-        help="Baseline: a trace, a recorded run, a bundle, a folder of ranks, or a saved name.",
+        help="Baseline: a trace, a recorded run, a bundle, a folder of ranks, or a saved name. "
+        "A1,A2,A3: several runs of one program.",
         show_default=False,
     ),
 ]
 B = Annotated[
     Path | None,
-    typer.Argument(metavar="[B]", help="Candidate. Optional with --save-baseline."),
+    typer.Argument(
+        metavar="[B]",
+        help="Candidate; B1,B2,B3: several runs of it. Optional with --save-baseline.",
+    ),
 ]
 By = Annotated[
     JobDiffBy | None,
@@ -110,7 +114,8 @@ class Comparing:
         str | None,
         typer.Option(
             metavar="PERCENT",
-            help="Exit code 31 when B is significantly slower, by more than this.",
+            help="Exit code 31 when B, or its GPU kernels, are significantly slower, by more than "
+            "this part of A's step.",
         ),
     ] = None
     on_inconclusive: OnInconclusive = "pass"
@@ -135,7 +140,7 @@ def diff(
     type, shape and order. Times are per step, without warm-up; rows add up to the step time.
     """
     from traceana.comparison.diff import diff as analysis
-    from traceana.comparison.run_inputs import resolved, save_baseline
+    from traceana.comparison.run_inputs import repetitions, save_baseline
     from traceana.comparison.verdicts import Criteria
     from traceana.report.pages.diff import diff as page
 
@@ -148,31 +153,35 @@ def diff(
     gate = None
     if comparing.fail_if_slower is not None:
         gate = fraction(comparing.fail_if_slower, "--fail-if-slower")
-    paths = [resolved(path) for path in (a, b) if path is not None]
+    sides = [repetitions(path) for path in (a, b) if path is not None]
+    paths = [path for side in sides for path in side]
     output = Output(tabling, writing, reads=paths)
     criteria = Criteria(level, least, comparing.statistic)
+    single = all(len(side) == 1 for side in sides)
+    if not single and (by == "rank" or comparing.save_baseline is not None):
+        raise typer.BadParameter("several runs (A1,A2) are not for --by rank and --save-baseline")
+    if len({len(side) > 1 for side in sides}) > 1:
+        raise typer.BadParameter("several runs of one program only: give at least 2 of each")
     if by == "rank":
         return _jobs(paths, inputs, comparing, criteria, gate, output)
     readings = [inputs.reading(inputs.model_a), inputs.reading(inputs.model_b)]
-    used = readings[: len(paths)]
+    used = [one for one, side in zip(readings, sides, strict=False) for _ in side]
     traces = [
         open_trace([path], one, number=number, of=len(paths))
         for number, (path, one) in enumerate(zip(paths, used, strict=True))
     ]
-    models = [trace.manifest for trace in traces]
     if comparing.save_baseline is not None:
-        kept = save_baseline(comparing.save_baseline, traces[0], models[0])
+        kept = save_baseline(comparing.save_baseline, traces[0], traces[0].manifest)
         note(f"saved as {kept.name}: {kept}")
     codes = [exit_code(trace, one) for trace, one in zip(traces, used, strict=True)]
     failed = next((code for code in codes if code is not ExitCode.OK), ExitCode.OK)
     if len(traces) == 1 or ExitCode.EMPTY_SELECTION in codes:
         return failed
+    first = len(sides[0])
     found = analysis(
-        traces[0],
-        traces[1],
+        traces[:first],
+        traces[first:],
         pairs=comparing.map,
-        model_a=models[0],
-        model_b=models[1],
         level=level,
         minimum_effect=least,
         statistic=comparing.statistic,
@@ -180,8 +189,9 @@ def diff(
     output.write(page(found, by=by))
     if failed is not ExitCode.OK:
         return failed
-    step = found.step.decides
-    return ExitCode.OK if gate is None else _gated(step, gate, comparing.on_inconclusive)
+    if gate is None:
+        return ExitCode.OK
+    return _exit_code(*found.gated(gate), comparing.on_inconclusive)
 
 
 def _jobs(
@@ -193,6 +203,7 @@ def _jobs(
     output: Output,
 ) -> ExitCode:
     """Write the difference of two jobs, rank by rank."""
+    from traceana.comparison.verdicts import gated
     from traceana.job.tasks import Reading as RankReading
     from traceana.report.pages.job_diff import diff_jobs
     from traceana.report.pages.ranks import bad_ranks
@@ -222,14 +233,11 @@ def _jobs(
         message("gate: no common step of all ranks of a job")
         passes = comparing.on_inconclusive == "pass"
         return ExitCode.OK if passes else ExitCode.GATE_INCONCLUSIVE
-    return _gated(found.step.decides, gate, comparing.on_inconclusive)
+    return _exit_code(*gated(found.step.decides, gate), comparing.on_inconclusive)
 
 
-def _gated(step: StatisticVerdict, gate: float, on_inconclusive: Inconclusive) -> ExitCode:
+def _exit_code(outcome: Gated, reason: str, on_inconclusive: Inconclusive) -> ExitCode:
     """Return the exit code of the gate; print a line if it fails or is inconclusive."""
-    from traceana.comparison.verdicts import gated
-
-    outcome, reason = gated(step, gate)
     if outcome == "passed":
         return ExitCode.OK
     passes = outcome == "inconclusive" and on_inconclusive == "pass"

@@ -21,6 +21,7 @@ from traceana.comparison.verdicts import (
     Times,
     step_times,
 )
+from traceana.settings import RUN_TO_RUN_HOST
 from traceana.timeline.idle import idle_time
 from traceana.timeline.idle_gaps import CAUSES, within
 
@@ -170,9 +171,11 @@ def idle_table(found: Sequence[Change], figures: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _series(times: Sequence[Times], steps: int) -> RowTimes:
+def _series(spent: Sequence[Spent], steps: int) -> RowTimes:
+    times = (one.times for one in spent)
     together = np.column_stack([np.zeros((steps, 0), dtype=np.int64), *times])
-    return RowTimes(together, np.ones_like(together))
+    spread = np.array([one.spread for one in spent], dtype=np.float64)
+    return RowTimes(together, np.ones_like(together), spread)
 
 
 def _of_batch(rows: pl.DataFrame, step: Step) -> pl.DataFrame:
@@ -240,7 +243,7 @@ def copies(a: PairedRun, b: PairedRun) -> Iterator[Change]:
 def batches(a: PairedRun, b: PairedRun) -> Iterator[Change]:
     """Yield the batch size where it is known and changed, with the time of the whole step."""
     if a.layers.batch and b.layers.batch and a.layers.batch != b.layers.batch:
-        walls = [run.steps.frame["wall_ns"].to_numpy() for run in (a, b)]
+        walls = [Spent(run.steps.frame["wall_ns"].to_numpy()) for run in (a, b)]
         yield Change(
             "batch", walls[0], walls[1], before=str(a.layers.batch), after=str(b.layers.batch)
         )
@@ -340,8 +343,8 @@ def layers(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
 
 
 def _mostly_compiled(run: PairedRun, chosen: pl.Expr) -> str | None:
-    within = int(time_of(run, chosen & pl.col("compiled")).sum())
-    return "compiled" if 2 * within > int(time_of(run, chosen).sum()) else None
+    within = int(time_of(run, chosen & pl.col("compiled")).times.sum())
+    return "compiled" if 2 * within > int(time_of(run, chosen).times.sum()) else None
 
 
 def _counted(
@@ -373,7 +376,7 @@ def _memory(run: PairedRun, chosen: pl.Expr) -> str | None:
     return str(rows["host_memory"][0]) if rows.height else None
 
 
-def _idle(run: PairedRun) -> dict[str, Times]:
+def _idle(run: PairedRun) -> dict[str, Spent]:
     """Return the idle time of each step by cause, added up over the devices (ns)."""
     trace, numbers = run.run.trace, run.steps.frame["number"]
     found = idle_time(trace)
@@ -391,16 +394,23 @@ def _idle(run: PairedRun) -> dict[str, Times]:
     for name, rows in sums.group_by("cause"):
         times = np.zeros(run.steps.count, dtype=np.int64)
         np.add.at(times, rows["step"].to_numpy(), rows["time_ns"].to_numpy())
-        each[str(name[0])] = times
+        each[str(name[0])] = Spent(times, RUN_TO_RUN_HOST * float(times.mean()))
     return each
 
 
-def _nothing(run: PairedRun) -> Times:
-    return np.zeros(run.steps.count, dtype=np.int64)
+def _nothing(run: PairedRun) -> Spent:
+    return Spent(np.zeros(run.steps.count, dtype=np.int64))
 
 
 _PRODUCTS: Final = ("conv", "gemm")
 _UNKNOWN: Final = ("unknown", "(unknown)")
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """Time in each step of a run, and the standard deviation of its mean between runs (ns)."""
+
+    times: Times
+    spread: float = 0.0
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -412,8 +422,8 @@ class Change(msgspec.Struct, frozen=True):
     """
 
     kind: str
-    a: Times
-    b: Times
+    a: Spent
+    b: Spent
     subject: str | None = None
     before: str | None = None
     after: str | None = None
@@ -424,12 +434,12 @@ class Change(msgspec.Struct, frozen=True):
     layer_b: str | None = None
 
 
-def time_of(run: PairedRun, chosen: pl.Expr) -> Times:
-    """Return the time of the ``chosen`` cells of ``run`` in each step (ns)."""
+def time_of(run: PairedRun, chosen: pl.Expr) -> Spent:
+    """Return the time of the ``chosen`` cells of ``run``."""
     rows = run.cells.filter(chosen)
     times = np.zeros(run.steps.count, dtype=np.int64)
     np.add.at(times, rows["step"].cast(pl.Int64).to_numpy(), rows["time_ns"].to_numpy())
-    return times
+    return Spent(times, float(rows["spread_ns"].sum()) / run.steps.count)
 
 
 def calls_of(run: PairedRun, chosen: pl.Expr) -> float:

@@ -15,16 +15,22 @@ from traceana.analyze.flop_coverage import PRODUCTS
 from traceana.analyze.layer_rows import PASSES
 from traceana.analyze.layers import layers
 from traceana.analyze.manifest_pairing import with_names_of
+from traceana.analyze.run_to_run import relative_spread, spread_of_work
 from traceana.comparison.layer_features import RunLayers, run_layers
 from traceana.comparison.run_inputs import Pairs
 from traceana.enrich.classes import SOURCE, category_of, classified, described
 from traceana.enrich.layer_keys import layer_keys, with_layer_keys
 from traceana.enrich.layers.compiled_regions import CALL, REGION
-from traceana.settings import LEAST_COUNTED
+from traceana.settings import (
+    LEAST_COUNTED,
+    RUN_TO_RUN_CPU,
+    RUN_TO_RUN_HOST,
+    RUN_TO_RUN_KERNELS,
+)
 from traceana.timeline.copies import copies
 from traceana.timeline.idle_gaps import capture_ns
-from traceana.timeline.intervals import Busy
-from traceana.timeline.steps import measured_steps, select, steps
+from traceana.timeline.intervals import Busy, computing
+from traceana.timeline.steps import device_windows, measured_steps, select, steps
 from traceana.timeline.work import work
 from traceana.trace.per_trace import per_small_trace, per_trace
 from traceana.trace.schema import TABLES
@@ -40,6 +46,8 @@ STEPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "work_ns": pl.Int64,
     "busy_ns": pl.Int64,
     "calls": pl.Int64,
+    "kernel_ns": pl.Int64,
+    "copy_ns": pl.Int64,
 }
 
 
@@ -99,7 +107,9 @@ class RunSteps(msgspec.Struct, frozen=True):
     ``frame`` has a row per step (:data:`STEPS`): ``wall_ns`` (the longest of several processes),
     ``available_ns`` (wall time times the devices that the step used, summed over processes),
     ``work_ns`` (summed durations of the work that it launched), ``busy_ns`` (union of all work in
-    the step's window, summed over its devices), ``calls``. ``cells`` is the work of the steps
+    the step's window, summed over its devices), ``calls``, ``kernel_ns`` and ``copy_ns`` (union of
+    the kernels except collectives, and exposed copies in the window, mean over its devices; null
+    for a whole recording). ``cells`` is the work of the steps
     (:func:`cells`); its ``step`` is a row of ``frame``. ``marked`` is
     False where the trace has no steps: the whole recording is then one step. ``timed`` is False
     for a printed summary, whose windows are unknown; they are its summed work.
@@ -121,6 +131,19 @@ class RunSteps(msgspec.Struct, frozen=True):
     def count(self) -> int:
         """The number of steps."""
         return self.frame.height
+
+    def spread(self, *, on_cpu: bool) -> float:
+        """Return the relative standard deviation of the step time between runs."""
+        sums = self.frame.select(pl.col("wall_ns", "kernel_ns", "copy_ns").sum()).row(0)
+        wall, kernels, copied = sums
+        work = self.cells.filter(pl.col("kind") == "memcpy").select("time_ns", "spread_ns").sum()
+        time, error = work.row(0)
+        parts = (
+            (kernels, RUN_TO_RUN_KERNELS),
+            (copied, error / time if time else 0.0),
+            (max(wall - kernels - copied, 0), RUN_TO_RUN_HOST),
+        )
+        return RUN_TO_RUN_CPU if on_cpu else relative_spread(parts)
 
 
 @per_small_trace
@@ -146,6 +169,8 @@ def run_steps(trace: Trace, *, whole: bool = False) -> RunSteps:
         )
         .sort("start_ns", "step")
         .rename({"step": "number"})
+        .join(_kernels_and_copies(trace), on="number", how="left")
+        .with_columns(pl.col("kernel_ns", "copy_ns").fill_null(0))
         .select(*STEPS)
         .cast(pl.Schema(STEPS))
     )
@@ -154,6 +179,24 @@ def run_steps(trace: Trace, *, whole: bool = False) -> RunSteps:
     step_of = {row: place_of[number] for row, number in zip(measured.rows, numbers, strict=True)}
     step = work(trace, "step")["step"].replace_strict(step_of, default=None, return_dtype=pl.UInt32)
     return RunSteps(by_number, cells(trace, step), True, measured.notes)
+
+
+def _kernels_and_copies(trace: Trace) -> pl.DataFrame:
+    """Return ``kernel_ns`` and ``copy_ns`` of :class:`RunSteps` for each ``number`` of a step."""
+    rows = work(trace, "rank", "device", "start", "duration", *SOURCE)
+    kernels = computing(rows.filter(category_of(rows, trace).ne_missing("collective")))
+    both = kernels.with_also(rows.filter(pl.col("kind") == "memcpy"))
+    windows = device_windows(trace)
+    kernel_ns, both_ns = kernels.within(windows), both.within(windows)
+    return (
+        windows.select(
+            trace.steps["number"].gather(windows["step"]).alias("number"),
+            kernel_ns.alias("kernel_ns"),
+            (both_ns - kernel_ns).alias("copy_ns"),
+        )
+        .group_by("number")
+        .agg(pl.col("kernel_ns", "copy_ns").mean().round().cast(pl.Int64))
+    )
 
 
 def _whole(trace: Trace) -> RunSteps:
@@ -277,8 +320,8 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
     ``copy`` and ``host_memory``, direction and host memory of copies by
     :func:`traceana.timeline.copies.copies`; of the class ``name``, ``precision``,
     ``tensor_core``, ``library``, ``tile``, ``gemm_layout``, ``batched``, ``function``,
-    ``epilogue``; ``calls``, ``time_ns``, ``bytes`` (null where the size of a copy is
-    unknown).
+    ``epilogue``; ``calls``, ``time_ns``, ``spread_ns`` (its standard deviation between runs),
+    ``bytes`` (null where the size of a copy is unknown).
     """
     summed = _printed_work(trace) if trace.is_summary else _summed(trace, step)
     classes = described(summed.select(SOURCE), trace)
@@ -302,7 +345,9 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
         pl.col("kind", "copy_kind").cast(pl.String),
         *_COPY,
         *_CLASS,
-        *("calls", "time_ns", "bytes"),
+        *("calls", "time_ns"),
+        (pl.col("time_ns") * spread_of_work(on_cpu=trace.on_cpu)).alias("spread_ns"),
+        "bytes",
     )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import polars as pl
 
 from traceana.comparison.changes import change_table, change_times, found_changes, idle_table
-from traceana.comparison.compared_run import Run, step_flops
+from traceana.comparison.compared_run import Run, RunSteps, step_flops
 from traceana.comparison.diff_rows import (
     VIEWS,
     By,
@@ -23,9 +23,25 @@ from traceana.comparison.diff_rows import (
 from traceana.comparison.fused_layers import fused_alike
 from traceana.comparison.layer_alignment import Alignment, align
 from traceana.comparison.run_inputs import Pairs, forced_pairs, opened
-from traceana.comparison.verdicts import Criteria, Step, step_verdict, verdict_tables
+from traceana.comparison.verdicts import (
+    Criteria,
+    Gated,
+    Step,
+    gated,
+    step_verdict,
+    verdict_tables,
+)
 from traceana.result import HasResult, Result
-from traceana.settings import CONFIDENCE_LEVEL, LEAST_CONFIDENCE, MINIMUM_EFFECT
+from traceana.settings import (
+    CONFIDENCE_LEVEL,
+    LEAST_CONFIDENCE,
+    MINIMUM_EFFECT,
+    RUN_TO_RUN_COPIES,
+    RUN_TO_RUN_CPU,
+    RUN_TO_RUN_HOST,
+    RUN_TO_RUN_KERNELS,
+    RUN_TO_RUN_PAGEABLE,
+)
 from traceana.timeline.steps import only_sums
 
 if TYPE_CHECKING:
@@ -34,10 +50,16 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 
+Given: TypeAlias = "Trace | str | os.PathLike[str]"
+
+
 class Diff(HasResult, frozen=True):
     """Two runs compared: ``baseline`` and ``candidate``, in columns ``a`` and ``b``.
 
-    ``step`` has the verdict on the whole step; ``pairs`` the layers of both runs, paired;
+    ``step`` has the verdict on the whole step; ``kernel_time`` that on its GPU kernels (union of
+    the kernels except collectives, mean over the devices), None on a CPU and without steps;
+    ``runs`` is the number of runs of either program, of which step and kernels are the means and
+    all else is of the first; ``pairs`` the layers of both runs, paired;
     ``views`` the tables of :meth:`by`; ``changes`` the rows of
     :func:`traceana.comparison.changes.change_table`; ``idle`` the idle time by cause; ``alike`` is
     True where both runs are one recording.
@@ -48,6 +70,8 @@ class Diff(HasResult, frozen=True):
     alignment: Alignment
     criteria: Criteria
     step: Step
+    kernel_time: Step | None
+    runs: tuple[int, int]
     pairs: pl.DataFrame
     views: Mapping[By, pl.DataFrame]
     changes: pl.DataFrame
@@ -69,6 +93,11 @@ class Diff(HasResult, frozen=True):
         from traceana.report.pages.diff import diff as page
 
         return page(self, by=by)
+
+    def gated(self, limit: float) -> tuple[Gated, str]:
+        """Return whether the candidate is slower by more than the fraction ``limit``, and why."""
+        kernels = self.kernel_time
+        return gated(self.step.decides, limit, None if kernels is None else kernels.decides)
 
     @property
     def layers(self) -> pl.DataFrame:
@@ -117,8 +146,8 @@ class Diff(HasResult, frozen=True):
 
 
 def diff(
-    a: Trace | str | os.PathLike[str],
-    b: Trace | str | os.PathLike[str],
+    a: Given | Sequence[Given],
+    b: Given | Sequence[Given],
     *,
     pairs: Pairs | None = None,
     model_a: Manifest | None = None,
@@ -129,13 +158,14 @@ def diff(
 ) -> Diff:
     """Return the differences between baseline ``a`` and candidate ``b``, with their significance.
 
-    Traces given by path are opened, with the layer manifest beside them. ``pairs`` forces pairs of
-    layers of ``a`` and ``b``: a mapping of names, or a file of them
+    Traces given by path are opened, with the layer manifest beside them. Where ``a`` and ``b`` are
+    lists, of two or more runs each, the step and its kernels are tested between runs. ``pairs``
+    forces pairs of layers of ``a`` and ``b``: a mapping of names, or a file of them
     (:mod:`traceana.comparison.run_inputs`). A verdict is faster or slower if the difference is
     significant at confidence ``level`` and its relative change is at least ``minimum_effect``;
     ``statistic`` is ``median`` or ``mean``.
-    Raises ``ValueError`` on an invalid level, minimum or statistic, and the errors of
-    :mod:`traceana.errors`.
+    Raises ``ValueError`` on an invalid level, minimum, statistic or number of runs, and the errors
+    of :mod:`traceana.errors`.
     """
     if not 0.5 < level < 1 or minimum_effect < 0 or statistic not in ("median", "mean"):
         raise ValueError(
@@ -143,10 +173,18 @@ def diff(
             "minimum_effect >= 0, and median or mean"
         )
     criteria = Criteria(level, minimum_effect, "mean" if statistic == "mean" else "median")
-    both = Run("a", *opened(a, model_a)), Run("b", *opened(b, model_b))
+    (first_a, *more_a), (first_b, *more_b) = (
+        [Run(label, *opened(one, model)) for one in _listed(given)]
+        for label, given, model in (("a", a, model_a), ("b", b, model_b))
+    )
+    if bool(more_a) != bool(more_b):
+        raise ValueError("several runs of one program only: give at least 2 runs of each")
+    both = first_a, first_b
     run_a, run_b = both if pairs is not None else fused_alike(both)
     alignment = align(run_a.layers, run_b.layers, forced_pairs(pairs, run_a.layers, run_b.layers))
-    both_marked = run_a.measured.marked and run_b.measured.marked
+    sides = (run_a, *more_a), (run_b, *more_b)
+    runs = len(sides[0]), len(sides[1])
+    both_marked = all(run.measured.marked for side in sides for run in side)
     steps_a, steps_b = (run.measured if both_marked else run.whole for run in (run_a, run_b))
     if not (steps_a.timed and steps_b.timed):
         steps_a, steps_b = steps_a.untimed(), steps_b.untimed()
@@ -159,9 +197,20 @@ def diff(
     baseline = paired_run(run_a, steps_a, rows, "a")
     candidate = paired_run(run_b, steps_b, rows, "b")
     walls = steps_a.frame["wall_ns"], steps_b.frame["wall_ns"]
+    every = [
+        [one, *(run.measured if both_marked else run.whole for run in side[1:])]
+        for one, side in zip((steps_a, steps_b), sides, strict=True)
+    ]
     views = [view_of(steps_a, steps_b, by, rows) for by in VIEWS]
-    alike = walls[0].equals(walls[1]) and all(view.rows.identical for view in views)
-    step = step_verdict(*walls, criteria, alike=alike)
+    alike = not more_a and walls[0].equals(walls[1]) and all(view.rows.identical for view in views)
+    on_cpu = run_a.trace.on_cpu, run_b.trace.on_cpu
+    spreads = steps_a.spread(on_cpu=on_cpu[0]), steps_b.spread(on_cpu=on_cpu[1])
+    step = step_verdict(*_column(every, "wall_ns"), criteria, spreads=spreads, alike=alike)
+    kernel_time = None
+    if both_marked and not any(on_cpu):
+        spreads = RUN_TO_RUN_KERNELS, RUN_TO_RUN_KERNELS
+        kernels = _column(every, "kernel_ns")
+        kernel_time = step_verdict(*kernels, criteria, spreads=spreads, alike=alike)
     found = found_changes(baseline, candidate, rows)
     of_changes, *of_views = verdict_tables(
         [change_times(found, baseline, candidate), *(view.rows for view in views)],
@@ -175,6 +224,8 @@ def diff(
         alignment,
         criteria,
         step,
+        kernel_time,
+        runs,
         rows,
         {
             view.by: view_table(view, figures, steps_a, steps_b, batches)
@@ -186,17 +237,43 @@ def diff(
         (
             *(f"baseline: {note}" for note in steps_a.notes),
             *(f"candidate: {note}" for note in steps_b.notes),
-            *_caveats(baseline, candidate, criteria, step, rows, alike=alike),
+            *_caveats(baseline, candidate, criteria, step, rows, runs, alike=alike),
         ),
     )
 
 
+def _listed(given: Given | Sequence[Given]) -> Sequence[Given]:
+    """Return the runs of a program."""
+    from traceana.trace import Trace
+
+    return [given] if isinstance(given, Trace | str | os.PathLike) else list(given)
+
+
+def _column(
+    sides: Sequence[Sequence[RunSteps]], name: str
+) -> tuple[list[pl.Series], list[pl.Series]]:
+    """Return for both programs a column of the steps of each run."""
+    a, b = ([run.frame[name] for run in side] for side in sides)
+    return a, b
+
+
 def _caveats(
-    a: PairedRun, b: PairedRun, criteria: Criteria, step: Step, pairs: pl.DataFrame, *, alike: bool
+    a: PairedRun,
+    b: PairedRun,
+    criteria: Criteria,
+    step: Step,
+    pairs: pl.DataFrame,
+    runs: tuple[int, int],
+    *,
+    alike: bool,
 ) -> Iterator[str]:
     """Yield the limits of the verdicts."""
     steps = a.steps.count, b.steps.count
     level = f"{100 * criteria.level:g} %"
+    if max(runs) > 1:
+        of = f"{runs[0]} and {runs[1]} runs"
+        yield f"step time, GPU kernels: means of {of}, variance between these runs"
+        yield "layers, changes and other tables: first run of each"
     if unmatched := pairs.filter(low_confidence()).height:
         confidence = f"{100 * LEAST_CONFIDENCE:g} %"
         yield f"layer pairs not compared: {unmatched} (match confidence below {confidence})"
@@ -218,8 +295,16 @@ def _caveats(
             "row, of idle time within that of the step; inconclusive: neither different nor same"
         )
         if step.verdict == "inconclusive":
-            yield "step time inconclusive: more steps per run narrow the confidence interval"
-        yield ("confidence intervals: within-run variance only (not clocks, thermals, co-tenants)")
+            how = "more runs" if max(runs) > 1 else "several runs of each (A1,A2 B1,B2)"
+            yield f"step time inconclusive: {how} narrow the confidence interval"
+        kinds = {
+            **{"kernels": RUN_TO_RUN_KERNELS, "pageable copies": RUN_TO_RUN_PAGEABLE},
+            **{"other copies": RUN_TO_RUN_COPIES, "host and idle": RUN_TO_RUN_HOST},
+        }
+        if a.run.trace.on_cpu and b.run.trace.on_cpu:
+            kinds = {"CPU": RUN_TO_RUN_CPU}
+        between = ", ".join(f"{kind} {100 * value:g} %" for kind, value in kinds.items())
+        yield f"confidence intervals: variance within runs, and between runs as usual ({between})"
     if criteria.statistic == "median" and any(only_sums(one.run.trace) for one in (a, b)):
         yield "median step times not exact: --statistic mean compares the means"
     if a.run.trace.on_cpu != b.run.trace.on_cpu:

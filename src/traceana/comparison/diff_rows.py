@@ -13,7 +13,7 @@ from traceana.comparison.compared_run import KEYS, Kind, Run, RunSteps, devices,
 from traceana.comparison.layer_alignment import Alignment
 from traceana.comparison.layer_features import Layer, RunLayers
 from traceana.comparison.verdicts import RowPairs, RowTimes, mean_available, with_deltas
-from traceana.settings import LEAST_CONFIDENCE
+from traceana.settings import LEAST_CONFIDENCE, RUN_TO_RUN_HOST
 
 By = Literal["layer"] | Kind
 
@@ -194,16 +194,22 @@ def _row_times(steps: RunSteps, rows: pl.Series, count: int) -> RowTimes:
     at = (cells["step"].cast(pl.Int64).to_numpy(), places)
     times = np.zeros((steps.count, count), dtype=np.int64)
     calls = np.zeros_like(times)
+    spread = np.zeros(count)
     np.add.at(times, at, cells["time_ns"].to_numpy())
     np.add.at(calls, at, cells["calls"].fill_null(0).to_numpy())
-    return RowTimes(times, calls)
+    np.add.at(spread, places, cells["spread_ns"].to_numpy() / steps.count)
+    return RowTimes(times, calls, spread)
 
 
 def _with_rest(steps: RunSteps, rows: RowTimes) -> RowTimes:
     """Return ``rows`` with :data:`IDLE` and :data:`OVERLAP` appended."""
     available, busy = (steps.frame[c].to_numpy() for c in ("available_ns", "busy_ns"))
     rest = np.column_stack([available - busy, busy - rows.times.sum(axis=1)])
-    return RowTimes(np.hstack([rows.times, rest]), np.hstack([rows.calls, np.zeros_like(rest)]))
+    return RowTimes(
+        np.hstack([rows.times, rest]),
+        np.hstack([rows.calls, np.zeros_like(rest)]),
+        np.hstack([rows.spread, RUN_TO_RUN_HOST * np.abs(rest.mean(axis=0))]),
+    )
 
 
 def view_table(

@@ -7,10 +7,17 @@ from typing import Final
 import msgspec
 import polars as pl
 
+from traceana.analyze.run_to_run import relative_spread
 from traceana.comparison.verdicts import Criteria, Step, step_verdict
 from traceana.job.ranks import Job
+from traceana.settings import RUN_TO_RUN_HOST, RUN_TO_RUN_KERNELS, RUN_TO_RUN_PAGEABLE
 
 _SIDES: Final = ("a", "b")
+_SPREADS: Final = {
+    **{"compute": RUN_TO_RUN_KERNELS, "other work": RUN_TO_RUN_KERNELS},
+    "exposed copies": RUN_TO_RUN_PAGEABLE,
+}
+"""The spread between runs of each part of a rank's time; idle time and collectives: the hosts'."""
 
 
 class JobDiff(msgspec.Struct, frozen=True):
@@ -31,7 +38,9 @@ class JobDiff(msgspec.Struct, frozen=True):
 def compare_jobs(baseline: Job, candidate: Job, criteria: Criteria) -> JobDiff:
     """Return what changed from ``baseline`` to ``candidate``; ranks are paired by their number."""
     a, b = _job_steps(baseline), _job_steps(candidate)
-    step = None if a.is_empty() or b.is_empty() else step_verdict(a, b, criteria)
+    spreads = _spread(baseline), _spread(candidate)
+    known = not (a.is_empty() or b.is_empty())
+    step = step_verdict([a], [b], criteria, spreads=spreads) if known else None
     return JobDiff(
         baseline, candidate, criteria, step, _rows(baseline, candidate), _parts(baseline, candidate)
     )
@@ -40,6 +49,17 @@ def compare_jobs(baseline: Job, candidate: Job, criteria: Criteria) -> JobDiff:
 def _job_steps(job: Job) -> pl.Series:
     """Return the wall times of the job's steps: a step takes as long as on its slowest rank."""
     return job.own.group_by("step").agg(pl.col("wall_ns").max()).sort("step")["wall_ns"]
+
+
+def _spread(job: Job) -> float:
+    """Return the relative standard deviation of the job's step time between runs.
+
+    Copies count as pageable: the ranks' summaries have no kind of host memory.
+    """
+    sums = dict(job.parts.group_by("part").agg(pl.col("step_ns").sum()).iter_rows())
+    return relative_spread(
+        (time, _SPREADS.get(part, RUN_TO_RUN_HOST)) for part, time in sums.items()
+    )
 
 
 def _rows(baseline: Job, candidate: Job) -> pl.DataFrame:

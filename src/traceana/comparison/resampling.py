@@ -49,9 +49,14 @@ def smallest_p(a: int, b: int) -> float:
     return min(1.0, 2 / comb(a + b, a)) if a and b else 1.0
 
 
-def decided(a: Floats, b: Floats, of: Statistic, level: float) -> tuple[Interval, float]:
-    """Return the difference of two samples with its interval, and its p value, in agreement."""
-    found, own = _bootstrapped(a, b, of, level)
+def decided(
+    a: Floats, b: Floats, of: Statistic, level: float, spread: float = 0.0
+) -> tuple[Interval, float]:
+    """Return the difference of two samples with its interval, and its p value, in agreement.
+
+    ``spread`` is the standard deviation of the difference between runs, in ns.
+    """
+    found, own = _bootstrapped(a, b, of, level, spread)
     p = max(own, permutation_p(a, b, of))
     low, high = agreeing(np.array([found.low]), np.array([found.high]), np.array([p]), level)
     return Interval(found.difference, float(low[0]), float(high[0])), p
@@ -81,11 +86,17 @@ def difference(a: Floats, b: Floats, of: Statistic, level: float) -> Interval:
     return _bootstrapped(a, b, of, level)[0]
 
 
-def _bootstrapped(a: Floats, b: Floats, of: Statistic, level: float) -> tuple[Interval, float]:
-    """Return :func:`difference`, and 1 less the highest level whose interval excludes 0."""
+def _bootstrapped(
+    a: Floats, b: Floats, of: Statistic, level: float, spread: float = 0.0
+) -> tuple[Interval, float]:
+    """Return :func:`difference`, and 1 less the highest level whose interval excludes 0.
+
+    A normal deviate between runs, with standard deviation ``spread``, is added to each resample.
+    """
     (first, second), turned = _ordered(a, b)
     rng = np.random.default_rng(SEED)
     drawn = _resampled(second, of, rng) - _resampled(first, of, rng)
+    drawn = drawn + _between_runs(rng, len(drawn), len(a), len(b), of, level) * spread
     bounds = _bounds(drawn[:, None], _tail(len(a), len(b), of, level))
     low, high = float(bounds[0][0]), float(bounds[1][0])
     found = statistic(second, of) - statistic(first, of)
@@ -109,12 +120,32 @@ def relative_interval(a: Floats, b: Floats, of: Statistic, level: float) -> tupl
     return float(low), float(high)
 
 
-def mean_intervals(a: Floats, b: Floats, level: float) -> tuple[Floats, Floats, Floats]:
+def between_runs(a: Floats, b: Floats, level: float, least: float) -> tuple[Interval, float]:
+    """Return the difference of the means of two samples of runs, with its interval, and its p.
+
+    Student's, with the pooled variance of both samples. ``least`` is the smallest standard
+    deviation of the difference: few runs may agree by chance.
+    """
+    from scipy.special import stdtr, stdtrit
+
+    found, freedom = float(b.mean() - a.mean()), len(a) + len(b) - 2
+    squares = ((a - a.mean()) ** 2).sum() + ((b - b.mean()) ** 2).sum()
+    error = sqrt(float(squares) / freedom * (1 / len(a) + 1 / len(b)))
+    tail = (1 - level) / 2
+    half = max(-float(stdtrit(freedom, tail)) * error, -NormalDist().inv_cdf(tail) * least)
+    p = [2 * float(stdtr(freedom, -abs(found) / error))] if error else []
+    p += [2 * NormalDist().cdf(-abs(found) / least)] if least else []
+    return Interval(found, found - half, found + half), max(p, default=float(not found))
+
+
+def mean_intervals(
+    a: Floats, b: Floats, level: float, spread: Floats | None = None
+) -> tuple[Floats, Floats, Floats]:
     """Return the bounds of the interval of each column's difference of means, b less a, and its p.
 
     ``a`` and ``b`` are steps by columns. Whole steps are drawn, so that all columns have the same
     ones; otherwise as :func:`difference` does for means. p is 1 less the highest level whose
-    interval excludes 0.
+    interval excludes 0. ``spread`` is the standard deviation of each difference between runs.
     """
     columns = a.shape[1]
     low, high, p = np.zeros(columns), np.zeros(columns), np.ones(columns)
@@ -123,10 +154,13 @@ def mean_intervals(a: Floats, b: Floats, level: float) -> tuple[Floats, Floats, 
     first, second = (b, a) if (turned := _sort_key(b) < _sort_key(a)) else (a, b)
     tail = _tail(len(a), len(b), "mean", level)
     differences = second.mean(axis=0) - first.mean(axis=0)
+    spread = np.zeros(columns) if spread is None else spread
+    rng = np.random.default_rng([SEED, 2])
+    deviates = _between_runs(rng, ROUNDS, len(a), len(b), "mean", level)[:, None]
     width = max(1, _MOST_DRAWN // (4 * ROUNDS))
     for at in range(0, columns, width):
         cut = slice(at, at + width)
-        means = _drawn_means(first[:, cut], second[:, cut])
+        means = _drawn_means(first[:, cut], second[:, cut]) + deviates * spread[cut]
         low[cut], high[cut] = _bounds(means, tail)
         p[cut] = _own_p(means, differences[cut], len(a), len(b), "mean")
     if len(first) == len(second):
@@ -147,6 +181,14 @@ def _drawn_means(first: Floats, second: Floats) -> Floats:
         ]
         means.append(mean[0] - mean[1])
     return np.concatenate(means)
+
+
+def _between_runs(
+    rng: np.random.Generator, rounds: int, a: int, b: int, of: Statistic, level: float
+) -> Floats:
+    """Return normal deviates whose interval at ``level`` is not widened for small samples."""
+    narrower = NormalDist().inv_cdf((1 - level) / 2) / _deviate(a, b, of, level)
+    return rng.standard_normal(rounds) * narrower
 
 
 def _times_drawn(rng: np.random.Generator, rounds: int, size: int) -> Floats:
@@ -320,13 +362,18 @@ def _ordered(a: Floats, b: Floats) -> tuple[tuple[Floats, Floats], bool]:
 
 def _tail(a: int, b: int, of: Statistic, level: float) -> float:
     """Return the share of the resamples beyond a bound of the interval."""
+    return (1 - level) / 2 if of == "median" else NormalDist().cdf(_deviate(a, b, of, level))
+
+
+def _deviate(a: int, b: int, of: Statistic, level: float) -> float:
+    """Return the lower bound of the interval, in standard deviations of the resamples."""
     tail = (1 - level) / 2
     if of == "median":
-        return tail
+        return NormalDist().inv_cdf(tail)
     from scipy.special import stdtrit
 
     fewest = min(a, b)
-    return NormalDist().cdf(float(stdtrit(fewest - 1, tail)) * sqrt(fewest / (fewest - 1)))
+    return float(stdtrit(fewest - 1, tail)) * sqrt(fewest / (fewest - 1))
 
 
 def _sort_key(values: Floats) -> tuple[int, list[float], list[float]]:

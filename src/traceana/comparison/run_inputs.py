@@ -149,6 +149,15 @@ def resolved(given: Path) -> Path:
     raise NotFoundError(f"no file or baseline named {given}; {there}")
 
 
+def repetitions(given: Path) -> list[Path]:
+    """Return the runs that ``given`` names: one, or several separated by commas.
+
+    A path with a comma that exists is one. Raises as :func:`resolved`.
+    """
+    names = [given] if given.exists() else map(Path, str(given).split(","))
+    return [resolved(name) for name in names]
+
+
 def save_baseline(name: str, trace: Trace, model: Manifest | None) -> Path:
     """Save ``trace`` under ``name``, with its layer manifest; return its bundle.
 

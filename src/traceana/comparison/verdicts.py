@@ -8,6 +8,7 @@ are the *same* where the whole interval is within that minimum. Everything else 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final, Literal
 
@@ -23,6 +24,7 @@ from traceana.comparison.resampling import (
     Statistic,
     agreeing,
     alpha,
+    between_runs,
     decided,
     family_p,
     mean_intervals,
@@ -30,7 +32,13 @@ from traceana.comparison.resampling import (
     statistic,
 )
 from traceana.errors import BadGateError
-from traceana.settings import CONFIDENCE_LEVEL, FEWEST_COMPARED, MINIMUM_EFFECT, NOISE_FLOOR
+from traceana.settings import (
+    CONFIDENCE_LEVEL,
+    ENOUGH_RUNS,
+    FEWEST_COMPARED,
+    MINIMUM_EFFECT,
+    NOISE_FLOOR,
+)
 
 Verdict = Literal[
     "faster",
@@ -116,22 +124,31 @@ def percentage(text: str) -> float:
     return value
 
 
-def gated(step: StatisticVerdict, limit: float) -> tuple[Gated, str]:
-    """Return whether the step time of the candidate exceeds the baseline's by more than the
-    fraction ``limit``, and the reason, which is empty where the gate passes.
+def gated(
+    step: StatisticVerdict, limit: float, kernels: StatisticVerdict | None = None
+) -> tuple[Gated, str]:
+    """Return whether the step time, or that of its ``kernels``, exceeds the baseline's.
+
+    The gate fails where either is slower by more than the fraction ``limit`` of the baseline's
+    step. The reason is empty where the gate passes.
     """
+    if step.verdict == "slower" and step.relative > limit:
+        return "failed", f"candidate slower by {100 * step.relative:.1f} %, limit {100 * limit:g} %"
+    if kernels is not None and kernels.verdict == "slower" and step.a:
+        share = (kernels.b - kernels.a) / step.a
+        if share > limit:
+            part = f"{100 * share:.1f} % of the step, limit {100 * limit:g} %"
+            return "failed", f"candidate slower by {part}, in GPU kernels"
     # The whole confidence interval lies within the limit.
     if step.interval is not None and step.interval.high <= limit * step.a:
         return "passed", ""
     if step.verdict in ("not enough steps", "inconclusive"):
         return "inconclusive", f"step time {step.verdict}"
-    if step.verdict == "slower" and step.relative > limit:
-        return "failed", f"candidate slower by {100 * step.relative:.1f} %, limit {100 * limit:g} %"
     return "passed", ""
 
 
 class Step(msgspec.Struct, frozen=True):
-    """The wall time of the step in both runs; ``statistic`` determines the verdict."""
+    """The time of the step, or of its kernels, in both runs; ``statistic`` decides the verdict."""
 
     median: StatisticVerdict
     mean: StatisticVerdict
@@ -153,24 +170,46 @@ class Step(msgspec.Struct, frozen=True):
         return self.decides.verdict
 
 
-def step_verdict(a: pl.Series, b: pl.Series, criteria: Criteria, *, alike: bool = False) -> Step:
-    """Return the wall times of the steps of two runs, with verdicts.
+def step_verdict(
+    a: Sequence[pl.Series],
+    b: Sequence[pl.Series],
+    criteria: Criteria,
+    *,
+    spreads: tuple[float, float] = (0.0, 0.0),
+    alike: bool = False,
+) -> Step:
+    """Return the wall times of the steps of two programs, with verdicts.
 
-    ``alike`` is True where both runs are one recording: the verdict is then ``same`` for any
-    number of steps.
+    ``a`` and ``b`` have the steps of each run of a program. ``spreads`` are the usual standard
+    deviations of the programs' step times between runs, relative to them. ``alike`` is True where
+    both runs are one recording: the verdict is then ``same`` for any number of steps.
     """
-    x, y = a.to_numpy().astype(np.float64), b.to_numpy().astype(np.float64)
-    median = _statistic_verdict(x, y, "median", criteria, alike=alike)
-    return Step(median, _statistic_verdict(x, y, "mean", criteria, alike=alike), criteria.statistic)
+    x, y = ([one.to_numpy().astype(np.float64) for one in side] for side in (a, b))
+    median = _statistic_verdict(x, y, "median", criteria, spreads, alike=alike)
+    mean = _statistic_verdict(x, y, "mean", criteria, spreads, alike=alike)
+    return Step(median, mean, criteria.statistic)
 
 
 def _statistic_verdict(
-    x: Floats, y: Floats, of: Statistic, criteria: Criteria, *, alike: bool
+    runs_a: Sequence[Floats],
+    runs_b: Sequence[Floats],
+    of: Statistic,
+    criteria: Criteria,
+    spreads: tuple[float, float],
+    *,
+    alike: bool,
 ) -> StatisticVerdict:
-    a, b = statistic(x, of), statistic(y, of)
+    x, y = (np.array([statistic(one, of) for one in side]) for side in (runs_a, runs_b))
+    a, b = float(x.mean()), float(y.mean())
+    spread = math.hypot(a * spreads[0] / math.sqrt(len(x)), b * spreads[1] / math.sqrt(len(y)))
+    if len(x) > 1:
+        least = spread if min(len(x), len(y)) < ENOUGH_RUNS else 0.0
+        interval, p = between_runs(x, y, criteria.level, least)
+        return StatisticVerdict(a, b, interval, p, _verdict(interval, False, criteria, a, b))
+    x, y = runs_a[0], runs_b[0]
     if not criteria.enough(len(x), len(y)):
         return StatisticVerdict(a, b, None, None, "same" if alike else "not enough steps")
-    interval, p = decided(x, y, of, criteria.level)
+    interval, p = decided(x, y, of, criteria.level, spread)
     return StatisticVerdict(
         a, b, interval, p, _verdict(interval, np.array_equal(x, y), criteria, a, b)
     )
@@ -188,10 +227,14 @@ def _verdict(
 
 
 class RowTimes(msgspec.Struct, frozen=True):
-    """Time (ns) and calls of rows in each step of a run: steps by rows."""
+    """Time (ns) and calls of rows in each step of a run: steps by rows.
+
+    ``spread`` is the standard deviation of each row's mean time between runs (ns).
+    """
 
     times: Times
     calls: Times
+    spread: Floats
 
 
 class RowPairs(msgspec.Struct, frozen=True):
@@ -205,6 +248,11 @@ class RowPairs(msgspec.Struct, frozen=True):
     a: RowTimes
     b: RowTimes
     of_step: Flags
+
+    @property
+    def spread(self) -> Floats:
+        """The standard deviation of each difference between runs (ns)."""
+        return np.hypot(self.a.spread, self.b.spread)
 
     @property
     def identical(self) -> bool:
@@ -237,9 +285,9 @@ def verdict_tables(
     low = high = p = np.full(columns, np.nan)
     if enough:
         of_step = np.concatenate([one.of_step for one in groups])
-        p, low, high = _figures(
-            x, y, of_step, criteria, NOISE_FLOOR * criteria.minimum_effect * mean
-        )
+        spread = np.concatenate([one.spread for one in groups])
+        floor = NOISE_FLOOR * criteria.minimum_effect * mean
+        p, low, high = _figures(x, y, of_step, spread, criteria, floor)
     found, at = [], 0
     for one in groups:
         cut = slice(at, at + len(one.of_step))
@@ -273,19 +321,19 @@ def with_deltas(frame: pl.DataFrame, step_a: int) -> pl.DataFrame:
 
 
 def _figures(
-    x: Times, y: Times, of_step: Flags, criteria: Criteria, floor: float
+    x: Times, y: Times, of_step: Flags, spread: Floats, criteria: Criteria, floor: float
 ) -> tuple[Floats, Floats, Floats]:
     """Return the p value and the interval's bounds of each column; equal columns count once."""
-    both = np.vstack([x, y, of_step])
+    both = np.vstack([x, y, spread.round().astype(np.int64), of_step])
     distinct, back = np.unique(both, axis=1, return_inverse=True)
     back = back.reshape(-1)
-    a, b = distinct[: len(x)].astype(np.float64), distinct[len(x) : -1].astype(np.float64)
+    a, b, (between,) = np.split(distinct[:-1].astype(np.float64), [len(x), len(x) + len(y)])
     alone = distinct[-1].astype(bool)
     p = np.ones(len(alone))
     p[~alone] = family_p(a[:, ~alone], b[:, ~alone], floor)
     for at in np.flatnonzero(alone):
         p[at] = family_p(a[:, [at]], b[:, [at]])[0]
-    low, high, own = mean_intervals(a, b, criteria.level)
+    low, high, own = mean_intervals(a, b, criteria.level, between)
     p = np.maximum(p, own)
     low, high = agreeing(low, high, p, criteria.level)
     return p[back], low[back], high[back]

@@ -16,6 +16,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.analyze.classes import breakdown
+from traceana.analyze.run_to_run import relative_spread
 from traceana.enrich.classes import category_of
 from traceana.enrich.nesting import NONE, Ints
 from traceana.errors import NoSuchSelectionError
@@ -619,8 +620,7 @@ def _run_error(model: Model, path: pl.DataFrame) -> float:
         # The interval of the profiler's cost has the host's variation in it.
         (host, RUN_TO_RUN_HOST if model.cost is None or model.cost.measured else 0.0),
     )
-    total = max(sum(time for time, _ in parts), 1)
-    return level * math.hypot(*(time / total * error for time, error in parts))
+    return level * relative_spread(parts)
 
 
 def _change_error(model: Model, change: float) -> float:

@@ -167,6 +167,8 @@ def _source(found: Diff) -> dict[str, Any]:
         "a": _run_source(found.baseline),
         "b": _run_source(found.candidate),
         "step": _step(found.step),
+        "kernels": None if found.kernel_time is None else _step(found.kernel_time),
+        "runs": found.runs,
         "image_ns": found.per_image,
         "layers": dict(found.counts),
         "confidence": found.confidence,
@@ -221,9 +223,10 @@ def _whole(found: Diff) -> bool:
 
 
 def _head(found: Diff) -> Iterator[tuple[str, str]]:
-    yield "Baseline", _run(found.baseline.about)
-    yield "Candidate", _run(found.candidate.about)
+    yield "Baseline", _run(found.baseline.about, found.runs[0])
+    yield "Candidate", _run(found.candidate.about, found.runs[1])
     yield from _times(found)
+    yield from _kernel_time(found)
     if found.per_image is not None:
         a, b = found.per_image
         yield "Per image", f"{arrow(round(a), round(b))} ({percent(b / a - 1)})"
@@ -252,9 +255,10 @@ def _limits(found: Diff) -> Iterator[tuple[str, str]]:
         yield "Bottleneck", " → ".join(limit or "not determined" for limit in limits)
 
 
-def _run(run: Mapping[str, Any]) -> str:
+def _run(run: Mapping[str, Any], runs: int) -> str:
     parts = [display_names.trace_file(run["file"]), *(run[key] for key in ("devices", "framework"))]
     parts.append(numbers.counted(run["steps"], "step") if run["marked"] else "no steps marked")
+    parts.append(f"first of {runs} runs" if runs > 1 else "")
     return " · ".join(str(one) for one in parts if one)
 
 
@@ -272,6 +276,14 @@ def _times(found: Diff) -> Iterator[tuple[str, str]]:
     if (two.a, two.b) != (one.a, one.b):
         verdict = f"; {_verdict(found, two)}" if two.verdict != one.verdict else ""
         yield "", f"{_judged(found, two, other)}{verdict}"
+
+
+def _kernel_time(found: Diff) -> Iterator[tuple[str, str]]:
+    if found.kernel_time is not None:
+        one = found.kernel_time.decides
+        text = f"{arrow(round(one.a), round(one.b))} per step"
+        text += f" ({percent(one.relative)})" if one.a and not found.alike else ""
+        yield "GPU kernels", f"{text}; {_verdict(found, one)}"
 
 
 def _judged(found: Diff, one: StatisticVerdict, statistic: str = "") -> str:
