@@ -31,6 +31,20 @@ IDLE: Final = "idle"
 _IDLE_BY: Final = {HOST: HOST_CAUSES, LAUNCHED: _LAUNCHED, UNKNOWN: _UNKNOWN}
 
 
+_OF_COPIES: Final = ("small_copies", "pageable_copies", "slow_copies", "exposed_copies")
+_OF_HOST: Final = (
+    *("data_loading", "host_bound", "launch_bound", "host_synchronization", "allocation"),
+    *("code_loading", "synchronous_copies"),
+)
+RULES_ABOUT: Final = {
+    COPIES: (*_OF_COPIES, "synchronous_copies"),
+    COLLECTIVES: ("exposed_communication",),
+    HOST: _OF_HOST,
+    PROFILER: ("profiler_overhead",),
+}
+"""The rules of :mod:`traceana.advise` that shorten what limits a run; the others shorten kernels."""
+
+
 class Bottleneck(msgspec.Struct, frozen=True):
     """What limits the run, by the time of the devices in the measured steps, or in the capture;
     without the profiler, as far as its cost is known.
@@ -47,6 +61,12 @@ class Bottleneck(msgspec.Struct, frozen=True):
     share: float
     cause: tuple[str, float] | None
     shares: Mapping[str, float]
+
+    def shortened_by(self, rule: str) -> bool:
+        """Return whether the recommendation of ``rule`` shortens what limits the run."""
+        if self.by == KERNELS:
+            return all(rule not in rules for rules in RULES_ABOUT.values())
+        return rule in RULES_ABOUT.get(self.by, ())
 
 
 def bottleneck(figures: Figures) -> Bottleneck | None:

@@ -654,7 +654,19 @@ def _findings(whole: Overview) -> list[Block]:
         return [title, Facts(tuple(("", note) for note in whole.advice.notes))]
     # The evidence of each is there, with a link to the rows that it is from.
     items = (replace(one, section=one.anchor, anchor="") for one in findings_of(found))
-    return [title, Findings(tuple(items), brief=True)]
+    why = _why_first(whole.advice)
+    return [title, Findings(tuple(items), brief=True), *([Facts((("", why),))] if why else [])]
+
+
+def _why_first(advice: Advice) -> str:
+    """Return why the first recommendation is first, if it is not about the bottleneck."""
+    limits, found = advice.bottleneck, advice.findings
+    if limits is None or limits.bound is None or not found[0].saving_ns:
+        return ""
+    about = [at for at, one in enumerate(found, 1) if limits.shortened_by(one.rule.id)]
+    if not about:
+        return f"no recommendation is about the bottleneck, {limits.by}"
+    return "" if about[0] == 1 else f"1 saves more than {about[0]}, which is about the bottleneck"
 
 
 def _saving(whole: Overview, found: Sequence[Finding]) -> str:
