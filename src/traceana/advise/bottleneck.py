@@ -42,7 +42,7 @@ RULES_ABOUT: Final = {
     HOST: _OF_HOST,
     PROFILER: ("profiler_overhead",),
 }
-"""The rules of :mod:`traceana.advise` that shorten what limits a run; the others shorten kernels."""
+"""The rules of :mod:`traceana.advise` that shorten what limits a run; others shorten kernels."""
 
 
 class Bottleneck(msgspec.Struct, frozen=True):
