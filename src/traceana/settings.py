@@ -112,6 +112,12 @@ BOTTLENECK_SHARE: Final = _setting(
     "From this part of the step on, time without kernels limits the run: TensorFlow's profiler "
     "calls a program with 20 % of waiting for input highly input-bound.",
 )
+UNRECORDED_SHARE: Final = _setting(
+    "unrecorded_share",
+    0.1,
+    "From this part of launches without recorded work on, what limits the run is not determined "
+    "and nothing is recommended: recordings lose none, or a third and more.",
+)
 LEAST_PROFILER_COST: Final = _setting(
     "least_profiler_cost",
     0.05,

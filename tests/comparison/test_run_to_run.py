@@ -59,7 +59,7 @@ def test_a_copy_of_pageable_memory_varies_more_than_a_kernel() -> None:
 def test_the_kernels_have_a_verdict_of_their_own() -> None:
     same, slower = diff(A, longer(1, idle=160_000)), diff(A, longer(1.06))
     assert same.kernel_time is not None and slower.kernel_time is not None
-    assert same.kernel_time.verdict == "inconclusive"
+    assert same.kernel_time.verdict == "same"
     assert slower.kernel_time.verdict == "slower"
     assert slower.kernel_time.median.relative == pytest.approx(0.06, abs=0.005)
     (line,) = [one for one in repr(slower).splitlines() if one.startswith("GPU kernels")]
@@ -118,4 +118,4 @@ def test_several_runs_of_each_program(run: Run, tmp_path: Path) -> None:
 
 
 def test_the_spreads_are_those_of_predictions() -> None:
-    assert (RUN_TO_RUN_KERNELS, RUN_TO_RUN_PAGEABLE, RUN_TO_RUN_HOST) == (0.01, 0.09, 0.08)
+    assert (RUN_TO_RUN_KERNELS, RUN_TO_RUN_PAGEABLE, RUN_TO_RUN_HOST) == (0.003, 0.09, 0.08)

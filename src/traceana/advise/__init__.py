@@ -18,7 +18,12 @@ from traceana.advise import (  # noqa: F401  # these modules register their rule
 from traceana.advise.bottleneck import bottleneck
 from traceana.advise.figures import Figures
 from traceana.advise.rule import RULES, Advice, Finding, Rule, Simulation
-from traceana.settings import LEAST_PROFILER_COST, LEAST_SAVING, LOW_UTILIZATION
+from traceana.settings import (
+    LEAST_PROFILER_COST,
+    LEAST_SAVING,
+    LOW_UTILIZATION,
+    UNRECORDED_SHARE,
+)
 from traceana.trace.per_trace import per_trace
 
 if TYPE_CHECKING:
@@ -50,7 +55,10 @@ def advised(figures: Figures) -> Advice:
     if not figures.work_ns:
         return Advice((), ("no device activity: no findings",))
     whole = "step" if figures.stepped else "capture"
-    holding = [(rule, one) for rule in RULES if (one := rule.find(figures)) is not None]
+    # With kernels missing, time is nobody's loss.
+    known = figures.unrecorded < UNRECORDED_SHARE
+    rules = [one for one in RULES if known or one.kind == "measurement validity"]
+    holding = [(rule, one) for rule in rules if (one := rule.find(figures)) is not None]
     found: list[Finding] = []
     small: list[Finding] = []
     for rule, one in holding:
@@ -103,6 +111,12 @@ def _unprofiled(figures: Figures) -> int | None:
 
 def _notes(figures: Figures, found: list[Finding]) -> tuple[str, ...]:
     whole = "step" if figures.stepped else "capture"
+    if figures.unrecorded >= UNRECORDED_SHARE:
+        lost = f"{figures.unrecorded:.1%}".replace("%", " %")
+        what = (
+            "no kernels" if figures.unrecorded == 1 else f"not the work of {lost} of the launches"
+        )
+        return (f"no recommendations: {what} in the recording",)
     if not found:
         return (f"no findings above {LEAST_SAVING:.0%} of the {whole}".replace("%", " %"),)
     unit = "step and device" if figures.stepped else "device, over the capture"

@@ -9,7 +9,7 @@ import msgspec
 import polars as pl
 
 from traceana.advise.figures import HOST_CAUSES
-from traceana.settings import BOTTLENECK_SHARE, LONGEST_DISPATCH_NS
+from traceana.settings import BOTTLENECK_SHARE, LONGEST_DISPATCH_NS, UNRECORDED_SHARE
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures
@@ -27,6 +27,7 @@ COPIES: Final = "exposed copies"
 LAUNCHED: Final = "idle before launched work"
 UNKNOWN: Final = "idle without a recorded cause"
 IDLE: Final = "idle"
+NOT_RECORDED: Final = "launches without recorded work"
 
 _IDLE_BY: Final = {HOST: HOST_CAUSES, LAUNCHED: _LAUNCHED, UNKNOWN: _UNKNOWN}
 
@@ -98,6 +99,9 @@ def bottleneck(figures: Figures) -> Bottleneck | None:
         COPIES: copies,
         IDLE: idle,
     }
+    if figures.unrecorded >= UNRECORDED_SHARE:
+        # What is missing was kernels, so that neither busy nor idle time is known.
+        return Bottleneck(None, NOT_RECORDED, figures.unrecorded, None, shares)
     if losses[by] < BOTTLENECK_SHARE:
         return Bottleneck("GPU-bound", KERNELS, shares[KERNELS], None, shares)
     cause = max(idle_by[by].items(), key=lambda one: one[1]) if by in idle_by else None

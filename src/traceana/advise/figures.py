@@ -21,13 +21,28 @@ from traceana.analyze.roofline import fp32_products, roofline, units
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.transfers import transfers
 from traceana.enrich.classes import SOURCE, category_of
+from traceana.enrich.launches import launches_with_work
 from traceana.enrich.layers.compiled_regions import REGION
 from traceana.enrich.layers.inductor_code import GENERATED
-from traceana.settings import FEWEST_TIMED_STEPS, LAUNCH_BOUND_SHARE, LEAST_SAVING, LESS_PER_IMAGE
+from traceana.enrich.steps import step_of
+from traceana.settings import (
+    BOTTLENECK_SHARE,
+    FEWEST_TIMED_STEPS,
+    LAUNCH_BOUND_SHARE,
+    LEAST_SAVING,
+    LESS_PER_IMAGE,
+)
 from traceana.timeline.copies import copies
 from traceana.timeline.idle import gaps_of, idle, idle_time
 from traceana.timeline.intervals import computing, exposed, exposed_within
-from traceana.timeline.steps import StepTime, device_windows, measured, step_time, steps
+from traceana.timeline.steps import (
+    StepTime,
+    device_windows,
+    measured,
+    measured_steps,
+    step_time,
+    steps,
+)
 from traceana.timeline.work import work
 from traceana.trace.per_trace import per_trace
 
@@ -90,6 +105,21 @@ class Figures:
     def measured(self) -> pl.DataFrame:
         """The measured steps; a step without device activity counts for one device."""
         return self.steps.filter("measured").with_columns(pl.col("devices").clip(1))
+
+    @cached_property
+    def unrecorded(self) -> float:
+        """The part of the launches of the measured steps whose work is not in the trace, though
+        other work of the device is: 1 where an often idle device has copies and no kernels, since
+        profilers older than the driver record neither kernels nor their launches."""
+        trace = self._trace
+        if not self.on_cpu and not (self._part.activities["kind"] == "kernel").any():
+            span, busy = self.devices.select(pl.col("span_ns", "busy_ns").sum()).row(0)
+            return 1.0 if busy < (1 - BOTTLENECK_SHARE) * span else 0.0
+        launches = launches_with_work(trace.calls, trace.activities)
+        if self.stepped:
+            step = pl.Series(step_of(trace.steps, launches["process"], launches["start"]))
+            launches = launches.filter(step.is_in(list(measured_steps(trace).rows)))
+        return int(launches["lost"].sum()) / max(launches.height, 1)
 
     @cached_property
     def busy(self) -> pl.DataFrame:

@@ -10,7 +10,13 @@ import polars as pl
 
 from traceana.enrich.cpu import operator_activities, range_activities
 from traceana.enrich.distinct_values import Texts
-from traceana.enrich.launches import launches_of, steps_of_lost_launches, with_calls, with_complete
+from traceana.enrich.launches import (
+    launches_of,
+    launches_with_work,
+    steps_of_lost_launches,
+    with_calls,
+    with_complete,
+)
 from traceana.enrich.layers.from_scopes import ScopeLayers
 from traceana.enrich.layers.layer_intervals import DEEPEST_PATH, Layer
 from traceana.enrich.layers.repetition import Repetitions
@@ -81,6 +87,9 @@ def attribute(
         activities, names = host_work
         ledger.add("no_device_work", launches_of(trace.calls), table="activities")
         devices = pl.concat([conform("devices", pl.DataFrame({"device": [CPU_DEVICE]})), devices])
+    elif on_device:
+        lost = launches_with_work(trace.calls, activities)["lost"]
+        ledger.add("no_work", int(lost.sum()), table="calls", kept=True)
     activities, layers, layer_rows = _attributed(activities, names, trace.calls, host, ledger)
     join_pieces(activities)
     layer_of_op = to_rows(take(layer_rows, host.layers.of_op))

@@ -121,16 +121,38 @@ def steps_of_lost_launches(activities: pl.DataFrame, step: Ints) -> Ints:
     return found.to_numpy()
 
 
+def launches_with_work(calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
+    """Return the ``calls`` that launch kernels or graphs, in order of time, with ``worked``:
+    whether what they launched is in the trace, and ``lost``: whether it is not, though it should.
+
+    Work of the last launches of a recording runs after its end. Where no launch has its work, all
+    of it is lost. A captured launch has none, so that none is lost beside the capture of a graph.
+    """
+    worked = np.zeros(calls.height, dtype=np.bool_)
+    worked[activities["call"].drop_nulls().to_numpy()] = True
+    launches = Texts.of(calls["name"]).matching(f"{KERNEL_LAUNCH}|{GRAPH_LAUNCH}")
+    return (
+        calls.with_columns(pl.Series("worked", worked))
+        .filter(pl.Series(launches))
+        .sort("start")
+        .with_columns(
+            (
+                ~pl.col("worked")
+                & (pl.col("worked").cum_max(reverse=True) | ~pl.col("worked").any())
+                & pl.lit(launches_of(calls) > 0)
+            ).alias("lost")
+        )
+    )
+
+
 def with_complete(
     steps: pl.DataFrame, calls: pl.DataFrame, activities: pl.DataFrame
 ) -> pl.DataFrame:
     """Return ``steps`` with ``complete``: whether every launch in the step has its work."""
-    worked = np.zeros(calls.height, dtype=np.bool_)
-    worked[activities["call"].drop_nulls().to_numpy()] = True
-    if not worked.any():
+    launches = launches_with_work(calls, activities)
+    if not launches["worked"].any():
         return steps
-    launches = Texts.of(calls["name"]).matching(f"{KERNEL_LAUNCH}|{GRAPH_LAUNCH}")
-    lost = calls.filter(pl.Series(launches & ~worked))
+    lost = launches.filter(~pl.col("worked"))
     complete = np.ones(steps.height + 1, dtype=np.bool_)
     complete[step_of(steps, lost["process"], lost["start"])] = False
     return steps.with_columns(pl.Series("complete", complete[:-1]))

@@ -67,6 +67,7 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
         "device work launched before the recording, normal for asynchronous training: in no step",
     ),
     "no_launch": ("problem", "device work whose launch was lost"),
+    "no_work": ("problem", "launches whose work was lost: the device did more than was recorded"),
     "no_device_work": (
         "problem",
         "launches of GPU work that was not recorded: all times are of the host",

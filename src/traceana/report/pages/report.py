@@ -11,7 +11,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.advise import Advice, Finding, advise
-from traceana.advise.bottleneck import IDLE, Bottleneck
+from traceana.advise.bottleneck import IDLE, NOT_RECORDED, Bottleneck
 from traceana.analyze.classes import Line, breakdown, condensed
 from traceana.analyze.devices import busy
 from traceana.analyze.facts import facts
@@ -326,7 +326,7 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
         label = "CPU operators" if known["operators"] else "CPU ranges"
         yield label, f"{numbers.count(known['cpu_operators'])} · no GPU activity"
     else:
-        yield "Kernels", "none: no GPU activity"
+        yield "Kernels", "none recorded"
     if whole.breakdown.frame.height:
         yield "Tables", _tables(whole)
 
@@ -420,6 +420,11 @@ def _bottleneck(whole: Overview) -> str:
     found = whole.advice.bottleneck
     if found is None:
         return "not determined: no GPU activity"
+    if found.by == NOT_RECORDED:
+        if found.share == 1:
+            return "not determined: no kernels in the recording"
+        lost = numbers.share(found.share)
+        return f"not determined: not the work of {lost} of the launches in the recording"
     of = "step time" if whole.basis.stepped else window_text(whole.trace)
     parts = [f"{found.bound or 'not determined'}: {found.by} {numbers.share(found.share)} of {of}"]
     left_out = {found.by}

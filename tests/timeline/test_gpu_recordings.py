@@ -1,0 +1,142 @@
+"""Recordings of a GPU: one time of a step, one cause, and what a change brought without a profiler.
+
+``fixtures/gpu/variants.jsonl`` has the step times of the same programs without a profiler, before
+and after the recording.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+import pytest
+
+from tests.support.every_command import as_json
+from tests.support.opened import opened
+from traceana.comparison.diff import diff
+from traceana.enrich.launches import GRAPH_LAUNCH
+
+pytestmark = pytest.mark.profiler_cost
+
+FOLDER: Final = Path(__file__).parents[2] / "fixtures" / "gpu"
+FILES: Final = sorted(FOLDER.glob("*.json.gz"))
+TIMES: Final = {
+    one["name"]: (one["mean_ns"] + one["mean_after_ns"]) / 2
+    for one in map(json.loads, (FOLDER / "variants.jsonl").read_text().splitlines())
+}
+each_recording = pytest.mark.parametrize("file", FILES, ids=lambda file: file.name.split(".")[0])
+
+
+def found(command: str, file: Path) -> dict[str, Any]:
+    return json.loads(as_json(command, file))  # type: ignore[no-any-return]
+
+
+def name_of(file: Path) -> str:
+    return file.name.removesuffix(".json.gz")
+
+
+@each_recording
+def test_every_command_has_the_same_step_and_the_same_idle_time(file: Path) -> None:
+    summary = found("report", file)["summary"]
+    step, total = summary["step_time"], sum(summary["step_time"]["each_ns"])
+    assert step["mean_ns"] == total // len(step["each_ns"])
+    assert sum(row["time_ns"] for row in found("critical", file)["rows"]) == pytest.approx(
+        total, abs=len(step["each_ns"])
+    )
+    (replayed,) = found("whatif --replay", file)["rows"]
+    assert (replayed["measured_ns"], replayed["largest_error_ns"]) == (total, 0)
+    scenarios = found("whatif", file)["rows"]
+    assert {row["step_ns"] for row in scenarios} == {step["median_ns"]}
+    if summary["unprofiled_ns"] is not None:
+        assert {row["unprofiled_ns"] for row in scenarios} == {summary["unprofiled_ns"]}
+    idle = [row for row in found("idle --by step", file)["rows"] if row["step"] in step["steps"]]
+    assert sum(row["time_ns"] for row in idle) == pytest.approx(
+        (1 - summary["utilization"]) * total, abs=1000
+    )
+    savings = {row["scenario"]: row["saving_ns"] for row in scenarios}
+    for one in found("advise", file)["rows"]:
+        if one["scenario"] in savings:
+            assert one["saving_ns"] == pytest.approx(savings[one["scenario"]], abs=1), one["rule"]
+
+
+@each_recording
+def test_a_step_is_from_the_end_of_one_to_the_end_of_the_next_on_the_device(file: Path) -> None:
+    trace = opened(file)
+    of_step = trace.activities.filter(pl.col("step").is_not_null())
+    ends = of_step.group_by("step").agg((pl.col("start") + pl.col("duration")).max()).sort("step")
+    distances = ends["start"].diff().drop_nulls()
+    summary = found("report", file)["summary"]["step_time"]
+    assert summary["median_ns"] == pytest.approx(distances.median(), rel=0.04)
+
+
+@each_recording
+def test_the_step_without_the_profiler_is_near_the_one_that_was_timed(file: Path) -> None:
+    """Within the variation of the copies and of the host, from run to run."""
+    (row,) = opened(file).whatif("host x 1").frame.to_dicts()
+    assert row["unprofiled_ns"] <= row["step_ns"]
+    # Between two runs without the profiler this program's host differed by 40 %.
+    near = 0.45 if name_of(file) == "resnet18_b8" else 0.1
+    assert row["unprofiled_ns"] == pytest.approx(TIMES[name_of(file)], rel=near)
+
+
+def test_every_step_that_replays_a_graph_has_all_its_kernels() -> None:
+    file = FOLDER / "resnet18_b8_graph.json.gz"
+    trace = opened(file)
+    assert trace.calls["name"].cast(pl.String).str.contains(GRAPH_LAUNCH).any()
+    launched = trace.activities.filter(pl.col("step").is_not_null())
+    replays = launched.partition_by("step")
+    assert [one.height for one in replays] == [360] * 5
+    # Each with the same classes, which the neighbours of a kernel decide too.
+    (counts,) = {
+        tuple(one.group_by("name_id", "class").len().sort(pl.all()).rows()) for one in replays
+    }
+    assert sum(count for *_, count in counts) == 360
+
+
+@pytest.mark.parametrize(
+    ("before", "scenario", "after"),
+    [
+        ("alexnet_b128", "pinned", "alexnet_b128_pinned"),
+        ("alexnet_b128", "tensor-cores", "alexnet_b128_tf32"),
+        ("alexnet_b128", "host x 1", "alexnet_b128_again1"),
+        ("alexnet_b128_wait20", "data-ready", "alexnet_b128_nowait"),
+        ("resnet18_b8", "cuda-graphs", "resnet18_b8_graph"),
+        ("vgg11_b32", "relu x 0", "vgg11_b32_norelu"),
+    ],
+)
+def test_what_a_change_brought_is_in_the_interval(before: str, scenario: str, after: str) -> None:
+    (row,) = opened(FOLDER / f"{before}.json.gz").whatif(scenario).frame.to_dicts()
+    assert row["low_ns"] <= TIMES[after] <= row["high_ns"]
+    assert row["predicted_ns"] == pytest.approx(TIMES[after], rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "better"),
+    [
+        ("alexnet_b128", "pageable_copies", "alexnet_b128_pinned"),
+        ("alexnet_b128", "tensor_cores_unused", "alexnet_b128_tf32"),
+        ("alexnet_b128_wait20", "data_loading", "alexnet_b128_nowait"),
+        ("resnet18_b8", "launch_bound", "resnet18_b8_graph"),
+    ],
+)
+def test_advice_saves_what_the_change_saved(name: str, rule: str, better: str) -> None:
+    rows = found("advise", FOLDER / f"{name}.json.gz")["rows"]
+    place = [row["rule"] for row in rows].index(rule)
+    assert place < 2
+    saved = TIMES[name] - TIMES[better]
+    assert rows[place]["saving_low_ns"] <= saved <= rows[place]["saving_high_ns"]
+    if rule != "launch_bound":
+        assert rows[place]["saving_ns"] == pytest.approx(saved, rel=1 / 3)
+
+
+def test_diff_of_two_recordings_of_one_program_finds_nothing() -> None:
+    files = [FOLDER / f"alexnet_b128{end}.json.gz" for end in ("", "_again1", "_nowait")]
+    for a, b in itertools.permutations(files, 2):
+        both = diff(opened(a), opened(b))
+        assert both.step.verdict not in ("faster", "slower")
+        assert both.kernel_time is not None
+        assert both.kernel_time.verdict in ("same", "inconclusive")
+        assert both.gated(0.03)[0] != "failed"
