@@ -326,7 +326,8 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
         label = "CPU operators" if known["operators"] else "CPU ranges"
         yield label, f"{numbers.count(known['cpu_operators'])} · no GPU activity"
     else:
-        yield "Kernels", "none recorded"
+        device_work = whole.breakdown.frame.height
+        yield "Kernels", "none recorded" if device_work else "none: no GPU activity"
     if whole.breakdown.frame.height:
         yield "Tables", _tables(whole)
 
