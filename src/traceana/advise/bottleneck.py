@@ -65,6 +65,8 @@ class Bottleneck(msgspec.Struct, frozen=True):
 
     def shortened_by(self, rule: str) -> bool:
         """Return whether the recommendation of ``rule`` shortens what limits the run."""
+        if self.bound == "input-bound":
+            return rule == "data_loading"
         if self.by == KERNELS:
             return all(rule not in rules for rules in RULES_ABOUT.values())
         return rule in RULES_ABOUT.get(self.by, ())
