@@ -34,6 +34,10 @@ slow copies counted as exposed ones, GEMMs in a row counted as a small batch, no
 memory), in part the cases: the history of `tests/advise/planted.py` has each correction of a case
 with its reason. So the score is of rules that these cases have corrected, not of unseen traces.
 
+Savings are of the program without the profiler, whose cost `advise` estimates for torch.profiler's
+files. These files are built and had none, so that the savings of host time (`launches-…`) are below
+the planted loss.
+
 - *size*: by how much the step is shorter in the same run with the cause mended, in percent of the
   step with it.
 - *saving*: of the finding, relative to the planted loss. In parentheses where the change replaces
