@@ -19,7 +19,7 @@ import polars as pl
 from traceana.enrich.classes import SOURCE, category_of
 from traceana.enrich.distinct_values import Texts, distinct, first_rows, numbered
 from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take
-from traceana.timeline.copies import ASYNCHRONOUS, copies
+from traceana.timeline.copies import blocking_copies
 from traceana.trace.per_trace import per_small_trace
 from traceana.trace.schema import DEVICE_WORK
 
@@ -249,11 +249,7 @@ def _blocking(
     blocked if it ended in its call. Where every kernel of an owner ended in its call, all launches
     blocked (``CUDA_LAUNCH_BLOCKING``).
     """
-    whole = trace.whole.activities
-    waits = pl.Series([None], dtype=pl.Boolean).extend_constant(None, whole.height)[1:]
-    rows = (whole["kind"] == "memcpy").arg_true()
-    waits = waits.scatter(rows, copies(trace.whole)["blocking"] != ASYNCHRONOUS)
-    of_copy = waits.gather(work["row"])
+    of_copy = blocking_copies(trace.whole).gather(work["row"])
     inside = inside & known
     is_copy = (work["kind"] == "memcpy").to_numpy()
     blocking = of_copy.fill_null(value=False).to_numpy() & known

@@ -19,7 +19,7 @@ from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, rows_by_depth
 from traceana.errors import NoSuchSelectionError, near
 from traceana.settings import LONGEST_DISPATCH_NS, REPLAYED_ACTIVITIES
 from traceana.timeline.graph import EVENT, LAUNCH, STREAM, SYNC, WAIT, Graph
-from traceana.timeline.idle_host import LOADING
+from traceana.timeline.idle_causes import LOADING
 from traceana.whatif.other_hardware import (
     Factors,
     Floats,
