@@ -135,12 +135,13 @@ def _gaps_of(
     work = device_work(whole, devices)
     limits = {rank: (start, end) for rank, start, end in capture(whole).iter_rows()}
     parts = [pl.DataFrame(schema=_GAPS)]
-    causes = CauseFinder(whole) if work else None
-    for one in work:
-        step = whole.activities["step"][int(one.row[0])]
-        first_step = None if step is None else int(whole.steps["start"][step])
-        found = gaps(one, *limits[one.device[0]], first_step)
-        parts += [causes.added_to(some).select(*_GAPS) for some in found.iter_slices(_BLOCK)]
+    if work:
+        causes = CauseFinder(whole)
+        for one in work:
+            step = whole.activities["step"][int(one.row[0])]
+            first_step = None if step is None else int(whole.steps["start"][step])
+            found = gaps(one, *limits[one.device[0]], first_step)
+            parts += [causes.added_to(some).select(*_GAPS) for some in found.iter_slices(_BLOCK)]
     cpus = {}
     for rank, device in devices:
         if device == CPU_DEVICE:
@@ -262,13 +263,7 @@ def _by_gap(trace: Trace, found: IdleTime) -> pl.DataFrame:
     spans = _spans(found.windows, PER_DEVICE)
     gaps = (
         _analyzed(trace, found, found.gaps)
-        .join(
-            _spans(found.windows, PER_DEVICE),
-            on=PER_DEVICE,
-            how="left",
-            nulls_equal=True,
-            maintain_order="left",
-        )
+        .join(spans, on=PER_DEVICE, how="left", nulls_equal=True, maintain_order="left")
         .sort("part", "part_start", "rank", "device", descending=[True, False, False, False])
     )
     step = whole.steps["number"].gather(whole.activities["step"].gather(gaps["after"]))

@@ -312,8 +312,9 @@ class Threads(msgspec.Struct, frozen=True):
     def of(cls, trace: Trace) -> Threads:
         """Return the numbers of the threads of ``trace``."""
         frames = [table.select(_THREAD) for table in (trace.calls, trace.ops, trace.ranges)]
-        numbers = numbered(*frames)
-        return cls(*numbers, pl.concat(frames)[first_rows(np.concatenate(numbers))])
+        calls, ops, ranges = numbers = numbered(*frames)
+        known = pl.concat(frames)[first_rows(np.concatenate(numbers))]
+        return cls(calls, ops, ranges, known)
 
     def among(self, numbers: Ints) -> Flags:
         """Return for each thread whether it is one of ``numbers``; NONE does not count."""
@@ -373,8 +374,8 @@ def host_times(
     processes = known.select("rank", "process").rows()
     with_wanted = set(asked.select("rank", "process").rows())
     own = np.array([process in with_wanted for process in processes], dtype=np.bool_)
-    for cause, rows in ((PROFILER, overhead & ~of_driver), (DRIVER, of_driver)):
-        part = _intervals(trace.ranges, threads.ranges, rows)
+    for cause, records in ((PROFILER, overhead & ~of_driver), (DRIVER, of_driver)):
+        part = _intervals(trace.ranges, threads.ranges, records)
         is_own = own[part["number"].to_numpy()]
         of_rank = _on_all(part.filter(~is_own), known, asked, ["rank"])
         parts[cause] = pl.concat([part.filter(is_own), of_rank])
