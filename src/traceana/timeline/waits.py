@@ -152,7 +152,7 @@ def work_waits(
     returned = np.minimum(ended, start)
     blocking = _blocking(trace, work, known, end <= ended, owner)
     before = _on_stream(key, start, end)
-    of_stream = _of_work(end, before)
+    of_stream = np.where(before == NONE, NEVER, take(end, before))
     # A blocking call waits from its start: work that ends during the call can have delayed it.
     of_launch = np.where(known, np.where(blocking & (start < ended), called, returned), NEVER)
     waits = wait_records(trace, syncs)
@@ -451,11 +451,6 @@ def _by_collective(trace: Trace, work: pl.DataFrame, floor: Ints) -> Ints:
     covers = 2 * (end[last] - since) > start[rows] - floor[rows]
     found[rows[covers]] = np.where(last < rows, last, NONE)[covers]
     return found
-
-
-def _of_work(end: Ints, rows: Ints) -> Ints:
-    """Return the end of the work of ``rows``, NEVER where the row is NONE."""
-    return np.where(rows == NONE, NEVER, end[rows]) if len(end) else rows
 
 
 def wait_records(trace: Trace, syncs: pl.DataFrame) -> pl.DataFrame:
