@@ -19,8 +19,7 @@ from traceana.timeline.idle import IdleTime, idle_time
 from traceana.timeline.idle_gaps import (
     DeviceWork,
     analyzed_windows,
-    capture,
-    measured_of,
+    measured_windows,
     outside,
     selects_steps,
 )
@@ -32,7 +31,6 @@ from traceana.timeline.intervals import (
     rows_by_device,
     union,
 )
-from traceana.timeline.steps import device_windows
 from traceana.timeline.work import why_no_work, work
 from traceana.trace.schema import CPU_DEVICE
 
@@ -80,7 +78,7 @@ def busy(trace: Trace) -> Result:
         pl.col("duration").sum().alias("sum_ns"),
     )
     whole = trace.whole
-    windows = analyzed_windows(trace, capture(whole), device_windows(trace))
+    windows = analyzed_windows(trace)
     ran = work(whole, *PER_DEVICE, "kind", "start", "duration").drop_nulls("device")
     inside = windows.select(
         *PER_DEVICE,
@@ -159,7 +157,7 @@ def devices(trace: Trace, *, found: IdleTime | None = None) -> Result:
             pl.when(on_gpu).then(kernel_ns - pl.col("compute")).alias("collective_exposed_ns"),
         )
         .join(_outside(trace), on="rank", how="left", nulls_equal=True)
-        .join(launches(trace, found.measured), on=PER_DEVICE, how="left", nulls_equal=True)
+        .join(launches(trace), on=PER_DEVICE, how="left", nulls_equal=True)
         .select(_COLUMNS)
         .sort(PER_DEVICE)
     )
@@ -202,7 +200,7 @@ def _union(work: Sequence[DeviceWork], rows: Flags) -> Busy:
     return Busy(unions)
 
 
-def launches(trace: Trace, measured: pl.DataFrame | None = None) -> pl.DataFrame:
+def launches(trace: Trace) -> pl.DataFrame:
     """Return one row per ``rank`` and ``device`` with work that calls launched.
 
     ``launches``
@@ -213,12 +211,8 @@ def launches(trace: Trace, measured: pl.DataFrame | None = None) -> pl.DataFrame
     ``launch_delay_median_ns``, ``launch_delay_p95_ns``
         Launch delay: from the end of the launching call to the start of the kernel. Median and 95th
         percentile, the lower of two; negative where the kernel starts before the call returns.
-
-    ``measured`` is :func:`traceana.timeline.idle_gaps.measured_of` the trace's steps, if already
-    computed.
     """
-    if measured is None:
-        measured = measured_of(trace, device_windows(trace))
+    measured = measured_windows(trace)
     launched = trace.activities.select(
         *PER_DEVICE, "kind", "start", "duration", "call", "step"
     ).filter(

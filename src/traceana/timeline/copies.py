@@ -69,6 +69,14 @@ def copies(trace: Trace) -> pl.DataFrame:
     return frame.with_columns(_blocking(trace, frame))
 
 
+def blocking_copies(trace: Trace) -> pl.Series:
+    """Return for each activity whether it is a copy whose call blocks; null for other activities,
+    and where that is not recorded."""
+    rows = (trace.activities["kind"] == "memcpy").arg_true()
+    blocks = pl.repeat(None, trace.activities.height, dtype=pl.Boolean, eager=True)
+    return blocks.scatter(rows, copies(trace)["blocking"] != ASYNCHRONOUS)
+
+
 def host_memory(direction: pl.Expr) -> pl.Expr:
     """Return the kind of host memory of a copy in ``direction``; null without host memory."""
     return (

@@ -420,18 +420,14 @@ def _notes(trace: Trace, path: pl.DataFrame, of_steps: tuple[str, ...]) -> tuple
         return (why_no_work(trace) if work(trace).is_empty() else "trace of zero duration",)
     if trace.steps.is_empty():
         return (*_gpu_share(trace, path), "no steps: critical path of the whole capture")
+    processes = step_processes(trace)
     return (
         *_gpu_share(trace, path),
         "step window: from its marker, or the completion of the step before, to the end of its "
         "last work",
-        *_of_processes(trace),
+        *([f"per step: means over {processes} processes"] if processes > 1 else ()),
         *of_steps,
     )
-
-
-def _of_processes(trace: Trace) -> tuple[str, ...]:
-    processes = step_processes(trace)
-    return (f"per step: means over {processes} processes",) if processes > 1 else ()
 
 
 def _gpu_share(trace: Trace, path: pl.DataFrame) -> tuple[str, ...]:

@@ -2,13 +2,14 @@
 
 If the next work was launched before the GPU went idle, the cause is the wait of that work: an
 event, the queue, the launch itself. Else the host is the cause: the time until the launch is
-divided by the activity of the launching thread (``idle_host.py``), and the largest part is the
-cause.
+divided by the activity of the launching thread, assigned to causes by the names of its calls,
+ranges and operators, and the largest part is the cause. The gaps of a CPU without GPU work are
+waits for a batch, or time without operators.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -17,38 +18,70 @@ import numpy.typing as npt
 import polars as pl
 
 from traceana.enrich.classes import SOURCE, category_of
-from traceana.enrich.distinct_values import rows_of
-from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take, to_rows
+from traceana.enrich.distinct_values import Texts, first_rows, numbered, rows_of
+from traceana.enrich.layers.roles import ROLE_OF_TEXT
+from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, from_rows, take, to_rows
 from traceana.settings import LONGEST_DISPATCH_NS, LONGEST_EVENT_LATENCY_NS
-from traceana.timeline.copies import ASYNCHRONOUS, copies
+from traceana.timeline.copies import blocking_copies
 from traceana.timeline.idle_gaps import (
+    AFTER_LAST,
     ALLOCATION,
     BEFORE_FIRST,
     COLLECTIVE,
     COPY,
+    DATA_LOADER,
     DRIVER,
     EVENT,
     HOST,
     LAUNCH_LATENCY,
     NOT_RECORDED,
     OPERATOR,
+    PROFILER,
     QUEUED,
     SAME_LAUNCH,
     SYNCHRONIZATION,
     Cause,
 )
-from traceana.timeline.idle_host import HostNesting, HostTime, Threads, host_times
 from traceana.timeline.intervals import Intervals, union, until
 from traceana.timeline.waits import BY_EVENT, BY_STREAM, all_waits
+from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
 Causes = npt.NDArray[np.int8]
 
+_CALLS: Final[dict[int, str]] = {
+    ALLOCATION: (
+        r"^(?:cuda|hip)(?:Malloc|Free|Host(?:Alloc|Malloc|Free|Register|Unregister))"
+        r"|^cuMem(?:Alloc|Free|Host|Create|Release|Map|Unmap|AddressReserve|AddressFree|SetAccess)"
+    ),
+    SYNCHRONIZATION: r"^(?:cuda|cu|hip)\w*Synchronize",
+    COPY: r"^(?:cuda|hip)Memcpy|^cuMemcpy",
+}
+"""Patterns of the names of calls that delay the host."""
+
+LOADING: Final = rf"{ROLE_OF_TEXT['data']}|^(?:EagerLocalExecute: )?IteratorGetNext"
+"""Ranges and operators that wait for the next batch. The ranges of TensorFlow's background threads
+that produce it (``Iterator::Prefetch``) do not count."""
+
+_BLOCKING_COLLECTIVE: Final = r"^(?:gloo|mpi|ucc):|^MPI_|^c10d::(?:monitored_)?barrier"
+"""Ranges and operators of collectives that the host performs or waits for. NCCL's collectives are
+kernels, which wait on the device."""
+
+_DRIVER_OVERHEAD: Final = r"(?i)loading|compiler|command buffer"
+"""CUPTI's overhead records of CUDA: code is loaded or compiled, or the command buffer is full."""
+
+_HOSTS: Final = ("module", "annotation", "step", "nvtx", "nvtx_start", "runtime")
+"""Kinds of ranges whose text can be the cause of a wait of the host."""
+
 _WHOLE_GAP: Final = DRIVER
 """Causes up to this one also count while the launching call runs."""
 
+_TRAINING: Final = ("layer", "optimizer", "collective", "hooks")
+"""Roles of operators that count as compute even during a wait for a batch."""
+
+_THREAD: Final = ["rank", "process", "thread"]
 _LATEST: Final = np.iinfo(np.int64).max
 
 
@@ -58,20 +91,24 @@ class CauseFinder:
     def __init__(self, trace: Trace) -> None:
         """Prepare the lookups; ``trace`` is whole."""
         self._trace = trace
-        threads = Threads.of(trace)
-        self._launches = launches = Launches.of(trace, threads.calls)
+        activities, calls = trace.activities, trace.calls
+        self._ended = (activities["start"] + activities["duration"]).to_numpy()
+        self._call = from_rows(activities["call"])
+        self._called = calls["start"].to_numpy()
+        self._returned = self._called + calls["duration"].to_numpy()
         waits = all_waits(trace)
-        self._why, self._awaited = (np.full(trace.activities.height + 1, NONE) for _ in range(2))
+        self._why, self._awaited = (np.full(activities.height + 1, NONE) for _ in range(2))
         self._why[waits.activity] = waits.why
         by_event = np.flatnonzero(waits.by_event != NONE)
         self._awaited[waits.activity[by_event]] = waits.activity[waits.by_event[by_event]]
-        launching = threads.among(threads.calls[launches.launching])
-        self._nesting = HostNesting.of(trace, threads, launching)
+        threads = Threads.of(trace)
+        self._thread = threads.calls
+        launching = threads.among(threads.calls[self._call[self._call != NONE]])
+        self._ops = _nesting(trace.ops, threads.ops, launching)
+        self._ranges = _nesting(trace.ranges, threads.ranges, launching)
         self._host = host_times(trace, threads, launching)
-        blocks = (copies(trace)["blocking"] != ASYNCHRONOUS).fill_null(value=False).to_numpy()
-        self._copies: Flags = trace.activities["kind"].is_in(["memcpy", "memset"]).to_numpy()
-        self._blocking: Flags = np.zeros(trace.activities.height, dtype=np.bool_)
-        self._blocking[trace.activities["kind"].eq("memcpy").to_numpy()] = blocks
+        self._copies: Flags = activities["kind"].is_in(["memcpy", "memset"]).to_numpy()
+        self._blocking: Flags = blocking_copies(trace).fill_null(value=False).to_numpy()
 
     def added_to(self, gaps: pl.DataFrame) -> pl.DataFrame:
         """Return ``gaps``, of :func:`traceana.timeline.idle_gaps.gaps`, each with its ``cause``.
@@ -81,40 +118,47 @@ class CauseFinder:
         launched before the GPU went idle.
         """
         start, end = gaps["start"].to_numpy(), gaps["end"].to_numpy()
-        around = _GapLaunches(self._launches, gaps)
-        otherwise = self._without_host(around, gaps)
-        until_launch = np.where(otherwise == HOST, np.minimum(around.launch_start, end), start)
-        key = self._thread(around, start, otherwise == HOST)
+        after = from_rows(gaps["after"])
+        launch = take(self._call, after)
+        launch_before = take(self._call, from_rows(gaps["before"]))
+        called, returned = take(self._called, launch), take(self._returned, launch)
+        otherwise = self._by_wait(gaps, launch, launch_before)
+        until_launch = np.where(otherwise == HOST, np.minimum(called, end), start)
+        thread = take(self._thread, launch)
+        self._replace_idle_threads(
+            thread, take(self._thread, launch_before), start, otherwise == HOST
+        )
 
         cause, explained = otherwise.copy(), end - start
         middle, row = (start + until_launch) // 2, np.full(len(start), NONE, dtype=np.int64)
-        by_thread = np.flatnonzero((key != NONE) & np.isin(otherwise, (HOST, LAUNCH_LATENCY)))
-        for number, some in rows_of(key[by_thread]):
+        by_thread = np.flatnonzero((thread != NONE) & np.isin(otherwise, (HOST, LAUNCH_LATENCY)))
+        for number, some in rows_of(thread[by_thread]):
             here = by_thread[some]
-            of_host = largest_causes(
+            cause[here], explained[here], middle[here], row[here] = largest_causes(
                 self._host[number], start[here], end[here], until_launch[here], otherwise[here]
             )
-            cause[here], explained[here] = of_host.cause, of_host.explained
-            middle[here], row[here] = of_host.middle, of_host.row
 
-        in_launch = self._long_launch(around, start, end, otherwise == HOST)
-        longest = in_launch > explained
+        # A call that took unusually long to launch a kernel loaded code or initialized the device.
+        # Copies are staged in their calls.
+        in_launch = np.minimum(returned, end) - np.maximum(called, start)
+        longest = (otherwise == HOST) & (launch != NONE) & ~self._copies[after]
+        longest &= (in_launch > LONGEST_DISPATCH_NS) & (in_launch > explained)
         cause[longest], explained[longest], row[longest] = DRIVER, in_launch[longest], NONE
-        cause[(cause == LAUNCH_LATENCY) & self._blocks_in(around.after)] = COPY
+        # The driver stages pageable memory inside a call that blocks, before the copy starts.
+        cause[(cause == LAUNCH_LATENCY) & (after != NONE) & self._blocking[after]] = COPY
+
         by_host = (cause <= HOST) & (otherwise == HOST)
         in_call = np.isin(cause, (ALLOCATION, SYNCHRONIZATION, COPY)) & by_host & (row != NONE)
         in_range = ((cause <= DRIVER) | by_host) & ~in_call & (row != NONE)
         launched = ~by_host & (otherwise < BEFORE_FIRST)
-        after = around.after[launched]
         call, annotation, op = (np.full(len(start), NONE, dtype=np.int64) for _ in range(3))
-        in_operator = np.where(cause == HOST, NONE, key)[by_host]
-        op[by_host] = self._nesting.operator(in_operator, middle[by_host])
-        annotation[by_host] = self._nesting.annotation(key[by_host], middle[by_host])
+        in_operator = np.where(cause == HOST, NONE, thread)[by_host]
+        op[by_host] = self._ops.innermost(in_operator, middle[by_host])
+        annotation[by_host] = self._ranges.innermost(thread[by_host], middle[by_host])
         for column, found in (("op", op), ("range", annotation)):
-            found[launched] = from_rows(self._trace.activities[column].gather(after))
-        call[launched] = around.call[launched]
+            found[launched] = from_rows(self._trace.activities[column].gather(after[launched]))
+        call[launched | longest] = launch[launched | longest]
         call[in_call], annotation[in_range] = row[in_call], row[in_range]
-        call[longest] = around.call[longest]
         return gaps.with_columns(
             pl.Series("cause", cause.astype(np.uint8)).cat.to(Cause),
             pl.Series("explained", explained),
@@ -123,301 +167,344 @@ class CauseFinder:
             to_rows(op).alias("op"),
         )
 
-    def _long_launch(self, around: _GapLaunches, start: Ints, end: Ints, by_host: Flags) -> Ints:
-        """Return the part of each gap in a call that launched a kernel and took unusually long, 0
-        without: it loaded code or initialized the device. Copies are staged in their calls."""
-        call = around.call
-        until = np.minimum(take(self._launches.call_end, call), end)
-        part = np.where(by_host, until - np.maximum(around.launch_start, start), 0)
-        copied = (around.after != NONE) & self._copies[around.after]
-        part[copied | (call == NONE)] = 0
-        return np.where(part > LONGEST_DISPATCH_NS, part, 0)
-
-    def _blocks_in(self, activities: Ints) -> Flags:
-        """Return whether each of ``activities`` is a copy whose call blocks; False for NONE.
-
-        The driver stages pageable memory inside such a call, before the copy starts.
-        """
-        found: Flags = self._blocking[activities] & (activities != NONE)
-        return found
-
-    def _without_host(self, around: _GapLaunches, gaps: pl.DataFrame) -> Causes:
+    def _by_wait(self, gaps: pl.DataFrame, launch: Ints, launch_before: Ints) -> Causes:
         """Return the cause of each gap by what the work after it waited for: the latest edge of the
         graph; ``HOST`` where that is its launch, and the call came after the begin of the gap."""
         start, end = gaps["start"].to_numpy(), gaps["end"].to_numpy()
-        why = self._why[around.after]
+        after = from_rows(gaps["after"])
+        called, returned = take(self._called, launch), take(self._returned, launch)
+        why = self._why[after]
         cause = np.select(
-            [around.launch_start >= start, why == BY_STREAM], [HOST, QUEUED], LAUNCH_LATENCY
+            [called >= start, why == BY_STREAM], [HOST, QUEUED], LAUNCH_LATENCY
         ).astype(np.int8)
-        cause[around.call == NONE] = NOT_RECORDED
+        cause[launch == NONE] = NOT_RECORDED
         # Launched, and not started long after: no latency of a launch is as long.
-        launched = take(self._launches.call_end, around.call)
-        late = (around.call != NONE) & (end - launched > LONGEST_DISPATCH_NS)
-        cause[late & (end - launched > np.maximum(around.launch_start - start, 0))] = QUEUED
-        cause[around.same_call] = SAME_LAUNCH
+        late = (launch != NONE) & (end - returned > LONGEST_DISPATCH_NS)
+        cause[late & (end - returned > np.maximum(called - start, 0))] = QUEUED
+        cause[(launch == launch_before) & (launch != NONE)] = SAME_LAUNCH
         known = from_rows(gaps["cause"].to_physical())
         cause[known != NONE] = known[known != NONE]
-        asked = (around.launch_start < start) | (cause == QUEUED)
+        asked = (called < start) | (cause == QUEUED)
         rows = np.flatnonzero((why == BY_EVENT) & asked & (known == NONE))
-        awaited = self._awaited[around.after[rows]]
-        ended = take(self._launches.end, awaited)
+        awaited = self._awaited[after[rows]]
+        ended = take(self._ended, awaited)
         # An event that was over before the gap, or long before its end, does not explain it.
         recent = (ended >= start[rows]) & (end[rows] - ended <= LONGEST_EVENT_LATENCY_NS)
-        cause[rows[recent]] = self._cause_of_wait(awaited[recent])
-        return cause
-
-    def _cause_of_wait(self, activities: Ints) -> Causes:
-        """Return the cause of a wait for each of ``activities``."""
-        source = self._trace.activities.select(SOURCE)[activities]
-        category = category_of(source, self._trace)
-        cause = np.full(len(activities), EVENT, dtype=np.int8)
+        rows, awaited = rows[recent], awaited[recent]
+        category = category_of(self._trace.activities.select(SOURCE)[awaited], self._trace)
+        cause[rows] = EVENT
         for name, number in (("memcpy", COPY), ("collective", COLLECTIVE)):
-            cause[category.eq(name).to_numpy()] = number
+            cause[rows[category.eq(name).to_numpy()]] = number
         return cause
 
-    def _thread(self, around: _GapLaunches, start: Ints, by_host: Flags) -> Ints:
-        """Return the thread that launches next, or the one that launched last if that is idle.
+    def _replace_idle_threads(
+        self, thread: Ints, thread_before: Ints, start: Ints, by_host: Flags
+    ) -> None:
+        """Replace threads that had not started at the begin of the gap by those that launched last.
 
-        A thread without a call, operator or range when the GPU went idle had not started, such as
-        autograd's before the backward pass.
+        They were in no call, operator or range then, such as autograd's before the backward pass.
         """
-        other = (around.thread != around.thread_before) & (around.thread_before != NONE) & by_host
-        rows = np.flatnonzero(other)
-        key, when = around.thread[rows], start[rows]
-        busy = (self._nesting.operator(key, when) != NONE) | (
-            self._nesting.annotation(key, when) != NONE
-        )
+        rows = np.flatnonzero((thread != thread_before) & (thread_before != NONE) & by_host)
+        key, when = thread[rows], start[rows]
+        busy = self._ops.innermost(key, when) != NONE
+        busy |= self._ranges.innermost(key, when) != NONE
         for number, here in rows_of(key):
             for one in self._host[number].values():
-                at = one.first(when[here])
-                inside = at < len(one.start)
-                started = one.start[np.minimum(at, len(one.start) - 1)] <= when[here]
-                busy[here] |= inside & started
-        found = around.thread.copy()
-        found[rows[~busy]] = around.thread_before[rows[~busy]]
-        return found
-
-
-class Launches(msgspec.Struct, frozen=True):
-    """Start, end and launching call of each activity; start, end and thread of each call.
-
-    ``call`` are rows, NONE for null; ``launching``: whether a call launched anything.
-    """
-
-    start: Ints
-    end: Ints
-    call: Ints
-    call_start: Ints
-    call_end: Ints
-    call_thread: Ints
-    launching: Flags
-
-    @classmethod
-    def of(cls, trace: Trace, call_thread: Ints) -> Launches:
-        """Return the columns of ``trace``; ``call_thread`` numbers the thread of each call."""
-        call = trace.activities["call"]
-        activities, calls = trace.activities, trace.calls
-        start, called = activities["start"].to_numpy(), calls["start"].to_numpy()
-        launching = np.zeros(len(called), dtype=np.bool_)
-        launching[call.drop_nulls().to_numpy()] = True
-        return cls(
-            start,
-            start + activities["duration"].to_numpy(),
-            from_rows(call),
-            called,
-            called + calls["duration"].to_numpy(),
-            call_thread,
-            launching,
-        )
-
-
-class _GapLaunches:
-    """The calls that launched the work before and after each gap, and their threads."""
-
-    def __init__(self, launches: Launches, gaps: pl.DataFrame) -> None:
-        self.before, self.after = (from_rows(gaps[column]) for column in ("before", "after"))
-        self.call, before = (take(launches.call, rows) for rows in (self.after, self.before))
-        self.same_call = (self.call == before) & (before != NONE)
-        threads = launches.call_thread
-        self.thread, self.thread_before = (take(threads, rows) for rows in (self.call, before))
-        self.launch_start = take(launches.call_start, self.call)
-
-
-class LargestCauses(msgspec.Struct, frozen=True):
-    """The cause of each gap, the time that it explains, and its interval on the thread.
-
-    ``row`` is the first interval of the cause in the gap (a row of calls or ranges), ``middle`` the
-    middle of its part in the gap, or of the gap up to the launch.
-    """
-
-    cause: npt.NDArray[np.int8]
-    explained: Ints
-    middle: Ints
-    row: Ints
+                busy[here] |= np.append(one.start, _LATEST)[one.first(when[here])] <= when[here]
+        thread[rows[~busy]] = thread_before[rows[~busy]]
 
 
 def largest_causes(
-    host: Mapping[int, HostTime],
-    start: Ints,
-    end: Ints,
-    launch: Ints,
-    otherwise: Causes,
-) -> LargestCauses:
+    host: Mapping[int, CauseTime], start: Ints, end: Ints, launch: Ints, otherwise: Causes
+) -> tuple[Causes, Ints, Ints, Ints]:
     """Return the cause with the largest part of each gap, from ``start`` (in order) to ``end``.
 
     ``host`` has the time of the launching thread by cause; ``launch``, between start and end, is
     the start of the launch. ``otherwise`` is the cause of the rest: ``HOST`` for the unexplained
     time until the launch, any other for the whole gap except overhead.
+
+    Also returned: the time that the cause explains; the middle of the first interval of the cause
+    in the gap, or of the gap up to the launch; and the row of that interval in calls or ranges.
     """
-    gaps = _Gaps(start, end, launch)
-    in_gaps = (_InGaps.of(gaps, number, host[number]) for number in sorted(host))
-    found = [one for one in in_gaps if len(one.gaps)]
-    parts, rest, overhead = _parts(gaps, found)
-    _credit_blocking(found, parts, rest, start)
+    reach = np.maximum.accumulate(end)
+    together: Intervals = (start[:0], start[:0])
+    parts: dict[int, Ints] = {}
+    before_launch = overhead = np.zeros_like(start)
+    # Where several causes overlap, the more specific one has the time.
+    for number, one in sorted(host.items()):
+        near = np.append(start, _LATEST)[np.searchsorted(reach, one.start, side="right")] < one.end
+        if not near.any():
+            continue
+        together = union(
+            np.append(together[0], one.start[near]), np.append(together[1], one.end[near])
+        )
+        from_start = until(together, start)
+        to_launch = until(together, launch) - from_start
+        if number <= _WHOLE_GAP:
+            whole = until(together, end) - from_start
+            parts[number], overhead = whole - overhead, whole
+        else:
+            parts[number] = to_launch - before_launch
+        before_launch = to_launch
+    rest = launch - start - before_launch
+    operators = parts.get(OPERATOR, np.zeros_like(rest))
+    for number in (SYNCHRONIZATION, COPY):
+        if number in parts:
+            _credit_blocking(host[number], parts[number], rest, operators, start, launch)
+
     explained = np.where(otherwise == HOST, rest, end - start - overhead)
     cause = otherwise.copy()
     # Of equal parts the first counts, which is the more specific cause.
     best = np.zeros_like(explained)
-    for one in found:
-        part = parts[one.number]
-        here = one.gaps
-        here = here[(part[here] > best[here]) & (part[here] >= explained[here])]
-        best[here], cause[here] = part[here], one.number
-    explained = np.maximum(best, explained)
+    for number, part in parts.items():
+        larger = (part > best) & (part >= explained)
+        best[larger], cause[larger] = part[larger], number
     middle = (start + launch) // 2
     row = np.full(len(start), NONE, dtype=np.int64)
-    for one in found:
-        _locate(one, gaps, cause, middle, row)
-    return LargestCauses(cause, explained, middle, row)
-
-
-class _Gaps(msgspec.Struct, frozen=True):
-    """Gaps by their start, and the start of the launch."""
-
-    start: Ints
-    end: Ints
-    launch: Ints
-
-    def stop(self, number: int) -> Ints:
-        """Return the time up to which a cause counts in each gap."""
-        return self.end if number <= _WHOLE_GAP else self.launch
-
-    def only(self, rows: Ints) -> _Gaps:
-        return _Gaps(self.start[rows], self.end[rows], self.launch[rows])
-
-
-class _InGaps(msgspec.Struct, frozen=True):
-    """The rows of ``gaps`` in which a cause occurs; ``at`` is its first interval in each."""
-
-    number: int
-    host: HostTime
-    gaps: Ints
-    at: Ints
-
-    @classmethod
-    def of(cls, gaps: _Gaps, number: int, host: HostTime) -> _InGaps:
-        stop = gaps.stop(number)
-        at = host.first(gaps.start)
-        begins = np.append(host.start, _LATEST)[at]
-        rows = np.flatnonzero((begins < stop) & (stop > gaps.start))
-        return cls(number, host, rows, at[rows])
-
-    def near(self, gaps: _Gaps) -> Intervals:
-        """Return the intervals that overlap any of ``gaps``."""
-        reach = np.maximum.accumulate(gaps.end)
-        at = np.searchsorted(reach, self.host.start, side="right")
-        kept = np.append(gaps.start, _LATEST)[at] < self.host.end
-        return self.host.start[kept], self.host.end[kept]
-
-
-def _parts(gaps: _Gaps, found: Sequence[_InGaps]) -> tuple[dict[int, Ints], Ints, Ints]:
-    """Return the time by cause, counted once; the rest until the launch; the overhead.
-
-    Where several causes overlap, the more specific one has the time.
-    """
-    count = np.zeros(len(gaps.start), dtype=np.int8)
-    for one in found:
-        count[one.gaps] += 1
-    known = _Parts(
-        {one.number: np.zeros_like(gaps.start) for one in found},
-        np.zeros_like(gaps.start),
-        np.zeros_like(gaps.start),
-    )
-    for one in found:
-        known.divide(gaps, one.gaps[count[one.gaps] == 1], [one])
-    known.divide(gaps, np.flatnonzero(count > 1), found)
-    return known.by_cause, gaps.launch - gaps.start - known.until_launch, known.overhead
-
-
-class _Parts(msgspec.Struct, frozen=True):
-    """The time of each gap by cause, of all causes until the launch, and of overhead."""
-
-    by_cause: dict[int, Ints]
-    until_launch: Ints
-    overhead: Ints
-
-    def divide(self, gaps: _Gaps, rows: Ints, causes: Sequence[_InGaps]) -> None:
-        """Set the time of ``rows``, in which exactly ``causes`` (by their number) occur."""
-        if not len(rows):
-            return
-        part = gaps.only(rows)
-        starts = ends = np.zeros(0, dtype=np.int64)
-        before_launch, overhead = np.zeros_like(rows), np.zeros_like(rows)
-        for one in causes:
-            more = one.near(part)
-            together = union(
-                *(np.concatenate(pair) for pair in zip((starts, ends), more, strict=True))
-            )
-            starts, ends = together
-            from_start = until(together, part.start)
-            to_launch = until(together, part.launch) - from_start
-            if one.number <= _WHOLE_GAP:
-                whole = until(together, part.end) - from_start
-                self.by_cause[one.number][rows] = whole - overhead
-                overhead = whole
-            else:
-                self.by_cause[one.number][rows] = to_launch - before_launch
-            before_launch = to_launch
-        self.until_launch[rows], self.overhead[rows] = before_launch, overhead
+    for number in parts:
+        one = host[number]
+        here = np.flatnonzero(cause == number)
+        if number == OPERATOR:
+            # Of operators the one in the middle of the gap counts, if any.
+            at = one.first(middle[here])
+            here = here[np.append(one.start, _LATEST)[at] > middle[here]]
+        at = one.first(start[here])
+        stop = (end if number <= _WHOLE_GAP else launch)[here]
+        middle[here] = (np.maximum(one.start[at], start[here]) + np.minimum(one.end[at], stop)) // 2
+        row[here] = one.row[at]
+    return cause, np.maximum(best, explained), middle, row
 
 
 def _credit_blocking(
-    found: Sequence[_InGaps], parts: dict[int, Ints], rest: Ints, start: Ints
+    one: CauseTime, part: Ints, rest: Ints, operators: Ints, start: Ints, launch: Ints
 ) -> None:
     """Charge a call that blocked the thread when the GPU went idle with the delay it caused.
 
     Without the wait the thread would have launched earlier by the time it waited: this much of its
-    other time before the launch counts as the call's. ``parts`` and ``rest`` are changed in-place.
+    other time before the launch counts as the call's. ``part``, ``rest`` and ``operators``, the
+    time of the calls, of no cause and of operators, are changed in-place.
     """
-    operators = parts.get(OPERATOR, np.zeros_like(rest))
-    for one in found:
-        if one.number not in (SYNCHRONIZATION, COPY):
-            continue
-        starts, ends = union(one.host.start, one.host.end)
-        if not len(starts):
-            continue
-        at = np.searchsorted(starts, start[one.gaps], side="right") - 1
-        blocked = (at != NONE) & (ends[at] > start[one.gaps])
-        rows, at = one.gaps[blocked], at[blocked]
-        waited = np.minimum(start[rows] - starts[at], rest[rows] + operators[rows])
-        from_rest = np.minimum(waited, rest[rows])
-        rest[rows] -= from_rest
-        operators[rows] -= waited - from_rest
-        parts[one.number][rows] += waited
+    starts, ends = union(one.start, one.end)
+    if not len(starts):
+        return
+    at = np.searchsorted(starts, start, side="right") - 1
+    rows = np.flatnonzero((at != NONE) & (ends[at] > start) & (launch > start))
+    waited = np.minimum(start[rows] - starts[at[rows]], rest[rows] + operators[rows])
+    from_rest = np.minimum(waited, rest[rows])
+    rest[rows] -= from_rest
+    operators[rows] -= waited - from_rest
+    part[rows] += waited
 
 
-def _locate(one: _InGaps, gaps: _Gaps, cause: Causes, middle: Ints, row: Ints) -> None:
-    """Set ``middle`` and ``row`` of the gaps whose cause is ``one``."""
-    host = one.host
-    mine = cause[one.gaps] == one.number
-    here, at = one.gaps[mine], one.at[mine]
-    if one.number == OPERATOR:
-        at_middle = host.first(middle[here])
-        begins = np.append(host.start, _LATEST)[at_middle]
-        outside = begins > middle[here]
-        here, at = here[outside], at[outside]
-    stop = gaps.stop(one.number)[here]
-    middle[here] = (
-        np.maximum(host.start[at], gaps.start[here]) + np.minimum(host.end[at], stop)
-    ) // 2
-    row[here] = host.row[at]
+class Threads(msgspec.Struct, frozen=True):
+    """The number of the thread of each row of ``calls``, ``ops`` and ``ranges``.
+
+    Rows without a thread count as one thread of their process. ``known`` has ``rank``, ``process``
+    and ``thread`` of each number.
+    """
+
+    calls: Ints
+    ops: Ints
+    ranges: Ints
+    known: pl.DataFrame
+
+    @classmethod
+    def of(cls, trace: Trace) -> Threads:
+        """Return the numbers of the threads of ``trace``."""
+        frames = [table.select(_THREAD) for table in (trace.calls, trace.ops, trace.ranges)]
+        calls, ops, ranges = numbers = numbered(*frames)
+        known = pl.concat(frames)[first_rows(np.concatenate(numbers))]
+        return cls(calls, ops, ranges, known)
+
+    def among(self, numbers: Ints) -> Flags:
+        """Return for each thread whether it is one of ``numbers``; NONE does not count."""
+        found = np.zeros(self.known.height, dtype=np.bool_)
+        found[numbers[numbers != NONE]] = True
+        return found
+
+
+def _nesting(frame: pl.DataFrame, key: Ints, wanted: Flags) -> Nesting:
+    """Return the nested rows of ``frame`` on the ``wanted`` threads, numbered by ``key``."""
+    start = frame["start"].to_numpy()
+    end = start + frame["duration"].to_numpy()
+    depth = from_rows(frame["depth"])
+    rows = np.flatnonzero(wanted[key] & (depth != NONE))
+    rows = rows[np.lexsort((-end[rows], start[rows], key[rows]))]
+    return Nesting(key, start, end, from_rows(frame["parent"]), depth, rows)
+
+
+class CauseTime(msgspec.Struct, frozen=True):
+    """The intervals of one thread that have one cause, by their start.
+
+    ``row`` is a row of ``calls`` or of ``ranges``, or ``NONE`` for operators; ``reach`` the latest
+    end so far.
+    """
+
+    start: Ints
+    end: Ints
+    row: Ints
+    reach: Ints
+
+    def first(self, times: Ints) -> Ints:
+        """Return the index of the first interval that ends after each time, else the length."""
+        return np.searchsorted(self.reach, times, side="right")
+
+
+def host_times(
+    trace: Trace, threads: Threads, wanted: Flags
+) -> Mapping[int, Mapping[int, CauseTime]]:
+    """Return the time of each wanted thread by its number and cause.
+
+    A wait for a batch counts for all threads of its process. Overhead of a process without wanted
+    threads, as Kineto writes it, counts for all threads of the rank.
+    """
+    known = threads.known.with_columns(pl.Series("number", np.arange(threads.known.height)))
+    asked = known.filter(wanted)
+    names = Texts.of(trace.calls["name"])
+    parts = {
+        cause: _intervals(trace.calls, threads.calls, names.matching(pattern))
+        for cause, pattern in _CALLS.items()
+    }
+    parts[COLLECTIVE] = _named(trace, threads, _BLOCKING_COLLECTIVE)
+    parts[DATA_LOADER] = _on_all(_named(trace, threads, LOADING), known, asked, ["rank", "process"])
+    outermost = trace.ops["depth"].eq(0).fill_null(value=False).to_numpy()
+    parts[OPERATOR] = _intervals(trace.ops, threads.ops, outermost, with_rows=False)
+    overhead = trace.ranges["kind"].eq("overhead").fill_null(value=False).to_numpy()
+    of_driver = overhead & Texts.of(trace.ranges["text"]).matching(_DRIVER_OVERHEAD)
+    processes = known.select("rank", "process").rows()
+    with_wanted = set(asked.select("rank", "process").rows())
+    own = np.array([process in with_wanted for process in processes], dtype=np.bool_)
+    for cause, records in ((PROFILER, overhead & ~of_driver), (DRIVER, of_driver)):
+        part = _intervals(trace.ranges, threads.ranges, records)
+        is_own = own[part["number"].to_numpy()]
+        of_rank = _on_all(part.filter(~is_own), known, asked, ["rank"])
+        parts[cause] = pl.concat([part.filter(is_own), of_rank])
+
+    found: dict[int, dict[int, CauseTime]] = {number: {} for number in asked["number"]}
+    for cause, part in parts.items():
+        part = part.sort("start", maintain_order=True)
+        number, *columns = (part[name].to_numpy() for name in ("number", "start", "end", "row"))
+        for thread, rows in rows_of(number):
+            if thread in found:
+                start, end, row = (column[rows] for column in columns)
+                found[thread][cause] = CauseTime(start, end, row, np.maximum.accumulate(end))
+    return found
+
+
+def _intervals(
+    table: pl.DataFrame, number: Ints, wanted: Flags, *, with_rows: bool = True
+) -> pl.DataFrame:
+    """Return ``number`` (of the thread), ``start``, ``end`` and ``row`` of rows of ``table``."""
+    rows = np.flatnonzero(wanted)
+    start, duration = (table[column].gather(rows) for column in ("start", "duration"))
+    row = rows if with_rows else np.full(len(rows), NONE)
+    return pl.DataFrame(
+        {"number": number[rows], "start": start, "end": start + duration, "row": row}
+    )
+
+
+def _named(trace: Trace, threads: Threads, pattern: str) -> pl.DataFrame:
+    """Return the :func:`_intervals` of ranges and of operators whose names match ``pattern``."""
+    hosts = trace.ranges["kind"].is_in(_HOSTS).fill_null(value=False).to_numpy()
+    ranges = Texts.of(trace.ranges["text"]).matching(pattern) & hosts
+    ops = Texts.of(trace.ops["name"]).matching(pattern)
+    return pl.concat(
+        [
+            _intervals(trace.ranges, threads.ranges, ranges),
+            _intervals(trace.ops, threads.ops, ops, with_rows=False),
+        ]
+    )
+
+
+def _on_all(
+    part: pl.DataFrame, known: pl.DataFrame, asked: pl.DataFrame, by: list[str]
+) -> pl.DataFrame:
+    """Return each interval of ``part`` on all ``asked`` threads that are equal to its own ``by``.
+
+    ``by`` are columns of ``known`` and of ``asked``, threads with their ``number``.
+    """
+    return (
+        part.join(known.select("number", *by), on="number", maintain_order="left")
+        .drop("number")
+        .join(asked.select("number", *by), on=by, nulls_equal=True, maintain_order="left")
+        .select(part.columns)
+    )
+
+
+def cpu_time(
+    trace: Trace, rank: int | None, start: int, end: int
+) -> tuple[Intervals, pl.DataFrame]:
+    """Return the busy time and the gaps of one rank's CPU from ``start`` to ``end``.
+
+    The CPU is busy while an operator of a layer, of the optimizer or of a collective runs on any
+    thread. Other operators count outside waits for a batch only, because TensorFlow's input
+    pipelines and PyTorch's data sets also run operators. The rest is ``data_loader`` during a wait
+    for a batch, else ``host``. Gaps have the columns of :meth:`CauseFinder.added_to`.
+    """
+    here = pl.col("rank").eq_missing(pl.lit(rank, pl.Int32))
+    rows = trace.activities.with_row_index("row").filter(here, pl.col("device") == CPU_DEVICE)
+    role = trace.layers["role"].cast(pl.String).gather(rows["layer"])
+    in_training = role.is_in(_TRAINING).fill_null(value=False).to_numpy()
+    begun = rows["start"].to_numpy()
+    ended = begun + rows["duration"].to_numpy()
+    operators = union(begun, ended)
+    threads = Threads.of(trace)
+    of_rank = threads.known.select(here).to_series().to_numpy()
+    waits = _named(trace, threads, LOADING)
+    waits = waits.filter(of_rank[waits["number"].to_numpy()]).sort("start", maintain_order=True)
+    waiting = union(waits["start"].to_numpy(), waits["end"].to_numpy())
+    # Other operators during an exposed wait belong to the input pipeline.
+    exposed = _without(waiting, union(begun[in_training], ended[in_training]))
+    busy = _without(operators, exposed)
+    nothing = _without(_without((np.array([start]), np.array([end])), operators), waiting)
+    # As on a GPU, the time before the first activity ends where the first step starts.
+    first = trace.steps.filter(here)["start"].min()
+    first_step = end if first is None else max(int(first), start)  # type: ignore[arg-type]
+    cut = np.full(int(((nothing[0] < first_step) & (first_step < nothing[1])).sum()), first_step)
+    starts = np.concatenate((exposed[0], np.sort(np.append(nothing[0], cut))))
+    ends = np.concatenate((exposed[1], np.sort(np.append(nothing[1], cut))))
+    cause = np.full(len(starts), HOST, dtype=np.int8)
+    cause[: len(exposed[0])] = DATA_LOADER
+    cause[(cause == HOST) & (starts == start) & (starts < first_step)] = BEFORE_FIRST
+    cause[(cause == HOST) & (ends == end)] = AFTER_LAST
+    in_time = np.argsort(starts, kind="stable")
+    starts, ends, cause = starts[in_time], ends[in_time], cause[in_time]
+
+    row = rows["row"].cast(pl.Int64).to_numpy()
+    by_end, by_start = np.argsort(ended, kind="stable"), np.argsort(begun, kind="stable")
+    last = np.searchsorted(ended[by_end], starts, side="right") - 1
+    following = np.searchsorted(begun[by_start], ends, side="left")
+    before = take(row[by_end], last)
+    after = np.append(row[by_start], NONE)[following]
+    key = np.full(len(starts), NONE, dtype=np.int64)
+    # The operator's thread where both are recorded.
+    for column, numbers in (("range", threads.ranges), ("op", threads.ops)):
+        launching = from_rows(trace.activities[column].gather(to_rows(after)))
+        key = np.where(launching == NONE, key, take(numbers, launching))
+    key[threads.known["thread"].is_null().to_numpy()[key] & (key != NONE)] = NONE
+    ranges = _nesting(trace.ranges, threads.ranges, threads.among(key))
+    annotation = ranges.innermost(key, (starts + ends) // 2)
+    if waits.height:
+        reach = waits["end"].cum_max().to_numpy()
+        at = np.minimum(np.searchsorted(reach, starts, side="right"), waits.height - 1)
+        own = waits["row"].to_numpy()[at]
+        annotation = np.where((cause == DATA_LOADER) & (own != NONE), own, annotation)
+    gaps = pl.DataFrame({"start": starts, "end": ends}).with_columns(
+        pl.lit(rank, pl.Int32).alias("rank"),
+        pl.lit(CPU_DEVICE, pl.Int32).alias("device"),
+        to_rows(before).alias("before"),
+        to_rows(after).alias("after"),
+        pl.Series("cause", cause.astype(np.uint8)).cat.to(Cause),
+        (pl.col("end") - pl.col("start")).alias("explained"),
+        pl.lit(None, pl.UInt32).alias("call"),
+        to_rows(annotation).alias("range"),
+        pl.lit(None, pl.UInt32).alias("op"),
+    )
+    return busy, gaps
+
+
+def _without(one: Intervals, other: Intervals) -> Intervals:
+    """Return the parts of ``one`` that are not in ``other``; both are disjoint and ordered."""
+    edges = np.unique(np.concatenate((*one, *other)))
+    kept = (np.diff(until(one, edges)) > 0) & (np.diff(until(other, edges)) == 0)
+    return union(edges[:-1][kept], edges[1:][kept])

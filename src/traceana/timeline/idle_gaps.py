@@ -133,15 +133,16 @@ def selects_steps(trace: Trace) -> bool:
     return "selected_steps" in trace.meta.properties
 
 
-def analyzed_windows(trace: Trace, captured: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+def analyzed_windows(trace: Trace) -> pl.DataFrame:
     """Return ``rank``, ``device``, ``start``, ``end`` of the analyzed time, disjoint by device.
 
-    It is the capture (``captured``, of :func:`capture`) for each device with work, or the union
-    of the windows of the selected ``steps`` (of :func:`~traceana.timeline.steps.device_windows`).
+    It is the capture for each device with work, or the union of the windows of the selected steps.
     """
     if not selects_steps(trace):
         used = distinct(work(trace, *PER_DEVICE)).drop_nulls("device").sort(PER_DEVICE)
+        captured = capture(trace.whole)
         return used.join(captured, on="rank", nulls_equal=True, maintain_order="left")
+    steps = device_windows(trace)
     parts = [steps.drop("step").clear()]
     all_starts, all_ends = steps["start"].to_numpy(), steps["end"].to_numpy()
     for device, rows in rows_by_device(steps):
@@ -150,11 +151,13 @@ def analyzed_windows(trace: Trace, captured: pl.DataFrame, steps: pl.DataFrame) 
     return pl.concat(parts)
 
 
-def measured_of(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return the measured ``steps``, which are :func:`~traceana.timeline.steps.device_windows`.
+@per_trace
+def measured_windows(trace: Trace) -> pl.DataFrame:
+    """Return :func:`~traceana.timeline.steps.device_windows` of the measured steps.
 
     A measured step that launched nothing counts on the device of its rank, if that is the only one.
     """
+    steps = device_windows(trace)
     rows = measured_steps(trace).rows
     measured = steps.filter(pl.col("step").is_in(rows))
     if measured["step"].n_unique() == len(rows):
@@ -198,7 +201,7 @@ def device_work(trace: Trace, devices: Collection[Device]) -> list[DeviceWork]:
     return found
 
 
-def gaps(work: DeviceWork, start: int, end: int, step: int | None = None) -> pl.DataFrame:
+def gaps(work: DeviceWork, start: int, end: int, step: int | None) -> pl.DataFrame:
     """Return the gaps of a device in the capture from ``start`` to ``end``, in order of time. O(n).
 
     Columns: ``rank``, ``device``, ``start``, ``end``, ``before`` (row of the activity that ended
@@ -209,57 +212,31 @@ def gaps(work: DeviceWork, start: int, end: int, step: int | None = None) -> pl.
     ``step`` is the start of the step that launched the first work, None without one. The time
     before the first work ends there; the time from there to the first work is a normal gap.
     """
-    gap_start, gap_end, before, after = _between(work, start, end)
-    cause = np.full(len(gap_start), NONE, dtype=np.int64)
-    cause[after == NONE], cause[before == NONE] = AFTER_LAST, BEFORE_FIRST
-    columns = (gap_start, gap_end, before, after, cause)
-    if step is not None and step < work.start[0]:
-        columns = _cut_first(max(step, start), *columns)
-    gap_start, gap_end, before, after, cause = columns
-    return _on_device(
-        work.device,
-        pl.DataFrame(
-            {
-                "start": gap_start,
-                "end": gap_end,
-                "before": to_rows(before),
-                "after": to_rows(after),
-                "cause": to_rows(cause).cast(pl.UInt8).cat.to(Cause),
-            }
-        ),
-    )
-
-
-def _between(work: DeviceWork, start: int, end: int) -> tuple[Ints, Ints, Ints, Ints]:
-    """Return start, end, activity before and activity after each gap of one device."""
     starts, ends, row = work.start, work.end, work.row
+    begun = starts[0] if step is None else min(max(step, start), starts[0])
     reached = np.maximum.accumulate(ends)
     # Where the maximum grows, that activity is the last to end so far.
     grows = np.concatenate(([True], ends[1:] > reached[:-1]))
     last = np.maximum.accumulate(np.where(grows, np.arange(len(ends)), 0))
     idle = np.flatnonzero(starts[1:] > reached[:-1])
-    edge = np.array([NONE], dtype=np.int64)
-    gap_start = np.concatenate(([start], reached[idle], [reached[-1]]))
-    gap_end = np.concatenate(([starts[0]], starts[idle + 1], [end]))
-    before = np.concatenate((edge, row[last[idle]], row[last[-1:]]))
-    after = np.concatenate((row[:1], row[idle + 1], edge))
+    gap_start = np.concatenate(([start, begun], reached[idle], reached[-1:]))
+    gap_end = np.concatenate(([begun], starts[:1], starts[idle + 1], [end]))
+    before = np.concatenate(([NONE, NONE], row[last[idle]], row[last[-1:]]))
+    after = np.concatenate((row[:1], row[:1], row[idle + 1], [NONE]))
+    cause = np.full(len(gap_start), NONE, dtype=np.int64)
+    cause[0], cause[-1] = BEFORE_FIRST, AFTER_LAST
     there = gap_end > gap_start
-    return gap_start[there], gap_end[there], before[there], after[there]
-
-
-def _cut_first(
-    at: int, start: Ints, end: Ints, before: Ints, after: Ints, cause: Ints
-) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    """Return the gaps with the first cut at ``at``: only the part before it keeps its cause."""
-    rest = np.concatenate(([NONE], cause[1:]))
-    if at == start[0]:
-        return start, end, before, after, rest
-    return (
-        np.concatenate((start[:1], [at], start[1:])),
-        np.concatenate(([at], end)),
-        np.concatenate((before[:1], before)),
-        np.concatenate((after[:1], after)),
-        np.concatenate((cause[:1], rest)),
+    return _on_device(
+        work.device,
+        pl.DataFrame(
+            {
+                "start": gap_start[there],
+                "end": gap_end[there],
+                "before": to_rows(before[there]),
+                "after": to_rows(after[there]),
+                "cause": to_rows(cause[there]).cast(pl.UInt8).cat.to(Cause),
+            }
+        ),
     )
 
 

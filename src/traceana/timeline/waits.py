@@ -19,7 +19,7 @@ import polars as pl
 from traceana.enrich.classes import SOURCE, category_of
 from traceana.enrich.distinct_values import Texts, distinct, first_rows, numbered
 from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take
-from traceana.timeline.copies import ASYNCHRONOUS, copies
+from traceana.timeline.copies import blocking_copies
 from traceana.trace.per_trace import per_small_trace
 from traceana.trace.schema import DEVICE_WORK
 
@@ -152,7 +152,7 @@ def work_waits(
     returned = np.minimum(ended, start)
     blocking = _blocking(trace, work, known, end <= ended, owner)
     before = _on_stream(key, start, end)
-    of_stream = _of_work(end, before)
+    of_stream = np.where(before == NONE, NEVER, take(end, before))
     # A blocking call waits from its start: work that ends during the call can have delayed it.
     of_launch = np.where(known, np.where(blocking & (start < ended), called, returned), NEVER)
     waits = wait_records(trace, syncs)
@@ -249,11 +249,7 @@ def _blocking(
     blocked if it ended in its call. Where every kernel of an owner ended in its call, all launches
     blocked (``CUDA_LAUNCH_BLOCKING``).
     """
-    whole = trace.whole.activities
-    waits = pl.Series([None], dtype=pl.Boolean).extend_constant(None, whole.height)[1:]
-    rows = (whole["kind"] == "memcpy").arg_true()
-    waits = waits.scatter(rows, copies(trace.whole)["blocking"] != ASYNCHRONOUS)
-    of_copy = waits.gather(work["row"])
+    of_copy = blocking_copies(trace.whole).gather(work["row"])
     inside = inside & known
     is_copy = (work["kind"] == "memcpy").to_numpy()
     blocking = of_copy.fill_null(value=False).to_numpy() & known
@@ -455,11 +451,6 @@ def _by_collective(trace: Trace, work: pl.DataFrame, floor: Ints) -> Ints:
     covers = 2 * (end[last] - since) > start[rows] - floor[rows]
     found[rows[covers]] = np.where(last < rows, last, NONE)[covers]
     return found
-
-
-def _of_work(end: Ints, rows: Ints) -> Ints:
-    """Return the end of the work of ``rows``, NEVER where the row is NONE."""
-    return np.where(rows == NONE, NEVER, end[rows]) if len(end) else rows
 
 
 def wait_records(trace: Trace, syncs: pl.DataFrame) -> pl.DataFrame:

@@ -19,10 +19,10 @@ from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, rows_by_depth
 from traceana.errors import NoSuchSelectionError, near
 from traceana.settings import LONGEST_DISPATCH_NS, REPLAYED_ACTIVITIES
 from traceana.timeline.graph import EVENT, LAUNCH, STREAM, SYNC, WAIT, Graph
-from traceana.timeline.idle_host import LOADING
+from traceana.timeline.idle_causes import LOADING
+from traceana.timeline.threads import Floats
 from traceana.whatif.other_hardware import (
     Factors,
-    Floats,
     from_pinned_memory,
     on_another_gpu,
     over_another_link,

@@ -7,7 +7,6 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from traceana.analyze.communication import messages
@@ -35,9 +34,8 @@ if TYPE_CHECKING:
 
     from traceana.enrich.nesting import Flags, Ints
     from traceana.flops.peaks import Peaks
+    from traceana.timeline.threads import Floats
     from traceana.trace import Trace
-
-Floats = npt.NDArray[np.float64]
 
 
 class Factors(NamedTuple):

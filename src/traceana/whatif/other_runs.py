@@ -18,8 +18,8 @@ from traceana.whatif.other_hardware import Factors
 
 if TYPE_CHECKING:
     from traceana.enrich.nesting import Flags
+    from traceana.timeline.threads import Floats
     from traceana.trace import Trace
-    from traceana.whatif.other_hardware import Floats
 
 _WORK_KEY: Final = ["layer", "direction", "class"]
 

@@ -42,7 +42,7 @@ from traceana.trace import Trace
 from traceana.trace.schema import DEVICE_WORK
 from traceana.whatif.changed import Changed, Selection, changed, selected
 from traceana.whatif.profiler import ProfilerCost, fitted, host_factors, profiler_cost
-from traceana.whatif.replay import Meetings, replayed_together, step_windows
+from traceana.whatif.replay import Meetings, path_times, replayed_together, step_windows
 from traceana.whatif.scenario import NAMED, Scenario, scenario
 
 if TYPE_CHECKING:
@@ -650,8 +650,6 @@ def _path(
     model: Model, category: pl.Series, scenario: str | None, found: _Replayed, steps: int
 ) -> pl.DataFrame:
     """Return the rows of a scenario of :class:`Prediction`'s ``path``."""
-    from traceana.whatif.replay import path_times
-
     times: Counter[str] = Counter()
     for graph, one, over, windows, rows in zip(
         model.processes, found.changes, found.over, found.windows, model.measured, strict=True
