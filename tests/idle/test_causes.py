@@ -284,7 +284,7 @@ def test_an_event_long_before_the_work_is_not_what_it_waited_for(each: Both) -> 
     run.wait_event(run.record_event(20, at=400, completed=2_000), 7, at=600)
     run.launch(at=800, begins=5_002_000, duration=100)
     for trace in each(run):
-        assert found(trace) == [(2_000, 5_000_000, "launch_latency")]
+        assert found(trace) == [(2_000, 5_000_000, "queued")]
 
 
 def test_a_recorded_event_identifies_the_awaited_work(each: Both) -> None:
@@ -330,7 +330,7 @@ def test_a_stream_does_not_wait_for_itself(each: Both) -> None:
     run.wait_event(run.record_event(7, at=250, completed=1_000), 7, at=400)
     run.launch(at=550, begins=1_010, duration=100)
     for trace in each(run):
-        assert found(trace) == [(1_000, 10, "launch_latency")]
+        assert found(trace) == [(1_000, 10, "queued")]
 
 
 def test_an_unrecorded_event_is_inferred(tmp_path: Path) -> None:
@@ -438,13 +438,13 @@ def test_the_host_too_is_asked_from_the_steps_begin(begin: int) -> None:
     assert rows.rows() == [(begin, 1_000 - begin, "host"), after]
 
 
-def test_work_that_no_step_launched_has_the_captures_begin_before_it(each: Both) -> None:
+def test_a_step_begins_when_the_work_launched_before_it_has_ended(each: Both) -> None:
     run = Scenario()
     run.launch(at=0, begins=1_200, duration=100)
     run.step(0, 500, 2_000)
-    run.launch(at=600, begins=1_300, duration=700)
+    run.launch(at=600, begins=1_310, duration=690)
     for trace in each(run):
-        assert idle(trace).frame.select("cause", "time_ns").rows() == [("before_first", 700)]
+        assert idle(trace).frame.select("cause", "time_ns").rows() == [("queued", 10)]
 
 
 def test_a_thread_that_had_not_begun_is_not_asked(each: Both) -> None:

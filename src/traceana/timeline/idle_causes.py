@@ -145,7 +145,8 @@ class CauseFinder:
         longest &= (in_launch > LONGEST_DISPATCH_NS) & (in_launch > explained)
         cause[longest], explained[longest], row[longest] = DRIVER, in_launch[longest], NONE
         # The driver stages pageable memory inside a call that blocks, before the copy starts.
-        cause[(cause == LAUNCH_LATENCY) & (after != NONE) & self._blocking[after]] = COPY
+        staged = np.isin(cause, (LAUNCH_LATENCY, QUEUED)) & (after != NONE)
+        cause[staged & self._blocking[after]] = COPY
 
         by_host = (cause <= HOST) & (otherwise == HOST)
         in_call = np.isin(cause, (ALLOCATION, SYNCHRONIZATION, COPY)) & by_host & (row != NONE)

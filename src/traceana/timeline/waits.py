@@ -178,7 +178,7 @@ def work_waits(
     of_collective = _by_collective(trace, work, floor)
     by_event = np.where((by_event == NONE) & (of_launch <= of_stream), of_collective, by_event)
     why = np.select(
-        [by_event != NONE, (before != NONE) & (of_stream >= of_launch), known],
+        [by_event != NONE, (before != NONE) & (of_stream > of_launch), known],
         [BY_EVENT, BY_STREAM, BY_LAUNCH],
         UNKNOWN,
     )
