@@ -86,9 +86,7 @@ class Machine:
             before, reason = last, "stream"
         if awaited is not None and awaited.end > held:
             start, before, reason = awaited.end + RESUME, awaited, "event"
-        # What begins in its call was asked for until then.
-        made = Work(start, start + duration, asked if asked + LATENCY == free else start, kind,
-                    before, reason)  # fmt: skip
+        made = Work(start, start + duration, asked, kind, before, reason)
         self._last[stream] = made
         return made
 

@@ -85,20 +85,6 @@ def test_time_outside_the_capture_is_a_note(tmp_path: Path) -> None:
     assert "60.30 µs before the first activity, outside the capture" in shown
 
 
-def test_a_step_time_shorter_than_the_window_has_its_reason(tmp_path: Path) -> None:
-    run = Scenario()
-    run.step(0, 0, 1_000)
-    run.launch(at=0, begins=500, duration=2_000)
-    shown = notes(run, tmp_path / "run.json")
-    assert (
-        "step time 1.00 µs mean, its window 2.50 µs: work of a step ends after its marker" in shown
-    )
-    short = Scenario()
-    short.step(0, 0, 1_000)
-    short.launch(at=0, begins=500, duration=200)
-    assert not [one for one in notes(short, tmp_path / "short.json") if "step time" in one]
-
-
 def test_a_trace_without_work_has_a_note(tmp_path: Path) -> None:
     bundle = TraceBuilder().build().save(tmp_path / "empty")
     result = run("critical", bundle)

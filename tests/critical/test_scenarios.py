@@ -326,7 +326,7 @@ def test_a_copy_that_the_host_waits_for(each: Both) -> None:
     run.step(0, 0, 2_000)
     run.copy("DtoH", 64, at=100, begins=300, duration=1_000, memory="pageable", synchronous=True)
     for trace in each(run):
-        assert path(trace) == [("host", 300), ("copy", 1_000), ("host", 700)]
+        assert path(trace) == [("host", 100), ("launch", 200), ("copy", 1_000), ("host", 700)]
 
 
 def behind_a_kernel(direction: Direction, memory: Memory, *, synchronous: bool) -> Scenario:
@@ -401,7 +401,7 @@ def test_a_copy_in_parts_is_one_after_the_other(each: Both) -> None:
     run.work.append(replace(first, start=810, end=1_700))
     for trace in each(run):
         assert path(trace) == [
-            ("host", 300),
+            ("launch", 300),
             ("copy", 500),
             ("gap", 10),
             ("copy", 890),
@@ -459,8 +459,8 @@ def test_where_every_kernel_ends_in_its_call_launches_block(each: Both) -> None:
         run.launch(at=at, begins=at + 200, duration=1_000, call=1_250)
     for trace in each(run):
         assert path(trace) == [
-            *[("host", 200), ("kernel", 1_000), ("sync", 50), ("host", 450)],
-            *[("kernel", 1_000), ("sync", 50), ("host", 250)],
+            *[("launch", 200), ("kernel", 1_000), ("sync", 50), ("host", 250)],
+            *[("launch", 200), ("kernel", 1_000), ("sync", 50), ("host", 250)],
         ]
 
 
@@ -486,8 +486,7 @@ def test_the_backward_pass_runs_on_its_own_thread(each: Both) -> None:
         main, autograd = trace.ops.sort("start")["thread"].head(2)
         assert sorted(host.rows(), key=str) == sorted(
             [
-                (main, None, 100 + 200 + 100),
-                (autograd, None, 100),
+                (main, None, 100 + 200 + 200),
                 (main, "aten::conv2d", 900),
                 (autograd, "autograd::engine::evaluate_function: ConvolutionBackward0", 1_900),
                 (main, "aten::add_", 700),

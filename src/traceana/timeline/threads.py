@@ -128,7 +128,9 @@ def waiting_calls(trace: Trace, device: WorkWaits, call_key: Ints) -> WaitingCal
     on_stream = (kind == _STREAM_SYNC).to_numpy()
     stream_keys = keys_of(records, device.streams, "context", "stream")
     of[len(named) :][on_stream] = stream_keys[on_stream]
-    until = end[rows] + _clock_error(device, begin, end[rows], of, of_event | of_stream)
+    # A call that frees memory does not always wait, so that it tells nothing about the clocks.
+    free = Texts.of(calls["name"].gather(rows)).matching(_FREE)
+    until = end[rows] + _clock_error(device, begin, end[rows], of, of_event | of_stream | free)
     every = Ended.of(np.zeros_like(device.end), device.end, device.launched)
     work = every.last_launched(np.zeros_like(rows), begin, until, begin)
     # Streams by device: contexts of several devices can have equal numbers, or null.
@@ -233,7 +235,11 @@ def _blocking_copies(trace: Trace, device: WorkWaits) -> tuple[Ints, Ints]:
     ended = take(device.end, before)
     waited = (device.start[work] < end) & (ended > begin) & (ended <= end) & (before != NONE)
     found = np.where((device.end[work] <= end) | paced, work, np.where(waited, before, NONE))
-    return call[found != NONE], found[found != NONE]
+    call, found = call[found != NONE], found[found != NONE]
+    # Of a copy in parts the call waits for the last.
+    order = np.lexsort((device.end[found], call))
+    last = np.append(np.diff(call[order]) != 0, True)[: len(call)]
+    return call[order][last], found[order][last]
 
 
 def _full_queue(trace: Trace, device: WorkWaits) -> tuple[Ints, Ints]:
