@@ -19,7 +19,6 @@ def walls(trace: Trace) -> list[tuple[int, int]]:
     done: dict[tuple[int | None, int | None], int] = {}
     found = {}
     earlier = _earlier(trace)
-    processes = set(trace.steps.select("rank", "process").rows())
     activities = trace.activities.select("step", "kind", "start", "duration").to_dicts()
     steps = list(enumerate(trace.steps.to_dicts()))
     for row, step in sorted(steps, key=lambda pair: pair[1]["start"]):
@@ -33,12 +32,10 @@ def walls(trace: Trace) -> list[tuple[int, int]]:
             if of_process in done
             else [
                 end
-                for rank, process, called, until, end in earlier
+                for rank, process, called, end in earlier
                 if rank == step["rank"]
-                and (
-                    process in (None, step["process"]) or [r for r, _ in processes].count(rank) == 1
-                )
-                and (called < step["start"] if called is not None else until)
+                and (process == step["process"] or None in (process, step["process"]))
+                and (called is None or called < step["start"])
                 and end <= complete
             ]
         )
@@ -48,23 +45,19 @@ def walls(trace: Trace) -> list[tuple[int, int]]:
     return [found[row] for row, _ in steps]
 
 
-def _earlier(trace: Trace) -> list[tuple[int | None, int | None, int | None, bool, int]]:
-    """Return the work of no step: rank, process, launch, before the known launches, end."""
-    work = trace.activities.filter(pl.col("kind").is_in(WORK)).to_dicts()
+def _earlier(trace: Trace) -> list[tuple[int | None, int | None, int | None, int]]:
+    """Return the work of no step: rank, process, when it was launched if that is known, end.
+
+    In a trace without calls work is asked for when it starts.
+    """
     calls = trace.calls["start"].to_list()
-    first: dict[tuple[Any, ...], int] = {}
-    for one in work:
-        queue = tuple(one[name] for name in ("rank", "device", "context", "stream"))
-        if one["call"] is not None:
-            first[queue] = min(first.get(queue, one["start"]), one["start"])
     found = []
-    for one in work:
-        queue = tuple(one[name] for name in ("rank", "device", "context", "stream"))
+    for one in trace.activities.filter(pl.col("kind").is_in(WORK)).to_dicts():
         if one["step"] is None:
-            called = None if one["call"] is None else calls[one["call"]]
-            until = queue in first and one["start"] < first[queue]
+            known = one["call"] is not None
+            called = calls[one["call"]] if known else None if calls else one["start"]
             end = one["start"] + one["duration"]
-            found.append((one["rank"], one["process"], called, until, end))
+            found.append((one["rank"], one["process"], called, end))
     return found
 
 
@@ -140,7 +133,7 @@ def check_causes(trace: Trace) -> int:
             reported = f"{what} at {at} of step {one['step']}"
             looked_at += 1
             if one["class"] in ON_DEVICE and next_one["class"] in (*ON_DEVICE, "gap"):
-                # Of kernels that overlap in a stream the first is on the path until the next begins.
+                # Of kernels that overlap in a stream the first counts until the next begins.
                 assert works(one, at, "end") or running(one, at, LONGEST_CLOCK_ERROR_NS), reported
                 same = (one["device"], one["stream"]) == (next_one["device"], next_one["stream"])
                 if next_one["class"] == "gap":
