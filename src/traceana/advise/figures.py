@@ -363,12 +363,16 @@ class Figures:
     @property
     def profiler_known(self) -> bool:
         """Whether the profiler's cost is known."""
-        return self.simulator is not None and self.simulator.model.cost is not None
+        from traceana.whatif.profiler import profiler_cost
+
+        # Most traces need no replay to know that.
+        known = profiler_cost(self._trace.whole) is not None and self.simulator is not None
+        return known and self.simulator.model.cost is not None  # type: ignore[union-attr]
 
     @cached_property
     def unprofiled(self) -> float:
         """The step without the profiler over the recorded one: 1 where its cost is not known."""
-        if self.simulator is None or not self.profiler_known:
+        if not self.profiler_known or self.simulator is None:
             return 1.0
         return min(1.0, self.simulator.base.median_ns / (self.simulator.model.recorded_ns or 1))
 

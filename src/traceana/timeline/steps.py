@@ -316,9 +316,9 @@ def step_time(trace: Trace) -> StepTime | None:
     return StepTime(
         tuple(each["number"]),
         tuple(time),
-        round(time.median()),  # type: ignore[arg-type]
+        int(time.median()),  # type: ignore[arg-type]
         int(time.sum()) // len(time),
-        round(each["host_ns"].median()),  # type: ignore[arg-type]
+        int(each["host_ns"].median()),  # type: ignore[arg-type]
         2 * ahead > rows.height,
     )
 

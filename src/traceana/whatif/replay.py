@@ -189,7 +189,7 @@ def path_times(
             (named, start - np.maximum(ended, begin), edge != NONE),
         )
     )
-    found = Counter(dict(times.group_by("of").agg(pl.col("ns").sum()).iter_rows()))
+    found = Counter(dict(times.group_by("of").agg(pl.col("ns").sum()).sort("of").iter_rows()))
     if (trace.whole.activities["kind"] == "op").any():
         found.update(_of_operators(trace.whole, graph, change, edge[edge != NONE], category))
     return +found
@@ -222,6 +222,7 @@ def _of_operators(
     lengths = (host.end - host.begin)[own] * change.host[own]
     names = category.gather(activity[own])
     times = pl.DataFrame({"class": names, "ns": lengths}).group_by("class").agg(pl.col("ns").sum())
+    times = times.sort("class")
     found = Counter({name: round(time) for name, time in times.iter_rows()})
     found[HOST_TIME] = -found.total()
     return found

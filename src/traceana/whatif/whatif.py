@@ -164,7 +164,7 @@ class Model(msgspec.Struct, frozen=True):
     @property
     def recorded_ns(self) -> int:
         """Median time of the replayed steps as recorded."""
-        return round(_median(_per_step(self, None)))
+        return int(_median(_per_step(self, None)))
 
     @property
     def of_all(self) -> float:
