@@ -45,8 +45,10 @@ def test_help_imports_no_command() -> None:
 
 
 def test_report_imports_at_most_170_modules() -> None:
-    """What other formats, rank folders and counters need is imported where they are read; the replay
-    is where a recommendation is replayed."""
+    """What other formats, rank folders and counters need is imported where they are read.
+
+    The replay is imported where a recommendation is replayed.
+    """
     code = (
         "import atexit, sys; from traceana.__main__ import main;"
         "atexit.register(lambda: print(sum(name.startswith('traceana') for name in sys.modules)));"
