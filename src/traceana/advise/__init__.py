@@ -74,8 +74,9 @@ def advised(figures: Figures) -> Advice:
             per_step(one.evidence, figures),
         )
         enough = True
-        simulator = figures.simulator
-        by = None if simulator is None or one.scenario is None else simulator.saving(one.scenario)
+        # A replay costs time and imports, and is for what can be replayed.
+        simulator = None if one.scenario is None else figures.simulator
+        by = None if simulator is None else simulator.saving(str(one.scenario))
         if by is not None:
             enough = by.share >= LEAST_SAVING
             finding = replace(
@@ -122,8 +123,7 @@ def _notes(figures: Figures, found: list[Finding]) -> tuple[str, ...]:
     unit = "step and device" if figures.stepped else "device, over the capture"
     mean = "mean " if figures.stepped and figures.measured.height > 1 else ""
     notes = [f"savings: estimates per {mean}{unit}; they overlap, do not add them"]
-    simulator = figures.simulator
-    if simulator is not None and any(one.simulation for one in found):
+    if any(one.simulation for one in found) and (simulator := figures.simulator) is not None:
         notes = [
             f"savings: per {mean}step, by simulation or estimate; they overlap, do not add them"
         ]

@@ -21,10 +21,8 @@ from traceana.analyze.roofline import fp32_products, roofline, units
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.transfers import transfers
 from traceana.enrich.classes import SOURCE, category_of
-from traceana.enrich.launches import launches_with_work
 from traceana.enrich.layers.compiled_regions import REGION
 from traceana.enrich.layers.inductor_code import GENERATED
-from traceana.enrich.steps import step_of
 from traceana.settings import (
     BOTTLENECK_SHARE,
     FEWEST_TIMED_STEPS,
@@ -111,8 +109,13 @@ class Figures:
         """The part of the launches of the measured steps whose work is not in the trace, though
         other work of the device is: 1 where an often idle device has copies and no kernels, since
         profilers older than the driver record neither kernels nor their launches."""
+        if self.on_cpu:
+            return 0.0
+        from traceana.enrich.launches import launches_with_work
+        from traceana.enrich.steps import step_of
+
         trace = self._trace
-        if not self.on_cpu and not (self._part.activities["kind"] == "kernel").any():
+        if not (self._part.activities["kind"] == "kernel").any():
             span, busy = self.devices.select(pl.col("span_ns", "busy_ns").sum()).row(0)
             return 1.0 if busy < (1 - BOTTLENECK_SHARE) * span else 0.0
         launches = launches_with_work(trace.calls, trace.activities)
@@ -363,11 +366,10 @@ class Figures:
     @property
     def profiler_known(self) -> bool:
         """Whether the profiler's cost is known."""
-        from traceana.whatif.profiler import profiler_cost
-
-        # Most traces need no replay to know that.
-        known = profiler_cost(self._trace.whole) is not None and self.simulator is not None
-        return known and self.simulator.model.cost is not None  # type: ignore[union-attr]
+        # The cost is that of a program that waits for a GPU: a CPU's needs no replay to know that.
+        if self.on_cpu or self.simulator is None:
+            return False
+        return self.simulator.model.cost is not None
 
     @cached_property
     def unprofiled(self) -> float:

@@ -92,15 +92,13 @@ _HALVINGS: Final = 8
 """To 0.5 % of the multiple."""
 
 
-def host_factors(trace: Trace, graph: Graph, cost: ProfilerCost | None) -> Floats:
+def host_factors(trace: Trace, graph: Graph, cost: ProfilerCost) -> Floats:
     """Return how many times as long each piece of the graph's host time takes without the profiler.
 
     Pieces go with the factor, but the host gains at most as much as its events cost. Long pieces,
     within which no event begins or ends, were not slowed.
     """
     host = graph.host
-    if cost is None:
-        return np.ones(len(host.begin))
     length = host.end - host.begin
     recorded = length <= LONGEST_DISPATCH_NS
     own = int(length[recorded].sum())
