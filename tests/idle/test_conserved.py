@@ -143,7 +143,8 @@ def test_busy_idle_and_overlap_are_those_of_a_sweep(
         rows = by_step.filter(pl.col("step") == number)
         idle_ns = sum(not inside(t, work, *KINDS) for t in range(begin, end))
         assert rows["time_ns"].sum() == (idle_ns if step in used else 0)
-        if step in used:
+        # A step whose work had ended before that of the step before has no time of its own.
+        if step in used and begin < end:
             alone = select(trace, steps=[number])
             of_step = idle_time(alone)
             (only,) = devices(alone, found=of_step).frame.to_dicts()
