@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.support.command_line import run as command
 from tests.support.manifest import traces_at_hand
-from tests.support.opened import opened
+from tests.support.opened import no_cost, opened
 from tests.support.synthetic import Scenario, kineto, write_kineto
 from tests.support.traces import TraceBuilder
 from traceana.advise import Advice, Finding, advise
@@ -40,7 +40,7 @@ MIXED = 10_000
 @pytest.fixture(autouse=True)
 def no_profiler_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The programs are built without a cost of the profiler."""
-    monkeypatch.setattr("traceana.whatif.whatif.profiler_cost", lambda _: None)
+    monkeypatch.setattr("traceana.whatif.whatif.profiler_cost", no_cost)
 
 
 def of(advice: Advice, rule: str) -> Finding:

@@ -14,7 +14,7 @@ from traceana.analyze.layers import layers
 from traceana.analyze.transfers import transfers
 from traceana.comparison.compare import Comparison
 from traceana.comparison.compared_run import OTHER
-from traceana.enrich.classes import SOURCE, described
+from traceana.enrich.keys import SOURCE, described
 from traceana.timeline.work import work
 
 pytestmark = pytest.mark.slow

@@ -57,13 +57,14 @@ class Machine:
     def blocking(self, stream: int, duration: int, *, staged: bool = False) -> None:
         """Copy pageable memory: the call waits for its stream from its begin on.
 
-        It returns when the copy has ended; where the copy is ``staged``, while that goes on.
+        It returns when the copy has ended; where the copy is ``staged``, while that goes on for
+        longer than it was in the call: by two clocks, a shorter rest is none.
         """
         at = self.now
         made = self._begun(stream, duration, "copy", at, at + STAGED, SETUP)
         waited = made
         self.now = made.end + RETURN
-        if staged and made.start + STAGED < made.end:
+        if staged and made.start + 2 * STAGED <= made.end:
             self.now = made.start + STAGED
             waited = made.before or made
         self.moments += [made.end, at, at + STAGED, self.now]

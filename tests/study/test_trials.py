@@ -12,7 +12,7 @@ import pytest
 import traceana
 from tests.support.command_line import Run
 from tests.support.manifest import TRACES
-from traceana.enrich.classes import described
+from traceana.enrich.keys import described
 from traceana.errors import BadSweepError, ExitCode, NotFoundError
 from traceana.study.trials import find_trials, median_interval, read_trials
 

@@ -16,6 +16,7 @@ from traceana.opening import open_trace
 from traceana.report.pages import report
 from traceana.report.pages.report import Overview
 from traceana.trace import Trace
+from traceana.whatif import whatif
 
 MOST: Final = 40
 
@@ -23,6 +24,10 @@ _kept: OrderedDict[Hashable, Trace] = OrderedDict()
 _overviews: dict[int, Overview] = {}
 """What the report on a kept trace says, by the trace's ``id``: every format and test shares it."""
 _overview: Final = report.overview
+
+
+def no_cost(_: Trace) -> None:
+    """Stand in for ``profiler_cost``: the profiler of a synthetic program costs nothing."""
 
 
 def opened(path: Any, **options: Any) -> Trace:
@@ -35,7 +40,7 @@ def opened(path: Any, **options: Any) -> Trace:
     rules = Path(os.environ.get("XDG_CONFIG_HOME", "")) / "traceana" / "rules.toml"
     try:
         given = [(name, _state(value)) for name, value in sorted(options.items())]
-        key = (_files(path), _state(rules), *given)
+        key = (_files(path), _state(rules), vars(whatif)["profiler_cost"] is no_cost, *given)
     except OSError:
         return open_trace(path, **options)
     if key in _kept:

@@ -24,7 +24,7 @@ from traceana.settings import (
     LOW_UTILIZATION,
     UNRECORDED_SHARE,
 )
-from traceana.trace.per_trace import per_trace
+from traceana.trace import per_trace
 
 if TYPE_CHECKING:
     from traceana.runs.run_files import BatchSeries

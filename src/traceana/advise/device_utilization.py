@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.advise.rule import Change, Found, rule
-from traceana.enrich.classes import SEARCH
+from traceana.enrich.keys import SEARCH
 from traceana.flops.peaks import peak_for
 from traceana.settings import (
     AT_PEAK,

@@ -20,7 +20,7 @@ from traceana.analyze.rates import machine
 from traceana.analyze.roofline import fp32_products, roofline, units
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.transfers import transfers
-from traceana.enrich.classes import SOURCE, category_of
+from traceana.enrich.keys import SOURCE, category_of
 from traceana.enrich.layers.compiled_regions import REGION
 from traceana.enrich.layers.inductor_code import GENERATED
 from traceana.settings import (
@@ -42,7 +42,7 @@ from traceana.timeline.steps import (
     steps,
 )
 from traceana.timeline.work import work
-from traceana.trace.per_trace import per_trace
+from traceana.trace import per_trace
 
 if TYPE_CHECKING:
     from collections.abc import Collection

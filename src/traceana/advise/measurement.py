@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from traceana.advise.gpu_idle import idle_for
 from traceana.advise.rule import Change, Found, rule
-from traceana.enrich.classes import SEARCH
+from traceana.enrich.keys import SEARCH
 from traceana.settings import MEAN_SHIFT, WARM_UP_RATIO
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import polars as pl
 
 from traceana.analyze import summaries
 from traceana.analyze.measured import measured_notes
-from traceana.enrich.classes import SOURCE, classified
 from traceana.enrich.classify.engine import classify_names, explain
+from traceana.enrich.keys import SOURCE, classified
 from traceana.result import Result, sums, with_share
 from traceana.settings import LEAST_ROW_SHARE
 from traceana.timeline.steps import measured_steps

@@ -16,7 +16,7 @@ import polars as pl
 from traceana.analyze.communication import has_smaller_groups, message_size, with_messages
 from traceana.result import Result, sums
 from traceana.settings import TOGETHER_NS
-from traceana.trace.per_trace import per_trace
+from traceana.trace import per_trace
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -8,8 +8,7 @@ import polars as pl
 
 from traceana.analyze.costs import whole_sum
 from traceana.analyze.operator_flops import SHAPE, executed_convolutions, shapes_of
-from traceana.enrich.classes import SEARCH, described
-from traceana.enrich.layer_keys import OUTSIDE, layer_keys
+from traceana.enrich.keys import OUTSIDE, SEARCH, described, layer_keys
 from traceana.result import Result, sums, with_share
 from traceana.settings import IMAGE_CHANNELS
 from traceana.timeline.work import work

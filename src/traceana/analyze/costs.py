@@ -34,7 +34,7 @@ from traceana.analyze.operator_flops import (
     executed_convolutions,
     operator_costs,
 )
-from traceana.enrich.classes import SEARCH, SOURCE, category_of
+from traceana.enrich.keys import SEARCH, SOURCE, category_of
 from traceana.enrich.layers.from_scopes import replica_of
 from traceana.enrich.layers.layer_intervals import SEPARATOR
 from traceana.enrich.nesting import NONE, from_rows, to_rows
@@ -43,7 +43,7 @@ from traceana.flops.layer_formulas import Layer as Shapes
 from traceana.flops.layer_formulas import layer_costs
 from traceana.model.manifest import Layer, Manifest
 from traceana.timeline.work import work
-from traceana.trace.per_trace import per_small_trace
+from traceana.trace import per_small_trace
 from traceana.trace.schema import ROW
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.enrich.classes import category_of
+from traceana.enrich.keys import category_of
 from traceana.enrich.nesting import Flags, Ints
 from traceana.result import Result, sums
 from traceana.timeline.idle import IdleTime, idle_time

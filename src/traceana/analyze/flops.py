@@ -16,7 +16,7 @@ from traceana.analyze.flop_coverage import BY_MODEL
 from traceana.analyze.manifest_pairing import with_names_of
 from traceana.analyze.rates import RATES, machine, rate_columns
 from traceana.analyze.roofline import unit_of_instruction, units
-from traceana.enrich.classes import SOURCE, described
+from traceana.enrich.keys import SOURCE, described
 from traceana.flops.registry import FORMULAS
 from traceana.result import Result, share_of, sums, with_share
 from traceana.timeline.work import kernels_of, processor, why_no_work, work, work_ns

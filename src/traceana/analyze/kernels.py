@@ -15,7 +15,7 @@ from traceana.analyze.measured import (
     measured_sums,
     with_rates,
 )
-from traceana.enrich.classes import SOURCE, classified, described
+from traceana.enrich.keys import SOURCE, classified, described
 from traceana.result import Result, share_of, sums, with_share
 from traceana.timeline.work import kernels_of, why_no_work, work_ns
 from traceana.trace.taxonomy import CLASS_COLUMNS

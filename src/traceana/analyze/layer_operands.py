@@ -15,7 +15,7 @@ from traceana.flops.call import Call, decoded_instruction
 from traceana.flops.convolution import as_written
 from traceana.flops.cost import Shape, UncountableError
 from traceana.flops.registry import MOST_INPUTS
-from traceana.trace.per_trace import per_trace
+from traceana.trace import per_trace
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

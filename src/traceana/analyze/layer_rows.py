@@ -8,7 +8,7 @@ import polars as pl
 
 from traceana.analyze.flop_coverage import counted, incomplete
 from traceana.analyze.measured import measured_sums
-from traceana.enrich.classes import SOURCE, classified, described
+from traceana.enrich.keys import SOURCE, classified, described
 from traceana.timeline.work import work
 
 if TYPE_CHECKING:

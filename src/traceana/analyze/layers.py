@@ -17,7 +17,7 @@ from traceana.analyze.manifest_pairing import paired, with_names_of
 from traceana.analyze.measured import added, measured_notes, with_rates
 from traceana.analyze.rates import COLUMNS as COSTS
 from traceana.analyze.rates import UNEXPLAINED, machine, peak_note, with_costs
-from traceana.enrich.layer_keys import KEYS, OUTSIDE, By, layer_keys, with_layer_keys
+from traceana.enrich.keys import KEYS, OUTSIDE, By, layer_keys, with_layer_keys
 from traceana.enrich.layers.compiled_regions import REGION
 from traceana.enrich.layers.layer_intervals import SEPARATOR
 from traceana.result import Result, sums, with_share

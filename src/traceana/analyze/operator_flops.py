@@ -39,7 +39,7 @@ from traceana.flops.executed import Direction, executed
 from traceana.flops.passive import passive
 from traceana.flops.registry import MOST_INPUTS, NO_FORMULA, cost, reader_of
 from traceana.frozen import frozen
-from traceana.trace.per_trace import per_small_trace
+from traceana.trace import per_small_trace
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
-from traceana.enrich.classes import described
 from traceana.enrich.distinct_values import first_rows, numbered
-from traceana.enrich.layer_keys import OUTSIDE, layer_keys
+from traceana.enrich.keys import OUTSIDE, described, layer_keys
 from traceana.result import Result, sums
 from traceana.settings import REPEATED_GEMMS, REPEATED_GEMMS_GAP
 from traceana.timeline.intervals import Busy

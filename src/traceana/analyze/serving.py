@@ -13,7 +13,7 @@ from traceana.result import Result
 from traceana.timeline.idle import idle_time
 from traceana.timeline.idle_gaps import within
 from traceana.timeline.steps import device_windows, serves, steps
-from traceana.trace.per_trace import per_trace
+from traceana.trace import per_trace
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

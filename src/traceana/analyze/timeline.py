@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from traceana.enrich.classes import SOURCE, category_of
+from traceana.enrich.keys import SOURCE, category_of
 from traceana.timeline.steps import measured_steps
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import polars as pl
 
 from traceana.analyze import summaries
 from traceana.analyze.summaries import needs_timeline
-from traceana.enrich.layer_keys import OUTSIDE, layer_keys
+from traceana.enrich.keys import OUTSIDE, layer_keys
 from traceana.result import Result, sums, with_share
 from traceana.settings import MANY_COPIES, SMALL_COPY_BYTES
 from traceana.timeline.copies import (

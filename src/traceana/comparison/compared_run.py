@@ -18,8 +18,14 @@ from traceana.analyze.manifest_pairing import with_names_of
 from traceana.analyze.run_to_run import relative_spread, spread_of_work
 from traceana.comparison.layer_features import RunLayers, run_layers
 from traceana.comparison.run_inputs import Pairs
-from traceana.enrich.classes import SOURCE, category_of, classified, described
-from traceana.enrich.layer_keys import layer_keys, with_layer_keys
+from traceana.enrich.keys import (
+    SOURCE,
+    category_of,
+    classified,
+    described,
+    layer_keys,
+    with_layer_keys,
+)
 from traceana.enrich.layers.compiled_regions import CALL, REGION
 from traceana.settings import (
     LEAST_COUNTED,
@@ -32,7 +38,7 @@ from traceana.timeline.idle_gaps import capture_ns
 from traceana.timeline.intervals import Busy, computing
 from traceana.timeline.steps import device_windows, measured_steps, select, steps
 from traceana.timeline.work import work
-from traceana.trace.per_trace import per_small_trace, per_trace
+from traceana.trace import per_small_trace, per_trace
 from traceana.trace.schema import TABLES
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from traceana.analyze.layer_operands import operands
 from traceana.analyze.layers import layers
 from traceana.analyze.manifest_order import fused_parts
 from traceana.analyze.manifest_pairing import paired, with_names_of
-from traceana.enrich.layer_keys import layer_keys
+from traceana.enrich.keys import layer_keys
 from traceana.timeline.work import work
-from traceana.trace.per_trace import per_trace
+from traceana.trace import per_trace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,7 +21,7 @@ import rtoml
 from traceana.comparison.layer_features import RunLayers
 from traceana.errors import BadPairsError, CannotWriteError, NotFoundError
 from traceana.files import as_unicode, text_content
-from traceana.runs import RecordedRun, find_runs, is_run
+from traceana.runs import RecordedRun, find_runs, is_run, read_run
 from traceana.runs.run_folders import runs_below
 from traceana.trace.bundle import is_bundle
 
@@ -61,8 +61,6 @@ def recorded_batch(given: Trace | str | os.PathLike[str]) -> int | None:
 
     Raises the errors of :func:`traceana.runs.read_run` where that folder is damaged.
     """
-    from traceana.runs import is_run, read_run
-
     if not isinstance(given, str | os.PathLike) or not is_run(Path(given)):
         return None
     timing = read_run(given).timing()

@@ -80,7 +80,8 @@ def attribute(
     trace = trace.with_tables(ops=pl.concat([trace.ops, derived]))
     if step_marker is None:
         step_table = without_cut_step(trace, step_table, ledger)
-    step_table = with_complete(step_table, trace.calls, activities)
+    launches = launches_with_work(trace.calls, activities)
+    step_table = with_complete(step_table, launches)
     host = _Host.of(trace, step_table, ledger, code)
     on_device = of_device or activities["kind"].is_in(DEVICE_WORK).any()
     if not on_device and (host_work := host.work()):
@@ -88,8 +89,7 @@ def attribute(
         ledger.add("no_device_work", launches_of(trace.calls), table="activities")
         devices = pl.concat([conform("devices", pl.DataFrame({"device": [CPU_DEVICE]})), devices])
     elif on_device:
-        lost = launches_with_work(trace.calls, activities)["lost"]
-        ledger.add("no_work", int(lost.sum()), table="calls", kept=True)
+        ledger.add("no_work", int(launches["lost"].sum()), table="calls", kept=True)
     activities, layers, layer_rows = _attributed(activities, names, trace.calls, host, ledger)
     join_pieces(activities)
     layer_of_op = to_rows(take(layer_rows, host.layers.of_op))
@@ -380,6 +380,6 @@ def remarked(trace: Trace, marker: str) -> Trace:
         step[rows.to_numpy()] = np.where(own == NONE, NONE, own + before)
         tables.append(found.with_columns(pl.lit(rank, pl.Int32).alias("rank")))
     return trace.with_tables(
-        steps=with_complete(pl.concat(tables), trace.calls, activities),
+        steps=with_complete(pl.concat(tables), launches_with_work(trace.calls, activities)),
         activities=activities.with_columns(to_rows(step).alias("step")),
     )

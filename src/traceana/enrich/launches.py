@@ -130,26 +130,27 @@ def launches_with_work(calls: pl.DataFrame, activities: pl.DataFrame) -> pl.Data
     """
     worked = np.zeros(calls.height, dtype=np.bool_)
     worked[activities["call"].drop_nulls().to_numpy()] = True
-    launches = Texts.of(calls["name"]).matching(f"{KERNEL_LAUNCH}|{GRAPH_LAUNCH}")
+    names = Texts.of(calls["name"])
+    captures = bool(names.matching(BEGIN_CAPTURE).any())
     return (
         calls.with_columns(pl.Series("worked", worked))
-        .filter(pl.Series(launches))
+        .filter(pl.Series(names.matching(f"{KERNEL_LAUNCH}|{GRAPH_LAUNCH}")))
         .sort("start")
         .with_columns(
             (
                 ~pl.col("worked")
                 & (pl.col("worked").cum_max(reverse=True) | ~pl.col("worked").any())
-                & pl.lit(launches_of(calls) > 0)
+                & pl.lit(not captures)
             ).alias("lost")
         )
     )
 
 
-def with_complete(
-    steps: pl.DataFrame, calls: pl.DataFrame, activities: pl.DataFrame
-) -> pl.DataFrame:
-    """Return ``steps`` with ``complete``: whether every launch in the step has its work."""
-    launches = launches_with_work(calls, activities)
+def with_complete(steps: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+    """Return ``steps`` with ``complete``: whether every launch in the step has its work.
+
+    ``launches`` are :func:`launches_with_work`.
+    """
     if not launches["worked"].any():
         return steps
     lost = launches.filter(~pl.col("worked"))

@@ -17,8 +17,8 @@ from traceana import __version__
 from traceana.analyze.layers import layer_tree
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.timeline import Window, capture
-from traceana.enrich.classes import SOURCE, classified
 from traceana.enrich.distinct_values import first_rows, numbered
+from traceana.enrich.keys import SOURCE, classified
 from traceana.errors import CannotWriteError, MissingExtraError, how_to_install
 from traceana.files import scratch_folder
 from traceana.timeline.critical import critical

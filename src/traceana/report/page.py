@@ -6,15 +6,13 @@ Renderers depend on these blocks and on no command; commands make blocks and dep
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 import polars as pl
 
+from traceana.analyze.timeline import Window
 from traceana.report.columns import Kind
-
-if TYPE_CHECKING:
-    from traceana.analyze.timeline import Window
 
 
 class Heading(msgspec.Struct, frozen=True):

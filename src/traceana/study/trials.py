@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 import polars as pl
 
-from traceana.enrich.classes import described
+from traceana.enrich.keys import described
 from traceana.errors import BadSweepError, NotFoundError, TraceanaError
 from traceana.files import as_unicode
 from traceana.ingest.source import silent

@@ -13,7 +13,7 @@ import polars as pl
 import rtoml
 
 from traceana.flops.peaks import Peaks, peaks_of
-from traceana.trace.per_trace import per_small_trace
+from traceana.trace import per_small_trace
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 import polars as pl
 
-from traceana.enrich.classes import SOURCE, classified
 from traceana.enrich.distinct_values import Texts
-from traceana.enrich.layer_keys import OUTSIDE, layer_keys
+from traceana.enrich.keys import OUTSIDE, SOURCE, classified, layer_keys
 from traceana.enrich.nesting import NONE, Nesting, take, to_rows
 from traceana.enrich.ranges import ThreadRanges
 from traceana.result import Result, sums, with_share
@@ -31,7 +30,7 @@ from traceana.timeline.graph import (
 from traceana.timeline.steps import measured_steps, step_processes
 from traceana.timeline.threads import WAITING, ThreadKeys, cut
 from traceana.timeline.work import why_no_work, work
-from traceana.trace.per_trace import per_small_trace
+from traceana.trace import per_small_trace
 from traceana.trace.schema import DEVICE_WORK
 
 if TYPE_CHECKING:

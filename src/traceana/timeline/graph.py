@@ -23,6 +23,7 @@ from traceana.enrich.nesting import NONE, Flags, Ints, take, timeline
 from traceana.enrich.steps import OPTIMIZER_STEP
 from traceana.settings import LONGEST_LATENCY_NS
 from traceana.timeline.idle_gaps import capture
+from traceana.timeline.intervals import times
 from traceana.timeline.steps import step_windows
 from traceana.timeline.threads import (
     HostTime,
@@ -203,7 +204,7 @@ def _graph(
     launching = take(call_key, device.call)
     spans = active_spans(trace, op_key, call_key)
     calling = waiting_calls(trace, device, call_key)
-    begin_of, end_of = _times(trace.calls)
+    begin_of, end_of = times(trace.calls)
     called = call_key[calling.call], begin_of[calling.call], end_of[calling.call]
 
     # The marker's thread; without operators and calls a step is that of its device work.
@@ -305,11 +306,6 @@ def _graph(
         begins,
         ends,
     )
-
-
-def _times(table: pl.DataFrame) -> tuple[Ints, Ints]:
-    start = table["start"].to_numpy()
-    return start, start + table["duration"].to_numpy()
 
 
 def _passed_on(trace: Trace, *, on_device: bool) -> Flags:

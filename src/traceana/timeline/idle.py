@@ -27,7 +27,7 @@ from traceana.timeline.idle_gaps import (
 from traceana.timeline.intervals import PER_DEVICE, Busy, Device, union
 from traceana.timeline.steps import device_windows, measured_steps
 from traceana.timeline.work import any_work, why_no_work
-from traceana.trace.per_trace import per_small_trace
+from traceana.trace import per_small_trace
 from traceana.trace.schema import CPU_DEVICE, join_pieces
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.enrich.classes import SOURCE, category_of
 from traceana.enrich.distinct_values import Texts, first_rows, numbered, rows_of
+from traceana.enrich.keys import SOURCE, category_of
 from traceana.enrich.layers.roles import ROLE_OF_TEXT
 from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, from_rows, take, to_rows
 from traceana.settings import LONGEST_DISPATCH_NS, LONGEST_EVENT_LATENCY_NS
@@ -42,7 +42,7 @@ from traceana.timeline.idle_gaps import (
     SYNCHRONIZATION,
     Cause,
 )
-from traceana.timeline.intervals import Intervals, union, until
+from traceana.timeline.intervals import Intervals, times, union, until
 from traceana.timeline.waits import BY_EVENT, BY_STREAM, all_waits
 from traceana.trace.schema import CPU_DEVICE
 
@@ -92,10 +92,9 @@ class CauseFinder:
         """Prepare the lookups; ``trace`` is whole."""
         self._trace = trace
         activities, calls = trace.activities, trace.calls
-        self._ended = (activities["start"] + activities["duration"]).to_numpy()
+        _, self._ended = times(activities)
         self._call = from_rows(activities["call"])
-        self._called = calls["start"].to_numpy()
-        self._returned = self._called + calls["duration"].to_numpy()
+        self._called, self._returned = times(calls)
         waits = all_waits(trace)
         self._why, self._awaited = (np.full(activities.height + 1, NONE) for _ in range(2))
         self._why[waits.activity] = waits.why
@@ -326,8 +325,7 @@ class Threads(msgspec.Struct, frozen=True):
 
 def _nesting(frame: pl.DataFrame, key: Ints, wanted: Flags) -> Nesting:
     """Return the nested rows of ``frame`` on the ``wanted`` threads, numbered by ``key``."""
-    start = frame["start"].to_numpy()
-    end = start + frame["duration"].to_numpy()
+    start, end = times(frame)
     depth = from_rows(frame["depth"])
     rows = np.flatnonzero(wanted[key] & (depth != NONE))
     rows = rows[np.lexsort((-end[rows], start[rows], key[rows]))]

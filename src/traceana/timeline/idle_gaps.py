@@ -18,7 +18,7 @@ from traceana.enrich.nesting import NONE, Ints, to_rows
 from traceana.timeline.intervals import PER_DEVICE, Device, rows_by_device, union
 from traceana.timeline.steps import device_windows, measured_steps, step_windows
 from traceana.timeline.work import work
-from traceana.trace.per_trace import per_trace
+from traceana.trace import per_trace
 from traceana.trace.schema import CPU_DEVICE, TABLES, TIME_COLUMNS
 
 if TYPE_CHECKING:

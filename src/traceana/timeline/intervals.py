@@ -22,6 +22,12 @@ Device = tuple[int | None, int]
 PER_DEVICE: Final = ("rank", "device")
 
 
+def times(table: pl.DataFrame) -> Intervals:
+    """Return ``start`` of each row, and its end, ``start + duration``."""
+    start = table["start"].to_numpy()
+    return start, start + table["duration"].to_numpy()
+
+
 def union(starts: Times, ends: Times) -> Intervals:
     """Return the union of half-open intervals as disjoint, ordered ones; touching ones are joined.
 

@@ -20,7 +20,7 @@ from traceana.result import Result
 from traceana.settings import FEWEST_STEPS, WARM_UP_RATIO
 from traceana.timeline.intervals import PER_DEVICE, Busy
 from traceana.timeline.work import work
-from traceana.trace.per_trace import per_trace
+from traceana.trace import per_trace
 from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK, PERIOD
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from traceana.enrich.distinct_values import Texts, thread_numbers
 from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, from_rows, take, timeline
 from traceana.enrich.ranges import ThreadRanges
 from traceana.settings import BUSY_ANNOTATION, FULL_QUEUE, LONG_LAUNCH, LONGEST_CLOCK_ERROR_NS
-from traceana.timeline.intervals import Intervals, union
+from traceana.timeline.intervals import Intervals, times, union
 from traceana.timeline.waits import (
     ANY,
     NO_WORK,
@@ -81,8 +81,9 @@ class ThreadKeys(msgspec.Struct, frozen=True):
 def active_spans(trace: Trace, op_key: Ints, call_key: Ints) -> dict[int, Intervals]:
     """Return by thread when it was in an operator or a call; NONE is no thread."""
     key = np.concatenate((op_key, call_key))
-    start = np.concatenate([table["start"].to_numpy() for table in (trace.ops, trace.calls)])
-    length = np.concatenate([table["duration"].to_numpy() for table in (trace.ops, trace.calls)])
+    start, end = (
+        np.concatenate(both) for both in zip(times(trace.ops), times(trace.calls), strict=True)
+    )
     order = np.argsort(key, kind="stable")
     keys = np.unique(key[key != NONE])
     first = np.searchsorted(key[order], keys, side="left")
@@ -90,7 +91,7 @@ def active_spans(trace: Trace, op_key: Ints, call_key: Ints) -> dict[int, Interv
     spans = {}
     for thread, low, high in zip(keys.tolist(), first, after, strict=True):
         rows = order[low:high]
-        spans[thread] = union(start[rows], start[rows] + length[rows])
+        spans[thread] = union(start[rows], end[rows])
     return spans
 
 
@@ -110,26 +111,23 @@ class WaitingCalls(msgspec.Struct, frozen=True):
 
 def waiting_calls(trace: Trace, device: WorkWaits, call_key: Ints) -> WaitingCalls:
     """Return the calls of the threads ``call_key`` (NONE: not these) that wait for ``device``."""
-    calls = trace.calls
-    start = calls["start"].to_numpy()
-    end = start + calls["duration"].to_numpy()
-    named = np.flatnonzero(Texts.of(calls["name"]).matching(WAITING) & (call_key != NONE))
+    names, (start, end) = Texts.of(trace.calls["name"]), times(trace.calls)
+    named = np.flatnonzero(names.matching(WAITING) & (call_key != NONE))
     records = _wait_records(trace, device)
     recorded = from_rows(records["call"])
     # A record has the stream and the context, besides the name of the call.
     named = np.setdiff1d(named, recorded)
     rows = np.concatenate((named, recorded))
     begin = start[rows]
-    of_event, of_stream = (
-        Texts.of(calls["name"].gather(rows)).matching(name) for name in (EVENT_CALL, STREAM_CALL)
+    # A call that frees memory does not always wait, so that it tells nothing about the clocks.
+    of_event, of_stream, free = (
+        names.matching(name)[rows] for name in (EVENT_CALL, STREAM_CALL, _FREE)
     )
     of = np.full(len(rows), ANY, dtype=np.int64)
     kind = trace.names["name"].gather(records["name_id"])
     on_stream = (kind == _STREAM_SYNC).to_numpy()
     stream_keys = keys_of(records, device.streams, "context", "stream")
     of[len(named) :][on_stream] = stream_keys[on_stream]
-    # A call that frees memory does not always wait, so that it tells nothing about the clocks.
-    free = Texts.of(calls["name"].gather(rows)).matching(_FREE)
     until = end[rows] + _clock_error(device, begin, end[rows], of, of_event | of_stream | free)
     every = Ended.of(np.zeros_like(device.end), device.end, device.launched)
     work = every.last_launched(np.zeros_like(rows), begin, until, begin)
@@ -226,8 +224,7 @@ def _blocking_copies(trace: Trace, device: WorkWaits) -> tuple[Ints, Ints]:
     """
     work = np.flatnonzero(device.blocking)
     call = device.call[work]
-    begin = trace.calls["start"].to_numpy()[call]
-    end = begin + trace.calls["duration"].to_numpy()[call]
+    begin, end = (time[call] for time in times(trace.calls))
     paced = 2 * (np.minimum(device.end[work], end) - device.start[work]) > (
         device.end[work] - device.start[work]
     )
@@ -252,8 +249,7 @@ def _full_queue(trace: Trace, device: WorkWaits) -> tuple[Ints, Ints]:
     rows = np.flatnonzero((device.call != NONE) & ~device.blocking)
     call, first = np.unique(device.call[rows], return_index=True)
     stream = device.stream[rows[first]]
-    begin = trace.calls["start"].to_numpy()[call]
-    end = begin + trace.calls["duration"].to_numpy()[call]
+    begin, end = (time[call] for time in times(trace.calls))
     queued = np.zeros(len(call), dtype=np.int64)
     awaited = np.full(len(call), NONE, dtype=np.int64)
     for one in np.unique(stream).tolist():
@@ -279,8 +275,7 @@ def _launched_before(trace: Trace, device: WorkWaits, call: Ints, of: Ints) -> t
 
     ``of`` is the stream that a call waits for, ANY where no record names it.
     """
-    begin = trace.calls["start"].to_numpy()[call]
-    end = begin + trace.calls["duration"].to_numpy()[call]
+    begin, end = (time[call] for time in times(trace.calls))
     streams = np.unique(device.stream)
     if len(streams) > _MOST_QUEUES:
         streams = streams[:0]
@@ -394,8 +389,7 @@ def cpu_bound_ranges(
     if not len(own) or not len(others):
         return _NO_TIMES, _NO_TIMES
     ranges = trace.ranges[own].select("text", "kind", "start", "duration")
-    start = ranges["start"].to_numpy()
-    end = start + ranges["duration"].to_numpy()
+    start, end = times(ranges)
     handed = others[np.searchsorted(others, end, side="left") - 1]
     last = np.searchsorted(active[0], end, side="left") - 1
     active_until = np.where(last < 0, np.iinfo(np.int64).min, np.append(active[1], 0)[last])
@@ -538,5 +532,5 @@ def _nested(frame: pl.DataFrame, key: Ints, near: tuple[int, int]) -> tuple[Ints
 
 
 def _rows(frame: pl.DataFrame, near: tuple[int, int]) -> Ints:
-    start = frame["start"].to_numpy()
-    return np.flatnonzero((start <= near[1]) & (start + frame["duration"].to_numpy() >= near[0]))
+    start, end = times(frame)
+    return np.flatnonzero((start <= near[1]) & (end >= near[0]))

@@ -16,11 +16,12 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.enrich.classes import SOURCE, category_of
 from traceana.enrich.distinct_values import Texts, distinct, first_rows, numbered
+from traceana.enrich.keys import SOURCE, category_of
 from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take
 from traceana.timeline.copies import blocking_copies
-from traceana.trace.per_trace import per_small_trace
+from traceana.timeline.intervals import times
+from traceana.trace import per_small_trace
 from traceana.trace.schema import DEVICE_WORK
 
 if TYPE_CHECKING:
@@ -115,8 +116,8 @@ def within(table: pl.DataFrame, between: tuple[int, int] | None) -> Flags:
     """Return the rows that overlap the time ``between``, all without it."""
     if between is None:
         return np.ones(table.height, dtype=np.bool_)
-    start = table["start"].to_numpy()
-    found: Flags = (start < between[1]) & (start + table["duration"].to_numpy() > between[0])
+    start, end = times(table)
+    found: Flags = (start < between[1]) & (end > between[0])
     return found
 
 
@@ -145,10 +146,8 @@ def work_waits(
     start, end = work["start"].to_numpy(), work["end"].to_numpy()
     call = from_rows(work["call"])
     known = call != NONE
-    calls = trace.calls
-    called = take(calls["start"].to_numpy(), call)
+    called, ended = (take(time, call) for time in times(trace.calls))
     launched = np.where(known, called, start)
-    ended = called + take(calls["duration"].to_numpy(), call)
     returned = np.minimum(ended, start)
     blocking = _blocking(trace, work, known, end <= ended, owner)
     before = _on_stream(key, start, end)

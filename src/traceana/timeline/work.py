@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from traceana.trace.per_trace import per_trace
+from traceana.trace import per_trace
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -2,6 +2,6 @@
 
 from traceana.trace.ledger import Ledger
 from traceana.trace.meta import TraceMeta
-from traceana.trace.trace import Trace
+from traceana.trace.trace import Trace, per_small_trace, per_trace
 
-__all__ = ["Ledger", "Trace", "TraceMeta"]
+__all__ = ["Ledger", "Trace", "TraceMeta", "per_small_trace", "per_trace"]

@@ -1,15 +1,21 @@
-"""Trace: the canonical tables and the metadata, in memory or in a bundle on disk."""
+"""Trace: the canonical tables and the metadata, in memory or in a bundle on disk.
+
+And results of pure functions of a Trace, computed once for each Trace (:func:`per_trace`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from html import escape
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Never, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 import polars as pl
 
 from traceana.errors import CorruptError, MissingExtraError, how_to_install, near
+from traceana.frozen import frozen, handed_out
 from traceana.trace import bundle
 from traceana.trace.commands import Commands
 from traceana.trace.meta import TraceMeta
@@ -335,3 +341,54 @@ def _tables_like(name: str) -> str:
     """Return a hint with the most similar table name and all table names."""
     known = near(name, TABLES)
     return (f"did you mean {known!r}? " if known else "") + f"tables: {', '.join(TABLES)}"
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MOST_ACTIVITIES: Final = 1_000_000
+"""Above this no result with a row for each activity is kept: it takes as much memory as a table."""
+
+
+def per_trace(
+    function: Callable[Concatenate[Trace, P], R],
+) -> Callable[Concatenate[Trace, P], R]:
+    """Return ``function`` with its results kept as long as their Trace lives.
+
+    A Trace is immutable, so a result stays valid. All callers share it: its arrays and dictionaries
+    are read-only, its lists tuples, and its frames handed out as clones. It must not refer to the
+    Trace, which would then never be freed. It has a row for each step,
+    layer or device; a result of the size of the tables is kept by :func:`per_small_trace`.
+    """
+    return _kept(function, None)
+
+
+def per_small_trace(
+    function: Callable[Concatenate[Trace, P], R],
+) -> Callable[Concatenate[Trace, P], R]:
+    """Return ``function`` as :func:`per_trace` does, for results with a row for each activity.
+
+    They are kept for a Trace of at most :data:`MOST_ACTIVITIES`.
+    """
+    return _kept(function, MOST_ACTIVITIES)
+
+
+def _kept(
+    function: Callable[Concatenate[Trace, P], R], most: int | None
+) -> Callable[Concatenate[Trace, P], R]:
+    results: WeakKeyDictionary[Trace, list[tuple[Any, R]]] = WeakKeyDictionary()
+
+    @wraps(function)
+    def of(trace: Trace, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if most is not None and trace.activities.height > most:
+            return function(trace, *args, **kwargs)
+        # A list, because a layer manifest cannot be hashed. It has one entry or two.
+        known = results.setdefault(trace, [])
+        for arguments, result in known:
+            if arguments == (args, kwargs):
+                return handed_out(result)
+        result = frozen(function(trace, *args, **kwargs))
+        known.append(((args, kwargs), result))
+        return handed_out(result)
+
+    return of

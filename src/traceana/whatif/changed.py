@@ -12,8 +12,8 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.analyze.convolutions import each_convolution, of_input
-from traceana.enrich.classes import SOURCE, classified
 from traceana.enrich.distinct_values import Texts, first_rows, numbered
+from traceana.enrich.keys import SOURCE, classified
 from traceana.enrich.layers.roles import ROLE_OF_TEXT
 from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, rows_by_depth
 from traceana.errors import NoSuchSelectionError, near

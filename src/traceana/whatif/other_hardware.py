@@ -13,7 +13,7 @@ from traceana.analyze.communication import messages
 from traceana.analyze.flop_coverage import PRODUCTS
 from traceana.analyze.rates import machine
 from traceana.analyze.roofline import counted_work
-from traceana.enrich.classes import category_of, classified
+from traceana.enrich.keys import category_of, classified
 from traceana.errors import NoSuchSelectionError
 from traceana.flops.peaks import listed_peaks, peak_for
 from traceana.settings import (

@@ -10,7 +10,7 @@ import polars as pl
 
 from traceana.analyze.convolutions import each_convolution
 from traceana.analyze.operator_flops import SHAPE
-from traceana.enrich.classes import category_of
+from traceana.enrich.keys import category_of
 from traceana.errors import NoSuchSelectionError
 from traceana.settings import BATCH_SPREAD, FIXED_NS, RESIDENT_THREADS
 from traceana.timeline.steps import measured

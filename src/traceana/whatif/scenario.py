@@ -38,7 +38,7 @@ import polars as pl
 import rtoml
 from msgspec.structs import force_setattr, replace
 
-from traceana.enrich.classes import SEARCH
+from traceana.enrich.keys import SEARCH
 from traceana.errors import BadScenarioError, suggested
 from traceana.settings import LEFT_BY_GRAPHS
 from traceana.trace.taxonomy import CATEGORIES

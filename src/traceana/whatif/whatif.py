@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from traceana.analyze.classes import breakdown
 from traceana.analyze.run_to_run import relative_spread
-from traceana.enrich.classes import category_of
+from traceana.enrich.keys import category_of
 from traceana.enrich.nesting import NONE, Ints
 from traceana.errors import NoSuchSelectionError
 from traceana.result import Result
@@ -261,7 +261,7 @@ def whatif(model: Model, asked: Sequence[Asked]) -> Prediction:
     """
     category = category_of(model.trace.whole.activities, model.trace.whole)
     steps = max(len(_per_step(model, None)), 1)
-    base = unprofiled(model)
+    base, recorded_ns = unprofiled(model), model.recorded_ns
     rows = []
     paths = [_path(model, category, None, base.replays[0], steps)]
     for one in asked:
@@ -275,7 +275,7 @@ def whatif(model: Model, asked: Sequence[Asked]) -> Prediction:
         rows.append(
             {
                 "scenario": one.scenario.name,
-                "step_ns": model.recorded_ns,
+                "step_ns": recorded_ns,
                 "unprofiled_ns": round(base.median_ns),
                 "mean_ns": round(base.mean_ns),
                 "predicted_ns": round(medians[0]),
@@ -297,10 +297,11 @@ def whatif(model: Model, asked: Sequence[Asked]) -> Prediction:
 
 def _of_all(model: Model, frame: pl.DataFrame) -> pl.DataFrame:
     """Return ``frame`` with its times scaled by :attr:`Model.of_all`."""
-    if model.of_all == 1.0:
+    scale = model.of_all
+    if scale == 1.0:
         return frame
     return frame.with_columns(
-        (pl.col(name) * model.of_all).round().cast(pl.Int64)
+        (pl.col(name) * scale).round().cast(pl.Int64)
         for name in frame.columns
         if name.endswith("_ns")
     )
@@ -355,7 +356,8 @@ def saving(model: Model, asked: Asked, base: Unprofiled) -> Saving:
     """Return what a step saves without the profiler; ``base`` is :func:`unprofiled`."""
     found, *ends = _replays(model, asked.scenario.changes, asked.selections)
     one = _saving(model, asked, found, ends, base)
-    time, low, high = (round(ns * model.of_all) for ns in (one.time_ns, one.low_ns, one.high_ns))
+    scale = model.of_all
+    time, low, high = (round(ns * scale) for ns in (one.time_ns, one.low_ns, one.high_ns))
     return Saving(time, low, high, one.share)
 
 

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from tests.support.opened import opened
-from traceana.enrich.classes import described
+from traceana.enrich.keys import described
 from traceana.trace import Trace
 
 TRACES = Path(__file__).resolve().parents[4] / "shared" / "traces"
