@@ -60,7 +60,7 @@ def study() -> AlgorithmStudy:
 
 def test_files_are_the_same_without_msgspec(tmp_path: Path) -> None:
     without = (
-        "import sys, pathlib; sys.modules['msgspec'] = None; import workloads\n"
+        "import sys, pathlib; sys.modules['msgspec'] = sys.modules['polars'] = None; import workloads\n"
         "from tests.workloads.test_plain_structs import layers, study\n"
         "from traceana.flops.timed_algorithms import write\n"
         "folder = pathlib.Path(sys.argv[1])\n"

@@ -26,11 +26,10 @@ from traceana.enrich.operators import EarlyStopped
 from traceana.flops.aten_convolution import (
     BACKWARD,
     FORWARD,
-    OUTPUT,
-    WANTED,
+    INPUT_GRADIENTS,
+    WEIGHT_GRADIENTS,
     backward_extents,
     forward_extents,
-    hints,
 )
 from traceana.flops.call import Call, element_size
 from traceana.flops.convolution import Convolution
@@ -44,6 +43,10 @@ from traceana.trace import per_small_trace
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
+OUTPUT: Final = "_output"
+"""Column: the shape of the result as JSON text, in a list of one; null where unknown."""
+WANTED: Final = "_wanted"
+"""Column: bit 0: the gradient of the input was computed; bit 1: that of the weight."""
 NAMES: Final = (*FORWARD, *BACKWARD)
 CALL: Final = ("name", "input_shapes", "input_types", "inputs", OUTPUT)
 """The columns of an operator that describe its convolution: arguments of ``read``."""
@@ -107,7 +110,7 @@ def _calls(ops: pl.DataFrame) -> pl.DataFrame:
     convolves = pl.Series(Texts.of(ops["name"]).matching("(?i)conv"), dtype=pl.Boolean)
     rows = named.with_row_index("op").filter(convolves)
     rows = rows.with_columns(pl.col("name").cast(pl.String))
-    hinted = rows.join(hints(rows), on="op", how="left", maintain_order="left")
+    hinted = rows.join(_hints(rows), on="op", how="left", maintain_order="left")
     return hinted.filter(pl.col("name").is_in(NAMES)).select("op", *CALL)
 
 
@@ -409,10 +412,69 @@ def _around_more(calls: _Calls, tree: Tree, has_cost: Flags, repeats: Repeats) -
 
 def _with_hints(rows: pl.DataFrame) -> pl.DataFrame:
     """Return ``rows``, all operators, with the hints of convolutions."""
-    known = hints(rows)
+    known = _hints(rows)
     none = pl.repeat(None, rows.height, dtype=pl.UInt32, eager=True)
     at = none.scatter(known["op"], pl.int_range(known.height, dtype=pl.UInt32, eager=True))
     return rows.with_columns(known[name].gather(at) for name in (OUTPUT, WANTED))
+
+
+_CONVOLUTION_NODE: Final = r"Conv\w*Backward\d*$"
+
+
+def _hints(ops: pl.DataFrame) -> pl.DataFrame:
+    """Return :data:`OUTPUT` and :data:`WANTED` of those of ``ops`` (row numbers in ``op``) that
+    have one of them."""
+    # Hints come from convolutions, their gradients and the nodes around these, which are few.
+    names = ops["name"].unique()
+    related = names.filter(names.cast(pl.String).str.contains("(?i)conv"))
+    rows = ops.filter(pl.col("name").is_in(related.implode()))
+    rows = rows.with_columns(pl.col("name").cast(pl.String))
+    unrecorded = rows.filter(pl.col("inputs").is_null())
+    forward, backward = (
+        unrecorded.filter(pl.col("name").is_in(sorted(known))) for known in (FORWARD, BACKWARD)
+    )
+    return pl.concat([_output_shapes(rows, forward), _wanted(rows, backward)], how="diagonal")
+
+
+def _output_shapes(ops: pl.DataFrame, forward: pl.DataFrame) -> pl.DataFrame:
+    """Return the output shapes of convolutions, from backward nodes of the same sequence number.
+
+    Each thread has its own sequence numbers: a number of several nodes with different gradients is
+    ambiguous and gives no hint.
+    """
+    keys = ["process", "rank", "sequence"]
+    names = ops.filter(pl.col("direction") == "backward").select(pl.col("name").unique())
+    nodes = names.filter(pl.col("name").str.contains(_CONVOLUTION_NODE))["name"]
+    if forward.is_empty() or nodes.is_empty():
+        return pl.DataFrame(schema={"op": pl.UInt32, OUTPUT: pl.String})
+    gradients = (
+        ops.filter(pl.col("name").is_in(nodes.implode()) & (pl.col("sequence") >= 0))
+        .filter(pl.col("input_shapes").is_not_null())
+        .group_by(keys)
+        .agg(pl.col("input_shapes").unique().alias("_shapes"))
+        .filter(pl.col("_shapes").list.len() == 1)
+        .select(*keys, pl.col("_shapes").list.first().alias(OUTPUT))
+    )
+    return (
+        forward.select("op", *keys).join(gradients, on=keys, nulls_equal=True).select("op", OUTPUT)
+    )
+
+
+def _wanted(ops: pl.DataFrame, backward: pl.DataFrame) -> pl.DataFrame:
+    if backward.is_empty():
+        return pl.DataFrame(schema={"op": pl.UInt32, WANTED: pl.Int8})
+    inner = (
+        ops.select("parent", "name")
+        .filter(pl.col("name").is_in([*INPUT_GRADIENTS, *WEIGHT_GRADIENTS]))
+        .group_by(pl.col("parent").alias("op"))
+        .agg(
+            (
+                pl.col("name").is_in(INPUT_GRADIENTS).any().cast(pl.Int8)
+                + 2 * pl.col("name").is_in(WEIGHT_GRADIENTS).any().cast(pl.Int8)
+            ).alias(WANTED)
+        )
+    )
+    return backward.select("op").join(inner, on="op")
 
 
 def _sparse(ops: pl.DataFrame) -> pl.Series:

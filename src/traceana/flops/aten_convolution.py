@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-import polars as pl
 
 from traceana.flops.call import Call
 from traceana.flops.convolution import (
@@ -20,6 +19,8 @@ from traceana.flops.convolution import (
     dgrad,
     extent,
     forward,
+    split,
+    spread,
     transposed_extent,
     wgrad,
 )
@@ -195,24 +196,6 @@ def build(
     )
 
 
-def split(shape: Shape, rank: int) -> tuple[int, int, Shape]:
-    """Return batch, channels and spatial extents; an input without a batch is one image."""
-    if len(shape) == rank + 1:
-        return 1, shape[0], shape[1:]
-    if len(shape) != rank + 2:
-        raise UncountableError(f"unexpected tensor rank {len(shape)}")
-    return shape[0], shape[1], shape[2:]
-
-
-def spread(values: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    """Return one value per dimension; a single value applies to all."""
-    if len(values) == 1:
-        return values * rank
-    if len(values) != rank:
-        raise UncountableError("rank mismatch of stride, padding or dilation")
-    return values
-
-
 def _groups(channels: int, first: int, call: Call) -> int:
     if first != channels:
         raise UncountableError("weight shape does not match the channels")
@@ -343,67 +326,3 @@ def _convolution(
     return build(
         batch, channels, out_channels, spatial, output, weight, transposed, stride, dilation
     )
-
-
-OUTPUT: Final = "_output"
-"""Column: the shape of the result as JSON text, in a list of one; null where unknown."""
-WANTED: Final = "_wanted"
-"""Column: bit 0: the gradient of the input was computed; bit 1: that of the weight."""
-
-_NODE: Final = r"Conv\w*Backward\d*$"
-
-
-def hints(ops: pl.DataFrame) -> pl.DataFrame:
-    """Return :data:`OUTPUT` and :data:`WANTED` of those of ``ops`` (row numbers in ``op``) that
-    have one of them."""
-    # Hints come from convolutions, their gradients and the nodes around these, which are few.
-    names = ops["name"].unique()
-    related = names.filter(names.cast(pl.String).str.contains("(?i)conv"))
-    rows = ops.filter(pl.col("name").is_in(related.implode()))
-    rows = rows.with_columns(pl.col("name").cast(pl.String))
-    unrecorded = rows.filter(pl.col("inputs").is_null())
-    forward, backward = (
-        unrecorded.filter(pl.col("name").is_in(sorted(known))) for known in (FORWARD, BACKWARD)
-    )
-    return pl.concat([_outputs(rows, forward), _wanted(rows, backward)], how="diagonal")
-
-
-def _outputs(ops: pl.DataFrame, forward: pl.DataFrame) -> pl.DataFrame:
-    """Return the output shapes of convolutions, from backward nodes of the same sequence number.
-
-    Each thread has its own sequence numbers: a number of several nodes with different gradients is
-    ambiguous and gives no hint.
-    """
-    keys = ["process", "rank", "sequence"]
-    names = ops.filter(pl.col("direction") == "backward").select(pl.col("name").unique())
-    nodes = names.filter(pl.col("name").str.contains(_NODE))["name"]
-    if forward.is_empty() or nodes.is_empty():
-        return pl.DataFrame(schema={"op": pl.UInt32, OUTPUT: pl.String})
-    gradients = (
-        ops.filter(pl.col("name").is_in(nodes.implode()) & (pl.col("sequence") >= 0))
-        .filter(pl.col("input_shapes").is_not_null())
-        .group_by(keys)
-        .agg(pl.col("input_shapes").unique().alias("_shapes"))
-        .filter(pl.col("_shapes").list.len() == 1)
-        .select(*keys, pl.col("_shapes").list.first().alias(OUTPUT))
-    )
-    return (
-        forward.select("op", *keys).join(gradients, on=keys, nulls_equal=True).select("op", OUTPUT)
-    )
-
-
-def _wanted(ops: pl.DataFrame, backward: pl.DataFrame) -> pl.DataFrame:
-    if backward.is_empty():
-        return pl.DataFrame(schema={"op": pl.UInt32, WANTED: pl.Int8})
-    inner = (
-        ops.select("parent", "name")
-        .filter(pl.col("name").is_in([*INPUT_GRADIENTS, *WEIGHT_GRADIENTS]))
-        .group_by(pl.col("parent").alias("op"))
-        .agg(
-            (
-                pl.col("name").is_in(INPUT_GRADIENTS).any().cast(pl.Int8)
-                + 2 * pl.col("name").is_in(WEIGHT_GRADIENTS).any().cast(pl.Int8)
-            ).alias(WANTED)
-        )
-    )
-    return backward.select("op").join(inner, on="op")

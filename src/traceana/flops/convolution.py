@@ -152,6 +152,24 @@ def bias_grad(conv: Convolution, size: int | None) -> Cost:
     return Cost(conv.kind, "bias_grad", summed, moved, "convolution.bias_grad")
 
 
+def split(shape: Shape, rank: int) -> tuple[int, int, Shape]:
+    """Return batch, channels and spatial extents; an input without a batch is one image."""
+    if len(shape) == rank + 1:
+        return 1, shape[0], shape[1:]
+    if len(shape) != rank + 2:
+        raise UncountableError(f"unexpected tensor rank {len(shape)}")
+    return shape[0], shape[1], shape[2:]
+
+
+def spread(values: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """Return one value per dimension; a single value applies to all."""
+    if len(values) == 1:
+        return values * rank
+    if len(values) != rank:
+        raise UncountableError("rank mismatch of stride, padding or dilation")
+    return values
+
+
 def extent(size: int, window: int, stride: int = 1, padding: int = 0, dilation: int = 1) -> int:
     """Return the output's extent in one dimension: ⌊(H + 2p - d(R-1) - 1) / s⌋ + 1."""
     if stride < 1 or dilation < 1 or padding < 0:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-from traceana.flops.aten_convolution import split, spread
 from traceana.flops.call import Call
-from traceana.flops.convolution import extent
+from traceana.flops.convolution import extent, split, spread
 from traceana.flops.cost import Cost, Operand, Shape, UncountableError, compulsory
 from traceana.flops.registry import declare, formula, operator
 
