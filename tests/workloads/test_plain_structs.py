@@ -1,4 +1,4 @@
-"""A machine that records needs no msgspec, and writes the same files without it."""
+"""A machine that records needs neither msgspec nor polars, and writes the same files without."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ def study() -> AlgorithmStudy:
 
 def test_files_are_the_same_without_msgspec(tmp_path: Path) -> None:
     without = (
-        "import sys, pathlib; sys.modules['msgspec'] = sys.modules['polars'] = None; import workloads\n"
+        "import sys, pathlib\n"
+        "sys.modules['msgspec'] = sys.modules['polars'] = None\n"
+        "import workloads\n"
         "from tests.workloads.test_plain_structs import layers, study\n"
         "from traceana.flops.timed_algorithms import write\n"
         "folder = pathlib.Path(sys.argv[1])\n"
