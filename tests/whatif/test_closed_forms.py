@@ -204,6 +204,24 @@ def test_work_of_a_word_takes_no_time(text: str, saved: list[str]) -> None:
     assert saving == sum(times[one] for one in saved)
 
 
+@pytest.mark.parametrize(
+    ("norm", "least", "most"),
+    [
+        ("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float>()", 470, 610),
+        ("void cudnn::batchnorm_fwtr_nhwc_semiPersist<float>()", 1_000, 1_000),
+    ],
+)
+def test_without_layout_changes_cudnn_normalizes_nhwc(norm: str, least: int, most: int) -> None:
+    build = TraceBuilder(framework="PyTorch")
+    step = build.step(0, 0, 7_000)
+    for at, (name, time) in enumerate([(norm, 1_000), ("nchwToNhwc", 2_000), ("conv", 4_000)]):
+        build.name(name, category={0: "normalization", 1: "layout"}.get(at, "conv"))
+        build.kernel(name, (0, 1_000, 3_000)[at], time, step=step)
+    trace = build.build()
+    assert predicted(trace, "no layout") == 4_000 + (least + most) / 2
+    assert "no layout: channels_last" in trace.whatif("no layout").notes[0]
+
+
 steps = st.lists(
     st.tuples(
         st.sampled_from(["kernel", "kernel", "copy", "event", "synchronize", "idle"]),

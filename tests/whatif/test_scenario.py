@@ -23,7 +23,7 @@ from traceana.whatif.whatif import Asked, Model
         ("conv x 0.6", [Change(category="conv", factor=0.6)]),
         ("conv/winograd * 0.5..0.8", [Change(category="conv", part="winograd", factor=(0.5, 0.8))]),
         ("conv × 2", [Change(category="conv", factor=2.0)]),  # noqa: RUF001
-        ("no layout", [Change(category="layout", remove=True)]),
+        ("no softmax", [Change(category="softmax", remove=True)]),
         ("layer:features.* x 0", [Change(layer="features.*", factor=0.0)]),
         ("kernel:.*x 2.* x 0.5", [Change(kernel=".*x 2.*", factor=0.5)]),
         ("operator:aten::mm x 1", [Change(operator="aten::mm", factor=1.0)]),
@@ -73,7 +73,8 @@ def test_an_unknown_word_is_refused_with_all_that_are_known(text: str, nearest: 
 
 @pytest.mark.parametrize("word", [*WORDS, *display_names.CATEGORIES.values()])
 def test_a_word_stands_for_something(word: str) -> None:
-    (change,) = scenario(f"no {word}").changes
+    change, *implied = scenario(f"no {word}").changes
+    assert all(one.implied for one in implied)
     assert change == replace(Change(remove=True), **WORDS[word.lower()])
 
 

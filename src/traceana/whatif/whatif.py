@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -218,7 +218,12 @@ class Asked(msgspec.Struct, frozen=True):
         :class:`~traceana.errors.NoSuchSelectionError` where a change is about nothing in the trace.
         """
         found = scenario(asked) if isinstance(asked, str) else asked
-        of_changes = [selected(model.trace, model.processes, one) for one in found.changes]
+        changes, of_changes = [], []
+        for one in found.changes:
+            with suppress(NoSuchSelectionError) if one.implied else nullcontext():
+                of_changes.append(selected(model.trace, model.processes, one))
+                changes.append(one)
+        found = replace(found, changes=tuple(changes))
         return cls(found, [list(one) for one in zip(*of_changes, strict=True)])
 
 

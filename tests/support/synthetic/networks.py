@@ -39,8 +39,11 @@ NORM: Final = (
 NORM_BACK: Final = (
     "void at::native::(anonymous namespace)::layer_norm_grad_input_kernel_vectorized<c10::Half>()"
 )
-BATCH_NORM: Final = "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 512, true, 1, true>()"
-BATCH_NORM_BACK: Final = "void cudnn::bn_bw_1C11_kernel_new<float, float, float2, 512, true, 1>()"
+# In NHWC: without layout changes they take as long.
+BATCH_NORM: Final = "void cudnn::batchnorm_fwtr_nhwc_semiPersist<float, float, float, 512, 16>()"
+BATCH_NORM_BACK: Final = (
+    "void cudnn::batchnorm_bwtr_nhwc_semiPersist<float, float, float, 512, 16>()"
+)
 FLASH: Final = "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64> >()"
 FLASH_BACK: Final = "void pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<int>()"
 SOFTMAX: Final = (
