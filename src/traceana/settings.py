@@ -438,7 +438,7 @@ UNPROFILED_LEAST: Final = _setting(
     "unprofiled_least",
     0.77,
     "The host's own work without the profiler is at least this part of its estimate, with 95 %: "
-    "fitted to 68 host-bound recordings, of which half the variance is the programs' own.",
+    "fitted to 68 host-bound recordings; half of the variance is the programs' own.",
 )
 UNPROFILED_MOST: Final = _setting(
     "unprofiled_most", 1.19, "And at most this part of its estimate, with 95 %."
@@ -479,7 +479,7 @@ LONGEST_LATENCY_NS: Final = _setting(
     "longest_latency_ns",
     100_000,
     "From a launch to its work, or from work to the next that waits for it, some microseconds "
-    "pass: longer times are no latency.",
+    "pass: longer times are not latency.",
 )
 FULL_QUEUE: Final = _setting(
     "full_queue",

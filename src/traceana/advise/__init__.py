@@ -55,7 +55,7 @@ def advised(figures: Figures) -> Advice:
     if not figures.work_ns:
         return Advice((), ("no device activity: no findings",))
     whole = "step" if figures.stepped else "capture"
-    # With kernels missing, time is nobody's loss.
+    # With kernels missing, the lost time has no known cause.
     known = figures.unrecorded < UNRECORDED_SHARE
     rules = [one for one in RULES if known or one.kind == "measurement validity"]
     holding = [(rule, one) for rule in rules if (one := rule.find(figures)) is not None]

@@ -58,7 +58,7 @@ class Diff(HasResult, frozen=True):
 
     ``step`` has the verdict on the whole step; ``kernel_time`` that on its GPU kernels (union of
     the kernels except collectives, mean over the devices), None on a CPU and without steps;
-    ``runs`` is the number of runs of either program, of which step and kernels are the means and
+    ``runs`` is the number of runs of each program; step and kernels are their means and
     all else is of the first; ``pairs`` the layers of both runs, paired;
     ``views`` the tables of :meth:`by`; ``changes`` the rows of
     :func:`traceana.comparison.changes.change_table`; ``idle`` the idle time by cause; ``alike`` is

@@ -151,7 +151,7 @@ def measured_steps(trace: Trace) -> Measured:
         .agg(pl.col("time_ns").max(), pl.col("host_start").min(), pl.col("complete").all())
         .sort("host_start")
     )
-    # Where every step lost work, none is better than another.
+    # Where every step lost work, all are used.
     incomplete = numbers.filter(~pl.col("complete"))["number"]
     cut = tuple(incomplete) if len(incomplete) < numbers.height else ()
     whole = numbers.filter(~pl.col("number").is_in(cut))

@@ -79,7 +79,7 @@ class ThreadKeys(msgspec.Struct, frozen=True):
 
 
 def active_spans(trace: Trace, op_key: Ints, call_key: Ints) -> dict[int, Intervals]:
-    """Return by thread when it was in an operator or a call; NONE is no thread."""
+    """Return by thread when it was in an operator or a call; NONE: not on a thread."""
     key = np.concatenate((op_key, call_key))
     start, end = (
         np.concatenate(both) for both in zip(times(trace.ops), times(trace.calls), strict=True)

@@ -84,7 +84,7 @@ def with_tensor_cores(trace: Trace, chosen: Flags) -> Factors:
     product = counted["category"].is_in(["conv", "gemm"]).fill_null(value=False)
     plainly = (counted["precision"] == "fp32") & counted["tensor_core"].eq(other=False)
     wanted = (product & plainly).fill_null(value=False)
-    # All kernels of a convolution of which one computes in FP32.
+    # All kernels of each convolution that has one in FP32.
     episode = trace.activities["episode"]
     of_plain = episode.filter(wanted & (counted["category"] == "conv")).drop_nulls().unique()
     on_cores = episode.filter(product & counted["tensor_core"].fill_null(value=False)).drop_nulls()
