@@ -5,8 +5,8 @@ A node is a piece of device work, or a moment of a thread: a launch, the begin o
 call, the begin of activity after that of another thread, a step's marker. An edge leads from what
 was waited for to what waited, and has the time that passed in between, its lag. A node happens as
 soon as all its edges allow. In the trace this is its recorded time: what no edge explains is part
-of the lag of its latest one. The cause of an idle gap is the latest edge of the work after it, the
-critical path a walk along the latest edges, a prediction a replay with other lags and durations.
+of the lag of its latest one. The critical path is a walk along the latest edges, a prediction a
+replay with other lags and durations. Causes of idle gaps come from the same waits (``waits.py``).
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ class CauseFinder:
         staged = np.isin(cause, (LAUNCH_LATENCY, QUEUED)) & (after != NONE)
         cause[staged & self._blocking[after]] = COPY
 
-        by_host = (cause <= HOST) & (otherwise == HOST)
+        by_host = otherwise == HOST
         in_call = np.isin(cause, (ALLOCATION, SYNCHRONIZATION, COPY)) & by_host & (row != NONE)
         in_range = ((cause <= DRIVER) | by_host) & ~in_call & (row != NONE)
         launched = ~by_host & (otherwise < BEFORE_FIRST)
@@ -168,22 +168,29 @@ class CauseFinder:
         )
 
     def _by_wait(self, gaps: pl.DataFrame, launch: Ints, launch_before: Ints) -> Causes:
-        """Return the cause of each gap by what the work after it waited for: the latest edge of the
-        graph; ``HOST`` where that is its launch, and the call came after the begin of the gap."""
+        """Return the cause of each gap by what the work after it waited for; ``HOST`` where its
+        launching call began in the gap."""
         start, end = gaps["start"].to_numpy(), gaps["end"].to_numpy()
         after = from_rows(gaps["after"])
         called, returned = take(self._called, launch), take(self._returned, launch)
         why = self._why[after]
-        cause = np.select(
-            [called >= start, why == BY_STREAM], [HOST, QUEUED], LAUNCH_LATENCY
-        ).astype(np.int8)
-        cause[launch == NONE] = NOT_RECORDED
-        # Launched, and not started long after: no latency of a launch is as long.
-        late = (launch != NONE) & (end - returned > LONGEST_DISPATCH_NS)
-        cause[late & (end - returned > np.maximum(called - start, 0))] = QUEUED
-        cause[(launch == launch_before) & (launch != NONE)] = SAME_LAUNCH
         known = from_rows(gaps["cause"].to_physical())
-        cause[known != NONE] = known[known != NONE]
+        # Launched, and not started long after: no latency of a launch is as long.
+        late = (end - returned > LONGEST_DISPATCH_NS) & (
+            end - returned > np.maximum(called - start, 0)
+        )
+        cause = np.select(
+            [
+                known != NONE,
+                launch == NONE,
+                launch == launch_before,
+                late,
+                called >= start,
+                why == BY_STREAM,
+            ],
+            [known, NOT_RECORDED, SAME_LAUNCH, QUEUED, HOST, QUEUED],
+            LAUNCH_LATENCY,
+        ).astype(np.int8)
         asked = (called < start) | (cause == QUEUED)
         rows = np.flatnonzero((why == BY_EVENT) & asked & (known == NONE))
         awaited = self._awaited[after[rows]]

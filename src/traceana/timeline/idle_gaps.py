@@ -24,34 +24,6 @@ from traceana.trace.schema import CPU_DEVICE, TABLES, TIME_COLUMNS
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
-CAUSES: Final = (
-    "profiler",
-    "driver",
-    "allocation",
-    "synchronization",
-    "copy",
-    "collective",
-    "data_loader",
-    "operator",
-    "host",
-    "event",
-    "launch_latency",
-    "queued",
-    "same_launch",
-    "not_recorded",
-    "before_first",
-    "after_last",
-)
-"""The causes of gaps (docs/idle.md). The first nine are activities of the host, the more specific
-ones first."""
-
-Cause: Final = pl.Enum(CAUSES)
-
-(
-    PROFILER, DRIVER, ALLOCATION, SYNCHRONIZATION, COPY, COLLECTIVE, DATA_LOADER, OPERATOR,
-    HOST, EVENT, LAUNCH_LATENCY, QUEUED, SAME_LAUNCH, NOT_RECORDED, BEFORE_FIRST, AFTER_LAST,
-) = range(len(CAUSES))  # fmt: skip
-
 MEANINGS: Final = {
     "profiler": "profiler overhead on the host",
     "driver": "driver: code compiled or loaded, or command buffer full",
@@ -70,7 +42,16 @@ MEANINGS: Final = {
     "before_first": "before the first activity of this device, others active",
     "after_last": "after the last activity of this device, in the capture",
 }
-"""What each cause means, in a few words; :data:`CAUSES` is their order."""
+"""What each cause means, in a few words (docs/idle.md). The first nine are activities of the host,
+the more specific ones first."""
+
+CAUSES: Final = tuple(MEANINGS)
+Cause: Final = pl.Enum(CAUSES)
+
+(
+    PROFILER, DRIVER, ALLOCATION, SYNCHRONIZATION, COPY, COLLECTIVE, DATA_LOADER, OPERATOR,
+    HOST, EVENT, LAUNCH_LATENCY, QUEUED, SAME_LAUNCH, NOT_RECORDED, BEFORE_FIRST, AFTER_LAST,
+) = range(len(CAUSES))  # fmt: skip
 
 _EVENT_TABLES: Final = ("activities", "calls", "ops", "ranges", "links", "memory")
 """Tables with one row per event of the file."""
