@@ -17,8 +17,9 @@ from tests.critical.checks import check, check_causes
 from tests.critical.simulation import Machine
 from tests.support.synthetic import Scenario, both, kineto
 from tests.support.traces import TraceBuilder
+from traceana.choices import CriticalBy
 from traceana.enrich.nesting import NONE, Ints, Nesting
-from traceana.timeline.critical import By, critical, segments
+from traceana.timeline.critical import critical, segments
 from traceana.timeline.threads import cut
 from traceana.timeline.waits import Ended, all_waits
 from traceana.trace import Trace
@@ -96,8 +97,8 @@ def test_no_rank_waits_for_the_work_of_another(ranks: list[Trace]) -> None:
 
 
 @settings(max_examples=20)
-@given(tables(), st.sampled_from(get_args(By)))
-def test_of_tables_at_random(trace: Trace, by: By) -> None:
+@given(tables(), st.sampled_from(get_args(CriticalBy)))
+def test_of_tables_at_random(trace: Trace, by: CriticalBy) -> None:
     if trace.steps.height:
         check(trace)
     else:

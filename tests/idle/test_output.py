@@ -13,7 +13,7 @@ from tests.support import command_line
 from tests.support.golden import check
 from tests.support.synthetic import Scenario, write_kineto
 from traceana.choices import IdleBy as By
-from traceana.timeline.idle import By as Told
+from traceana.choices import IdleBy as Told
 from traceana.timeline.idle_gaps import CAUSES
 
 pytestmark = pytest.mark.slow

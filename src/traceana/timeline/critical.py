@@ -5,7 +5,7 @@ The path is a walk over the graph (``graph.py``); this module labels and sums it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import polars as pl
@@ -34,9 +34,9 @@ from traceana.trace import per_small_trace
 from traceana.trace.schema import DEVICE_WORK
 
 if TYPE_CHECKING:
+    from traceana.choices import CriticalBy
     from traceana.trace import Trace
 
-By = Literal["class", "kernel", "layer", "operator", "segment"]
 """Keys of a row: a class of segments and its part; a kernel or copy, else a class; a layer; an
 operator or annotation; a segment."""
 
@@ -61,7 +61,7 @@ _SEGMENT: Final = (
 )
 
 
-def critical(trace: Trace, by: By = "class") -> Result:
+def critical(trace: Trace, by: CriticalBy = "class") -> Result:
     """Return the time of the critical paths of the measured steps by key.
 
     Columns: the keys of ``by`` (:data:`_KEYS`), ``count`` (of segments), ``time_ns`` (their sum

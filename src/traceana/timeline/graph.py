@@ -208,8 +208,8 @@ def _graph(
     called = call_key[calling.call], begin_of[calling.call], end_of[calling.call]
 
     # The marker's thread; without operators and calls a step is that of its device work.
-    marker = keys.windows[steps["step_row"].to_numpy()]
-    marker = np.where(np.isin(marker, list(spans)) | (not on_device), marker, NONE)
+    main = keys.windows[steps["step_row"].to_numpy()]
+    marker = np.where(np.isin(main, list(spans)) | (not on_device), main, NONE)
     begin, end = steps["host_start"].to_numpy(), steps["host_end"].to_numpy()
     if trace.steps.is_empty():
         marker = np.full(steps.height, NONE, dtype=np.int64)
@@ -221,7 +221,6 @@ def _graph(
     marked = marker != NONE
     marks = np.concatenate((marker[marked],) * 2), np.concatenate((begin[marked], end[marked]))
     computing = op_key[_passed_on(trace, on_device=on_device)]
-    main = keys.windows[steps["step_row"].to_numpy()]
     partners = np.unique(np.concatenate((launching, computing, main)))
     # Beside a device, calls record the waits.
     range_key = keys.ranges[:0] if on_device else keys.ranges

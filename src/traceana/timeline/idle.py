@@ -31,9 +31,9 @@ from traceana.trace import per_small_trace
 from traceana.trace.schema import CPU_DEVICE, join_pieces
 
 if TYPE_CHECKING:
+    from traceana.choices import IdleBy
     from traceana.trace import Trace
 
-By = Literal["cause", "operator", "range", "step", "gap"]
 """Key of a row, besides device and cause: no key, the host's innermost operator or annotation, the
 step that contains the time, or the gap itself."""
 
@@ -82,7 +82,7 @@ class IdleTime(msgspec.Struct, frozen=True):
         return Busy({**devices, **self.cpus.by_device})
 
 
-def idle(trace: Trace, by: By = "cause", *, found: IdleTime | None = None) -> Result:
+def idle(trace: Trace, by: IdleBy = "cause", *, found: IdleTime | None = None) -> Result:
     """Return the idle time of each device, one row per cause and key (``by``).
 
     The analyzed time is the capture, or the selected steps
@@ -101,7 +101,7 @@ def idle(trace: Trace, by: By = "cause", *, found: IdleTime | None = None) -> Re
         Means over the measured steps of the gaps in them (time rounded down), and the share of
         their time. Null without steps; by step, of the row's own.
 
-    Most time first; steps in their order. By gap, one row each, the longest first: ``rank``,
+    Most time first; steps in their order. IdleBy gap, one row each, the longest first: ``rank``,
     ``device``, ``cause``, ``start_ns``, ``time_ns``, ``explained_ns`` (the part of the gap that the
     cause explains), ``share``, ``operator``, ``range``, ``call`` (of the host, or the one that
     launched the waiting work), ``step`` (that launched the work after the gap), ``before``,
@@ -152,7 +152,7 @@ def _gaps_of(
     return every, work, Busy(cpus)
 
 
-def _by_key(trace: Trace, found: IdleTime, by: By) -> pl.DataFrame:
+def _by_key(trace: Trace, found: IdleTime, by: IdleBy) -> pl.DataFrame:
     """Return the rows of :func:`idle`, except by gap."""
     keys = [*([] if by == "cause" else [by]), *PER_DEVICE, "cause"]
     gaps = found.gaps.select(
@@ -218,7 +218,7 @@ def _by_key(trace: Trace, found: IdleTime, by: By) -> pl.DataFrame:
     )
 
 
-def _key(whole: Trace, gaps: pl.DataFrame, by: By) -> list[pl.Series]:
+def _key(whole: Trace, gaps: pl.DataFrame, by: IdleBy) -> list[pl.Series]:
     """Return the column of operators or annotations of ``gaps``, if ``by`` is one of them."""
     match by:
         case "operator":

@@ -197,8 +197,7 @@ def _leading(durations: pl.Series) -> int:
         return 0
     median = float(durations.median())  # type: ignore[arg-type]
     slow = (durations > WARM_UP_RATIO * median).to_list()
-    leading = slow.index(False) if False in slow else 0
-    return int(min(leading, len(durations) // 2))
+    return int(min(slow.index(False), len(durations) // 2))
 
 
 def _note(numbers: pl.Series, skipped: int) -> str:
