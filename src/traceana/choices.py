@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
+
+from traceana.errors import NoSuchSelectionError, suggested
 
 LayersBy: TypeAlias = Literal["layer", "type"]
 FlopsBy: TypeAlias = Literal["operator", "class", "shape"]
@@ -19,3 +21,10 @@ CompareBy: TypeAlias = Literal[
 ]
 Statistic: TypeAlias = Literal["median", "mean"]
 Inconclusive: TypeAlias = Literal["pass", "fail"]
+
+
+def check(by: str, choices: Any) -> None:
+    """Raise :class:`~traceana.errors.NoSuchSelectionError` where ``by`` is none of ``choices``."""
+    known = get_args(choices)
+    if by not in known:
+        raise NoSuchSelectionError(f"by={by!r}{suggested(by, known)}: use {', '.join(known)}")

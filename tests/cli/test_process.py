@@ -32,6 +32,17 @@ def test_help_imports_nothing_heavy() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_help_of_a_command_has_its_own_options_first() -> None:
+    def said(*words: str) -> str:
+        done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=True)
+        return done.stdout
+
+    text = said("help", "idle")
+    assert text == said("idle", "--help")
+    assert text.index("--by") < text.index("--step") < text.index("--format")
+    assert said("help") == said("--help")
+
+
 def test_help_imports_no_command() -> None:
     code = (
         "import atexit, sys; from traceana.cli.main import COMMANDS, main;"

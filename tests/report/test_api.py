@@ -16,7 +16,7 @@ import traceana
 from tests.support.traces import TraceBuilder, cnn_steps
 from tools.api import EXAMPLES, PAGE, api
 from traceana.cli import main
-from traceana.errors import CannotWriteError
+from traceana.errors import CannotWriteError, NoSuchSelectionError
 from traceana.trace.commands import Commands
 
 ROOT = Path(__file__).parents[2]
@@ -93,3 +93,11 @@ def test_the_page_is_up_to_date_and_its_examples_run(monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(ROOT)
     (code,) = re.findall(r"```python\n(.*?)```", EXAMPLES, re.DOTALL)
     exec(code, {})  # noqa: S102
+
+
+@pytest.mark.parametrize(
+    "name", ["kernels", "layer_times", "flops", "transfers", "idle", "critical", "memory_use"]
+)
+def test_an_unknown_grouping_is_an_error_that_lists_all(name: str) -> None:
+    with pytest.raises(NoSuchSelectionError, match=r"^by='category': use \w+, \w+"):
+        getattr(TraceBuilder().build(), name)(by="category")

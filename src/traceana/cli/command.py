@@ -33,21 +33,22 @@ def command(function: Callable[..., ExitCode]) -> Callable[..., None]:
     """Return ``function`` as a command for typer.
 
     A parameter whose type is a dataclass (see :mod:`traceana.cli.options`) becomes one option per
-    field. The process exits with the code that ``function`` returns. A
-    :class:`~traceana.errors.TraceanaError` is printed as one line on stderr, and its exit code is
-    used. An interrupt exits with 130. Any other exception is printed as one line with instructions
-    to report it. ``--quiet`` and ``--verbose`` are added to the options.
+    field, behind the command's own options. The process exits with the code that ``function``
+    returns. A :class:`~traceana.errors.TraceanaError` is printed as one line on stderr, and its
+    exit code is used. An interrupt exits with 130. Any other exception is printed as one line with
+    instructions to report it. ``--quiet`` and ``--verbose`` are added to the options.
     """
     hints = get_type_hints(function, include_extras=True)
     groups: dict[str, type[Any]] = {}
-    parameters = [_parameter("context", typer.Context)]
+    own, common = [_parameter("context", typer.Context)], []
     for name, parameter in inspect.signature(function).parameters.items():
         if is_dataclass(hints[name]):
             groups[name] = hints[name]
-            parameters += _options_of(hints[name])
+            common += _options_of(hints[name])
         else:
-            parameters.append(_parameter(name, hints[name], parameter.default))
+            own.append(_parameter(name, hints[name], parameter.default))
 
+    parameters = [*own, *common]
     parameters += [_parameter("quiet", Quiet, False), _parameter("verbose", Verbose, False)]
 
     @wraps(function)

@@ -129,6 +129,8 @@ def main() -> None:
     # Imports and columns make many objects and hardly any cycles: with Python's own threshold of
     # 700 the searches for cycles take a sixth of the CPU time of a report. It makes 90,000.
     gc.set_threshold(200_000)
+    if sys.argv[1:2] == ["help"]:
+        sys.argv[1:] = [*sys.argv[2:3], "--help"]
     words = sys.argv[1:]
     options = list(takewhile(lambda word: word.startswith("-"), words))
     name = words[len(options) :][:1]

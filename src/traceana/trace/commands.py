@@ -76,8 +76,10 @@ class Commands:
 
         ``by`` shape: time of each kernel by operator and input shapes.
         """
+        from traceana import choices
         from traceana.report.pages.kernels import kernels
 
+        choices.check(by, choices.KernelsBy)
         return kernels(self._trace, by=by, unclassified=unclassified)
 
     def layer_times(
@@ -94,8 +96,10 @@ class Commands:
         layers by the first parts of their paths; with ``direction`` there is one row per layer and
         pass. ``model`` replaces the manifest of :func:`traceana.open`.
         """
+        from traceana import choices
         from traceana.report.pages.layers import layers
 
+        choices.check(by, choices.LayersBy)
         trace = self._trace
         manifest = model or trace.manifest
         return layers(trace, by=by, depth=depth, direction=direction, model=manifest)
@@ -107,27 +111,35 @@ class Commands:
 
         With ``explain``, return the formulas in use with their derivations and operators.
         """
+        from traceana import choices
         from traceana.report.pages.layers import flops
 
+        choices.check(by, choices.FlopsBy)
         trace = self._trace
         return flops(trace, by=by, explain=explain, model=model or trace.manifest)
 
     def transfers(self, *, by: TransfersBy = "direction", collectives: bool = False) -> Result:
         """Return copies by direction and host memory; or ``collectives`` by message size."""
+        from traceana import choices
         from traceana.report.pages.transfers import transfers
 
+        choices.check(by, choices.TransfersBy)
         return transfers(self._trace, by=by, collectives=collectives)
 
     def idle(self, *, by: IdleBy = "cause") -> Result:
         """Return GPU idle time by cause, by cause and ``by``, or by gap."""
+        from traceana import choices
         from traceana.report.pages.idle import idle
 
+        choices.check(by, choices.IdleBy)
         return idle(self._trace, by=by)
 
     def critical(self, *, by: CriticalBy = "class") -> Result:
         """Return the critical path of the measured steps."""
+        from traceana import choices
         from traceana.report.pages.idle import critical
 
+        choices.check(by, choices.CriticalBy)
         return critical(self._trace, by=by)
 
     def whatif(
@@ -152,8 +164,10 @@ class Commands:
 
         The command is ``memory``; ``trace.memory`` is the table of allocator events.
         """
+        from traceana import choices
         from traceana.report.pages.memory import memory
 
+        choices.check(by, choices.MemoryBy)
         return memory(self._trace, by=by)
 
     def export(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
