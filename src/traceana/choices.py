@@ -11,7 +11,11 @@ FlopsBy: TypeAlias = Literal["operator", "class", "shape"]
 KernelsBy: TypeAlias = Literal["name", "shape"]
 TransfersBy: TypeAlias = Literal["direction", "operator", "layer", "range", "call", "step", "size"]
 IdleBy: TypeAlias = Literal["cause", "operator", "range", "step", "gap"]
+"""Key of a row, besides device and cause: no key, the host's innermost operator or annotation, the
+step that contains the time, or the gap itself."""
 CriticalBy: TypeAlias = Literal["class", "kernel", "layer", "operator", "segment"]
+"""Keys of a row: a class of segments and its part; a kernel or copy, else a class; a layer; an
+operator or annotation; a segment."""
 MemoryBy: TypeAlias = Literal["device", "layer", "operator", "step", "time", "convolution"]
 DiffBy: TypeAlias = Literal["layer", "class", "algorithm", "kernel", "gemm", "transfer"]
 JobDiffBy: TypeAlias = Literal[DiffBy, "rank"]

@@ -17,7 +17,7 @@ from traceana.analyze.manifest_pairing import paired, with_names_of
 from traceana.analyze.measured import added, measured_notes, with_rates
 from traceana.analyze.rates import COLUMNS as COSTS
 from traceana.analyze.rates import UNEXPLAINED, machine, peak_note, with_costs
-from traceana.enrich.keys import KEYS, OUTSIDE, By, layer_keys, with_layer_keys
+from traceana.enrich.keys import KEYS, OUTSIDE, layer_keys, with_layer_keys
 from traceana.enrich.layers.compiled_regions import REGION
 from traceana.enrich.layers.layer_intervals import SEPARATOR
 from traceana.result import Result, sums, with_share
@@ -25,6 +25,7 @@ from traceana.settings import UNSCOPED_PERCENT
 from traceana.timeline.work import why_no_work
 
 if TYPE_CHECKING:
+    from traceana.choices import LayersBy
     from traceana.flops.peaks import Peaks
     from traceana.model import Manifest
     from traceana.model.manifest import Layer
@@ -44,7 +45,7 @@ INSIDE: Final = ("layout", "bias", "activation")
 def layers(
     trace: Trace,
     *,
-    by: By = "layer",
+    by: LayersBy = "layer",
     depth: int | None = None,
     direction: bool = False,
     costs: bool = True,
@@ -339,7 +340,7 @@ def layer_tree(trace: Trace) -> pl.DataFrame:
 def layer_classes(
     trace: Trace,
     *,
-    by: By = "layer",
+    by: LayersBy = "layer",
     depth: int | None = None,
     direction: bool = False,
     model: Manifest | None = None,

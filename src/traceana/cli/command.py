@@ -48,8 +48,8 @@ def command(function: Callable[..., ExitCode]) -> Callable[..., None]:
         else:
             own.append(_parameter(name, hints[name], parameter.default))
 
+    common += [_parameter("quiet", Quiet, False), _parameter("verbose", Verbose, False)]
     parameters = [*own, *common]
-    parameters += [_parameter("quiet", Quiet, False), _parameter("verbose", Verbose, False)]
 
     @wraps(function)
     def run(context: typer.Context, quiet: bool, verbose: bool, **arguments: Any) -> None:

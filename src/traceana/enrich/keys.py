@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
@@ -13,6 +13,7 @@ from traceana.enrich.refine.searches import FUNCTION, ROLE
 from traceana.trace.taxonomy import CLASS_COLUMNS
 
 if TYPE_CHECKING:
+    from traceana.choices import LayersBy
     from traceana.trace import Trace
 
 BLAS_LETTER: Final[dict[str, str]] = {
@@ -138,8 +139,6 @@ def _gemm() -> pl.Expr:
     )
 
 
-By = Literal["layer", "type"]
-
 KEYS: Final = ("layer", "type", "role", "position")
 
 OUTSIDE: Final = "(outside all layers)"
@@ -148,7 +147,7 @@ OUTSIDE: Final = "(outside all layers)"
 _ROW: Final = "layer_row"
 
 
-def layer_keys(layers: pl.DataFrame, by: By, depth: int | None) -> pl.DataFrame:
+def layer_keys(layers: pl.DataFrame, by: LayersBy, depth: int | None) -> pl.DataFrame:
     """Return the :data:`KEYS` of each row of ``layers`` (``layer_row``) in a table by layer.
 
     ``layer`` is the path, cut to ``depth`` parts if given, or the type. Rows without a layer have

@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from traceana.choices import CriticalBy
     from traceana.trace import Trace
 
-"""Keys of a row: a class of segments and its part; a kernel or copy, else a class; a layer; an
-operator or annotation; a segment."""
-
 CLASSES: Final = pl.Enum(
     ["kernel", "collective", "copy", "memset", "launch", "sync", "host", "gap"]
 )

@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from traceana.choices import IdleBy
     from traceana.trace import Trace
 
-"""Key of a row, besides device and cause: no key, the host's innermost operator or annotation, the
-step that contains the time, or the gap itself."""
-
 _COLUMNS: Final = (
     *("rank", "device", "cause", "count", "time_ns", "share", "mean_ns", "max_ns"),
     *("step_count", "step_ns", "step_share"),
