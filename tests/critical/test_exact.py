@@ -10,7 +10,7 @@ from typing import Any, get_args
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.critical.checks import check, check_causes
@@ -201,6 +201,16 @@ def machines(draw: st.DrawFn) -> Machine:
     return machine
 
 
+def _two_reasons_at_once() -> Machine:
+    """Return a kernel that begins at once behind a copy, when its launch could have begun it."""
+    machine = Machine()
+    machine.blocking(7, 163, staged=True)
+    machine.work("kernel", 7, 1)
+    machine.run.step(0, 0, machine.now)
+    return machine
+
+
+@example(_two_reasons_at_once())
 @settings(max_examples=12)
 @given(machines())
 def test_the_path_is_that_of_the_machine(machine: Machine) -> None:

@@ -251,17 +251,21 @@ def _graph(
 
     edges = _Edges()
     edges.along_threads(moments, least)
-    launch = moments.find(launching[known], launched[known])
-    latency = _lag(device.start - launched, device.why == BY_LAUNCH, known)
-    edges.add(launch, work[known], LAUNCH, latency[known])
+    launch = np.full(len(work), NONE, dtype=np.int64)
+    launch[known] = moments.find(launching[known], launched[known])
     awaited = np.where(device.by_event != NONE, device.by_event, device.by_record)
-    for before, kind, why in (
-        (device.on_stream, STREAM, BY_STREAM),
-        (awaited, EVENT, BY_EVENT),
-    ):
-        has = before != NONE
-        gap = _lag(device.start - device.end[before], device.why == why, has)
-        edges.add(work[before[has]], work[has], kind, gap[has])
+    done = np.concatenate((moments.time, device.end))
+    # Of edges that are over at one moment the first counts: the one that decided.
+    for decided in (True, False):
+        for source, kind, why in (
+            (launch, LAUNCH, BY_LAUNCH),
+            (take(work, device.on_stream), STREAM, BY_STREAM),
+            (take(work, awaited), EVENT, BY_EVENT),
+        ):
+            has, because = source != NONE, device.why == why
+            lag = _lag(device.start - take(done, source), because, has)
+            has &= because == decided
+            edges.add(source[has], work[has], kind, lag[has])
     waiting = calling.call[waited]
     edges.add(work[calling.waited[waited]], returned[waited], SYNC, late, call=waiting)
     also = returned[calling.also]
@@ -447,7 +451,7 @@ def critical_edges(
     edges = graph.edges
     deciding = np.flatnonzero(over[edges.source] + lag == (over - duration)[edges.target])
     decides = np.full(len(over), NONE, dtype=np.int64)
-    # Of several the first counts: edges of one node are in the order of their kinds.
+    # Of several the first counts, as the edges were added.
     decides[edges.target[deciding][::-1]] = deciding[::-1]
     before = np.append(edges.source, [NONE])[decides]
     next_edge, next_node, done = decides.tolist(), before.tolist(), over.tolist()
