@@ -20,9 +20,10 @@ from benchmarks.idle_trace import DEVICES, known, trace
 from benchmarks.measure import FailedError, Run, run, spread
 from benchmarks.outcome import Outcome
 from benchmarks.source import SCRATCH
+from traceana import Trace
 from traceana.analyze.devices import devices
 from traceana.timeline.idle import idle, idle_time
-from traceana.trace import Trace
+from traceana.trace.bundle import load
 
 _PARTS: Final = ("causes of the gaps", "the table of causes", "the table of devices")
 
@@ -72,8 +73,8 @@ def _cpu() -> float:
 
 
 def _measured(bundle: Path, activities: int) -> None:
-    made = Trace.from_bundle(bundle)
-    tables = [made.table(name) for name in ("activities", "calls", "ops", "ranges", "steps")]
+    made = load(bundle)
+    tables = [made.tables[name] for name in ("activities", "calls", "ops", "ranges", "steps")]
     size = sum(table.estimated_size() for table in tables) // 10**6
     print(json.dumps({"took": measure(made, known(activities)), "tables_mb": size}))
 

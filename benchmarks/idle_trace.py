@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from traceana.trace import Trace, TraceMeta
+from traceana.trace import Tables, Trace, TraceMeta
 
 DEVICES: Final = 8
 CYCLE_NS: Final = 15_850
@@ -75,39 +75,44 @@ def trace(activities: int) -> Trace:
     depth = _Repeated(_OPS, cycles).each(_column(_OPS, 3))
     return Trace(
         TraceMeta(source="made", format="kineto"),
-        {
-            "activities": work.frame().select(
-                "start",
-                "duration",
-                "process",
-                (pl.col("process") - 1).cast(pl.Int32).alias("device"),
-                work.each([distinct.index_of(name) for name in names]).alias("name_id"),
-                pl.when(copies).then(pl.lit("memcpy")).otherwise(pl.lit("kernel")).alias("kind"),
-                pl.when(copies).then(pl.lit("HtoD")).alias("copy_kind"),
-                work.each(streams).alias("stream"),
-                pl.Series(work.number * len(_CALLS) + work.each(launching).to_numpy()).alias(
-                    "call"
+        Tables(
+            {
+                "activities": work.frame().select(
+                    "start",
+                    "duration",
+                    "process",
+                    (pl.col("process") - 1).cast(pl.Int32).alias("device"),
+                    work.each([distinct.index_of(name) for name in names]).alias("name_id"),
+                    pl.when(copies)
+                    .then(pl.lit("memcpy"))
+                    .otherwise(pl.lit("kernel"))
+                    .alias("kind"),
+                    pl.when(copies).then(pl.lit("HtoD")).alias("copy_kind"),
+                    work.each(streams).alias("stream"),
+                    pl.Series(work.number * len(_CALLS) + work.each(launching).to_numpy()).alias(
+                        "call"
+                    ),
+                    pl.Series(work.number % cycles // CYCLES_A_STEP).alias("step"),
                 ),
-                pl.Series(work.number % cycles // CYCLES_A_STEP).alias("step"),
-            ),
-            "names": pl.DataFrame(
-                {"name": distinct, "category": ["memcpy", "collective", "elementwise"]}
-            ).with_columns(pl.lit("made").alias("rule")),
-            "calls": _Repeated(_CALLS, cycles).named("name"),
-            "ops": _Repeated(_OPS, cycles)
-            .named("name")
-            .with_columns(
-                depth.alias("depth"),
-                pl.when(depth > 0).then(pl.int_range(pl.len()) - 1).alias("parent"),
-            ),
-            "ranges": _Repeated(_RANGES, cycles)
-            .named("text")
-            .with_columns(pl.lit("annotation").alias("kind"), pl.lit(0).alias("depth")),
-            "steps": pl.DataFrame({"number": np.arange(steps)}).with_columns(
-                (pl.col("number") * CYCLES_A_STEP * CYCLE_NS).alias("start"),
-                pl.lit(CYCLES_A_STEP * CYCLE_NS).alias("duration"),
-            ),
-        },
+                "names": pl.DataFrame(
+                    {"name": distinct, "category": ["memcpy", "collective", "elementwise"]}
+                ).with_columns(pl.lit("made").alias("rule")),
+                "calls": _Repeated(_CALLS, cycles).named("name"),
+                "ops": _Repeated(_OPS, cycles)
+                .named("name")
+                .with_columns(
+                    depth.alias("depth"),
+                    pl.when(depth > 0).then(pl.int_range(pl.len()) - 1).alias("parent"),
+                ),
+                "ranges": _Repeated(_RANGES, cycles)
+                .named("text")
+                .with_columns(pl.lit("annotation").alias("kind"), pl.lit(0).alias("depth")),
+                "steps": pl.DataFrame({"number": np.arange(steps)}).with_columns(
+                    (pl.col("number") * CYCLES_A_STEP * CYCLE_NS).alias("start"),
+                    pl.lit(CYCLES_A_STEP * CYCLE_NS).alias("duration"),
+                ),
+            }
+        ),
     )
 
 

@@ -66,6 +66,6 @@ def _operators(files: Iterable[Path]) -> list[str]:
     names: dict[str, None] = {}
     for file in files:
         trace = read(file)
-        names.update(dict.fromkeys(trace.names["name"].to_list()))
-        names.update(dict.fromkeys(trace.ops["name"].cast(str).unique(maintain_order=True)))
+        names.update(dict.fromkeys(trace.tables.names["name"].to_list()))
+        names.update(dict.fromkeys(trace.tables.ops["name"].cast(str).unique(maintain_order=True)))
     return list(names)

@@ -20,7 +20,7 @@ from benchmarks.measure import significant, spread
 from benchmarks.outcome import Outcome
 from benchmarks.source import SCRATCH
 from traceana.analyze.transfers import By, transfers
-from traceana.trace import Trace, TraceMeta
+from traceana.trace import Tables, Trace, TraceMeta
 
 DEVICES: Final = 8
 STEPS: Final = 1_000
@@ -88,7 +88,7 @@ def trace(activities: int, copies: float) -> tuple[Trace, int]:
         ),
     }
     exposed = DEVICES * of_copies * (500 - _HIDDEN)
-    return Trace(TraceMeta(source="made", format="kineto"), tables), exposed
+    return Trace(TraceMeta(source="made", format="kineto"), Tables(tables)), exposed
 
 
 def measure(activities: int, copies: float, rounds: int) -> Outcome:
@@ -96,7 +96,7 @@ def measure(activities: int, copies: float, rounds: int) -> Outcome:
     made, exposed = trace(activities, copies)
     took: dict[str, list[float]] = {}
     for _ in range(rounds):
-        _clock(took, "add up by device and kind", partial(_added_up, made.activities))
+        _clock(took, "add up by device and kind", partial(_added_up, made.tables.activities))
         for by in _BYS:
             result = _clock(took, f"by {by}", partial(transfers, made, by))
             if result.totals["exposed_ns"] != exposed:

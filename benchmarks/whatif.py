@@ -20,9 +20,9 @@ from benchmarks.peers import CRITICAL_PYTHON
 from tests.critical import simulation
 from tests.support.synthetic.kineto import write_kineto
 from tests.whatif.test_closed_forms import PROGRAMS, Program, ran
+from traceana import Trace
 from traceana.errors import NoSuchSelectionError
 from traceana.timeline.steps import select
-from traceana.trace import Trace
 
 _PEER: Final = Path(__file__).with_name("contender_whatif.py")
 _SCALE: Final = 1_000
@@ -109,8 +109,8 @@ def of_traces(files: list[Path]) -> Iterator[str]:
     yield "|---|---|--:|--:|--:|--:|"
     for file in files:
         trace = traceana.open(file)
-        step = min(1, trace.steps.height - 1)
-        one = select(trace, steps=[trace.steps["number"][step]])
+        step = min(1, trace.tables.steps.height - 1)
+        one = select(trace, steps=[trace.tables.steps["number"][step]])
         theirs = peer(file, step, list(CHANGES))
         for number, change in enumerate(CHANGES):
             figures = own(one, change)

@@ -26,7 +26,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     training(steps=1).save(folder / "one")
     # A session within this process unloads what it imports, and NumPy cannot be loaded twice.
     compared = traceana.diff(traceana.open(folder / "a"), traceana.open(folder / "b"))
-    assert compared.step.decides.verdict == "inconclusive"
+    assert compared.summary.step.decides.verdict == "inconclusive"
     traceana.open(folder / "a").advise()
     return folder
 

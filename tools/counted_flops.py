@@ -204,7 +204,7 @@ def rows(path: Path) -> list[list[str]]:
     shape = SHAPES[layer]
     # A row is the mean of its calls.
     trace = traceana.open(path)
-    kernels = trace.counters.filter(pl.col("fp32_flops") > 0)
+    kernels = trace.tables.counters.filter(pl.col("fp32_flops") > 0)
     own = kernels.filter(pl.col("name").str.contains("|".join(MODELS)))
     counts = own.select("name", pl.col("fp32_flops") * pl.col("launches").fill_null(1)).rows()
     (algorithm,) = trace.kernels().frame["algorithm"].drop_nulls().unique()

@@ -78,21 +78,21 @@ PRINTED_COLUMNS = ("file", "format", "rows", "kernels", "copies", "operators", "
 
 def row(name: str, trace: Trace) -> tuple[str, ...]:
     """Return the cells of one file."""
-    kinds = trace.activities["kind"]
-    problems = trace.ledger.filter(pl.col("severity") == "problem")
+    kinds = trace.tables.activities["kind"]
+    problems = trace.tables.ledger.filter(pl.col("severity") == "problem")
     meta = trace.meta
-    layers = trace.layers.filter(pl.col("role") == "layer").height
+    layers = trace.tables.layers.filter(pl.col("role") == "layer").height
     return (
         f"`{name}`",
         " ".join(part for part in (meta.format, meta.format_version) if part),
         meta.producer or "",
         _count(kinds.filter(kinds == "kernel").len()),
         _count(kinds.filter(kinds == "memcpy").len()),
-        _count(trace.calls.height),
-        _count(trace.ops.height),
+        _count(trace.tables.calls.height),
+        _count(trace.tables.ops.height),
         "yes" if _has_shapes(trace) else "",
         _count(layers),
-        _count(trace.steps["number"].n_unique()),
+        _count(trace.tables.steps["number"].n_unique()),
         ", ".join(
             f"{count:,} {reason}"
             for reason, count in problems.select("reason", "count").iter_rows()
@@ -101,7 +101,9 @@ def row(name: str, trace: Trace) -> tuple[str, ...]:
 
 
 def _has_shapes(trace: Trace) -> bool:
-    return trace.ops["input_shapes"].is_not_null().any() or trace.instructions.height > 0
+    return (
+        trace.tables.ops["input_shapes"].is_not_null().any() or trace.tables.instructions.height > 0
+    )
 
 
 def _count(number: int) -> str:
@@ -167,20 +169,26 @@ def printed_traces() -> Iterator[tuple[str, ...]]:
             except TraceanaError:
                 continue
             if not trace.is_summary:
-                measured = int(trace.counters["launches"].fill_null(1).sum())
+                measured = int(trace.tables.counters["launches"].fill_null(1).sum())
                 cells = row(entry["file"], trace)
                 yield (*cells[:6], _count(measured), cells[-1])
 
 
 def summary_row(name: str, trace: Trace) -> tuple[str, ...]:
     """Return the cells of one printed summary: its rows by kind, and the time that is counted."""
-    kinds = trace.summary["kind"].cast(pl.String)
+    kinds = trace.tables.summary["kind"].cast(pl.String)
     counts = tuple(
         _count(kinds.filter(kinds.is_in(of)).len())
         for of in (["kernel"], ["memcpy", "memset"], ["op"], ["call"])
     )
-    time = int(trace.summary.filter("counted")["total_ns"].sum()) / 1e6
-    return (f"`{name}`", trace.meta.format, _count(trace.summary.height), *counts, f"{time:,.3f}")
+    time = int(trace.tables.summary.filter("counted")["total_ns"].sum()) / 1e6
+    return (
+        f"`{name}`",
+        trace.meta.format,
+        _count(trace.tables.summary.height),
+        *counts,
+        f"{time:,.3f}",
+    )
 
 
 def support(tables: str) -> Iterator[tuple[str, ...]]:

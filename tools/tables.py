@@ -99,7 +99,7 @@ def measured(recordings: Iterable[Path]) -> Filled:
     for file in recordings:
         trace = traceana.open(file)
         for name, table in SCHEMA.items():
-            frame = trace.table(name)
+            frame = trace.tables[name]
             counts = frame.null_count().row(0) if frame.height else [0] * frame.width
             for column, missing in zip(frame.columns, counts, strict=True):
                 by = formats.setdefault((name, column), set())

@@ -22,7 +22,7 @@ import polars as pl
 import traceana
 from benchmarks.backtest.cases import CASES, Case
 from benchmarks.backtest.recording import ROUNDS
-from traceana.trace import Trace
+from traceana import Trace
 
 
 def recorded(case: Case, folder: Path) -> tuple[list[Trace], list[Trace]]:

@@ -9,23 +9,26 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from traceana.comparison.compare import compare
-    from traceana.comparison.diff import diff
+    from traceana.api import Trace
+    from traceana.api import open as open  # noqa: A004
     from traceana.model.live_model import describe
-    from traceana.opening import open_trace as open  # noqa: A004
     from traceana.record.recorder import recorder
+    from traceana.report.pages.compare import compare
+    from traceana.report.pages.diff import diff
+    from traceana.report.pages.kernels import classify
     from traceana.report.pages.ranks import ranks
-    from traceana.result import Result
-    from traceana.trace import Trace
+    from traceana.report.result import CommandResult
 
 __version__ = "0.1.0"
 __all__ = [
-    "Result",
+    "CommandResult",
     "Trace",
     "__version__",
+    "classify",
     "compare",
     "describe",
     "diff",
@@ -36,24 +39,20 @@ __all__ = [
 
 # polars takes ten times as long to import as Python to start: `traceana --help` must not.
 _HOMES: Final = {
-    "open": ("traceana.opening", "open_trace"),
-    "Trace": ("traceana.trace", "Trace"),
-    "Result": ("traceana.result", "Result"),
-    "diff": ("traceana.comparison.diff", "diff"),
-    "compare": ("traceana.comparison.compare", "compare"),
-    "describe": ("traceana.model.live_model", "describe"),
-    "ranks": ("traceana.report.pages.ranks", "ranks"),
-    "recorder": ("traceana.record.recorder", "recorder"),
+    "CommandResult": "traceana.report.result",
+    "describe": "traceana.model.live_model",
+    "recorder": "traceana.record.recorder",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'traceana' has no attribute {name!r}")
-    from importlib import import_module
+    if name not in __all__:
+        from traceana.errors import suggested
 
-    module, attribute = _HOMES[name]
-    return getattr(import_module(module), attribute)
+        like = suggested(name, __all__)
+        known = ", ".join(one for one in __all__ if not one.startswith("_"))
+        raise AttributeError(f"module 'traceana' has no attribute {name!r}{like}: it has {known}")
+    return getattr(import_module(_HOMES.get(name, "traceana.api")), name)
 
 
 def __dir__() -> list[str]:

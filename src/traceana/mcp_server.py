@@ -6,6 +6,7 @@ relative to the folder; nothing outside it is opened, and nothing is written.
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import os
@@ -22,7 +23,8 @@ from mcp_types import ToolAnnotations
 from pydantic import Field
 
 from traceana import __version__
-from traceana.choices import DiffBy, LayersBy
+from traceana.choices import DiffBy
+from traceana.commands import COMMANDS, function_of
 from traceana.errors import (
     MissingToolError,
     NoSuchSelectionError,
@@ -36,6 +38,7 @@ from traceana.opening import open_trace
 from traceana.report.machine import json_object
 from traceana.report.page import Data, Page, Rows
 from traceana.report.pages.single_table import source_of
+from traceana.report.result import CommandResult
 from traceana.report.text import plain
 from traceana.result import Arranged, Result, arrange
 from traceana.runs.run_files import INDUCTOR_FOLDER
@@ -77,6 +80,7 @@ TracePath = Annotated[
         "bundle, or a folder with one file a rank."
     ),
 ]
+SortColumn = Annotated[str | None, Field(description="A column, as `time_ns` or `mean_ns:asc`.")]
 RowLimit = Annotated[int, Field(ge=1, le=MOST_ROWS, description="Rows of each table.")]
 P = ParamSpec("P")
 
@@ -95,25 +99,24 @@ def server(root: Path) -> MCPServer[Any]:
     made: MCPServer[Any] = MCPServer(
         "traceana",
         version=__version__,
-        instructions="GPU profiler traces of one folder: call list_traces, then report or findings "
-        "for a trace, then kernels, layers or table for details, diff for two traces." + _DATA,
+        instructions="GPU profiler traces of one folder: call list_traces, then report or advise "
+        "for a trace, then kernels, layers, idle or table for details, diff for two traces."
+        + _DATA,
         log_level="WARNING",
     )
     tools = _Tools(root)
-    for method, command in (
-        (tools.list_traces, ""),
-        (tools.report, "report"),
-        (tools.findings, "advise"),
-        (tools.kernels, "kernels"),
-        (tools.layers, "layers"),
-        (tools.diff, "diff"),
-        (tools.table, ""),
-    ):
+    of_trace = [one for one in COMMANDS.values() if one.of == "trace" and not one.own]
+    methods: tuple[Callable[..., str], ...] = (
+        *(tools.list_traces, tools.advise, tools.diff, tools.table),
+        *(tools.command(one.name) for one in of_trace),
+    )
+    for method in methods:
+        name = method.__name__
         text = " ".join((method.__doc__ or "").split())
         made.add_tool(
             _answering(method),
-            name=method.__name__,
-            description=text + (_JSON.format(command=command) if command else "") + _DATA,
+            name=name,
+            description=text + (_JSON.format(command=name) if name in COMMANDS else "") + _DATA,
             annotations=ToolAnnotations(
                 read_only_hint=True, destructive_hint=False, open_world_hint=False
             ),
@@ -155,33 +158,44 @@ class _Tools:
         }
         return limited({"meta": meta, "rows": found}, rows)
 
-    def report(self, trace: TracePath, rows: RowLimit = 20) -> str:
-        """Return the summary of a run: steps, GPU time by class, layers, transfers, idle time,
-        recommendations, each table in `sections`."""
-        return _answer(self._files.opened(trace).report(), rows)
+    def command(self, name: str) -> Callable[..., str]:
+        """Return the tool of a command of one trace, with the command's options."""
+        made = function_of(name)
 
-    def findings(self, trace: TracePath, rule: str | None = None, rows: RowLimit = 20) -> str:
+        def tool(trace: str, rows: int, sort: str | None, **options: Any) -> str:
+            if any(one.endswith(".toml") for one in options.get("scenario") or ()):
+                raise NoSuchSelectionError(
+                    "scenarios are not read from files here: give their text"
+                )
+            given = {key: value for key, value in options.items() if value is not None}
+            return _answer(made(self._files.opened(trace), **given), rows, sort)
+
+        options = {one.name: one for one in COMMANDS[name].options if one.name != "calibrate"}
+        parameters = [
+            ("trace", TracePath, inspect.Parameter.empty),
+            *(
+                (one, Annotated[option.kind | None, Field(description=option.help)], None)
+                for one, option in options.items()
+            ),
+            ("rows", RowLimit, 30),
+            ("sort", SortColumn, None),
+        ]
+        tool.__name__, tool.__doc__ = name, f"{COMMANDS[name].summary} {COMMANDS[name].help}"
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        tool.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [
+                inspect.Parameter(one, keyword, annotation=kind, default=default)
+                for one, kind, default in parameters
+            ]
+        )
+        tool.__annotations__ = {one: kind for one, kind, _ in parameters} | {"return": str}
+        return tool
+
+    def advise(self, trace: TracePath, rule: str | None = None, rows: RowLimit = 20) -> str:
         """Return recommendations, largest estimated saving first, each with its figures, evidence,
         caveat, what to change, and the command that reproduces its evidence. `rule` selects one.
         Savings may overlap: do not add them up."""
-        return _answer(self._files.opened(trace).advise(rule=rule), rows)
-
-    def kernels(self, trace: TracePath, rows: RowLimit = 30, sort: str | None = None) -> str:
-        """Return calls, time and class of each kernel, most time first. `sort` is a column, as
-        `calls` or `mean_ns:asc`."""
-        return _answer(self._files.opened(trace).kernels(), rows, sort)
-
-    def layers(
-        self,
-        trace: TracePath,
-        rows: RowLimit = 30,
-        by: LayersBy = "layer",
-        depth: Annotated[int | None, Field(ge=1)] = None,
-        sort: str | None = None,
-    ) -> str:
-        """Return time per pass, FLOPs, FLOP/s and algorithms of each layer, or layer type. `depth`
-        groups layers by the first parts of their paths; `sort` is a column, as `time_ns`."""
-        return _answer(self._files.opened(trace).layer_times(by=by, depth=depth), rows, sort)
+        return _answer(function_of("advise")(self._files.opened(trace), rule=rule), rows)
 
     def diff(
         self,
@@ -192,12 +206,8 @@ class _Tools:
     ) -> str:
         """Return what changed from a baseline to a candidate, per step, with confidence intervals
         and verdicts. A verdict of `inconclusive` or `not enough steps` is not a difference."""
-        from traceana.comparison.diff import diff
-        from traceana.report.pages.diff import diff as page
-
         a, b = self._files.opened(baseline), self._files.opened(candidate)
-        found = diff(a, b, model_a=a.manifest, model_b=b.manifest)
-        return _answer(page(found, by=by), rows)
+        return _answer(function_of("diff")(a, b, by=by), rows)
 
     def table(
         self,
@@ -216,7 +226,7 @@ class _Tools:
         if name not in SCHEMA:
             raise NoSuchSelectionError(f"unknown table {name}: {_like(name, SCHEMA)}")
         opened = self._files.opened(trace)
-        whole = arrange(Result(opened.table(name)), sort=sort).frame
+        whole = arrange(Result(opened.tables[name]), sort=sort).frame
         for column in columns or ():
             if column not in whole.columns:
                 raise NoSuchSelectionError(
@@ -236,10 +246,10 @@ class _Tools:
         def page(arranged: Arranged) -> Page:
             return Page("table", (), Data(Rows(arranged.frame), source, {}, whole.height))
 
-        return _answer(Result(shown).with_page(page), rows)
+        return _answer(CommandResult.of(Result(shown), page), rows)
 
 
-def _answer(result: Result, rows: int, sort: str | None = None) -> str:
+def _answer(result: CommandResult, rows: int, sort: str | None = None) -> str:
     return limited(json_object(result.page(sort=sort, limit=rows)), rows)
 
 

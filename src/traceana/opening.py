@@ -22,6 +22,7 @@ from traceana.errors import (
 from traceana.files import as_unicode
 from traceana.ingest.source import Progress, enter, silent
 from traceana.runs.run_files import INDUCTOR_FOLDER
+from traceana.timeline.steps import select
 from traceana.trace import Trace
 
 if TYPE_CHECKING:
@@ -60,14 +61,14 @@ def open_trace(
     ``device_model`` is the GPU model, or a part of its name, for a trace that does not record it;
     a recorded name takes precedence.
     ``counters`` is a table of counters of the same program: of Nsight Compute (``ncu --csv --page
-    raw``), ``nvprof --metrics`` or rocprof. Its launches are joined to kernels (``trace.counters``,
-    column ``activity``).
+    raw``), ``nvprof --metrics`` or rocprof. Its launches are joined to kernels (column ``activity``
+    of ``trace.tables.counters``).
     ``capture`` is another recording of the same program, for a trace that replays CUDA graphs: of
     the capture, or of the network without graphs. The work of replays gets the operators, layers
     and directions found there (column ``layer_confidence``).
     ``inductor_cache`` is a folder with the code that Inductor generated for the program's graphs of
     ``torch.compile`` (``TORCHINDUCTOR_CACHE_DIR``); the default is that of the recorded run. It is
-    parsed, never executed, and has what each generated kernel reads (``trace.graph_calls``).
+    parsed, never executed, and has what each generated kernel reads (``trace.tables.graph_calls``).
     ``step_marker`` is the name of the ranges that mark steps, or a regular expression that matches
     it: :func:`traceana.enrich.steps.marked_by`. A bundle keeps its layers and gets new steps.
     Every name has a class. Activities have their launching call, operator, range, layer, step and
@@ -98,7 +99,7 @@ def open_trace(
         trace = _read_folder(source, sources, read_one, timeline, progress)
     else:
         trace = read_one(source, progress)
-    if inductor_cache is not None and trace.graph_calls.is_empty():
+    if inductor_cache is not None and trace.tables.graph_calls.is_empty():
         raise GeneratedCodeError(
             f"{source}: --inductor-cache {inductor_cache} lacks the code of all its graphs; give "
             "the TORCHINDUCTOR_CACHE_DIR of the recorded process"
@@ -140,11 +141,7 @@ def open_trace(
 
         # Here, so that all commands call a layer by one name.
         trace = with_names_of(trace, trace.manifest)
-    return trace.select(steps=steps, devices=devices, ranks=ranks)
-
-
-# help() shows the public name.
-open_trace.__module__, open_trace.__name__, open_trace.__qualname__ = "traceana", "open", "open"
+    return select(trace, steps=steps, devices=devices, ranks=ranks)
 
 
 def _manifest_of(model: Manifest | str | os.PathLike[str]) -> Manifest:
@@ -248,14 +245,16 @@ def _with_counters(trace: Trace, path: Path, progress: Progress) -> Trace:
     from traceana.enrich.counters import with_counters
     from traceana.ingest import read_counters
 
-    if trace.activities.is_empty() and trace.counters.height:
+    if trace.tables.activities.is_empty() and trace.tables.counters.height:
         raise CountersError(
             f"{trace.meta.source}: contains counters and no timeline; give a trace to join "
             f"{path} to"
         )
     measured = read_counters(path, progress)
-    joined = with_counters(trace, measured.counters)
-    with_ledger = joined.with_tables(ledger=pl.concat([joined.ledger, measured.ledger]))
+    joined = with_counters(trace, measured.tables.counters)
+    with_ledger = joined.with_tables(
+        ledger=pl.concat([joined.tables.ledger, measured.tables.ledger])
+    )
     properties = {
         **trace.meta.properties,
         "counters_file": as_unicode(str(path)),
@@ -285,7 +284,7 @@ def _timeline(
     code: Code | None,
 ) -> Trace:
     trace = _read(source, progress, step_marker=step_marker, other=other, code=code)
-    if trace.activities.is_empty() and trace.counters.height:
+    if trace.tables.activities.is_empty() and trace.tables.counters.height:
         raise CountersError(f"{source}: contains counters and no timeline; give it with --counters")
     return trace
 
@@ -298,14 +297,14 @@ def _read(
     other: Reference | None,
     code: Code | None,
 ) -> Trace:
-    from traceana.trace.bundle import is_bundle
+    from traceana.trace.bundle import is_bundle, load
 
     if is_bundle(source):
         if other is not None:
             raise CaptureError(
                 f"{source}: a saved bundle keeps its layers; give --capture with the trace"
             )
-        trace = Trace.from_bundle(source)
+        trace = load(source)
         if step_marker is None:
             return trace
         from traceana.enrich.attribution import remarked

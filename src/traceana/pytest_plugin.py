@@ -10,7 +10,6 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
@@ -183,11 +182,10 @@ def _gated(
     if rules or most:
         from traceana.advise import advised
         from traceana.advise.figures import Figures
-        from traceana.cli.opening import batches_beside
         from traceana.report.pages.advise import broken_gate
+        from traceana.runs import batches_beside
 
-        beside = [Path(given)] if isinstance(given, str | os.PathLike) else []
-        figures = Figures(trace, batches_beside(beside) if beside else None)
+        figures = Figures(trace, batches_beside(trace))
         for one in gates.broken(figures, advised(figures), rules, most):
             (inconclusive if one.unknown else failed).append(broken_gate(one))
     saved = config.getoption("--traceana-save")
@@ -201,7 +199,7 @@ def _unfit(trace: Trace) -> list[str]:
     """Return why the gates cannot judge ``trace``: the commands exit with 17 or 20."""
     from traceana.timeline.work import any_work, why_no_work
 
-    skipped = trace.ledger.filter(trace.ledger["reason"] == "skipped_file")
+    skipped = trace.tables.ledger.filter(trace.tables.ledger["reason"] == "skipped_file")
     reasons = [f"{trace.meta.source}: skipped: {why}" for why in skipped["detail"]]
     if trace.meta.truncated:
         reasons.append(f"{trace.meta.source}: truncated file")

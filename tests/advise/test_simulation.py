@@ -184,9 +184,9 @@ def test_a_trace_without_launches_or_steps_has_the_estimate_alone(tmp_path: Path
     run = steps_of([5_000] * 4)
     found = of(advise(kineto(run, tmp_path)), "data_loading")
     trace = kineto(run, tmp_path)
-    work = trace.activities
+    work = trace.tables.activities
     no_steps = trace.with_tables(
-        steps=trace.steps.clear(), activities=work.with_columns(step=pl.lit(None, pl.UInt32))
+        steps=trace.tables.steps.clear(), activities=work.with_columns(step=pl.lit(None, pl.UInt32))
     )
     for other in (no_steps, select(trace, devices=[0])):
         finding = of(advise(other), "data_loading")
@@ -252,10 +252,10 @@ def test_a_scenario_is_about_the_work_of_its_finding(path: Path) -> None:
         ):
             continue
         measured = figures.measured["step"].implode()
-        steps = trace.steps["number"].is_in(measured).to_numpy()
-        step = trace.activities["step"].fill_null(len(steps)).to_numpy()
+        steps = trace.tables.steps["number"].is_in(measured).to_numpy()
+        step = trace.tables.activities["step"].fill_null(len(steps)).to_numpy()
         inside = np.append(steps, [False])[step]
-        duration = trace.activities["duration"].to_numpy()
+        duration = trace.tables.activities["duration"].to_numpy()
         chosen = np.zeros(len(duration), dtype=np.bool_)
         for change in scenario(one.simulation.scenario).changes:
             chosen |= selected_work(trace, change)

@@ -239,10 +239,10 @@ def test_a_collective_of_the_host_is_its_operator_and_what_the_backends_thread_d
     trace = traceana.open(path)
     columns = ("step", "rank", "collectives", "communication_ns", "exposed_ns", "reduced_bytes")
     assert figures(trace, *columns) == [(1, 1, 2, 42_000, 32_000, 224), (2, 1, 0, 0, 0, 0)]
-    row = trace.activities.filter(trace.activities["stream"] == 9)
-    assert trace.layers["role"].gather(row["layer"]).to_list() == ["collective"]
+    row = trace.tables.activities.filter(trace.tables.activities["stream"] == 9)
+    assert trace.tables.layers["role"].gather(row["layer"]).to_list() == ["collective"]
     assert row["direction"].to_list() == [None]
-    assert trace.ranges.filter(trace.ranges["thread"] == 9).is_empty()
+    assert trace.tables.ranges.filter(trace.tables.ranges["thread"] == 9).is_empty()
 
 
 def test_sizes_that_are_not_recorded_are_not_guessed(tmp_path: Path) -> None:

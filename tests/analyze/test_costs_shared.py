@@ -26,7 +26,7 @@ def test_no_rate_is_above_the_peak_unexplained(want: Expected) -> None:
         assert set(above["over_peak"]) <= {"executed fewer"}
         if want.file == WINOGRAD:
             assert above.height
-    work = trace.activities.filter(pl.col("kind") != "sync")
+    work = trace.tables.activities.filter(pl.col("kind") != "sync")
     assert counted.totals["time_ns"] == work["duration"].sum()
     assert by_class.totals["time_ns"] == work["duration"].sum()
     total = counted.totals.get("flops")

@@ -93,7 +93,9 @@ def test_no_episodes() -> None:
 @pytest.mark.parametrize("name", ["workers0", "workers4"])
 def test_winograd_of_resnet_50_executes_less_than_half(name: str) -> None:
     trace = traceana.open(shared(f"resnet50_train_v100_{name}.json.gz"))
-    both = trace.episodes.hstack(executed_by_episode(trace.ops, trace.episodes).drop("episode"))
+    both = trace.tables.episodes.hstack(
+        executed_by_episode(trace.tables.ops, trace.tables.episodes).drop("episode")
+    )
     winograd = both.filter(pl.col("algorithm").cast(pl.String).str.starts_with("winograd"))
     assert winograd.height > 100
     assert winograd["reason"].null_count() == winograd.height

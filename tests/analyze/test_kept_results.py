@@ -11,13 +11,13 @@ import polars as pl
 import pytest
 
 from tests.support.traces import cnn_steps
+from traceana import Trace
 from traceana.analyze.costs import charges
 from traceana.analyze.operator_flops import executed_convolutions
 from traceana.analyze.roofline import units
 from traceana.frozen import FrozenDict, frozen
 from traceana.timeline.idle import idle_time
 from traceana.timeline.steps import measured_steps, step_windows, steps
-from traceana.trace import Trace
 
 
 def arrays(value: Any) -> Iterator[np.ndarray[Any, Any]]:

@@ -172,7 +172,7 @@ def test_a_compiled_network_has_the_operands_of_its_manifest(name: str) -> None:
     described = {one.path: one for one in read(beside).layers}
     trace = traceana.open(file)
     found = operands(trace)
-    paths = trace.layers["path"].str.split(".").list.last().to_list()
+    paths = trace.tables.layers["path"].str.split(".").list.last().to_list()
     weighted = {one.path for one in described.values() if len(one.parameters.get("weight", ())) > 1}
     assert {paths[row] for row in found} == weighted
     for row, one in found.items():

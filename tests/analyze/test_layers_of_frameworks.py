@@ -43,7 +43,7 @@ def by_layer(frame: pl.DataFrame) -> dict[str, int]:
 def test_flops_of_a_step_are_those_of_the_shapes(framework: str) -> None:
     """Of each weighted layer 3 times the forward product, of the first 2: its input needs none."""
     trace, model = with_manifest(framework)
-    steps = trace.steps.height
+    steps = trace.tables.steps.height
     found = by_layer(layers(trace, model=model).frame)
     assert set(found) == set(WEIGHTED)
     for layer in model.layers:

@@ -30,13 +30,13 @@ def operators(trace: Trace, model: Any, name: str) -> dict[str, int]:
     from traceana.analyze.manifest_pairing import named_in_order
 
     named = named_in_order(trace, model)
-    of_layer = named.layers["role"].gather(named.ops["layer"]) == "layer"
-    ops = named.ops.filter(
+    of_layer = named.tables.layers["role"].gather(named.tables.ops["layer"]) == "layer"
+    ops = named.tables.ops.filter(
         of_layer
-        & (named.ops["name"].cast(pl.String) == f"aten::{name}")
-        & (named.ops["direction"] == "forward")
+        & (named.tables.ops["name"].cast(pl.String) == f"aten::{name}")
+        & (named.tables.ops["direction"] == "forward")
     )
-    paths = named.layers["path"].gather(ops["layer"])
+    paths = named.tables.layers["path"].gather(ops["layer"])
     return dict(paths.value_counts().iter_rows())
 
 
@@ -60,7 +60,7 @@ def test_a_residual_network_has_the_names_of_its_manifest(tmp_path: Path) -> Non
         **dict.fromkeys(blocks, 6),
     }
     frame = layers(trace, model=manifest).frame
-    assert frame["time_ns"].sum() == trace.activities["duration"].sum()
+    assert frame["time_ns"].sum() == trace.tables.activities["duration"].sum()
     described = [layer.path for layer in manifest.layers]
     assert [path for path in frame["layer"] if path in described] == described
     assert not frame["layer"].str.contains(r"^(?:conv2d|batch_norm|relu_|add_|linear)_").any()

@@ -15,7 +15,7 @@ from traceana.analyze.layers import layers
 from traceana.analyze.measured import COLUMNS
 from traceana.enrich.counters import with_counters
 from traceana.timeline.steps import select
-from traceana.trace import Trace, TraceMeta
+from traceana.trace import Tables, Trace, TraceMeta
 from traceana.trace.merge import merge
 from traceana.trace.schema import conform
 
@@ -109,13 +109,13 @@ def test_counters_go_with_the_selected_steps() -> None:
     assert row(kernels(first).frame, name="scudnn")["measured_flops_per_s"] == pytest.approx(
         2e12 / 3_000
     )
-    assert select(trace, steps=[2, 3]).counters.is_empty()
+    assert select(trace, steps=[2, 3]).tables.counters.is_empty()
     assert kernels(select(trace, devices=[0])).totals["measured_flops"] == 6_000
 
 
 def test_a_launch_that_the_timeline_lacks_is_kept_through_a_selection() -> None:
     trace = with_counters(cnn_steps(), launches(("never run", {}), ("relu", {})))
-    assert select(trace, steps=[2]).counters["name"].to_list() == ["never run"]
+    assert select(trace, steps=[2]).tables.counters["name"].to_list() == ["never run"]
 
 
 def test_counters_go_with_their_rank() -> None:
@@ -131,7 +131,9 @@ def test_counters_go_with_their_rank() -> None:
 def test_counters_alone_are_shown_by_kernel() -> None:
     counters = launches(("k", {}), ("slow", {"duration": 50_000}), ("k", {}))
     names = conform("names", pl.DataFrame({"name": ["k", "slow"]}))
-    trace = Trace(TraceMeta(source="a.csv", format="ncu"), {"counters": counters, "names": names})
+    trace = Trace(
+        TraceMeta(source="a.csv", format="ncu"), Tables({"counters": counters, "names": names})
+    )
     result = kernels(trace)
     assert result.frame.select("name", "calls", "measured", "time_ns").rows() == [
         ("slow", 1, 1, None),

@@ -268,13 +268,13 @@ def test_the_only_product_of_a_square_first_layer_is_of_the_weight() -> None:
 def test_an_operator_without_a_name_has_no_formula() -> None:
     builder = TraceBuilder()
     builder.row("ops", name=None, start=0, duration=10)
-    result = operator_costs(builder.build().ops)
+    result = operator_costs(builder.build().tables.ops)
     assert result.costs.is_empty()
     assert result.gaps["op"].to_list() == [0]
 
 
 def test_no_operators_cost_nothing() -> None:
-    result = operator_costs(TraceBuilder().build().ops)
+    result = operator_costs(TraceBuilder().build().tables.ops)
     assert result.costs.is_empty()
     assert result.costs.schema == pl.Schema(COSTS)
     assert result.gaps.is_empty()
@@ -306,7 +306,7 @@ BATCH, STEPS = 8, 3
 @pytest.mark.slow
 @pytest.mark.parametrize("path", KINETO, ids=lambda path: path.name)
 def test_the_fixtures_cost_what_their_layers_do(path: Path) -> None:
-    costs = operator_costs(opened(path).ops).costs
+    costs = operator_costs(opened(path).tables.ops).costs
     convs = [2 * BATCH * weights * positions for weights, positions in ALEXNET[_network(path)]]
     linears = [2 * BATCH * weights for weights in LINEAR]
     scripted = "torchscript" in path.name
@@ -334,8 +334,8 @@ def _flops(costs: pl.DataFrame, kind: str, part: str) -> list[int]:
 @pytest.mark.parametrize("path", KINETO, ids=lambda path: path.name)
 def test_nothing_is_counted_inside_of_what_counts(path: Path) -> None:
     trace = opened(path)
-    counted = set(operator_costs(trace.ops).costs["op"])
-    parents = trace.ops["parent"].to_list()
+    counted = set(operator_costs(trace.tables.ops).costs["op"])
+    parents = trace.tables.ops["parent"].to_list()
     for op in counted:
         parent = parents[op]
         while parent is not None:
@@ -344,7 +344,7 @@ def test_nothing_is_counted_inside_of_what_counts(path: Path) -> None:
 
 
 def test_every_formula_named_is_explained() -> None:
-    costs = operator_costs(opened(KINETO[0]).ops).costs
+    costs = operator_costs(opened(KINETO[0]).tables.ops).costs
     assert set(costs["formula"]) <= set(formulas())
 
 
@@ -378,7 +378,7 @@ def test_the_figure_of_resnet_50() -> None:
 @pytest.mark.parametrize("name", ["workers0", "workers4"])
 def test_a_trace_without_scalars_gives_resnet_50(name: str) -> None:
     trace = opened(shared(f"resnet50_train_v100_{name}.json.gz"))
-    costs = operator_costs(trace.ops).costs.filter(pl.col("kind") == "conv2d")
+    costs = operator_costs(trace.tables.ops).costs.filter(pl.col("kind") == "conv2d")
     parts = dict(costs.group_by("part").agg(pl.col("flops").sum()).iter_rows())
     steps, batch = 6, 32
     assert parts["forward"] == parts["wgrad"] == steps * batch * RESNET_50
@@ -400,9 +400,9 @@ def test_a_trace_without_scalars_gives_resnet_50(name: str) -> None:
 )
 def test_shared_traces_are_counted_or_listed(name: str) -> None:
     trace = opened(shared(name))
-    result = operator_costs(trace.ops)
+    result = operator_costs(trace.tables.ops)
     assert result.costs["flops"].sum() > 0
-    assert result.costs["op"].is_in(list(range(trace.ops.height))).all()
+    assert result.costs["op"].is_in(list(range(trace.tables.ops.height))).all()
     assert result.gaps["reason"].str.len_chars().min() > 0  # type: ignore[operator]
 
 

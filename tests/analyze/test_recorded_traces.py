@@ -57,12 +57,12 @@ def test_busy_and_idle_add_up(trace: Trace) -> None:
 
 
 def test_the_critical_path_adds_up(trace: Trace) -> None:
-    if trace.steps.height:
+    if trace.tables.steps.height:
         check(trace)
         return
     # From the first activity of a rank's devices to its last; operators where it has none.
-    worked = trace.activities.filter(pl.col("kind").is_in(DEVICE_WORK))
-    worked = worked if worked.height else trace.ops
+    worked = trace.tables.activities.filter(pl.col("kind").is_in(DEVICE_WORK))
+    worked = worked if worked.height else trace.tables.ops
     end = (pl.col("start") + pl.col("duration")).max()
     spans = worked.group_by("rank").agg(span=end - pl.col("start").min())
     assert segments(trace)["time_ns"].sum() == spans["span"].sum()

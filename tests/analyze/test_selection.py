@@ -29,7 +29,7 @@ def test_a_device_is_selected_by_its_number() -> None:
     builder.kernel("k", 0, 5)
     builder.kernel("k", 0, 7, device=3)
     trace = select(builder.build(), devices=[3])
-    assert trace.activities["duration"].to_list() == [7]
+    assert trace.tables.activities["duration"].to_list() == [7]
     assert trace.meta.properties["selected_devices"] == (3,)
 
 

@@ -10,12 +10,12 @@ import pytest
 import traceana
 from tests.support.graph_replays import PRODUCTS, network, write
 from tests.support.opened import opened
+from traceana import Trace
 from traceana.analyze.roofline import utilization
 from traceana.choices import FlopsBy
 from traceana.errors import RefusedOptionsError
 from traceana.report.machine import json_object
 from traceana.report.terminal import render
-from traceana.trace import Trace
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 

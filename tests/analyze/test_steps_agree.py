@@ -35,7 +35,7 @@ class Opened:
     def __init__(self, file: Path) -> None:
         self.trace = traces.opened(file)
         self.rows = measured_steps(self.trace).rows
-        self.numbers = self.trace.steps["number"].gather(list(self.rows)).unique().to_list()
+        self.numbers = self.trace.tables.steps["number"].gather(list(self.rows)).unique().to_list()
 
     @cached_property
     def overview(self) -> Overview:
@@ -49,7 +49,7 @@ class Opened:
     def total(self, kind: str | None = None) -> int:
         """Return the durations of the work that the measured steps launched."""
         wanted = _WORK if kind is None else pl.col("kind") == kind
-        found = self.trace.activities.filter(wanted & pl.col("step").is_in(self.rows))
+        found = self.trace.tables.activities.filter(wanted & pl.col("step").is_in(self.rows))
         return int(found["duration"].sum())
 
 
@@ -71,7 +71,7 @@ def adds_up(means: pl.Series, steps: int, total: int) -> bool:
 
 
 def test_steps_are_of_one_source_and_of_known_processes(opened: Opened) -> None:
-    table = opened.trace.steps
+    table = opened.trace.tables.steps
     assert table["source"].n_unique() <= 1
     assert table["process"].null_count() in (0, table.height)
     assert table.select("rank", "process", "number").is_unique().all()
@@ -84,8 +84,8 @@ def test_steps_are_of_one_source_and_of_known_processes(opened: Opened) -> None:
 def test_report_counts_each_step_once_and_its_means_add_up(stepped: Opened) -> None:
     known = stepped.overview
     each = known.steps.frame.filter("measured")
-    assert known.facts["steps"] == stepped.trace.steps["number"].n_unique()
-    assert known.facts["step_marker"] == stepped.trace.steps["source"][0]
+    assert known.facts["steps"] == stepped.trace.tables.steps["number"].n_unique()
+    assert known.facts["step_marker"] == stepped.trace.tables.steps["source"][0]
     assert each.height == len(stepped.rows)
     assert each["work_ns"].sum() == stepped.total()
     assert adds_up(known.breakdown.frame["step_ns"], len(stepped.rows), stepped.total())
@@ -110,7 +110,7 @@ def test_the_first_screen_has_the_work_of_the_measured_steps(stepped: Opened) ->
 
 def test_kernels_and_layers_of_the_measured_steps_are_their_total(stepped: Opened) -> None:
     ran = kernels(stepped.part).totals["time_ns"]
-    kinds = stepped.trace.activities["kind"].unique()
+    kinds = stepped.trace.tables.activities["kind"].unique()
     assert ran == sum(stepped.total(kind) for kind in kinds if kind in ("kernel", "op", "graph"))
     for table in (layers, partial(layers, direction=True)):
         assert table(stepped.part, costs=False).frame["time_ns"].sum() == stepped.total()
@@ -147,7 +147,13 @@ def test_compare_has_the_same_steps_and_means(stepped: Opened) -> None:
 def test_the_critical_path_is_no_longer_than_the_recording(opened: Opened) -> None:
     trace = opened.trace
     path = critical(trace, "segment").frame
-    times = [trace.activities, trace.calls, trace.ops, trace.ranges, trace.steps]
+    times = [
+        trace.tables.activities,
+        trace.tables.calls,
+        trace.tables.ops,
+        trace.tables.ranges,
+        trace.tables.steps,
+    ]
     spans = pl.concat(
         one.select("rank", "start", (pl.col("start") + pl.col("duration")).alias("end"))
         for one in times
@@ -156,7 +162,7 @@ def test_the_critical_path_is_no_longer_than_the_recording(opened: Opened) -> No
     recorded = spans.group_by("rank").agg(pl.col("end").max() - pl.col("start").min())
     assert path["time_ns"].sum() <= recorded["end"].sum()
     assert path["time_ns"].sum() == critical(trace).totals["time_ns"]
-    measured = trace.steps["number"].gather(list(opened.rows)).unique()
+    measured = trace.tables.steps["number"].gather(list(opened.rows)).unique()
     assert set(path["step"].drop_nulls()) <= set(measured)
 
 

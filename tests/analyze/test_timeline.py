@@ -33,11 +33,11 @@ def counted(window: Window, kind: str) -> int:
 def check(trace: Trace, window: Window) -> None:
     """Assert that the window has all events of its time, by kind."""
     assert window.left_out == 0
-    assert counted(window, "stream") == during(trace.activities, window)
-    assert counted(window, "operators") == during(trace.ops, window)
+    assert counted(window, "stream") == during(trace.tables.activities, window)
+    assert counted(window, "operators") == during(trace.tables.ops, window)
     ranges = sum(counted(window, kind) for kind in ("ranges", "annotations", "overhead"))
-    assert ranges == during(trace.ranges, window)
-    assert counted(window, "calls") == during(trace.calls, window)
+    assert ranges == during(trace.tables.ranges, window)
+    assert counted(window, "calls") == during(trace.tables.calls, window)
     gaps = idle(trace, by="gap").frame
     assert counted(window, "idle") == during(gaps, window, "start_ns", "time_ns")
     order = window.events.select("track", "depth", "start_ns")
@@ -61,8 +61,8 @@ def test_without_steps_the_capture_is_one_window() -> None:
 def test_the_first_window_is_the_step_nearest_the_median() -> None:
     trace = cnn_steps()
     windows = timeline(trace)
-    durations = dict(trace.steps.select("number", "duration").iter_rows())
-    measured = trace.steps[list(measured_steps(trace).rows)]
+    durations = dict(trace.tables.steps.select("number", "duration").iter_rows())
+    measured = trace.tables.steps[list(measured_steps(trace).rows)]
     median = measured["duration"].median()
     first = windows[0].step
     assert first is not None

@@ -22,7 +22,7 @@ def test_a_trace_has_what_its_shape_says(form: str, shape: str, tmp_path: Path) 
     of: Shape = SHAPES[shape]
     path, made = generate(form, shape, _KERNELS, tmp_path)
     trace = traceana.open(path)
-    work, steps = trace.activities, of.steps or _KERNELS // of.kernels
+    work, steps = trace.tables.activities, of.steps or _KERNELS // of.kernels
     assert made.steps == steps
     # nvprof counts the end of a range as an event of its own.
     ends = made.ranges if form == "nvprof" else 0
@@ -30,12 +30,12 @@ def test_a_trace_has_what_its_shape_says(form: str, shape: str, tmp_path: Path) 
     assert work.filter(pl.col("kind") == "kernel").height == made.kernels
     assert abs(made.kernels - _KERNELS) < 2
     assert work.filter(pl.col("kind") == "memcpy").height == steps
-    assert trace.calls.height == work.height - int(of.lost * work.height)
-    assert trace.ranges.height == made.ranges
-    assert trace.ranges["depth"].max() == of.depth - 1
-    assert trace.ranges["thread"].n_unique() == min(of.threads, steps)
+    assert trace.tables.calls.height == work.height - int(of.lost * work.height)
+    assert trace.tables.ranges.height == made.ranges
+    assert trace.tables.ranges["depth"].max() == of.depth - 1
+    assert trace.tables.ranges["thread"].n_unique() == min(of.threads, steps)
     # Steps that overlap on many threads are those of one thread.
-    assert trace.steps.height == (steps if of.threads == 1 else 1)
+    assert trace.tables.steps.height == (steps if of.threads == 1 else 1)
     names = work.filter(pl.col("kind") == "kernel")["name_id"].n_unique()
     assert names == made.kernels if of.names is None else names <= of.names
 
@@ -43,8 +43,8 @@ def test_a_trace_has_what_its_shape_says(form: str, shape: str, tmp_path: Path) 
 def test_kernels_are_launched_in_the_layers_of_their_step(tmp_path: Path) -> None:
     path, made = generate("nsys", "training", _KERNELS, tmp_path)
     trace = traceana.open(path)
-    layers = trace.layers.filter(pl.col("role") == "layer")
-    launched = trace.activities.filter(pl.col("layer").is_in(layers["position"].implode()))
+    layers = trace.tables.layers.filter(pl.col("role") == "layer")
+    launched = trace.tables.activities.filter(pl.col("layer").is_in(layers["position"].implode()))
     # A twentieth of the kernels, and the copy, are launched outside.
     assert launched.height == made.steps * 950
     # 190 ranges, each with one inside it, and five kernels.

@@ -173,29 +173,29 @@ def test_counts_and_durations_are_those_of_the_source_so_many_times(
     before, after = read(path), read(made)
     assert after.meta.events == REPEATS * (before.meta.events or 0)
     assert _totals(after) == {key: REPEATS * value for key, value in _totals(before).items()}
-    assert set(after.names["name"]) == set(before.names["name"])
+    assert set(after.tables.names["name"]) == set(before.tables.names["name"])
     _is_joined_like(before, after)
 
 
 def _totals(trace: Trace) -> Counter[str]:
     totals: Counter[str] = Counter()
     for kind, count, duration in (
-        trace.activities.group_by("kind").agg(pl.len(), pl.col("duration").sum()).iter_rows()
+        trace.tables.activities.group_by("kind").agg(pl.len(), pl.col("duration").sum()).iter_rows()
     ):
         totals[f"{kind}s"] = count
         totals[f"{kind}_ns"] = duration
     for name in ("calls", "ops", "ranges", "links", "memory"):
-        totals[name] = trace.table(name).height
-    totals["calls_ns"] = int(trace.calls["duration"].sum())
-    totals["ops_ns"] = int(trace.ops["duration"].sum())
-    totals["ledger"] = int(trace.ledger["count"].sum())
+        totals[name] = trace.tables[name].height
+    totals["calls_ns"] = int(trace.tables.calls["duration"].sum())
+    totals["ops_ns"] = int(trace.tables.ops["duration"].sum())
+    totals["ledger"] = int(trace.tables.ledger["count"].sum())
     return totals
 
 
 def _is_joined_like(before: Trace, after: Trace) -> None:
     """Device work finds as many calls by correlation, and no call of another repetition."""
     pairs = [
-        trace.activities.join(trace.calls, on="correlation", suffix="_call").filter(
+        trace.tables.activities.join(trace.tables.calls, on="correlation", suffix="_call").filter(
             pl.col("correlation") != 0
         )
         for trace in (before, after)

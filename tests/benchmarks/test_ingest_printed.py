@@ -12,12 +12,12 @@ from benchmarks.ingest_printed import kernels, write
 
 def test_the_three_files_have_the_same_kernels(tmp_path: Path) -> None:
     paths = write(tmp_path, 0.1)
-    made = list(kernels(traceana.open(paths["nvvp"]).activities.height))
+    made = list(kernels(traceana.open(paths["nvvp"]).tables.activities.height))
     assert len(made) > 400
     for kind, path in paths.items():
         trace = traceana.open(path)
-        work = trace.activities.join(
-            trace.names.with_row_index("name_id").select("name_id", "name"), on="name_id"
+        work = trace.tables.activities.join(
+            trace.tables.names.with_row_index("name_id").select("name_id", "name"), on="name_id"
         ).sort("correlation")
         assert work["correlation"].to_list() == [one.correlation for one in made]
         assert work["name"].n_unique() == 200

@@ -66,6 +66,14 @@ def test_rows_are_limited_and_sorted(run: Run, bundle: Path) -> None:
     assert "… 5 more rows, 3.90 µs (--limit 0: all)" in text
 
 
+def test_rows_are_sorted_by_the_titles_that_are_shown(run: Run, bundle: Path) -> None:
+    by_title, by_name = (
+        rows(run("transfers", bundle, "--by", "layer", "--sort", sort, "-f", "json"))
+        for sort in ("Memory:desc", "host_memory:desc")
+    )
+    assert by_title == by_name
+
+
 def test_layers_by_direction(run: Run, bundle: Path) -> None:
     found = rows(run("layers", bundle, "--direction", "-f", "json"))
     assert [(row["layer"], row["direction"], row["time_ns"]) for row in found][:3] == [

@@ -68,7 +68,7 @@ def test_counters_are_saved_with_the_trace(
         (saved,), (bundle, "--counters", csv)
     ))  # fmt: skip
     assert one == other
-    assert traceana.open(bundle, counters=csv).counters["activity"].null_count() == 1
+    assert traceana.open(bundle, counters=csv).tables.counters["activity"].null_count() == 1
 
 
 def test_counters_alone(run: Run, csv: Path, tmp_path: Path) -> None:

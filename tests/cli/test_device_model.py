@@ -64,8 +64,8 @@ def test_an_unknown_model_lists_the_nearest(run: Run, tmp_path: Path) -> None:
 def test_a_device_that_the_trace_names_keeps_its_name(tmp_path: Path) -> None:
     path = recording(tmp_path / "t.json", "NVIDIA A100-SXM4-40GB")
     trace = traceana.open(path, device_model="Tesla V100-SXM2-16GB")
-    assert trace.devices["name"].to_list() == ["NVIDIA A100-SXM4-40GB"]
+    assert trace.tables.devices["name"].to_list() == ["NVIDIA A100-SXM4-40GB"]
     trace = traceana.open(recording(tmp_path / "u.json"), device_model="Tesla V100-SXM2-16GB")
-    assert trace.devices.select("name", "vendor", "compute_capability").rows() == [
+    assert trace.tables.devices.select("name", "vendor", "compute_capability").rows() == [
         ("Tesla V100-SXM2", "NVIDIA", "7.0")
     ]

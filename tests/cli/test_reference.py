@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import shutil
 import subprocess
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -67,12 +65,6 @@ def test_commands_that_print_a_table_share_one_set_of_options(name: str) -> None
     command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
     shared = {"format", "output", "force", "limit", "sort", "step", "device", "strict", "rules"}
     assert shared <= {parameter.name for parameter in command.params}
-
-
-def test_the_listed_commands_have_the_first_lines_of_their_own_help() -> None:
-    for name, summary in main.SUMMARIES.items():
-        function = getattr(import_module(f"traceana.cli.{name}"), name)
-        assert (inspect.getdoc(function) or "").splitlines()[0] == summary
 
 
 def test_help_lists_the_commands_as_the_complete_application_does() -> None:

@@ -32,7 +32,7 @@ def trace(request: pytest.FixtureRequest) -> Trace:
 
 
 def test_every_breakdown_adds_up_to_the_work(trace: Trace) -> None:
-    done = trace.activities.filter(pl.col("kind") != "sync")
+    done = trace.tables.activities.filter(pl.col("kind") != "sync")
     work_ns, calls = done["duration"].sum(), done.height
     for analysis in (breakdown, layers, partial(layers, direction=True)):
         frame = analysis(trace).frame

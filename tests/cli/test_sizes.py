@@ -15,8 +15,7 @@ from tests.support.manifest import FIXTURES, H100
 from tests.support.opened import forget
 from tests.support.synthetic import write_kineto
 from tests.support.synthetic.cnn import cnn_training
-from traceana import ingest
-from traceana.trace import Trace
+from traceana import Trace, ingest
 from traceana.trace.schema import SCHEMA
 
 pytestmark = pytest.mark.slow
@@ -41,7 +40,7 @@ def scaled(trace: Trace) -> Trace:
             for column, of in table.columns.items()
             if of.dtype == pl.Int64 and (of.unit or "").startswith(("ns", "bytes"))
         ]
-        tables[name] = trace.table(name).with_columns(pl.col(column) * SCALE for column in columns)
+        tables[name] = trace.tables[name].with_columns(pl.col(column) * SCALE for column in columns)
     return trace.with_tables(**tables)
 
 

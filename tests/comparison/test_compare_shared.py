@@ -7,12 +7,11 @@ from functools import cache
 import polars as pl
 import pytest
 
-import traceana
 from tests.comparison import shared
 from traceana.analyze.classes import breakdown
 from traceana.analyze.layers import layers
 from traceana.analyze.transfers import transfers
-from traceana.comparison.compare import Comparison
+from traceana.comparison.compare import Comparison, compare
 from traceana.comparison.compared_run import OTHER
 from traceana.enrich.keys import SOURCE, described
 from traceana.timeline.work import work
@@ -28,7 +27,7 @@ SETS = {
 
 @cache
 def of(which: str) -> Comparison:
-    return traceana.compare([shared.opened(name) for name in SETS[which]])
+    return compare([shared.opened(name) for name in SETS[which]])
 
 
 def same(found: pl.DataFrame, alone: pl.DataFrame, *columns: str) -> bool:

@@ -11,9 +11,8 @@ import pytest
 from tests.support.command_line import Run
 from tests.support.traces import TraceBuilder
 from tests.support.training import KERNELS, training
-from traceana.comparison.diff import diff
+from traceana import Trace, diff
 from traceana.errors import ExitCode
-from traceana.trace import Trace
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +54,7 @@ def test_sums_over_devices_are_named() -> None:
 
     said = "changes and rows are sums over 2 GPUs"
     assert said in repr(diff(built(2), built(2)))
-    assert said in repr(diff(built(2), built(2)).result("class"))
+    assert said in repr(diff(built(2), built(2), by="class"))
     assert "sums over" not in repr(diff(built(1), built(1)))
 
 

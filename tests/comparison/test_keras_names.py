@@ -17,7 +17,7 @@ from tests.support.frameworks import needs
 from tests.support.keras_names import all_of_keras, all_of_pytorch
 from traceana.analyze.layers import layers
 from traceana.analyze.manifest_pairing import paired, with_names_of
-from traceana.comparison.diff import Diff
+from traceana.comparison.diff import Diff, diff
 from traceana.model import Manifest, find, read
 from traceana.model.manifest import Layer
 from traceana.trace import Trace
@@ -82,7 +82,7 @@ def test_forward_flops_are_the_manifest_s(recordings: Path, name: str) -> None:
     found = dict(forward.select("layer", "flops").iter_rows())
     for layer in weighted(model):
         if layer.type not in FLOPS_UNKNOWN and "Norm" not in layer.type:
-            assert found[dotted(layer)] == (layer.flops or 0) * trace.steps.height
+            assert found[dotted(layer)] == (layer.flops or 0) * trace.tables.steps.height
 
 
 @pytest.mark.parametrize("name", ALONE)
@@ -92,7 +92,7 @@ def test_nothing_else_is_taken_for_a_layer(recordings: Path, name: str) -> None:
     found = paired(trace, model)
     calls = Counter(layer.path for layer in found.layer_of.values())
     for row, layer in found.layer_of.items():
-        scope, path = trace.layers["path"][row].split("."), layer.path.split("/")
+        scope, path = trace.tables.layers["path"][row].split("."), layer.path.split("/")
         assert len(scope) == len(path)
         for of_trace, of_model in zip(scope, path, strict=True):
             assert re.fullmatch(rf"{re.escape(of_model)}(_\d+)?", of_trace)
@@ -104,9 +104,12 @@ def test_nothing_else_is_taken_for_a_layer(recordings: Path, name: str) -> None:
 def test_names_given_once_stay(recordings: Path, name: str) -> None:
     trace, model = of_keras(recordings, name)
     once = with_names_of(trace, model)
-    assert with_names_of(once, model).layers.equals(once.layers)
-    assert once.activities["duration"].sum() == trace.activities["duration"].sum()
-    assert once.activities["layer"].is_null().sum() == trace.activities["layer"].is_null().sum()
+    assert with_names_of(once, model).tables.layers.equals(once.tables.layers)
+    assert once.tables.activities["duration"].sum() == trace.tables.activities["duration"].sum()
+    assert (
+        once.tables.activities["layer"].is_null().sum()
+        == trace.tables.activities["layer"].is_null().sum()
+    )
 
 
 def test_a_model_that_is_called_twice_has_both_calls(recordings: Path) -> None:
@@ -118,7 +121,7 @@ def test_a_model_that_is_called_twice_has_both_calls(recordings: Path) -> None:
 
 @cache
 def compared(recordings: Path, a: str, b: str) -> Diff:
-    return traceana.diff(opened(recordings / a)[0], opened(recordings / b)[0])
+    return diff(opened(recordings / a)[0], opened(recordings / b)[0])
 
 
 def truth_of_pytorch(file: Path) -> dict[str, int]:
@@ -131,7 +134,9 @@ def truth_of_pytorch(file: Path) -> dict[str, int]:
     for number, layer in enumerate(weighted(model)):
         of_type[layer.framework_type.rpartition(".")[2]].append(number)
     found = {}
-    for path, kind in trace.layers.filter(pl.col("role") == "layer")["path", "type"].iter_rows():
+    for path, kind in trace.tables.layers.filter(pl.col("role") == "layer")[
+        "path", "type"
+    ].iter_rows():
         counted = re.search(r"_(\d+)$", path)
         if counted and kind in of_type:
             found[path] = of_type[kind][int(counted[1])]

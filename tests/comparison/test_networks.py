@@ -40,7 +40,7 @@ class Run:
 
     def __init__(self, trace: Trace, model: Manifest, *, manifest: bool) -> None:
         named = {row: layer.path for row, layer in paired(trace, model).layer_of.items()}
-        paths = trace.layers["path"].to_list()
+        paths = trace.tables.layers["path"].to_list()
         # Of its own in each run: no path is in two of them.
         codes = random.Random(f"{trace.meta.source}").sample(range(10**6), len(paths))
         hidden = [f"thing{code:06}" for code in codes]
@@ -49,7 +49,9 @@ class Run:
             hidden[row]: named.get(row, path.rpartition(".")[2]) for row, path in enumerate(paths)
         }
         code_of = {named[row]: hidden[row] for row in named}
-        renamed = trace.with_tables(layers=trace.layers.with_columns(pl.Series("path", hidden)))
+        renamed = trace.with_tables(
+            layers=trace.tables.layers.with_columns(pl.Series("path", hidden))
+        )
         layers = tuple(
             msgspec.structs.replace(one, path=code_of.get(one.path, f"absent{number}"))
             for number, one in enumerate(model.layers)

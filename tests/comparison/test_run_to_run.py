@@ -10,11 +10,12 @@ import pytest
 
 from tests.support.command_line import Run
 from tests.support.training import KERNELS, training
+from traceana import Trace
 from traceana.comparison.diff import diff
 from traceana.comparison.resampling import between_runs, decided, mean_intervals
 from traceana.errors import ExitCode
+from traceana.report.pages.diff import differences
 from traceana.settings import RUN_TO_RUN_HOST, RUN_TO_RUN_KERNELS, RUN_TO_RUN_PAGEABLE
-from traceana.trace import Trace
 
 A = training(seed=1)
 
@@ -62,7 +63,9 @@ def test_the_kernels_have_a_verdict_of_their_own() -> None:
     assert same.kernel_time.verdict == "same"
     assert slower.kernel_time.verdict == "slower"
     assert slower.kernel_time.median.relative == pytest.approx(0.06, abs=0.005)
-    (line,) = [one for one in repr(slower).splitlines() if one.startswith("GPU kernels")]
+    (line,) = [
+        one for one in repr(differences(slower)).splitlines() if one.startswith("GPU kernels")
+    ]
     assert line.endswith("; slower")
 
 

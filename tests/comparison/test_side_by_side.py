@@ -216,7 +216,7 @@ def test_the_size_of_copies_is_null_where_one_is_unknown() -> None:
     builder.copy("HtoD", 10, 10, source_memory="pinned")
     one = builder.build()
     assert transfers([Run("a", one)]).frame["bytes"].to_list() == [None]
-    moved = traceana.diff(one, one).by("transfer").filter(direction="HtoD")
+    moved = traceana.diff(one, one).summary.by("transfer").filter(direction="HtoD")
     assert rows(moved, "bytes_a", "bytes_b", "bytes_per_s_a") == [(None, None, None)]
 
 
@@ -224,8 +224,8 @@ def test_the_size_of_copies_is_null_where_one_is_unknown() -> None:
 def test_a_comparison_of_two_runs_equals_their_diff(by: str) -> None:
     slower = {**KERNELS, "conv2": (("implicit", 700_000), ("hgemm", 40_000))}
     pair = {"a": training(seed=1), "b": training(seed=2, kernels=slower, copies=3)}
-    table = traceana.compare(pair).by(by)  # type: ignore[arg-type]
-    difference = traceana.diff(*pair.values()).by(by)  # type: ignore[arg-type]
+    table = traceana.compare(pair).summary.by(by)
+    difference = traceana.diff(*pair.values()).summary.by(by)
     calls = "step_count" if by == "transfer" else "step_calls"
     for side in "ab":
         keys = [side] if by == "layer" else list(table.keys)
@@ -240,7 +240,7 @@ def test_a_comparison_of_two_runs_equals_their_diff(by: str) -> None:
 
 
 def test_python_gives_frames_and_needs_two_runs() -> None:
-    found = traceana.compare([training(seed=1), training(seed=2)])
+    found = traceana.compare([training(seed=1), training(seed=2)]).summary
     assert [run.label for run in found.runs] == ["built", "built (2)"]
     for frame in (
         *(found.summary, found.layers, found.classes, found.algorithms, found.kernels),

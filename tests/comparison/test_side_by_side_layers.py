@@ -9,11 +9,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import traceana
 from tests.support.networks import network
 from tests.support.training import KERNELS, LAYERS, training
 from traceana.analyze.layers import layers
-from traceana.comparison.compare import Comparison
+from traceana.comparison.compare import Comparison, compare
 from traceana.comparison.compared_run import Run
 from traceana.comparison.layer_features import RunLayers
 from traceana.comparison.layer_table import aligned, layer_table
@@ -96,7 +95,7 @@ def test_times_of_passes_add_up_and_are_those_of_the_single_run() -> None:
 
 @pytest.fixture(scope="module")
 def frameworks() -> Comparison:
-    return traceana.compare(
+    return compare(
         {
             "pytorch": FIXTURES / "alexnet-cpu-ranges.json.gz",
             "keras": FIXTURES / "xplane" / "alexnet-cpu-keras.xplane.pb",

@@ -19,8 +19,8 @@ def walls(trace: Trace) -> list[tuple[int, int]]:
     done: dict[tuple[int | None, int | None], int] = {}
     found = {}
     earlier = _earlier(trace)
-    activities = trace.activities.select("step", "kind", "start", "duration").to_dicts()
-    steps = list(enumerate(trace.steps.to_dicts()))
+    activities = trace.tables.activities.select("step", "kind", "start", "duration").to_dicts()
+    steps = list(enumerate(trace.tables.steps.to_dicts()))
     for row, step in sorted(steps, key=lambda pair: pair[1]["start"]):
         of_process = (step["rank"], step["process"])
         ends = [
@@ -50,9 +50,9 @@ def _earlier(trace: Trace) -> list[tuple[int | None, int | None, int | None, int
 
     In a trace without calls work is asked for when it starts.
     """
-    calls = trace.calls["start"].to_list()
+    calls = trace.tables.calls["start"].to_list()
     found = []
-    for one in trace.activities.filter(pl.col("kind").is_in(WORK)).to_dicts():
+    for one in trace.tables.activities.filter(pl.col("kind").is_in(WORK)).to_dicts():
         if one["step"] is None:
             known = one["call"] is not None
             called = calls[one["call"]] if known else None if calls else one["start"]
@@ -88,8 +88,8 @@ def check_causes(trace: Trace) -> int:
     call waited, or in it, or when another thread was last at something.
     """
     end = pl.col("start") + pl.col("duration")
-    work = trace.activities.filter(pl.col("kind").is_in(WORK)).with_columns(end.alias("end"))
-    asked = trace.calls.select("start", end.alias("end"), "thread", "rank")
+    work = trace.tables.activities.filter(pl.col("kind").is_in(WORK)).with_columns(end.alias("end"))
+    asked = trace.tables.calls.select("start", end.alias("end"), "thread", "rank")
     launches = {name: asked[name].gather(work["call"]) for name in asked.columns}
     table = work.select("device", "stream", "rank", "start", "end").with_columns(
         launches["start"].alias("asked"), launches["end"].alias("returned"),

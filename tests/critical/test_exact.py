@@ -70,7 +70,7 @@ def tables(draw: st.DrawFn) -> Trace:
 def _awaited(trace: Trace) -> Ints:
     """Return the activity of another stream or device that each waited for, or NONE."""
     waits = all_waits(trace)
-    found = np.full(trace.activities.height, NONE)
+    found = np.full(trace.tables.activities.height, NONE)
     rows = np.flatnonzero(waits.by_event != NONE)
     found[waits.activity[rows]] = waits.activity[waits.by_event[rows]]
     return found
@@ -86,7 +86,7 @@ def test_no_rank_waits_for_the_work_of_another(ranks: list[Trace]) -> None:
         moved = {"call": "calls", "step": "steps", "name_id": "names"}
         expected += [row if row == NONE else row + len(expected) for row in _awaited(one)]
         for name in ("activities", "calls", "steps", "ops", "names"):
-            table = one.table(name)
+            table = one.tables[name]
             rows = [pl.col(key) + before.get(of, 0) for key, of in moved.items() if key in table]
             if "rank" in table.columns:
                 rows.append(pl.lit(rank).alias("rank"))
@@ -99,12 +99,12 @@ def test_no_rank_waits_for_the_work_of_another(ranks: list[Trace]) -> None:
 @settings(max_examples=20)
 @given(tables(), st.sampled_from(get_args(CriticalBy)))
 def test_of_tables_at_random(trace: Trace, by: CriticalBy) -> None:
-    if trace.steps.height:
+    if trace.tables.steps.height:
         check(trace)
     else:
         found = segments(trace)["time_ns"].sum()
-        work = trace.activities.filter(pl.col("kind") != "sync")
-        tables = (work,) if work.height else (trace.calls, trace.ops)
+        work = trace.tables.activities.filter(pl.col("kind") != "sync")
+        tables = (work,) if work.height else (trace.tables.calls, trace.tables.ops)
         spans = [row for table in tables for row in table.select("start", "duration").rows()]
         begin = min((start for start, _ in spans), default=0)
         assert found == max((start + time for start, time in spans), default=0) - begin

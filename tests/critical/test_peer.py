@@ -135,7 +135,9 @@ def test_the_time_on_the_device_is_that_of_the_peer(peer: Peer) -> None:
 def test_a_blocking_copy_ends_the_kernels_it_waited_for(trace: str) -> None:
     trace_of_file = opened(KINETO / f"{trace}.json.gz")
     path = segments(trace_of_file)
-    kernels = int(trace_of_file.activities.filter(pl.col("kind") == "kernel")["duration"].sum())
+    kernels = int(
+        trace_of_file.tables.activities.filter(pl.col("kind") == "kernel")["duration"].sum()
+    )
     on_path = int(path.filter(pl.col("class") == "kernel")["time_ns"].sum())
     assert on_path > 0.98 * kernels
     in_copies = path.filter(

@@ -483,7 +483,7 @@ def test_the_backward_pass_runs_on_its_own_thread(each: Both) -> None:
     run.operator("aten::add_", 3_200, 3_900)
     for trace in each(run):
         host = segments(trace).group_by("thread", "operator").agg(pl.col("time_ns").sum())
-        main, autograd = trace.ops.sort("start")["thread"].head(2)
+        main, autograd = trace.tables.ops.sort("start")["thread"].head(2)
         assert sorted(host.rows(), key=str) == sorted(
             [
                 (main, None, 100 + 200 + 200),

@@ -37,7 +37,7 @@ def annotate(
 
 def paths(trace: Trace) -> list[str | None]:
     """Return the layer path of every activity."""
-    return trace.layers["path"].gather(trace.activities["layer"]).to_list()
+    return trace.tables.layers["path"].gather(trace.tables.activities["layer"]).to_list()
 
 
 def test_a_kernel_belongs_to_the_innermost_operator_of_its_own_thread() -> None:
@@ -49,9 +49,9 @@ def test_a_kernel_belongs_to_the_innermost_operator_of_its_own_thread() -> None:
     launch(b, 2, 60)  # the inner operator has just ended
     launch(b, 3, 150)
     trace = attribute(b.build())
-    assert trace.activities["op"].to_list() == [inner, outer, None]
-    assert trace.ops["parent"].to_list() == [None, outer, None]
-    assert trace.ops["depth"].to_list() == [0, 1, 0]
+    assert trace.tables.activities["op"].to_list() == [inner, outer, None]
+    assert trace.tables.ops["parent"].to_list() == [None, outer, None]
+    assert trace.tables.ops["depth"].to_list() == [0, 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -70,10 +70,10 @@ def test_launches_without_any_device_work_are_a_problem(calls: list[str], count:
         op(b, "aten::mm", 100 * n, 100 * n + 50)
         b.row("calls", name=call, process=9, thread=1, start=100 * n + 10, duration=5,
               correlation=n)  # fmt: skip
-    found = attribute(b.build()).ledger.filter(pl.col("reason") == "no_device_work")
+    found = attribute(b.build()).tables.ledger.filter(pl.col("reason") == "no_device_work")
     assert found["count"].sum() == count
     b.kernel("k", 60, 10, correlation=0, process=9)
-    assert "no_device_work" not in attribute(b.build()).ledger["reason"]
+    assert "no_device_work" not in attribute(b.build()).tables.ledger["reason"]
 
 
 def test_correlation_ids_are_per_process_and_no_external_ids() -> None:
@@ -82,8 +82,8 @@ def test_correlation_ids_are_per_process_and_no_external_ids() -> None:
     second = launch(b, 7, 50, process=2)
     b.kernel("external only", 5, 5, external=7, process=1, correlation=99)
     trace = attribute(b.build())
-    calls = trace.activities["call"].to_list()
-    assert trace.calls["process"].gather(calls[:2]).to_list() == [1, 2]
+    calls = trace.tables.activities["call"].to_list()
+    assert trace.tables.calls["process"].gather(calls[:2]).to_list() == [1, 2]
     assert calls[2] is None
     assert (first, second) == (0, 1)
 
@@ -96,10 +96,10 @@ def test_device_work_without_its_launch_is_kept_and_counted() -> None:
     b.kernel("orphan", 500, 40, correlation=77, process=9)
     b.sync(900, 5, process=9)
     trace = attribute(b.build())
-    assert trace.ledger.select("reason", "severity", "kept", "count", "time_ns").rows() == [
+    assert trace.tables.ledger.select("reason", "severity", "kept", "count", "time_ns").rows() == [
         ("launched_before", "note", True, 1, 40), ("no_launch", "problem", True, 1, 40),
     ]  # fmt: skip
-    assert trace.activities.height == 5
+    assert trace.tables.activities.height == 5
     assert paths(trace)[1] == "(launched before capture)"
 
 
@@ -110,8 +110,8 @@ def test_many_kernels_of_one_graph_launch() -> None:
     for node in range(3):
         b.kernel("k", 100 + node, 1, correlation=4, process=9, graph_node=node)
     trace = attribute(b.build())
-    assert trace.activities["call"].to_list() == [0, 0, 0]
-    assert trace.activities["range"].to_list() == [step] * 3
+    assert trace.tables.activities["call"].to_list() == [0, 0, 0]
+    assert trace.tables.activities["range"].to_list() == [step] * 3
 
 
 def test_backward_by_sequence_number_takes_the_last_forward_operator_that_saw_it() -> None:
@@ -134,7 +134,7 @@ def test_backward_by_sequence_number_takes_the_last_forward_operator_that_saw_it
     launch(b, 3, 110, thread=2)
     trace = attribute(b.build())
     assert paths(trace) == ["conv2d_0", "conv2d_0", "relu_0"]
-    assert trace.activities["direction"].to_list() == ["forward", "backward", "backward"]
+    assert trace.tables.activities["direction"].to_list() == ["forward", "backward", "backward"]
 
 
 def test_the_call_of_a_node_without_number_is_of_the_layer_of_its_node() -> None:
@@ -198,7 +198,7 @@ def test_a_sequence_number_that_comes_again_is_the_latest_before() -> None:
         launch(b, i + 1, base + 110, thread=2)
     trace = attribute(b.build())
     assert paths(trace) == ["conv1d_0", "conv2d_0"]
-    assert trace.activities["step"].to_list() == [0, 1]
+    assert trace.tables.activities["step"].to_list() == [0, 1]
 
 
 def test_the_node_of_module_hooks_is_no_layer() -> None:
@@ -210,7 +210,7 @@ def test_the_node_of_module_hooks_is_no_layer() -> None:
     for correlation, (time, thread) in enumerate([(1, 1), (12, 1), (110, 2)]):
         launch(b, correlation, time, thread=thread)
     trace = attribute(b.build())
-    assert trace.activities["direction"].to_list() == ["forward", "forward", "backward"]
+    assert trace.tables.activities["direction"].to_list() == ["forward", "forward", "backward"]
     rows = layers(trace).frame.select("layer", "type", "role", "calls").rows()
     assert rows == [("conv2d_0", "conv2d", "layer", 1), ("(hooks)", None, "hooks", 2)]
 
@@ -240,7 +240,7 @@ def test_a_shared_module_has_the_path_of_its_first_call(of_file: int) -> None:
     for n in range(1, 4):
         op(b, "aten::mul", 100 * n + 12, 100 * n + 18)
     trace = attribute(b.build())
-    path = trace.layers["path"].gather(trace.ops["layer"])
+    path = trace.tables.layers["path"].gather(trace.tables.ops["layer"])
     assert path.to_list() == ["Net_0.Attention_1.Rotary_0"] * 3
 
 
@@ -257,7 +257,7 @@ def test_modules_give_the_path_also_where_it_is_recomputed() -> None:
     launch(b, 2, 210, thread=2)
     trace = attribute(b.build())
     assert paths(trace) == ["Net_0.Conv2d_1"] * 2
-    layers = trace.layers.select("path", "type", "role", "parent").rows()
+    layers = trace.tables.layers.select("path", "type", "role", "parent").rows()
     assert layers == [("Net_0", "Net", "layer", None), ("Net_0.Conv2d_1", "Conv2d", "layer", 0)]
 
 
@@ -274,7 +274,7 @@ def test_named_ranges_are_layers_unless_they_hold_many() -> None:
     launch(b, 2, 235)
     trace = attribute(b.build())
     assert paths(trace) == ["conv1", "linear_1"]
-    assert trace.steps["number"].to_list() == [0]
+    assert trace.tables.steps["number"].to_list() == [0]
 
 
 def test_nvtx_ranges_alone_give_layers_and_directions() -> None:
@@ -288,7 +288,12 @@ def test_nvtx_ranges_alone_give_layers_and_directions() -> None:
         launch(b, correlation, at)
     trace = attribute(b.build())
     assert paths(trace) == ["conv1", "conv1", "Optimizer.step", "(outside all layers)"]
-    assert trace.activities["direction"].to_list() == ["forward", "backward", "optimizer", None]
+    assert trace.tables.activities["direction"].to_list() == [
+        "forward",
+        "backward",
+        "optimizer",
+        None,
+    ]
 
 
 def test_emit_nvtx_ranges_become_operators() -> None:
@@ -306,15 +311,15 @@ def test_emit_nvtx_ranges_become_operators() -> None:
     launch(b, 1, 20)
     launch(b, 2, 250)
     trace = attribute(b.build())
-    ops = trace.ops.select(pl.col("name").cast(pl.String), "sequence", "input_shapes").rows()
+    ops = trace.tables.ops.select(pl.col("name").cast(pl.String), "sequence", "input_shapes").rows()
     assert ops == [
         ("aten::conv2d", 3, "[[64, 3, 8, 8], [], [2]]"),
         ("aten::cudnn_convolution", None, None),
         ("torch.avg_pool1d", None, "[[7], [], [], []]"),
     ]
-    reported = trace.ops.select("input_types", "inputs").row(2)
+    reported = trace.tables.ops.select("input_types", "inputs").row(2)
     assert reported == ('["float32", "", "", ""]', '["", "[1, 2]", "", "3"]')
-    assert trace.activities["op"].to_list() == [1, 2]
+    assert trace.tables.activities["op"].to_list() == [1, 2]
     assert paths(trace) == ["conv2d_0", "avg_pool1d_0"]
 
 
@@ -325,7 +330,7 @@ def test_collectives_inside_backward_are_rows_of_their_own() -> None:
     launch(b, 1, 20)
     launch(b, 2, 70)
     trace = attribute(b.build())
-    assert trace.layers.select("path", "role").rows() == [
+    assert trace.tables.layers.select("path", "role").rows() == [
         ("c10d::allreduce_", "collective"),
         ("(outside all layers)", "unattributed"),
     ]
@@ -341,8 +346,8 @@ def test_positions_start_anew_with_each_step() -> None:
             launch(b, 10 * i + j, base + 100 * j + 10)
     trace = attribute(b.build())
     assert paths(trace) == ["conv2d_0", "conv2d_1"] * 3
-    assert trace.steps["number"].to_list() == [5, 6, 7]
-    assert trace.layers["type"].to_list() == ["conv2d", "conv2d"]
+    assert trace.tables.steps["number"].to_list() == [5, 6, 7]
+    assert trace.tables.layers["type"].to_list() == ["conv2d", "conv2d"]
 
 
 @pytest.mark.parametrize(
@@ -362,7 +367,7 @@ def test_a_change_of_the_type_alone_is_a_layer(inputs: int | None, copies: bool,
     launch(b, 1, 10)
     trace = attribute(b.build())
     assert paths(trace) == [path]
-    assert trace.layers["role"].to_list() == ["data" if path == "to" else "layer"]
+    assert trace.tables.layers["role"].to_list() == ["data" if path == "to" else "layer"]
 
 
 def test_without_marks_a_step_ends_with_the_optimizers() -> None:
@@ -372,10 +377,10 @@ def test_without_marks_a_step_ends_with_the_optimizers() -> None:
         op(b, "aten::relu", 1000 * i + 10, 1000 * i + 20)
         launch(b, i, 1000 * i + 15)
     trace = attribute(b.build())
-    assert trace.steps.select("start", "duration", "source").rows() == [
+    assert trace.tables.steps.select("start", "duration", "source").rows() == [
         (0, 900, "Optimizer.step"), (900, 1000, "Optimizer.step"), (1900, 1000, "Optimizer.step"),
     ]  # fmt: skip
-    assert trace.activities["step"].to_list() == [0, 1, 2]
+    assert trace.tables.activities["step"].to_list() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("kind", ["nvtx", "annotation"])
@@ -391,7 +396,7 @@ def test_a_range_that_was_never_ended_is_a_problem_and_no_layer(kind: str) -> No
     annotate(b, "forgotten", 1050, 9000, kind)
     trace = attribute(b.build())
     assert paths(trace) == ["conv1", "(outside all layers)"] * 3
-    (entry,) = trace.ledger.filter(pl.col("reason") == "unclosed").to_dicts()
+    (entry,) = trace.tables.ledger.filter(pl.col("reason") == "unclosed").to_dicts()
     assert (entry["severity"], entry["count"], entry["detail"]) == ("problem", 1, "forgotten")
 
 
@@ -412,10 +417,10 @@ def test_ranges_on_a_cpu_nest_to_any_depth() -> None:
     for i in range(depth):
         annotate(b, f"depth{i}", 100 * i, 100 * (2 * depth - i), "nvtx")
     trace = attribute(b.build())
-    time = trace.activities.group_by("range").agg(pl.col("duration").sum()).sort("range")
+    time = trace.tables.activities.group_by("range").agg(pl.col("duration").sum()).sort("range")
     assert time["duration"].to_list() == [200] * (depth - 1) + [200]
-    first = trace.activities.sort("start").head(depth)
-    deepest = trace.layers["path"].gather(first["layer"])
+    first = trace.tables.activities.sort("start").head(depth)
+    deepest = trace.tables.layers["path"].gather(first["layer"])
     assert [str(path).count(".") for path in deepest] == list(range(depth))
 
 
@@ -428,7 +433,7 @@ def test_thousands_of_nested_ranges_have_paths_of_bounded_length() -> None:
     trace = attribute(b.build())
     (path,) = paths(trace)
     assert str(path).count(".") == DEEPEST_PATH - 1
-    (entry,) = trace.ledger.filter(pl.col("reason") == "deep_range").to_dicts()
+    (entry,) = trace.tables.ledger.filter(pl.col("reason") == "deep_range").to_dicts()
     assert (entry["severity"], entry["count"]) == ("note", depth - DEEPEST_PATH)
 
 
@@ -439,18 +444,18 @@ def test_the_paths_of_nested_long_names_are_cut() -> None:
         annotate(b, f"{i:03}" + "x" * long, 100 * i, 100 * (2 * depth - i), "nvtx")
     launch(b, 1, 100 * depth)
     trace = attribute(b.build())
-    assert max(map(len, trace.layers["path"])) <= LONGEST_PATH
+    assert max(map(len, trace.tables.layers["path"])) <= LONGEST_PATH
     (path,) = paths(trace)
     within = str(path).count(".") + 1
-    (entry,) = trace.ledger.filter(pl.col("reason") == "deep_range").to_dicts()
+    (entry,) = trace.tables.ledger.filter(pl.col("reason") == "deep_range").to_dicts()
     assert (entry["severity"], entry["count"]) == ("note", depth - within)
 
 
 def test_a_trace_of_nothing() -> None:
     trace = attribute(TraceBuilder().build())
-    assert trace.activities.is_empty()
-    assert trace.layers.is_empty()
-    assert trace.steps.is_empty()
+    assert trace.tables.activities.is_empty()
+    assert trace.tables.layers.is_empty()
+    assert trace.tables.steps.is_empty()
 
 
 def test_the_layers_of_a_tensorrt_engine_are_its_ranges() -> None:

@@ -77,8 +77,8 @@ class Program:
 
 def of_calls(trace: Trace, name: str) -> list[str | None]:
     """Return the layers of the calls of ``name``, in order of time."""
-    ops = trace.ops.filter(trace.ops["name"] == name).sort("start")
-    return trace.layers["path"].gather(ops["layer"]).to_list()
+    ops = trace.tables.ops.filter(trace.tables.ops["name"] == name).sort("start")
+    return trace.tables.layers["path"].gather(ops["layer"]).to_list()
 
 
 CONV_1 = ("aten::convolution", [[2, 3, 8, 8], [4, 3, 3, 3], [4]])
@@ -114,7 +114,7 @@ def test_calls_are_layers_and_gradients_have_those_of_their_forward_calls(steps:
     assert of_calls(trace, "graph_0_cpp_fused_relu_0") == ["fused_relu_0"] * steps
     behind = "graph_1_cpp_fused_convolution_backward_threshold_backward_1"
     assert of_calls(trace, behind) == ["fused_relu_0"] * steps
-    assert set(trace.activities["direction"]) == {"forward", "backward"}
+    assert set(trace.tables.activities["direction"]) == {"forward", "backward"}
 
 
 def test_kernels_on_a_device_have_the_layer_of_the_call_that_launched_them() -> None:
@@ -197,10 +197,12 @@ def test_generated_code_without_events_is_behind_the_call_before_it() -> None:
     program = Program()
     program.step([CONV_1, CONV_2], [OF_CONV_2, OF_CONV_1])
     trace = program.trace()
-    name = trace.names["name"].gather(trace.activities["name_id"]).cast(pl.String)
-    stretches = trace.activities.filter(name.str.starts_with("CompiledFunction")).sort("start")
+    name = trace.tables.names["name"].gather(trace.tables.activities["name_id"]).cast(pl.String)
+    stretches = trace.tables.activities.filter(name.str.starts_with("CompiledFunction")).sort(
+        "start"
+    )
     # Forward: before, between and behind the calls; backward: the same places in reverse.
-    assert trace.layers["path"].gather(stretches["layer"]).to_list() == [
+    assert trace.tables.layers["path"].gather(stretches["layer"]).to_list() == [
         *("fused_0", "fused_1", "fused_2"),
         *("fused_2", "fused_1", "fused_0"),
     ]
@@ -300,16 +302,20 @@ def test_the_call_of_a_graph_may_be_an_operator() -> None:
     op(b, "aten::addmm", 40, 50)
     trace = attribute(b.build())
     assert of_calls(trace, "aten::addmm") == ["addmm_0"]
-    name = trace.names["name"].gather(trace.activities["name_id"])
-    own = trace.activities.filter(name == call).sort("start")
-    assert trace.layers["path"].gather(own["layer"]).to_list() == ["fused_0", "fused_1", "fused_2"]
+    name = trace.tables.names["name"].gather(trace.tables.activities["name_id"])
+    own = trace.tables.activities.filter(name == call).sort("start")
+    assert trace.tables.layers["path"].gather(own["layer"]).to_list() == [
+        "fused_0",
+        "fused_1",
+        "fused_2",
+    ]
 
 
 def test_a_graph_without_products_is_not_divided() -> None:
     program = Program()
     program.step([("aten::max_pool2d_with_indices", [[2, 3, 8, 8]])])
     trace = program.trace()
-    assert not any(str(path).startswith("fused_") for path in trace.layers["path"])
+    assert not any(str(path).startswith("fused_") for path in trace.tables.layers["path"])
 
 
 def test_regions_without_calls_are_one_layer() -> None:
@@ -317,7 +323,7 @@ def test_regions_without_calls_are_one_layer() -> None:
     program = Program()
     program.step([], [])
     trace = program.trace()
-    assert set(trace.layers["path"]) == {"Torch-Compiled Region: 0/0_0"}
+    assert set(trace.tables.layers["path"]) == {"Torch-Compiled Region: 0/0_0"}
 
 
 def test_a_function_of_that_name_outside_a_region_is_one_operator() -> None:

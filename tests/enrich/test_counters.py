@@ -10,7 +10,7 @@ import pytest
 from traceana.analyze.measured import flops
 from traceana.enrich.counters import ABSENT, OTHER_ORDER, UNMEASURED, with_counters
 from traceana.errors import CountersError
-from traceana.trace import Trace, TraceMeta
+from traceana.trace import Tables, Trace, TraceMeta
 from traceana.trace.schema import conform
 
 
@@ -29,7 +29,7 @@ def timeline(kernels: list[tuple[str, int, int]]) -> Trace:
     copy = pl.DataFrame({"name_id": [0], "kind": ["memcpy"], "start": [0], "duration": [1]})
     table = pl.concat([conform("activities", copy), conform("activities", work)])
     meta = TraceMeta(source="a", format="nsys")
-    return Trace(meta, {"activities": table, "names": pl.DataFrame({"name": names})})
+    return Trace(meta, Tables({"activities": table, "names": pl.DataFrame({"name": names})}))
 
 
 def sizes(grids: Sequence[int | None]) -> dict[str, list[int | None]]:
@@ -55,10 +55,10 @@ def measured(launches: list[tuple[str, int, int | None]]) -> pl.DataFrame:
 
 def found(trace: Trace, counters: pl.DataFrame) -> tuple[list[int | None], dict[str, int]]:
     joined = with_counters(trace, counters)
-    assert joined.counters.drop("activity").equals(counters.drop("activity"))
+    assert joined.tables.counters.drop("activity").equals(counters.drop("activity"))
     return (
-        joined.counters["activity"].to_list(),
-        {row["detail"]: row["count"] for row in joined.ledger.to_dicts()},
+        joined.tables.counters["activity"].to_list(),
+        {row["detail"]: row["count"] for row in joined.tables.ledger.to_dicts()},
     )
 
 
@@ -92,7 +92,7 @@ def test_kernels_are_in_the_order_of_their_launches() -> None:
     # The second launched ran first, on a stream of its own.
     trace = timeline([("a", 30, 1), ("a", 10, 1)])
     calls = conform("calls", pl.DataFrame({"start": [1, 2], "duration": [1, 1]}))
-    launched = trace.activities.with_columns(pl.Series("call", [None, 0, 1], pl.UInt32))
+    launched = trace.tables.activities.with_columns(pl.Series("call", [None, 0, 1], pl.UInt32))
     trace = trace.with_tables(calls=calls, activities=launched)
     assert found(trace, measured([("a", 0, 1), ("a", 1, 1)])) == ([1, 2], {})
 
@@ -109,7 +109,7 @@ def test_names_may_be_printed_without_namespaces_and_arguments() -> None:
 
 def test_counters_of_one_process_go_to_no_run_of_several() -> None:
     trace = timeline([("a", 10, 1), ("a", 20, 1)])
-    ranked = trace.activities.with_columns(pl.Series("rank", [0, 0, 1], pl.Int32))
+    ranked = trace.tables.activities.with_columns(pl.Series("rank", [0, 0, 1], pl.Int32))
     with pytest.raises(CountersError, match="2 ranks"):
         with_counters(trace.with_tables(activities=ranked), measured([("a", 0, 1)]))
 
@@ -121,7 +121,7 @@ def test_without_sizes_the_name_alone_decides() -> None:
 
 def test_sizes_missing_in_the_timeline_are_not_compared() -> None:
     trace = timeline([("a", 10, 1), ("a", 20, 8)])
-    bare = trace.with_tables(activities=trace.activities.with_columns(grid_x=None))
+    bare = trace.with_tables(activities=trace.tables.activities.with_columns(grid_x=None))
     assert found(bare, measured([("a", 0, 5), ("a", 1, 6)])) == ([1, 2], {})
 
 
@@ -155,6 +155,6 @@ def test_a_multiply_add_is_two_operations_and_halves_come_in_pairs() -> None:
 def test_joining_twice_is_joining_once(spelling: str) -> None:
     trace = timeline([("a", 10, 1)])
     once = with_counters(trace, measured([(spelling, 0, 1)]))
-    again = with_counters(once, once.counters)
-    assert again.counters.equals(once.counters)
-    assert again.ledger.equals(once.ledger)
+    again = with_counters(once, once.tables.counters)
+    assert again.tables.counters.equals(once.tables.counters)
+    assert again.tables.ledger.equals(once.tables.ledger)

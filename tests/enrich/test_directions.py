@@ -24,7 +24,7 @@ TIMES = ("forward_ns", "backward_ns", "optimizer_ns", "other_ns")
 
 def directions(trace: Trace) -> list[str | None]:
     """Return the direction of every activity."""
-    return trace.activities["direction"].to_list()
+    return trace.tables.activities["direction"].to_list()
 
 
 def nvtx(b: TraceBuilder, text: str, start: int, end: int, thread: int = 1) -> None:
@@ -264,14 +264,14 @@ def test_work_launched_before_the_recording_is_in_no_step(
     for i, name in enumerate(names[4:]):  # of the step before: they run into the first
         b.kernel(name, 10 * i, 5, correlation=9_000 + i, process=9)
     trace = attribute(b.build())
-    of_step = trace.activities.group_by("step", "layer").len().drop_nulls("step")
+    of_step = trace.tables.activities.group_by("step", "layer").len().drop_nulls("step")
     assert of_step.group_by("step").agg(pl.col("len").sum()).sort("step")["len"].to_list() == [
         12 - missing, 12, 12, 12,
     ]  # fmt: skip
     assert (of_step["len"] == 1).all()
-    assert trace.activities["step"].null_count() == 8 + missing
-    before = trace.activities.tail(8)
-    reported = trace.layers["path"].gather(before["layer"]).to_list()
+    assert trace.tables.activities["step"].null_count() == 8 + missing
+    before = trace.tables.activities.tail(8)
+    reported = trace.tables.layers["path"].gather(before["layer"]).to_list()
     assert reported == [f"op{i}_0" for i in range(4, 12)]
 
 
@@ -325,8 +325,8 @@ def test_the_oldest_kineto_has_its_backward_time_on_the_forward_layers() -> None
     convolutions = frame.filter(pl.col("layer").str.starts_with("conv2d_"))
     assert convolutions.height == 53
     assert (convolutions["backward_ns"] > 0).all()
-    launched = trace.activities.filter(pl.col("kind") != "sync").drop_nulls("step")
-    known = launched.filter(trace.layers["role"].gather(launched["layer"]) != "unattributed")
+    launched = trace.tables.activities.filter(pl.col("kind") != "sync").drop_nulls("step")
+    known = launched.filter(trace.tables.layers["role"].gather(launched["layer"]) != "unattributed")
     calls = known.group_by("layer", "step").len()
     assert (calls.group_by("layer").agg(pl.col("len").n_unique())["len"] == 1).all()
 
@@ -353,6 +353,8 @@ def test_the_operator_that_a_checkpoint_leaves_is_not_counted(checkpointed: Path
     result = flops(trace).frame.filter(pl.col("operator") == "aten::linear")
     # Both run forward once; of the recomputation the first alone.
     assert result["flops"].sum() == 3 * product
-    names = trace.ops["name"].cast(pl.String)
-    added = trace.activities.filter(names.gather(trace.activities["op"]) == "aten::addmm")
+    names = trace.tables.ops["name"].cast(pl.String)
+    added = trace.tables.activities.filter(
+        names.gather(trace.tables.activities["op"]) == "aten::addmm"
+    )
     assert added.height == 3

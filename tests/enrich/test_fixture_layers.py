@@ -26,18 +26,18 @@ def layers_of(name: str) -> list[str]:
 @pytest.mark.parametrize("name", ["alexnet-cpu-ranges", "alexnet_2012-cpu-ranges"])
 def test_record_function_ranges_name_every_layer_both_ways(name: str) -> None:
     trace = attribute(read(FIXTURES / f"{name}.json.gz"))
-    placed = trace.activities.join(trace.layers.with_row_index("layer"), on="layer")
+    placed = trace.tables.activities.join(trace.tables.layers.with_row_index("layer"), on="layer")
     for layer in layers_of(name):
         directions = set(placed.filter(pl.col("path") == layer)["direction"].cast(pl.String))
         assert directions == {"forward", "backward"} or layer == "flatten"
-    assert trace.steps["number"].to_list() == [2, 3, 4]
+    assert trace.tables.steps["number"].to_list() == [2, 3, 4]
     assert placed["step"].null_count() == 0
 
 
 def test_module_events_name_as_many_layers_of_each_type() -> None:
     trace = attribute(read(FIXTURES / "alexnet-cpu-stack.json.gz"))
     types = dict(
-        trace.layers.filter(pl.col("path").str.starts_with("Sequential_0."))["type"]
+        trace.tables.layers.filter(pl.col("path").str.starts_with("Sequential_0."))["type"]
         .value_counts()
         .iter_rows()
     )
@@ -48,16 +48,16 @@ def test_module_events_name_as_many_layers_of_each_type() -> None:
 
 def test_module_hierarchy_names_the_convolutions() -> None:
     trace = attribute(read(FIXTURES / "alexnet-cpu-torchscript.json.gz"))
-    found = set(trace.layers.filter(pl.col("type") == "Conv2d")["path"])
+    found = set(trace.tables.layers.filter(pl.col("type") == "Conv2d")["path"])
     assert found == {"conv1", "conv2", "conv3", "conv4", "conv5"}
 
 
 @pytest.mark.parametrize("name", ["alexnet-cpu-nsys-2022.4", "alexnet-cpu-nsys-2024.2"])
 def test_nsys_iterations_are_the_steps(name: str) -> None:
     trace = attribute(read(FIXTURES / f"{name}.sqlite"))
-    assert trace.steps["number"].to_list() == [0, 1, 2]
+    assert trace.tables.steps["number"].to_list() == [0, 1, 2]
     # Without operators the ranges of the layers are what ran.
-    placed = trace.activities.join(trace.layers.with_row_index("layer"), on="layer")
+    placed = trace.tables.activities.join(trace.tables.layers.with_row_index("layer"), on="layer")
     for layer in ("conv1", "relu1", "pool5", "fc6", "fc8"):
         rows = placed.filter(pl.col("path") == layer, pl.col("step").is_not_null())
         assert sorted(rows["direction"].cast(pl.String)) == ["backward"] * 3 + ["forward"] * 3
@@ -71,7 +71,7 @@ def test_keras_scopes_name_the_network_s_layers_and_nothing_else(network: str) -
     beside = find(file)
     assert beside is not None
     trace = with_names_of(attribute(read(file)), manifest(beside))
-    found = trace.layers.filter(pl.col("role") == "layer")["path"].to_list()
+    found = trace.tables.layers.filter(pl.col("role") == "layer")["path"].to_list()
     named = layers_of(f"networks/{network}-cpu-keras")
     # The manifest has the layers' last names.
     assert {path.removeprefix(f"{network}.") for path in found} == {*named, "loss"}

@@ -12,11 +12,11 @@ import pytest
 import traceana
 from tests.enrich.test_compiled_regions import Called, Program, of_calls
 from tests.support.inductor import Line, convolution, gradient, on_cpu, on_gpu
+from traceana import Trace
 from traceana.analyze.manifest_pairing import named_in_order, with_names_of
 from traceana.enrich import attribute
 from traceana.enrich.layers.inductor_code import Graph, graph_of
 from traceana.model.manifest import Input, Layer, Manifest, manifest
-from traceana.trace import Trace
 
 EMPTY = "empty_strided_cpu((2, 4), (4, 1), torch.float32)"
 WIDE, NARROW = (2, 8, 4, 4), (2, 4, 8, 8)
@@ -133,9 +133,9 @@ def on_the_host(*texts: str) -> Trace:
 
 def paths_of_code(trace: Trace) -> list[str | None]:
     """Return the layers of the code between the calls of the first step, forward and backward."""
-    name = trace.names["name"].gather(trace.activities["name_id"]).cast(pl.String)
-    own = trace.activities.filter(name.str.contains("^CompiledFunction(?:Backward)?$"))
-    return trace.layers["path"].gather(own.sort("start")["layer"]).to_list()[:12]
+    name = trace.tables.names["name"].gather(trace.tables.activities["name_id"]).cast(pl.String)
+    own = trace.tables.activities.filter(name.str.contains("^CompiledFunction(?:Backward)?$"))
+    return trace.tables.layers["path"].gather(own.sort("start")["layer"]).to_list()[:12]
 
 
 REGION = "Torch-Compiled Region: 0/0_0"
@@ -221,7 +221,7 @@ def test_kernels_with_events_compute_those_layers_too() -> None:
 )  # fmt: skip
 def test_code_that_may_be_of_another_graph_is_not_used(texts: list[str]) -> None:
     trace = on_the_host(*texts)
-    assert trace.graph_calls.is_empty()
+    assert trace.tables.graph_calls.is_empty()
     assert paths_of_code(trace) == paths_of_code(on_the_host())
 
 
@@ -252,7 +252,7 @@ def test_graphs_with_equal_calls_are_told_apart_by_the_shapes_of_their_operands(
         program.step([step])
         assert attribute(
             program.builder.build(), code=partial(graphs, *both)
-        ).graph_calls.is_empty()
+        ).tables.graph_calls.is_empty()
 
 
 def test_a_gradient_is_copied_to_another_layout_before_the_code_runs() -> None:
@@ -261,7 +261,7 @@ def test_a_gradient_is_copied_to_another_layout_before_the_code_runs() -> None:
     program.step(CALLS, [*copies, *GRADIENTS])
     texts = on_cpu(forward()), on_cpu(backward())
     trace = attribute(program.builder.build(), code=lambda: graphs(*texts))
-    assert set(trace.graph_calls["backward"]) == {False, True}
+    assert set(trace.tables.graph_calls["backward"]) == {False, True}
     expected = [REGION, REGION, f"fused_{SUM}_relu_2", f"fused_{NORM}_relu_1", REGION]
     assert paths_of_code(trace)[6:11] == expected
 
@@ -277,8 +277,8 @@ def test_equal_shapes_leave_open_which_branch_a_layer_is_of() -> None:
         ]
     )  # fmt: skip
     trace = named_in_order(on_the_host(text), network(alike=True))
-    assert "block.bn2+side.1+relu2" not in trace.layers["path"].to_list()
-    assert "block.bn1+relu1" in trace.layers["path"].to_list()
+    assert "block.bn2+side.1+relu2" not in trace.tables.layers["path"].to_list()
+    assert "block.bn1+relu1" in trace.tables.layers["path"].to_list()
 
 
 def test_several_graphs_of_a_network_are_the_same_layers() -> None:
@@ -445,7 +445,7 @@ def test_products_and_convolutions_of_templates_are_layers_with_what_is_fused(kn
     ]
     code = graphs(*texts) if known else frozenset[Graph]()
     trace = attribute(program.builder.build(), code=lambda: code)
-    assert trace.graph_calls.is_empty() is not known
+    assert trace.tables.graph_calls.is_empty() is not known
     trace = named_in_order(trace, model)
     found = [of_calls(trace, name) for name in (*names, "aten::addmm")]
     assert found == [["conv+bn+act"], ["wide+gate"], ["drop"], ["square"], ["last"]]
@@ -462,14 +462,14 @@ def test_a_graph_of_another_network_has_no_names() -> None:
     program = Program()
     program.step(CALLS[:-1], evaluation=[conv(3, (6, 5, 8, 8), 9), *CALLS[:-1]])
     trace = attribute(program.builder.build())
-    assert named_in_order(trace, MANIFEST).layers["path"].equals(trace.layers["path"])
+    assert named_in_order(trace, MANIFEST).tables.layers["path"].equals(trace.tables.layers["path"])
 
 
 def test_a_saved_trace_keeps_the_code(tmp_path: Path) -> None:
     trace = on_the_host(on_cpu(forward()), on_cpu(backward()))
     trace.save(tmp_path / "bundle")
     again = traceana.open(tmp_path / "bundle")
-    assert again.graph_calls.equals(trace.graph_calls)
-    assert again.graph_calls.height == 8 + 8
+    assert again.tables.graph_calls.equals(trace.tables.graph_calls)
+    assert again.tables.graph_calls.height == 8 + 8
     named = with_names_of(again, MANIFEST)
     assert paths_of_code(named) == paths_of_code(with_names_of(trace, MANIFEST))

@@ -33,8 +33,8 @@ NAMES = ["conv2d_0", "relu_0", "conv2d_1", "linear_0"]
 
 
 def layers(trace: Trace) -> list[str | None]:
-    kernels = trace.activities.filter(pl.col("kind") == "kernel").sort("start")
-    return trace.layers["path"].gather(kernels["layer"]).to_list()
+    kernels = trace.tables.activities.filter(pl.col("kind") == "kernel").sort("start")
+    return trace.tables.layers["path"].gather(kernels["layer"]).to_list()
 
 
 @pytest.fixture
@@ -51,12 +51,12 @@ def replayed(path: Path, *, capture: int | None, first: int = 0) -> Path:
 def test_replays_have_the_layers_of_the_capture_in_the_trace(tmp_path: Path) -> None:
     trace = traceana.open(replayed(tmp_path / "replays.json", capture=0))
     assert layers(trace) == NAMES * 3
-    kernels = trace.activities.filter(pl.col("kind") == "kernel")
-    assert set(trace.ops["name"].gather(kernels["op"])) == {name for name, *_ in LAYERS}
+    kernels = trace.tables.activities.filter(pl.col("kind") == "kernel")
+    assert set(trace.tables.ops["name"].gather(kernels["op"])) == {name for name, *_ in LAYERS}
     assert set(kernels["direction"]) == {"forward"}
     assert kernels["layer_confidence"].to_list() == [0.98] * 12
-    assert trace.names["name"].to_list().count("(captured launch)") == 0
-    assert "sync" not in trace.activities["kind"]
+    assert trace.tables.names["name"].to_list().count("(captured launch)") == 0
+    assert "sync" not in trace.tables.activities["kind"]
 
 
 def test_every_replay_executes_its_operators(tmp_path: Path, eager: Path) -> None:
@@ -76,14 +76,14 @@ def test_replays_have_the_layers_of_the_recording_of_the_capture(tmp_path: Path)
     recording = write(captured, tmp_path / "capture.json")
     found = traceana.open(trace, capture=recording)
     assert layers(found) == NAMES * 3
-    assert found.activities["layer_confidence"].unique().to_list() == [0.98]
+    assert found.tables.activities["layer_confidence"].unique().to_list() == [0.98]
 
 
 def test_replays_have_the_layers_of_the_network_without_graphs(tmp_path: Path, eager: Path) -> None:
     found = traceana.open(replayed(tmp_path / "replays.json", capture=None), capture=eager)
     assert layers(found) == NAMES * 3
     assert found.flops().totals["flops"] == 3 * (PRODUCTS + 115_200)
-    reasons = dict(found.ledger.select("reason", "count").iter_rows())
+    reasons = dict(found.tables.ledger.select("reason", "count").iter_rows())
     assert reasons["graph_sequence"] == 12
 
 
@@ -99,7 +99,7 @@ def test_another_network_gives_no_layers(tmp_path: Path) -> None:
     recording = write(other, tmp_path / "other.json")
     found = traceana.open(replayed(tmp_path / "replays.json", capture=None), capture=recording)
     assert set(layers(found)) == {"(outside all layers)"}
-    reasons = dict(found.ledger.select("reason", "count").iter_rows())
+    reasons = dict(found.tables.ledger.select("reason", "count").iter_rows())
     assert reasons["graph_unknown"] == 12
 
 
@@ -158,7 +158,7 @@ def test_nodes_of_nsys_have_the_layer_in_which_they_were_captured(tmp_path: Path
         ],
     }
     trace = writing.trace_of(writing.export(tmp_path / "graph.sqlite", tables))
-    assert trace.activities["capture_time"].to_list() == [10, 110, None]
+    assert trace.tables.activities["capture_time"].to_list() == [10, 110, None]
     attributed = traceana.open(tmp_path / "graph.sqlite")
     assert layers(attributed)[:2] == ["layer1", "layer2"]
 
@@ -197,13 +197,15 @@ def compared(found: Trace, eager: Trace) -> pl.DataFrame:
     key = ["start", "name_text", "stream", "device"]
     frames = []
     for trace, label in ((found, "path"), (eager, "truth")):
-        work = trace.activities.with_columns(
-            trace.layers["path"].gather(trace.activities["layer"]).alias(label),
-            trace.names["name"].gather(trace.activities["name_id"]).alias("name_text"),
+        work = trace.tables.activities.with_columns(
+            trace.tables.layers["path"].gather(trace.tables.activities["layer"]).alias(label),
+            trace.tables.names["name"]
+            .gather(trace.tables.activities["name_id"])
+            .alias("name_text"),
         ).filter(pl.col("kind").is_in(["kernel", "memcpy", "memset"]))
         last = work["start"].max()
         frames.append(work.with_columns(pl.col("start") - last))
-    calls = found.calls["name"].cast(pl.String)
+    calls = found.tables.calls["name"].cast(pl.String)
     of_graph = calls.gather(frames[0]["call"]).eq("cudaGraphLaunch").fill_null(value=False)
     return frames[0].filter(of_graph).join(frames[1].select(*key, "truth"), on=key, how="left")
 

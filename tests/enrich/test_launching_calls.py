@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traceana.enrich import attribute
-from traceana.trace import Trace, TraceMeta
+from traceana.trace import Tables, Trace, TraceMeta
 
 _FAR = 1 << 60
 _IDS = st.one_of(st.none(), st.integers(0, 4), st.sampled_from([_FAR, _FAR + 1]))
@@ -50,10 +50,10 @@ def test_the_calls_are_those_found_by_looking(
         ),
         "names": pl.DataFrame({"name": ["k"]}),
     }
-    found = attribute(Trace(TraceMeta(source="made", format="nsys"), frames))
+    found = attribute(Trace(TraceMeta(source="made", format="nsys"), Tables(frames)))
     expected = by_looking(calls, activities)
-    assert found.activities["call"].to_list() == expected
-    lost = found.ledger.filter(pl.col("reason").is_in(["no_launch", "launched_before"]))[
+    assert found.tables.activities["call"].to_list() == expected
+    lost = found.tables.ledger.filter(pl.col("reason").is_in(["no_launch", "launched_before"]))[
         "count"
     ].sum()
     assert lost == (expected.count(None) if calls else 0)

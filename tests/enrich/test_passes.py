@@ -22,12 +22,12 @@ pytestmark = pytest.mark.frameworks
 
 def calls(trace: Trace, type_: str) -> list[tuple[str, int]]:
     """Return (layer, forward operators of its own name) of the layers of one operator."""
-    ops = trace.ops.filter(
-        (trace.ops["name"].cast(pl.String) == f"aten::{type_}")
-        & (trace.ops["direction"] == "forward")
+    ops = trace.tables.ops.filter(
+        (trace.tables.ops["name"].cast(pl.String) == f"aten::{type_}")
+        & (trace.tables.ops["direction"] == "forward")
     )
     counted = ops.group_by("layer").len().sort("layer")
-    paths = trace.layers["path"].gather(counted["layer"])
+    paths = trace.tables.layers["path"].gather(counted["layer"])
     return list(zip(paths, counted["len"], strict=True))
 
 
@@ -82,7 +82,7 @@ def test_micro_batches_and_evaluation_call_the_same_layers(
         (f"batch_norm_{i}", 8) for i in range(8)
     ]
     frame = layers(trace, costs=False).frame
-    assert frame["time_ns"].sum() == trace.activities["duration"].sum()
+    assert frame["time_ns"].sum() == trace.tables.activities["duration"].sum()
 
 
 def test_equal_blocks_stay_apart(tmp_path: Path) -> None:
@@ -120,9 +120,9 @@ def test_two_networks_of_a_step_stay_apart(tmp_path: Path) -> None:
     trace = recorded(tmp_path, step)
     rows = calls(trace, "linear")
     assert sum(count for _, count in rows) == 2 * (2 + 4 + 4)
-    linear = trace.ops.filter(
-        (trace.ops["name"].cast(pl.String) == "aten::linear")
-        & (trace.ops["direction"] == "forward")
+    linear = trace.tables.ops.filter(
+        (trace.tables.ops["name"].cast(pl.String) == "aten::linear")
+        & (trace.tables.ops["direction"] == "forward")
     )
     shapes = linear.group_by("layer").agg(pl.col("input_shapes").unique())["input_shapes"]
     assert [len(one) for one in shapes] == [1] * linear["layer"].n_unique()
@@ -221,10 +221,10 @@ def test_conversions_of_a_network_are_no_copies_of_data(training: bool, tmp_path
             loss.backward()
 
     trace = recorded(tmp_path, step)
-    converting = trace.layers.filter(type="to")["path"]
+    converting = trace.tables.layers.filter(type="to")["path"]
     assert converting.to_list() == ["to_0", "to_1", "to_2", "to_3"]
-    assert trace.layers.filter(role="data").is_empty()
+    assert trace.tables.layers.filter(role="data").is_empty()
     # Without shapes the conversions of the backward pass are known alone.
     unknown = recorded(tmp_path, step, shapes=False)
-    assert (unknown.layers["role"] == "data").sum() == 1
-    assert ("to_0" in set(unknown.layers["path"])) == training
+    assert (unknown.tables.layers["role"] == "data").sum() == 1
+    assert ("to_0" in set(unknown.tables.layers["path"])) == training

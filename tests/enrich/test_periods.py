@@ -31,7 +31,7 @@ def run(names: list[str], pauses: dict[str, int] | None = None) -> TraceBuilder:
 def starts(b: TraceBuilder) -> list[tuple[int, int]]:
     """Return the steps' starts and durations."""
     trace = attribute(b.build())
-    return list(trace.steps.select("start", "duration").iter_rows())
+    return list(trace.tables.steps.select("start", "duration").iter_rows())
 
 
 def test_a_step_is_the_whole_iteration_not_a_block_and_begins_behind_the_pause() -> None:
@@ -44,8 +44,8 @@ def test_a_step_is_the_whole_iteration_not_a_block_and_begins_behind_the_pause()
 def test_what_stands_before_and_behind_is_in_no_step() -> None:
     b = run([*"abcdefghij", *STEP * 4, *"klmnop"], {"input": 1000})
     trace = attribute(b.build())
-    steps = trace.activities["step"].to_list()
-    assert trace.steps["source"].unique().to_list() == ["period"]
+    steps = trace.tables.activities["step"].to_list()
+    assert trace.tables.steps["source"].unique().to_list() == ["period"]
     assert steps[:10] == [None] * 10
     assert steps[-6:] == [None] * 6
     assert steps[10 : 10 + len(STEP)] == [0] * len(STEP)
@@ -60,7 +60,7 @@ def test_like_blocks_of_one_pass_are_no_steps() -> None:
 def test_marked_steps_go_first() -> None:
     b = run(STEP * 5)
     b.row("ranges", text="ProfilerStep#3", kind="step", process=9, thread=1, start=0, duration=50)
-    assert attribute(b.build()).steps["number"].to_list() == [3]
+    assert attribute(b.build()).tables.steps["number"].to_list() == [3]
 
 
 @pytest.mark.slow
@@ -70,9 +70,9 @@ def test_marked_steps_go_first() -> None:
 )
 def test_the_period_agrees_with_the_steps_that_the_profiler_marked(name: str) -> None:
     trace = opened(TRACES / "kineto" / f"{name}.json.gz")
-    found = periods(trace.activities, trace.names, trace.calls)
-    assert 0 <= trace.steps.height - found.height <= 1
-    marked, period = trace.steps["duration"].median(), found["duration"].median()
+    found = periods(trace.tables.activities, trace.tables.names, trace.tables.calls)
+    assert 0 <= trace.tables.steps.height - found.height <= 1
+    marked, period = trace.tables.steps["duration"].median(), found["duration"].median()
     assert isinstance(marked, float)
     assert isinstance(period, float)
     assert period == pytest.approx(marked, rel=0.03)
@@ -81,7 +81,7 @@ def test_the_period_agrees_with_the_steps_that_the_profiler_marked(name: str) ->
 def test_processes_have_periods_of_their_own() -> None:
     b = run(STEP * 4)
     rows = b.build()
-    other = rows.activities.with_columns(pl.lit(10, pl.Int64).alias("process"))
-    both = rows.with_tables(activities=pl.concat([rows.activities, other]))
-    found = periods(both.activities, both.names, both.calls)
+    other = rows.tables.activities.with_columns(pl.lit(10, pl.Int64).alias("process"))
+    both = rows.with_tables(activities=pl.concat([rows.tables.activities, other]))
+    found = periods(both.tables.activities, both.tables.names, both.tables.calls)
     assert found["process"].to_list() == [9] * 4 + [10] * 4

@@ -98,8 +98,8 @@ def passes(trace: Trace, model: Manifest | None = None) -> dict[str, dict[str, i
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_the_layers_are_those_that_the_program_names(program: str, opened: Opened) -> None:
-    frame = opened(program).layers
-    used = opened(program).activities["layer"].unique()
+    frame = opened(program).tables.layers
+    used = opened(program).tables.activities["layer"].unique()
     named = frame.with_row_index("row").filter(
         (pl.col("role") == "layer") & pl.col("row").is_in(used.implode())
     )
@@ -112,7 +112,7 @@ def test_the_passes_add_up_to_the_work(program: str, opened: Opened) -> None:
     result = layers(trace, costs=False)
     parts = pl.sum_horizontal("forward_ns", "backward_ns", "optimizer_ns", "other_ns")
     assert (result.frame.select(parts == pl.col("time_ns")).to_series()).all()
-    assert result.totals["time_ns"] == int(trace.activities["duration"].sum())
+    assert result.totals["time_ns"] == int(trace.tables.activities["duration"].sum())
     of_layers = result.frame.filter(pl.col("role") == "layer")
     assert of_layers.select(pl.sum_horizontal("forward_ns", "backward_ns") > 0).to_series().all()
     optimizer = result.frame.filter(pl.col("role") == "optimizer")
@@ -133,27 +133,29 @@ def test_a_training_step_has_both_passes_and_an_optimizer(program: str, opened: 
 
 def test_inference_is_forward(opened: Opened) -> None:
     trace = opened("jax/inference")
-    assert trace.activities["direction"].unique().cast(pl.String).to_list() == ["forward"]
+    assert trace.tables.activities["direction"].unique().cast(pl.String).to_list() == ["forward"]
 
 
 def test_what_a_checkpoint_recomputes_is_backward(opened: Opened) -> None:
     trace = opened("jax/checkpoint")
-    scopes = trace.ops["scope"].cast(pl.String).gather(trace.activities["op"])
-    again = trace.activities.filter(scopes.str.contains("rematted_computation").fill_null(False))
+    scopes = trace.tables.ops["scope"].cast(pl.String).gather(trace.tables.activities["op"])
+    again = trace.tables.activities.filter(
+        scopes.str.contains("rematted_computation").fill_null(False)
+    )
     assert again.height
     assert again["direction"].unique().cast(pl.String).to_list() == ["backward"]
-    paths = trace.layers["path"].gather(again["layer"])
+    paths = trace.tables.layers["path"].gather(again["layer"])
     assert set(paths) <= {"in1", "in2"}
 
 
 def test_a_scope_named_body_runs_once_a_turn_and_once_after_the_loop(opened: Opened) -> None:
     trace = opened("jax/loop")
-    scopes = trace.ops["scope"].cast(pl.String).gather(trace.activities["op"])
-    rows = trace.activities.filter(
+    scopes = trace.tables.ops["scope"].cast(pl.String).gather(trace.tables.activities["op"])
+    rows = trace.tables.activities.filter(
         scopes.str.contains(r"jvp\(.*body/dot_general$|jvp\(body\)/dot_general$").fill_null(False)
     ).filter(pl.col("direction") == "forward")
     assert rows.height == STEPS * (TURNS + 1)
-    assert set(trace.layers["path"].gather(rows["layer"])) == {"body"}
+    assert set(trace.tables.layers["path"].gather(rows["layer"])) == {"body"}
 
 
 def test_a_program_without_scopes_has_no_layers_and_a_note(opened: Opened) -> None:
@@ -168,12 +170,12 @@ def test_operators_without_a_tf_function_are_work_and_the_python_between_is_idle
     opened: Opened,
 ) -> None:
     trace = opened("tensorflow/eager")
-    names = trace.names["name"].cast(pl.String).gather(trace.activities["name_id"])
+    names = trace.tables.names["name"].cast(pl.String).gather(trace.tables.activities["name_id"])
     calls = dict(names.value_counts().iter_rows())
     assert (calls["Conv2D"], calls["Conv2DBackpropFilter"]) == (STEPS, STEPS)
-    assert trace.activities["duration"].sum() < trace.steps["duration"].sum()
+    assert trace.tables.activities["duration"].sum() < trace.tables.steps["duration"].sum()
     by_name = {
-        name: set(trace.activities.filter(names == name)["direction"].cast(pl.String))
+        name: set(trace.tables.activities.filter(names == name)["direction"].cast(pl.String))
         for name in ("Conv2D", "Conv2DBackpropFilter", "ReluGrad")
     }
     # Which pass runs a Conv2D is not recorded: it is the gradient of a transposed convolution, too.

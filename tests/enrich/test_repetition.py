@@ -26,7 +26,7 @@ def stream(names: str, stream: int = 7, builder: TraceBuilder | None = None) -> 
 def place(b: TraceBuilder, known: list[int]) -> list[int]:
     """Return the source of every activity with an unknown layer."""
     facts = np.array(known, dtype=np.int64)
-    (found,) = Repetitions(b.build().activities).sources([facts], pl.Series(facts == NONE))
+    (found,) = Repetitions(b.build().tables.activities).sources([facts], pl.Series(facts == NONE))
     return [int(one) for one in found]
 
 

@@ -207,7 +207,7 @@ def test_the_type_of_a_layer_that_xla_compiled_has_no_number() -> None:
         b.row("ops", name=name, scope=scope, process=9, thread=1, start=10 * number, duration=9,
               instruction=row)  # fmt: skip
     b.row("ops", name="Relu", scope="net/act/Relu_1", process=9, thread=1, start=50, duration=9)
-    found = attribute(b.build()).layers.filter(pl.col("role").cast(pl.String) == "layer")
+    found = attribute(b.build()).tables.layers.filter(pl.col("role").cast(pl.String) == "layer")
     types = dict(found.select("path", "type").iter_rows())
     assert types == {"net.c1": "Conv2D", "net.fc": "MatMul", "net.act": "Relu"}
 
@@ -228,7 +228,7 @@ def test_an_instruction_of_xla_s_own_has_the_direction_of_the_function_around_it
         b.row("ops", name="call", scope=scope, process=9, thread=1, start=start,
               duration=duration, instruction=row)  # fmt: skip
     trace = attribute(b.build())
-    directions = trace.ops.sort("start")["direction"].to_list()
+    directions = trace.tables.ops.sort("start")["direction"].to_list()
     assert directions == [*["forward"] * 2, *["backward"] * 2, *[None] * 3]
 
 
@@ -298,8 +298,8 @@ def test_kernels_of_tensorflow_whose_operators_are_not_recorded(
     written: Callable[[Path], Path], tmp_path: Path
 ) -> None:
     trace = traceana.open(written(tmp_path))
-    rows = trace.activities.select(
-        trace.layers["path"].gather(trace.activities["layer"]).alias("path"),
+    rows = trace.tables.activities.select(
+        trace.tables.layers["path"].gather(trace.tables.activities["layer"]).alias("path"),
         pl.col("direction").cast(pl.String),
         "duration",
     ).rows()
@@ -310,4 +310,4 @@ def test_kernels_of_tensorflow_whose_operators_are_not_recorded(
     assert times["net.conv1"]["backward_ns"] == 900
     parts = [result.totals[f"{name}_ns"] for name in PASSES]
     assert parts == [680, 900, 40, 50]
-    assert sum(parts) == result.totals["time_ns"] == trace.activities["duration"].sum()
+    assert sum(parts) == result.totals["time_ns"] == trace.tables.activities["duration"].sum()

@@ -6,12 +6,12 @@ import pytest
 
 from tests.enrich.test_attribution import annotate, launch, op
 from tests.support.traces import TraceBuilder
+from traceana import Trace
 from traceana.analyze.roofline import utilization
 from traceana.analyze.serving import phases
 from traceana.enrich import attribute
 from traceana.enrich.serving import Iteration, iteration
 from traceana.timeline.steps import measured_steps
-from traceana.trace import Trace
 from traceana.trace.merge import merge
 
 
@@ -101,8 +101,8 @@ def test_iterations_are_steps_and_their_phases_add_up() -> None:
     )
     mixed = "execute_context_1(96)_generation_4(4)"
     trace = served([(prefill, 1_000), (mixed, 400), (decode, 100), (decode, 200), (decode, 300)])
-    assert trace.steps["source"].unique().to_list() == ["vLLM iteration"]
-    assert trace.activities["step"].to_list() == [0, 1, 2, 3, 4]
+    assert trace.tables.steps["source"].unique().to_list() == ["vLLM iteration"]
+    assert trace.tables.activities["step"].to_list() == [0, 1, 2, 3, 4]
     # The first is long because it has 500 tokens.
     assert measured_steps(trace).numbers == (0, 1, 2, 3, 4)
     # A product of 8 x 16 and 16 x 4, once in each.
@@ -216,8 +216,8 @@ def test_utilization_is_of_the_step_on_the_gpu_where_the_host_runs_ahead() -> No
 def test_numbers_are_those_of_the_server() -> None:
     text = "[Executor] _forward_step {}: 0 ctx reqs, 0 ctx tokens, 64 gen reqs"
     trace = served([(text.format(number), 100) for number in (40, 41, 42)])
-    assert trace.steps["number"].to_list() == [40, 41, 42]
-    assert trace.steps["source"].unique().to_list() == ["TensorRT-LLM iteration"]
+    assert trace.tables.steps["number"].to_list() == [40, 41, 42]
+    assert trace.tables.steps["source"].unique().to_list() == ["TensorRT-LLM iteration"]
     assert phases(trace).frame["phase"].to_list() == ["decode"]
 
 
@@ -232,8 +232,10 @@ def test_iterations_are_steps_also_within_those_of_the_profiler(count: int) -> N
         op(b, "aten::mm", begin + 20, begin + 30)
         launch(b, n, begin + 25)
     trace = attribute(b.build())
-    assert trace.steps["source"].unique().to_list() == ["vLLM iteration"]
-    assert trace.steps.select("number", "duration").rows() == [(n, 590) for n in range(count)]
+    assert trace.tables.steps["source"].unique().to_list() == ["vLLM iteration"]
+    assert trace.tables.steps.select("number", "duration").rows() == [
+        (n, 590) for n in range(count)
+    ]
     assert phases(trace).frame.select("phase", "iterations").rows() == [("decode", count)]
 
 
@@ -245,7 +247,7 @@ def test_steps_of_the_profiler_hold_where_there_are_few_iterations() -> None:
         for k in range(5):
             launch(b, 5 * n + k, 1_000 * n + 100 * k)
     annotate(b, "execute_context_0(0)_generation_4(4)", 1_350, 1_450)
-    assert attribute(b.build()).steps["source"].unique().to_list() == ["ProfilerStep"]
+    assert attribute(b.build()).tables.steps["source"].unique().to_list() == ["ProfilerStep"]
 
 
 def test_other_steps_have_no_phases() -> None:

@@ -21,15 +21,15 @@ WITH_LAYER_RANGES = ("nvprof/language_model_pyprof_v100.sql",)
 @each("kineto", "nsys-sqlite", "nvprof-sqlite", "xplane")
 def test_work_is_on_layers_and_adds_up(want: Expected) -> None:
     trace = opened(want.path)
-    total = trace.activities.filter(pl.col("kind") != "sync")["duration"].sum()
+    total = trace.tables.activities.filter(pl.col("kind") != "sync")["duration"].sum()
     by_layer = layers(trace).frame
     assert by_layer["time_ns"].sum() == total
     assert layers(trace, direction=True).frame["time_ns"].sum() == total
     unattributed = by_layer.filter(pl.col("role") == "unattributed")
     assert set(unattributed["layer"]) <= {"(launched before capture)", "(outside all layers)"}
-    if (trace.ranges["kind"] == "module").any() or want.file in WITH_LAYER_RANGES:
-        kernels = trace.activities.filter(pl.col("kind") == "kernel")
-        lost = trace.layers["role"].gather(kernels["layer"]) == "unattributed"
+    if (trace.tables.ranges["kind"] == "module").any() or want.file in WITH_LAYER_RANGES:
+        kernels = trace.tables.activities.filter(pl.col("kind") == "kernel")
+        lost = trace.tables.layers["role"].gather(kernels["layer"]) == "unattributed"
         assert kernels.filter(lost)["duration"].sum() <= 0.01 * want.kernel_ns
 
 
@@ -38,9 +38,9 @@ def test_work_is_on_layers_and_adds_up(want: Expected) -> None:
 def test_the_layers_of_hidden_launches_are_recovered(name: str) -> None:
     """The launches of the first half are hidden: nearly all layers are recovered, correctly."""
     trace = opened(TRACES / "kineto" / f"{name}.json.gz")
-    activities = trace.activities
+    activities = trace.tables.activities
     layer = activities["layer"].to_numpy().astype(np.int64)
-    role = trace.layers["role"].gather(activities["layer"])
+    role = trace.tables.layers["role"].gather(activities["layer"])
     known = ((role != "unattributed") & (activities["kind"] != "sync")).to_numpy()
     hidden = known & (activities["start"] < activities["start"].median()).to_numpy()
     facts = np.where(known & ~hidden, layer, NONE)

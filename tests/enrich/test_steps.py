@@ -8,13 +8,13 @@ import pytest
 
 import traceana
 from tests.support.traces import TraceBuilder
+from traceana import Trace
 from traceana.analyze.classes import breakdown
 from traceana.enrich import attribute
 from traceana.enrich.attribution import remarked
 from traceana.errors import BadStepMarkerError, ExitCode, NoSuchSelectionError
 from traceana.report.pages.report import overview
 from traceana.timeline.critical import critical
-from traceana.trace import Trace
 
 MAIN, LOADER, AUTOGRAD = 1, 2, 3
 ITERATION = 1000
@@ -52,7 +52,7 @@ def training() -> TraceBuilder:
 
 def step_rows(trace: Trace) -> list[tuple[int, int, int]]:
     """Return (number, start, duration) of each step."""
-    return trace.steps.select("number", "start", "duration").rows()
+    return trace.tables.steps.select("number", "start", "duration").rows()
 
 
 FIRST = [(0, 0, 900)]
@@ -69,7 +69,7 @@ def test_annotations_drawn_on_the_device_mark_no_steps() -> None:
               start=i * ITERATION + 110, duration=800)  # fmt: skip
     trace = attribute(b.build())
     assert step_rows(trace) == BETWEEN
-    assert trace.steps["process"].to_list() == [9] * COUNT
+    assert trace.tables.steps["process"].to_list() == [9] * COUNT
     shown = overview(trace)
     assert shown.facts["steps"] == shown.steps.frame.height == COUNT
     assert breakdown(trace).frame["step_ns"].sum() == 300
@@ -81,7 +81,7 @@ def test_marks_without_a_process_count_only_where_none_has_one() -> None:
     for i in range(COUNT):
         mark(b, f"ProfilerStep#{i}", i * 1000, i * 1000 + 950, kind="step")
         mark(b, f"ProfilerStep#{i}", i * 1000, i * 1000 + 950, kind="step", process=None)
-    assert attribute(b.build()).steps["process"].to_list() == [9] * COUNT
+    assert attribute(b.build()).tables.steps["process"].to_list() == [9] * COUNT
 
 
 @pytest.mark.parametrize("second", ["Optimizer.step#Adam.step", "Optimizer.step#SGD.step"])
@@ -116,7 +116,7 @@ def test_an_optimizer_around_another_steps_once() -> None:
         mark(b, "Optimizer.step#EMA.step", i * 1000 + 690, i * 1000 + 910)
     trace = attribute(b.build())
     assert step_rows(trace)[1] == (1, 910, 1000)
-    assert trace.steps.height == COUNT
+    assert trace.tables.steps.height == COUNT
 
 
 def test_an_optimizer_that_steps_rarely_ends_no_iteration() -> None:
@@ -139,8 +139,8 @@ def test_each_process_has_its_own_steps() -> None:
         launch(b, i * 1000 + 400, process=10)
         mark(b, "Optimizer.step#SGD.step", i * 1000 + 300, i * 1000 + 500, process=10)
     trace = attribute(b.build())
-    assert trace.steps["process"].to_list() == [9] * COUNT + [10] * COUNT
-    assert trace.steps["number"].to_list() == [*range(COUNT)] * 2
+    assert trace.tables.steps["process"].to_list() == [9] * COUNT + [10] * COUNT
+    assert trace.tables.steps["number"].to_list() == [*range(COUNT)] * 2
 
 
 def test_batches_of_a_loading_thread_are_no_iterations() -> None:
@@ -149,7 +149,7 @@ def test_batches_of_a_loading_thread_are_no_iterations() -> None:
         mark(b, f"batch {i}", i * 1000 + 50, i * 1000 + 990, thread=LOADER, kind="nvtx")
     trace = attribute(b.build())
     assert step_rows(trace) == BETWEEN
-    assert trace.steps["source"].unique().to_list() == ["Optimizer.step"]
+    assert trace.tables.steps["source"].unique().to_list() == ["Optimizer.step"]
 
 
 def test_ranges_around_a_small_part_of_the_work_are_no_iterations() -> None:
@@ -166,7 +166,7 @@ def test_without_an_optimizer_ranges_around_a_small_part_are_no_steps_at_all() -
             launch(b, i * 1000 + at)
         mark(b, f"batch {i}", i * 1000 + 90, i * 1000 + 120, kind="nvtx")
     trace = attribute(b.build())
-    assert trace.steps.is_empty()
+    assert trace.tables.steps.is_empty()
     assert overview(trace).steps.notes == (
         "no steps: the trace has no step markers; repeating ranges: 'batch' (5)",
     )
@@ -188,7 +188,7 @@ def test_named_iterations_on_the_training_thread_go_before_the_optimizer() -> No
         mark(b, f"batch {i}", i * 1000 + 60, i * 1000 + 400)
     trace = attribute(b.build())
     assert step_rows(trace) == [(i + 3, i * 1000 + 50, 900) for i in range(COUNT)]
-    assert trace.steps["source"].unique().to_list() == ["iteration"]
+    assert trace.tables.steps["source"].unique().to_list() == ["iteration"]
 
 
 def test_numbers_that_begin_anew_are_replaced_by_the_order() -> None:
@@ -210,8 +210,8 @@ def custom() -> TraceBuilder:
 def test_a_marker_names_the_ranges_by_text_or_expression(marker: str) -> None:
     trace = attribute(custom().build(), marker)
     assert step_rows(trace) == [(i, i * 1000 + 50, 900) for i in (0, 2, 4)]
-    assert trace.steps["source"].unique().to_list() == ["my_iter"]
-    inside = trace.activities["step"].to_list()
+    assert trace.tables.steps["source"].unique().to_list() == ["my_iter"]
+    inside = trace.tables.activities["step"].to_list()
     assert inside == [i // 2 if i % 2 == 0 else None for i in range(COUNT) for _ in range(3)]
 
 
@@ -246,10 +246,10 @@ def test_a_bundle_is_marked_anew_as_the_trace_is(tmp_path: Path) -> None:
         attribute(custom().build(), "my_iter"),
         traceana.open(saved, step_marker="my_iter"),
     )
-    assert again.steps.equals(fresh.steps)
-    assert again.activities["step"].equals(fresh.activities["step"])
+    assert again.tables.steps.equals(fresh.tables.steps)
+    assert again.tables.activities["step"].equals(fresh.tables.activities["step"])
     kept = fresh.save(tmp_path / "kept")
-    assert traceana.open(kept).steps.equals(fresh.steps)
+    assert traceana.open(kept).tables.steps.equals(fresh.tables.steps)
 
 
 def test_ranks_of_a_bundle_are_marked_each_by_its_own_ranges() -> None:
@@ -261,10 +261,10 @@ def test_ranks_of_a_bundle_are_marked_each_by_its_own_ranges() -> None:
                   duration=500, rank=rank)  # fmt: skip
             b.kernel("k", at + 10, 5, process=9, rank=rank)
     trace = remarked(b.build(), "it")
-    assert trace.steps.select("rank", "number", "start").rows() == [
+    assert trace.tables.steps.select("rank", "number", "start").rows() == [
         (0, 0, 0), (0, 1, 1000), (1, 0, 100), (1, 1, 1100),
     ]  # fmt: skip
-    assert trace.activities["step"].to_list() == [0, 1, 2, 3]
+    assert trace.tables.activities["step"].to_list() == [0, 1, 2, 3]
 
 
 def marked(counts: list[int], text: str = "ProfilerStep#{}", kind: str = "step") -> Trace:
@@ -296,8 +296,8 @@ def marked(counts: list[int], text: str = "ProfilerStep#{}", kind: str = "step")
 )
 def test_a_step_that_the_end_of_the_recording_cut_is_none(counts: list[int], whole: int) -> None:
     trace = marked(counts)
-    assert trace.steps.height == whole
-    cut = trace.ledger.filter(reason="cut_step")
+    assert trace.tables.steps.height == whole
+    cut = trace.tables.ledger.filter(reason="cut_step")
     assert cut["count"].to_list() == [1] * (len(counts) - whole)
 
 
@@ -309,12 +309,12 @@ def test_operators_that_nvtx_ranges_record_count_in_a_cut_step_too() -> None:
         launch(b, at + 500)
         for one in range(count):
             mark(b, f"aten::mm, op_id = {one}", at + 10 * one, at + 10 * one + 5, kind="nvtx")
-    assert attribute(b.build()).steps.height == 3
+    assert attribute(b.build()).tables.steps.height == 3
 
 
 def test_the_last_iteration_of_a_server_may_have_few_requests() -> None:
     text = "execute_context_{}(8)_generation_4(4)"
-    assert marked([8, 8, 8, 1], text, "annotation").steps.height == 4
+    assert marked([8, 8, 8, 1], text, "annotation").tables.steps.height == 4
 
 
 def test_the_step_around_the_recorders_mark_is_none() -> None:
@@ -325,5 +325,5 @@ def test_the_step_around_the_recorders_mark_is_none() -> None:
         b.row("ops", name="aten::mm", process=9, thread=MAIN, start=at + 5, duration=500)
     mark(b, "traceana: after the last step", 3 * ITERATION + 900, 3 * ITERATION + 901)
     trace = attribute(b.build())
-    assert trace.steps["number"].to_list() == [0, 1, 2]
-    assert "traceana: after the last step" not in trace.layers["path"].to_list()
+    assert trace.tables.steps["number"].to_list() == [0, 1, 2]
+    assert "traceana: after the last step" not in trace.tables.layers["path"].to_list()

@@ -37,7 +37,7 @@ def recorded(step: Any, folder: Path) -> tuple[OperatorCosts, dict[str, int]]:
     profiler.export_chrome_trace(str(path))
     counted = counter.get_flop_counts().get("Global", {})
     theirs = {str(name): count for name, count in counted.items()}
-    return operator_costs(traceana.open(path).ops), theirs
+    return operator_costs(traceana.open(path).tables.ops), theirs
 
 
 def products(costs: pl.DataFrame, *parts: str) -> int:

@@ -294,8 +294,8 @@ def test_the_layers_of_alexnet_in_jax() -> None:
     trace = opened(FIXTURES / "alexnet-cpu-jax.xplane.pb")
     weighted = weighted_layers()
     counted = (
-        trace.instructions.with_row_index("instruction")
-        .join(instruction_flops(trace.instructions), on="instruction")
+        trace.tables.instructions.with_row_index("instruction")
+        .join(instruction_flops(trace.tables.instructions), on="instruction")
         .filter(pl.col("opcode").cast(pl.String).is_in(["convolution", "dot"]))
     )
     assert not counted["at_least"].any()
@@ -316,7 +316,7 @@ def test_the_layers_of_alexnet_in_jax() -> None:
 def test_the_forward_layers_of_networks_with_branches_in_jax(network: str) -> None:
     stem = f"{network}-cpu-jax"
     folder = FIXTURES.parent / "networks"
-    instructions = opened(folder / f"{stem}.xplane.pb.gz").instructions
+    instructions = opened(folder / f"{stem}.xplane.pb.gz").tables.instructions
     forward = (
         instructions.with_row_index("instruction")
         .join(instruction_flops(instructions), on="instruction")
@@ -338,9 +338,9 @@ def test_the_forward_layers_of_networks_with_branches_in_jax(network: str) -> No
 def test_every_step_of_alexnet_runs_them_all() -> None:
     trace = opened(FIXTURES / "alexnet-cpu-jax.xplane.pb")
     weighted = [expected(layer) for layer in weighted_layers()]
-    ran = trace.activities.select("instruction", "step").unique()
+    ran = trace.tables.activities.select("instruction", "step").unique()
     per_step = (
-        ran.join(instruction_flops(trace.instructions), on="instruction")
+        ran.join(instruction_flops(trace.tables.instructions), on="instruction")
         .group_by("step")
         .agg(pl.col("flops").sum())
     )
@@ -350,18 +350,18 @@ def test_every_step_of_alexnet_runs_them_all() -> None:
 @pytest.mark.skipif(not (TRACES / "xplane").is_dir(), reason="no shared traces")
 def test_what_ran_on_a_gpu_is_within_its_peak() -> None:
     trace = opened(TRACES / "xplane" / "jax_gemm_mi300.xplane.pb")
-    found = instruction_flops(trace.instructions).filter(pl.col("formula") == "hlo.dot")
+    found = instruction_flops(trace.tables.instructions).filter(pl.col("formula") == "hlo.dot")
     sizes = [(256,) * 3, (1024,) * 3, (4096,) * 3, (8192, 4096, 8192), (2048, 8192, 2048)]
     sizes.append((16384, 1024, 4096))
     assert found["flops"].to_list() == [2 * m * k * n for m, k, n in sizes]
-    rates = trace.activities.join(found, on="instruction").select(
+    rates = trace.tables.activities.join(found, on="instruction").select(
         (pl.col("flops") / pl.col("duration")).max().alias("highest")
     )
     # In operations a nanosecond; MI300X: 1307.4 TFLOP/s of bfloat16, dense.
     assert 500e3 < float(rates["highest"][0]) < 1307.4e3
 
     trace = opened(TRACES / "xplane" / "jax_conv_mi300.xplane.pb")
-    (flops,) = instruction_flops(trace.instructions)["flops"]
+    (flops,) = instruction_flops(trace.tables.instructions)["flops"]
     assert flops == 2 * (34 * 31 * 53 * 5120) * (1 * 2 * 2 * 16)
-    reported = trace.activities.filter(pl.col("instruction").is_not_null())
-    assert int(reported["duration"].sum()) > 0.97 * int(trace.activities["duration"].sum())
+    reported = trace.tables.activities.filter(pl.col("instruction").is_not_null())
+    assert int(reported["duration"].sum()) > 0.97 * int(trace.tables.activities["duration"].sum())

@@ -53,7 +53,7 @@ def convolutions(path: Path, x: Any, w: Any, options: dict[str, Any], compiled: 
     proto = message(1, made.as_serialized_hlo_module_proto())
     table = trace_of(
         write_programs(path / "x.pb", ran(("jit_loss", 1, "any")), jit_loss_1=proto)
-    ).instructions
+    ).tables.instructions
     found = table.with_row_index("instruction").join(instruction_flops(table), on="instruction")
     return found.filter(pl.col("opcode").cast(pl.String) == "convolution")["flops"]
 

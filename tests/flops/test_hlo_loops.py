@@ -91,8 +91,8 @@ def test_a_loop_computes_what_its_body_did_and_no_more(recordings: Path, name: s
     assert layers(trace).totals["flops"] == expected
     assert roofline(trace).totals["flops"] == expected
     # The loop's event is around its body's, as far as they are on one thread.
-    outermost = trace.ops.filter(pl.col("depth") == 0)["duration"].sum()
-    assert result.frame["time_ns"].sum() == outermost == trace.activities["duration"].sum()
+    outermost = trace.tables.ops.filter(pl.col("depth") == 0)["duration"].sum()
+    assert result.frame["time_ns"].sum() == outermost == trace.tables.activities["duration"].sum()
 
 
 def test_a_loop_that_makes_no_turn_computes_nothing(recordings: Path) -> None:
@@ -115,6 +115,6 @@ def test_a_loop_is_not_counted_beside_a_body_on_another_thread(trip_count: str |
     trace = attribute(b.build())
     assert flops(trace).totals["flops"] == 4 * 2 * 8**3
     assert layers(trace).totals["flops"] == 4 * 2 * 8**3
-    assert trace.activities["duration"].sum() == 50 + 4 * 90
+    assert trace.tables.activities["duration"].sum() == 50 + 4 * 90
     (row,) = shapes(trace).frame.filter(pl.col("operator") == "dot").rows(named=True)
     assert (row["calls"], row["time_ns"], row["mean_ns"]) == (4, 4 * 90, 90)

@@ -20,16 +20,15 @@ import traceana.ingest
 from tests.fuzz.judges import judged
 from tests.fuzz.mutations import Input
 from tests.fuzz.roles import only_read, opened
-from traceana import choices
+from traceana import Trace, choices
 from traceana.cli.opening import exit_code
 from traceana.cli.options import Reading
 from traceana.errors import ExitCode, ManifestWarning, NoTimelineError, TraceanaError
 from traceana.ingest.chrome.event_decoder import EventDecoder, UndecodableError
 from traceana.ingest.kineto.scan import ScanningDecoder
 from traceana.report.render import Format, render
-from traceana.result import HasResult, Result
+from traceana.report.result import CommandResult
 from traceana.timeline.work import any_work
-from traceana.trace import Trace
 from traceana.trace.schema import TABLES
 
 COUNTED: Final = ("activities", "calls", "ops", "ranges", "links", "memory", "counters", "summary")
@@ -51,7 +50,7 @@ class Facts:
     def add(self, trace: Trace) -> None:
         """Add what a reader returned."""
         for name in COUNTED:
-            frame = trace.table(name)
+            frame = trace.tables[name]
             self.rows[name] = self.rows.get(name, 0) + frame.height
             if name in SUMMED:
                 # Python's integers do not wrap.
@@ -62,13 +61,15 @@ class Facts:
                 self.sums[name] = self.sums.get(name, 0) + known
         self.judge(trace)
         if trace.meta.events is not None:
-            lost = int(trace.ledger.filter(~trace.ledger["kept"])["count"].sum())
+            lost = int(trace.tables.ledger.filter(~trace.tables.ledger["kept"])["count"].sum())
             self.events = (self.events or 0) + trace.meta.events
-            self.accounted += sum(trace.table(name).height for name in COUNTED) + lost
+            self.accounted += sum(trace.tables[name].height for name in COUNTED) + lost
 
     def judge(self, trace: Trace) -> None:
         """Take the ledger of ``trace``."""
-        ledger = trace.ledger.select("reason", "severity", "table", "kept", "count", "detail")
+        ledger = trace.tables.ledger.select(
+            "reason", "severity", "table", "kept", "count", "detail"
+        )
         self.ledger = sorted((list(row) for row in ledger.iter_rows()), key=repr)
         self.problems = int((ledger["severity"] == "problem").sum())
         self.truncated |= trace.meta.truncated
@@ -257,30 +258,29 @@ def _fingerprint(trace: Trace) -> str:
     digest = hashlib.sha256()
     for name in TABLES:
         # Of values: the bytes of equal columns may differ.
-        digest.update(repr(trace.table(name).rows()).encode("utf-8", "surrogatepass"))
+        digest.update(repr(trace.tables[name].rows()).encode("utf-8", "surrogatepass"))
     meta = trace.meta
     digest.update(repr((meta.format, meta.framework, meta.properties, trace.manifest)).encode())
     return digest.hexdigest()
 
 
-def _shown(result: Result | HasResult, number: int) -> None:
+def _shown(result: CommandResult, number: int) -> None:
     """Render the page for the terminal, as JSON, and in one of the other formats."""
-    whole = result if isinstance(result, Result) else result.result()
-    page = whole.page(limit=whole.screenful)
+    page = result.page(limit=result.screenful)
     render(page, Format.TABLE)
-    full = whole.page()
+    full = result.page()
     render(full, Format.JSON)
     render(full, (Format.CSV, Format.MARKDOWN, Format.TSV, Format.PARQUET)[number % 4])
-    for name, total in whole.totals.items():
+    for name, total in result.totals.items():
         if (
-            name in whole.frame.columns
+            name in result.frame.columns
             and name.endswith("_ns")
-            and total < 0 <= _least(whole, name)
+            and total < 0 <= _least(result, name)
         ):
             raise ArithmeticError(f"the total of {name} is {total}")
 
 
-def _least(result: Result, name: str) -> float:
+def _least(result: CommandResult, name: str) -> float:
     value = result.frame[name].min()
     return float(value) if isinstance(value, int | float) else 0
 
@@ -293,7 +293,7 @@ def _one(options: Any, number: int) -> Any:
 def _commands(trace: Trace, number: int, out: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     """Yield every command with a function that runs it; their options vary with ``number``."""
 
-    def show(result: Callable[[], Result | HasResult]) -> Callable[[], None]:
+    def show(result: Callable[[], CommandResult]) -> Callable[[], None]:
         return lambda: _shown(result(), number)
 
     yield "exit code", lambda: exit_code(trace, _READING)
@@ -301,10 +301,10 @@ def _commands(trace: Trace, number: int, out: Path) -> Iterator[tuple[str, Calla
     yield "report", show(trace.report)
     yield "kernels", show(trace.kernels)
     yield "kernels --unclassified", show(lambda: trace.kernels(unclassified=True))
-    yield "layers", show(trace.layer_times)
+    yield "layers", show(trace.layers)
     by = _one(choices.LayersBy, number)
     depth = (None, 1)[number % 2]
-    yield "layers --by", show(lambda: trace.layer_times(by=by, depth=depth, direction=True))
+    yield "layers --by", show(lambda: trace.layers(by=by, depth=depth, direction=True))
     yield "flops", show(trace.flops)
     yield "flops --by class", show(lambda: trace.flops(by="class"))
     yield "flops --by shape", show(lambda: trace.flops(by="shape"))
@@ -318,31 +318,30 @@ def _commands(trace: Trace, number: int, out: Path) -> Iterator[tuple[str, Calla
     of_path = _one(choices.CriticalBy, number)
     yield f"critical --by {of_path}", show(lambda: trace.critical(by=of_path))
     of_memory = _one(choices.MemoryBy, number)
-    yield f"memory --by {of_memory}", show(lambda: trace.memory_use(by=of_memory))
+    yield f"memory --by {of_memory}", show(lambda: trace.memory(by=of_memory))
     yield "advise", show(trace.advise)
     if any_work(trace):
         of_diff = _one(choices.DiffBy, number)
         yield "diff", lambda: _diff(trace, of_diff, number)
         if number % 4 == 0:
             of_runs = _one(choices.CompareBy, number // 4)
-            yield "compare", show(lambda: traceana.compare([trace, trace]).result(of_runs))
-    if trace.steps.height:
-        step = trace.steps["number"][number % trace.steps.height]
+            yield "compare", show(lambda: traceana.compare([trace, trace], by=of_runs))
+    if trace.tables.steps.height:
+        step = trace.tables.steps["number"][number % trace.tables.steps.height]
         if step is not None:
             yield "report --step", show(lambda: trace.select(steps=[step]).kernels())
     yield "save", lambda: _saved(trace, out)
 
 
 def _diff(trace: Trace, by: Any, number: int) -> None:
-    found = traceana.diff(trace, trace)
-    _shown(found.result(), number)
-    _shown(found.result(by), number)
+    _shown(traceana.diff(trace, trace), number)
+    _shown(traceana.diff(trace, trace, by=by), number)
 
 
 def _saved(trace: Trace, out: Path) -> None:
     again = traceana.open(trace.save(out))
     for name in TABLES:
-        if not again.table(name).equals(trace.table(name)):
+        if not again.tables[name].equals(trace.tables[name]):
             raise AssertionError(f"{name} is another after it was saved")
 
 

@@ -87,7 +87,7 @@ def opened(given: Input, path: Path) -> Trace | None:
         return trace
     if role == "pairs":
         trace = traceana.open(beside)
-        traceana.diff(trace, trace, pairs=path).result()
+        traceana.diff(trace, trace, pairs=path)
         return None
     return traceana.open(
         beside,

@@ -54,4 +54,4 @@ def test_an_edited_database_and_its_tables_are_read_alike(tmp_path: Path, number
         return
     found = read(folder)
     for table in TABLES:
-        assert found.table(table).equals(want.table(table)), (table, what)
+        assert found.tables[table].equals(want.tables[table]), (table, what)

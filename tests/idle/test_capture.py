@@ -34,7 +34,7 @@ def test_without_steps_it_is_the_time_from_the_first_to_the_last_activity() -> N
     assert busy(trace).frame["span_ns"].to_list() == [300, 300]
     assert Figures(trace).window_ns == 600
     assert facts(trace)["span_ns"] == 300
-    assert traceana.diff(trace, trace).baseline.steps.frame["wall_ns"].to_list() == [300]
+    assert traceana.diff(trace, trace).summary.baseline.steps.frame["wall_ns"].to_list() == [300]
 
 
 def test_steps_belong_to_it_as_a_whole() -> None:

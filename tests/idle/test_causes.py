@@ -178,7 +178,7 @@ def test_a_collective_that_the_host_carries_out(each: Both) -> None:
     run.range("gloo:all_reduce", 1_100, 4_800)
     for trace in each(run):
         # Kineto's are operators of c10d, nsys' are ranges.
-        operator = "operator" if trace.ops.height else "range"
+        operator = "operator" if trace.tables.ops.height else "range"
         assert found(trace, operator) == [(*GAP, "collective", "gloo:all_reduce")]
 
 

@@ -106,7 +106,7 @@ def figures(folder: Path) -> dict[str, Any]:
     """Return the figures of one run: steps, their wall time, their waits for a batch."""
     trace = traceana.open(folder)
     assert trace.on_cpu
-    assert trace.steps.height == STEPS
+    assert trace.tables.steps.height == STEPS
     causes = idle(trace).frame
     (place,) = devices(trace).frame.to_dicts()
     assert place["busy_ns"] + place["idle_ns"] == place["span_ns"]
@@ -114,9 +114,9 @@ def figures(folder: Path) -> dict[str, Any]:
     by_step = idle(trace, "step").frame.filter(pl.col("cause") == "data_loader")
     ranges = idle(trace, "range").frame.filter(pl.col("cause") == "data_loader")
     return {
-        "share": by_step["time_ns"].sum() / int(trace.steps["duration"].sum()),
+        "share": by_step["time_ns"].sum() / int(trace.tables.steps["duration"].sum()),
         "waits": by_step["time_ns"].to_list(),
-        "steps": trace.steps["duration"].to_list(),
+        "steps": trace.tables.steps["duration"].to_list(),
         "first": causes["cause"][0],
         "text": ranges["range"][0],
         "busy": place["busy_ns"],

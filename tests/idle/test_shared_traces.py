@@ -26,15 +26,18 @@ WITH_STEPS = "kineto/cnn_train_nccl_a100.json.gz"
 def test_the_steps_add_up() -> None:
     trace = opened(SHARED / WITH_STEPS)
     by_step = idle(trace, "step").frame
-    for number in trace.steps["number"]:
+    for number in trace.tables.steps["number"]:
         alone = select(trace, steps=[number])
         (row,) = devices(alone).frame.to_dicts()
-        assert row["span_ns"] == trace.steps.filter(pl.col("number") == number)["duration"].item()
+        assert (
+            row["span_ns"]
+            == trace.tables.steps.filter(pl.col("number") == number)["duration"].item()
+        )
         assert row["busy_ns"] + row["idle_ns"] == row["span_ns"]
         assert by_step.filter(pl.col("step") == number)["time_ns"].sum() == row["idle_ns"]
         assert idle(alone).totals["time_ns"] == row["idle_ns"]
-    both = select(trace, steps=trace.steps["number"].head(2).to_list())
-    assert devices(both).frame["span_ns"].item() == trace.steps["duration"].head(2).sum()
+    both = select(trace, steps=trace.tables.steps["number"].head(2).to_list())
+    assert devices(both).frame["span_ns"].item() == trace.tables.steps["duration"].head(2).sum()
 
 
 @pytest.mark.slow

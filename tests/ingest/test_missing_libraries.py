@@ -14,12 +14,11 @@ from types import ModuleType
 import pytest
 
 from tests.support.synthetic import Scenario, write_nsys
-from traceana import files
+from traceana import Trace, files
 from traceana.errors import CorruptError
 from traceana.ingest import read, source, sqlite
 from traceana.ingest.source import silent
 from traceana.ingest.table_source import Integer, Query
-from traceana.trace import Trace
 from traceana.trace.schema import TABLES
 
 ALEXNET = Path(__file__).parents[2] / "fixtures" / "alexnet-cpu-ranges.json.gz"
@@ -39,7 +38,7 @@ def zlib_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 
 
 def tables(trace: Trace) -> list[str]:
-    return [trace.table(name).write_json() for name in TABLES]
+    return [trace.tables[name].write_json() for name in TABLES]
 
 
 def small_run() -> Scenario:

@@ -55,8 +55,8 @@ def equal(path: Path, text: str, changed: str) -> None:
     assert first.meta.format == second.meta.format
     assert first.meta.events == second.meta.events
     for table in ("summary", "activities", "calls", "counters", "ledger"):
-        assert_frame_equal(getattr(first, table), getattr(second, table))
-    assert first.names["name"].to_list() == second.names["name"].to_list()
+        assert_frame_equal(first.tables[table], second.tables[table])
+    assert first.tables.names["name"].to_list() == second.tables.names["name"].to_list()
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)

@@ -25,4 +25,4 @@ def test_tables_that_were_read_and_attributed_are_of_one_piece(tmp_path: Path) -
     path, _ = generate("nsys", "training", 70_000, tmp_path)
     for trace in (read(path), traceana.open(path)):
         for name in TABLES:
-            assert {column.n_chunks() for column in trace.table(name).get_columns()} == {1}
+            assert {column.n_chunks() for column in trace.tables[name].get_columns()} == {1}

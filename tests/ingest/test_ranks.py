@@ -48,23 +48,23 @@ def rank_file(path: Path, rank: int | None, *, late_us: int = 0, name: str = "k"
 
 
 def layer_of(trace: Trace) -> list[str]:
-    return trace.layers["path"].gather(trace.activities["layer"]).to_list()
+    return trace.tables.layers["path"].gather(trace.tables.activities["layer"]).to_list()
 
 
 def test_rows_carry_their_rank_and_their_references(tmp_path: Path) -> None:
     rank_file(tmp_path / "a.json", 1, late_us=30, name="late")
     rank_file(tmp_path / "b.json", 0, name="early")
     trace = traceana.open(tmp_path)
-    rows = trace.activities.sort("rank")
-    names = trace.names["name"].gather(rows["name_id"]).to_list()
+    rows = trace.tables.activities.sort("rank")
+    names = trace.tables.names["name"].gather(rows["name_id"]).to_list()
     assert list(zip(rows["rank"], names, rows["start"], strict=True)) == [
         (0, "early", 10_000),
         (1, "late", 40_000),
     ]
     for table, column in (("calls", "call"), ("ops", "op"), ("ranges", "range"), ("steps", "step")):
-        assert trace.table(table)["rank"].gather(rows[column]).to_list() == [0, 1]
+        assert trace.tables[table]["rank"].gather(rows[column]).to_list() == [0, 1]
     assert layer_of(trace) == ["relu_0", "relu_0"]
-    assert trace.layers.height == 1
+    assert trace.tables.layers.height == 1
     assert trace.meta.epoch_ns == BASE + 100_000
     assert trace.meta.world_size == 2
     assert list(trace.meta.properties["ranks"]) == ["1", "0"]
@@ -79,16 +79,16 @@ def test_process_groups_are_those_of_their_rank(tmp_path: Path) -> None:
             distributedInfo={"rank": rank, "world_size": 2},
         )
     trace = traceana.open(tmp_path)
-    rows = trace.activities.sort("rank")
-    assert trace.process_groups["rank"].gather(rows["process_group"]).to_list() == [0, 1]
-    assert trace.process_groups["name"].gather(rows["process_group"]).to_list() == ["0", "1"]
+    rows = trace.tables.activities.sort("rank")
+    assert trace.tables.process_groups["rank"].gather(rows["process_group"]).to_list() == [0, 1]
+    assert trace.tables.process_groups["name"].gather(rows["process_group"]).to_list() == ["0", "1"]
 
 
 def test_ranks_by_name_and_by_order(tmp_path: Path) -> None:
     named = [rank_file(tmp_path / f"run_rank{i}.json", None) for i in (10, 2)]
-    assert set(traceana.open(named).activities["rank"]) == {10, 2}
+    assert set(traceana.open(named).tables.activities["rank"]) == {10, 2}
     plain = [rank_file(tmp_path / f"{host}.json", None) for host in ("alpha", "beta")]
-    assert traceana.open(plain).activities["rank"].to_list() == [0, 1]
+    assert traceana.open(plain).tables.activities["rank"].to_list() == [0, 1]
 
 
 def test_numbers_that_cannot_be_ranks_give_way_to_the_file_names(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_numbers_that_cannot_be_ranks_give_way_to_the_file_names(tmp_path: Path)
     rank_file(tmp_path / "rank5.json", -1)
     trace = traceana.open(tmp_path)
     assert trace.meta.properties["rank_source"] == "file names"
-    assert sorted(trace.activities["rank"].unique()) == [4, 5]
+    assert sorted(trace.tables.activities["rank"].unique()) == [4, 5]
 
 
 def test_an_epoch_that_no_clock_shows_is_unknown(tmp_path: Path) -> None:
@@ -106,8 +106,8 @@ def test_an_epoch_that_no_clock_shows_is_unknown(tmp_path: Path) -> None:
         path = tmp_path / f"{rank}.json"
         write(path, events, baseTimeNanoseconds=base, distributedInfo=told)
     trace = traceana.open(tmp_path)
-    assert trace.activities["start"].to_list() == [0, 0, 0]
-    ledger = trace.ledger.filter(trace.ledger["reason"] == "no_epoch")
+    assert trace.tables.activities["start"].to_list() == [0, 0, 0]
+    ledger = trace.tables.ledger.filter(trace.tables.ledger["reason"] == "no_epoch")
     assert ledger["count"].to_list() == [2]
 
 
@@ -122,10 +122,10 @@ def test_ranks_whose_times_cannot_be_added_up_are_left_out(tmp_path: Path) -> No
         path = tmp_path / f"{rank}.json"
         write(path, events, baseTimeNanoseconds=BASE, distributedInfo=told)
     trace = traceana.open(tmp_path)
-    durations = trace.activities["duration"]
+    durations = trace.tables.activities["duration"]
     assert durations.sum() == sum(durations.to_list()) > 0
-    assert trace.activities["rank"].unique().sort().to_list() == [0, 1]
-    lost = trace.ledger.filter(pl.col("reason") == "skipped_file")["detail"].to_list()
+    assert trace.tables.activities["rank"].unique().sort().to_list() == [0, 1]
+    lost = trace.tables.ledger.filter(pl.col("reason") == "skipped_file")["detail"].to_list()
     assert lost == [f"{tmp_path / name}: {TOO_LARGE}" for name in ("2.json", "3.json")]
 
 
@@ -136,7 +136,7 @@ def test_ranks_whose_idle_time_cannot_be_added_up_are_left_out(tmp_path: Path) -
         path = tmp_path / f"{rank}.json"
         write(path, events, baseTimeNanoseconds=BASE, distributedInfo=told)
     trace = traceana.open(tmp_path)
-    assert trace.activities["rank"].unique().sort().to_list() == [0, 3]
+    assert trace.tables.activities["rank"].unique().sort().to_list() == [0, 3]
     spans = busy(trace).frame["span_ns"]
     assert spans.sum() == sum(spans.to_list()) > 0
 
@@ -147,8 +147,8 @@ def test_a_rank_of_another_decade_has_no_epoch(tmp_path: Path) -> None:
         path = tmp_path / f"{rank}.json"
         write(path, [kernel("k", 10, 5)], baseTimeNanoseconds=base, distributedInfo=told)
     trace = traceana.open(tmp_path)
-    assert trace.activities["start"].to_list() == [0, 10**9, 0]
-    assert trace.ledger.filter(pl.col("reason") == "no_epoch")["count"].to_list() == [1]
+    assert trace.tables.activities["start"].to_list() == [0, 10**9, 0]
+    assert trace.tables.ledger.filter(pl.col("reason") == "no_epoch")["count"].to_list() == [1]
 
 
 def test_two_files_of_one_rank_are_two_runs(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_two_recordings_of_one_process_are_not_two_ranks(tmp_path: Path, end: st
     with pytest.raises(AmbiguousRanksError, match="of one process: pass one of them"):
         traceana.open(tmp_path)
     file.with_name(f"host_100.1700000005000.pt.trace.{end}").unlink()
-    assert traceana.open(tmp_path).activities["rank"].to_list() == [0, 1]
+    assert traceana.open(tmp_path).tables.activities["rank"].to_list() == [0, 1]
 
 
 def test_a_file_given_twice_is_not_two_ranks(tmp_path: Path) -> None:
@@ -184,13 +184,13 @@ def test_a_file_given_twice_is_not_two_ranks(tmp_path: Path) -> None:
 def test_a_link_to_a_trace_beside_it_is_not_another(tmp_path: Path) -> None:
     file = rank_file(tmp_path / "run3.json", None)
     (tmp_path / "latest.json").symlink_to(file)
-    assert traceana.open(tmp_path).activities.height == 1
+    assert traceana.open(tmp_path).tables.activities.height == 1
     # A hidden folder is not looked into.
     (tmp_path / ".blobs").mkdir()
     file.rename(tmp_path / ".blobs" / "3")
     (tmp_path / "latest.json").unlink()
     (tmp_path / "latest.json").symlink_to(tmp_path / ".blobs" / "3")
-    assert traceana.open(tmp_path).activities.height == 1
+    assert traceana.open(tmp_path).tables.activities.height == 1
 
 
 def test_a_bundle_stands_for_the_traces_beside_it_that_it_was_saved_from(
@@ -202,7 +202,7 @@ def test_a_bundle_stands_for_the_traces_beside_it_that_it_was_saved_from(
     monkeypatch.chdir(one)
     traceana.open("run.json").save("saved")
     trace = traceana.open(one)
-    assert trace.activities.height == 1
+    assert trace.tables.activities.height == 1
     # The bundle of all ranks, moved with them.
     several = tmp_path / "several"
     several.mkdir()
@@ -210,14 +210,14 @@ def test_a_bundle_stands_for_the_traces_beside_it_that_it_was_saved_from(
         rank_file(several / f"{rank}.json", rank)
     traceana.open(several).save(several / "all.traceana")
     moved = several.rename(tmp_path / "moved")
-    assert traceana.open(moved).activities["rank"].to_list() == [0, 1]
+    assert traceana.open(moved).tables.activities["rank"].to_list() == [0, 1]
 
 
 def test_an_export_is_no_rank(tmp_path: Path, run: Run) -> None:
     file = rank_file(tmp_path / "run.json", None)
     exported = tmp_path / "run.perfetto.json"
     assert run("export", str(file), "-o", str(exported)).exit_code == 0
-    assert traceana.open(tmp_path).activities.height == 1
+    assert traceana.open(tmp_path).tables.activities.height == 1
     with pytest.raises(NotATraceError, match="is an export of traceana"):
         traceana.open(exported)
 
@@ -231,9 +231,9 @@ def test_the_same_device_number_in_two_ranks_is_two_devices(tmp_path: Path) -> N
         (1, 0, 5000),
     ]
     only = select(trace, ranks=[1])
-    assert only.activities["rank"].to_list() == [1]
-    assert only.steps["rank"].to_list() == [1]
-    assert only.activities["step"].to_list() == [0]
+    assert only.tables.activities["rank"].to_list() == [1]
+    assert only.tables.steps["rank"].to_list() == [1]
+    assert only.tables.activities["step"].to_list() == [0]
     with pytest.raises(NoSuchSelectionError, match="rank 5"):
         select(trace, ranks=[5])
 
@@ -248,8 +248,8 @@ def test_one_bad_file_among_many_is_in_the_ledger(tmp_path: Path) -> None:
     (tmp_path / "layers.json").write_text('{"layers": []}')
     with pytest.warns(ManifestWarning, match="not a layer manifest"):
         trace = traceana.open(tmp_path)
-    assert sorted(trace.activities["rank"]) == [0, 1]
-    skipped = trace.ledger.filter(pl.col("reason") == "skipped_file")
+    assert sorted(trace.tables.activities["rank"]) == [0, 1]
+    skipped = trace.tables.ledger.filter(pl.col("reason") == "skipped_file")
     assert skipped.height == 3
     for number, detail in enumerate(skipped["detail"], 2):
         assert f"rank{number}.json" in detail
@@ -279,7 +279,7 @@ def test_of_two_recordings_of_one_thing_the_fuller_is_read(tmp_path: Path) -> No
     rank_file(tmp_path / "host.json", None)
     traceana.open(tmp_path / "host.json").save(tmp_path / "host.traceana")
     trace = traceana.open(tmp_path)
-    assert trace.activities.height == 1
+    assert trace.tables.activities.height == 1
 
 
 def test_a_folder_with_one_trace_is_that_trace(tmp_path: Path) -> None:
@@ -297,15 +297,19 @@ def test_eight_ranks_add_up_to_their_files() -> None:
     trace = traceana.open(folder)
     singles = [traceana.open(file) for file in sorted(folder.iterdir())]
     for column in ("duration", "bytes"):
-        assert trace.activities[column].sum() == sum(s.activities[column].sum() for s in singles)
-    by_rank = trace.activities.group_by("rank").agg(pl.len()).sort("rank")
-    assert by_rank["len"].to_list() == [single.activities.height for single in singles]
+        assert trace.tables.activities[column].sum() == sum(
+            s.tables.activities[column].sum() for s in singles
+        )
+    by_rank = trace.tables.activities.group_by("rank").agg(pl.len()).sort("rank")
+    assert by_rank["len"].to_list() == [single.tables.activities.height for single in singles]
     for rank, single in enumerate(singles):
-        mine = trace.activities.filter(pl.col("rank") == rank)
+        mine = trace.tables.activities.filter(pl.col("rank") == rank)
         for table, column in (("names", "name_id"), ("ops", "op"), ("layers", "layer")):
             name = "path" if table == "layers" else "name"
-            here = trace.table(table)[name].cast(pl.String).gather(mine[column])
-            there = single.table(table)[name].cast(pl.String).gather(single.activities[column])
+            here = trace.tables[table][name].cast(pl.String).gather(mine[column])
+            there = (
+                single.tables[table][name].cast(pl.String).gather(single.tables.activities[column])
+            )
             assert here.to_list() == there.to_list()
 
 
@@ -320,12 +324,12 @@ def test_a_rank_that_is_no_trace_is_in_the_ledger_and_other_json_is_not(tmp_path
     (tmp_path / "rank2.json").write_text('[{"args": [[[]]]}]')
     (tmp_path / "model.json").write_text('{"layers": []}')
     trace = traceana.open(tmp_path)
-    (entry,) = trace.ledger.filter(reason="skipped_file").to_dicts()
+    (entry,) = trace.tables.ledger.filter(reason="skipped_file").to_dicts()
     assert "rank2.json" in entry["detail"]
 
 
 def skipped(trace: Trace) -> list[str]:
-    return trace.ledger.filter(reason="skipped_file")["detail"].to_list()
+    return trace.tables.ledger.filter(reason="skipped_file")["detail"].to_list()
 
 
 def test_a_linked_folder_is_read_once(tmp_path: Path) -> None:
@@ -338,7 +342,7 @@ def test_a_linked_folder_is_read_once(tmp_path: Path) -> None:
     (run / "again").symlink_to(elsewhere)
     (elsewhere / "back").symlink_to(run)
     trace = traceana.open(run)
-    assert sorted(trace.activities["rank"]) == [0, 1]
+    assert sorted(trace.tables.activities["rank"]) == [0, 1]
     assert skipped(trace) == []
 
 
@@ -372,7 +376,7 @@ def test_a_second_recording_of_a_rank_is_noted(tmp_path: Path) -> None:
         rank_file(tmp_path / f"rank{rank}.json", rank)
     rank_file(tmp_path / "rank1.pt.trace.json", 7)
     trace = traceana.open(tmp_path)
-    (entry,) = trace.ledger.filter(reason="other_recording").to_dicts()
+    (entry,) = trace.tables.ledger.filter(reason="other_recording").to_dicts()
     assert entry["severity"] == "note"
     assert "rank1.json" in entry["detail"]
     assert "rank1.pt.trace.json" in entry["detail"]
@@ -384,6 +388,6 @@ def test_ranks_of_the_run_that_are_not_in_the_folder_are_noted(tmp_path: Path) -
         path = tmp_path / f"rank{rank}.json"
         write(path, events, distributedInfo={"rank": rank, "world_size": 6})
     trace = traceana.open(tmp_path)
-    (entry,) = trace.ledger.filter(reason="missing_rank").to_dicts()
+    (entry,) = trace.tables.ledger.filter(reason="missing_rank").to_dicts()
     assert (entry["count"], entry["severity"]) == (4, "note")
     assert entry["detail"] == "1-2, 4-5"

@@ -27,7 +27,7 @@ def raw(path: Path) -> Trace:
 
 @each("kineto", "nsys-sqlite", "nvprof-sqlite", "xplane")
 def test_counts_equal_the_manifest(want: Expected) -> None:
-    activities = raw(want.path).activities
+    activities = raw(want.path).tables.activities
     kernels = activities.filter(pl.col("kind") == "kernel")
     copies = activities.filter(pl.col("kind") == "memcpy")
     assert kernels.height == want.kernels
@@ -40,22 +40,22 @@ def test_counts_equal_the_manifest(want: Expected) -> None:
 @each("kineto", "nsys-sqlite", "nvprof-sqlite", "xplane")
 def test_every_event_is_in_a_table_or_in_the_ledger(want: Expected) -> None:
     trace = raw(want.path)
-    kept = sum(trace.table(name).height for name in EVENT_TABLES)
-    left_out = trace.ledger.filter(~pl.col("kept"))["count"].sum()
+    kept = sum(trace.tables[name].height for name in EVENT_TABLES)
+    left_out = trace.tables.ledger.filter(~pl.col("kept"))["count"].sum()
     assert kept + left_out == trace.meta.events
     assert not trace.meta.truncated
-    assert trace.ledger.filter(pl.col("severity") == "problem").is_empty()
+    assert trace.tables.ledger.filter(pl.col("severity") == "problem").is_empty()
 
 
 @each("kineto", "nsys-sqlite", "nvprof-sqlite", "xplane")
 def test_attribution_neither_adds_nor_loses_time(want: Expected) -> None:
     before, trace = raw(want.path), opened(want.path)
     same = ["start", "duration", "kind", "device", "stream", "correlation", "name_id"]
-    assert trace.activities.select(same).equals(before.activities.select(same))
-    assert trace.activities["layer"].null_count() == 0
-    by_layer = trace.activities.group_by("layer").agg(pl.col("duration").sum())
-    assert by_layer["duration"].sum() == before.activities["duration"].sum()
-    assert trace.activities.filter(pl.col("layer") >= trace.layers.height).is_empty()
+    assert trace.tables.activities.select(same).equals(before.tables.activities.select(same))
+    assert trace.tables.activities["layer"].null_count() == 0
+    by_layer = trace.tables.activities.group_by("layer").agg(pl.col("duration").sum())
+    assert by_layer["duration"].sum() == before.tables.activities["duration"].sum()
+    assert trace.tables.activities.filter(pl.col("layer") >= trace.tables.layers.height).is_empty()
 
 
 @each("kineto", "nsys-sqlite", "nvprof-sqlite", "xplane")
@@ -63,7 +63,7 @@ def test_times_are_counted_from_the_first_event(want: Expected) -> None:
     trace = raw(want.path)
     times = pl.concat(
         [
-            trace.table(table)[column].rename("time")
+            trace.tables[table][column].rename("time")
             for table, columns in TIME_COLUMNS.items()
             for column in columns
         ]

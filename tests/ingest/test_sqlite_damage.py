@@ -92,11 +92,11 @@ def sound(path: Path) -> bool:
 
 
 def rows(trace: Trace) -> list[int]:
-    return [trace.table(name).height for name in ("activities", "calls", "ranges")]
+    return [trace.tables[name].height for name in ("activities", "calls", "ranges")]
 
 
 def damaged(trace: Trace) -> list[str]:
-    return trace.ledger.filter(reason="damaged")["detail"].to_list()
+    return trace.tables.ledger.filter(reason="damaged")["detail"].to_list()
 
 
 @pytest.mark.parametrize("table", [KERNEL, RUNTIME, NVTX])
@@ -117,7 +117,7 @@ def test_rows_of_a_lost_page_are_in_the_ledger(tmp_path: Path, table: str) -> No
     trace = trace_of(path)
     assert sum(rows(trace)) < 900
     assert len(damaged(trace)) == 1
-    assert trace.ledger.filter(severity="problem").height
+    assert trace.tables.ledger.filter(severity="problem").height
 
 
 def test_a_smallest_row_number_behind_the_largest_is_read(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_smallest_row_number_behind_the_largest_is_read(tmp_path: Path) -> Non
     (leaf, *_) = [page for page in pages_of(path, KERNEL) if path.read_bytes()[page * PAGE] == 13]
     first_row_number(path, leaf, b"\x7f")
     trace = trace_of(path)
-    assert trace.activities.height == 20
+    assert trace.tables.activities.height == 20
     assert len(damaged(trace)) == 1
 
 
@@ -150,7 +150,7 @@ def test_every_damage_that_sqlite_finds_is_refused_or_in_the_ledger(
             noticed += 1
             continue
         if rows(trace) != [300, 300, 300]:
-            assert trace.ledger.filter(severity="problem").height
+            assert trace.tables.ledger.filter(severity="problem").height
         noticed += damaged(trace) != []
     assert noticed > 10
 
@@ -163,7 +163,7 @@ def test_damage_in_an_nvprof_database(tmp_path: Path) -> None:
     leaf = pages_of(path, nvprof.KERNEL)[5]
     one_cell_less(path, leaf)
     trace = read(path)
-    assert trace.activities.height < 300
+    assert trace.tables.activities.height < 300
     assert len(damaged(trace)) == 1
 
 
@@ -197,13 +197,13 @@ def test_a_column_named_as_the_row_number_hides_no_kernel(
     want = trace_of(path)
     changed(path, *(f"ALTER TABLE {KERNEL} ADD COLUMN {column}" for column in columns))
     trace = trace_of(path)
-    assert trace.activities.equals(want.activities)
-    assert trace.ledger.equals(want.ledger)
+    assert trace.tables.activities.equals(want.tables.activities)
+    assert trace.tables.ledger.equals(want.tables.ledger)
 
 
 def test_a_table_without_row_numbers(tmp_path: Path) -> None:
     path = run(tmp_path / "a.sqlite", count=20)
-    want = trace_of(path).activities
+    want = trace_of(path).tables.activities
     with closing(sqlite3.connect(path)) as connection:
         columns = [row[1] for row in connection.execute(f"PRAGMA table_info({KERNEL})")]
     listed = ", ".join(columns)
@@ -214,7 +214,7 @@ def test_a_table_without_row_numbers(tmp_path: Path) -> None:
         f"DROP TABLE {KERNEL}",
         f"ALTER TABLE made RENAME TO {KERNEL}",
     )
-    assert trace_of(path).activities.equals(want)
+    assert trace_of(path).tables.activities.equals(want)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_strings_of_a_generated_column_are_missing(tmp_path: Path, columns: str)
         for row in STRINGS:
             connection.execute("INSERT INTO StringIds VALUES (?, ?)", list(row.values()))
     trace = trace_of(path)
-    assert trace.names["name"].to_list() == [UNNAMED]
+    assert trace.tables.names["name"].to_list() == [UNNAMED]
     assert ledger_of(trace)["missing_table", "StringIds"] == 1
 
 
@@ -235,7 +235,7 @@ def test_a_generated_column_beside_the_others_does_not_matter(tmp_path: Path) ->
     path = run(tmp_path / "a.sqlite", count=20)
     want = trace_of(path)
     changed(path, "ALTER TABLE StringIds ADD COLUMN g AS (abs(-9223372036854775807 - 1))")
-    assert trace_of(path).names.equals(want.names)
+    assert trace_of(path).tables.names.equals(want.tables.names)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_a_schema_that_is_not_utf8_or_wrong(tmp_path: Path, change: str) -> None
         assert str(path) in str(error)
         assert "codec" not in str(error)
         return
-    assert trace.ledger.filter(severity="problem").height
+    assert trace.tables.ledger.filter(severity="problem").height
 
 
 def test_a_column_whose_name_is_not_utf8_is_left_out(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_texts_that_are_not_utf8_are_shown_with_replacements(tmp_path: Path) -> 
         "UPDATE StringIds SET value = CAST(X'63ff' AS TEXT) WHERE id = 1",
     )
     trace = trace_of(path)
-    assert trace.names["name"].to_list() == ["c\ufffd"]
+    assert trace.tables.names["name"].to_list() == ["c\ufffd"]
     assert trace.meta.properties["warnings"] == ("lost\ufffd",)
 
 
@@ -313,10 +313,10 @@ def test_a_database_with_the_largest_pages(tmp_path: Path) -> None:
 def test_a_table_whose_name_has_another_case_in_one_place_is_damaged(tmp_path: Path) -> None:
     """One bit of the schema: SQLite's own check finds nothing, for names have no case there."""
     path = run(tmp_path / "a.sqlite")
-    assert trace_of(path).calls.height == 300
+    assert trace_of(path).tables.calls.height == 300
     content = path.read_bytes()
     twice = 2 * RUNTIME.encode()
     assert content.count(twice) == 1
     path.write_bytes(content.replace(twice, (RUNTIME.lower() + RUNTIME).encode()))
-    assert trace_of(path).calls.is_empty()
+    assert trace_of(path).tables.calls.is_empty()
     assert ledger_of(trace_of(path))["damaged", "tables with two names"] == 1

@@ -104,7 +104,7 @@ def test_the_figures_are_those_of_one_trace_of_all_ranks(folder: Path, keep: Pat
     frame = traceana.ranks(folder, keep=keep).frame.sort("rank")
     whole = opened(folder)
     kernels = (
-        whole.activities.filter(pl.col("kind") == "kernel")
+        whole.tables.activities.filter(pl.col("kind") == "kernel")
         .group_by("rank")
         .agg(pl.len().alias("kernels"), pl.col("duration").sum().alias("kernel_ns"))
         .sort("rank")

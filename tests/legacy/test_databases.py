@@ -59,9 +59,9 @@ def test_the_frameworks_kernels_keep_their_time_and_get_their_class(
         call(STEP * i - 500, STEP * i - 490, correlationId=1000 + i) for i in range(len(listed))
     ]
     trace = traceana.open(database(tmp_path / "a.nvvp", {KERNEL: kernels, RUNTIME: calls}))
-    assert trace.activities["duration"].sum() == len(listed) * (len(listed) + 1) // 2
-    names = trace.activities.select("duration").with_columns(
-        trace.names["category"].gather(trace.activities["name_id"]).alias("category")
+    assert trace.tables.activities["duration"].sum() == len(listed) * (len(listed) + 1) // 2
+    names = trace.tables.activities.select("duration").with_columns(
+        trace.tables.names["category"].gather(trace.tables.activities["name_id"]).alias("category")
     )
     right = sum(
         names.filter(pl.col("duration") == i + 1)["category"].item() == category
@@ -69,7 +69,7 @@ def test_the_frameworks_kernels_keep_their_time_and_get_their_class(
     )
     assert right / len(listed) >= 0.98
     by_class = breakdown(trace).frame
-    assert by_class["time_ns"].sum() == trace.activities["duration"].sum()
+    assert by_class["time_ns"].sum() == trace.tables.activities["duration"].sum()
 
 
 def test_caffes_products_and_copies_as_the_studies_print_them(
@@ -91,8 +91,8 @@ def test_caffes_products_and_copies_as_the_studies_print_them(
     tables = {KERNEL: kernels, MEMCPY: copies, RUNTIME: [call(1, 2)]}
     trace = traceana.open(database(tmp_path / "a.nvvp", tables))
     products = (
-        trace.activities.filter(pl.col("kind") == "kernel")
-        .join(trace.names.with_row_index("name_id"), on="name_id")
+        trace.tables.activities.filter(pl.col("kind") == "kernel")
+        .join(trace.tables.names.with_row_index("name_id"), on="name_id")
         .group_by("name", "category", "precision", "tile")
         .agg(pl.col("duration").sum(), pl.len().alias("calls"))
         .sort("name")

@@ -53,15 +53,15 @@ def test_caffes_layers_have_their_names_and_both_passes() -> None:
     assert weighted.height == 8
     assert (weighted["forward_ns"] > 0).all()
     assert (weighted["backward_ns"] > 0).all()
-    assert trace.steps["number"].to_list() == [0, 1, 2]
-    assert frame["time_ns"].sum() == trace.activities["duration"].sum()
+    assert trace.tables.steps["number"].to_list() == [0, 1, 2]
+    assert frame["time_ns"].sum() == trace.tables.activities["duration"].sum()
 
 
 def test_cntks_steps_and_phases() -> None:
     trace = traceana.open(FOLDER / "alexnet-cpu-cntk.json.gz")
-    assert trace.steps["number"].to_list() == [0, 1, 2]
-    named = trace.activities.with_columns(
-        trace.names["name"].gather(trace.activities["name_id"]).alias("name")
+    assert trace.tables.steps["number"].to_list() == [0, 1, 2]
+    named = trace.tables.activities.with_columns(
+        trace.tables.names["name"].gather(trace.tables.activities["name_id"]).alias("name")
     )
     assert named["name"].to_list() == ["__Forward + Backward", "__Weight Update"] * 3
     # One span for both passes: of neither.
@@ -73,7 +73,7 @@ def test_cntks_steps_and_phases() -> None:
 def test_caffe_and_pytorch_are_paired_layer_by_layer() -> None:
     pytorch = traceana.open(FOLDER.parent / "alexnet-cpu-ranges.json.gz")
     caffe = traceana.open(FOLDER / "alexnet-cpu-caffe.json.gz")
-    pairs = traceana.diff(pytorch, caffe).pairs
+    pairs = traceana.diff(pytorch, caffe).summary.pairs
     names = {layer.name for layer in NETWORKS["alexnet"]().layers} | {"loss", "(optimizer)"}
     paired = pairs.drop_nulls(["a", "b"])
     assert paired["a"].to_list() == paired["b"].to_list()

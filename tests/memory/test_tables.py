@@ -63,7 +63,7 @@ def test_several_devices_have_no_total_and_an_unknown_one_has_a_name() -> None:
     trace = builder.build()
     assert memory(trace, "layer").totals == {}
     assert memory(select(trace, devices=[3]), "layer").totals == {"count": 1, "bytes": 8}
-    assert "(not recorded)" in repr(trace.memory_use())
+    assert "(not recorded)" in repr(trace.memory())
 
 
 def test_the_peak_of_a_device_is_in_its_step_whenever_that_of_the_device_before_was() -> None:

@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 
 import traceana
+from traceana import Trace
 from traceana.analyze.layers import layers
 from traceana.report.render import Format, render
-from traceana.trace import Trace
 
 torch = pytest.importorskip("torch")
 
@@ -108,20 +108,20 @@ def test_generated_kernels_are_on_layers(tmp_path: Path) -> None:
     assert (fused["backward_ns"] > 0).all()
     # Beside the network without a compiler, its layers are those of this row together.
     eager = opened(both, tmp_path, None)
-    pairs = traceana.diff(eager, trace).layers.filter(pl.col("role") == "layer")
+    pairs = traceana.diff(eager, trace).summary.layers.filter(pl.col("role") == "layer")
     alike = pairs.filter(pl.col("a") == pl.col("b"))["a"].to_list()
     assert {"0", "1+2", "3"} <= set(alike)
     apart = layers(eager).frame.filter(pl.col("layer").is_in(["1", "2"]))["time_ns"].sum()
     time = pairs.filter(pl.col("a") == "1+2")["time_a_ns"].item()
     assert time == pytest.approx(apart / STEPS, abs=STEPS)
     # The page divides the row among them.
-    page = render(trace.layer_times().page(), Format.JSON)
+    page = render(trace.layers().page(), Format.JSON)
     inside = json.loads(page)["sections"]["fused_rows"]
     assert [one["layer"] for one in inside] == ["1", "2"]
     assert sum(one["time_ns"] for one in inside) == fused["time_ns"].item()
     # The region itself has its guards and its prologue alone.
-    path = trace.layers["path"].gather(trace.activities["layer"]).cast(pl.String)
-    name = trace.names["name"].gather(trace.activities["name_id"]).cast(pl.String)
+    path = trace.tables.layers["path"].gather(trace.tables.activities["layer"]).cast(pl.String)
+    name = trace.tables.names["name"].gather(trace.tables.activities["name_id"]).cast(pl.String)
     in_region = set(name.filter(path.str.starts_with("Torch-Compiled")))
     assert in_region
     assert not in_region & {"CompiledFunction", "CompiledFunctionBackward"}
@@ -150,16 +150,18 @@ def test_generated_code_names_the_layers_of_a_residual_network(
     assert (joined["forward_ns"] > 0).item()
     assert (joined["backward_ns"] > 0).item()
     # It is amid generated code, and not of the convolution.
-    work = trace.activities.select(
-        "layer", operator=trace.ops["name"].gather(trace.activities["op"])
+    work = trace.tables.activities.select(
+        "layer", operator=trace.tables.ops["name"].gather(trace.tables.activities["op"])
     )
-    operators = work.group_by(path=trace.layers["path"].gather(work["layer"])).agg("operator")
+    operators = work.group_by(path=trace.tables.layers["path"].gather(work["layer"])).agg(
+        "operator"
+    )
     of_layer = {path: set(names) for path, names in operators.iter_rows()}
     assert "aten::scatter_reduce_" in of_layer["1+2+3"]
     assert of_layer["0"] == {"aten::mkldnn_convolution", "aten::convolution_backward"}
     # Convolutions and the linear layer are those of the network without a compiler.
     assert of_products(trace) == pytest.approx(of_products(eager), rel=0.02)
-    pairs = traceana.diff(eager, trace).layers.filter(pl.col("role") == "layer")
+    pairs = traceana.diff(eager, trace).summary.layers.filter(pl.col("role") == "layer")
     alike = pairs.filter(pl.col("a") == pl.col("b"))["a"].to_list()
     # The activation is one layer, called twice.
     assert {"0", "1+2+3", "4.conv1", "5.downsample.0"} <= set(alike)
@@ -168,7 +170,7 @@ def test_generated_code_names_the_layers_of_a_residual_network(
         "5.bn1+relu+bn2+downsample.1",
         "6.bn1+6.relu+6.bn2+6.downsample.1+7",
     } <= set(alike)
-    page = json.loads(render(trace.layer_times().page(), Format.JSON))
+    page = json.loads(render(trace.layers().page(), Format.JSON))
     inside = [
         one["layer"]
         for one in page["sections"]["fused_rows"]
@@ -196,7 +198,9 @@ def test_convolutions_that_run_as_products_keep_their_layers(tmp_path: Path) -> 
     before = of_products(opened(NETWORKS["depthwise"], tmp_path, None))
     with torch._inductor.config.patch(conv_1x1_as_mm=True):
         trace = opened(NETWORKS["depthwise"], tmp_path, "inductor")
-    names = trace.ops.filter(trace.ops["direction"] == "forward")["name"].cast(pl.String)
+    names = trace.tables.ops.filter(trace.tables.ops["direction"] == "forward")["name"].cast(
+        pl.String
+    )
     assert names.str.contains(r"^aten::(?:add)?mm$").any()
     after = of_products(trace)
     assert list(after) == list(before)

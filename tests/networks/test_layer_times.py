@@ -88,7 +88,7 @@ def timed(
     """Record ``count`` steps; return the times of layers and of hooks of each."""
     measured = clocked(model, inputs, path, ranges=ranges, steps=count)
     trace = traceana.open(path)
-    numbers = trace.steps["number"].to_list()
+    numbers = trace.tables.steps["number"].to_list()
     assert len(numbers) == len(measured) == count
     named = None if ranges else class_names(model)
     return [

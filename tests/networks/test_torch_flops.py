@@ -75,7 +75,7 @@ def record(step: Callable[[], None], folder: Path, steps: int = 1) -> Recording:
 
 def products(trace: Trace) -> int:
     """Return the FLOPs of all convolutions, matrix products, attention and LSTMs of a trace."""
-    costs = operator_costs(trace.ops).costs
+    costs = operator_costs(trace.tables.ops).costs
     mine = costs.filter(pl.col("kind").str.contains(PRODUCTS) & (pl.col("part") != "bias_grad"))
     return int(mine["flops"].sum())
 
@@ -86,7 +86,7 @@ def test_a_step_computes_what_pytorch_counts(name: str, tmp_path: Path) -> None:
     model, inputs = (make() for make in NETWORKS[name])
     trace, theirs = record(training(model, inputs), tmp_path)
     assert products(trace) == theirs > 0
-    costs = operator_costs(trace.ops)
+    costs = operator_costs(trace.tables.ops)
     assert costs.gaps.is_empty(), costs.gaps
     # The tables of operators and of layers share out the same sum.
     total = int(costs.costs["flops"].sum())
@@ -199,9 +199,11 @@ def test_what_runs_inside_of_transforms_is_counted_once(name: str, tmp_path: Pat
     given = operands()
     trace, theirs = record(lambda: program(*given), tmp_path)
     assert products(trace) == theirs > 0
-    gaps = operator_costs(trace.ops).gaps
-    assert gaps.is_empty(), trace.ops["name"].gather(gaps["op"])
-    assert flops(trace).frame["flops"].sum() == operator_costs(trace.ops).costs["flops"].sum()
+    gaps = operator_costs(trace.tables.ops).gaps
+    assert gaps.is_empty(), trace.tables.ops["name"].gather(gaps["op"])
+    assert (
+        flops(trace).frame["flops"].sum() == operator_costs(trace.tables.ops).costs["flops"].sum()
+    )
 
 
 # vmap runs the attention of each example in turn, and warns.
@@ -244,7 +246,7 @@ def test_an_operator_of_a_batch_costs_what_its_examples_do(name: str, tmp_path: 
 
     def cost(step: Callable[[], Any]) -> int:
         trace, _ = record(step, tmp_path)
-        return int(operator_costs(trace.ops).costs["flops"].sum())
+        return int(operator_costs(trace.tables.ops).costs["flops"].sum())
 
     assert cost(lambda: torch.vmap(function)(values)) == cost(
         lambda: [function(one) for one in values]
@@ -286,7 +288,7 @@ def test_fused_attention_is_five_products_and_two(tmp_path: Path) -> None:
     linear = BATCH * LENGTH * 2 * (depth * 12 * width * width + 100 * width)
     # What PyTorch counts of the CPU's fused attention differs by version: the linear layers alone.
     assert products(trace) == 3 * linear + depth * (2 + 5) * one
-    assert operator_costs(trace.ops).gaps.is_empty()
+    assert operator_costs(trace.tables.ops).gaps.is_empty()
     assert theirs >= 3 * linear
 
 
@@ -300,7 +302,7 @@ def test_an_lstm_is_its_gates(bidirectional: bool, tmp_path: Path) -> None:
     positions = LENGTH * BATCH
     weights = ways * 4 * hidden * ((entering + hidden) + (ways * hidden + hidden))
     units = 2 * ways * hidden
-    costs = operator_costs(trace.ops)
+    costs = operator_costs(trace.tables.ops)
     parts = costs.costs.filter(pl.col("kind") == "lstm").group_by("part").agg(pl.col("flops").sum())
     assert dict(parts.iter_rows()) == {
         "forward": positions * (2 * weights + 18 * units),
@@ -319,7 +321,7 @@ def test_an_lstm_of_many_small_products_and_of_one_library_call_agree(tmp_path: 
     fast = models.Tagger(6, 10, bidirectional=False)
     slow = models.Tagger(6, 10, bidirectional=False).double()
     one, (many, theirs) = (record(training(model, tokens()), tmp_path) for model in (fast, slow))
-    names = set(one.trace.ops["name"].cast(pl.String))
+    names = set(one.trace.tables.ops["name"].cast(pl.String))
     assert "aten::mkldnn_rnn_layer" in names or pytest.skip("no LSTM of oneDNN here")
     assert products(many) == theirs
     gates = (18 + 23) * 2 * 10 * LENGTH * BATCH
@@ -361,8 +363,8 @@ def test_accumulated_gradients_are_as_many_passes(tmp_path: Path) -> None:
     trace, theirs = record(step, tmp_path, steps=2)
     assert theirs == len(parts) * counted(training(model, parts[0]))
     assert products(trace) == 2 * theirs
-    assert trace.steps.height == 2
-    assert operator_costs(trace.ops).gaps.is_empty()
+    assert trace.tables.steps.height == 2
+    assert operator_costs(trace.tables.ops).gaps.is_empty()
 
 
 @COMPILER
@@ -383,6 +385,6 @@ def test_a_compiled_network_computes_what_it_computed_before(backend: str, tmp_p
     trace = traceana.open(recorded(step, tmp_path / "trace.json", 1))
     assert products(trace) == theirs
     # What inductor fuses runs in the compiled function itself, without an operator.
-    gaps = operator_costs(trace.ops).gaps
-    uncounted = set(trace.ops["name"].cast(pl.String).gather(gaps["op"]))
+    gaps = operator_costs(trace.tables.ops).gaps
+    uncounted = set(trace.tables.ops["name"].cast(pl.String).gather(gaps["op"]))
     assert {name for name in uncounted if not name.startswith("CompiledFunction")} == set()

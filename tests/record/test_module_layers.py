@@ -88,13 +88,13 @@ def recorded(model: Any, x: Any, folder: Path) -> Trace:
 def work(trace: Trace) -> pl.DataFrame:
     """Return the calls of each layer's operators by direction and name."""
     return (
-        trace.activities.join(
-            trace.layers.with_row_index("row").select("row", "path", "role"),
+        trace.tables.activities.join(
+            trace.tables.layers.with_row_index("row").select("row", "path", "role"),
             left_on="layer",
             right_on="row",
         )
         .join(
-            trace.ops.with_row_index("row").select("row", pl.col("name").cast(pl.String)),
+            trace.tables.ops.with_row_index("row").select("row", pl.col("name").cast(pl.String)),
             left_on="op",
             right_on="row",
         )
@@ -143,8 +143,10 @@ def test_all_work_of_a_block_is_in_its_layers(transformer: Trace) -> None:
 def test_a_container_without_work_is_no_layer_of_any_work(transformer: Trace) -> None:
     found = work(transformer)
     assert "0" not in set(found["path"])
-    parents = dict(zip(transformer.layers["path"], transformer.layers["parent"], strict=True))
-    rows = transformer.layers["path"].to_list()
+    parents = dict(
+        zip(transformer.tables.layers["path"], transformer.tables.layers["parent"], strict=True)
+    )
+    rows = transformer.tables.layers["path"].to_list()
     assert rows[parents["0.0.linear1"]] == "0.0"
 
 

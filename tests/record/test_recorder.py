@@ -147,8 +147,8 @@ def test_steps_are_recorded_into_a_run(
     assert environment is not None
     assert environment.packages["traceana"]
     trace = traceana.open(run.folder)
-    assert trace.steps.height == 3
-    assert trace.activities.height
+    assert trace.tables.steps.height == 3
+    assert trace.tables.activities.height
     assert (run.layers is None) == (layers is None)
     if layers is not None and run.layers is not None:
         assert [layer.type for layer in read(run.layers).layers] == layers
@@ -164,8 +164,8 @@ def test_a_step_that_has_begun_and_does_not_end_is_none(
     assert timing.with_profiler is not None
     assert len(timing.with_profiler.steps_ns) == 4
     trace = traceana.open(run.folder)
-    assert trace.steps.height == 4
-    work = trace.activities.group_by("step").len().drop_nulls().sort("step")["len"]
+    assert trace.tables.steps.height == 4
+    work = trace.tables.activities.group_by("step").len().drop_nulls().sort("step")["len"]
     assert min(work) > 0.9 * max(work)
 
 

@@ -65,9 +65,9 @@ def test_the_window_is_written_though_the_script_dies_later(in_torch: Made) -> N
     assert in_torch.run.run.reason == "ValueError: the script dies"
     assert in_torch.run.run.exit_status == 1
     trace = traceana.open(in_torch.run.folder)
-    assert trace.steps.height == 4
-    assert {"features.0", "features.1", "fc"} <= set(trace.layers["path"])
-    assert {"forward", "backward"} <= set(trace.activities["direction"].drop_nulls())
+    assert trace.tables.steps.height == 4
+    assert {"features.0", "features.1", "fc"} <= set(trace.tables.layers["path"])
+    assert {"forward", "backward"} <= set(trace.tables.activities["direction"].drop_nulls())
 
 
 def test_the_layers_are_those_of_the_model(in_torch: Made) -> None:
@@ -94,7 +94,7 @@ def test_the_trace_and_the_clock_mean_the_same_steps(in_torch: Made) -> None:
     timing = in_torch.run.timing()
     assert timing is not None
     assert timing.with_profiler is not None
-    steps = traceana.open(in_torch.run.folder).steps["duration"].sum()
+    steps = traceana.open(in_torch.run.folder).tables.steps["duration"].sum()
     # The profiler's own work between two steps is in one of them only; a busy machine adds to it.
     assert 0.1 < steps / sum(timing.with_profiler.steps_ns) < 10
 
@@ -132,8 +132,8 @@ def test_a_step_is_a_call_of_what_takes_a_gradient(
     run = read_run(tmp_path / "run")
     assert run.run.profiler == framework
     trace = traceana.open(tmp_path / "run")
-    assert trace.steps.height == 3
-    assert any(layer in path for path in trace.layers["path"])
+    assert trace.tables.steps.height == 3
+    assert any(layer in path for path in trace.tables.layers["path"])
     timing = run.timing()
     assert timing is not None
     assert timing.without_profiler is None
@@ -172,7 +172,7 @@ def test_a_step_of_jax_holds_the_scripts_wait_for_it(
         if waits == "wait":
             # The starts of the profiler and of the window's first step are in the step before.
             assert times.steps_ns[1:7] == pytest.approx(own[6:12], rel=0.05, abs=100_000)
-            steps = traceana.open(folder).steps["duration"].to_list()
+            steps = traceana.open(folder).tables.steps["duration"].to_list()
             assert steps[1:7] == pytest.approx(own[6:12], rel=0.05, abs=1e5)
 
 
@@ -203,10 +203,12 @@ def test_the_code_that_inductor_generated_is_kept(
     assert len(kept) == 2
     assert kept <= {path.name for path in (tmp_path / "cache").rglob("*.py")}
     trace = traceana.open(run.folder)
-    assert set(trace.graph_calls["backward"]) == {False, True}
-    assert {"0", "1+2", "3"} <= set(trace.layers["path"])
+    assert set(trace.tables.graph_calls["backward"]) == {False, True}
+    assert {"0", "1+2", "3"} <= set(trace.tables.layers["path"])
     # A file of the run finds it too.
-    assert traceana.open(run.traces()[0]).graph_calls.height == trace.graph_calls.height
+    assert (
+        traceana.open(run.traces()[0]).tables.graph_calls.height == trace.tables.graph_calls.height
+    )
 
 
 def test_a_failure_to_keep_generated_code_is_a_note(

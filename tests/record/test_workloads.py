@@ -49,8 +49,8 @@ def test_runs_of_a_sweep_open_in_order(sweep: Path) -> None:
     assert (one.run.workload.framework, one.run.workload.network) == ("PyTorch", "lenet5")
     assert (one.run.workload.batch, one.run.workload.options["threads"]) == (2, 1)
     trace = traceana.open(one.folder)
-    assert trace.steps.height == 2
-    assert {"c1", "c3", "output"} <= set(trace.layers["path"])
+    assert trace.tables.steps.height == 2
+    assert {"c1", "c3", "output"} <= set(trace.tables.layers["path"])
     assert one.layers is not None
     assert read(one.layers).network == "lenet5"
     timing = one.timing()
@@ -123,7 +123,7 @@ def test_nsys_records_ranges_around_layers(record: Record, tmp_path: Path, run: 
     environment = made.environment()
     assert environment is not None
     assert environment.profiler_version is not None
-    texts = set(traceana.open(tmp_path / "run").ranges["text"])
+    texts = set(traceana.open(tmp_path / "run").tables.ranges["text"])
     assert {"forward: c1", "backward: c1", "iteration 0", "iteration 1"} <= texts
     assert "2 steps" in run("report", tmp_path / "run").stdout
     rows = json.loads(run("layers", tmp_path / "run", "--format", "json").stdout)["rows"]

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -15,21 +12,16 @@ import pytest
 import traceana
 from tests.support.traces import TraceBuilder, cnn_steps
 from tools.api import EXAMPLES, PAGE, api
-from traceana.cli import main
+from traceana.commands import COMMANDS
 from traceana.errors import CannotWriteError, NoSuchSelectionError
-from traceana.trace.commands import Commands
 
 ROOT = Path(__file__).parents[2]
-NAMED_APART = {"layers": "layer_times", "memory": "memory_use"}
-
-
-def function_of(command: str) -> Callable[..., Any]:
-    found: Callable[..., Any] = getattr(import_module(f"traceana.cli.{command}"), command)
-    return found
 
 
 def test_what_there_is_can_be_found() -> None:
-    assert {"open", "diff", "compare", "describe", "Trace", "Result"} <= set(dir(traceana))
+    assert {"open", "diff", "compare", "describe", "Trace", "CommandResult", "classify"} <= set(
+        dir(traceana)
+    )
     options = inspect.signature(traceana.open).parameters
     assert {"steps", "ranks", "devices", "model", "step_marker", "rules", "counters"} <= set(
         options
@@ -37,19 +29,36 @@ def test_what_there_is_can_be_found() -> None:
     assert "polars" not in (traceana.__doc__ or "polars").split("import")[0]
 
 
-@pytest.mark.parametrize(
-    "command",
-    [name for name in main.COMMANDS if "files" in inspect.signature(function_of(name)).parameters],
-)
-def test_every_command_of_one_trace_is_a_method_with_its_options(command: str) -> None:
-    function = function_of(command)
-    if command in ("save", "export"):
-        return  # they write and have no table
-    method = getattr(Commands, NAMED_APART.get(command, command))
-    shared = {"files", "reading", "tabling", "writing", "calibrate"}
-    gates = {"list_", "fail_on", "most", "on_inconclusive"}
-    wanted = set(inspect.signature(function).parameters) - shared - gates
-    assert wanted <= set(inspect.signature(method).parameters)
+@pytest.mark.parametrize("name", [one.name for one in COMMANDS.values() if one.of])
+def test_every_command_with_a_result_is_a_function_with_its_options(name: str) -> None:
+    command = COMMANDS[name]
+    function = getattr(traceana.Trace if command.of == "trace" else traceana, name)
+    parameters = inspect.signature(function).parameters
+    for option in command.options:
+        default = option.words[0] if option.words else False if option.kind is bool else None
+        assert (parameters[option.name].default or None) == (default or None)
+    assert function.__name__ == name
+    assert (inspect.getdoc(function) or "").split()
+
+
+def test_what_there_is_not_is_an_error_that_lists_what_there_is() -> None:
+    trace = cnn_steps()
+    with pytest.raises(NoSuchSelectionError, match="use name, shape"):
+        trace.kernels(by="category")  # type: ignore[arg-type]
+    with pytest.raises(NoSuchSelectionError, match="use class, kernel, layer"):
+        trace.critical(by="name")  # type: ignore[arg-type]
+    with pytest.raises(NoSuchSelectionError, match="use layer, class, algorithm"):
+        traceana.diff(trace, trace, by="layers")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"no option 'bye' .*by\?\): options: by, uncl"):
+        trace.kernels(bye="name")  # type: ignore[call-arg]
+    with pytest.raises(AttributeError, match=r"did you mean kernels\?.*: it has advise, critical"):
+        trace.kernals  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match=r"use trace\.tables\.activities"):
+        trace.activities  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match=r"did you mean activities\?.*: activities, names"):
+        trace.tables.activites  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match=r"did you mean diff\?.*: it has CommandResult"):
+        traceana.dif  # noqa: B018
 
 
 def test_a_result_has_its_rows_and_shows_the_page() -> None:
@@ -83,8 +92,8 @@ def test_a_diff_shows_its_summary() -> None:
     found = traceana.diff(cnn_steps(), cnn_steps())
     assert repr(found).startswith("Baseline")
     assert "Step time" in found._repr_html_()
-    assert found.frame.equals(found.layers)
-    assert traceana.compare([cnn_steps(), cnn_steps()]).result("class").frame.height
+    assert found.frame.equals(found.summary.layers)
+    assert traceana.compare([cnn_steps(), cnn_steps()], by="class").frame.height
 
 
 @pytest.mark.slow
@@ -96,7 +105,7 @@ def test_the_page_is_up_to_date_and_its_examples_run(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    "name", ["kernels", "layer_times", "flops", "transfers", "idle", "critical", "memory_use"]
+    "name", ["kernels", "layers", "flops", "transfers", "idle", "critical", "memory"]
 )
 def test_an_unknown_grouping_is_an_error_that_lists_all(name: str) -> None:
     with pytest.raises(NoSuchSelectionError, match=r"^by='category': use \w+, \w+"):

@@ -16,8 +16,8 @@ from tests.support import manifest
 from tests.support.command_line import Run
 from tests.support.opened import opened
 from tests.support.traces import TraceBuilder, cnn_steps
+from traceana import Trace
 from traceana.errors import ExitCode, how_to_install
-from traceana.trace import Trace
 from traceana.trace.schema import SCHEMA
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "alexnet-cpu-ranges.json.gz"
@@ -35,12 +35,12 @@ def check(trace: Trace, folder: Path) -> None:
     """Assert that rows and sums equal those of the tables and commands, to the nanosecond."""
     with exported(trace, folder) as base:
         for name in SCHEMA:
-            table = trace.table(name)
+            table = trace.tables[name]
             assert base.execute(f'SELECT count(*) FROM "{name}"').fetchone() == (table.height,), (
                 name
             )
         for name in ("activities", "calls", "ops", "ranges"):
-            wanted = trace.table(name).select("start", "duration").sum().row(0)
+            wanted = trace.tables[name].select("start", "duration").sum().row(0)
             sums = f"SELECT coalesce(sum(start), 0), coalesce(sum(duration), 0) FROM {name}"
             assert base.execute(sums).fetchone() == wanted, name
         breakdown = trace.report().frame
@@ -81,7 +81,7 @@ def test_rows_are_joined_by_their_numbers(tmp_path: Path) -> None:
         "SELECT l.path, sum(a.duration) FROM activities a JOIN layers l ON a.layer = l.row "
         "WHERE l.role = 'layer' GROUP BY ALL ORDER BY ALL"
     )
-    frame = trace.layer_times().frame
+    frame = trace.layers().frame
     layers = frame.filter(frame["role"] == "layer").select("layer", "time_ns").sort("layer")
     with exported(trace, tmp_path) as base:
         rows = base.execute(query).fetchall()

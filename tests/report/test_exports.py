@@ -55,10 +55,10 @@ def check(trace: Trace) -> None:
     ranges = found["kind"].replace({"annotations": "ranges", "overhead": "ranges"})
     found = found.with_columns(ranges)
     for kind, table in (
-        ("stream", trace.activities),
-        ("operators", trace.ops),
-        ("ranges", trace.ranges),
-        ("calls", trace.calls),
+        ("stream", trace.tables.activities),
+        ("operators", trace.tables.ops),
+        ("ranges", trace.tables.ranges),
+        ("calls", trace.tables.calls),
         ("idle", gaps),
     ):
         rows = found.filter(pl.col("kind") == kind)

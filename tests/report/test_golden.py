@@ -15,8 +15,8 @@ from traceana.report.pages.info import info
 from traceana.report.pages.kernels import kernels
 from traceana.report.pages.layers import layers
 from traceana.report.pages.report import report
+from traceana.report.result import CommandResult
 from traceana.report.terminal import Terminal, render
-from traceana.result import Result
 from traceana.trace import Trace
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -68,7 +68,7 @@ TRACES: dict[str, Callable[[], Trace]] = {
 
 
 def page(command: str, trace: Trace) -> Page:
-    commands: dict[str, Callable[[Trace], Result]]
+    commands: dict[str, Callable[[Trace], CommandResult]]
     commands = {"report": report, "kernels": kernels, "layers": layers, "info": info}
     return commands[command](trace).page(limit=3 if command == "kernels" else None)
 

@@ -41,7 +41,7 @@ def test_help_shows_every_public_name_as_it_is_called(name: str) -> None:
 
 def test_help_shows_the_package() -> None:
     text = pydoc.plain(pydoc.render_doc(traceana))
-    assert "class Result(" in text
+    assert "class CommandResult(" in text
     assert re.search(r"\bopen\(\s*path:", text)
 
 

@@ -11,15 +11,15 @@ from traceana.report.page import Facts, Table
 from traceana.report.pages.kernels import kernels
 from traceana.report.pages.layers import flops, layers
 from traceana.report.pages.transfers import all_collectives, transfers
+from traceana.report.result import CommandResult
 from traceana.report.terminal import render
-from traceana.result import Result
 from traceana.timeline.steps import select
 from traceana.trace import Trace
 
 MS = 1_000_000
 
 
-def line(result: Result) -> str:
+def line(result: CommandResult) -> str:
     """Return the text of the line, which stands directly above the table."""
     first, second, *_ = result.page().blocks
     assert isinstance(first, Facts)
@@ -48,7 +48,7 @@ def training(processes: int, *, of_containers: bool = False) -> Trace:
 
 
 @pytest.mark.parametrize("make", [kernels, layers])
-def test_the_shares_are_of_all_gpu_time(make: Callable[[Trace], Result]) -> None:
+def test_the_shares_are_of_all_gpu_time(make: Callable[[Trace], CommandResult]) -> None:
     assert line(make(training(1))) == (
         "sums over the capture (2 steps) · share: of 10.00 ms summed GPU time"
     )

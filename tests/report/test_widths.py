@@ -12,14 +12,14 @@ from rich.cells import cell_len
 
 import traceana
 from tests.support.opened import opened
-from traceana import choices
+from traceana import Trace, choices
 from traceana.report.columns import Kind
 from traceana.report.page import Column, Data, Facts, Heading, Page, Rows, Table
 from traceana.report.pages.kernels import DROPPED, _dropped
 from traceana.report.pages.single_table import table_of
+from traceana.report.result import CommandResult
 from traceana.report.terminal import Terminal, render
-from traceana.result import Arranged, Result
-from traceana.trace import Trace
+from traceana.result import Arranged
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,7 @@ FILES = [
 ]
 
 
-def commands(trace: Trace) -> Iterator[tuple[str, Callable[[], Result]]]:
+def commands(trace: Trace) -> Iterator[tuple[str, Callable[[], CommandResult]]]:
     """Yield every command of one trace with every value of ``by``."""
     yield "report", trace.report
     yield "info", trace.info
@@ -48,7 +48,7 @@ def commands(trace: Trace) -> Iterator[tuple[str, Callable[[], Result]]]:
     ):
         for one in get_args(by):
             yield f"{name} {one}", lambda name=name, one=one: getattr(trace, name)(by=one)  # type: ignore[misc]
-    yield "layer_times direction", lambda: trace.layer_times(direction=True)
+    yield "layer_times direction", lambda: trace.layers(direction=True)
     yield "transfers collectives", lambda: trace.transfers(collectives=True)
     if not trace.is_summary:
         yield "whatif", trace.whatif
@@ -185,9 +185,9 @@ def test_the_title_of_a_group_is_whole_where_there_is_room() -> None:
 @pytest.mark.parametrize("width", [80, 120])
 def test_two_runs_fit_too(width: int) -> None:
     trace = opened(FILES[0])
-    found, both = traceana.diff(trace, trace), traceana.compare({"first run": trace, "b": trace})
-    results = [found.result(), *(found.result(by) for by in get_args(choices.DiffBy))]
-    results += [both.result(by) for by in get_args(choices.CompareBy)]
+    both = {"first run": trace, "b": trace}
+    results = [traceana.diff(trace, trace, by=by) for by in (None, *get_args(choices.DiffBy))]
+    results += [traceana.compare(both, by=by) for by in get_args(choices.CompareBy)]
     for result in results:
         text = render(result.page(limit=20), Terminal(width))
         assert max(map(len, text.splitlines())) <= width, text

@@ -13,11 +13,11 @@ from openpyxl import load_workbook
 
 from tests.support.opened import opened
 from tests.support.traces import cnn_steps
+from traceana import Trace
 from traceana.errors import MissingExtraError, how_to_install
 from traceana.report.columns import Kind
 from traceana.report.page import Column, Data, Page, Rows, Table
 from traceana.report.workbook import render
-from traceana.trace import Trace
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "alexnet-cpu-ranges.json.gz"
 
@@ -47,7 +47,7 @@ def test_totals_equal_those_of_the_commands_to_the_nanosecond(
 ) -> None:
     found = sheets(alexnet.report().save(tmp_path / "report.xlsx").read_bytes())
     for name, result in (
-        ("layers", alexnet.layer_times()),
+        ("layers", alexnet.layers()),
         ("kernels", alexnet.kernels()),
         ("operators", alexnet.flops()),
     ):

@@ -58,7 +58,7 @@ def make_sweep(folder: Path, batches: list[int], made: list[int]) -> Path:
 
 def test_a_run_opens_as_its_trace_does(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run")
-    assert traceana.open(folder).activities.equals(traceana.open(FIXTURE).activities)
+    assert traceana.open(folder).tables.activities.equals(traceana.open(FIXTURE).tables.activities)
     assert read_run(folder).run.status is Status.COMPLETE
     assert read_run(folder).timing() is None
 
@@ -74,7 +74,7 @@ def test_every_command_opens_a_run(tmp_path: Path, run: Command) -> None:
 def test_ranks_of_a_run_are_one_trace(tmp_path: Path) -> None:
     names = ["trace.rank0.json.gz", "trace.rank1.json.gz"]
     trace = traceana.open(make_run(tmp_path / "run", traces=names))
-    assert sorted(trace.activities["rank"].unique()) == [0, 1]
+    assert sorted(trace.tables.activities["rank"].unique()) == [0, 1]
 
 
 def test_what_a_run_leaves_behind_is_in_its_folder_only(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_trace_that_is_called_run_is_no_recorded_run(tmp_path: Path) -> None:
     trace = Path(__file__).parents[2] / "fixtures" / "alexnet-cpu-ranges.json.gz"
     (tmp_path / "run.json").write_bytes(gzip.decompress(trace.read_bytes()))
     opened = traceana.open(tmp_path)
-    assert opened.activities.equals(traceana.open(trace).activities)
+    assert opened.tables.activities.equals(traceana.open(trace).tables.activities)
 
 
 @pytest.mark.slow

@@ -175,7 +175,7 @@ def test_scaling(devices: Path, run: Run, tmp_path: Path) -> None:
 
 def test_each_process_writes_its_own_trace(devices: Path) -> None:
     both = traceana.open(devices / "processes=2")
-    assert both.activities["rank"].unique().sort().to_list() == [0, 1]
+    assert both.tables.activities["rank"].unique().sort().to_list() == [0, 1]
     steps = communication(both)
     assert steps.totals["ranks"] == 2
     assert steps.frame.height == 2 * 3

@@ -15,7 +15,7 @@ from traceana.study.trace_tables import (
     sgemm_study,
     transfers_study,
 )
-from traceana.trace import Trace
+from traceana.trace import Tables, Trace
 
 pytestmark = pytest.mark.frameworks
 
@@ -58,7 +58,7 @@ def test_frameworks_has_each_layer_forward_and_backward_a_step(pair: list[Traced
 
 def test_a_run_without_steps_makes_figures_those_of_recordings(make: Make) -> None:
     whole = training(steps=4, noise=0)
-    unmarked = Trace(whole.meta, {**_tables(whole), "steps": whole.steps.head(0)})
+    unmarked = Trace(whole.meta, Tables({**_tables(whole), "steps": whole.tables.steps.head(0)}))
     study = frameworks_study([Traced(make(), whole), Traced(make(framework="JAX"), unmarked)])
     frame = study.result.frame.filter(pl.col("layer") == "conv1")
     assert frame["forward_ns"].to_list() == [4 * 200_000, 4 * 200_000]
@@ -67,7 +67,7 @@ def test_a_run_without_steps_makes_figures_those_of_recordings(make: Make) -> No
 
 
 def _tables(trace: Trace) -> dict[str, pl.DataFrame]:
-    return {name: trace.table(name) for name in ("activities", "names", "layers", "devices")}
+    return {name: trace.tables[name] for name in ("activities", "names", "layers", "devices")}
 
 
 def test_networks_are_not_mixed(make: Make) -> None:

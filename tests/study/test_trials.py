@@ -144,8 +144,8 @@ def test_kernels_read_together_have_the_classes_that_they_have_alone() -> None:
     for number, trial in enumerate(some.trials):
         alone = traceana.open(trial.file)
         kernels = pl.col("kind") == "kernel"
-        ours = some.trace.activities.filter(pl.col("rank") == number, kernels)
-        theirs = alone.activities.filter(kernels)
+        ours = some.trace.tables.activities.filter(pl.col("rank") == number, kernels)
+        theirs = alone.tables.activities.filter(kernels)
         columns = ["name", "category", "algorithm", "direction", "library"]
         assert (
             described(ours.select("name_id", "class"), some.trace)

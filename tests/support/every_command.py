@@ -18,7 +18,7 @@ from tests.support.opened import forget
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
 from traceana.report.render import Format
-from traceana.result import Result
+from traceana.report.result import CommandResult
 
 COMMANDS = (
     *("report", "info", "advise", "kernels", "kernels --unclassified", "transfers", "critical"),
@@ -51,7 +51,7 @@ def printed_in(forms: Sequence[str], command: str, *files: Path) -> dict[str, st
     found: dict[str, str] = {}
     write_page = Output.write_page
 
-    def in_each(self: Output, result: Result) -> None:
+    def in_each(self: Output, result: CommandResult) -> None:
         for form in forms:
             with mock.patch.object(self, "_format", Format(form)):
                 before = sys.stdout.buffer.tell()

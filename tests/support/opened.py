@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
-import traceana
+from traceana import Trace, opening
 from traceana.opening import open_trace
 from traceana.report.pages import report
 from traceana.report.pages.report import Overview
-from traceana.trace import Trace
 from traceana.whatif import whatif
 
 MOST: Final = 40
@@ -80,8 +79,8 @@ def forget() -> None:
 
 @contextmanager
 def opened_once() -> Iterator[None]:
-    """Let ``traceana.open`` be :func:`opened`."""
-    with mock.patch.object(traceana, "open", opened):
+    """Let the command line open traces with :func:`opened`."""
+    with mock.patch.object(opening, "open_trace", opened):
         yield
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from traceana import Trace
 from traceana.model.manifest import Manifest
 from traceana.runs import Environment, Gpu, Run, Status, StepTimes, Timing, Workload
 from traceana.runs.run_files import (
@@ -18,7 +19,6 @@ from traceana.runs.run_files import (
     Profiler,
     Value,
 )
-from traceana.trace import Trace
 
 PACKAGES = {"torch": "2.13.0", "tensorflow-cpu": "2.21.0", "keras": "3.15.0", "jax": "0.10.2"}
 CPU = "Pentium III"

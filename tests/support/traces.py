@@ -8,7 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from traceana.trace import Ledger, Trace, TraceMeta
+from traceana import Trace
+from traceana.trace import Ledger, Tables, TraceMeta
 from traceana.trace.taxonomy import CLASS_SCHEMA
 
 
@@ -77,7 +78,7 @@ class TraceBuilder:
             names = tables["names"]
             missing = [column for column in CLASS_SCHEMA if column not in names.columns]
             tables["names"] = names.with_columns(pl.lit(None).alias(name) for name in missing)
-        return Trace(self.meta, {**tables, "ledger": self.ledger.frame()})
+        return Trace(self.meta, Tables({**tables, "ledger": self.ledger.frame()}))
 
     def _activity(
         self, kind: str, name: str, start: int, duration: int, columns: dict[str, Any]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.synthetic.cnn import PARAMETERS, cnn_training
 from tests.support.synthetic.traces import kineto
-from traceana.trace import Trace
+from traceana import Trace
 
 WIDTHS = (3, 64, 128, 256, 256, 512, 512, 512, 512)
 SIZES = (224, 112, 56, 56, 28, 28, 14, 14)
@@ -22,7 +22,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
 
 
 def test_the_layers_compute_what_the_network_does(trace: Trace) -> None:
-    layers = trace.layer_times().frame.filter(pl.col("role") == "layer")
+    layers = trace.layers().frame.filter(pl.col("role") == "layer")
     assert (layers["forward_ns"] > 0).all()
     assert (layers["backward_ns"] > 0).all()
     products = layers.filter(pl.col("layer").str.contains("conv|fc"))

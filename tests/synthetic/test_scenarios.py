@@ -45,12 +45,12 @@ def everything() -> Scenario:
 
 
 def rows(trace: Trace, table: str, columns: tuple[str, ...]) -> list[str]:
-    frame = trace.table(table)
+    frame = trace.tables[table]
     if table == "activities":
         # Kineto has the kind of memory of a memset only in the name.
         is_set = pl.col("kind") == "memset"
         frame = frame.with_columns(
-            trace.names["name"].gather(frame["name_id"]).alias("name"),
+            trace.tables.names["name"].gather(frame["name_id"]).alias("name"),
             pl.when(is_set.not_()).then("destination_memory").alias("destination_memory"),
         )
     return sorted(map(str, frame.select(columns).rows()))
@@ -77,21 +77,25 @@ def test_both_formats_have_equal_tables(
 def test_the_readers_find_what_was_described(traces: list[Trace]) -> None:
     run = everything()
     for trace in traces:
-        work = trace.activities.filter(pl.col("kind") != "sync")
+        work = trace.tables.activities.filter(pl.col("kind") != "sync")
         assert sorted(work.select("start", "duration").rows()) == sorted(
             (work.start, work.duration) for work in run.work
         )
-        syncs = trace.activities.filter(pl.col("kind") == "sync")
+        syncs = trace.tables.activities.filter(pl.col("kind") == "sync")
         assert sorted(syncs.select("start", "duration", "stream").rows(), key=str) == sorted(
             ((sync.start, sync.duration, sync.stream) for sync in run.syncs), key=str
         )
-        assert trace.calls.height == len(run.calls)
-        assert trace.steps.select("number", "start", "duration").rows() == [(1, 0, 50_000)]
-        assert trace.ops["name"].to_list() == ["aten::copy_"]
-        texts = trace.ranges.filter(pl.col("kind") == "overhead").select("start", "duration").rows()
+        assert trace.tables.calls.height == len(run.calls)
+        assert trace.tables.steps.select("number", "start", "duration").rows() == [(1, 0, 50_000)]
+        assert trace.tables.ops["name"].to_list() == ["aten::copy_"]
+        texts = (
+            trace.tables.ranges.filter(pl.col("kind") == "overhead")
+            .select("start", "duration")
+            .rows()
+        )
         assert texts == [(22_000, 1_000)]
-        assert set(trace.devices["name"]) == {"NVIDIA A100-SXM4-80GB"}
-        assert trace.activities.filter(pl.col("kind") != "sync")["call"].null_count() == 0
+        assert set(trace.tables.devices["name"]) == {"NVIDIA A100-SXM4-80GB"}
+        assert trace.tables.activities.filter(pl.col("kind") != "sync")["call"].null_count() == 0
 
 
 def test_work_is_refused_that_no_gpu_does() -> None:

@@ -65,7 +65,7 @@ def test_every_command_has_the_same_step_and_the_same_idle_time(file: Path) -> N
 @each_recording
 def test_a_step_is_from_the_end_of_one_to_the_end_of_the_next_on_the_device(file: Path) -> None:
     trace = opened(file)
-    of_step = trace.activities.filter(pl.col("step").is_not_null())
+    of_step = trace.tables.activities.filter(pl.col("step").is_not_null())
     ends = of_step.group_by("step").agg((pl.col("start") + pl.col("duration")).max()).sort("step")
     distances = ends["start"].diff().drop_nulls()
     summary = found("report", file)["summary"]["step_time"]
@@ -85,8 +85,8 @@ def test_the_step_without_the_profiler_is_near_the_one_that_was_timed(file: Path
 def test_every_step_that_replays_a_graph_has_all_its_kernels() -> None:
     file = FOLDER / "resnet18_b8_graph.json.gz"
     trace = opened(file)
-    assert trace.calls["name"].cast(pl.String).str.contains(GRAPH_LAUNCH).any()
-    launched = trace.activities.filter(pl.col("step").is_not_null())
+    assert trace.tables.calls["name"].cast(pl.String).str.contains(GRAPH_LAUNCH).any()
+    launched = trace.tables.activities.filter(pl.col("step").is_not_null())
     replays = launched.partition_by("step")
     assert [one.height for one in replays] == [360] * 5
     # Each with the same classes, which the neighbours of a kernel decide too.

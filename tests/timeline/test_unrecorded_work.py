@@ -33,7 +33,7 @@ def recording(folder: Path, kept: int) -> Path:
 
 def test_all_work_recorded(tmp_path: Path) -> None:
     trace = traceana.open(recording(tmp_path, LAUNCHES))
-    assert "no_work" not in trace.ledger["reason"].to_list()
+    assert "no_work" not in trace.tables.ledger["reason"].to_list()
     found = trace.report().summary.bottleneck
     assert found is not None
     assert found.bound is not None
@@ -41,7 +41,7 @@ def test_all_work_recorded(tmp_path: Path) -> None:
 
 def test_work_of_launches_lost(tmp_path: Path) -> None:
     trace = traceana.open(recording(tmp_path, 5))
-    (entry,) = trace.ledger.rows_by_key("reason", named=True)["no_work"]
+    (entry,) = trace.tables.ledger.rows_by_key("reason", named=True)["no_work"]
     # After the last kernel that is recorded, the recording may have ended.
     assert entry["count"] == STEPS * 5 - 5
     found = trace.report().summary.bottleneck

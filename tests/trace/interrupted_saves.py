@@ -23,7 +23,8 @@ from pathlib import Path
 import polars as pl
 
 from tests.support.traces import cnn_steps
-from traceana.trace import Trace
+from traceana import Trace
+from traceana.trace.bundle import load
 from traceana.trace.schema import TABLES
 
 SOURCES = ("one", "two")
@@ -34,16 +35,18 @@ def version(source: str) -> Trace:
     trace = cnn_steps().with_meta(source=source)
     if source == "one":
         return trace
-    without = trace.activities.with_columns(pl.lit(None).alias(one) for one in ("range", "step"))
+    without = trace.tables.activities.with_columns(
+        pl.lit(None).alias(one) for one in ("range", "step")
+    )
     return trace.with_tables(steps=pl.DataFrame(), ranges=pl.DataFrame(), activities=without)
 
 
 def check(path: Path) -> None:
     """Raise unless ``path`` is one of the two traces, whole."""
-    found = Trace.from_bundle(path)
+    found = load(path)
     want = version(found.meta.source)
     for name in TABLES:
-        assert found.table(name).equals(want.table(name)), f"{name} of {found.meta.source}"
+        assert found.tables[name].equals(want.tables[name]), f"{name} of {found.meta.source}"
 
 
 def save_for_ever(path: Path, source: str) -> None:

@@ -18,8 +18,7 @@ from polars.testing import assert_frame_equal
 from tests.support.traces import cnn_steps
 from traceana.errors import BundleVersionError, CannotWriteError
 from traceana.opening import open_trace
-from traceana.trace import Trace
-from traceana.trace.bundle import MANIFEST
+from traceana.trace.bundle import MANIFEST, load
 from traceana.trace.schema import TABLES
 
 
@@ -29,26 +28,28 @@ def test_every_table_and_fact_comes_back(tmp_path: Path) -> None:
     again = open_trace(path)
     assert again.meta == msgspec.structs.replace(trace.meta, opened=(str(path),))
     for name in TABLES:
-        assert_frame_equal(again.table(name), trace.table(name))
+        assert_frame_equal(again.tables[name], trace.tables[name])
     assert list(path.parent.iterdir()) == [path]
 
 
 def test_a_bundle_that_is_open_stays_whole(tmp_path: Path) -> None:
     path = cnn_steps().save(tmp_path / "run")
-    trace = Trace.from_bundle(path)
+    trace = load(path)
     cnn_steps().with_tables(activities=pl.DataFrame()).save(path, overwrite=True)
-    assert trace.activities.equals(cnn_steps().activities)
+    assert trace.tables.activities.equals(cnn_steps().tables.activities)
     shutil.rmtree(path)
-    assert trace.layers.equals(cnn_steps().layers)
+    assert trace.tables.layers.equals(cnn_steps().tables.layers)
 
 
 def test_an_existing_bundle_is_replaced_only_on_request(tmp_path: Path) -> None:
     path = cnn_steps().save(tmp_path / "run")
     with pytest.raises(CannotWriteError, match="exists already"):
         cnn_steps().save(path)
-    changed = cnn_steps().with_tables(layers=cnn_steps().layers.with_columns(type=pl.lit("new")))
+    changed = cnn_steps().with_tables(
+        layers=cnn_steps().tables.layers.with_columns(type=pl.lit("new"))
+    )
     changed.save(path, overwrite=True)
-    assert Trace.from_bundle(path).layers["type"].unique().to_list() == ["new"]
+    assert load(path).tables.layers["type"].unique().to_list() == ["new"]
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -80,7 +81,7 @@ def test_another_schema_version_is_refused(tmp_path: Path) -> None:
     manifest["schema_version"] += 1
     (path / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(BundleVersionError, match="schema version"):
-        Trace.from_bundle(path)
+        load(path)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ def test_a_damaged_bundle_is_refused(tmp_path: Path, damage: str) -> None:
         case "manifest":
             (path / MANIFEST).write_text("{")
     with pytest.raises(BundleVersionError, match="save it again"):
-        Trace.from_bundle(path)
+        load(path)
 
 
 def test_every_changed_byte_of_a_bundle_is_noticed(tmp_path: Path) -> None:
@@ -117,18 +118,18 @@ def test_every_changed_byte_of_a_bundle_is_noticed(tmp_path: Path) -> None:
         content[at] = content[at] ^ 1 if content[at : at + 1].isalnum() else ord("Q")
         file.write_bytes(content)
         with pytest.raises(BundleVersionError, match="save it again"):
-            Trace.from_bundle(path)
+            load(path)
         file.write_bytes(whole)
-    assert Trace.from_bundle(path).activities.height
+    assert load(path).tables.activities.height
 
 
 def test_a_table_of_another_bundle_is_refused(tmp_path: Path) -> None:
     path = cnn_steps().save(tmp_path / "run")
-    rows = cnn_steps().activities.with_columns(name_id=pl.lit(1 << 20, pl.UInt32))
-    assert rows.schema == cnn_steps().activities.schema
+    rows = cnn_steps().tables.activities.with_columns(name_id=pl.lit(1 << 20, pl.UInt32))
+    assert rows.schema == cnn_steps().tables.activities.schema
     rows.write_parquet(path / "activities.parquet")
     with pytest.raises(BundleVersionError, match=r"activities\.parquet is damaged: save it again"):
-        Trace.from_bundle(path)
+        load(path)
 
 
 def test_a_full_disk_leaves_the_earlier_bundle(tmp_path: Path) -> None:
@@ -142,7 +143,7 @@ def test_a_full_disk_leaves_the_earlier_bundle(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert list(tmp_path.iterdir()) == [path]
-    assert_frame_equal(Trace.from_bundle(path).activities, cnn_steps().activities)
+    assert_frame_equal(load(path).tables.activities, cnn_steps().tables.activities)
 
 
 @pytest.mark.slow

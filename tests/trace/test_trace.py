@@ -14,7 +14,7 @@ import pytest
 import traceana
 from tests.support.traces import TraceBuilder, cnn_steps
 from traceana.errors import MissingExtraError, how_to_install
-from traceana.trace import Trace, TraceMeta
+from traceana.trace import Tables, Trace, TraceMeta
 from traceana.trace.schema import TABLES, conform
 
 META = TraceMeta(source="x", format="kineto")
@@ -23,17 +23,17 @@ META = TraceMeta(source="x", format="kineto")
 def test_tables_that_were_not_given_are_empty_with_their_columns() -> None:
     trace = Trace(META)
     for name, schema in TABLES.items():
-        assert trace.table(name).is_empty()
-        assert trace.table(name).columns == list(schema)
+        assert trace.tables[name].is_empty()
+        assert trace.tables[name].columns == list(schema)
 
 
 def test_unknown_tables_and_columns_are_refused() -> None:
     with pytest.raises(KeyError, match="kernels"):
-        Trace(META, {"kernels": pl.DataFrame()})
+        Trace(META, Tables({"kernels": pl.DataFrame()}))
     with pytest.raises(KeyError, match="begin"):
         conform("activities", pl.DataFrame({"begin": [1]}))
     with pytest.raises(KeyError):
-        Trace(META).table("kernels")
+        Trace(META).tables["kernels"]
 
 
 def test_a_frame_without_columns_conforms_to_no_rows() -> None:
@@ -43,9 +43,9 @@ def test_a_frame_without_columns_conforms_to_no_rows() -> None:
 def test_with_tables_leaves_the_original_alone() -> None:
     trace = cnn_steps()
     changed = trace.with_tables(steps=pl.DataFrame())
-    assert changed.steps.is_empty()
-    assert trace.steps.height == 3
-    assert changed.activities.equals(trace.activities)
+    assert changed.tables.steps.is_empty()
+    assert trace.tables.steps.height == 3
+    assert changed.tables.activities.equals(trace.tables.activities)
 
 
 def test_a_trace_is_immutable() -> None:
@@ -56,18 +56,18 @@ def test_a_trace_is_immutable() -> None:
         trace.meta.source = "another"  # type: ignore[misc]
     changed = trace.with_meta(source="another")
     assert (changed.meta.source, trace.meta.source) == ("another", "built.json")
-    assert changed.activities.equals(trace.activities)
+    assert changed.tables.activities.equals(trace.tables.activities)
     with pytest.raises(AttributeError, match="immutable"):
-        del trace._meta
+        del trace.meta
 
 
 def test_what_a_trace_hands_out_does_not_change_it() -> None:
     trace = cnn_steps().with_meta(properties={"options": ["a"], "ranks": {"0": "file"}})
-    before = trace.activities
-    trace.activities[0, "duration"] = 1
-    trace.activities.insert_column(0, pl.Series("more", [0] * before.height))
-    trace.activities.drop_in_place("duration")
-    assert trace.activities.equals(before)
+    before = trace.tables.activities
+    trace.tables.activities[0, "duration"] = 1
+    trace.tables.activities.insert_column(0, pl.Series("more", [0] * before.height))
+    trace.tables.activities.drop_in_place("duration")
+    assert trace.tables.activities.equals(before)
     properties: Any = trace.meta.properties
     with pytest.raises(TypeError, match="read-only"):
         properties["x"] = 1
@@ -81,10 +81,10 @@ def test_what_a_trace_hands_out_does_not_change_it() -> None:
 
 
 def test_a_trace_keeps_the_tables_that_it_was_made_of() -> None:
-    table = cnn_steps().steps
+    table = cnn_steps().tables.steps
     trace = cnn_steps().with_tables(steps=table)
     table.insert_column(0, pl.Series("more", [0] * table.height))
-    assert "more" not in trace.steps.columns
+    assert "more" not in trace.tables.steps.columns
 
 
 def test_repr_names_the_trace() -> None:
@@ -111,7 +111,7 @@ def test_to_pandas() -> None:
     pytest.importorskip("pyarrow")
     frames = cnn_steps().to_pandas()
     assert list(frames) == list(TABLES)
-    assert frames["activities"]["duration"].sum() == cnn_steps().activities["duration"].sum()
+    assert frames["activities"]["duration"].sum() == cnn_steps().tables.activities["duration"].sum()
 
 
 def test_to_pandas_without_pandas_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,11 +129,10 @@ def test_the_package_offers_what_it_documents() -> None:
 
 def test_a_misspelt_table_is_answered_with_those_that_there_are() -> None:
     trace = Trace(META)
-    with pytest.raises(
-        KeyError, match=r"no table 'activites'; did you mean 'activities'\? tables:"
-    ):
-        trace.table("activites")
-    with pytest.raises(AttributeError, match=r"no attribute 'rangs'; did you mean 'ranges'\?"):
-        trace.rangs  # type: ignore[attr-defined]  # noqa: B018
+    message = r"no table 'activites' \(did you mean activities\?\); tables: activities, names"
+    with pytest.raises(KeyError, match=message):
+        trace.tables["activites"]
+    with pytest.raises(AttributeError, match=message):
+        trace.tables.activites  # type: ignore[attr-defined]  # noqa: B018
     with pytest.raises(TypeError, match="takes the path of a trace, or a list of paths"):
         traceana.open(None)  # type: ignore[arg-type]

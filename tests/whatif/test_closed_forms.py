@@ -14,7 +14,7 @@ from tests.critical import simulation
 from tests.critical.simulation import CALL, Machine
 from tests.support.synthetic import Scenario, kineto
 from tests.support.traces import TraceBuilder
-from traceana.trace import Trace
+from traceana import Trace
 
 pytestmark = pytest.mark.usefixtures("resumed_at_once")
 

@@ -122,7 +122,7 @@ def test_what_cannot_be_asked_is_one_line(
 
 def test_a_mistyped_layer_has_a_suggestion(tmp_path: Path) -> None:
     saved = cnn_steps().save(tmp_path / "cnn")
-    names = traceana.open(saved).layers["path"]
+    names = traceana.open(saved).tables.layers["path"]
     result = run("whatif", saved, "--scenario", f"layer:{names[0]}x x 0")
     assert result.exit_code == ExitCode.EMPTY_SELECTION
     assert f"did you mean layer:{names[0]}?" in result.stderr

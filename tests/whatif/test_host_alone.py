@@ -8,10 +8,10 @@ from polars.testing import assert_frame_equal
 import traceana
 from tests.support.manifest import FIXTURES
 from tests.support.opened import opened
+from traceana import Trace
 from traceana.analyze.layers import layers
 from traceana.timeline.critical import critical
 from traceana.timeline.steps import measured, measured_steps, select
-from traceana.trace import Trace
 from traceana.whatif.whatif import Model
 
 TRACES = ("alexnet-cpu-nsys-2022.4.sqlite", "alexnet-cpu-nsys-2024.2.sqlite")

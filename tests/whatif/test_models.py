@@ -11,10 +11,10 @@ import pytest
 from tests.support.manifest import TRACES
 from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
+from traceana import Trace
 from traceana.errors import BadScenarioError, NoSuchSelectionError
 from traceana.flops.timed_algorithms import AlgorithmStudy, Device, Layer, Measurement, write
 from traceana.settings import BATCH_SPREAD, FIXED_NS, TENSOR_CORE_GEMMS
-from traceana.trace import Trace
 from traceana.whatif.scenario import NAMED, Change, Scenario, scenario
 from traceana.whatif.whatif import Asked, Model
 
@@ -38,7 +38,7 @@ def factors(trace: Trace, text: str) -> tuple[list[float], list[float]]:
     selection = Asked.of(model, text).selections[0][0]
     assert selection.factors is not None
     (graph,) = model.processes
-    rows = np.argsort(graph.activity)[-trace.activities.height :]
+    rows = np.argsort(graph.activity)[-trace.tables.activities.height :]
     least, most = (end[rows].tolist() for end in selection.factors)
     return least, most
 

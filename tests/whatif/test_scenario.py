@@ -144,7 +144,7 @@ def test_a_file_that_is_no_scenario(tmp_path: Path, text: str) -> None:
 def test_what_is_selected(text: str, kernels: list[str]) -> None:
     trace = cnn_steps()
     flags = selected_work(trace, *scenario(text).changes)
-    names = trace.names["name"].gather(trace.activities["name_id"]).filter(flags)
+    names = trace.tables.names["name"].gather(trace.tables.activities["name_id"]).filter(flags)
     assert sorted(names.unique()) == kernels
 
 

@@ -8,9 +8,9 @@ import statistics
 import pytest
 
 from tests.support.traces import TraceBuilder
+from traceana import Trace
 from traceana.enrich import attribute
 from traceana.timeline.critical import critical
-from traceana.trace import Trace
 
 STEP, LOAD, WAKE, COMPUTE, LOG = 1000, 100, 2, 698, 200
 """A step: a batch is loaded, the other thread wakes and computes, the first thread logs."""

@@ -113,14 +113,14 @@ def test_networks_with_branches_or_groups_name_their_layers(file: Path) -> None:
     options = options_of(file)
     network = options.describe_network()
     trace = opened(file)
-    assert trace.steps.height == options.steps
+    assert trace.tables.steps.height == options.steps
     multiplied = [each.name for each in network.layers if isinstance(each, Conv | Linear)]
     assert len(multiplied) in (8, 54, 58)
     # TensorFlow numbers the scopes of a model that is built a second time.
-    paths = trace.layers["path"].str.replace_all(r"_1(\.|$)", "$1")
+    paths = trace.tables.layers["path"].str.replace_all(r"_1(\.|$)", "$1")
     names = paths.str.strip_prefix(f"{network.name}.")
-    rows = trace.activities.select(
-        names.gather(trace.activities["layer"]).alias("layer"),
+    rows = trace.tables.activities.select(
+        names.gather(trace.tables.activities["layer"]).alias("layer"),
         pl.col("direction").cast(pl.String),
         "duration",
     )

@@ -31,9 +31,9 @@ def trace(request: pytest.FixtureRequest, alexnets: Path) -> Trace:
 
 def time_of_layers(trace: Trace, network: str) -> dict[tuple[str, str], int]:
     """Return the time by name of the layer and direction; scopes begin with the network's name."""
-    named = unnumbered(trace.layers["path"]).str.strip_prefix(f"{network}.")
-    paths = named.gather(trace.activities["layer"])
-    rows = trace.activities.select(
+    named = unnumbered(trace.tables.layers["path"]).str.strip_prefix(f"{network}.")
+    paths = named.gather(trace.tables.activities["layer"])
+    rows = trace.tables.activities.select(
         paths.alias("layer"), pl.col("direction").cast(pl.String), "duration"
     )
     time = rows.drop_nulls().group_by("layer", "direction").agg(pl.col("duration").sum())
@@ -42,7 +42,7 @@ def time_of_layers(trace: Trace, network: str) -> dict[tuple[str, str], int]:
 
 def test_every_weighted_layer_has_its_time(trace: Trace) -> None:
     assert trace.on_cpu
-    assert trace.steps.height == 2
+    assert trace.tables.steps.height == 2
     spent = time_of_layers(trace, "alexnet")
     for layer in WEIGHTED["alexnet"]:
         for direction in ("forward", "backward"):
@@ -55,9 +55,9 @@ def multiplied(trace: Trace, network: str) -> set[str]:
     XLA hands some of them to YNNPACK, in fusions whose name does not say which of the two.
     """
     product = pl.col("category").is_in(["conv", "gemm"]) | pl.col("name").str.contains("ynn_fusion")
-    ids = trace.names.with_row_index("name_id").filter(product)
-    rows = trace.activities.filter(pl.col("name_id").is_in(ids["name_id"].implode()))
-    paths = trace.layers["path"].gather(rows["layer"].drop_nulls()).unique()
+    ids = trace.tables.names.with_row_index("name_id").filter(product)
+    rows = trace.tables.activities.filter(pl.col("name_id").is_in(ids["name_id"].implode()))
+    paths = trace.tables.layers["path"].gather(rows["layer"].drop_nulls()).unique()
     return set(unnumbered(paths).str.strip_prefix(f"{network}."))
 
 

@@ -115,12 +115,12 @@ class Figures:
         from traceana.enrich.steps import step_of
 
         trace = self._trace
-        if not (self._part.activities["kind"] == "kernel").any():
+        if not (self._part.tables.activities["kind"] == "kernel").any():
             span, busy = self.devices.select(pl.col("span_ns", "busy_ns").sum()).row(0)
             return 1.0 if busy < (1 - BOTTLENECK_SHARE) * span else 0.0
-        launches = launches_with_work(trace.calls, trace.activities)
+        launches = launches_with_work(trace.tables.calls, trace.tables.activities)
         if self.stepped:
-            step = pl.Series(step_of(trace.steps, launches["process"], launches["start"]))
+            step = pl.Series(step_of(trace.tables.steps, launches["process"], launches["start"]))
             launches = launches.filter(step.is_in(list(measured_steps(trace).rows)))
         return int(launches["lost"].sum()) / max(launches.height, 1)
 
@@ -172,8 +172,8 @@ class Figures:
         """The summed time of softmax kernels, without those of log-softmax."""
         rows = work(self._part, "op", "duration", *SOURCE)
         rows = rows.filter(category_of(rows, self._part) == "softmax")
-        kernel = self._part.names["name"].gather(rows["name_id"])
-        operator = self._part.ops["name"].gather(rows["op"]).cast(pl.String)
+        kernel = self._part.tables.names["name"].gather(rows["name_id"])
+        operator = self._part.tables.ops["name"].gather(rows["op"]).cast(pl.String)
         of_log = kernel.str.contains(_LOG_KERNEL) | operator.str.contains(_LOG).fill_null(False)
         return int(rows["duration"].filter(~of_log).sum())
 
@@ -205,7 +205,7 @@ class Figures:
     @cached_property
     def _units(self) -> Units:
         # That of a whole trace is kept, and a simulation of tensor cores needs it.
-        same = self._part.activities.height == self._trace.activities.height
+        same = self._part.tables.activities.height == self._trace.tables.activities.height
         return units(self._trace if same else self._part)
 
     @cached_property
@@ -263,7 +263,7 @@ class Figures:
         return self._exposed(copies(self._part).filter(pl.col("host_memory") == "pageable"))
 
     def _exposed(self, chosen: pl.DataFrame) -> int:
-        kernels = computing(self._part.whole.activities)
+        kernels = computing(self._part.whole.tables.activities)
         if not self.stepped:
             return int(exposed(chosen, kernels, ())["exposed_ns"].sum())
         return exposed_within(chosen, kernels, device_windows(self._part))
@@ -335,7 +335,7 @@ class Figures:
     def _working(self) -> pl.DataFrame:
         """The rows of the devices with activity."""
         used = self.busy.select("rank", "device")
-        return self._trace.devices.join(used, on=["rank", "device"], nulls_equal=True)
+        return self._trace.tables.devices.join(used, on=["rank", "device"], nulls_equal=True)
 
     @cached_property
     def compute_capability(self) -> tuple[int, int] | None:
@@ -502,35 +502,40 @@ def program(trace: Trace) -> Program:
     recorded = trace.meta.framework
     framework = recorded or ("PyTorch" if _has(trace, _OF_PYTORCH) else None)
     used = work(trace, "rank", "device").unique()
-    vendors = used.join(trace.devices, on=["rank", "device"], nulls_equal=True)["vendor"].unique()
+    vendors = used.join(trace.tables.devices, on=["rank", "device"], nulls_equal=True)[
+        "vendor"
+    ].unique()
     directions = pl.concat(
-        [table["direction"].unique().cast(pl.String) for table in (trace.activities, trace.ops)]
+        [
+            table["direction"].unique().cast(pl.String)
+            for table in (trace.tables.activities, trace.tables.ops)
+        ]
     )
     return Program(
         framework,
-        framework is None and trace.ops.is_empty() and not _is_network(trace),
+        framework is None and trace.tables.ops.is_empty() and not _is_network(trace),
         recorded is not None and not directions.is_in(_GRADIENTS).any(),
         vendors.item() if len(vendors) == 1 else None,
         _is_compiled(trace),
         any(
             bool(texts.unique().cast(pl.String).str.contains(_OF_WORKERS).any())
-            for texts in (trace.ranges["text"], trace.ops["name"])
+            for texts in (trace.tables.ranges["text"], trace.tables.ops["name"])
         ),
     )
 
 
 def _has(trace: Trace, pattern: str) -> bool:
     """Return whether a kernel's name has ``pattern``."""
-    return bool(trace.names["name"].str.contains(pattern).any())
+    return bool(trace.tables.names["name"].str.contains(pattern).any())
 
 
 def _is_network(trace: Trace) -> bool:
-    known = trace.names["category"].cast(pl.String).is_in(_OF_NETWORKS).any()
+    known = trace.tables.names["category"].cast(pl.String).is_in(_OF_NETWORKS).any()
     return bool(known) or _has(trace, _OF_FRAMEWORKS)
 
 
 def _is_compiled(trace: Trace) -> bool:
-    calls = trace.ops["name"].unique().cast(pl.String).str.starts_with(REGION)
+    calls = trace.tables.ops["name"].unique().cast(pl.String).str.starts_with(REGION)
     return bool(calls.any()) or _has(trace, GENERATED)
 
 

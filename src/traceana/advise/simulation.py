@@ -50,7 +50,7 @@ class Simulator:
 
 def _has_launches(trace: Trace) -> bool:
     """Return whether the steps have work of a CPU, or calls that launched most of their work."""
-    work = trace.activities.filter(pl.col("step").is_not_null())
+    work = trace.tables.activities.filter(pl.col("step").is_not_null())
     if trace.on_cpu:
         return work.height > 0
     launched = work.filter(pl.col("kind").is_in(DEVICE_WORK))["call"].is_not_null()

@@ -94,7 +94,7 @@ def breakdown(trace: Trace) -> Result:
     notes = list(measured.notes)
     if frame.is_empty():
         notes.append(why_no_work(trace))
-    waits = int((trace.activities["kind"] == "sync").sum())
+    waits = int((trace.tables.activities["kind"] == "sync").sum())
     if waits:
         notes.append(f"synchronization events excluded: {waits:,}")
     notes += [*measured_notes(trace), *summaries.notes(trace)]

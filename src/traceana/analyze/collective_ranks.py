@@ -67,7 +67,7 @@ def collectives_of(trace: Trace) -> pl.DataFrame:
     send or receive sends, ``step`` the number of the step.
     """
     each = with_messages(trace).filter("carries")
-    numbers = trace.steps["number"]
+    numbers = trace.tables.steps["number"]
     return (
         each.with_columns(numbers.gather(each["step"]).alias("number"))
         .sort("start", maintain_order=True)
@@ -251,7 +251,7 @@ def matched_of(trace: Trace) -> tuple[pl.DataFrame, Matched | None]:
     if partners.height < 2:
         return each, None
     of_ranks = partners["rank"].null_count() == 0 and partners["rank"].is_unique().all()
-    groups = trace.process_groups.with_row_index("process_group").select(
+    groups = trace.tables.process_groups.with_row_index("process_group").select(
         "process_group", pl.col("name").alias("group_name"), pl.col("ranks").alias("group_ranks")
     )
     given = (

@@ -72,7 +72,8 @@ def messages(collectives: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     """
     # Most traces are of one GPU: their operators and annotations need not be looked at.
     every_op, every_range = (
-        table if collectives.height else table.clear() for table in (trace.ops, trace.ranges)
+        table if collectives.height else table.clear()
+        for table in (trace.tables.ops, trace.tables.ranges)
     )
     ops = every_op.select(
         pl.col("name").cast(pl.String),
@@ -128,7 +129,7 @@ def messages(collectives: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 
 def has_smaller_groups(trace: Trace) -> bool:
     """Return whether the run has a process group of several ranks, but not of all."""
-    size, world = trace.process_groups["size"], trace.meta.world_size
+    size, world = trace.tables.process_groups["size"], trace.meta.world_size
     return world is not None and bool(((size > 1) & (size < world)).any())
 
 
@@ -438,7 +439,7 @@ def _whole_sum(sizes: pl.Expr, carries: pl.Expr) -> pl.Expr:
 
 
 def _notes(trace: Trace, frame: pl.DataFrame, found: pl.DataFrame) -> tuple[str, ...]:
-    if trace.activities.is_empty():
+    if trace.tables.activities.is_empty():
         return (why_no_work(trace),)
     if frame.is_empty():
         return ("no steps: the trace has no step markers",)
@@ -448,7 +449,7 @@ def _notes(trace: Trace, frame: pl.DataFrame, found: pl.DataFrame) -> tuple[str,
 
 
 def _message_notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
-    if trace.activities.is_empty():
+    if trace.tables.activities.is_empty():
         return (why_no_work(trace),)
     if frame.is_empty():
         return ("no communication: no collectives",)

@@ -70,23 +70,23 @@ def of_input(table: pl.DataFrame) -> pl.Series:
 
 def tries_algorithms(trace: Trace) -> bool:
     """Return whether any algorithm search ran, in any step."""
-    return bool((trace.layers["role"] == SEARCH).any())
+    return bool((trace.tables.layers["role"] == SEARCH).any())
 
 
 def each_convolution(trace: Trace) -> pl.DataFrame:
     """Return one row per convolution."""
     executed = executed_convolutions(trace.whole)
-    episodes = trace.episodes.with_row_index("episode").hstack(
+    episodes = trace.tables.episodes.with_row_index("episode").hstack(
         executed.select("operator", pl.col("direct_flops").alias("flops"), "executed_flops")
     )
-    named = layer_keys(trace.layers, by="layer", depth=None).select(
+    named = layer_keys(trace.tables.layers, by="layer", depth=None).select(
         pl.col("layer_row"), pl.col("layer").alias("path"), pl.col("role") == "layer"
     )
     start = pl.col("start").filter((pl.col("direction") == "fprop") & pl.col("role"))
     found = (
         _timed(trace)
         .join(episodes, on="episode")
-        .join(shapes_of(trace.ops, executed["operator"]), on="operator", how="left")
+        .join(shapes_of(trace.tables.ops, executed["operator"]), on="operator", how="left")
         .join(named, on="layer_row", how="left")
         .with_columns(
             pl.col("path").fill_null(OUTSIDE).alias("layer"),
@@ -94,7 +94,7 @@ def each_convolution(trace: Trace) -> pl.DataFrame:
             start.min().over("path").rank("dense").cast(pl.Int32).alias("position"),
         )
     )
-    operators = trace.ops["name"].gather(found["op"]).cast(pl.String)
+    operators = trace.tables.ops["name"].gather(found["op"]).cast(pl.String)
     return found.with_columns(operators.alias("operator"))
 
 
@@ -111,7 +111,7 @@ def _timed(trace: Trace) -> pl.DataFrame:
         .with_columns(
             # A trial has no layer; the operator that searched has one.
             pl.when(of_class["category"] == SEARCH)
-            .then(trace.ops["layer"].gather(ran["op"]))
+            .then(trace.tables.ops["layer"].gather(ran["op"]))
             .otherwise(ran["layer"])
             .alias("layer_row"),
             of_class["precision"],

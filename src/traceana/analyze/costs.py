@@ -126,7 +126,7 @@ class _Operators(msgspec.Struct, frozen=True):
 
 @per_small_trace
 def _operators(trace: Trace) -> _Operators:
-    tree, found = Tree.of(trace.ops), operator_costs(trace.ops)
+    tree, found = Tree.of(trace.tables.ops), operator_costs(trace.tables.ops)
     return _Operators(tree, found, Uncounted.of(tree, found))
 
 
@@ -153,7 +153,7 @@ def on_flops(trace: Trace, charged: Charges) -> tuple[str, ...]:
     frame, flops = charged.frame, pl.col("flops")
     masked = frame.filter((pl.col("kind") == "attention") & (pl.col("executed_flops") < flops))
     counted = bool((frame["flops"] > 0).any())
-    why = NO_PRODUCTS if trace.instructions.height else NO_SHAPES
+    why = NO_PRODUCTS if trace.tables.instructions.height else NO_SHAPES
     source = MACS if counted else None if NO_STEPS in charged.notes else why
     return (
         *([source] if source else []),
@@ -183,7 +183,7 @@ def selected_costs(trace: Trace, known: _Operators) -> pl.DataFrame:
     """
     costs, tree = priced(trace, known), known.tree
     costs = costs.filter(pl.Series(selected_operators(trace, tree)).gather(costs["op"]))
-    return costs.with_columns(_layers(trace.ops["layer"], tree, costs["op"]).alias("layer"))
+    return costs.with_columns(_layers(trace.tables.ops["layer"], tree, costs["op"]).alias("layer"))
 
 
 def priced(trace: Trace, known: _Operators) -> pl.DataFrame:
@@ -192,7 +192,7 @@ def priced(trace: Trace, known: _Operators) -> pl.DataFrame:
     The other columns are those of :data:`traceana.analyze.operator_flops.COSTS`.
     """
     costs = known.found.costs
-    counted = np.zeros(trace.ops.height, dtype=np.bool_)
+    counted = np.zeros(trace.tables.ops.height, dtype=np.bool_)
     counted[costs["op"].to_numpy()] = True
     executed = _executed(trace, known.tree, counted)
     return (
@@ -217,7 +217,7 @@ def selected_operators(trace: Trace, tree: Tree) -> Flags:
 
     A child without kernels, of an operator that launched kernels, did not compute.
     """
-    own, around = (np.zeros(trace.ops.height, dtype=np.bool_) for _ in range(2))
+    own, around = (np.zeros(trace.tables.ops.height, dtype=np.bool_) for _ in range(2))
     selected = work(trace, "op", "kind").drop_nulls("op")
     own[selected["op"].to_numpy()] = True
     around[selected.filter(pl.col("kind") == "op")["op"].to_numpy()] = True
@@ -232,14 +232,14 @@ def _executed(trace: Trace, tree: Tree, counted: Flags) -> pl.DataFrame:
     """
     of_episode = executed_convolutions(trace.whole)
     activities = work(trace, "episode", "layer")
-    role = trace.layers["role"].cast(pl.String).gather(activities["layer"])
+    role = trace.tables.layers["role"].cast(pl.String).gather(activities["layer"])
     # Trials repeat the computation, which counts once.
     ran = activities.filter(role.ne_missing(SEARCH))["episode"].drop_nulls().unique()
     op = tree.nearest(counted, from_rows(of_episode["operator"]))
     return (
         of_episode.with_columns(
             pl.Series("op", op),
-            trace.episodes["direction"]
+            trace.tables.episodes["direction"]
             .replace_strict(_PART_OF, default=None, return_dtype=PART)
             .alias("part"),
             (pl.col("executed_flops") - pl.col("direct_flops")).alias("saved"),
@@ -263,7 +263,10 @@ def instruction_charges(trace: Trace, known: pl.DataFrame) -> pl.DataFrame:
     charged = runs.select(
         "layer",
         pl.col("direction").cast(pl.String).cast(PART, strict=False).alias("part"),
-        trace.instructions["opcode"].cast(pl.String).gather(runs["instruction"]).alias("kind"),
+        trace.tables.instructions["opcode"]
+        .cast(pl.String)
+        .gather(runs["instruction"])
+        .alias("kind"),
         "formula",
         "count",
         (pl.col("flops") * pl.col("count")).alias("flops"),
@@ -312,13 +315,17 @@ def model_charges(
     known = dict(counts.filter(pl.col("flops") > 0).iter_rows())
     rows: list[tuple[object, ...]] = []
     # What a compiler left of a layer is not known: a normalization may be in the weights.
-    fused = {row for row, kind in enumerate(trace.layers["type"]) if (kind or "").startswith(FUSED)}
+    fused = {
+        row
+        for row, kind in enumerate(trace.tables.layers["type"])
+        if (kind or "").startswith(FUSED)
+    }
     uncounted = {
         row: layer
         for row, layer in partner.items()
         if (row not in known or row in partial) and row not in fused
     }
-    if uncounted and not trace.steps.height:
+    if uncounted and not trace.tables.steps.height:
         return pl.DataFrame(schema=CHARGES), (NO_STEPS,)
     wanted = {row: layer for row, layer in uncounted.items() if row in seen}
     unclear: list[str] = []
@@ -370,9 +377,9 @@ def _products_apart(trace: Trace, charged: pl.DataFrame) -> bool:
 
     Keras compiles grouped convolutions so on a CPU; the programs' scopes are not the model's.
     """
-    if trace.meta.framework != "TensorFlow" or trace.instructions.is_empty():
+    if trace.meta.framework != "TensorFlow" or trace.tables.instructions.is_empty():
         return False
-    role = trace.layers["role"].cast(pl.String).gather(charged["layer"])
+    role = trace.tables.layers["role"].cast(pl.String).gather(charged["layer"])
     of_program = pl.col("formula").str.starts_with(_OF_INSTRUCTION) & (pl.col("flops") > 0)
     return not charged.filter(of_program & pl.Series(role.ne_missing("layer"))).is_empty()
 
@@ -495,9 +502,9 @@ def _executions(trace: Trace, layers: Iterable[int]) -> pl.DataFrame:
     rows = work(trace, "scope", "op", "layer", "step", "direction", *SOURCE)
     chosen = rows.filter(pl.col("layer").is_in(list(layers)))
     op, own = chosen["op"], chosen["scope"]
-    scope = pl.select(pl.coalesce(own, trace.ops["scope"].gather(op))).to_series()
+    scope = pl.select(pl.coalesce(own, trace.tables.ops["scope"].gather(op))).to_series()
     counts = trace.meta.framework == "TensorFlow"
-    named = trace.ops["name"].gather(op).cast(pl.String)
+    named = trace.tables.ops["name"].gather(op).cast(pl.String)
     nothing = pl.lit(None, pl.String)
     product = (
         category_of(chosen, trace).cast(pl.String).is_in(PRODUCTS) if counts else pl.lit(False)

@@ -176,7 +176,7 @@ def _unions(trace: Trace, found: IdleTime) -> dict[str, Busy]:
 
     ``with_copies``: kernels and copies; ``compute``: kernels except collectives.
     """
-    activities = trace.whole.activities
+    activities = trace.whole.tables.activities
     kind = activities["kind"]
     kernel, copy = (kind.is_in(kinds).to_numpy() for kinds in (COMPUTING, ["memcpy"]))
     collective = kernel & category_of(activities, trace.whole).eq("collective").to_numpy()
@@ -213,7 +213,7 @@ def launches(trace: Trace) -> pl.DataFrame:
         percentile, the lower of two; negative where the kernel starts before the call returns.
     """
     measured = measured_windows(trace)
-    launched = trace.activities.select(
+    launched = trace.tables.activities.select(
         *PER_DEVICE, "kind", "start", "duration", "call", "step"
     ).filter(
         (pl.col("kind") != "sync") & pl.col("call").is_not_null() & pl.col("device").is_not_null()
@@ -268,10 +268,10 @@ class _Kernels(msgspec.Struct, frozen=True):
         """Return the columns of ``launched``, whose rows all have a call."""
         kernel = launched["kind"].is_in(["kernel", "graph"]).to_numpy()
         call, duration = launched["call"].to_numpy(), launched["duration"].to_numpy()
-        took = trace.calls["duration"].to_numpy()
+        took = trace.tables.calls["duration"].to_numpy()
         # Sums are exact: the work of one call takes less than 2**53 ns, a hundred days.
         of_call = np.bincount(call[kernel], duration[kernel], minlength=len(took))
-        returned = (trace.calls["start"].to_numpy() + took)[call]
+        returned = (trace.tables.calls["start"].to_numpy() + took)[call]
         delay = launched["start"].to_numpy() - returned
         return cls(kernel, kernel & (of_call < took)[call], duration, delay)
 

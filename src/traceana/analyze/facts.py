@@ -27,7 +27,7 @@ def facts(trace: Trace) -> dict[str, Any]:
     ``ledger`` lists the entries of the integrity ledger. See ``docs/json.md`` for each key.
     """
     meta = trace.meta
-    kinds = _kinds(trace.activities)
+    kinds = _kinds(trace.tables.activities)
     none = (0, 0, 0)
     (kernels, kernel_ns, names), (operators, operator_ns, _) = (
         kinds.get(kind, none) for kind in ("kernel", "op")
@@ -46,7 +46,7 @@ def facts(trace: Trace) -> dict[str, Any]:
         "kernels": kernels,
         "kernel_ns": kernel_ns,
         "distinct_kernel_names": names,
-        "memcpy": _copies(trace.activities),
+        "memcpy": _copies(trace.tables.activities),
         "memcpy_ns": kinds.get("memcpy", none)[1],
         "memset": kinds.get("memset", none)[0],
         "memset_ns": kinds.get("memset", none)[1],
@@ -54,20 +54,20 @@ def facts(trace: Trace) -> dict[str, Any]:
         "cpu_operators": operators,
         "cpu_operator_ns": operator_ns,
         "devices": _devices(trace),
-        "steps": trace.steps["number"].n_unique(),
-        "step_marker": ", ".join(trace.steps["source"].drop_nulls().unique().sort()) or None,
-        "step_numbers": span_of(trace.steps["number"].unique().to_list()) or None,
-        "operators": trace.ops.height,
-        "calls": trace.calls.height,
-        "ranges": trace.ranges.height,
-        "layers": trace.layers.filter(pl.col("role") == "layer").height,
+        "steps": trace.tables.steps["number"].n_unique(),
+        "step_marker": ", ".join(trace.tables.steps["source"].drop_nulls().unique().sort()) or None,
+        "step_numbers": span_of(trace.tables.steps["number"].unique().to_list()) or None,
+        "operators": trace.tables.ops.height,
+        "calls": trace.tables.calls.height,
+        "ranges": trace.tables.ranges.height,
+        "layers": trace.tables.layers.filter(pl.col("role") == "layer").height,
         "counters": _counters(trace),
         "summary": _summary(trace),
         "events": meta.events,
         "truncated": meta.truncated,
         "bytes_read": meta.bytes_read,
         "bytes_total": meta.bytes_total,
-        "ledger": trace.ledger.to_dicts(),
+        "ledger": trace.tables.ledger.to_dicts(),
         "properties": meta.properties,
     }
     return {**found, **_printed(trace)} if trace.is_summary else found
@@ -93,7 +93,7 @@ def _copies(activities: pl.DataFrame) -> dict[str, int]:
 
 def _counters(trace: Trace) -> dict[str, Any] | None:
     """Return the facts of the counters of Nsight Compute; null without counters."""
-    counters = trace.counters
+    counters = trace.tables.counters
     if counters.is_empty():
         return None
     measured = [name for name in _MEASURED if counters[name].null_count() < counters.height]
@@ -107,7 +107,7 @@ def _counters(trace: Trace) -> dict[str, Any] | None:
 
 def _summary(trace: Trace) -> dict[str, Any] | None:
     """Return the facts of a printed summary; null without one."""
-    summary = trace.summary
+    summary = trace.tables.summary
     if summary.is_empty():
         return None
     rows, host = summary.filter("counted"), summary.filter(pl.col("kind") == "call")
@@ -133,7 +133,7 @@ def _sum(calls: pl.Series) -> int | None:
 
 def _printed(trace: Trace) -> dict[str, Any]:
     """Return the facts on activities, of the rows of a summary."""
-    rows = trace.summary.filter("counted")
+    rows = trace.tables.summary.filter("counted")
 
     def of(kind: str) -> pl.DataFrame:
         return rows.filter(pl.col("kind") == kind)
@@ -149,7 +149,7 @@ def _printed(trace: Trace) -> dict[str, Any]:
         "memset_ns": int(of("memset")["total_ns"].sum()),
         "cpu_operators": int(of("op")["calls"].sum()) if trace.on_cpu else 0,
         "cpu_operator_ns": int(of("op")["total_ns"].sum()) if trace.on_cpu else 0,
-        "calls": int(trace.summary.filter(pl.col("kind") == "call")["calls"].sum()),
+        "calls": int(trace.tables.summary.filter(pl.col("kind") == "call")["calls"].sum()),
     }
 
 
@@ -158,7 +158,7 @@ def _devices(trace: Trace) -> list[dict[str, Any]]:
     working = (
         work(trace, "rank", "device").group_by("rank", "device").agg(pl.len().alias("activities"))
     )
-    known = trace.devices.with_columns(pl.col("device").cast(pl.Int32))
+    known = trace.tables.devices.with_columns(pl.col("device").cast(pl.Int32))
     return (
         working.join(known, on=["rank", "device"], how="full", coalesce=True, nulls_equal=True)
         .with_columns(pl.col("activities").fill_null(0))

@@ -113,7 +113,7 @@ def coverage(
     operators, ``known`` is of :func:`flops_by_run`.
     """
     rows = work(trace, "op", "call", "instruction", *SOURCE)
-    counted = np.zeros(trace.ops.height, dtype=np.bool_)
+    counted = np.zeros(trace.tables.ops.height, dtype=np.bool_)
     counted[costs["op"].to_numpy()] = True
     own = from_rows(rows["op"])
     around = tree.nearest(counted, own)
@@ -134,7 +134,7 @@ def coverage(
         pl.when(pl.col("op").is_not_null())
         .then(pl.lit(uncounted.reasons(own)))
         # A trace without any call was recorded without them, so no launch is missing.
-        .when(pl.col("call").is_null() & bool(trace.whole.calls.height))
+        .when(pl.col("call").is_null() & bool(trace.whole.tables.calls.height))
         .then(pl.lit(NOT_LAUNCHED))
         .otherwise(pl.lit(NO_OPERATOR))
     )
@@ -149,7 +149,9 @@ def coverage(
         pl.when(left & moves)
         .then(pl.lit(MOVES))
         # XLA: only products are counted.
-        .when(left & known_class & pl.col("op").is_not_null() & bool(trace.instructions.height))
+        .when(
+            left & known_class & pl.col("op").is_not_null() & bool(trace.tables.instructions.height)
+        )
         .then(pl.lit(NO_PRODUCT))
         .otherwise(reason)
         .alias("reason"),
@@ -158,7 +160,7 @@ def coverage(
 
 def _of_instructions(trace: Trace, known: pl.DataFrame) -> pl.Series:
     """Return why each of the ``instructions`` has no count, null where it has one."""
-    row = pl.int_range(trace.instructions.height, dtype=pl.UInt32, eager=True).alias("row")
+    row = pl.int_range(trace.tables.instructions.height, dtype=pl.UInt32, eager=True).alias("row")
     instruction = pl.col("row")
     return row.to_frame().select(
         pl.when(instruction.is_in(known.filter("at_least")["instruction"].implode()))
@@ -210,7 +212,7 @@ def flops_by_run(trace: Trace) -> pl.DataFrame:
     """
     from traceana.flops.hlo import instruction_flops
 
-    known = instruction_flops(trace.instructions)
+    known = instruction_flops(trace.tables.instructions)
     return known.filter(~pl.col("instruction").is_in(holders(trace).implode()))
 
 
@@ -223,8 +225,10 @@ def holders(trace: Trace) -> pl.Series:
     have no events.
     """
     recorded = trace.whole
-    instructions = pl.concat([recorded.ops["instruction"], recorded.activities["instruction"]])
-    parents = trace.instructions["parent"]
+    instructions = pl.concat(
+        [recorded.tables.ops["instruction"], recorded.tables.activities["instruction"]]
+    )
+    parents = trace.tables.instructions["parent"]
     found = parents.clear()
     above = parents.gather(instructions.drop_nulls().unique()).drop_nulls().unique()
     while len(above):

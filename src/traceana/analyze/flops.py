@@ -81,9 +81,9 @@ _ROW: Final = ["operator", "part", "kind", "formula"]
 
 def _operators(trace: Trace, charged: Charges, rows: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of operators, and of work without an operator."""
-    names = trace.ops["name"].cast(pl.String)
+    names = trace.tables.ops["name"].cast(pl.String)
     # An update has the operators of a forward pass: its layer's role is its pass, as in layers.
-    role = trace.layers["role"].cast(pl.String).gather(charged.operators["layer"])
+    role = trace.tables.layers["role"].cast(pl.String).gather(charged.operators["layer"])
     costs = charged.operators.with_columns(
         pl.when(pl.lit(role) == "optimizer")
         .then(pl.lit("optimizer"))
@@ -152,7 +152,7 @@ def _instructions(trace: Trace, charged: Charges, rows: pl.DataFrame) -> pl.Data
     """Return the rows of a compiled program's instructions, by opcode and target."""
     runs = executions(rows.filter(pl.col("instruction").is_not_null()), "reason")
     known = charged.instructions.select("instruction", "flops", "formula")
-    instructions = trace.instructions.select(
+    instructions = trace.tables.instructions.select(
         pl.coalesce("target", pl.col("opcode").cast(pl.String)).alias("operator"),
         pl.col("opcode").cast(pl.String).alias("kind"),
     ).with_row_index("instruction")
@@ -296,17 +296,17 @@ def shapes(trace: Trace, model: Manifest | None = None) -> Result:
 
 def _described(trace: Trace) -> pl.DataFrame:
     """Return ``unit`` with ``operator``, ``direction`` and the inputs: operators, instructions."""
-    ops = trace.ops.select(
+    ops = trace.tables.ops.select(
         pl.col("name").cast(pl.String).alias("operator"),
         pl.col("direction").cast(pl.String),
-        _texts(trace.ops["input_shapes"]).alias("shapes"),
-        _types(trace.ops["input_types"]).alias("types"),
+        _texts(trace.tables.ops["input_shapes"]).alias("shapes"),
+        _types(trace.tables.ops["input_types"]).alias("types"),
     )
-    instructions = trace.instructions.select(
+    instructions = trace.tables.instructions.select(
         pl.coalesce("target", pl.col("opcode")).cast(pl.String).alias("operator"),
         pl.lit(None, pl.String).alias("direction"),
-        _texts(trace.instructions["input_shapes"]).alias("shapes"),
-        _types(trace.instructions["input_types"]).alias("types"),
+        _texts(trace.tables.instructions["input_shapes"]).alias("shapes"),
+        _types(trace.tables.instructions["input_types"]).alias("types"),
     )
     return pl.concat([ops, instructions]).with_columns(
         pl.int_range(pl.len(), dtype=pl.Int64).alias("unit")
@@ -424,16 +424,16 @@ def kernels_by_shape(trace: Trace) -> Result:
         pl.col("duration").max().alias("max_ns"),
     )
     at = _with_shapes(trace, sums_of["op"])
-    instructions = trace.instructions
+    instructions = trace.tables.instructions
     frame = (
         sums_of.with_columns(
-            trace.names["name"].gather(sums_of["name_id"]).alias("name"),
+            trace.tables.names["name"].gather(sums_of["name_id"]).alias("name"),
             pl.coalesce(
-                trace.ops["name"].cast(pl.String).gather(at),
+                trace.tables.ops["name"].cast(pl.String).gather(at),
                 instructions["opcode"].cast(pl.String).gather(sums_of["instruction"]),
             ).alias("operator"),
             pl.coalesce(
-                _texts(trace.ops["input_shapes"].gather(at)),
+                _texts(trace.tables.ops["input_shapes"].gather(at)),
                 _texts(instructions["input_shapes"].gather(sums_of["instruction"])),
             ).alias("shapes"),
         )
@@ -457,13 +457,13 @@ def kernels_by_shape(trace: Trace) -> Result:
 
 def _with_shapes(trace: Trace, ops: pl.Series) -> pl.Series:
     """Return the innermost operator with recorded shapes around each of ``ops``, else itself."""
-    shaped = trace.ops["input_shapes"].is_not_null()
+    shaped = trace.tables.ops["input_shapes"].is_not_null()
     found, at = ops, ops
     for _ in range(_DEEPEST):
         missing = ~shaped.gather(at).fill_null(value=True)
         if not missing.any():
             break
-        above = trace.ops["parent"].gather(at)
+        above = trace.tables.ops["parent"].gather(at)
         at = above.zip_with(missing, at)
         reached = shaped.gather(at).fill_null(value=False)
         found = at.zip_with(missing & reached, found)

@@ -40,7 +40,7 @@ def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
     For counters without a timeline ``calls`` are the measured launches; the only time is
     ``ncu_ns``, by which the rows are sorted.
     """
-    alone = trace.activities.is_empty() and trace.counters.height > 0
+    alone = trace.tables.activities.is_empty() and trace.tables.counters.height > 0
     frame = _measured_alone(trace) if alone else _ran(trace)
     notes = _notes(trace, frame)
     if unclassified and frame.height:
@@ -48,7 +48,7 @@ def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
         if frame.is_empty():
             notes = ("no unclassified kernels",)
     columns = ["name", "calls", "time_ns", "share", "mean_ns", "median_ns", "min_ns", "max_ns"]
-    known = [column for column in ("measured_flops", "dram_bytes") if trace.counters.height]
+    known = [column for column in ("measured_flops", "dram_bytes") if trace.tables.counters.height]
     return Result(
         frame.select(*columns, *COLUMNS, *CLASS_COLUMNS, "rule", "context_rule"),
         sums(frame, "calls", *([] if alone else ["time_ns"]), *known),
@@ -85,7 +85,7 @@ def _by_name(trace: Trace) -> pl.DataFrame:
 
 def _measured_alone(trace: Trace) -> pl.DataFrame:
     """Return the rows of counters without a timeline."""
-    counters = trace.counters
+    counters = trace.tables.counters
     launches = counters.select("name").hstack(figures(counters, over=counters["duration"]))
     by_name = (
         launches.group_by("name").agg(*added()).with_columns(pl.col("measured").alias("calls"))
@@ -93,7 +93,7 @@ def _measured_alone(trace: Trace) -> pl.DataFrame:
     unknown = ("time_ns", "mean_ns", "median_ns", "min_ns", "max_ns")
     return (
         with_rates(by_name, trace)
-        .join(trace.names, on="name", how="left")
+        .join(trace.tables.names, on="name", how="left")
         .with_columns(
             *(pl.lit(None, pl.Int64).alias(column) for column in unknown),
             pl.lit(None, pl.Float64).alias("share"),
@@ -110,9 +110,9 @@ def _measured_alone(trace: Trace) -> pl.DataFrame:
 def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
     notes = (*measured_notes(trace), *summaries.notes(trace))
     copies = pl.col("kind").is_in(["memcpy", "memset"])
-    other = int(trace.activities.select(copies.sum()).item())
+    other = int(trace.tables.activities.select(copies.sum()).item())
     if trace.is_summary:
-        other = int(trace.summary.filter("counted", copies)["calls"].sum())
+        other = int(trace.tables.summary.filter("counted", copies)["calls"].sum())
     if not other:
         return (why_no_work(trace),) if frame.is_empty() else notes
     return (
@@ -130,7 +130,7 @@ def occupancy(trace: Trace) -> Result:
     share of the multiprocessors without a block: duration x (1 - blocks / multiprocessors)). Null
     where grid or device are unknown. Most unused time first.
     """
-    sms = trace.devices.select("rank", "device", "multiprocessors").unique(
+    sms = trace.tables.devices.select("rank", "device", "multiprocessors").unique(
         ["rank", "device"], keep="first"
     )
     blocks = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
@@ -158,7 +158,7 @@ def occupancy(trace: Trace) -> Result:
             pl.col("short").sum().cast(pl.Int64).alias("short_calls"),
             pl.col("short_ns", "unused_ns").sum(),
         )
-        .join(trace.names.select("name").with_row_index("name_id"), on="name_id", how="left")
+        .join(trace.tables.names.select("name").with_row_index("name_id"), on="name_id", how="left")
     )
     known = pl.when(pl.col("blocks").is_not_null() & pl.col("multiprocessors").is_not_null())
     frame = classified(frame, trace).with_columns(

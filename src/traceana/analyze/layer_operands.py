@@ -66,11 +66,11 @@ def operands(trace: Trace) -> dict[int, Operands]:
     operands of the convolution or product with that weight. In a compiled program the layer's first
     convolution or product counts (:func:`_of_instructions`).
     """
-    layers = trace.layers["role"].cast(pl.String) == "layer"
+    layers = trace.tables.layers["role"].cast(pl.String) == "layer"
     name = pl.col("name").cast(pl.String)
     named = (
-        trace.ops.filter(
-            layers.gather(trace.ops["layer"]).fill_null(False)
+        trace.tables.ops.filter(
+            layers.gather(trace.tables.ops["layer"]).fill_null(False)
             & ~pl.col("input_shapes").str.contains(_NO_TENSOR)
             & (pl.col("direction") == "forward").fill_null(True)
         )
@@ -178,10 +178,10 @@ def _of_instructions(trace: Trace) -> dict[int, _Product]:
     It may be inside a fusion, a call or a loop. A convolution that XLA converted to a product has a
     weight, but no input and output: batch and positions are one axis in the product.
     """
-    if trace.instructions.is_empty():
+    if trace.tables.instructions.is_empty():
         return {}
     ran = (
-        trace.ops.filter(
+        trace.tables.ops.filter(
             pl.col("layer").is_not_null()
             & pl.col("instruction").is_not_null()
             & (pl.col("direction") == "forward").fill_null(True)
@@ -189,10 +189,10 @@ def _of_instructions(trace: Trace) -> dict[int, _Product]:
         .select("instruction", "layer")
         .unique("instruction", keep="first", maintain_order=True)
     )
-    layers = trace.layers["role"].cast(pl.String) == "layer"
+    layers = trace.tables.layers["role"].cast(pl.String) == "layer"
     layer_of = dict(ran.filter(layers.gather(ran["layer"])).iter_rows())
-    parents = trace.instructions["parent"].to_list()
-    chosen = trace.instructions.with_row_index("row").filter(_PRODUCT.fill_null(False))
+    parents = trace.tables.instructions["parent"].to_list()
+    chosen = trace.tables.instructions.with_row_index("row").filter(_PRODUCT.fill_null(False))
     found: dict[int, _Product] = {}
     columns = ("scope", "target", "input_shapes", "output_shape", "output_type", "attributes")
     for row, scope, target, *texts in chosen.select(

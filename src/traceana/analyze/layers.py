@@ -70,7 +70,7 @@ def layers(
     """
     trace = with_names_of(trace, model)
     shapes, on_shapes = _shapes_of(trace, model) if costs else (None, ())
-    names = layer_keys(_described(trace.layers, shapes), by, depth)
+    names = layer_keys(_described(trace.tables.layers, shapes), by, depth)
     charged = charges(trace, model) if costs else None
     work = with_layer_keys(
         located(trace, None if charged is None else charged.coverage["reason"]), names
@@ -113,7 +113,7 @@ def layers(
         *keys, "calls", *times, "time_ns", "share", "algorithm",
         *((*COSTS, *SHAPES) if costs else ()), *(f"{name}_ns" for name in INSIDE), *MEASURED,
     )  # fmt: skip
-    known = [column for column in ("measured_flops", "dram_bytes") if trace.counters.height]
+    known = [column for column in ("measured_flops", "dram_bytes") if trace.tables.counters.height]
     totals = sums(frame, "calls", *times, "time_ns", *known, *(("flops",) if costs else ()))
     return Result(frame, totals, (*_notes(trace, frame, work), *notes))
 
@@ -228,7 +228,7 @@ def _on_rates(
     """Return the notes on rates."""
     if not (frame["flops"] > 0).any():
         return ()
-    over = frame.filter(pl.col("over_peak") == UNEXPLAINED)["layer"].to_list()
+    over = frame.filter(pl.col("over_peak") == UNEXPLAINED)["layer"].unique().sort().to_list()
     return (
         on_peak if of_trace is not None or peaks is None else peak_note(peaks),
         *([f"above peak, unexplained: {', '.join(over)}"] if over else []),
@@ -280,7 +280,10 @@ def _why_no_layers(trace: Trace) -> str:
             "no layers in the trace: record nn.Module events, or NVTX or record_function ranges "
             "around the layers"
         )
-    if trace.ops["scope"].is_null().all() and trace.activities["scope"].is_null().all():
+    if (
+        trace.tables.ops["scope"].is_null().all()
+        and trace.tables.activities["scope"].is_null().all()
+    ):
         return "no layers: no name scopes in this file (XLA writes them to .xplane.pb)"
     return f"no layers: no name scopes in the program ({_NAMING})"
 
@@ -301,8 +304,8 @@ def _on_backward(work: pl.DataFrame) -> tuple[str, ...]:
 def _on_regions(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
     """Return a note on backward passes of ``torch.compile`` that are not divided by layer."""
     regions = pl.col("layer").str.starts_with(REGION)
-    if "backward_ns" not in frame.columns or trace.ops["input_shapes"].null_count() < len(
-        trace.ops
+    if "backward_ns" not in frame.columns or trace.tables.ops["input_shapes"].null_count() < len(
+        trace.tables.ops
     ):
         return ()
     backward = int(frame.filter(regions)["backward_ns"].sum())
@@ -334,7 +337,9 @@ def layer_tree(trace: Trace) -> pl.DataFrame:
     than :data:`MOST_NODES` nodes, small ones are merged into one child of their parent, with their
     number in its label. Empty without work.
     """
-    return work_tree(with_layer_keys(located(trace), layer_keys(trace.layers, "layer", None)))
+    return work_tree(
+        with_layer_keys(located(trace), layer_keys(trace.tables.layers, "layer", None))
+    )
 
 
 def layer_classes(
@@ -352,7 +357,7 @@ def layer_classes(
     :func:`traceana.analyze.layers.layers`; with ``direction`` there is a row per pass.
     """
     trace = with_names_of(trace, model)
-    work = with_layer_keys(located(trace), layer_keys(trace.layers, by, depth))
+    work = with_layer_keys(located(trace), layer_keys(trace.tables.layers, by, depth))
     keys = ["layer", *(["direction"] if direction else [])]
     category = pl.col("category")
     rank = (

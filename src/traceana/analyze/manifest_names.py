@@ -113,7 +113,7 @@ class Evidence(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, trace: Trace) -> Evidence:
-        names = trace.names.select(
+        names = trace.tables.names.select(
             pl.int_range(pl.len(), dtype=pl.UInt32).alias("name_id"),
             pl.col("category").cast(pl.String).is_in(_PRODUCTS).fill_null(False).alias("product"),
             pl.col("category").cast(pl.String).is_in(_DOUBTFUL).fill_null(True).alias("possible"),

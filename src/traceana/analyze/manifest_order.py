@@ -86,7 +86,7 @@ def paths_in_order(trace: Trace, model: Manifest) -> dict[int, str]:
     if not anchors:
         return {}
     paths = _named(seen, anchors, calls, model.container_paths())
-    if trace.graph_calls.height:
+    if trace.tables.graph_calls.height:
         paths = _by_dataflow(trace, model, seen, anchors, calls, paths)
     return paths
 
@@ -104,7 +104,7 @@ def _by_dataflow(
 
     around = model.container_paths()
     found = layers_of_rows(
-        trace.graph_calls, {one.row: one.position for one in anchors}, calls, around
+        trace.tables.graph_calls, {one.row: one.position for one in anchors}, calls, around
     )
     known = {
         one.row: found[one.row] for one in seen if one.family.startswith(FUSED) and one.row in found
@@ -118,16 +118,16 @@ def _by_dataflow(
 
 def _positional(trace: Trace) -> list[_Seen]:
     """Return the layers whose path is the name of their outermost operator and its number."""
-    short = short_name(trace.ops["name"])
-    layers = trace.layers.select(
+    short = short_name(trace.tables.ops["name"])
+    layers = trace.tables.layers.select(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("layer"), "path", "type", "role", "position"
     )
     rows = (
-        trace.ops.select(
+        trace.tables.ops.select(
             *("layer", "start", "input_shapes", short.alias("short")),
             name=pl.col("name").cast(pl.String),
         )
-        .filter((trace.ops["direction"] != "backward").fill_null(True))
+        .filter((trace.tables.ops["direction"] != "backward").fill_null(True))
         .join(layers, on="layer")
         .filter(
             (pl.col("role") == "layer")

@@ -44,7 +44,7 @@ def paired(trace: Trace, model: Manifest) -> Pairing:
     """
     rows = [
         (row, path, kind)
-        for row, path, kind, role in trace.layers.with_row_index("row")
+        for row, path, kind, role in trace.tables.layers.with_row_index("row")
         .select("row", "path", "type", "role")
         .iter_rows()
         if role == "layer"
@@ -66,7 +66,7 @@ def paired(trace: Trace, model: Manifest) -> Pairing:
         and not (matching.suffixes and is_default_name(layer))
     ]
     found.layer_of.update(_by_tail(left, absent, evidence))
-    if trace.ops["scope"].is_null().all():
+    if trace.tables.ops["scope"].is_null().all():
         left = [one for one in left if one[0] not in found.layer_of]
         found.layer_of.update(_by_order(left, _absent(model, found), evidence))
     return found
@@ -77,16 +77,16 @@ def with_names_of(trace: Trace, model: Manifest | None) -> Trace:
 
     Layers inside a layer of the manifest become part of it.
     """
-    if model is None or not trace.layers.height:
+    if model is None or not trace.tables.layers.height:
         return trace
     trace = named_in_order(trace, model)
     found = paired(trace, model)
     if not found.paths and not found.inside:
         return trace
-    paths = trace.layers["path"].cast(pl.String).to_list()
+    paths = trace.tables.layers["path"].cast(pl.String).to_list()
     for row, path in found.paths.items():
         paths[row] = path
-    into = {row: found.inside.get(row, row) for row in range(trace.layers.height)}
+    into = {row: found.inside.get(row, row) for row in range(trace.tables.layers.height)}
     # Calls of one layer have one path, so that they are one row.
     first: dict[str, int] = {}
     for row, path in enumerate(paths):
@@ -108,15 +108,16 @@ def named_in_order(trace: Trace, model: Manifest | None) -> Trace:
 def in_rows(trace: Trace, paths: Sequence[str], into: Mapping[int, int]) -> Trace:
     """Return ``trace`` with the path of each row of its layers, and each row in the row ``into``,
     which is itself or an earlier one."""
-    kept = [row for row in range(trace.layers.height) if into[row] == row]
+    kept = [row for row in range(trace.tables.layers.height) if into[row] == row]
     number = {row: place for place, row in enumerate(kept)}
-    parents = trace.layers["parent"].to_list()
+    parents = trace.tables.layers["parent"].to_list()
     columns: dict[str, Sequence[object]] = {
         "path": [paths[row] for row in kept],
         "parent": [_above(parents, row, into, number) for row in kept],
     }
-    layers = trace.layers[kept].with_columns(
-        pl.Series(name, values).cast(trace.layers.schema[name]) for name, values in columns.items()
+    layers = trace.tables.layers[kept].with_columns(
+        pl.Series(name, values).cast(trace.tables.layers.schema[name])
+        for name, values in columns.items()
     )
     rows = pl.Series([number[into[row]] for row in range(len(paths))], dtype=pl.UInt32)
     return _renumbered(trace, layers, rows)
@@ -134,7 +135,7 @@ def _renamed(trace: Trace, paths: dict[int, str], model: Manifest) -> Trace:
         schema={"row": pl.UInt32, "named": pl.String, "kind": pl.String},
     )
     named = (
-        trace.layers.with_row_index("row")
+        trace.tables.layers.with_row_index("row")
         .join(new, on="row", how="left", maintain_order="left")
         .with_columns(
             pl.coalesce("named", "path").alias("path"),
@@ -155,7 +156,7 @@ def _renamed(trace: Trace, paths: dict[int, str], model: Manifest) -> Trace:
         .with_columns(
             pl.col("parent_row").alias("parent"), pl.int_range(pl.len()).alias("position")
         )
-        .select(trace.layers.columns)
+        .select(trace.tables.layers.columns)
     )
     return _renumbered(trace, conform("layers", layers), number)
 
@@ -165,9 +166,9 @@ def _renumbered(trace: Trace, layers: pl.DataFrame, rows: pl.Series) -> Trace:
     referring = {
         name: table.with_columns(rows.gather(table["layer"]).alias("layer"))
         for name, table in (
-            ("activities", trace.activities),
-            ("ops", trace.ops),
-            ("graph_calls", trace.graph_calls),
+            ("activities", trace.tables.activities),
+            ("ops", trace.tables.ops),
+            ("graph_calls", trace.tables.graph_calls),
         )
     }
     return trace.with_tables(layers=layers, **referring)

@@ -58,7 +58,7 @@ def measured_sums(trace: Trace, *keys: str) -> pl.DataFrame:
 
     Its other columns can be summed (:func:`added`); :func:`with_rates` computes :data:`COLUMNS`.
     """
-    if trace.counters.is_empty():
+    if trace.tables.counters.is_empty():
         return _unmeasured(keys)
     return _sums(trace, keys)
 
@@ -70,8 +70,8 @@ def _unmeasured(keys: tuple[str, ...]) -> pl.DataFrame:
 
 
 def _sums(trace: Trace, keys: tuple[str, ...]) -> pl.DataFrame:
-    joined = trace.counters.filter(pl.col("activity").is_not_null())
-    activities = trace.activities.select(*keys, "duration")[joined["activity"]]
+    joined = trace.tables.counters.filter(pl.col("activity").is_not_null())
+    activities = trace.tables.activities.select(*keys, "duration")[joined["activity"]]
     launches = figures(joined, over=activities["duration"])
     return (
         pl.concat([activities.drop("duration"), launches], how="horizontal")
@@ -155,7 +155,7 @@ def added() -> list[pl.Expr]:
 
 def with_rates(frame: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     """Return ``frame`` with :data:`COLUMNS` instead of the summed columns."""
-    if trace.counters.height:
+    if trace.tables.counters.height:
         frame = frame.with_columns(pl.col("measured").fill_null(0))
 
     def per(value: str, over: str, scale: float) -> pl.Expr:
@@ -172,11 +172,11 @@ def with_rates(frame: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 
 def measured_notes(trace: Trace) -> tuple[str, ...]:
     """Return notes on the measured values; empty without counters."""
-    counters = trace.counters
+    counters = trace.tables.counters
     if counters.is_empty():
         return ()
     notes = [_where(trace)]
-    disagreement = trace.ledger.filter(pl.col("reason") == "unmatched")
+    disagreement = trace.tables.ledger.filter(pl.col("reason") == "unmatched")
     notes += [
         f"{detail}: {count:,}"
         for detail, count in disagreement.select("detail", "count").iter_rows()
@@ -204,23 +204,23 @@ def profiler(trace: Trace) -> str:
 
 
 def _where(trace: Trace) -> str:
-    counters = trace.counters
+    counters = trace.tables.counters
     means = counters["launches"].null_count() < counters.height
-    if means and trace.activities.is_empty():
+    if means and trace.tables.activities.is_empty():
         launches = counted(int(counters["launches"].sum()), "launch", "launches")
         return (
             f"nvprof's metrics without a timeline: {launches}, "
             "means of all launches of a kernel, no durations"
         )
     by = profiler(trace)
-    if trace.activities.is_empty():
+    if trace.tables.activities.is_empty():
         clocks = " at locked clocks" if by == "Nsight Compute" else ""
         known = by == "Nsight Compute" or counters["duration"].count()
         durations = f"rates over its own durations{clocks}" if known else "no durations"
         launches = counted(counters.height, "launch", "launches")
         return f"{by} without a timeline: {launches}, {durations}"
     joined = counters.height - counters["activity"].null_count()
-    kernels = int((trace.activities["kind"] == "kernel").sum())
+    kernels = int((trace.tables.activities["kind"] == "kernel").sum())
     if means:
         return (
             f"measured by nvprof: {joined:,} of {kernels:,} kernels, each with the mean of its name"

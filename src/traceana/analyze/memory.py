@@ -40,17 +40,19 @@ def events(trace: Trace) -> pl.DataFrame:
 def _events(
     trace: Trace, devices: Collection[int] | None, ranks: Collection[int] | None
 ) -> pl.DataFrame:
-    memory = trace.memory
+    memory = trace.tables.memory
     for wanted, column in ((devices, "device"), (ranks, "rank")):
         if wanted is not None and not (column == "rank" and memory["rank"].null_count()):
             memory = memory.filter(pl.col(column).is_in(wanted))
-    op_key, event_key = thread_numbers(trace.ops, memory)
-    ops = Nesting.of(op_key, trace.ops["start"].to_numpy(), trace.ops["duration"].to_numpy())
+    op_key, event_key = thread_numbers(trace.tables.ops, memory)
+    ops = Nesting.of(
+        op_key, trace.tables.ops["start"].to_numpy(), trace.tables.ops["duration"].to_numpy()
+    )
     op = to_rows(ops.innermost(event_key, memory["time"].to_numpy()))
     unknown = pl.col("allocated").is_null().any().over(PER_DEVICE)
     reserved = pl.col("reserved")
     return (
-        memory.with_columns(op.alias("op"), trace.ops["layer"].gather(op).alias("layer"))
+        memory.with_columns(op.alias("op"), trace.tables.ops["layer"].gather(op).alias("layer"))
         .sort("time", maintain_order=True)
         .with_row_index("event")
         .with_columns(unknown.alias("counted"))
@@ -105,7 +107,7 @@ def within_steps(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
 
 def in_steps(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
     """Return ``events`` with ``step_row``, the step of their rank at that time, or null."""
-    steps = trace.steps.with_row_index("step_row").select(
+    steps = trace.tables.steps.with_row_index("step_row").select(
         "step_row", "rank", "start", (pl.col("start") + pl.col("duration")).alias("until")
     )
     # Ranks may be null, which a join by groups does not match.
@@ -183,13 +185,13 @@ def alive(trace: Trace, events: pl.DataFrame, at: pl.DataFrame) -> pl.DataFrame:
 
 def layer_names(trace: Trace, rows: pl.Series) -> pl.Series:
     """Return the names of the layers of these rows."""
-    named = layer_keys(trace.layers, "layer", None)["layer"]
+    named = layer_keys(trace.tables.layers, "layer", None)["layer"]
     return named.gather(rows).fill_null(OUTSIDE).alias("layer")
 
 
 def operator_names(trace: Trace, rows: pl.Series) -> pl.Series:
     """Return the names of the operators of these rows."""
-    names = trace.ops["name"].gather(rows).cast(pl.String)
+    names = trace.tables.ops["name"].gather(rows).cast(pl.String)
     return names.fill_null(NO_OPERATOR).alias("operator")
 
 
@@ -238,7 +240,11 @@ def memory(trace: Trace, by: By = "device") -> Result:
     every = events(trace)
     selected = within_steps(trace, every)
     if selected.is_empty():
-        why = "no allocator events in the selection" if trace.memory.height else no_events(trace)
+        why = (
+            "no allocator events in the selection"
+            if trace.tables.memory.height
+            else no_events(trace)
+        )
         return Result(pl.DataFrame(schema=_EMPTY), {}, (why,))
     totals: tuple[str, ...] = ()
     match by:
@@ -277,7 +283,7 @@ def _by_device(trace: Trace, every: pl.DataFrame, selected: pl.DataFrame) -> pl.
             *PER_DEVICE,
             pl.col("allocated").alias("peak_bytes"),
             pl.col("time").alias("at_ns"),
-            trace.steps["number"].gather(at["step_row"]).alias("step"),
+            trace.tables.steps["number"].gather(at["step_row"]).alias("step"),
             layer_names(trace, at["layer"]),
             operator_names(trace, at["op"]),
         )
@@ -326,7 +332,7 @@ def _by_step(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
     """
     number = pl.col("rank").cast(pl.Int64).fill_null(-1).alias("of_rank")
     steps = (
-        trace.steps.with_row_index("step_row")
+        trace.tables.steps.with_row_index("step_row")
         .with_columns(number, (pl.col("start") + pl.col("duration")).alias("until"))
         .select("step_row", pl.col("number").alias("step"), "of_rank", "start", "until")
     )
@@ -409,14 +415,14 @@ def _by_convolution(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
     ``rank``, ``device``, ``layer``, ``operator``, ``direction``, ``algorithm``, ``calls`` with a
     workspace, and ``workspace_bytes``, the maximum of a call.
     """
-    convolution = np.full(trace.ops.height, NONE, dtype=np.int64)
-    launched = trace.episodes.filter(pl.col("op").is_not_null()).unique(
+    convolution = np.full(trace.tables.ops.height, NONE, dtype=np.int64)
+    launched = trace.tables.episodes.filter(pl.col("op").is_not_null()).unique(
         "op", keep="first", maintain_order=True
     )
     rows = from_rows(launched["op"])
     convolution[rows] = np.arange(len(rows))
-    (key,) = thread_numbers(trace.ops)
-    start, duration = (trace.ops[column].to_numpy() for column in ("start", "duration"))
+    (key,) = thread_numbers(trace.tables.ops)
+    start, duration = (trace.tables.ops[column].to_numpy() for column in ("start", "duration"))
     around = inherit(Nesting.of(key, start, duration), convolution)
     made = allocations(events).filter(pl.col("op").is_not_null())
     of = take(around, from_rows(made["op"]))
@@ -432,7 +438,7 @@ def _by_convolution(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
     algorithm, direction = of_peak["algorithm"], of_peak["direction"]
     return (
         peak.with_columns(
-            layer_names(trace, trace.ops["layer"].gather(of_peak["op"])),
+            layer_names(trace, trace.tables.ops["layer"].gather(of_peak["op"])),
             operator_names(trace, of_peak["op"]),
             direction,
             algorithm,

@@ -138,7 +138,7 @@ _EXECUTED_KEY: Final = (*CALL, "algorithm", "direction")
 @per_small_trace
 def executed_convolutions(trace: Trace) -> pl.DataFrame:
     """Return the FLOPs of each convolution of ``trace``: :func:`executed_by_episode`."""
-    return executed_by_episode(trace.ops, trace.episodes)
+    return executed_by_episode(trace.tables.ops, trace.tables.episodes)
 
 
 def executed_by_episode(ops: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataFrame:

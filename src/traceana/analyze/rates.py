@@ -72,7 +72,7 @@ def machine(trace: Trace) -> tuple[Peaks | None, str]:
     used = work(trace, "device")["device"].drop_nulls().unique()
     if (used == CPU_DEVICE).any():
         return None, "CPU peak unknown: run --calibrate"
-    rows = trace.devices.filter(pl.col("device").is_in(used.implode()))
+    rows = trace.tables.devices.filter(pl.col("device").is_in(used.implode()))
     devices = rows.drop("device", "rank").unique(maintain_order=True)
     if devices.is_empty():
         return None, "device peak unknown: no device recorded (name it with --device-model)"

@@ -38,8 +38,8 @@ def products(trace: Trace) -> Result:
     between the products of runs in which their device is idle). Most in runs first.
     """
     frame = _added(_in_order(trace), trace)
-    layer = layer_keys(trace.layers, by="layer", depth=None).select("layer_row", "layer")
-    kernel = trace.names.select("name", "precision").with_row_index("name_id")
+    layer = layer_keys(trace.tables.layers, by="layer", depth=None).select("layer_row", "layer")
+    kernel = trace.tables.names.select("name", "precision").with_row_index("name_id")
     frame = (
         frame.join(layer, on="layer_row", how="left")
         .join(kernel, on="name_id", how="left")
@@ -65,12 +65,12 @@ def _in_order(trace: Trace) -> pl.DataFrame:
     of_class = described(ran.select("name_id", "class")[first_rows(number)], trace)
     batched = of_class["batched"].gather(number)
     # A product that computes a convolution has the name of one, and the convolution's class.
-    named = trace.names["category"].gather(ran["name_id"])
+    named = trace.tables.names["category"].gather(ran["name_id"])
     plain = ((named == "gemm") & batched.not_()).fill_null(value=False)
     helping = ((named == "conv") & ~plain).fill_null(value=False)
     (queue,) = numbered(ran.select(_QUEUE))
-    shapes = trace.ops["input_shapes"].cast(pl.Categorical)
-    (operands,) = numbered(trace.ops.select("name", shapes))
+    shapes = trace.tables.ops["input_shapes"].cast(pl.Categorical)
+    (operands,) = numbered(trace.tables.ops.select("name", shapes))
     each = ran.rename({"layer": "layer_row"}).with_columns(
         plain.alias("plain"),
         helping.alias("helping"),
@@ -111,7 +111,7 @@ def _with_idle_gaps(each: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 
 def _added(each: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     """Return the products summed by shape."""
-    sms = trace.devices.select("rank", "device", "multiprocessors").unique(
+    sms = trace.tables.devices.select("rank", "device", "multiprocessors").unique(
         ["rank", "device"], keep="first"
     )
     in_run = pl.col("length") >= REPEATED_GEMMS
@@ -132,6 +132,6 @@ def _added(each: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     )
     return summed.with_columns(
         (pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")).alias("blocks"),
-        trace.ops["name"].gather(summed["op"]).cast(pl.String).alias("operator"),
-        trace.ops["input_shapes"].gather(summed["op"]).alias("shapes"),
+        trace.tables.ops["name"].gather(summed["op"]).cast(pl.String).alias("operator"),
+        trace.tables.ops["input_shapes"].gather(summed["op"]).alias("shapes"),
     )

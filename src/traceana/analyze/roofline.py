@@ -22,7 +22,7 @@ from traceana.enrich.keys import SEARCH, SOURCE, classified, described
 from traceana.enrich.nesting import NONE, Ints, from_rows, to_rows
 from traceana.result import Result, sums, with_share
 from traceana.timeline.intervals import Busy
-from traceana.timeline.steps import available_ns, measured_steps
+from traceana.timeline.steps import available_ns, measured_steps, select
 from traceana.timeline.work import why_no_work, work
 from traceana.trace import per_small_trace
 
@@ -232,7 +232,7 @@ _UNCOUNTED: Final = -1
 
 
 def _unit_of_operator(trace: Trace, known: Charges, around: Ints) -> pl.Series:
-    of_unit = np.full(trace.ops.height + 1, _UNCOUNTED, dtype=np.int64)
+    of_unit = np.full(trace.tables.ops.height + 1, _UNCOUNTED, dtype=np.int64)
     for units in (from_rows(known.operators["op"]), around):
         of_unit[units] = units
     of_unit[NONE] = NONE
@@ -242,7 +242,7 @@ def _unit_of_operator(trace: Trace, known: Charges, around: Ints) -> pl.Series:
 
 def _around(trace: Trace, activities: pl.DataFrame, known: Charges) -> Ints:
     """Return the nearest operator with work around each counted one, -1 without."""
-    tree = Tree.of(trace.ops)
+    tree = Tree.of(trace.tables.ops)
     at_work = np.zeros(len(tree.parent), dtype=np.bool_)
     at_work[activities["op"].drop_nulls().to_numpy()] = True
     return tree.nearest(at_work, from_rows(known.operators["op"]))
@@ -250,11 +250,11 @@ def _around(trace: Trace, activities: pl.DataFrame, known: Charges) -> Ints:
 
 def unit_of_instruction(trace: Trace, instruction: pl.Series) -> pl.Series:
     """Return the unit of each of the rows ``instruction`` of a trace's instructions."""
-    return instruction.cast(pl.Int64) + trace.ops.height
+    return instruction.cast(pl.Int64) + trace.tables.ops.height
 
 
 def _unit_of_layer(trace: Trace, layer: pl.Series, backward: pl.Series) -> pl.Series:
-    first = trace.ops.height + trace.instructions.height
+    first = trace.tables.ops.height + trace.tables.instructions.height
     return first + 2 * layer.cast(pl.Int64) + backward.fill_null(False).cast(pl.Int64)
 
 
@@ -499,7 +499,7 @@ def utilization(trace: Trace, model: Manifest | None = None) -> Utilization | No
     if peaks is None or not measured.rows:
         return None
     available = int(available_ns(trace).gather(list(measured.rows)).sum())
-    selected = trace.select(steps=measured.numbers)
+    selected = select(trace, steps=measured.numbers)
     launched = Busy.of(work(selected, "rank", "device", "start", "duration"))
     available = max(available, launched.of_all())
     computed = units(selected, model)
@@ -530,7 +530,7 @@ def utilization(trace: Trace, model: Manifest | None = None) -> Utilization | No
 def _recomputed(trace: Trace, model: Manifest | None) -> int:
     """Return the FLOPs of forward products within the backward pass."""
     costs = charges(trace, model).operators
-    directions = trace.ops["direction"].cast(pl.String).gather(costs["op"])
+    directions = trace.tables.ops["direction"].cast(pl.String).gather(costs["op"])
     again = costs.filter(
         directions.eq("backward").fill_null(value=False)
         & (costs["part"].cast(pl.String) == "forward")

@@ -12,7 +12,7 @@ from traceana.enrich.steps import SET_BY_PROGRAM
 from traceana.result import Result
 from traceana.timeline.idle import idle_time
 from traceana.timeline.idle_gaps import within
-from traceana.timeline.steps import device_windows, serves, steps
+from traceana.timeline.steps import device_windows, select, serves, steps
 from traceana.trace import per_trace
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def phases(trace: Trace) -> Result:
         return Result(
             pl.DataFrame(schema=_FRAME), {}, ("the steps are not iterations of a server",)
         )
-    marks = trace.ranges.filter(pl.col("kind").is_in([*SET_BY_PROGRAM, "step"])).select(
+    marks = trace.tables.ranges.filter(pl.col("kind").is_in([*SET_BY_PROGRAM, "step"])).select(
         *_PROCESS, "start", pl.col("text").cast(pl.String)
     )
     described = pl.DataFrame(
@@ -67,7 +67,7 @@ def phases(trace: Trace) -> Result:
     )
     key = [*_PROCESS, "start"]
     marks = marks.join(described, on="text").unique(key, keep="first")
-    in_order = trace.steps.with_row_index("row").sort("start", "row").select("row", *key)
+    in_order = trace.tables.steps.with_row_index("row").sort("start", "row").select("row", *key)
     each = pl.concat([in_order, steps(trace).frame.drop("process")], how="horizontal")
     each = each.join(marks, on=key, how="inner", nulls_equal=True)
     whole = pl.col("tokens").null_count() == 0
@@ -133,11 +133,13 @@ def _flops(trace: Trace, each: pl.DataFrame) -> pl.DataFrame:
     rows = []
     # Every process numbers its own iterations: those of a number can differ in their phase.
     apart = trace.with_tables(
-        steps=trace.steps.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("number"))
+        steps=trace.tables.steps.with_columns(
+            pl.int_range(pl.len(), dtype=pl.Int64).alias("number")
+        )
     )
     for phase in each["phase"].unique().sort():
         own = each.filter(pl.col("phase") == phase)
-        counted = charges(apart.select(steps=own["row"].to_list()), None).frame
+        counted = charges(select(apart, steps=own["row"].to_list()), None).frame
         flops = int(counted["flops"].sum())
         both = counted.drop_nulls("bytes")
         moved = int(both["bytes"].sum())

@@ -32,7 +32,7 @@ def counted(trace: Trace) -> pl.DataFrame:
     """Return the rows of the summary that are part of sums, with the columns of activities that
     determine a class: ``name_id``, ``class``, ``kind``, ``copy_kind``.
     """
-    return trace.summary.filter("counted").with_columns(
+    return trace.tables.summary.filter("counted").with_columns(
         pl.lit(None, _ACTIVITIES["class"]).alias("class"),
         pl.col("kind").cast(pl.String).cast(_ACTIVITIES["kind"]),
     )
@@ -108,6 +108,6 @@ def notes(trace: Trace) -> tuple[str, ...]:
             f"{total:,} ns; shares are of the printed rows"
         )
     else:
-        cut = trace.ledger.filter(pl.col("reason") == "cut_table")["detail"].drop_nulls()
+        cut = trace.tables.ledger.filter(pl.col("reason") == "cut_table")["detail"].drop_nulls()
         found += [f"{detail}; shares are of the printed rows" for detail in cut.unique()]
     return tuple(found)

@@ -82,9 +82,9 @@ def capture(trace: Trace) -> Window:
 
 def _windows(trace: Trace) -> Iterator[tuple[int | None, int, int]]:
     """Yield number, start and end of the measured steps, the one nearest the median first."""
-    steps = trace.steps[list(measured_steps(trace).rows)]
+    steps = trace.tables.steps[list(measured_steps(trace).rows)]
     if steps.is_empty():
-        first, last = trace.activities["start"].min(), _ends(trace.activities).max()
+        first, last = trace.tables.activities["start"].min(), _ends(trace.tables.activities).max()
         if isinstance(first, int) and isinstance(last, int):
             yield None, first, last
         return
@@ -140,11 +140,14 @@ def _parts(trace: Trace) -> list[_Part]:
     return [
         _Part(critical(trace, by="segment").frame, "start_ns", "time_ns", _critical),
         _Part(idle(trace, by="gap").frame, "start_ns", "time_ns", _idle),
-        _Part(trace.activities, "start", "duration", lambda rows: _work(trace, rows)),
-        _Part(trace.ranges, "start", "duration", _ranges),
-        _Part(trace.ops, "start", "duration", lambda rows: _operators(trace, rows)),
+        _Part(trace.tables.activities, "start", "duration", lambda rows: _work(trace, rows)),
+        _Part(trace.tables.ranges, "start", "duration", _ranges),
+        _Part(trace.tables.ops, "start", "duration", lambda rows: _operators(trace, rows)),
         _Part(
-            trace.calls, "start", "duration", lambda rows: _host(rows, "calls", "name", pl.lit(0))
+            trace.tables.calls,
+            "start",
+            "duration",
+            lambda rows: _host(rows, "calls", "name", pl.lit(0)),
         ),
     ]
 
@@ -254,11 +257,11 @@ def _work(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
         pl.col("stream").alias("number"),
         # Below the work, which a synchronization of its stream would cover.
         waits.cast(pl.Int32).alias("depth"),
-        trace.names["name"].gather(rows["name_id"]),
+        trace.tables.names["name"].gather(rows["name_id"]),
         category.zip_with(~waits, pl.Series(["synchronization"])).alias("category"),
-        trace.layers["path"].gather(rows["layer"]).alias("layer"),
-        trace.ops["name"].cast(pl.String).gather(rows["op"]).alias("operator"),
-        trace.calls["start"].gather(rows["call"]).alias("launch_ns"),
+        trace.tables.layers["path"].gather(rows["layer"]).alias("layer"),
+        trace.tables.ops["name"].cast(pl.String).gather(rows["op"]).alias("operator"),
+        trace.tables.calls["start"].gather(rows["call"]).alias("launch_ns"),
     )
 
 
@@ -294,7 +297,7 @@ def _host(rows: pl.DataFrame, kind: str, name: str, depth: pl.Expr) -> pl.DataFr
 
 
 def _operators(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
-    layer = trace.layers["path"].gather(rows["layer"]).alias("layer")
+    layer = trace.tables.layers["path"].gather(rows["layer"]).alias("layer")
     return _host(rows, "operators", "name", pl.col("depth")).with_columns(layer)
 
 

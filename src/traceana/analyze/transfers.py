@@ -99,16 +99,16 @@ def transfers(trace: Trace, by: Key = "direction") -> Result:
     if trace.is_summary:
         return _printed(trace, by)
     each = copies(trace)
-    no_steps = by == "step" and trace.steps.is_empty() and each.height > 0
+    no_steps = by == "step" and trace.tables.steps.is_empty() and each.height > 0
     if no_steps:
         each = each.clear()
     key = _key_of(trace, each, by)
     keys: tuple[str, ...] = _KEYS
     if key is not None:
         each, keys = each.with_columns(key), (by, *_KEYS)
-    peaks = link_peaks(trace.devices)
+    peaks = link_peaks(trace.tables.devices)
     each = each.join(peaks, on=["rank", "device", "direction"], how="left", nulls_equal=True)
-    kernels = computing(trace.whole.activities)
+    kernels = computing(trace.whole.tables.activities)
     frame = (
         each.group_by(keys)
         .agg(_figures(measured_steps(trace).rows))
@@ -157,17 +157,19 @@ def _key_of(trace: Trace, copies: pl.DataFrame, by: Key) -> pl.Series | None:
         case "direction":
             return None
         case "operator":
-            return trace.ops["name"].gather(copies["op"]).alias(by)
+            return trace.tables.ops["name"].gather(copies["op"]).alias(by)
         case "range":
-            texts = trace.ranges["text"].gather(copies["range"]).cast(pl.String)
+            texts = trace.tables.ranges["text"].gather(copies["range"]).cast(pl.String)
             return texts.str.replace_all(_OPERATOR_NUMBER, "").cast(pl.Categorical).alias(by)
         case "call":
-            return trace.calls["name"].gather(copies["call"]).alias(by)
+            return trace.tables.calls["name"].gather(copies["call"]).alias(by)
         case "layer":
-            named = layer_keys(trace.layers, by="layer", depth=None)["layer"].cast(pl.Categorical)
+            named = layer_keys(trace.tables.layers, by="layer", depth=None)["layer"].cast(
+                pl.Categorical
+            )
             return named.gather(copies["layer"]).fill_null(OUTSIDE).alias(by)
         case "step":
-            return trace.steps["number"].gather(copies["step_row"]).alias(by)
+            return trace.tables.steps["number"].gather(copies["step_row"]).alias(by)
         case "size":
             return _power_of_two(copies["bytes"]).alias(by)
         case "kind":
@@ -235,7 +237,7 @@ def _rates(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _per_step(trace: Trace, frame: pl.DataFrame, by: Key) -> pl.DataFrame:
     rows = measured_steps(trace).rows
-    time = pl.DataFrame({"step": trace.steps["number"], "available_ns": available_ns(trace)})
+    time = pl.DataFrame({"step": trace.tables.steps["number"], "available_ns": available_ns(trace)})
     count, size, time_ns = (pl.col(f"step_{what}") for what in ("count", "bytes", "ns"))
     if by == "step":
         in_step = pl.col("step").is_not_null()
@@ -346,7 +348,7 @@ def _notes(trace: Trace, each: pl.DataFrame, frame: pl.DataFrame) -> tuple[str, 
 
 def _step_notes(trace: Trace, frame: pl.DataFrame) -> list[str]:
     """Return the steps that columns per step are averages of; tables by step and size have none."""
-    if trace.steps.is_empty() or frame.columns[0] in ("step", "size"):
+    if trace.tables.steps.is_empty() or frame.columns[0] in ("step", "size"):
         return []
     return [f"columns per step: {note}" for note in measured_steps(trace).notes]
 
@@ -355,7 +357,7 @@ def _copy_kernels(trace: Trace) -> list[str]:
     """Return the number and time of kernels that copy, which other commands count as kernels."""
     if trace.on_cpu:
         return []
-    copy = trace.names["category"] == "memcpy"
+    copy = trace.tables.names["category"] == "memcpy"
     kernels = kernels_of(trace, "name_id", "duration")
     times = kernels.filter(copy.gather(kernels["name_id"]))["duration"]
     if times.is_empty():
@@ -404,7 +406,7 @@ def _link(trace: Trace, each: pl.DataFrame, frame: pl.DataFrame) -> list[str]:
     found = []
     if missing.height:
         used = missing.select("rank", "device").unique()
-        devices = trace.devices.join(used, on=["rank", "device"], nulls_equal=True)
+        devices = trace.tables.devices.join(used, on=["rank", "device"], nulls_equal=True)
         names = devices["name"].drop_nulls().unique().sort()
         whose = ", ".join(names) if len(names) else "device name not recorded"
         found.append(f"host link peak unknown: {whose}")
@@ -425,6 +427,6 @@ def _exposed_notes(trace: Trace, each: pl.DataFrame) -> list[str]:
     nowhere = each["device"].null_count()
     if nowhere:
         found.append(f"device not recorded: {nowhere:,} copies, excluded from exposed time")
-    if (trace.whole.activities["kind"] == "graph").any():
+    if (trace.whole.tables.activities["kind"] == "graph").any():
         found.append("CUDA graphs count as kernels: their nodes are not recorded")
     return found

@@ -9,11 +9,11 @@ import typer
 
 from traceana.choices import Inconclusive
 from traceana.cli import options
-from traceana.cli.opening import batches_beside, exit_code, open_trace
+from traceana.cli.opening import exit_code, noted, open_trace
 from traceana.cli.options import Reading, Tabling, Writing
 from traceana.cli.output import Output
 from traceana.cli.streams import message, note
-from traceana.errors import ExitCode, NoSuchSelectionError, suggested
+from traceana.errors import ExitCode, NoSuchSelectionError, SweepWarning, suggested
 
 Files = Annotated[
     list[Path] | None,
@@ -79,11 +79,7 @@ def advise(
     most: Most = None,
     on_inconclusive: OnInconclusive = "pass",
 ) -> ExitCode:
-    """Recommendations, by estimated saving, each with its evidence.
-
-    Savings are simulated, estimated (≈) or upper bounds (≤, last); they may overlap.
-    --fail-on and --max are gates for continuous integration.
-    """
+    """Run the command; :mod:`traceana.commands` has its help."""
     from traceana.advise import gates
 
     output = Output(tabling, writing, reads=files or ())
@@ -103,8 +99,11 @@ def advise(
     from traceana.advise.figures import Figures
     from traceana.report.pages.advise import advised as page
     from traceana.report.pages.advise import broken_gate
+    from traceana.runs import batches_beside
 
-    figures = Figures(trace, batches_beside(files))
+    with noted(SweepWarning):
+        batches = batches_beside(trace)
+    figures = Figures(trace, batches)
     advice = advised(figures)
     output.write(page(trace, advice, rule=rule))
     codes: set[ExitCode] = set()

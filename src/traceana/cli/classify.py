@@ -34,11 +34,11 @@ def classify(
     rules: Rules = None,
     explain: Explain = False,
 ) -> ExitCode:
-    """Classify kernel names: one row per name, in the given order."""
+    """Run the command; :mod:`traceana.commands` has its help."""
     from traceana.enrich.classify import rules_in_use
     from traceana.files import as_unicode
     from traceana.ingest.kernel_names import demangle
-    from traceana.report.pages.kernels import classify as page
+    from traceana.report.pages.kernels import classified as page
 
     output = Output(tabling, writing)
     given = list(lines_of_input()) if names == ["-"] else [as_unicode(name) for name in names]

@@ -89,17 +89,12 @@ def compare(
     rules: Rules = None,
     strict: Strict = False,
 ) -> ExitCode:
-    """Two or more runs side by side: steps, layers, GEMMs, copies.
-
-    Layers are aligned as in diff. Values are per step, without warm-up, if all runs have steps;
-    otherwise of whole captures. Ratios are to the first run. CSV, TSV, JSON and Parquet have one
-    row per run and item, with both values.
-    """
+    """Run the command; :mod:`traceana.commands` has its help."""
     from traceana.comparison.compare import Comparison
     from traceana.comparison.compared_run import Run
     from traceana.comparison.run_inputs import recorded_batch, resolved, runs_in
     from traceana.files import as_unicode
-    from traceana.report.pages.compare import compare as page
+    from traceana.report.pages.compare import side_by_side as page
 
     if pairs and by != "layer":
         raise typer.BadParameter("needs --by layer", param_hint="--map")

@@ -134,15 +134,11 @@ def diff(
     b: B = None,
     by: By = None,
 ) -> ExitCode:
-    """Changes from baseline A to candidate B, with intervals.
-
-    A and B may differ in commit, batch, GPU or framework. Layers are paired by path, otherwise by
-    type, shape and order. Times are per step, without warm-up; rows add up to the step time.
-    """
+    """Run the command; :mod:`traceana.commands` has its help."""
     from traceana.comparison.diff import diff as analysis
     from traceana.comparison.run_inputs import repetitions, save_baseline
     from traceana.comparison.verdicts import Criteria
-    from traceana.report.pages.diff import diff as page
+    from traceana.report.pages.diff import differences as page
 
     if b is None and comparing.save_baseline is None:
         raise typer.BadParameter("give a candidate, or --save-baseline", param_hint="B")

@@ -14,9 +14,10 @@ import typer
 from traceana.cli.options import Tabling, Writing
 from traceana.cli.output import Output
 from traceana.errors import CannotWriteError, ExitCode, MissingToolError, how_to_install
+from traceana.report.result import CommandResult
 
 if TYPE_CHECKING:
-    from traceana.result import Result
+    pass
 
 CACHES: Final = ("classes", "nsys", "peaks", "ranks", "vega")
 """Folders of the cache: classes of kernel names, exports of nsys reports, measured peaks, summaries
@@ -30,7 +31,7 @@ ClearCache = Annotated[
 
 
 def doctor(tabling: Tabling, writing: Writing, clear_cache: ClearCache = False) -> ExitCode:
-    """Show versions, extras, nsys, cache and configuration."""
+    """Run the command; :mod:`traceana.commands` has its help."""
     output = Output(tabling, writing)
     if clear_cache:
         _clear()
@@ -38,7 +39,7 @@ def doctor(tabling: Tabling, writing: Writing, clear_cache: ClearCache = False) 
     return ExitCode.OK
 
 
-def _result() -> Result:
+def _result() -> CommandResult:
     """Return one row per ``fact``, with its ``value``."""
     import polars as pl
 
@@ -47,8 +48,8 @@ def _result() -> Result:
 
     rows = list(_facts())
     frame = pl.DataFrame(rows, schema={"fact": pl.String, "value": pl.String}, orient="row")
-    return Result(frame).with_page(
-        lambda shown: Page("doctor", (Facts(tuple(rows)),), Data(Rows(shown.frame)))
+    return CommandResult.of(
+        Result(frame), lambda shown: Page("doctor", (Facts(tuple(rows)),), Data(Rows(shown.frame)))
     )
 
 

@@ -25,12 +25,7 @@ Force = Annotated[bool, typer.Option("--force", help="Replace the file that -o n
 
 
 def export(files: TraceFiles, output: Target, reading: Reading, force: Force = False) -> ExitCode:
-    """Write the trace for another tool, with classes and layers.
-
-    Perfetto and chrome://tracing: all events, with tracks of layers, idle causes and the critical
-    path. speedscope: the time of the layers as a flame graph. DuckDB (the extra duckdb): the tables
-    of the trace, idle gaps and the critical path, with their meanings.
-    """
+    """Run the command; :mod:`traceana.commands` has its help."""
     from traceana.files import check_free, write_output
     from traceana.report.exports import exporter
 

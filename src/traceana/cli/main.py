@@ -16,37 +16,10 @@ import typer
 from traceana import __version__
 from traceana.cli import completion, interrupt, streams
 from traceana.cli.command import command
+from traceana.commands import COMMANDS
 from traceana.cores import stay_on_one
 
 PROGRAM: Final = "traceana"
-
-SUMMARIES: Final = {
-    "report": "Summary: steps, classes, layers, transfers, recommendations.",
-    "advise": "Recommendations, by estimated saving, each with its evidence.",
-    "info": "Contents of a trace: format, devices, counts, integrity.",
-    "kernels": "Kernels by time: calls, time, class.",
-    "layers": "Time per pass, FLOPs, FLOP/s and algorithms of each layer.",
-    "flops": "FLOPs and compulsory bytes per operator, class or shape.",
-    "transfers": "Copies by direction: calls, bytes, bandwidth, exposed time.",
-    "idle": "GPU idle time by cause.",
-    "critical": "Critical path of the measured steps.",
-    "whatif": "Predicted step time after a change.",
-    "memory": "Allocated memory: peak per device, contents, growth per step.",
-    "ranks": "Ranks of a distributed job: steps, waits, stragglers.",
-    "diff": "Changes from baseline A to candidate B, with intervals.",
-    "compare": "Two or more runs side by side: steps, layers, GEMMs, copies.",
-    "study": "Reproduce a published study from recorded runs.",
-    "classify": "Classify kernel names: one row per name, in the given order.",
-    "save": "Save the trace as a bundle, which opens faster.",
-    "export": "Write the trace for another tool, with classes and layers.",
-    "record": "Record a training script or network under a profiler.",
-    "mcp": "Serve the traces of a folder to a coding agent (MCP).",
-    "doctor": "Show versions, extras, nsys, cache and configuration.",
-}
-"""The commands in the order of ``--help``, each with the first line of its own help: a function in
-the module of its name. The list is here so that it can be shown without all of these modules."""
-
-COMMANDS: Final = tuple(SUMMARIES)
 
 
 def application(
@@ -70,12 +43,17 @@ def application(
     )
     app.callback()(_common)
     for name in names:
+        one = COMMANDS[name]
         if listed:
-            app.command(name, help=SUMMARIES[name])(_nothing)
-            continue
-        module = import_module(f"traceana.cli.{name}")
-        options = getattr(module, "TYPER_OPTIONS", {})
-        app.command(**options)(command(getattr(module, name)))
+            app.command(name, help=one.summary)(_nothing)
+        elif one.own:
+            module = import_module(f"traceana.cli.{name}")
+            options = getattr(module, "TYPER_OPTIONS", {})
+            app.command(name, help=one.text, **options)(command(getattr(module, name)))
+        else:
+            from traceana.cli.of_trace import of_trace
+
+            app.command(name, help=one.text)(command(of_trace(one)))
     return app
 
 

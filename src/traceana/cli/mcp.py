@@ -21,11 +21,7 @@ Root = Annotated[
 
 
 def mcp(root: Root) -> ExitCode:
-    """Serve the traces of a folder to a coding agent (MCP).
-
-    The server reads standard input and writes standard output. Its tools list and open traces,
-    and return the JSON of the commands; they write nothing. Needs the extra mcp.
-    """
+    """Run the command; :mod:`traceana.commands` has its help."""
     if find_spec("mcp") is None:
         raise MissingExtraError(f"the MCP server needs mcp: {how_to_install('mcp')}")
     if not root.is_dir():

@@ -6,7 +6,7 @@ import math
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
     from traceana.ingest.source import Progress
-    from traceana.runs import BatchSeries
     from traceana.trace import Trace
 
 _MOST_NUMBERS: Final = 1_000_000
@@ -40,16 +39,17 @@ def open_trace(files: Sequence[Path], reading: Reading, *, number: int = 0, of: 
     A layer manifest beside the trace that cannot be read is ignored, with a line on stderr.
     Raises the errors of :mod:`traceana.errors`.
     """
-    from traceana import open as open_any
     from traceana.enrich.classify import keep_classes
     from traceana.files import as_unicode
+    from traceana.opening import open_trace as open_any
+    from traceana.timeline.steps import select
 
     steps = None if reading.step is None else numbers(reading.step, "--step")
     devices = None if reading.device is None else numbers(reading.device, "--device")
     ranks = None if reading.rank is None else numbers(reading.rank, "--rank")
     (first, *others) = files
     # The notes come after the progress bar.
-    with _noted(ManifestWarning), _progress(first.name, number, of) as course:
+    with noted(ManifestWarning), _progress(first.name, number, of) as course:
         trace = open_any(
             files if others else first,
             progress=course,
@@ -64,11 +64,11 @@ def open_trace(files: Sequence[Path], reading: Reading, *, number: int = 0, of: 
     keep_classes()
     if streams.is_verbose():
         _describe(trace)
-    return trace.select(steps=steps, devices=devices, ranks=ranks)
+    return select(trace, steps=steps, devices=devices, ranks=ranks)
 
 
 @contextmanager
-def _noted(category: type[Warning]) -> Iterator[None]:
+def noted(category: type[Warning]) -> Iterator[None]:
     """Print warnings as lines on stderr when the block is over, all of ``category``."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", category)
@@ -77,25 +77,10 @@ def _noted(category: type[Warning]) -> Iterator[None]:
         note(str(one.message))
 
 
-def batches_beside(files: Sequence[Path]) -> BatchSeries | None:
-    """Return the steps of the recorded run in ``files`` and of its siblings at other batch sizes.
-
-    None if there are none, or one cannot be read, with a line on stderr.
-    """
-    (first, *others) = files
-    if others or not first.is_dir():
-        return None
-    from traceana.errors import SweepWarning
-    from traceana.runs import batches_beside as batches
-
-    with _noted(SweepWarning):
-        return batches(first)
-
-
-def exit_code(trace: Trace, reading: Reading, *, needs_work: bool = True) -> ExitCode:
+def exit_code(trace: Trace, reading: Reading, needs: Collection[str] = ("activities",)) -> ExitCode:
     """Return the exit code of a command that printed its output; print a line if it is not 0.
 
-    With ``needs_work``, a trace without activity is an empty selection.
+    A trace is an empty selection where all the tables in ``needs`` are empty.
     """
     from traceana.timeline.work import any_work, why_no_work
 
@@ -107,12 +92,12 @@ def exit_code(trace: Trace, reading: Reading, *, needs_work: bool = True) -> Exi
             read = f": read {meta.bytes_read:,} of {meta.bytes_total:,} bytes ({share:.1f} %)"
         message(f"truncated file{read}")
         return ExitCode.DAMAGED_INPUT
-    skipped = trace.ledger.filter(trace.ledger["reason"] == "skipped_file")
+    skipped = trace.tables.ledger.filter(trace.tables.ledger["reason"] == "skipped_file")
     if skipped.height:
         for why in skipped["detail"]:
             message(f"skipped: {why}")
         return ExitCode.DAMAGED_INPUT
-    problems = trace.ledger.filter(trace.ledger["severity"] == "problem")
+    problems = trace.tables.ledger.filter(trace.tables.ledger["severity"] == "problem")
     if reading.strict and problems.height:
         listed = ", ".join(
             f"{count:,} {reason}"
@@ -120,13 +105,18 @@ def exit_code(trace: Trace, reading: Reading, *, needs_work: bool = True) -> Exi
         )
         message(f"integrity problems: {listed}")
         return ExitCode.DAMAGED_INPUT
-    if needs_work and trace.activities.is_empty() and trace.counters.height:
+    if not needs or any(trace.tables[one].height for one in needs if one != "activities"):
+        return ExitCode.OK
+    if "activities" not in needs:
+        message(f"nothing to show for {meta.source}")
+        return ExitCode.EMPTY_SELECTION
+    if trace.tables.activities.is_empty() and trace.tables.counters.height:
         message(
             f"{meta.source}: contains counters and no timeline; open a trace of "
             f"the same program with --counters {meta.source}",
         )
         return ExitCode.EMPTY_SELECTION
-    if needs_work and not any_work(trace):
+    if not any_work(trace):
         message(f"nothing to show for {meta.source}: {why_no_work(trace)}")
         return ExitCode.EMPTY_SELECTION
     return ExitCode.OK
@@ -202,9 +192,9 @@ def _describe(trace: Trace) -> None:
     scanner = "with" if COMPILED else "without"
     streams.detail(
         f"format {meta.format} {meta.format_version or ''}, {meta.bytes_read or 0:,} bytes, "
-        f"{trace.activities.height:,} activities; {scanner} the compiled scanner"
+        f"{trace.tables.activities.height:,} activities; {scanner} the compiled scanner"
     )
-    for severity, reason, table, count, text in trace.ledger.select(
+    for severity, reason, table, count, text in trace.tables.ledger.select(
         "severity", "reason", "table", "count", "detail"
     ).iter_rows():
         streams.detail(f"{severity}: {count:,} {reason} in {table}{': ' + text if text else ''}")

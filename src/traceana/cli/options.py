@@ -168,7 +168,9 @@ class Tabling:
     ] = None
     sort: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="Sort by a column; COLUMN:asc, COLUMN:desc."),
+        typer.Option(
+            metavar="COLUMN", help="Sort by a column or its title; COLUMN:asc, COLUMN:desc."
+        ),
     ] = None
 
 

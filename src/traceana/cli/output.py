@@ -23,8 +23,8 @@ from traceana.report.render import (
 )
 
 if TYPE_CHECKING:
+    from traceana.report.result import CommandResult
     from traceana.report.terminal import Terminal
-    from traceana.result import Result
 
 
 class Output:
@@ -61,7 +61,7 @@ class Output:
         """Whether the page is written with its pictures."""
         return self._plot is not None or self._format in ILLUSTRATED_FORMATS
 
-    def write(self, result: Result) -> None:
+    def write(self, result: CommandResult) -> None:
         """Write the page of ``result`` in the format of the options, and its pictures."""
         self.write_page(result)
         if self._plot is not None:
@@ -71,7 +71,7 @@ class Output:
 
             write_plot(page, self._plot, force=self._writing.force)
 
-    def write_page(self, result: Result) -> None:
+    def write_page(self, result: CommandResult) -> None:
         """Write the page of ``result`` in the format of the options."""
         from traceana.report.render import render
 
@@ -89,7 +89,7 @@ class Output:
 
         write_output(self._writing.output, render(page, self._format), force=self._writing.force)
 
-    def _default_limit(self, result: Result) -> int | None:
+    def _default_limit(self, result: CommandResult) -> int | None:
         if self._format is Format.HTML:
             return HTML_ROWS
         return result.screenful if self._format in ROUNDED_FORMATS else None

@@ -87,11 +87,7 @@ def ranks(
     rules: Rules = None,
     strict: Strict = False,
 ) -> ExitCode:
-    """Ranks of a distributed job: steps, waits, stragglers.
-
-    Every file is read in a process of its own; only summaries are kept, so that any number of ranks
-    fits in memory. Ranks that differ most come first.
-    """
+    """Run the command; :mod:`traceana.commands` has its help."""
     from traceana.report.pages import ranks as pages
 
     given = sources or []

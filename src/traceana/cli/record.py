@@ -130,11 +130,7 @@ class RecordOptions:
 
 
 def record(options: RecordOptions, words: Words = None) -> ExitCode:
-    """Record a training script or network under a profiler.
-
-    The folder has the trace, the layer manifest, the environment, and step times with and without
-    the profiler; every command opens it. See docs/record.md.
-    """
+    """Run the command; :mod:`traceana.commands` has its help."""
     subject = _subject_options(options, words or [])
     if not options.sweep:
         if options.resume:

@@ -19,10 +19,9 @@ Force = Annotated[bool, typer.Option("--force", help="Replace an existing bundle
 
 
 def save(files: TraceFiles, output: Bundle, reading: Reading, force: Force = False) -> ExitCode:
-    """Save the trace as a bundle, which opens faster.
+    """Run the command; :mod:`traceana.commands` has its help."""
+    from traceana.advise import saved
 
-    A bundle is a directory of Parquet files, with the layers, steps, classes and recommendations.
-    """
     trace = open_trace(files, reading)
-    trace.save(output, overwrite=force)
-    return exit_code(trace, reading, needs_work=False)
+    saved.save(trace, output, overwrite=force)
+    return exit_code(trace, reading, needs=())

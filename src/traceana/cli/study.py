@@ -56,13 +56,7 @@ def study(
     step_marker: StepMarker = None,
     device_model: DeviceModel = None,
 ) -> ExitCode:
-    """Reproduce a published study from recorded runs.
-
-    frameworks: step time by layer. epilogues: bias and ReLU by library. algorithms, layerwise:
-    convolution algorithms by batch size, by layer. scaling: speedup by number of devices. batch:
-    time per image by batch size. sgemm: GEMM time by kernel. transfers: copies. ratio: relative
-    speed by network.
-    """
+    """Run the command; :mod:`traceana.commands` has its help."""
     if not folders and not published:
         raise typer.BadParameter(
             "give folders of recorded runs, or --published", param_hint="FOLDER"
@@ -225,7 +219,7 @@ def _without_run(path: Path, reading: Reading) -> Traced:
 
     trace = open_trace([path], reading)
     model = trace.manifest
-    names = trace.devices["name"].drop_nulls().to_list()
+    names = trace.tables.devices["name"].drop_nulls().to_list()
     known = Recorded(
         folder=labels([path])[0],
         framework=trace.meta.framework,

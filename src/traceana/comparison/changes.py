@@ -384,7 +384,7 @@ def _idle(run: PairedRun) -> dict[str, Spent]:
     parts = within(found.gaps, windows)
     if run.steps.marked:
         at = dict(zip(numbers, range(len(numbers)), strict=True))
-        number = trace.steps["number"].gather(windows["step"]).gather(parts["window"])
+        number = trace.tables.steps["number"].gather(windows["step"]).gather(parts["window"])
         step = number.replace_strict(at, return_dtype=pl.Int64)
     else:
         step = pl.zeros(parts.height, pl.Int64, eager=True)

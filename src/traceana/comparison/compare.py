@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+import msgspec
 import polars as pl
 
 from traceana.analyze.devices import launches
@@ -28,10 +29,8 @@ from traceana.comparison.run_tables import (
     transfers,
     unmarked,
 )
-from traceana.result import HasResult, Result
 
 if TYPE_CHECKING:
-    from traceana.choices import CompareBy
     from traceana.model import Manifest
     from traceana.trace import Trace
 
@@ -177,7 +176,7 @@ _TABLES: Final[dict[By, Callable[[Sequence[Run]], Table]]] = {
 }
 
 
-class Comparison(HasResult, frozen=True):
+class Comparison(msgspec.Struct, frozen=True):
     """Several runs side by side.
 
     The properties are frames with one row per run and item; :meth:`by` returns the same as a
@@ -192,17 +191,6 @@ class Comparison(HasResult, frozen=True):
             for run in self.runs:
                 needs_timeline(run.trace, "compare --by layer")
         return _TABLES[what](self.runs)
-
-    def result(self, by: CompareBy = "summary") -> Result:
-        """Return the table of ``traceana compare --by``; its page has the runs side by side."""
-        from traceana.report.pages.compare import compare as page
-
-        return page(self, by=by)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """The notes of the summary."""
-        return self.result().notes
 
     @property
     def summary(self) -> pl.DataFrame:
@@ -243,13 +231,7 @@ def compare(
 ) -> Comparison:
     """Return several runs side by side; ratios are to the first.
 
-    Traces given by path are opened, with the layer manifest beside them. In a sequence of paths, or
-    as the only path, a sweep or a folder of recorded runs is replaced by its runs. The keys of a
-    mapping label the runs; otherwise they are labelled by the options in which they differ, or by
-    their files. ``models`` are the runs' layer manifests; ``pairs`` force pairs of layers of the
-    first run and each of the others (:mod:`traceana.comparison.run_inputs`). Raises ``ValueError``
-    for fewer than two runs, or another number of models or pairs, and the errors of
-    :mod:`traceana.errors`.
+    The parameters, and the errors raised, are those of :func:`traceana.compare`.
     """
     names, given = _given(runs)
     if len(given) < 2:

@@ -181,7 +181,7 @@ def run_steps(trace: Trace, *, whole: bool = False) -> RunSteps:
         .cast(pl.Schema(STEPS))
     )
     place_of = {number: row for row, number in enumerate(by_number["number"])}
-    numbers = trace.steps["number"].gather(list(measured.rows))
+    numbers = trace.tables.steps["number"].gather(list(measured.rows))
     step_of = {row: place_of[number] for row, number in zip(measured.rows, numbers, strict=True)}
     step = work(trace, "step")["step"].replace_strict(step_of, default=None, return_dtype=pl.UInt32)
     return RunSteps(by_number, cells(trace, step), True, measured.notes)
@@ -196,7 +196,7 @@ def _kernels_and_copies(trace: Trace) -> pl.DataFrame:
     kernel_ns, both_ns = kernels.within(windows), both.within(windows)
     return (
         windows.select(
-            trace.steps["number"].gather(windows["step"]).alias("number"),
+            trace.tables.steps["number"].gather(windows["step"]).alias("number"),
             kernel_ns.alias("kernel_ns"),
             (both_ns - kernel_ns).alias("copy_ns"),
         )
@@ -245,7 +245,7 @@ def devices(trace: Trace) -> str:
     if trace.on_cpu:
         return "CPU"
     used = work(trace, "rank", "device").drop_nulls("device").unique()
-    known = trace.devices.with_columns(pl.col("device").cast(pl.Int32))
+    known = trace.tables.devices.with_columns(pl.col("device").cast(pl.Int32))
     names = used.join(known, on=["rank", "device"], how="left", nulls_equal=True)
     counted = names.group_by(pl.col("name").fill_null("unknown GPU")).len().sort("name")
     return ", ".join(f"{n} x {name}" if n > 1 else str(name) for name, n in counted.iter_rows())
@@ -279,7 +279,7 @@ def run_flops(trace: Trace, model: Manifest | None = None, *, whole: bool = Fals
     known = step_flops(trace, model, whole=whole)
     rows = work(trace, "layer", "duration", *SOURCE)
     products = rows.filter(category_of(rows, trace).is_in(PRODUCTS))
-    names = layer_keys(trace.layers, "layer", None)["layer"].cast(pl.String)
+    names = layer_keys(trace.tables.layers, "layer", None)["layer"].cast(pl.String)
     counted = names.gather(products["layer"]).is_in([*known]).fill_null(value=False)
     times = products["duration"]
     if not known or int(times.filter(counted).sum()) < LEAST_COUNTED * int(times.sum()):
@@ -344,7 +344,7 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
         .alias("pass"),
     )
     return with_layer_keys(
-        rows.rename({"layer": "layer_row"}), layer_keys(trace.layers, "layer", None)
+        rows.rename({"layer": "layer_row"}), layer_keys(trace.tables.layers, "layer", None)
     ).select(
         *("step", "layer", "role", "category", "part", "direction", "pass", "named_direction"),
         "compiled",
@@ -402,7 +402,9 @@ def _with_copies(trace: Trace, step: pl.Series) -> pl.DataFrame:
 def compiled(trace: Trace) -> pl.Series:
     """Return for each row of the work whether code of ``torch.compile`` launched it."""
     rows = work(trace, "op", "range")
-    inside = _inside(trace.ops, "name", rows["op"]) | _inside(trace.ranges, "text", rows["range"])
+    inside = _inside(trace.tables.ops, "name", rows["op"]) | _inside(
+        trace.tables.ranges, "text", rows["range"]
+    )
     return inside.alias("compiled")
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+import msgspec
 import polars as pl
 
 from traceana.comparison.changes import change_table, change_times, found_changes, idle_table
@@ -31,7 +32,6 @@ from traceana.comparison.verdicts import (
     step_verdict,
     verdict_tables,
 )
-from traceana.result import HasResult, Result
 from traceana.settings import (
     CONFIDENCE_LEVEL,
     LEAST_CONFIDENCE,
@@ -45,7 +45,7 @@ from traceana.settings import (
 from traceana.timeline.steps import only_sums
 
 if TYPE_CHECKING:
-    from traceana.choices import DiffBy, Statistic
+    from traceana.choices import Statistic
     from traceana.model import Manifest
     from traceana.trace import Trace
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 Given: TypeAlias = "Trace | str | os.PathLike[str]"
 
 
-class Diff(HasResult, frozen=True):
+class Diff(msgspec.Struct, frozen=True):
     """Two runs compared: ``baseline`` and ``candidate``, in columns ``a`` and ``b``.
 
     ``step`` has the verdict on the whole step; ``kernel_time`` that on its GPU kernels (union of
@@ -87,12 +87,6 @@ class Diff(HasResult, frozen=True):
         together.
         """
         return self.views[what]
-
-    def result(self, by: DiffBy | None = None) -> Result:
-        """Return the table of ``traceana diff --by``; without ``by`` its page is the summary."""
-        from traceana.report.pages.diff import diff as page
-
-        return page(self, by=by)
 
     def gated(self, limit: float) -> tuple[Gated, str]:
         """Return whether the candidate is slower by more than the fraction ``limit``, and why."""
@@ -158,14 +152,7 @@ def diff(
 ) -> Diff:
     """Return the differences between baseline ``a`` and candidate ``b``, with their significance.
 
-    Traces given by path are opened, with the layer manifest beside them. Where ``a`` and ``b`` are
-    lists, of two or more runs each, the step and its kernels are tested between runs. ``pairs``
-    forces pairs of layers of ``a`` and ``b``: a mapping of names, or a file of them
-    (:mod:`traceana.comparison.run_inputs`). A verdict is faster or slower if the difference is
-    significant at confidence ``level`` and its relative change is at least ``minimum_effect``;
-    ``statistic`` is ``median`` or ``mean``.
-    Raises ``ValueError`` on an invalid level, minimum, statistic or number of runs, and the errors
-    of :mod:`traceana.errors`.
+    The parameters, and the errors raised, are those of :func:`traceana.diff`.
     """
     if not 0.5 < level < 1 or minimum_effect < 0 or statistic not in ("median", "mean"):
         raise ValueError(

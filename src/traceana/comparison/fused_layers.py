@@ -40,7 +40,7 @@ def fused_alike(runs: Sequence[Run]) -> list[Run]:
 
 def _rows(runs: Sequence[Run]) -> list[Rows]:
     is_layer, columns = pl.col("role") == "layer", pl.col("path", "type").cast(pl.String)
-    typed = [run.trace.layers.filter(is_layer).select(columns).rows() for run in runs]
+    typed = [run.trace.tables.layers.filter(is_layer).select(columns).rows() for run in runs]
     known = {path for of_run in typed for path, _ in of_run}
     known |= {layer.path for run in runs if run.model is not None for layer in run.model.layers}
     return [
@@ -70,8 +70,8 @@ def _names(rows: Sequence[Rows]) -> dict[str, str]:
 def _renamed(trace: Trace, rows: Rows, names: Mapping[str, str]) -> Trace:
     """Return ``trace`` with the layers of ``names`` in rows of that path."""
     common = set(names.values())
-    own = trace.layers["path"].cast(pl.String).to_list()
-    is_layer = (trace.layers["role"] == "layer").to_list()
+    own = trace.tables.layers["path"].cast(pl.String).to_list()
+    is_layer = (trace.tables.layers["role"] == "layer").to_list()
     paths = [
         names.get(rows[path][0], path) if here else path
         for path, here in zip(own, is_layer, strict=True)
@@ -85,5 +85,7 @@ def _renamed(trace: Trace, rows: Rows, names: Mapping[str, str]) -> Trace:
     changed = pl.col("path").cast(pl.String).is_in(common) & (pl.col("role") == "layer")
     kind = pl.when(changed).then(pl.lit(FUSED)).otherwise(pl.col("type").cast(pl.String))
     return merged.with_tables(
-        layers=merged.layers.with_columns(kind.cast(merged.layers.schema["type"]).alias("type"))
+        layers=merged.tables.layers.with_columns(
+            kind.cast(merged.tables.layers.schema["type"]).alias("type")
+        )
     )

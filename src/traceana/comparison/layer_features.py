@@ -89,7 +89,7 @@ def run_layers(trace: Trace, model: Manifest | None = None) -> RunLayers:
     if table.is_empty():
         return RunLayers(())
     label_of = dict(
-        layer_keys(trace.layers, "layer", None)
+        layer_keys(trace.tables.layers, "layer", None)
         .filter(pl.col("role") == "layer")
         .select("layer_row", "layer")
         .iter_rows()
@@ -105,7 +105,7 @@ def run_layers(trace: Trace, model: Manifest | None = None) -> RunLayers:
     formats = {label_of[row]: one.memory_format for row, one in recorded.items()}
     rows = sorted(table.to_dicts(), key=lambda row: order.get(row["layer"], len(order)))
     batch = _batch([row["input_shape"] for row in rows])
-    steps = max(trace.steps["number"].n_unique(), 1)
+    steps = max(trace.tables.steps["number"].n_unique(), 1)
     of_class = _categories(trace, label_of)
     trains = any(row["backward"] for row in rows)
     labels = [row["layer"] for row in rows]
@@ -141,7 +141,7 @@ def _of_fused_rows(trace: Trace, model: Manifest) -> dict[int, int]:
     Its kernels are of several layers, which may have run on either side of others.
     """
     position = {layer.path: layer.position for layer in model.layers}
-    rows = trace.layers.select(pl.col("path", "type").cast(pl.String)).iter_rows()
+    rows = trace.tables.layers.select(pl.col("path", "type").cast(pl.String)).iter_rows()
     return {
         row: min(position[part] for part in parts)
         for row, (path, kind) in enumerate(rows)
@@ -271,10 +271,10 @@ def execution_order(
         {"layer": list(label_of), "label": list(label_of.values())},
         schema={"layer": pl.UInt32, "label": pl.String},
     )
-    begins = trace.steps.select(
+    begins = trace.tables.steps.select(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("step"), pl.col("start").alias("of_step")
     )
-    products = trace.names.with_row_index("name_id").filter(
+    products = trace.tables.names.with_row_index("name_id").filter(
         pl.col("category").cast(pl.String).is_in(_PRODUCTS)
     )["name_id"]
     rows = (

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import rtoml
 
+from traceana.advise.saved import save
 from traceana.comparison.layer_features import RunLayers
 from traceana.errors import BadPairsError, CannotWriteError, NotFoundError
 from traceana.files import as_unicode, text_content
@@ -176,7 +177,7 @@ def save_run(
     """
     if not _NAME.fullmatch(name):
         raise CannotWriteError(f"invalid baseline name {name!r}: use letters, digits, - and _ only")
-    bundle = trace.save(folder / name, overwrite=replace)
+    bundle = save(trace, folder / name, overwrite=replace)
     beside = folder / f"{name}.layers.json"
     if model is not None:
         model.write(beside)

@@ -53,7 +53,7 @@ def replays_graphs(trace: Trace) -> bool:
     """Return whether ``trace`` has launches of CUDA graphs."""
     from traceana.enrich.launches import GRAPH_LAUNCH
 
-    names = trace.calls["name"].unique().cast(pl.String)
+    names = trace.tables.calls["name"].unique().cast(pl.String)
     return bool(names.str.contains(GRAPH_LAUNCH).any())
 
 
@@ -75,7 +75,7 @@ def with_classes(trace: Trace, rules: RuleSet | None = None) -> Trace:
     from traceana.enrich.refine import operator_texts, refine
 
     # One call for both: many patterns are compiled at most once a call.
-    of_activities, of_operators = trace.names["name"], operator_texts(trace)
+    of_activities, of_operators = trace.tables.names["name"], operator_texts(trace)
     classes = classify_names(pl.concat([of_activities, of_operators]), rules)
     named = trace.with_tables(names=classes.head(len(of_activities)))
     return refine(named, classes.tail(len(of_operators)))

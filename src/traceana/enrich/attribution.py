@@ -71,26 +71,28 @@ def attribute(
     ranges where it has no operators (:mod:`traceana.enrich.cpu`), unless ``of_device``.
     """
     ledger = Ledger()
-    activities, names, devices = trace.activities, trace.names, trace.devices
-    activities = with_calls(activities, trace.calls, ledger)
+    activities, names, devices = trace.tables.activities, trace.tables.names, trace.tables.devices
+    activities = with_calls(activities, trace.tables.calls, ledger)
     step_table = steps(trace, activities, step_marker)
     if step_marker is not None:
         trace = trace.with_tables(ranges=as_steps(trace, step_marker))
-    derived = conform("ops", from_nvtx(trace.ranges))
-    trace = trace.with_tables(ops=pl.concat([trace.ops, derived]))
+    derived = conform("ops", from_nvtx(trace.tables.ranges))
+    trace = trace.with_tables(ops=pl.concat([trace.tables.ops, derived]))
     if step_marker is None:
         step_table = without_cut_step(trace, step_table, ledger)
-    launches = launches_with_work(trace.calls, activities)
+    launches = launches_with_work(trace.tables.calls, activities)
     step_table = with_complete(step_table, launches)
     host = _Host.of(trace, step_table, ledger, code)
     on_device = of_device or activities["kind"].is_in(DEVICE_WORK).any()
     if not on_device and (host_work := host.work()):
         activities, names = host_work
-        ledger.add("no_device_work", launches_of(trace.calls), table="activities")
+        ledger.add("no_device_work", launches_of(trace.tables.calls), table="activities")
         devices = pl.concat([conform("devices", pl.DataFrame({"device": [CPU_DEVICE]})), devices])
     elif on_device:
         ledger.add("no_work", int(launches["lost"].sum()), table="calls", kept=True)
-    activities, layers, layer_rows = _attributed(activities, names, trace.calls, host, ledger)
+    activities, layers, layer_rows = _attributed(
+        activities, names, trace.tables.calls, host, ledger
+    )
     join_pieces(activities)
     layer_of_op = to_rows(take(layer_rows, host.layers.of_op))
     return trace.with_tables(
@@ -102,7 +104,7 @@ def attribute(
         steps=host.steps,
         layers=conform("layers", layers),
         graph_calls=host.layers.graph_calls(layer_rows),
-        ledger=pl.concat([trace.ledger, ledger.frame()]),
+        ledger=pl.concat([trace.tables.ledger, ledger.frame()]),
     )
 
 
@@ -124,21 +126,21 @@ class _Host(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, trace: Trace, step_table: pl.DataFrame, ledger: Ledger, code: Code | None) -> _Host:
-        ops = trace.ops
-        nodes = trace.activities.filter(pl.col("capture_time").is_not_null())
+        ops = trace.tables.ops
+        nodes = trace.tables.activities.filter(pl.col("capture_time").is_not_null())
         nodes = nodes.select("process", pl.col("capture_thread").alias("thread"))
         op_key, range_key, call_key, captured_key = thread_keys(
-            ops, trace.ranges, trace.calls, nodes
+            ops, trace.tables.ranges, trace.tables.calls, nodes
         )
         op_nesting = Nesting.of(op_key, ops["start"].to_numpy(), ops["duration"].to_numpy())
         op_names = Texts.of(ops["name"])
-        scopes = ScopeLayers.of(ops, trace.activities)
+        scopes = ScopeLayers.of(ops, trace.tables.activities)
         ops = conform("ops", with_nesting(ops, op_names, op_nesting))
         ops = ops.with_columns(scopes.direction_of_ops(ops))
         ops = ops.with_columns(_with_that_around(ops, op_nesting))
-        thread_ranges = ThreadRanges.of(trace.ranges, range_key)
+        thread_ranges = ThreadRanges.of(trace.tables.ranges, range_key)
         deep = int((thread_ranges.nesting.depth >= DEEPEST_PATH).sum())
-        within = _within_steps(trace.ranges, step_table, ledger)
+        within = _within_steps(trace.tables.ranges, step_table, ledger)
         op_step = step_of(step_table, ops["process"], ops["start"])
         layers = resolve(
             ops,
@@ -146,11 +148,11 @@ class _Host(msgspec.Struct, frozen=True):
             op_key,
             op_nesting,
             op_step,
-            forward_of(ops, op_names, op_nesting, trace.links, op_step),
-            trace.ranges.filter(within),
+            forward_of(ops, op_names, op_nesting, trace.tables.links, op_step),
+            trace.tables.ranges.filter(within),
             range_key[within],
             scopes,
-            _copying(trace.calls, call_key, op_nesting),
+            _copying(trace.tables.calls, call_key, op_nesting),
             compiled=trace.meta.framework == "JAX",
             code=code,
         )
@@ -159,7 +161,7 @@ class _Host(msgspec.Struct, frozen=True):
             ops,
             op_key,
             op_nesting,
-            thread_ranges.nested(trace.ranges),
+            thread_ranges.nested(trace.tables.ranges),
             range_key,
             thread_ranges,
             call_key,
@@ -362,15 +364,15 @@ def remarked(trace: Trace, marker: str) -> Trace:
 
     Its layers are unchanged. Raises its errors.
     """
-    activities = trace.activities
+    activities = trace.tables.activities
     ranks = activities["rank"].unique().sort()
-    tables = [trace.steps.clear()]
+    tables = [trace.tables.steps.clear()]
     step = np.full(activities.height, NONE, dtype=np.int64)
-    when = pl.coalesce(trace.calls["start"].gather(activities["call"]), activities["start"])
+    when = pl.coalesce(trace.tables.calls["start"].gather(activities["call"]), activities["start"])
     time = activities.select(when.alias("time")).to_series()
     for rank in ranks if len(ranks) else [None]:
         of_rank = pl.col("rank").eq_missing(pl.lit(rank, pl.Int32))
-        part = {name: trace.table(name).filter(of_rank) for name in ("ranges", "ops")}
+        part = {name: trace.tables[name].filter(of_rank) for name in ("ranges", "ops")}
         rows = activities.select(of_rank.alias("own"))["own"]
         found = marked_by(trace.with_tables(**part), activities.filter(rows), marker)
         of_rank_work = activities.filter(rows)
@@ -380,6 +382,6 @@ def remarked(trace: Trace, marker: str) -> Trace:
         step[rows.to_numpy()] = np.where(own == NONE, NONE, own + before)
         tables.append(found.with_columns(pl.lit(rank, pl.Int32).alias("rank")))
     return trace.with_tables(
-        steps=with_complete(pl.concat(tables), launches_with_work(trace.calls, activities)),
+        steps=with_complete(pl.concat(tables), launches_with_work(trace.tables.calls, activities)),
         activities=activities.with_columns(to_rows(step).alias("step")),
     )

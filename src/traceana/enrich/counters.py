@@ -30,7 +30,7 @@ def with_counters(trace: Trace, counters: pl.DataFrame) -> Trace:
 
     Raises :class:`~traceana.errors.CountersError` for a trace of several ranks.
     """
-    ranks = trace.activities["rank"].drop_nulls().unique().sort()
+    ranks = trace.tables.activities["rank"].drop_nulls().unique().sort()
     if len(ranks) > 1:
         raise CountersError(
             f"{trace.meta.source}: has {len(ranks)} ranks, and counters are of one process; give "
@@ -40,7 +40,7 @@ def with_counters(trace: Trace, counters: pl.DataFrame) -> Trace:
     # `ncu --print-kernel-base function` prints the function name only.
     bare = not measured["name"].str.contains_any(["<", "("]).any()
     spell = functions if bare else signatures
-    kernels = _launched(trace, spell(trace.names["name"]))
+    kernels = _launched(trace, spell(trace.tables.names["name"]))
     measured = _each(measured, spell(measured["name"]), kernels["_name"]).with_row_index("_row")
     sized = not any(frame[size].has_nulls() for frame in (measured, kernels) for size in _SIZES)
     keys = ["_name", *(_SIZES if sized else [])]
@@ -71,7 +71,7 @@ def with_counters(trace: Trace, counters: pl.DataFrame) -> Trace:
         kept=True,
         detail=OTHER_ORDER,
     )
-    kept = trace.ledger.filter(pl.col("reason") != "unmatched")
+    kept = trace.tables.ledger.filter(pl.col("reason") != "unmatched")
     return trace.with_tables(counters=joined, ledger=pl.concat([kept, ledger.frame()]))
 
 
@@ -111,8 +111,8 @@ def _launched(trace: Trace, names: pl.Series) -> pl.DataFrame:
     ``names`` are the compared names, by row of the trace's ``names``. A kernel without a recorded
     launch is sorted by its start.
     """
-    work = trace.activities.with_row_index("activity").filter(pl.col("kind") == "kernel")
-    launched = trace.calls["start"].gather(work["call"]).alias("_launched")
+    work = trace.tables.activities.with_row_index("activity").filter(pl.col("kind") == "kernel")
+    launched = trace.tables.calls["start"].gather(work["call"]).alias("_launched")
     return (
         work.with_columns(launched, names.gather(work["name_id"]).alias("_name"))
         .sort(pl.coalesce("_launched", "start"), "start", maintain_order=True)

@@ -44,7 +44,7 @@ class Replays(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, trace: Trace) -> Replays:
         """Return the replays of ``trace``, whose activities have their calls."""
-        calls, activities = trace.calls, trace.activities
+        calls, activities = trace.tables.calls, trace.tables.activities
         launches = Texts.of(calls["name"]).matching(GRAPH_LAUNCH)
         call = from_rows(activities["call"])
         of_graph = np.append(launches, False)[call] & (call != NONE)
@@ -210,16 +210,16 @@ class Capture(msgspec.Struct, frozen=True):
 
     def layers(self) -> npt.NDArray[np.object_]:
         """Return path, role and direction of the layer of each launch, as comparable texts."""
-        work = self.of.activities[to_rows(self.rows)]
-        named = self.of.layers.select(pl.format("{} {}", "path", "role")).to_series()
+        work = self.of.tables.activities[to_rows(self.rows)]
+        named = self.of.tables.layers.select(pl.format("{} {}", "path", "role")).to_series()
         layer = named.gather(work["layer"]).fill_null("")
         direction = work["direction"].cast(pl.String).fill_null("")
         return np.array((layer + " " + direction).to_list(), dtype=object)
 
     def operators(self) -> pl.Series:
         """Return the names of the operators around each launch, joined; empty outside operators."""
-        ops = self.of.ops
-        row = from_rows(self.of.activities["op"])[self.rows]
+        ops = self.of.tables.ops
+        row = from_rows(self.of.tables.activities["op"])[self.rows]
         parent, name = from_rows(ops["parent"]), ops["name"].cast(pl.String)
         text = pl.Series([""] * len(row), dtype=pl.String)
         while (row != NONE).any():
@@ -230,7 +230,7 @@ class Capture(msgspec.Struct, frozen=True):
 
 def captures(trace: Trace, captured: pl.DataFrame) -> Iterator[Capture]:
     """Yield the captures of ``trace``, whose last activities are those of ``captured``."""
-    first = trace.activities.height - captured.height
+    first = trace.tables.activities.height - captured.height
     numbered = captured.with_columns(pl.int_range(pl.len()).alias("place") + first)
     for _, capture in numbered.group_by("capture", maintain_order=True):
         yield Capture(trace, capture["place"].to_numpy(), capture["kind"].to_numpy())
@@ -251,7 +251,7 @@ def by_order(
     """
     if not captures:
         return []
-    work = trace.activities[replays.rows]
+    work = trace.tables.activities[replays.rows]
     number = {kind: code for code, kind in enumerate(NODE_KINDS)}
     codes = work["kind"].cast(pl.String).replace_strict(number, return_dtype=pl.Int64)
     kinds, name = codes.to_numpy(), work["name_id"].to_numpy()
@@ -293,7 +293,7 @@ def _chosen(
     fits best is taken, and an activity whose layer differs among them has the launch NONE. None if
     no capture fits.
     """
-    of_kernel = _recognized(trace.names["name"].gather(names), list(_OF_OPERATOR))
+    of_kernel = _recognized(trace.tables.names["name"].gather(names), list(_OF_OPERATOR))
     found = []
     for capture in captures:
         if abs(len(capture.kinds) - len(kinds)) > LARGEST_CAPTURE_GAP * len(kinds):
@@ -338,16 +338,16 @@ def by_sequence(trace: Trace, replays: Replays, other: Trace, wanted: Flags) -> 
 
     Both traces are searched as one, ``other`` behind ``trace``.
     """
-    own = trace.activities.height
+    own = trace.tables.activities.height
     same = other is trace
-    searched = trace.activities if same else _behind(trace, other)
+    searched = trace.tables.activities if same else _behind(trace, other)
     offset = 0 if same else own
-    layer = from_rows(other.activities["layer"])
-    role = other.layers["role"].cast(pl.String)
+    layer = from_rows(other.tables.activities["layer"])
+    role = other.tables.layers["role"].cast(pl.String)
     attributed = np.append((role != "unattributed").to_numpy(), False)[layer]
     if same:
         attributed[replays.rows] = False
-    code = pass_codes(other.activities["direction"]) + 1
+    code = pass_codes(other.tables.activities["direction"]) + 1
     known = np.full(searched.height, NONE, dtype=np.int64)
     known[offset:] = np.where(attributed, layer * _PASSES + code, NONE)
     asked = np.zeros(searched.height, dtype=np.bool_)
@@ -432,13 +432,18 @@ def _behind(trace: Trace, other: Trace) -> pl.DataFrame:
 
     Names that ``trace`` lacks get ids beyond its own.
     """
-    own = trace.names.select("name", pl.int_range(pl.len(), dtype=pl.UInt32).alias("id"))
-    theirs = other.names.select("name").join(own, on="name", how="left", maintain_order="left")
-    beyond = pl.int_range(pl.len(), dtype=pl.UInt32) + trace.names.height
+    own = trace.tables.names.select("name", pl.int_range(pl.len(), dtype=pl.UInt32).alias("id"))
+    theirs = other.tables.names.select("name").join(
+        own, on="name", how="left", maintain_order="left"
+    )
+    beyond = pl.int_range(pl.len(), dtype=pl.UInt32) + trace.tables.names.height
     ids = theirs.select(pl.coalesce("id", beyond)).to_series()
-    last, first = trace.activities["start"].max() or 0, other.activities["start"].min() or 0
-    later = other.activities.with_columns(
-        ids.gather(other.activities["name_id"]).alias("name_id"),
+    last, first = (
+        trace.tables.activities["start"].max() or 0,
+        other.tables.activities["start"].min() or 0,
+    )
+    later = other.tables.activities.with_columns(
+        ids.gather(other.tables.activities["name_id"]).alias("name_id"),
         pl.col("start") + (int(last) - int(first) + 1),  # type: ignore[arg-type]
     )
-    return pl.concat([trace.activities, later])
+    return pl.concat([trace.tables.activities, later])

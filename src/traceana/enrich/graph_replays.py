@@ -57,13 +57,13 @@ def with_captured(trace: Trace) -> tuple[Trace, pl.DataFrame]:
     and the end of a capture on any thread of the process, because autograd launches from a thread
     of its own. Where neither was recorded, they are the calls in a row without work.
     """
-    captured = _captured_calls(trace.calls, trace.activities)
+    captured = _captured_calls(trace.tables.calls, trace.tables.activities)
     if captured.is_empty():
         return trace, captured
-    calls = trace.calls[captured["row"]]
+    calls = trace.tables.calls[captured["row"]]
     added = pl.DataFrame(
         {
-            "name_id": pl.Series([trace.names.height] * calls.height, dtype=pl.UInt32),
+            "name_id": pl.Series([trace.tables.names.height] * calls.height, dtype=pl.UInt32),
             "kind": pl.Series(["sync"] * calls.height, dtype=ActivityKind),
             "start": calls["start"],
             "duration": pl.Series([0] * calls.height, dtype=pl.Int64),
@@ -73,8 +73,8 @@ def with_captured(trace: Trace) -> tuple[Trace, pl.DataFrame]:
     )
     name = conform("names", pl.DataFrame({"name": [_CAPTURED]}))
     return trace.with_tables(
-        activities=pl.concat([trace.activities, conform("activities", added)]),
-        names=pl.concat([trace.names, name]),
+        activities=pl.concat([trace.tables.activities, conform("activities", added)]),
+        names=pl.concat([trace.tables.names, name]),
     ), captured
 
 
@@ -138,10 +138,10 @@ def of_replays(
     calls. The ledger counts what each source contributed.
     """
     own, replays = trace, Replays.of(trace)
-    kept = trace.activities.height - captured.height
+    kept = trace.tables.activities.height - captured.height
     trace = trace.with_tables(
-        activities=trace.activities.head(kept),
-        names=trace.names.head(trace.names.height - (1 if captured.height else 0)),
+        activities=trace.tables.activities.head(kept),
+        names=trace.tables.names.head(trace.tables.names.height - (1 if captured.height else 0)),
     )
     if not len(replays.rows):
         return trace
@@ -185,7 +185,7 @@ class _Attribution:
 
     def take_nodes(self) -> None:
         """Accept the operators and layers at the times of capture, which are those in the trace."""
-        times = self._trace.activities["capture_time"][to_rows(self._replays.rows)]
+        times = self._trace.tables.activities["capture_time"][to_rows(self._replays.rows)]
         self._by_node = times.is_not_null().to_numpy()
         self._confidence[self._by_node] = _BY_NODE
 
@@ -207,16 +207,16 @@ class _Attribution:
 
     def _add(self, ledger: Ledger, reason: str, which: Flags) -> None:
         rows = to_rows(self._replays.rows[which])
-        time_ns = int(self._trace.activities["duration"].gather(rows).sum())
+        time_ns = int(self._trace.tables.activities["duration"].gather(rows).sum())
         ledger.add(reason, int(which.sum()), table="activities", kept=True, time_ns=time_ns)
 
     def trace(self, ledger: Ledger) -> Trace:
         """Return the Trace with what was found, and with the entries of ``ledger``."""
         trace, rows = self._trace, self._replays.rows
-        layers = _Layers(trace.layers)
-        op, layer = (from_rows(trace.activities[key]).copy() for key in ("op", "layer"))
-        direction = pass_codes(trace.activities["direction"]).copy()
-        instances = _Instances(trace.ops, self._replays)
+        layers = _Layers(trace.tables.layers)
+        op, layer = (from_rows(trace.tables.activities[key]).copy() for key in ("op", "layer"))
+        direction = pass_codes(trace.tables.activities["direction"]).copy()
+        instances = _Instances(trace.tables.ops, self._replays)
         if self._by_node.any():
             places = np.flatnonzero(self._by_node)
             op[rows[places]] = instances.add(trace, places, op[rows[places]], _same)
@@ -227,15 +227,15 @@ class _Attribution:
             at = found[places]
             own = any(source is one for one in self._own_traces)
             to_layer = _same if own else layers.of(source)
-            theirs = source.activities
+            theirs = source.tables.activities
             layer[rows[places]] = to_layer(from_rows(theirs["layer"])[at])
             direction[rows[places]] = pass_codes(theirs["direction"])[at]
             op[rows[places]] = instances.add(source, places, from_rows(theirs["op"])[at], to_layer)
-        confidence = np.full(trace.activities.height, np.nan)
+        confidence = np.full(trace.tables.activities.height, np.nan)
         confidence[rows] = self._confidence
         directions = pl.Series(Direction.categories, dtype=Direction).gather(to_rows(direction))
         return trace.with_tables(
-            activities=trace.activities.with_columns(
+            activities=trace.tables.activities.with_columns(
                 to_rows(op).alias("op"),
                 to_rows(layer).alias("layer"),
                 directions.alias("direction"),
@@ -243,7 +243,7 @@ class _Attribution:
             ),
             ops=instances.ops(),
             layers=layers.frame(),
-            ledger=pl.concat([trace.ledger, ledger.frame()]),
+            ledger=pl.concat([trace.tables.ledger, ledger.frame()]),
         )
 
 
@@ -260,7 +260,7 @@ class _Layers:
 
     def of(self, other: Trace) -> Callable[[Ints], Ints]:
         """Return the function from rows of ``other``'s layers to rows here; adds what is new."""
-        theirs = other.layers
+        theirs = other.tables.layers
         keys = list(theirs.select("path", "role").iter_rows())
         new = [i for i, key in enumerate(keys) if key not in self._rows]
         for i in new:
@@ -290,7 +290,7 @@ class _Instances:
 
     def add(self, source: Trace, places: Ints, op: Ints, to_layer: Callable[[Ints], Ints]) -> Ints:
         """Return the row of the copy of each ``op`` of ``source`` for the replay at ``places``."""
-        ops = source.ops
+        ops = source.tables.ops
         replay = self._replays.replay[places]
         height = ops.height + 1
         parent = from_rows(ops["parent"])

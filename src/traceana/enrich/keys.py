@@ -87,11 +87,11 @@ def described(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     algorithm search have the category :data:`SEARCH`.
     """
     # Both columns are positions in the tables: no join, which would hash all rows.
-    found = rows.hstack(trace.names.select(pl.all().gather(rows["name_id"])))
-    if trace.classes.is_empty():
+    found = rows.hstack(trace.tables.names.select(pl.all().gather(rows["name_id"])))
+    if trace.tables.classes.is_empty():
         found = found.with_columns(pl.lit(None, pl.String).alias("context_rule"))
     else:
-        refined = trace.classes.select(pl.all().gather(rows["class"]))
+        refined = trace.tables.classes.select(pl.all().gather(rows["class"]))
         is_refined = refined["context_rule"].is_not_null()
         found = found.with_columns(
             *(refined[column].zip_with(is_refined, found[column]) for column in CLASS_COLUMNS),

@@ -58,7 +58,7 @@ def steps(trace: Trace, activities: pl.DataFrame, marker: str | None = None) -> 
     """
     if marker is not None:
         return marked_by(trace, activities, marker)
-    ranges = _ended(trace.ranges)
+    ranges = _ended(trace.tables.ranges)
     texts = Texts.of(ranges["text"])
     numbered = pl.Series(texts.matching(_NUMBERED))
     by_profiler = ranges.filter((ranges["kind"] == "step") & numbered)
@@ -82,7 +82,7 @@ def steps(trace: Trace, activities: pl.DataFrame, marker: str | None = None) -> 
             return marked
     from traceana.enrich.periods import periods
 
-    repeated = periods(activities, trace.names, trace.calls)
+    repeated = periods(activities, trace.tables.names, trace.tables.calls)
     return repeated if repeated.height else last
 
 
@@ -101,7 +101,7 @@ def without_cut_step(trace: Trace, table: pl.DataFrame, ledger: Ledger) -> pl.Da
     for steps in table.partition_by("process", maintain_order=True):
         events = [
             frame if steps["process"][0] is None else frame.filter(process=steps["process"][0])
-            for frame in (trace.ops, trace.calls)
+            for frame in (trace.tables.ops, trace.tables.calls)
         ]
         start = np.concatenate([frame["start"].to_numpy() for frame in events])
         kept.append(steps[:-1] if _is_cut(steps, start) else steps)
@@ -161,10 +161,10 @@ def marked_by(trace: Trace, activities: pl.DataFrame, marker: str) -> pl.DataFra
 
 def marks(trace: Trace, marker: str) -> pl.DataFrame:
     """Return the host ranges (in old traces, operators) that match ``marker``."""
-    ranges = trace.ranges.filter(pl.col("kind").is_in(_ON_HOST))
-    named_ops = pl.lit("annotation").cast(trace.ranges.schema["kind"]).alias("kind")
+    ranges = trace.tables.ranges.filter(pl.col("kind").is_in(_ON_HOST))
+    named_ops = pl.lit("annotation").cast(trace.tables.ranges.schema["kind"]).alias("kind")
     columns = ("text", "kind", "process", "thread", "start", "duration")
-    operators = trace.ops.select(pl.col("name").alias("text"), named_ops, *columns[2:])
+    operators = trace.tables.ops.select(pl.col("name").alias("text"), named_ops, *columns[2:])
     for host in (ranges.select(columns), operators):
         texts = host["text"].unique().cast(pl.String).drop_nulls()
         wanted = texts.filter((texts == marker) | (texts.str.extract(_STEM, 1) == marker))
@@ -174,7 +174,7 @@ def marks(trace: Trace, marker: str) -> pl.DataFrame:
             wanted = texts.filter(pl.Series(found, dtype=pl.Boolean))
         if wanted.len():
             return host.filter(pl.col("text").cast(pl.String).is_in(wanted.implode()))
-    repeating = candidates(trace.ranges)
+    repeating = candidates(trace.tables.ranges)
     known = f"repeating ranges: {repeating}" if repeating else "no host ranges repeat"
     raise NoSuchSelectionError(
         f"{trace.meta.source}: no range matches --step-marker {marker!r}; {known}"
@@ -193,8 +193,8 @@ def as_steps(trace: Trace, marker: str) -> pl.DataFrame:
         & text.is_in(named.implode())
         & ~text.str.starts_with(f"{OPTIMIZER_STEP}#")
     )
-    kind = pl.when(chosen).then(pl.lit("step").cast(trace.ranges.schema["kind"]))
-    return trace.ranges.with_columns(kind.otherwise("kind").alias("kind"))
+    kind = pl.when(chosen).then(pl.lit("step").cast(trace.tables.ranges.schema["kind"]))
+    return trace.tables.ranges.with_columns(kind.otherwise("kind").alias("kind"))
 
 
 def _compiled(marker: str) -> re.Pattern[str]:
@@ -239,7 +239,7 @@ class Work(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, trace: Trace, activities: pl.DataFrame) -> Work:
-        calls, time = trace.calls, pl.col("start").alias("time")
+        calls, time = trace.tables.calls, pl.col("start").alias("time")
         columns = ("kind", "call", "process", "start", "duration")
         device = activities.select(columns).filter(pl.col("kind").is_in(DEVICE_WORK))
         if device.height:
@@ -253,11 +253,11 @@ class Work(msgspec.Struct, frozen=True):
                 pl.col("kind").is_in(["kernel", "graph"]).alias("kernel"),
             )
         else:
-            host = trace.ops
+            host = trace.tables.ops
             if host.is_empty():
                 text = pl.col("text").cast(pl.String)
                 inner = pl.col("kind").is_in(SET_BY_PROGRAM) & ~text.str.contains(STEP_TEXT)
-                host = trace.ranges.filter(inner)
+                host = trace.tables.ranges.filter(inner)
             one = pl.lit(1, pl.Int64).alias("weight"), pl.lit(value=True).alias("kernel")
             frame = host.select("process", "thread", time, *one)
         time_ns = frame["time"].to_numpy()

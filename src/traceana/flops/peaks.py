@@ -199,9 +199,9 @@ def with_device_model(trace: Trace, model: str) -> Trace:
         "multiprocessors": listed.multiprocessors,
     }
     places = ["rank", "device"]
-    used = trace.activities.select(places).filter(pl.col("device") != CPU_DEVICE).unique()
-    missing = used.join(trace.devices, on=places, how="anti", nulls_equal=True).sort(places)
-    devices = pl.concat([trace.devices, conform("devices", missing)])
+    used = trace.tables.activities.select(places).filter(pl.col("device") != CPU_DEVICE).unique()
+    missing = used.join(trace.tables.devices, on=places, how="anti", nulls_equal=True).sort(places)
+    devices = pl.concat([trace.tables.devices, conform("devices", missing)])
     unnamed = pl.col("name").is_null() & (pl.col("device") != CPU_DEVICE)
     return trace.with_tables(
         devices=devices.with_columns(

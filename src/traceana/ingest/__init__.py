@@ -28,7 +28,7 @@ def read(path: Path, progress: Progress = silent) -> Trace:
     Raises the errors of :mod:`traceana.errors`.
     """
     trace = _read(path, progress)
-    trace.join_pieces()
+    trace.tables.join_pieces()
     if (trace.meta.bytes_read or 0) >= _LARGE:
         _give_back()
     return trace
@@ -157,7 +157,7 @@ def read_counters(path: Path, progress: Progress = silent) -> Trace:
             "'ncu --csv --page raw', 'nvprof --metrics ... --csv' or 'rocprofv3 --pmc ...'"
         )
     trace = read(path, progress)
-    if trace.counters.is_empty():
+    if trace.tables.counters.is_empty():
         raise CountersError(
             f"{path} has no counters of kernel launches: check the profiler's options and its "
             "kernel filter"

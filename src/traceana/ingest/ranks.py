@@ -100,7 +100,11 @@ def read_folder(folder: Path, open_one: Open, progress: Progress) -> Trace:
     for other, read in found.beside:
         detail = f"{other.name} beside {read.name}"
         notes.add("other_recording", 1, table="-", kept=True, detail=detail)
-    return trace.with_tables(ledger=pl.concat([trace.ledger, notes.frame()])) if notes else trace
+    return (
+        trace.with_tables(ledger=pl.concat([trace.tables.ledger, notes.frame()]))
+        if notes
+        else trace
+    )
 
 
 def read_ranks(
@@ -167,7 +171,7 @@ def read_ranks(
     ledger.add("missing_rank", len(missing), table="-", kept=True, detail=spans(sorted(missing)))
     merged = merge(traces, numbers, meta)
     added = ledger.frame()
-    return merged.with_tables(ledger=pl.concat([merged.ledger, added]))
+    return merged.with_tables(ledger=pl.concat([merged.tables.ledger, added]))
 
 
 def find(folder: Path) -> Found:
@@ -472,7 +476,7 @@ def with_near_epochs(traces: Sequence[Trace]) -> list[Trace]:
 
 def _sums(trace: Trace) -> list[int]:
     return [
-        int(trace.table(name)[column].abs().sum() or 0)
+        int(trace.tables[name][column].abs().sum() or 0)
         for name, columns in TABLES.items()
         for column in _SUMMED
         if column in columns
@@ -484,11 +488,11 @@ def _extent(trace: Trace) -> int:
         end
         for name, columns in TIME_COLUMNS.items()
         for column in columns
-        for end in (trace.table(name)[column].min(), trace.table(name)[column].max())
+        for end in (trace.tables[name][column].min(), trace.tables[name][column].max())
         if isinstance(end, int)
     ]
     return max(ends, default=0) - min(ends, default=0)
 
 
 def _devices(trace: Trace) -> int:
-    return max(1, trace.activities["device"].n_unique())
+    return max(1, trace.tables.activities["device"].n_unique())

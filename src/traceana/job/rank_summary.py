@@ -32,7 +32,7 @@ from traceana.files import (
 )
 from traceana.timeline.idle import idle
 from traceana.timeline.intervals import Busy
-from traceana.timeline.steps import device_windows, measured_steps
+from traceana.timeline.steps import device_windows, measured_steps, select
 from traceana.timeline.work import work
 from traceana.trace.bundle import write_tables
 
@@ -134,10 +134,10 @@ def summaries(trace: Trace) -> list[Summary]:
     Raises :class:`~traceana.errors.NoTimelineError` for a printed summary.
     """
     needs_timeline(trace, "ranks")
-    numbers = trace.activities["rank"].drop_nulls().unique().sort().to_list()
+    numbers = trace.tables.activities["rank"].drop_nulls().unique().sort().to_list()
     if len(numbers) < 2:
         return [_of(trace, trace.meta.rank)]
-    return [_of(trace.select(ranks=[number]), number) for number in numbers]
+    return [_of(select(trace, ranks=[number]), number) for number in numbers]
 
 
 def unread(source: str, reason: str) -> Summary:
@@ -148,11 +148,11 @@ def unread(source: str, reason: str) -> Summary:
 
 def _of(trace: Trace, rank: int | None) -> Summary:
     meta = trace.meta
-    kernel = trace.activities.filter(pl.col("kind") == "kernel")
+    kernel = trace.tables.activities.filter(pl.col("kind") == "kernel")
     by_device = devices(trace).frame
     names = ("span_ns", "busy_ns", "kernel_ns", "collective_ns", "collective_exposed_ns")
     span, busy, kernels_union, together, exposed = (int(by_device[name].sum()) for name in names)
-    problems = trace.ledger.filter(pl.col("severity") == "problem")
+    problems = trace.tables.ledger.filter(pl.col("severity") == "problem")
     facts = Facts(
         source=as_unicode(str(meta.source)),
         recorded=rank,
@@ -220,7 +220,7 @@ def _bubbles(trace: Trace) -> pl.DataFrame:
     """Return ``step`` and ``bubble_ns``: the time of its devices without other work than sends and
     receives. Empty without recorded sends and receives."""
     none = pl.DataFrame(schema={"step": pl.Int64, "bubble_ns": pl.Int64})
-    if trace.process_groups.is_empty():
+    if trace.tables.process_groups.is_empty():
         return none
     between = with_messages(trace).filter(
         pl.col("carries"),
@@ -232,15 +232,15 @@ def _bubbles(trace: Trace) -> pl.DataFrame:
     keys = ["device", "stream", "start", "duration", "name_id"]
     others = work(trace).join(between.select(keys), on=keys, how="anti", nulls_equal=True)
     windows = device_windows(trace)
-    numbers = trace.steps["number"].gather(windows["step"]).alias("step")
+    numbers = trace.tables.steps["number"].gather(windows["step"]).alias("step")
     idle = windows["end"] - windows["start"] - Busy.of(others).within(windows)
     return pl.DataFrame([numbers, idle.alias("bubble_ns")]).group_by("step").agg(pl.all().sum())
 
 
 def _process_groups(trace: Trace) -> pl.DataFrame:
-    used = trace.activities["process_group"].drop_nulls().unique()
+    used = trace.tables.activities["process_group"].drop_nulls().unique()
     return (
-        trace.process_groups.with_row_index("process_group")
+        trace.tables.process_groups.with_row_index("process_group")
         .filter(pl.col("process_group").is_in(used.implode()))
         .select(
             "process_group",

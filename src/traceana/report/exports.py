@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from traceana.analyze.timeline import Window, capture
 from traceana.enrich.distinct_values import first_rows, numbered
 from traceana.enrich.keys import SOURCE, classified
 from traceana.errors import CannotWriteError, MissingExtraError, how_to_install
-from traceana.files import scratch_folder
+from traceana.files import check_free, scratch_folder, write_output
 from traceana.timeline.critical import critical
 from traceana.timeline.idle import idle
 from traceana.trace.schema import CPU_DEVICE, SCHEMA, SCHEMA_VERSION
@@ -36,6 +37,21 @@ _AT_ONCE: Final = 50_000
 """Events whose text is in memory at a time."""
 _GZIP: Final = 31
 """The window bits of zlib with gzip's header, which then has no time."""
+
+
+def export(trace: Trace, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    """Write the trace for another tool and return the path, whose ending is the format.
+
+    ``.perfetto.json`` is for Perfetto, ``.speedscope.json`` for speedscope; either with ``.gz``.
+    ``.duckdb`` is a DuckDB database of the tables. Raises
+    :class:`~traceana.errors.CannotWriteError` on another ending, and if ``path`` exists and
+    ``overwrite`` is false.
+    """
+    target = Path(path)
+    made = exporter(target.name)
+    check_free(target, force=overwrite)
+    write_output(target, made(trace), force=overwrite)
+    return target
 
 
 def exporter(name: str) -> Callable[[Trace], Iterator[bytes]]:
@@ -345,7 +361,7 @@ def _write(path: Path, tables: Iterator[tuple[str, pl.DataFrame]]) -> None:
 
 def _tables(trace: Trace) -> Iterator[tuple[str, pl.DataFrame]]:
     for name in SCHEMA:
-        yield name, trace.table(name).with_row_index(ROW)
+        yield name, trace.tables[name].with_row_index(ROW)
     yield "work", _work(trace)
     yield "idle_gaps", idle(trace, by="gap").frame
     yield "critical_path", critical(trace, by="segment").frame
@@ -353,14 +369,14 @@ def _tables(trace: Trace) -> Iterator[tuple[str, pl.DataFrame]]:
 
 
 def _work(trace: Trace) -> pl.DataFrame:
-    rows = trace.activities.with_row_index(ROW).filter(pl.col("kind") != "sync")
+    rows = trace.tables.activities.with_row_index(ROW).filter(pl.col("kind") != "sync")
     (numbers,) = numbered(rows.select(SOURCE))
     classes = classified(rows.select(SOURCE)[first_rows(numbers)], trace)
     texts = {
-        "name": (trace.names["name"], "name_id"),
-        "step": (trace.steps["number"], "step"),
-        "layer": (trace.layers["path"], "layer"),
-        "operator": (trace.ops["name"], "op"),
+        "name": (trace.tables.names["name"], "name_id"),
+        "step": (trace.tables.steps["number"], "step"),
+        "layer": (trace.tables.layers["path"], "layer"),
+        "operator": (trace.tables.ops["name"], "op"),
     }
     return rows.with_columns(
         *(classes[name].gather(numbers).alias(name) for name in ("category", "part")),

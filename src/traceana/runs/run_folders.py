@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -38,6 +38,9 @@ from traceana.runs.run_files import (
     Value,
     is_plain_name,
 )
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
 
 File = TypeVar("File", bound=msgspec.Struct)
 
@@ -225,10 +228,16 @@ def _runs(path: Path) -> list[RecordedRun]:
 _BATCH: Final = "batch"
 
 
-def batches_beside(folder: str | os.PathLike[str]) -> BatchSeries | None:
-    """Return what :func:`batch_series` does; None with a warning if a run cannot be read."""
+def batches_beside(trace: Trace) -> BatchSeries | None:
+    """Return the :func:`batch_series` of the recorded run that ``trace`` was opened from.
+
+    None for another trace, and with a warning if a run cannot be read.
+    """
+    opened = trace.meta.opened
+    if len(opened) != 1 or not Path(opened[0]).is_dir():
+        return None
     try:
-        return batch_series(folder)
+        return batch_series(opened[0])
     except TraceanaError as error:
         warnings.warn(f"batch sweep ignored: {error}", SweepWarning, stacklevel=3)
         return None

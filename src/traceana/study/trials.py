@@ -119,7 +119,9 @@ def read_trials(trials: Sequence[Trial], left_out: Callable[[str], None]) -> Tri
             left_out(str(error))
             continue
         # Without host events there is nothing to attribute.
-        hosted = any(table.height for table in (trace.calls, trace.ops, trace.ranges))
+        hosted = any(
+            table.height for table in (trace.tables.calls, trace.tables.ops, trace.tables.ranges)
+        )
         traces.append(attribute(trace) if hosted else trace)
         found.append(trial)
     if first is not None and not traces:
@@ -135,7 +137,7 @@ def kernel_times(of: Trials) -> pl.DataFrame:
     (null where they are no convolution), ``direction`` (null where it is unknown, or several are
     added up), ``calls``, ``time_ns``.
     """
-    work = of.trace.activities.filter(pl.col("kind") == "kernel")
+    work = of.trace.tables.activities.filter(pl.col("kind") == "kernel")
     by_name = work.group_by("rank", "name_id", "class").agg(
         pl.len().cast(pl.Int64).alias("calls"), pl.col("duration").sum().alias("time_ns")
     )
@@ -237,7 +239,7 @@ def switches(times: pl.DataFrame) -> pl.DataFrame:
 
 def as_runs(of: Trials, times: pl.DataFrame) -> list[Recorded]:
     """Return a run for each series and batch; its steps are the kernels' time of each trial."""
-    names = [*of.trace.devices["name"].drop_nulls().unique(maintain_order=True)]
+    names = [*of.trace.tables.devices["name"].drop_nulls().unique(maintain_order=True)]
     sums = times.group_by("series", "batch", "trial", maintain_order=True).agg(
         pl.col("time_ns").sum()
     )

@@ -59,7 +59,9 @@ def copies(trace: Trace) -> pl.DataFrame:
         *("rank", "device", "start", "duration", "bytes", "call", "op", "range", "layer", "step"),
         *("copy_kind", "correlation", "source_memory", "destination_memory"),
     )
-    copied = trace.activities.select(columns).filter(trace.activities["kind"] == "memcpy")
+    copied = trace.tables.activities.select(columns).filter(
+        trace.tables.activities["kind"] == "memcpy"
+    )
     frame = copied.select(
         *columns[:-5],
         pl.col("step").alias("step_row"),
@@ -72,8 +74,8 @@ def copies(trace: Trace) -> pl.DataFrame:
 def blocking_copies(trace: Trace) -> pl.Series:
     """Return for each activity whether it is a copy whose call blocks; null for other activities,
     and where that is not recorded."""
-    rows = (trace.activities["kind"] == "memcpy").arg_true()
-    blocks = pl.repeat(None, trace.activities.height, dtype=pl.Boolean, eager=True)
+    rows = (trace.tables.activities["kind"] == "memcpy").arg_true()
+    blocks = pl.repeat(None, trace.tables.activities.height, dtype=pl.Boolean, eager=True)
     return blocks.scatter(rows, copies(trace)["blocking"] != ASYNCHRONOUS)
 
 
@@ -108,13 +110,13 @@ def _blocking(trace: Trace, frame: pl.DataFrame) -> pl.Series:
     memory ``blocking`` is null. Copies of a launched graph and prefetches are asynchronous.
     """
     name = pl.col("name").cast(pl.String)
-    traits = trace.calls.select(pl.col("name").unique()).select(
+    traits = trace.tables.calls.select(pl.col("name").unique()).select(
         "name",
         name.str.contains(_COPY_CALL).alias("copies"),
         name.str.contains("Async", literal=True).alias("async"),
         name.str.contains(_ENQUEUED).alias("enqueued"),
     )
-    calls = trace.calls["name"].gather(frame["call"]).to_frame()
+    calls = trace.tables.calls["name"].gather(frame["call"]).to_frame()
     kinds = calls.join(traits, on="name", how="left", maintain_order="left").drop("name")
     direction, memory = pl.col("direction"), pl.col("host_memory")
     between = direction.is_in(_BETWEEN_DEVICES)

@@ -69,10 +69,10 @@ def critical(trace: Trace, by: CriticalBy = "class") -> Result:
     """
     measured = measured_steps(trace)
     path = segments(trace)
-    if trace.steps.height:
+    if trace.tables.steps.height:
         path = path.filter(pl.col("step_row").is_in(measured.rows))
     path = path.join(
-        layer_keys(trace.whole.layers, "layer", None).select("layer_row", "layer"),
+        layer_keys(trace.whole.tables.layers, "layer", None).select("layer_row", "layer"),
         on="layer_row",
         how="left",
         maintain_order="left",
@@ -219,7 +219,7 @@ def _labelled(trace: Trace, raw: pl.DataFrame, threads: ThreadKeys) -> pl.DataFr
 def _of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
     """Return the labels of device work, of launches and of gaps before work."""
     columns = (*SOURCE, "op", "call", "layer", "device", "stream", "range")
-    work = trace.activities.select(pl.col(columns).gather(raw["of"]))
+    work = trace.tables.activities.select(pl.col(columns).gather(raw["of"]))
     found = classified(raw.hstack(work), trace)
     category, what, why = pl.col("category"), pl.col("what"), pl.col("why")
     is_work = what == "work"
@@ -238,7 +238,7 @@ def _of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit("event"))
         .otherwise(pl.lit("not_recorded"))
     )
-    names = trace.names["name"].gather(found["name_id"])
+    names = trace.tables.names["name"].gather(found["name_id"])
     calls = _call(trace, found["call"])
     operator = pl.coalesce(_operator(trace, found["op"]), _annotation(trace, found["range"]))
     return found.select(
@@ -260,7 +260,9 @@ def _of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
         pl.col("layer").alias("layer_row"),
         "device",
         "stream",
-        pl.when(what == "launch").then(trace.calls["thread"].gather(found["call"])).alias("thread"),
+        pl.when(what == "launch")
+        .then(trace.tables.calls["thread"].gather(found["call"]))
+        .alias("thread"),
     )
 
 
@@ -272,16 +274,18 @@ def _of_threads(trace: Trace, raw: pl.DataFrame, threads: ThreadKeys) -> pl.Data
     key[is_sync] = threads.calls[of[is_sync]]
     ops, calls = (
         Nesting.of(keys, frame["start"].to_numpy(), frame["duration"].to_numpy())
-        for frame, keys in ((trace.ops, threads.ops), (trace.calls, threads.calls))
+        for frame, keys in ((trace.tables.ops, threads.ops), (trace.tables.calls, threads.calls))
     )
-    ranges = ThreadRanges.of(trace.ranges, threads.ranges)
+    ranges = ThreadRanges.of(trace.tables.ranges, threads.ranges)
     piece, begin, end = cut(
         key, raw["begin"].to_numpy(), raw["end"].to_numpy(), is_sync, [ops, calls, ranges.nesting]
     )
     key, is_sync = key[piece], is_sync[piece]
     call = np.where(is_sync, of[piece], calls.innermost(key, begin))
     waiting = is_sync.copy()
-    waiting[call != NONE] |= Texts.of(trace.calls["name"]).matching(WAITING)[call[call != NONE]]
+    waiting[call != NONE] |= Texts.of(trace.tables.calls["name"]).matching(WAITING)[
+        call[call != NONE]
+    ]
     found = pl.DataFrame(
         {
             "step_row": raw["step_row"].gather(piece),
@@ -322,9 +326,9 @@ def _of_threads(trace: Trace, raw: pl.DataFrame, threads: ThreadKeys) -> pl.Data
 
 def _layer(trace: Trace, found: pl.DataFrame) -> pl.Series:
     """Return ``layer_row``, of the operator, in a trace of ranges alone of the range."""
-    if trace.ops.height:
-        return trace.ops["layer"].gather(found["op"]).alias("layer_row")
-    of_ranges = trace.activities.filter(pl.col("kind") == "op").select("range", "layer")
+    if trace.tables.ops.height:
+        return trace.tables.ops["layer"].gather(found["op"]).alias("layer_row")
+    of_ranges = trace.tables.activities.filter(pl.col("kind") == "op").select("range", "layer")
     joined = found.select("range").join(
         of_ranges.unique("range", keep="first", maintain_order=True),
         on="range",
@@ -365,21 +369,21 @@ def _times() -> tuple[pl.Expr, ...]:
 
 
 def _call(trace: Trace, rows: pl.Series) -> pl.Series:
-    return trace.calls["name"].gather(rows).cast(pl.String)
+    return trace.tables.calls["name"].gather(rows).cast(pl.String)
 
 
 def _operator(trace: Trace, rows: pl.Series) -> pl.Series:
-    return trace.ops["name"].gather(rows).cast(pl.String)
+    return trace.tables.ops["name"].gather(rows).cast(pl.String)
 
 
 def _annotation(trace: Trace, rows: pl.Series) -> pl.Series:
     """Return the text of each range; null for ranges that mark a step."""
     mark = ("start", "duration", "process", "rank")
-    steps = trace.steps.select(*mark, pl.lit(value=True).alias("marks")).unique()
-    marks = trace.ranges.select(mark).join(
+    steps = trace.tables.steps.select(*mark, pl.lit(value=True).alias("marks")).unique()
+    marks = trace.tables.ranges.select(mark).join(
         steps, on=mark, how="left", nulls_equal=True, maintain_order="left"
     )["marks"]
-    texts = trace.ranges["text"].gather(rows).cast(pl.String)
+    texts = trace.tables.ranges["text"].gather(rows).cast(pl.String)
     return pl.select(pl.when(marks.gather(rows).is_null()).then(texts)).to_series()
 
 
@@ -414,7 +418,7 @@ def _summed(path: pl.DataFrame, keys: list[str], steps: int) -> pl.DataFrame:
 def _notes(trace: Trace, path: pl.DataFrame, of_steps: tuple[str, ...]) -> tuple[str, ...]:
     if path.is_empty():
         return (why_no_work(trace) if work(trace).is_empty() else "trace of zero duration",)
-    if trace.steps.is_empty():
+    if trace.tables.steps.is_empty():
         return (*_gpu_share(trace, path), "no steps: critical path of the whole capture")
     processes = step_processes(trace)
     return (
@@ -431,7 +435,7 @@ def _gpu_share(trace: Trace, path: pl.DataFrame) -> tuple[str, ...]:
 
     The second share is comparable with HolisticTraceAnalysis, whose path connects operators.
     """
-    if not trace.activities["kind"].is_in(DEVICE_WORK).any():
+    if not trace.tables.activities["kind"].is_in(DEVICE_WORK).any():
         return ()
     time, what = pl.col("time_ns"), pl.col("class")
     unexplained = (what == "host") & ~pl.col("part").is_in(["call", "operator"]).fill_null(

@@ -63,10 +63,10 @@ def windows(trace: Trace) -> pl.DataFrame:
     without device work the time of calls and operators. Columns: ``number``, ``rank``, ``process``,
     ``thread`` (of the marker), ``begin``, ``end``, ``host_start``, ``host_end`` (of the marker).
     """
-    if trace.steps.is_empty():
+    if trace.tables.steps.is_empty():
         return _captures(trace)
     every = step_windows(trace)
-    marks = trace.ranges.select(
+    marks = trace.tables.ranges.select(
         *_PROCESS,
         "thread",
         pl.col("start").alias("host_start"),
@@ -77,7 +77,7 @@ def windows(trace: Trace) -> pl.DataFrame:
         begun.unique(_MARK, keep="first", maintain_order=True),
         on=_MARK, how="left", nulls_equal=True, maintain_order="left",
     )  # fmt: skip
-    if (trace.steps["source"] == OPTIMIZER_STEP).any():
+    if (trace.tables.steps["source"] == OPTIMIZER_STEP).any():
         # A step that the optimizer ends has no marker of its own.
         ending = marks.filter(pl.col("host_end").is_in(every["host_end"].implode()))
         ending = ending.sort("host_start", maintain_order=True).rename({"thread": "ending"})
@@ -102,13 +102,13 @@ def _captures(trace: Trace) -> pl.DataFrame:
         spans = (
             pl.concat(
                 table.select("rank", begin.alias("begin"), end.alias("end"))
-                for table in (trace.whole.calls, trace.whole.ops)
+                for table in (trace.whole.tables.calls, trace.whole.tables.ops)
             )
             .group_by("rank")
             .agg(pl.col("begin").min(), pl.col("end").max())
         )
-    elif trace.activities.height:
-        ranks = trace.activities.select("rank").unique()
+    elif trace.tables.activities.height:
+        ranks = trace.tables.activities.select("rank").unique()
         spans = spans.join(ranks, on="rank", how="semi", nulls_equal=True)
     unknown = {"number": pl.Int64, "process": pl.Int64, "thread": pl.Int64}
     return (
@@ -197,21 +197,21 @@ def _graph(
     owner = whose(trace, steps["rank"][0], steps["process"][0])
     op_key, call_key = (
         np.where(of_process(table, owner) & within(table, between), own, NONE)
-        for table, own in ((trace.ops, keys.ops), (trace.calls, keys.calls))
+        for table, own in ((trace.tables.ops, keys.ops), (trace.tables.calls, keys.calls))
     )
     device = work_waits(trace, (owner,), between)
     on_device = len(device.start) > 0
     launching = take(call_key, device.call)
     spans = active_spans(trace, op_key, call_key)
     calling = waiting_calls(trace, device, call_key)
-    begin_of, end_of = times(trace.calls)
+    begin_of, end_of = times(trace.tables.calls)
     called = call_key[calling.call], begin_of[calling.call], end_of[calling.call]
 
     # The marker's thread; without operators and calls a step is that of its device work.
     main = keys.windows[steps["step_row"].to_numpy()]
     marker = np.where(np.isin(main, list(spans)) | (not on_device), main, NONE)
     begin, end = steps["host_start"].to_numpy(), steps["host_end"].to_numpy()
-    if trace.steps.is_empty():
+    if trace.tables.steps.is_empty():
         marker = np.full(steps.height, NONE, dtype=np.int64)
         spans_of = {thread: ends for thread, (_, ends) in spans.items() if len(ends)}
         if spans_of and not on_device:
@@ -317,14 +317,14 @@ def _passed_on(trace: Trace, *, on_device: bool) -> Flags:
     They are those of backward passes, which autograd runs on its own thread; on a CPU those of
     layers, or where none has one, all that compute.
     """
-    ops = trace.ops
+    ops = trace.tables.ops
     if on_device:
         return (ops["direction"] == "backward").fill_null(value=False).to_numpy()
     of_layers = ops["layer"].is_not_null().to_numpy()
     if of_layers.any():
         return of_layers
     computing = np.zeros(ops.height, dtype=np.bool_)
-    computing[trace.activities["op"].drop_nulls().to_numpy()] = True
+    computing[trace.tables.activities["op"].drop_nulls().to_numpy()] = True
     return computing
 
 
@@ -341,11 +341,16 @@ def _lag(passed: Ints, decided: Flags, known: Flags) -> Ints:
 
 def _step_of(trace: Trace, steps: pl.DataFrame, activity: Ints) -> Ints:
     """Return the row in ``steps`` of the step of each of the activities, or -1."""
-    if trace.steps.is_empty():
+    if trace.tables.steps.is_empty():
         return np.zeros(len(activity), dtype=np.int64)
-    own = np.full(trace.steps.height + 1, NONE, dtype=np.int64)
+    own = np.full(trace.tables.steps.height + 1, NONE, dtype=np.int64)
     own[steps["step_row"].to_numpy()] = np.arange(steps.height)
-    step = trace.activities["step"].cast(pl.Int64).fill_null(trace.steps.height).to_numpy()
+    step = (
+        trace.tables.activities["step"]
+        .cast(pl.Int64)
+        .fill_null(trace.tables.steps.height)
+        .to_numpy()
+    )
     found: Ints = own[step[activity]]
     return found
 

@@ -135,8 +135,8 @@ def _gaps_of(
     if work:
         causes = CauseFinder(whole)
         for one in work:
-            step = whole.activities["step"][int(one.row[0])]
-            first_step = None if step is None else int(whole.steps["start"][step])
+            step = whole.tables.activities["step"][int(one.row[0])]
+            first_step = None if step is None else int(whole.tables.steps["start"][step])
             found = gaps(one, *limits[one.device[0]], first_step)
             parts += [causes.added_to(some).select(*_GAPS) for some in found.iter_slices(_BLOCK)]
     cpus = {}
@@ -164,7 +164,9 @@ def _by_key(trace: Trace, found: IdleTime, by: IdleBy) -> pl.DataFrame:
     ]
     if by == "step":
         windows = device_windows(trace)
-        windows = windows.with_columns(trace.steps["number"].gather(windows["step"]).alias("step"))
+        windows = windows.with_columns(
+            trace.tables.steps["number"].gather(windows["step"]).alias("step")
+        )
         per = ["step", *PER_DEVICE]
         parts = within(gaps, windows)
         gaps = gaps[parts["gap"]].with_columns(
@@ -219,9 +221,9 @@ def _key(whole: Trace, gaps: pl.DataFrame, by: IdleBy) -> list[pl.Series]:
     """Return the column of operators or annotations of ``gaps``, if ``by`` is one of them."""
     match by:
         case "operator":
-            return [whole.ops["name"].gather(gaps["op"]).alias(by)]
+            return [whole.tables.ops["name"].gather(gaps["op"]).alias(by)]
         case "range":
-            return [whole.ranges["text"].gather(gaps["range"]).alias(by)]
+            return [whole.tables.ranges["text"].gather(gaps["range"]).alias(by)]
         case _:
             return []
 
@@ -263,7 +265,9 @@ def _by_gap(trace: Trace, found: IdleTime) -> pl.DataFrame:
         .join(spans, on=PER_DEVICE, how="left", nulls_equal=True, maintain_order="left")
         .sort("part", "part_start", "rank", "device", descending=[True, False, False, False])
     )
-    step = whole.steps["number"].gather(whole.activities["step"].gather(gaps["after"]))
+    step = whole.tables.steps["number"].gather(
+        whole.tables.activities["step"].gather(gaps["after"])
+    )
     return gaps.select(
         *PER_DEVICE,
         "cause",
@@ -271,12 +275,14 @@ def _by_gap(trace: Trace, found: IdleTime) -> pl.DataFrame:
         pl.col("part").alias("time_ns"),
         pl.min_horizontal("explained", "part").alias("explained_ns"),
         _share("part", "span_ns").alias("share"),
-        whole.ops["name"].gather(gaps["op"]).alias("operator"),
-        whole.ranges["text"].gather(gaps["range"]).alias("range"),
-        whole.calls["name"].gather(gaps["call"]).alias("call"),
+        whole.tables.ops["name"].gather(gaps["op"]).alias("operator"),
+        whole.tables.ranges["text"].gather(gaps["range"]).alias("range"),
+        whole.tables.calls["name"].gather(gaps["call"]).alias("call"),
         step.alias("step"),
         *(
-            whole.names["name"].gather(whole.activities["name_id"].gather(gaps[side])).alias(side)
+            whole.tables.names["name"]
+            .gather(whole.tables.activities["name_id"].gather(gaps[side]))
+            .alias(side)
             for side in ("before", "after")
         ),
     ).with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
@@ -313,7 +319,7 @@ def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
             "CPU-only trace: idle while a batch is waited for (data loader) or no operator runs on "
             "any thread (host)"
         )
-    elif trace.calls.is_empty():
+    elif trace.tables.calls.is_empty():
         found.append("no runtime calls recorded: causes of idle time unknown")
     else:
         lost = frame.filter(pl.col("cause") == "not_recorded")["time_ns"].sum()
@@ -322,7 +328,7 @@ def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
     if not selects_steps(trace):
         found.append(
             "capture: first to last activity on any device"
-            f"{', steps included' if trace.steps.height else ''}"
+            f"{', steps included' if trace.tables.steps.height else ''}"
         )
-    found += measured_steps(trace).notes if trace.steps.height else ()
+    found += measured_steps(trace).notes if trace.tables.steps.height else ()
     return tuple(found)

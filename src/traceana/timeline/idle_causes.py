@@ -91,7 +91,7 @@ class CauseFinder:
     def __init__(self, trace: Trace) -> None:
         """Prepare the lookups; ``trace`` is whole."""
         self._trace = trace
-        activities, calls = trace.activities, trace.calls
+        activities, calls = trace.tables.activities, trace.tables.calls
         _, self._ended = times(activities)
         self._call = from_rows(activities["call"])
         self._called, self._returned = times(calls)
@@ -103,8 +103,8 @@ class CauseFinder:
         threads = Threads.of(trace)
         self._thread = threads.calls
         launching = threads.among(threads.calls[self._call[self._call != NONE]])
-        self._ops = _nesting(trace.ops, threads.ops, launching)
-        self._ranges = _nesting(trace.ranges, threads.ranges, launching)
+        self._ops = _nesting(trace.tables.ops, threads.ops, launching)
+        self._ranges = _nesting(trace.tables.ranges, threads.ranges, launching)
         self._host = host_times(trace, threads, launching)
         self._copies: Flags = activities["kind"].is_in(["memcpy", "memset"]).to_numpy()
         self._blocking: Flags = blocking_copies(trace).fill_null(value=False).to_numpy()
@@ -156,7 +156,9 @@ class CauseFinder:
         op[by_host] = self._ops.innermost(in_operator, middle[by_host])
         annotation[by_host] = self._ranges.innermost(thread[by_host], middle[by_host])
         for column, found in (("op", op), ("range", annotation)):
-            found[launched] = from_rows(self._trace.activities[column].gather(after[launched]))
+            found[launched] = from_rows(
+                self._trace.tables.activities[column].gather(after[launched])
+            )
         call[launched | longest] = launch[launched | longest]
         call[in_call], annotation[in_range] = row[in_call], row[in_range]
         return gaps.with_columns(
@@ -198,7 +200,7 @@ class CauseFinder:
         # An event that was over before the gap, or long before its end, does not explain it.
         recent = (ended >= start[rows]) & (end[rows] - ended <= LONGEST_EVENT_LATENCY_NS)
         rows, awaited = rows[recent], awaited[recent]
-        category = category_of(self._trace.activities.select(SOURCE)[awaited], self._trace)
+        category = category_of(self._trace.tables.activities.select(SOURCE)[awaited], self._trace)
         cause[rows] = EVENT
         for name, number in (("memcpy", COPY), ("collective", COLLECTIVE)):
             cause[rows[category.eq(name).to_numpy()]] = number
@@ -318,7 +320,10 @@ class Threads(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, trace: Trace) -> Threads:
         """Return the numbers of the threads of ``trace``."""
-        frames = [table.select(_THREAD) for table in (trace.calls, trace.ops, trace.ranges)]
+        frames = [
+            table.select(_THREAD)
+            for table in (trace.tables.calls, trace.tables.ops, trace.tables.ranges)
+        ]
         calls, ops, ranges = numbers = numbered(*frames)
         known = pl.concat(frames)[first_rows(np.concatenate(numbers))]
         return cls(calls, ops, ranges, known)
@@ -366,22 +371,22 @@ def host_times(
     """
     known = threads.known.with_columns(pl.Series("number", np.arange(threads.known.height)))
     asked = known.filter(wanted)
-    names = Texts.of(trace.calls["name"])
+    names = Texts.of(trace.tables.calls["name"])
     parts = {
-        cause: _intervals(trace.calls, threads.calls, names.matching(pattern))
+        cause: _intervals(trace.tables.calls, threads.calls, names.matching(pattern))
         for cause, pattern in _CALLS.items()
     }
     parts[COLLECTIVE] = _named(trace, threads, _BLOCKING_COLLECTIVE)
     parts[DATA_LOADER] = _on_all(_named(trace, threads, LOADING), known, asked, ["rank", "process"])
-    outermost = trace.ops["depth"].eq(0).fill_null(value=False).to_numpy()
-    parts[OPERATOR] = _intervals(trace.ops, threads.ops, outermost, with_rows=False)
-    overhead = trace.ranges["kind"].eq("overhead").fill_null(value=False).to_numpy()
-    of_driver = overhead & Texts.of(trace.ranges["text"]).matching(_DRIVER_OVERHEAD)
+    outermost = trace.tables.ops["depth"].eq(0).fill_null(value=False).to_numpy()
+    parts[OPERATOR] = _intervals(trace.tables.ops, threads.ops, outermost, with_rows=False)
+    overhead = trace.tables.ranges["kind"].eq("overhead").fill_null(value=False).to_numpy()
+    of_driver = overhead & Texts.of(trace.tables.ranges["text"]).matching(_DRIVER_OVERHEAD)
     processes = known.select("rank", "process").rows()
     with_wanted = set(asked.select("rank", "process").rows())
     own = np.array([process in with_wanted for process in processes], dtype=np.bool_)
     for cause, records in ((PROFILER, overhead & ~of_driver), (DRIVER, of_driver)):
-        part = _intervals(trace.ranges, threads.ranges, records)
+        part = _intervals(trace.tables.ranges, threads.ranges, records)
         is_own = own[part["number"].to_numpy()]
         of_rank = _on_all(part.filter(~is_own), known, asked, ["rank"])
         parts[cause] = pl.concat([part.filter(is_own), of_rank])
@@ -411,13 +416,13 @@ def _intervals(
 
 def _named(trace: Trace, threads: Threads, pattern: str) -> pl.DataFrame:
     """Return the :func:`_intervals` of ranges and of operators whose names match ``pattern``."""
-    hosts = trace.ranges["kind"].is_in(_HOSTS).fill_null(value=False).to_numpy()
-    ranges = Texts.of(trace.ranges["text"]).matching(pattern) & hosts
-    ops = Texts.of(trace.ops["name"]).matching(pattern)
+    hosts = trace.tables.ranges["kind"].is_in(_HOSTS).fill_null(value=False).to_numpy()
+    ranges = Texts.of(trace.tables.ranges["text"]).matching(pattern) & hosts
+    ops = Texts.of(trace.tables.ops["name"]).matching(pattern)
     return pl.concat(
         [
-            _intervals(trace.ranges, threads.ranges, ranges),
-            _intervals(trace.ops, threads.ops, ops, with_rows=False),
+            _intervals(trace.tables.ranges, threads.ranges, ranges),
+            _intervals(trace.tables.ops, threads.ops, ops, with_rows=False),
         ]
     )
 
@@ -448,8 +453,10 @@ def cpu_time(
     for a batch, else ``host``. Gaps have the columns of :meth:`CauseFinder.added_to`.
     """
     here = pl.col("rank").eq_missing(pl.lit(rank, pl.Int32))
-    rows = trace.activities.with_row_index("row").filter(here, pl.col("device") == CPU_DEVICE)
-    role = trace.layers["role"].cast(pl.String).gather(rows["layer"])
+    rows = trace.tables.activities.with_row_index("row").filter(
+        here, pl.col("device") == CPU_DEVICE
+    )
+    role = trace.tables.layers["role"].cast(pl.String).gather(rows["layer"])
     in_training = role.is_in(_TRAINING).fill_null(value=False).to_numpy()
     begun = rows["start"].to_numpy()
     ended = begun + rows["duration"].to_numpy()
@@ -464,7 +471,7 @@ def cpu_time(
     busy = _without(operators, exposed)
     nothing = _without(_without((np.array([start]), np.array([end])), operators), waiting)
     # As on a GPU, the time before the first activity ends where the first step starts.
-    first = trace.steps.filter(here)["start"].min()
+    first = trace.tables.steps.filter(here)["start"].min()
     first_step = end if first is None else max(int(first), start)  # type: ignore[arg-type]
     cut = np.full(int(((nothing[0] < first_step) & (first_step < nothing[1])).sum()), first_step)
     starts = np.concatenate((exposed[0], np.sort(np.append(nothing[0], cut))))
@@ -485,10 +492,10 @@ def cpu_time(
     key = np.full(len(starts), NONE, dtype=np.int64)
     # The operator's thread where both are recorded.
     for column, numbers in (("range", threads.ranges), ("op", threads.ops)):
-        launching = from_rows(trace.activities[column].gather(to_rows(after)))
+        launching = from_rows(trace.tables.activities[column].gather(to_rows(after)))
         key = np.where(launching == NONE, key, take(numbers, launching))
     key[threads.known["thread"].is_null().to_numpy()[key] & (key != NONE)] = NONE
-    ranges = _nesting(trace.ranges, threads.ranges, threads.among(key))
+    ranges = _nesting(trace.tables.ranges, threads.ranges, threads.among(key))
     annotation = ranges.innermost(key, (starts + ends) // 2)
     if waits.height:
         reach = waits["end"].cum_max().to_numpy()

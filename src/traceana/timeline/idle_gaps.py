@@ -92,7 +92,7 @@ def outside(trace: Trace) -> pl.DataFrame:
         if "duration" in TABLES[name]:
             end += pl.col("duration")
         limits = (start.min().alias("first"), end.max().alias("last"))
-        table = trace.table(name)
+        table = trace.tables[name]
         if table["rank"].null_count() == table.height:
             parts.append(table.select(pl.lit(None, pl.Int32).alias("rank"), *limits))
         else:
@@ -161,7 +161,7 @@ class DeviceWork(msgspec.Struct, frozen=True):
 
 def device_work(trace: Trace, devices: Collection[Device]) -> list[DeviceWork]:
     """Return the work of ``devices`` except the CPU; equal starts stay in the trace's order."""
-    columns = trace.activities.select("rank", "device", "start", "duration", "kind")
+    columns = trace.tables.activities.select("rank", "device", "start", "duration", "kind")
     worked = columns.select(
         (pl.col("kind") != "sync") & (pl.col("device") != CPU_DEVICE).fill_null(value=False)
     ).to_series()

@@ -35,7 +35,7 @@ _MARKER: Final = ("number", "start", "duration", *_PROCESS)
 
 @per_trace
 def step_windows(trace: Trace) -> pl.DataFrame:
-    """Return when each row of ``trace.steps`` began and ended, in their order.
+    """Return when each row of ``trace.tables.steps`` began and ended, in their order.
 
     A step ends when its marker and the last work that it launched, on any device, have ended. It
     begins with its marker, or with the end of the step before if that is later; the first begins
@@ -47,13 +47,13 @@ def step_windows(trace: Trace) -> pl.DataFrame:
     """
     whole = trace.whole
     end = pl.col("start") + pl.col("duration")
-    device_work = whole.activities.select(
+    device_work = whole.tables.activities.select(
         *("rank", "process", "start", "call", "step"), end.alias("end"), "kind"
     ).filter(pl.col("kind").is_in(DEVICE_WORK))
     ended = device_work.group_by("step").agg(pl.col("end").max().alias("device_end"))
     before = pl.col("complete").cum_max().shift(1).over(_PROCESS)
     marked = (
-        whole.steps.select(*_MARKER)
+        whole.tables.steps.select(*_MARKER)
         .with_row_index("step")
         .join(ended, on="step", how="left", maintain_order="left")
         .with_columns(pl.max_horizontal(end, "device_end").alias("complete"))
@@ -67,7 +67,7 @@ def step_windows(trace: Trace) -> pl.DataFrame:
         .unique(_MARKER, keep="first", maintain_order=True)
     )
     return (
-        trace.steps.select(*_MARKER)
+        trace.tables.steps.select(*_MARKER)
         .join(windows, on=_MARKER, how="left", nulls_equal=True, maintain_order="left")
         .select(
             "number",
@@ -89,8 +89,8 @@ def _backlog(trace: Trace, device_work: pl.DataFrame, first: pl.DataFrame) -> pl
     """
     outside = device_work.filter(pl.col("step").is_null())
     launched = pl.coalesce(
-        trace.calls["start"].gather(outside["call"]).alias("called"),
-        pl.when(pl.lit(trace.calls.is_empty())).then("start"),
+        trace.tables.calls["start"].gather(outside["call"]).alias("called"),
+        pl.when(pl.lit(trace.tables.calls.is_empty())).then("start"),
     )
     return (
         outside.with_columns(launched.alias("launched"))
@@ -140,10 +140,10 @@ def measured_steps(trace: Trace) -> Measured:
     warm-up; of fewer than ``FEWEST_STEPS`` steps no step is. Where several processes mark their own
     steps, the longest step of each number counts.
     """
-    if trace.steps.is_empty():
+    if trace.tables.steps.is_empty():
         return Measured((), (), ())
     table = step_windows(trace).with_columns(
-        trace.steps["complete"].fill_null(value=True), trace.steps["source"]
+        trace.tables.steps["complete"].fill_null(value=True), trace.tables.steps["source"]
     )
     numbers = (
         table.with_columns((pl.col("end") - pl.col("start")).alias("time_ns"))
@@ -183,13 +183,13 @@ def only_sums(trace: Trace) -> bool:
 @per_trace
 def serves(trace: Trace) -> bool:
     """Return whether the steps of ``trace`` are the iterations of a server."""
-    sources = trace.steps["source"].unique().cast(pl.String).drop_nulls()
+    sources = trace.tables.steps["source"].unique().cast(pl.String).drop_nulls()
     return bool(len(sources)) and sources.str.ends_with(SOURCE).all()
 
 
 def step_processes(trace: Trace) -> int:
     """Return how many processes mark steps; in containers, those of ranks have the same id."""
-    return trace.steps.select(_PROCESS).n_unique()
+    return trace.tables.steps.select(_PROCESS).n_unique()
 
 
 def _leading(durations: pl.Series) -> int:
@@ -255,7 +255,7 @@ def steps(trace: Trace) -> Result:
     frame = (
         step_windows(trace)
         .with_row_index("row")
-        .with_columns(trace.steps["complete"].fill_null(value=True))
+        .with_columns(trace.tables.steps["complete"].fill_null(value=True))
         .join(launched, left_on="row", right_on="step", how="left")
         .join(busy, left_on="row", right_on="step", how="left")
         .sort("host_start", "row")
@@ -272,7 +272,7 @@ def steps(trace: Trace) -> Result:
         )
     )
     if frame.is_empty():
-        repeating = candidates(trace.ranges)
+        repeating = candidates(trace.tables.ranges)
         none = "no steps: the trace has no step markers"
         return Result(frame, {}, (f"{none}; repeating ranges: {repeating}" if repeating else none,))
     return Result(frame, {}, measured.notes)
@@ -374,7 +374,7 @@ def measured(trace: Trace) -> Trace:
 
 
 def _with_ranks(trace: Trace, wanted: list[int]) -> Trace:
-    present = trace.activities["rank"].drop_nulls().unique().sort().to_list()
+    present = trace.tables.activities["rank"].drop_nulls().unique().sort().to_list()
     if not present and wanted == [trace.meta.rank]:
         return trace
     missing = sorted(set(wanted) - set(present))
@@ -382,10 +382,10 @@ def _with_ranks(trace: Trace, wanted: list[int]) -> Trace:
         known = ", ".join(map(str, present)) or trace.meta.rank
         ranks = "no rank recorded" if known is None else f"ranks: {known}"
         raise NoSuchSelectionError(f"{trace.meta.source} has no rank {missing[0]}; {ranks}")
-    kept = trace.activities["rank"].is_in(wanted)
-    activities = trace.activities.filter(kept)
-    devices = trace.devices.filter(pl.col("rank").is_in(wanted))
-    numbered = trace.steps.with_row_index("step").filter(pl.col("rank").is_in(wanted))
+    kept = trace.tables.activities["rank"].is_in(wanted)
+    activities = trace.tables.activities.filter(kept)
+    devices = trace.tables.devices.filter(pl.col("rank").is_in(wanted))
+    numbered = trace.tables.steps.with_row_index("step").filter(pl.col("rank").is_in(wanted))
     steps = numbered.with_row_index("new_step")
     activities = (
         activities.join(
@@ -406,7 +406,7 @@ def _with_ranks(trace: Trace, wanted: list[int]) -> Trace:
 
 
 def _with_steps(trace: Trace, wanted: list[int]) -> Trace:
-    present = trace.steps["number"].unique().sort().to_list()
+    present = trace.tables.steps["number"].unique().sort().to_list()
     if not present:
         raise NoSuchSelectionError(
             f"{trace.meta.source} has no steps: omit --step, or record with step markers"
@@ -416,12 +416,14 @@ def _with_steps(trace: Trace, wanted: list[int]) -> Trace:
         raise NoSuchSelectionError(
             f"{trace.meta.source} has no step {missing[0]}; steps: {present[0]} to {present[-1]}"
         )
-    numbered = trace.steps.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("step"))
+    numbered = trace.tables.steps.with_columns(
+        pl.int_range(pl.len(), dtype=pl.UInt32).alias("step")
+    )
     chosen = numbered.filter(pl.col("number").is_in(wanted)).with_columns(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("new_step")
     )
-    kept = trace.activities["step"].is_in(chosen["step"].implode()).fill_null(value=False)
-    activities = trace.activities
+    kept = trace.tables.activities["step"].is_in(chosen["step"].implode()).fill_null(value=False)
+    activities = trace.tables.activities
     if not kept.all():
         activities = activities.filter(kept)
     if chosen.height < numbered.height:
@@ -439,26 +441,29 @@ def _with_steps(trace: Trace, wanted: list[int]) -> Trace:
 
 
 def _with_devices(trace: Trace, wanted: list[int]) -> Trace:
-    devices = {*trace.activities["device"].drop_nulls(), *trace.devices["device"].drop_nulls()}
+    devices = {
+        *trace.tables.activities["device"].drop_nulls(),
+        *trace.tables.devices["device"].drop_nulls(),
+    }
     missing = [device for device in wanted if device not in devices]
     if missing:
         known = ", ".join(name_of(device) for device in sorted(devices)) or "none"
         raise NoSuchSelectionError(
             f"{trace.meta.source} has no device {name_of(missing[0])}; devices: {known}"
         )
-    kept = trace.activities["device"].is_in(wanted)
+    kept = trace.tables.activities["device"].is_in(wanted)
     return _narrowed(
         trace,
         "selected_devices",
         wanted,
-        activities=trace.activities.filter(kept),
+        activities=trace.tables.activities.filter(kept),
         counters=_counters(trace, kept),
     )
 
 
 def _counters(trace: Trace, kept: pl.Series) -> pl.DataFrame:
     """Return the counters of ``kept`` activities, and those without one, with their new rows."""
-    counters = trace.counters
+    counters = trace.tables.counters
     if counters.is_empty():
         return counters
     rows = counters["activity"]

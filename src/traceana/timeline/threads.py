@@ -70,7 +70,7 @@ class ThreadKeys(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, trace: Trace, windows: pl.DataFrame) -> ThreadKeys:
         """Return the keys for ``trace``; ``windows`` have ``rank``, ``process``, ``thread``."""
-        frames = [trace.ops, trace.calls, trace.ranges, windows]
+        frames = [trace.tables.ops, trace.tables.calls, trace.tables.ranges, windows]
         ops, calls, ranges, own = thread_numbers(*frames)
         threads = pl.concat([frame["thread"].cast(pl.Int64) for frame in frames])
         every = np.concatenate((ops, calls, ranges, own))
@@ -82,7 +82,8 @@ def active_spans(trace: Trace, op_key: Ints, call_key: Ints) -> dict[int, Interv
     """Return by thread when it was in an operator or a call; NONE: not on a thread."""
     key = np.concatenate((op_key, call_key))
     start, end = (
-        np.concatenate(both) for both in zip(times(trace.ops), times(trace.calls), strict=True)
+        np.concatenate(both)
+        for both in zip(times(trace.tables.ops), times(trace.tables.calls), strict=True)
     )
     order = np.argsort(key, kind="stable")
     keys = np.unique(key[key != NONE])
@@ -111,7 +112,7 @@ class WaitingCalls(msgspec.Struct, frozen=True):
 
 def waiting_calls(trace: Trace, device: WorkWaits, call_key: Ints) -> WaitingCalls:
     """Return the calls of the threads ``call_key`` (NONE: not these) that wait for ``device``."""
-    names, (start, end) = Texts.of(trace.calls["name"]), times(trace.calls)
+    names, (start, end) = Texts.of(trace.tables.calls["name"]), times(trace.tables.calls)
     named = np.flatnonzero(names.matching(WAITING) & (call_key != NONE))
     records = _wait_records(trace, device)
     recorded = from_rows(records["call"])
@@ -124,7 +125,7 @@ def waiting_calls(trace: Trace, device: WorkWaits, call_key: Ints) -> WaitingCal
         names.matching(name)[rows] for name in (EVENT_CALL, STREAM_CALL, _FREE)
     )
     of = np.full(len(rows), ANY, dtype=np.int64)
-    kind = trace.names["name"].gather(records["name_id"])
+    kind = trace.tables.names["name"].gather(records["name_id"])
     on_stream = (kind == _STREAM_SYNC).to_numpy()
     stream_keys = keys_of(records, device.streams, "context", "stream")
     of[len(named) :][on_stream] = stream_keys[on_stream]
@@ -188,11 +189,13 @@ def _clock_error(device: WorkWaits, begin: Ints, end: Ints, of: Ints, narrower: 
 def _wait_records(trace: Trace, device: WorkWaits) -> pl.DataFrame:
     """Return the records of the host's waits, one per call, with ``requested``, its start."""
     syncs = device.syncs
-    names = trace.names["name"].gather(syncs["name_id"])
+    names = trace.tables.names["name"].gather(syncs["name_id"])
     records = syncs.filter((names != STREAM_WAIT) & syncs["call"].is_not_null()).unique(
         "call", keep="first", maintain_order=True
     )
-    return records.with_columns(trace.calls["start"].gather(records["call"]).alias("requested"))
+    return records.with_columns(
+        trace.tables.calls["start"].gather(records["call"]).alias("requested")
+    )
 
 
 def _emptied(device: WorkWaits, key: Ints, begin: Ints, end: Ints) -> Ints:
@@ -224,7 +227,7 @@ def _blocking_copies(trace: Trace, device: WorkWaits) -> tuple[Ints, Ints]:
     """
     work = np.flatnonzero(device.blocking)
     call = device.call[work]
-    begin, end = (time[call] for time in times(trace.calls))
+    begin, end = (time[call] for time in times(trace.tables.calls))
     paced = 2 * (np.minimum(device.end[work], end) - device.start[work]) > (
         device.end[work] - device.start[work]
     )
@@ -249,7 +252,7 @@ def _full_queue(trace: Trace, device: WorkWaits) -> tuple[Ints, Ints]:
     rows = np.flatnonzero((device.call != NONE) & ~device.blocking)
     call, first = np.unique(device.call[rows], return_index=True)
     stream = device.stream[rows[first]]
-    begin, end = (time[call] for time in times(trace.calls))
+    begin, end = (time[call] for time in times(trace.tables.calls))
     queued = np.zeros(len(call), dtype=np.int64)
     awaited = np.full(len(call), NONE, dtype=np.int64)
     for one in np.unique(stream).tolist():
@@ -263,7 +266,7 @@ def _full_queue(trace: Trace, device: WorkWaits) -> tuple[Ints, Ints]:
         awaited[here] = np.where(last >= 0, own[last], NONE)
     if not (queued > FULL_QUEUE).any():
         return _NO_TIMES, _NO_TIMES
-    took = pl.DataFrame({"name": trace.calls["name"].gather(call), "ns": end - begin})
+    took = pl.DataFrame({"name": trace.tables.calls["name"].gather(call), "ns": end - begin})
     usual = took.select(pl.col("ns").median().over("name")).to_series().to_numpy()
     blocked = (queued > FULL_QUEUE) & (end - begin > LONG_LAUNCH * usual)
     blocked &= take(device.end, awaited) > begin
@@ -275,11 +278,11 @@ def _launched_before(trace: Trace, device: WorkWaits, call: Ints, of: Ints) -> t
 
     ``of`` is the stream that a call waits for, ANY where no record names it.
     """
-    begin, end = (time[call] for time in times(trace.calls))
+    begin, end = (time[call] for time in times(trace.tables.calls))
     streams = np.unique(device.stream)
     if len(streams) > _MOST_QUEUES:
         streams = streams[:0]
-    names = Texts.of(trace.calls["name"].gather(call))
+    names = Texts.of(trace.tables.calls["name"].gather(call))
     of_all = names.matching(WAITING) & ~names.matching(EVENT_CALL) & (of == ANY)
     if len(streams) > 1:
         of_all &= ~names.matching(STREAM_CALL)
@@ -382,18 +385,20 @@ def cpu_bound_ranges(
     In such a range the thread works in code that no profiler records; in others it waits until
     another thread ends its work (``others``, in order). Repetition tells them apart: own work takes
     the same time each time, a wait ends a constant time after the other thread's work. ``key`` are
-    the threads of ``trace.ranges``, ``active`` the operators and calls of ``thread``. Markers of
+    the threads of the annotations, ``active`` the operators and calls of ``thread``. Markers of
     steps are around all that a thread does and do not count.
     """
     own = np.flatnonzero(key == thread)
     if not len(own) or not len(others):
         return _NO_TIMES, _NO_TIMES
-    ranges = trace.ranges[own].select("text", "kind", "start", "duration")
+    ranges = trace.tables.ranges[own].select("text", "kind", "start", "duration")
     start, end = times(ranges)
     handed = others[np.searchsorted(others, end, side="left") - 1]
     last = np.searchsorted(active[0], end, side="left") - 1
     active_until = np.where(last < 0, np.iinfo(np.int64).min, np.append(active[1], 0)[last])
-    steps = trace.steps.select("start", "duration", pl.lit(value=True).alias("marks")).unique()
+    steps = trace.tables.steps.select(
+        "start", "duration", pl.lit(value=True).alias("marks")
+    ).unique()
     marks = ranges.join(steps, on=["start", "duration"], how="left", maintain_order="left")["marks"]
     # Another thread ended inside the range, and this one did nothing recorded since.
     idle = (handed > start) & (handed < end) & (handed > active_until) & marks.is_null().to_numpy()
@@ -480,10 +485,10 @@ class HostTime(msgspec.Struct, frozen=True):
     def of(cls, trace: Trace, threads: ThreadKeys, key: Ints, begin: Ints, end: Ints) -> HostTime:
         """Return the pieces of the threads ``key``, in order, each from ``begin`` to ``end``."""
         near = (int(begin.min()), int(end.max())) if len(key) else (0, 0)
-        frames = ((trace.ops, threads.ops), (trace.calls, threads.calls))
+        frames = ((trace.tables.ops, threads.ops), (trace.tables.calls, threads.calls))
         (op_rows, ops), (call_rows, calls) = (_nested(*frame, near) for frame in frames)
-        range_rows = _rows(trace.ranges, near)
-        ranges = ThreadRanges.of(trace.ranges[range_rows], threads.ranges[range_rows])
+        range_rows = _rows(trace.tables.ranges, near)
+        ranges = ThreadRanges.of(trace.tables.ranges[range_rows], threads.ranges[range_rows])
         whole = np.zeros(len(key), dtype=np.bool_)
         of, since, until = cut(key, begin, end, whole, [ops, calls, ranges.nesting])
         thread = key[of]

@@ -95,7 +95,7 @@ def whose(trace: Trace, rank: int | None, process: int | None) -> Whose:
 
 def _marked(trace: Trace) -> dict[int | None, int]:
     """Return how many processes of each rank marked steps."""
-    each = trace.whole.steps.select("rank", "process").unique()
+    each = trace.whole.tables.steps.select("rank", "process").unique()
     return Counter(each["rank"].to_list())
 
 
@@ -124,7 +124,7 @@ def within(table: pl.DataFrame, between: tuple[int, int] | None) -> Flags:
 def all_waits(trace: Trace) -> WorkWaits:
     """Return the waits of the device work of every process of ``trace``, which is whole."""
     marked = _marked(trace)
-    each = distinct(trace.activities.select("rank", "process")).iter_rows()
+    each = distinct(trace.tables.activities.select("rank", "process")).iter_rows()
     return work_waits(trace, tuple(dict.fromkeys(_owner(marked, *one) for one in each)))
 
 
@@ -136,7 +136,7 @@ def work_waits(
 
     With ``between`` it is the work that ran between two times. ``trace`` is whole.
     """
-    records = trace.activities.filter(pl.col("kind") == "sync")
+    records = trace.tables.activities.filter(pl.col("kind") == "sync")
     syncs = _owned(records, owners, between).drop("row")
     work = _ordered(trace, owners, between)
     owner = work["owner"].to_numpy()
@@ -146,7 +146,7 @@ def work_waits(
     start, end = work["start"].to_numpy(), work["end"].to_numpy()
     call = from_rows(work["call"])
     known = call != NONE
-    called, ended = (take(time, call) for time in times(trace.calls))
+    called, ended = (take(time, call) for time in times(trace.tables.calls))
     launched = np.where(known, called, start)
     returned = np.minimum(ended, start)
     blocking = _blocking(trace, work, known, end <= ended, owner)
@@ -207,7 +207,7 @@ def _ordered(
 ) -> pl.DataFrame:
     """Return the device work of ``owners`` with its ``row``, ``owner`` and ``end``, by its end."""
     end = (pl.col("start") + pl.col("duration")).alias("end")
-    own = _owned(trace.activities.select(_COLUMNS), owners, between)
+    own = _owned(trace.tables.activities.select(_COLUMNS), owners, between)
     kept = own["kind"].is_in(DEVICE_WORK)
     return (
         (own if kept.all() else own.filter(kept))
@@ -336,9 +336,9 @@ def _unrecorded_waits(
 ) -> tuple[Ints, Ints]:
     """Return the times and owners of the calls of cudaStreamWaitEvent of those ``owners`` that have
     no ``recorded`` waits. Such a call counts for every stream."""
-    rows = np.flatnonzero(Texts.of(trace.calls["name"]).matching(WAIT_CALL))
+    rows = np.flatnonzero(Texts.of(trace.tables.calls["name"]).matching(WAIT_CALL))
     calls = _owned(
-        trace.calls.select("rank", "process", "start", "duration")[rows], owners, between
+        trace.tables.calls.select("rank", "process", "start", "duration")[rows], owners, between
     )
     calls = calls.filter(~calls["owner"].is_in(recorded.implode()))
     return calls["start"].to_numpy(), calls["owner"].to_numpy()
@@ -362,7 +362,9 @@ def _requested_work(trace: Trace, requested: Ints, stream: Ints, launched: Ints)
     if not len(requested) or not 1 < len(streams) <= _MOST_STREAMS:
         return found
     requested = np.sort(requested)
-    records = trace.calls.filter(pl.Series(Texts.of(trace.calls["name"]).matching(_RECORD_CALL)))
+    records = trace.tables.calls.filter(
+        pl.Series(Texts.of(trace.tables.calls["name"]).matching(_RECORD_CALL))
+    )
     recorded = np.append(np.sort(records["start"].to_numpy()), NEVER)
     last = np.searchsorted(recorded[:-1], requested, side="left") - 1
     # Without a recorded call the event was recorded before the wait at the latest.
@@ -457,10 +459,12 @@ def wait_records(trace: Trace, syncs: pl.DataFrame) -> pl.DataFrame:
 
     Further column: ``requested``, the start of the requesting call, else of the record (ns).
     """
-    names = trace.names.select(pl.int_range(pl.len(), dtype=pl.UInt32).alias("name_id"), "name")
+    names = trace.tables.names.select(
+        pl.int_range(pl.len(), dtype=pl.UInt32).alias("name_id"), "name"
+    )
     wanted = names.filter(pl.col("name") == STREAM_WAIT)["name_id"]
     waits = syncs.filter(pl.col("name_id").is_in(wanted.implode()))
-    called = trace.whole.calls["start"].gather(waits["call"])
+    called = trace.whole.tables.calls["start"].gather(waits["call"])
     return waits.with_columns(called.fill_null(waits["start"]).alias("requested"))
 
 
@@ -507,7 +511,7 @@ def recorded_work(trace: Trace, waits: pl.DataFrame, on: Ints, key: Ints, launch
     if waits.is_empty():
         return np.zeros(0, dtype=np.int64)
     wanted = waits["event_correlation"].drop_nulls().unique()
-    calls = trace.whole.calls.select("rank", "process", "correlation", "start")
+    calls = trace.whole.tables.calls.select("rank", "process", "correlation", "start")
     records = calls.filter(pl.col("correlation").is_in(wanted.implode()))
     recorded = waits.select(_RECORD).join(
         records.rename({"correlation": "event_correlation"}).unique(_RECORD, keep="first"),

@@ -21,31 +21,33 @@ def work(trace: Trace, *columns: str) -> pl.DataFrame:
 
     The table has many columns: name those that are needed.
     """
-    chosen = trace.activities[list(columns)] if columns else trace.activities
-    return chosen if _only_work(trace) else chosen.filter(trace.activities["kind"] != "sync")
+    chosen = trace.tables.activities[list(columns)] if columns else trace.tables.activities
+    return chosen if _only_work(trace) else chosen.filter(trace.tables.activities["kind"] != "sync")
 
 
 @per_trace
 def _only_work(trace: Trace) -> bool:
-    return bool((trace.activities["kind"] != "sync").all())
+    return bool((trace.tables.activities["kind"] != "sync").all())
 
 
 def work_ns(trace: Trace) -> int:
     """Return the summed durations of the work, on a timeline or in a summary."""
     if trace.is_summary:
-        return int(trace.summary.filter("counted")["total_ns"].sum())
+        return int(trace.tables.summary.filter("counted")["total_ns"].sum())
     return int(work(trace, "duration")["duration"].sum())
 
 
 def any_work(trace: Trace) -> bool:
     """Return whether ``trace`` has work, on a timeline or in a summary."""
-    return bool(trace.summary["counted"].any()) or bool((trace.activities["kind"] != "sync").any())
+    return bool(trace.tables.summary["counted"].any()) or bool(
+        (trace.tables.activities["kind"] != "sync").any()
+    )
 
 
 def kernels_of(trace: Trace, *columns: str) -> pl.DataFrame:
     """Return the kernels, or the operators of a trace of the CPU alone, as :func:`work` does."""
-    chosen = trace.activities[list(columns)] if columns else trace.activities
-    return chosen.filter(trace.activities["kind"].is_in(["kernel", "op"]))
+    chosen = trace.tables.activities[list(columns)] if columns else trace.tables.activities
+    return chosen.filter(trace.tables.activities["kind"].is_in(["kernel", "op"]))
 
 
 def processor(trace: Trace) -> str:
@@ -61,14 +63,16 @@ def counted(count: int, noun: str, nouns: str) -> str:
 def why_no_work(trace: Trace) -> str:
     """Return the note on a trace without work, with the reason."""
     if trace.is_summary:
-        if (trace.summary["kind"] == "op").any():
+        if (trace.tables.summary["kind"] == "op").any():
             return "no times of operators without their inner operators (PyTorch 1.0 and older)"
         return "no device activities in the summary, only calls of the host"
     if "printed_total_ns" in trace.meta.properties:
         total = trace.meta.properties["printed_total_ns"]
         return f"no rows in the summary, only the printed total of {total:,} ns"
-    if trace.activities.height:
-        return f"no work: all {trace.activities.height} activities are synchronization events"
+    if trace.tables.activities.height:
+        return (
+            f"no work: all {trace.tables.activities.height} activities are synchronization events"
+        )
     if {"selected_steps", "selected_devices", "selected_ranks"} & trace.meta.properties.keys():
         return "no activities in the selected steps, devices and ranks"
     has = ", ".join(
@@ -79,6 +83,6 @@ def why_no_work(trace: Trace) -> str:
             ("ranges", "range", "ranges"),
             ("counters", "kernel launch with counters", "kernel launches with counters"),
         )
-        if (rows := trace.table(table).height)
+        if (rows := trace.tables[table].height)
     )
     return f"no device activities in the file{f', only {has}' if has else ''}"

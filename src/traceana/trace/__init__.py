@@ -2,6 +2,6 @@
 
 from traceana.trace.ledger import Ledger
 from traceana.trace.meta import TraceMeta
-from traceana.trace.trace import Trace, per_small_trace, per_trace
+from traceana.trace.trace import Tables, Trace, per_small_trace, per_trace
 
-__all__ = ["Ledger", "Trace", "TraceMeta", "per_small_trace", "per_trace"]
+__all__ = ["Ledger", "Tables", "Trace", "TraceMeta", "per_small_trace", "per_trace"]

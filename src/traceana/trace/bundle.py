@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import polars as pl
@@ -20,13 +20,12 @@ from traceana.errors import BundleVersionError, CannotWriteError
 from traceana.files import UNDECODABLE, crc32, replace_folder, scratch_folder, umask
 from traceana.trace.meta import TraceMeta
 from traceana.trace.schema import SCHEMA_VERSION, TABLES
+from traceana.trace.trace import Tables, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MANIFEST: Final = "manifest.json"
-HOW_OPENED: Final = frozenset({"opened", "opened_with"})
-"""Fields of the meta that a bundle does not keep."""
 _ADVICE: Final = "advice"
 _ADVICE_FILE: Final = "advice.msgpack"
 _ATTEMPTS: Final = 100
@@ -82,14 +81,13 @@ class _Sources(msgspec.Struct):
 
 
 def save(
-    meta: TraceMeta,
-    tables: Mapping[str, pl.DataFrame],
+    trace: Trace,
     path: str | os.PathLike[str],
     *,
     advice: bytes | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Write ``tables`` and ``meta`` to the directory ``path`` and return it.
+    """Write ``trace`` to the directory ``path`` and return it.
 
     ``advice`` are the recommendations on the trace, of :mod:`traceana.advise.kept`.
 
@@ -108,24 +106,22 @@ def save(
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with scratch_folder(f".{target.name}.", target.parent) as scratch:
-            _write(scratch, meta, tables, advice)
+            _write(scratch, trace, advice)
             replace_folder(scratch, target, replace=overwrite)
     except OSError as error:
         raise CannotWriteError(f"cannot write {target}: {error.strerror or error}") from error
     return target
 
 
-def _write(
-    folder: Path, meta: TraceMeta, tables: Mapping[str, pl.DataFrame], advice: bytes | None
-) -> None:
-    checksums = write_tables(folder, tables)
+def _write(folder: Path, trace: Trace, advice: bytes | None) -> None:
+    checksums = write_tables(folder, trace.tables)
     if advice is not None:
         checksums[_ADVICE] = crc32(advice)
         (folder / _ADVICE_FILE).write_bytes(advice)
     manifest = Manifest(
         schema_version=SCHEMA_VERSION,
-        meta=saved_meta(meta),
-        rows={name: table.height for name, table in tables.items()},
+        meta=trace.meta.saved(),
+        rows={name: table.height for name, table in trace.tables.items()},
         checksums=checksums,
     ).checked()
     (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
@@ -143,21 +139,8 @@ def write_tables(folder: Path, tables: Mapping[str, pl.DataFrame]) -> dict[str, 
     return checksums
 
 
-def saved_meta(meta: TraceMeta) -> TraceMeta:
-    """Return ``meta`` as a bundle keeps it: without how the trace was opened."""
-    return msgspec.structs.replace(meta, **dict.fromkeys(HOW_OPENED, ()))
-
-
-class Loaded(NamedTuple):
-    """The content of a bundle; a table is read when it is collected."""
-
-    meta: TraceMeta
-    tables: dict[str, pl.LazyFrame]
-    advice: bytes | None
-
-
-def load(path: Path) -> Loaded:
-    """Return the content of a bundle.
+def load(path: Path) -> Trace:
+    """Return the trace in a bundle, whose tables are decoded on first access.
 
     Raises :class:`~traceana.errors.BundleVersionError` if the schema version differs, or a
     file is missing or not what was written.
@@ -181,7 +164,7 @@ def _version(path: Path) -> tuple[int, int, int] | None:
     return facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns
 
 
-def _loaded(path: Path) -> Loaded:
+def _loaded(path: Path) -> Trace:
     again = "save it again from the original trace"
     try:
         manifest = msgspec.json.decode((path / MANIFEST).read_bytes(), type=Manifest)
@@ -197,7 +180,7 @@ def _loaded(path: Path) -> Loaded:
     tables = {name: _table(path, name, manifest, again) for name in TABLES}
     kept = _ADVICE in manifest.checksums
     advice = _content(path / _ADVICE_FILE, manifest.checksums[_ADVICE], again) if kept else None
-    return Loaded(manifest.meta, tables, advice)
+    return Trace(manifest.meta, Tables(tables), kept_advice=advice)
 
 
 def _content(file: Path, checksum: int | None, again: str) -> bytes:

@@ -11,7 +11,7 @@ import polars as pl
 
 from traceana.trace.meta import TraceMeta
 from traceana.trace.schema import ROW, SCHEMA, TABLES, TIME_COLUMNS, conform
-from traceana.trace.trace import Trace
+from traceana.trace.trace import Tables, Trace
 
 Ints = npt.NDArray[np.integer]
 
@@ -31,7 +31,7 @@ def merge(traces: Sequence[Trace], ranks: Sequence[int], meta: TraceMeta) -> Tra
     """
     merged = [name for name in TABLES if name not in _OF_CONTEXT]
     # Tables are joined whole and renumbered at once: the cost of a rank is that of its rows.
-    parts = {name: _Parts([trace.table(name) for trace in traces]) for name in merged}
+    parts = {name: _Parts([trace.tables[name] for trace in traces]) for name in merged}
     names, name_rows = _united(parts["names"].whole.select("name"), ["name"])
     layers, layer_rows = _layers(parts["layers"])
     shared = {"names": name_rows, "layers": layer_rows}
@@ -42,7 +42,7 @@ def merge(traces: Sequence[Trace], ranks: Sequence[int], meta: TraceMeta) -> Tra
         for name in merged
         if name not in _SHARED
     }
-    return Trace(meta, {**tables, "names": conform("names", names), "layers": layers})
+    return Trace(meta, Tables({**tables, "names": conform("names", names), "layers": layers}))
 
 
 class _Parts:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from traceana.files import as_unicode, shown
 from traceana.frozen import frozen_mapping
+
+HOW_OPENED: Final = frozenset({"opened", "opened_with"})
+"""Fields of the meta that a bundle does not keep."""
 
 
 class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
@@ -52,6 +55,10 @@ class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
             return ", ".join(map(str, names))
         name = self.properties.get("host")
         return str(name) if name else None
+
+    def saved(self) -> TraceMeta:
+        """Return the meta as a bundle keeps it: without how the trace was opened."""
+        return msgspec.structs.replace(self, **dict.fromkeys(HOW_OPENED, ()))
 
     def __post_init__(self) -> None:
         """Make the path valid text (a file name may have other bytes), the properties read-only."""

@@ -151,7 +151,7 @@ def selected(trace: Trace, processes: Sequence[Graph], change: Change) -> list[S
         return [_selection(whole, one, flags, change) for one in processes]
     factors = _factors(whole, processes, flags, change)
     # What is copied to the host is needed there, so these calls wait as before.
-    to_device = whole.calls.filter(_copying(whole, factors.chosen, "HtoD"))
+    to_device = whole.tables.calls.filter(_copying(whole, factors.chosen, "HtoD"))
     found = []
     for one in processes:
         least, most = (np.append(end, [1.0])[one.activity] for end in factors[1:])
@@ -174,16 +174,18 @@ def _selection(trace: Trace, graph: Graph, flags: Flags, change: Change) -> Sele
 
 def _waits(trace: Trace, processes: Sequence[Graph]) -> list[Selection]:
     """Return the waits for the device: synchronizing calls, and copies to the host that block."""
-    synchronizing = Texts.of(trace.calls["name"]).matching(_SYNCHRONIZING)
+    synchronizing = Texts.of(trace.tables.calls["name"]).matching(_SYNCHRONIZING)
     if not synchronizing.any():
         raise NoSuchSelectionError("no calls that wait for the device in the trace")
-    waiting = synchronizing | _copying(trace, np.ones(trace.activities.height, np.bool_), "DtoH")
+    waiting = synchronizing | _copying(
+        trace, np.ones(trace.tables.activities.height, np.bool_), "DtoH"
+    )
     pieces = np.append(synchronizing, [False])
     return [
         Selection(
             np.zeros(len(one.at), dtype=np.bool_),
             pieces[one.host.call],
-            returned=_returned(one, trace.calls.filter(waiting)),
+            returned=_returned(one, trace.tables.calls.filter(waiting)),
         )
         for one in processes
     ]
@@ -191,9 +193,9 @@ def _waits(trace: Trace, processes: Sequence[Graph]) -> list[Selection]:
 
 def _copying(trace: Trace, flags: Flags, direction: str) -> Flags:
     """Return which calls launched those of the activities ``flags`` that copy in ``direction``."""
-    copied = (trace.activities["copy_kind"] == direction).fill_null(value=False).to_numpy()
-    found = np.zeros(trace.calls.height + 1, dtype=np.bool_)
-    found[from_rows(trace.activities["call"])[flags & copied]] = True
+    copied = (trace.tables.activities["copy_kind"] == direction).fill_null(value=False).to_numpy()
+    found = np.zeros(trace.tables.calls.height + 1, dtype=np.bool_)
+    found[from_rows(trace.tables.activities["call"])[flags & copied]] = True
     return found[:NONE]
 
 
@@ -234,10 +236,10 @@ def _replayed(trace: Trace, processes: Sequence[Graph]) -> tuple[Trace, Ints]:
     That of a short trace is all its work. Of a long one a small part is replayed, and the counts of
     the rest take longer than the replay.
     """
-    if trace.activities.height <= REPLAYED_ACTIVITIES:
-        return trace, np.arange(trace.activities.height)
+    if trace.tables.activities.height <= REPLAYED_ACTIVITIES:
+        return trace, np.arange(trace.tables.activities.height)
     rows = np.unique(np.concatenate([one.activity[one.activity != NONE] for one in processes]))
-    return trace.selection(trace.meta, activities=trace.activities[rows]), rows
+    return trace.selection(trace.meta, activities=trace.tables.activities[rows]), rows
 
 
 def selected_work(trace: Trace, change: Change) -> Flags:
@@ -245,7 +247,7 @@ def selected_work(trace: Trace, change: Change) -> Flags:
 
     Raises :class:`~traceana.errors.NoSuchSelectionError` where there are none.
     """
-    activities = trace.activities
+    activities = trace.tables.activities
     found = activities["kind"].ne("sync").to_numpy().copy()
     if change.category or change.part or change.kernel:
         found &= _by_class(trace, change)
@@ -256,13 +258,13 @@ def selected_work(trace: Trace, change: Change) -> Flags:
             .to_numpy()
         )
     if change.layer is not None:
-        of_role = trace.layers["role"].cast(pl.String) == "layer"
-        layers = trace.layers["path"].str.contains(_pattern(change.layer)) & of_role
+        of_role = trace.tables.layers["role"].cast(pl.String) == "layer"
+        layers = trace.tables.layers["path"].str.contains(_pattern(change.layer)) & of_role
         wanted = np.append(layers.fill_null(value=False), [False])
         found &= wanted[from_rows(activities["layer"])]
     if change.operator is not None:
-        named = Texts.of(trace.ops["name"]).matching(_pattern(change.operator))
-        found &= _inside(trace.ops, named)[from_rows(activities["op"])]
+        named = Texts.of(trace.tables.ops["name"]).matching(_pattern(change.operator))
+        found &= _inside(trace.tables.ops, named)[from_rows(activities["op"])]
     if change.input_gradient:
         found &= _of_input_gradients(trace)
         if not found.any():
@@ -278,8 +280,8 @@ def selected_work(trace: Trace, change: Change) -> Flags:
 
 def _check_host(trace: Trace, change: Change) -> None:
     """Raise ``NoSuchSelectionError`` where the host has no time that ``change`` is about."""
-    ops, ranges = trace.ops["name"], trace.ranges["text"]
-    if change.what == "launch" and not trace.activities["call"].is_not_null().any():
+    ops, ranges = trace.tables.ops["name"], trace.tables.ranges["text"]
+    if change.what == "launch" and not trace.tables.activities["call"].is_not_null().any():
         raise NoSuchSelectionError("no calls that launch kernels in the trace")
     if change.what == "data" and not any(
         Texts.of(one).matching(LOADING).any() for one in (ops, ranges)
@@ -290,11 +292,11 @@ def _check_host(trace: Trace, change: Change) -> None:
 
 
 def _by_class(trace: Trace, change: Change) -> Flags:
-    keys = trace.activities.select(SOURCE)
+    keys = trace.tables.activities.select(SOURCE)
     (number,) = numbered(keys)
     first = first_rows(number)
     rows = classified(keys[first], trace)
-    name = trace.names["name"].gather(trace.activities["name_id"][first])
+    name = trace.tables.names["name"].gather(trace.tables.activities["name_id"][first])
     wanted = pl.Series([True]).new_from_index(0, rows.height)
     if change.category:
         wanted &= rows["category"] == change.category
@@ -310,7 +312,12 @@ def _of_input_gradients(trace: Trace) -> Flags:
     """Return the activities of data gradients of the networks' inputs, which nothing needs."""
     each = each_convolution(trace)
     episodes = each.filter(of_input(each))["episode"]
-    return trace.activities["episode"].is_in(episodes.implode()).fill_null(value=False).to_numpy()
+    return (
+        trace.tables.activities["episode"]
+        .is_in(episodes.implode())
+        .fill_null(value=False)
+        .to_numpy()
+    )
 
 
 def _pattern(glob: str) -> str:
@@ -334,10 +341,10 @@ def _described(change: Change) -> str:
 def _instead(trace: Trace, change: Change) -> str:
     """Return the name nearest to the class or layer of ``change``, else what there is instead."""
     if change.category is None:
-        layers = trace.layers["path"].drop_nulls().to_list()
+        layers = trace.tables.layers["path"].drop_nulls().to_list()
         layer = near(change.layer or "", layers)
         return f": did you mean layer:{layer}?" if layer else ""
-    work = trace.activities.filter(pl.col("kind") != "sync")
+    work = trace.tables.activities.filter(pl.col("kind") != "sync")
     if (work["direction"].cast(pl.String) == change.category).any():
         return f": did you mean direction:{change.category}?"
     classes = classified(work.select(SOURCE).unique(), trace).select("category", "part").unique()
@@ -357,14 +364,18 @@ def _pieces_of_operators(trace: Trace, graph: Graph, flags: Flags, *, remove: bo
     operators. Of device work that is removed, they are those of operators and calls that launched
     nothing else.
     """
-    activities, host = trace.activities, graph.host
+    activities, host = trace.tables.activities, graph.host
     is_op = (activities["kind"] == "op").to_numpy()
     is_range = is_op & activities["op"].is_null().to_numpy()
     found = np.zeros(len(host.begin), dtype=np.bool_)
     for of, row, rows in (
-        (from_rows(activities["op"]), host.op, trace.ops.height),
-        (from_rows(activities["call"]), host.call, trace.calls.height),
-        (np.where(is_range, from_rows(activities["range"]), NONE), host.range, trace.ranges.height),
+        (from_rows(activities["op"]), host.op, trace.tables.ops.height),
+        (from_rows(activities["call"]), host.call, trace.tables.calls.height),
+        (
+            np.where(is_range, from_rows(activities["range"]), NONE),
+            host.range,
+            trace.tables.ranges.height,
+        ),
     ):
         chosen, other = (np.zeros(rows + 1, dtype=np.bool_) for _ in range(2))
         wanted = flags if remove else flags & is_op
@@ -385,15 +396,15 @@ def _pieces(trace: Trace, graph: Graph, change: Change) -> Flags:
     if change.direction is not None:
         return _optimizing(trace, graph)
     if change.range is not None:
-        named = Texts.of(trace.ranges["text"]).matching(_pattern(change.range))
-        return _inside(trace.ranges, named)[host.range]
+        named = Texts.of(trace.tables.ranges["text"]).matching(_pattern(change.range))
+        return _inside(trace.tables.ranges, named)[host.range]
     if change.operator is None:
         return np.ones(len(host.begin), dtype=np.bool_)
-    named = Texts.of(trace.ops["name"]).matching(_pattern(change.operator))
+    named = Texts.of(trace.tables.ops["name"]).matching(_pattern(change.operator))
     # What loads the next batch is an operator by its form only.
     _, loading_code = _launches(trace)
     other = _loading(trace, graph) | loading_code[host.call]
-    return np.asarray(_inside(trace.ops, named)[host.op] & ~other)
+    return np.asarray(_inside(trace.tables.ops, named)[host.op] & ~other)
 
 
 def _launches(trace: Trace) -> tuple[Flags, Flags]:
@@ -401,20 +412,20 @@ def _launches(trace: Trace) -> tuple[Flags, Flags]:
 
     A first launch loads the kernel's code, which is neither the launch's time nor the operator's.
     """
-    launching = np.zeros(trace.calls.height + 1, dtype=np.bool_)
-    launching[from_rows(trace.activities.filter(pl.col("kind") == "kernel")["call"])] = True
+    launching = np.zeros(trace.tables.calls.height + 1, dtype=np.bool_)
+    launching[from_rows(trace.tables.activities.filter(pl.col("kind") == "kernel")["call"])] = True
     launching[NONE] = False
-    long = np.append(trace.calls["duration"].to_numpy() > LONGEST_DISPATCH_NS, [False])
+    long = np.append(trace.tables.calls["duration"].to_numpy() > LONGEST_DISPATCH_NS, [False])
     return launching & ~long, launching & long
 
 
 def _loading(trace: Trace, graph: Graph) -> Flags:
     """Return the pieces in which a thread waits for the next batch, or makes it itself."""
     host = graph.host
-    ops, ranges = (Texts.of(one) for one in (trace.ops["name"], trace.ranges["text"]))
+    ops, ranges = (Texts.of(one) for one in (trace.tables.ops["name"], trace.tables.ranges["text"]))
     return (
-        _inside(trace.ops, ops.matching(LOADING))[host.op]
-        | _inside(trace.ranges, ranges.matching(LOADING))[host.range]
+        _inside(trace.tables.ops, ops.matching(LOADING))[host.op]
+        | _inside(trace.tables.ranges, ranges.matching(LOADING))[host.range]
     )
 
 
@@ -425,10 +436,10 @@ def _optimizing(trace: Trace, graph: Graph) -> Flags:
     forward and backward pass.
     """
     host = graph.host
-    roles = trace.layers["role"].gather(trace.ops["layer"]).cast(pl.String)
+    roles = trace.tables.layers["role"].gather(trace.tables.ops["layer"]).cast(pl.String)
     own = np.append((roles == "optimizer").fill_null(value=False).to_numpy(), [False])
-    ranges = Texts.of(trace.ranges["text"]).matching(ROLE_OF_TEXT["optimizer"])
-    inside = _inside(trace.ranges, ranges)[host.range]
+    ranges = Texts.of(trace.tables.ranges["text"]).matching(ROLE_OF_TEXT["optimizer"])
+    inside = _inside(trace.tables.ranges, ranges)[host.range]
     last = np.maximum.accumulate(np.where(host.op != NONE, np.arange(len(host.op)), 0))
     return np.asarray(own[host.op] | (inside & (host.op == NONE) & own[host.op[last]]))
 

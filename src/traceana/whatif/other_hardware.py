@@ -49,7 +49,7 @@ class Factors(NamedTuple):
     @classmethod
     def of_rows(cls, trace: Trace, rows: Ints, least: Floats, most: Floats) -> Self:
         """Return the factors of ``rows``."""
-        chosen = np.zeros(trace.activities.height, dtype=np.bool_)
+        chosen = np.zeros(trace.tables.activities.height, dtype=np.bool_)
         chosen[rows] = True
         both = []
         for values in (least, most):
@@ -85,7 +85,7 @@ def with_tensor_cores(trace: Trace, chosen: Flags) -> Factors:
     plainly = (counted["precision"] == "fp32") & counted["tensor_core"].eq(other=False)
     wanted = (product & plainly).fill_null(value=False)
     # All kernels of each convolution that has one in FP32.
-    episode = trace.activities["episode"]
+    episode = trace.tables.activities["episode"]
     of_plain = episode.filter(wanted & (counted["category"] == "conv")).drop_nulls().unique()
     on_cores = episode.filter(product & counted["tensor_core"].fill_null(value=False)).drop_nulls()
     whole = of_plain.filter(~of_plain.is_in(on_cores.implode()))
@@ -132,8 +132,8 @@ def with_fused_optimizer(trace: Trace, chosen: Flags) -> Factors:
     :class:`~traceana.errors.NoSuchSelectionError` where the optimizer has no kernels that are not
     fused.
     """
-    names = trace.names["name"].gather(trace.activities["name_id"])
-    kernels = (trace.activities["kind"] == "kernel") & ~names.str.contains(_FUSED)
+    names = trace.tables.names["name"].gather(trace.tables.activities["name_id"])
+    kernels = (trace.tables.activities["kind"] == "kernel") & ~names.str.contains(_FUSED)
     rows = np.flatnonzero(chosen & kernels.to_numpy())
     if not len(rows):
         raise NoSuchSelectionError("no kernels of an optimizer that is not fused")
@@ -159,7 +159,7 @@ def on_another_gpu(trace: Trace, chosen: Flags, name: str) -> Factors:
     if here.bandwidth is None or there.bandwidth is None:
         raise NoSuchSelectionError("the memory bandwidth of one of the GPUs is not known")
     counted = _by_activity(trace)
-    kinds = trace.activities.select(
+    kinds = trace.tables.activities.select(
         (pl.col("kind").is_in(["kernel", "memset", "graph"]))
         | pl.col("copy_kind").cast(pl.String).is_in(_ON_THE_DEVICE).fill_null(value=False)
     ).to_series()
@@ -198,7 +198,7 @@ def _peaks(trace: Trace) -> Peaks:
 
 def _by_activity(trace: Trace) -> pl.DataFrame:
     """Return :func:`~traceana.analyze.roofline.counted_work` with a row per activity."""
-    worked = trace.activities["kind"] != "sync"
+    worked = trace.tables.activities["kind"] != "sync"
     counted = counted_work(trace)
     if worked.all():
         return counted
@@ -275,8 +275,8 @@ def _collectives(trace: Trace, chosen: Flags) -> pl.DataFrame:
     """Return the collectives among the ``chosen`` activities that carry a message: ``row``,
     ``rank``, ``device``, ``duration``, ``collective``, ``bytes``, ``ranks``, and ``own``, the
     shortest time of those of the same function, bytes and ranks."""
-    found = trace.activities.with_row_index("row").filter(
-        category_of(trace.activities, trace).cast(pl.String) == "collective"
+    found = trace.tables.activities.with_row_index("row").filter(
+        category_of(trace.tables.activities, trace).cast(pl.String) == "collective"
     )
     found = classified(found, trace).drop("category")
     found = found.with_columns(messages(found, trace)).filter("carries")
@@ -323,7 +323,7 @@ def from_pinned_memory(trace: Trace, chosen: Flags) -> Factors:
     did. Raises :class:`~traceana.errors.NoSuchSelectionError` where there are none, or neither
     bandwidth is known.
     """
-    at = np.flatnonzero((trace.activities["kind"] == "memcpy").to_numpy())
+    at = np.flatnonzero((trace.tables.activities["kind"] == "memcpy").to_numpy())
     keys = ["rank", "device", "direction"]
     frame = copies(trace).select(
         *keys, "host_memory", "bytes", "duration", pl.Series("chosen", chosen[at]), at=at
@@ -347,7 +347,7 @@ def from_pinned_memory(trace: Trace, chosen: Flags) -> Factors:
         pageable.join(seen, on="direction", how="left")
         .join(shortest, on="direction", how="left")
         .join(
-            link_peaks(trace.devices).select(*keys, "peak_bytes_per_s"),
+            link_peaks(trace.tables.devices).select(*keys, "peak_bytes_per_s"),
             on=keys,
             how="left",
             nulls_equal=True,

@@ -41,7 +41,7 @@ def with_batch(
     :class:`~traceana.errors.NoSuchSelectionError` where no work goes with the batch, and what
     :func:`traceana.open` raises of the recordings.
     """
-    activities = trace.activities
+    activities = trace.tables.activities
     if recordings:
         return _fitted(trace, chosen, ratio, recordings)
     direction = activities["direction"].cast(pl.String)
@@ -107,10 +107,10 @@ def _fitted(
 
 def _keyed(trace: Trace) -> pl.DataFrame:
     """Return the :data:`_WORK_KEY` of each activity."""
-    activities = trace.activities
+    activities = trace.tables.activities
     return pl.DataFrame(
         {
-            "layer": trace.layers["path"].gather(activities["layer"]),
+            "layer": trace.tables.layers["path"].gather(activities["layer"]),
             "direction": activities["direction"].cast(pl.String),
             "class": category_of(activities, trace).cast(pl.String),
         }
@@ -120,11 +120,11 @@ def _keyed(trace: Trace) -> pl.DataFrame:
 def _times_of_work(trace: Trace) -> pl.DataFrame:
     """Return ``time_ns`` by :data:`_WORK_KEY`: the mean a measured step, or of all work."""
     part = measured(trace)
-    steps = max(part.steps.height, 1) if part is not trace else 1
+    steps = max(part.tables.steps.height, 1) if part is not trace else 1
     return (
         _keyed(part)
-        .with_columns(part.activities["duration"])
-        .filter(part.activities["kind"] != "sync")
+        .with_columns(part.tables.activities["duration"])
+        .filter(part.tables.activities["kind"] != "sync")
         .group_by(_WORK_KEY)
         .agg((pl.col("duration").sum() / steps).alias("time_ns"))
         .filter(pl.col("time_ns") > 0)
@@ -145,7 +145,7 @@ def _room(trace: Trace) -> Floats:
         pl.reduce(lambda one, other: one * other, [pl.col(f"{what}_{axis}") for axis in axes])
         for what in ("grid", "block")
     )
-    sms = trace.devices.select("rank", "device", "multiprocessors").unique(
+    sms = trace.tables.devices.select("rank", "device", "multiprocessors").unique(
         ["rank", "device"], keep="first"
     )
     threads = block.cast(pl.Float64).clip(1)
@@ -157,7 +157,7 @@ def _room(trace: Trace) -> Floats:
     ).clip(1)
     sizes = (f"{what}_{axis}" for what in ("grid", "block") for axis in axes)
     return (
-        trace.activities.select("rank", "device", *sizes, "registers", "shared_memory")
+        trace.tables.activities.select("rank", "device", *sizes, "registers", "shared_memory")
         .join(sms, on=["rank", "device"], how="left", nulls_equal=True, maintain_order="left")
         .select(
             (grid.cast(pl.Float64) / (pl.col("multiprocessors") * resident.floor())).fill_null(
@@ -193,7 +193,7 @@ def as_in(trace: Trace, chosen: Flags, source: str) -> Factors:
         .join(there, on=_KEY, how="inner")
         .select("episode", pl.col("least") / _WHOLE, pl.col("most") / _WHOLE)
     )
-    episodes = trace.activities.select("episode").with_row_index("row")
+    episodes = trace.tables.activities.select("episode").with_row_index("row")
     found = (
         episodes.filter(pl.Series(chosen)).join(here, on="episode", how="inner").drop_nulls("least")
     )

@@ -63,12 +63,12 @@ def profiler_cost(trace: Trace) -> ProfilerCost | None:
 
     It is known of torch.profiler, and of work on a GPU: on a CPU the operators compute.
     """
-    if trace.meta.producer != "torch.profiler" or trace.on_cpu or trace.steps.is_empty():
+    if trace.meta.producer != "torch.profiler" or trace.on_cpu or trace.tables.steps.is_empty():
         return None
-    if trace.ops.is_empty():
+    if trace.tables.ops.is_empty():
         return ProfilerCost(1 / _CALLS_ALONE, UNPROFILED_LEAST, UNPROFILED_MOST)
-    shapes = trace.ops["input_shapes"].is_not_null().any()
-    stacks = (trace.ranges["kind"] == "python").any()
+    shapes = trace.tables.ops["input_shapes"].is_not_null().any()
+    stacks = (trace.tables.ranges["kind"] == "python").any()
     slower = _SLOWER[bool(shapes), bool(stacks)]
     return ProfilerCost(1 / slower, UNPROFILED_LEAST, UNPROFILED_MOST)
 
@@ -102,18 +102,18 @@ def host_factors(trace: Trace, graph: Graph, cost: ProfilerCost) -> Floats:
     length = host.end - host.begin
     recorded = length <= LONGEST_DISPATCH_NS
     own = int(length[recorded].sum())
-    launches = Texts.of(trace.calls["name"]).matching(KERNEL_LAUNCH)
+    launches = Texts.of(trace.tables.calls["name"]).matching(KERNEL_LAUNCH)
     began = np.unique(host.call[host.call != NONE])
     launched = began[launches[began]]
-    shapes = trace.ops["input_shapes"].is_not_null().any()
-    python = (trace.ranges["kind"] == "python").to_numpy()
+    shapes = trace.tables.ops["input_shapes"].is_not_null().any()
+    python = (trace.tables.ranges["kind"] == "python").to_numpy()
     ranges = np.unique(host.range[host.range != NONE])
     events = len(np.unique(host.op[host.op != NONE])) * (
         _OF_OPERATOR_NS + (_OF_SHAPES_NS if shapes else 0)
     )
     events += len(launched) * _OF_LAUNCH_NS + int(python[ranges].sum()) * _OF_PYTHON_NS
     if len(launched):
-        usual = float(np.median(trace.calls["duration"].to_numpy()[launched]))
+        usual = float(np.median(trace.tables.calls["duration"].to_numpy()[launched]))
         events = round(events * usual / _USUAL_LAUNCH_NS)
     less = own * (1 - cost.factor)
     if not cost.measured:

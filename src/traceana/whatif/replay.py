@@ -190,7 +190,7 @@ def path_times(
         )
     )
     found = Counter(dict(times.group_by("of").agg(pl.col("ns").sum()).sort("of").iter_rows()))
-    if (trace.whole.activities["kind"] == "op").any():
+    if (trace.whole.tables.activities["kind"] == "op").any():
         found.update(_of_operators(trace.whole, graph, change, edge[edge != NONE], category))
     return +found
 
@@ -210,8 +210,8 @@ def _of_operators(
         )[0],
         [len(host.begin), len(host.begin) + len(path)],
     )
-    of_op = np.full(trace.ops.height + 1, NONE, dtype=np.int64)
-    rows = trace.activities["op"]
+    of_op = np.full(trace.tables.ops.height + 1, NONE, dtype=np.int64)
+    rows = trace.tables.activities["op"]
     of_op[from_rows(rows)] = np.arange(len(rows))
     of_op[NONE] = NONE
     inside = np.zeros(len(place) + 1, dtype=np.int64)
@@ -266,7 +266,7 @@ class Meetings(msgspec.Struct, frozen=True):
 
 def _occurrences(trace: Trace) -> Ints:
     """Return the number of the collective of each activity that is matched across ranks, or -1."""
-    none = np.full(trace.activities.height, NONE, dtype=np.int64)
+    none = np.full(trace.tables.activities.height, NONE, dtype=np.int64)
     each, matched = matched_of(trace)
     if matched is None or matched.each.is_empty():
         return none
@@ -277,9 +277,9 @@ def _occurrences(trace: Trace) -> Ints:
         .select("rank", "device", "occurrence", start="start_ns", duration="time_ns")
         .unique(keys, keep="first")
         .join(
-            trace.activities.select(keys)
+            trace.tables.activities.select(keys)
             .with_row_index("activity")
-            .filter(trace.activities["kind"] != "sync"),
+            .filter(trace.tables.activities["kind"] != "sync"),
             on=keys,
             nulls_equal=True,
         )

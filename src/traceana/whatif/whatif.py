@@ -108,9 +108,11 @@ def part_of(trace: Trace) -> Part:
     step alone where it has more. A trace without steps is replayed as a whole.
     """
     whole = trace.whole
-    if trace.steps.is_empty() or whole.activities.height <= REPLAYED_ACTIVITIES:
-        return Part(None, whole.activities.height)
-    numbers = whole.steps.group_by("number").agg(pl.col("start").min()).sort("start")["number"]
+    if trace.tables.steps.is_empty() or whole.tables.activities.height <= REPLAYED_ACTIVITIES:
+        return Part(None, whole.tables.activities.height)
+    numbers = (
+        whole.tables.steps.group_by("number").agg(pl.col("start").min()).sort("start")["number"]
+    )
     counts = _activities(whole, numbers)
     (measured,) = np.nonzero(numbers.is_in(measured_steps(trace).numbers).to_numpy())
     first = last = middle = int(measured[len(measured) // 2])
@@ -128,7 +130,7 @@ def part_of(trace: Trace) -> Part:
 
 def _activities(trace: Trace, numbers: pl.Series) -> list[int]:
     """Return how many activities each of the steps ``numbers`` launched, of all processes."""
-    own = trace.steps["number"].gather(trace.activities["step"].drop_nulls())
+    own = trace.tables.steps["number"].gather(trace.tables.activities["step"].drop_nulls())
     counted = own.value_counts(name="count")
     of = dict(zip(counted["number"], counted["count"], strict=True))
     return [of.get(number, 0) for number in numbers]
@@ -177,7 +179,7 @@ class Model(msgspec.Struct, frozen=True):
     def of(cls, trace: Trace) -> Model:
         """Return the model of ``trace``, of a part of its steps if it is long."""
         part = part_of(trace)
-        steps = part.numbers or trace.whole.steps.sort("start")["number"].to_list()
+        steps = part.numbers or trace.whole.tables.steps.sort("start")["number"].to_list()
         first = steps[0] if steps else None
         processes = list(graphs(trace, part.numbers, with_host=True))
         meetings = Meetings.of(trace.whole, processes)
@@ -264,7 +266,7 @@ def whatif(model: Model, asked: Sequence[Asked]) -> Prediction:
     ``limit``, ``limit_share``
         What takes most of the critical path after the change, and its share of it.
     """
-    category = category_of(model.trace.whole.activities, model.trace.whole)
+    category = category_of(model.trace.whole.tables.activities, model.trace.whole)
     steps = max(len(_per_step(model, None)), 1)
     base, recorded_ns = unprofiled(model), model.recorded_ns
     rows = []
@@ -433,7 +435,7 @@ def usual(model: Model) -> list[Asked]:
         .sort("time_ns", descending=True, maintain_order=True)["category"]
         .head(_HEAVIEST)
     )
-    on_device = model.trace.activities["kind"].is_in(DEVICE_WORK).any()
+    on_device = model.trace.tables.activities["kind"].is_in(DEVICE_WORK).any()
     texts = [f"{category} x 0.5" for category in heavy]
     texts += ["host x 0.5", "launch x 0.5"] if on_device else []
     found = []
@@ -517,7 +519,7 @@ def _beside(trace: Trace, graph: Graph, change: Changed) -> Ints:
     """Return the time (ns) of what runs beside each step: of the busiest device, or of threads."""
     found = np.zeros(graph.steps.height, dtype=np.int64)
     rows = np.flatnonzero((change.beside > 0) & (graph.step != NONE))
-    devices = trace.whole.activities["device"].cast(pl.Int64).fill_null(NONE).to_numpy()
+    devices = trace.whole.tables.activities["device"].cast(pl.Int64).fill_null(NONE).to_numpy()
     of_device = devices[graph.activity[rows]]
     for device in np.unique(of_device).tolist():
         own = rows[of_device == device]
@@ -547,11 +549,11 @@ def _busy(graph: Graph, nodes: Ints, lengths: Ints) -> Ints:
 
 def _measured(trace: Trace, processes: list[Graph]) -> list[Ints]:
     """Return the rows of the measured steps of each process, all of it without steps."""
-    if trace.steps.is_empty():
+    if trace.tables.steps.is_empty():
         return [np.arange(graph.steps.height) for graph in processes]
     columns = ["number", "rank", "process", "start"]
-    rows = trace.steps[list(measured_steps(trace).rows)].select(columns)
-    whole = trace.whole.steps.with_row_index("step_row")
+    rows = trace.tables.steps[list(measured_steps(trace).rows)].select(columns)
+    whole = trace.whole.tables.steps.with_row_index("step_row")
     kept = whole.join(rows, on=columns, how="semi", nulls_equal=True)["step_row"]
     return [np.flatnonzero(graph.steps["step_row"].is_in(kept.implode())) for graph in processes]
 
@@ -705,7 +707,7 @@ def _notes(model: Model, asked: Sequence[Asked]) -> tuple[str, ...]:
 def _on_collectives(model: Model) -> tuple[str, ...]:
     """Return how many collectives wait for the last of their ranks, if there are collectives."""
     trace = model.trace.whole
-    found = int((category_of(trace.activities, trace) == "collective").sum())
+    found = int((category_of(trace.tables.activities, trace) == "collective").sum())
     together = sum(model.meetings.ranks)
     if not found:
         return ()

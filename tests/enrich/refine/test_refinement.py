@@ -88,16 +88,16 @@ class Run(TraceBuilder):
 
 
 def described(trace: Trace) -> pl.DataFrame:
-    names = trace.names.with_row_index("name_id")
-    classes = trace.classes.with_row_index("class")
-    episodes = trace.episodes.with_row_index("episode").select(
+    names = trace.tables.names.with_row_index("name_id")
+    classes = trace.tables.classes.with_row_index("class")
+    episodes = trace.tables.episodes.with_row_index("episode").select(
         "episode",
         pl.col("algorithm").alias("episode_algorithm"),
         pl.col("direction").alias("episode_direction"),
         pl.col("op").alias("episode_op"),
     )
     return (
-        trace.activities.drop("direction")
+        trace.tables.activities.drop("direction")
         .join(names.select("name_id", "name"), on="name_id", how="left", maintain_order="left")
         .join(classes, on="class", how="left", maintain_order="left")
         .join(episodes, on="episode", how="left", maintain_order="left")
@@ -542,7 +542,7 @@ def test_refining_again_changes_nothing() -> None:
     once = with_classes(run.build())
     again = with_classes(once)
     for table in ("activities", "classes", "episodes"):
-        assert once.table(table).equals(again.table(table))
+        assert once.tables[table].equals(again.tables[table])
 
 
 def test_rules_have_ids_of_their_own_and_reasons() -> None:
@@ -578,8 +578,8 @@ def test_trials_between_an_autotuners_kernels_are_algorithm_search() -> None:
     assert breakdown(trace).totals["time_ns"] == 100
     # Refining again finds the same.
     again = with_classes(trace)
-    assert again.layers.equals(trace.layers)
-    assert again.activities.equals(trace.activities)
+    assert again.tables.layers.equals(trace.tables.layers)
+    assert again.tables.activities.equals(trace.tables.activities)
 
 
 def test_work_of_the_model_between_two_searches_is_not_theirs() -> None:

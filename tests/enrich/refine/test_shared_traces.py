@@ -46,10 +46,10 @@ def trace(request: pytest.FixtureRequest) -> Trace:
 @pytest.fixture(scope="module")
 def kernels(trace: Trace) -> pl.DataFrame:
     """Return the kernels with their classes, and the launching ``operator``."""
-    rows = trace.activities.filter(pl.col("kind") == "kernel").select(
+    rows = trace.tables.activities.filter(pl.col("kind") == "kernel").select(
         "name_id", "class", "duration", "op", "episode", "scope"
     )
-    operator = trace.ops["name"].cast(pl.String).gather(rows["op"])
+    operator = trace.tables.ops["name"].cast(pl.String).gather(rows["op"])
     return described(rows, trace).with_columns(operator.alias("operator"))
 
 
@@ -92,8 +92,8 @@ def test_products_under_an_operator_are_plain_or_batched(kernels: pl.DataFrame) 
 
 
 def test_an_episode_is_of_one_operator_one_algorithm(trace: Trace, kernels: pl.DataFrame) -> None:
-    episodes = trace.episodes.with_row_index("episode")
-    used = trace.activities.filter(pl.col("episode").is_not_null())
+    episodes = trace.tables.episodes.with_row_index("episode")
+    used = trace.tables.activities.filter(pl.col("episode").is_not_null())
     assert set(used["episode"]) == set(episodes["episode"])
     assert episodes["algorithm"].null_count() == 0
     reported = kernels.join(episodes, on="episode", how="inner", suffix="_of_episode").filter(
@@ -106,12 +106,12 @@ def test_an_episode_is_of_one_operator_one_algorithm(trace: Trace, kernels: pl.D
 
 def test_no_time_is_lost_or_made(trace: Trace, kernels: pl.DataFrame) -> None:
     by_class = kernels.group_by("category", "algorithm").agg(pl.col("duration").sum())
-    recorded = trace.activities.filter(pl.col("kind") == "kernel")["duration"].sum()
+    recorded = trace.tables.activities.filter(pl.col("kind") == "kernel")["duration"].sum()
     assert int(by_class["duration"].sum()) == int(recorded)
 
 
 def test_both_classes_are_kept(trace: Trace, kernels: pl.DataFrame) -> None:
-    assert trace.names["rule"].null_count() == 0
+    assert trace.tables.names["rule"].null_count() == 0
     refined = kernels.filter(pl.col("class").is_not_null())
     assert refined["context_rule"].null_count() == 0
     assert refined["rule"].null_count() == 0

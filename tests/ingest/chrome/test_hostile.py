@@ -40,11 +40,11 @@ def written(path: Path, text: str | bytes) -> Path:
 
 
 def timed_rows(trace: traceana.Trace) -> int:
-    return trace.activities.height + trace.ranges.height
+    return trace.tables.activities.height + trace.tables.ranges.height
 
 
 def problems(trace: traceana.Trace) -> list[str]:
-    return trace.ledger.filter(severity="problem")["reason"].to_list()
+    return trace.tables.ledger.filter(severity="problem")["reason"].to_list()
 
 
 def test_both_of_two_arrays_of_events_are_read(tmp_path: Path) -> None:
@@ -55,10 +55,10 @@ def test_both_of_two_arrays_of_events_are_read(tmp_path: Path) -> None:
         f'"world_size": 4}}, "traceEvents" : [{",".join(second)}], "cuda_runtime_version": 12040}}',
     )
     trace = read(path)
-    assert trace.activities.height == trace.meta.events == len(KERNELS)
+    assert trace.tables.activities.height == trace.meta.events == len(KERNELS)
     assert (trace.meta.rank, trace.meta.properties["cuda_runtime_version"]) == (3, 12040)
     assert not trace.meta.truncated
-    assert trace.ledger.select("reason", "severity", "detail").rows() == [
+    assert trace.tables.ledger.select("reason", "severity", "detail").rows() == [
         ("repaired", "problem", "another traceEvents")
     ]
 
@@ -68,7 +68,7 @@ def test_text_after_the_document_is_a_problem(tmp_path: Path, extra: str) -> Non
     events = ",".join(text_of(KERNELS))
     for text in (f"[{events}]", f'{{"schemaVersion": 1, "traceEvents": [{events}]}}'):
         trace = read(written(tmp_path / "t.json", f"{text}\n{extra}"))
-        assert trace.activities.height == len(KERNELS)
+        assert trace.tables.activities.height == len(KERNELS)
         assert problems(trace)
 
 
@@ -80,10 +80,10 @@ def test_a_hole_between_events_is_a_problem(tmp_path: Path, hole: str) -> None:
     )
     path = written(tmp_path / "t.json", f'{{"schemaVersion": 1, "traceEvents": [{between}]}}')
     trace = read(path)
-    assert trace.activities.height == 2
+    assert trace.tables.activities.height == 2
     assert len(problems(trace)) == 1
-    lost = int(trace.ledger.filter(~trace.ledger["kept"])["count"].sum())
-    assert trace.activities.height + lost == trace.meta.events
+    lost = int(trace.tables.ledger.filter(~trace.tables.ledger["kept"])["count"].sum())
+    assert trace.tables.activities.height + lost == trace.meta.events
 
 
 def decoded(text: str) -> bool:
@@ -107,7 +107,7 @@ def test_nesting_of_any_depth_in_one_event(tmp_path: Path, name: str, depth: int
     trace = read(written(tmp_path / "t.json", document))
     assert timed_rows(trace) == 20
     # What is decoded has neither time nor category. 3.14 decodes some of it.
-    assert {"malformed", "missing_time", "unknown_category"} & set(trace.ledger["reason"])
+    assert {"malformed", "missing_time", "unknown_category"} & set(trace.tables.ledger["reason"])
 
 
 @pytest.mark.parametrize("depth", [3000, 20_000])
@@ -134,7 +134,7 @@ def test_a_head_full_of_nested_traceevents_takes_linear_time(tmp_path: Path) -> 
     begin = time.process_time()
     trace = read(path)
     assert time.process_time() - begin < 5
-    assert trace.activities.height == len(KERNELS)
+    assert trace.tables.activities.height == len(KERNELS)
     with pytest.raises(TraceanaError):
         read(written(tmp_path / "t.json", f'{{"schemaVersion": 1, "deep": {nested}'))
 
@@ -165,7 +165,9 @@ def test_an_event_of_many_megabytes_is_refused_alone(tmp_path: Path, name: str) 
     path = written(tmp_path / "t.json.gz", gzip.compress(document.encode(), 1))
     trace = read(path)
     assert timed_rows(trace) == 20
-    assert trace.ledger.filter(reason="oversized").select("kept", "count").rows() == [(False, 1)]
+    assert trace.tables.ledger.filter(reason="oversized").select("kept", "count").rows() == [
+        (False, 1)
+    ]
 
 
 @pytest.mark.slow
@@ -212,7 +214,7 @@ def test_a_time_that_is_none_is_refused_alone(
     trace = read(written(tmp_path / "t.json", with_odd_times(name, field, [value])))
     assert timed_rows(trace) == 19
     assert problems(trace)
-    durations = [*trace.ranges["duration"], *trace.activities["duration"]]
+    durations = [*trace.tables.ranges["duration"], *trace.tables.activities["duration"]]
     assert durations == [2000] * 19
 
 
@@ -222,8 +224,8 @@ def test_a_time_that_is_none_is_refused_alone(
 def test_a_trace_with_times_that_are_none_is_opened(tmp_path: Path, name: str, field: str) -> None:
     trace = traceana.open(written(tmp_path / "t.json", with_odd_times(name, field, TIMES)))
     # On the CPU, the time of ranges is that of activities, too.
-    assert {trace.ranges.height, trace.activities.height} in ({0, 19}, {19})
-    assert trace.ledger.filter(severity="problem", kept=False)["count"].sum() == len(TIMES)
+    assert {trace.tables.ranges.height, trace.tables.activities.height} in ({0, 19}, {19})
+    assert trace.tables.ledger.filter(severity="problem", kept=False)["count"].sum() == len(TIMES)
 
 
 def test_integers_beyond_32_and_64_bits(tmp_path: Path) -> None:
@@ -236,7 +238,7 @@ def test_integers_beyond_32_and_64_bits(tmp_path: Path) -> None:
     path.write_text(json.dumps({"schemaVersion": 1, "cuda_runtime_version": 1 << 70,
                                 "traceEvents": [*KERNELS, *odd]}))  # fmt: skip
     trace = traceana.open(path)
-    assert trace.activities.height == 25
-    assert trace.activities["grid_x"].null_count() == 25
-    assert trace.activities["device"].to_list()[:20] == [0] * 20
-    assert {"device", "grid_x", "block_y"} <= set(trace.ledger["detail"].drop_nulls())
+    assert trace.tables.activities.height == 25
+    assert trace.tables.activities["grid_x"].null_count() == 25
+    assert trace.tables.activities["device"].to_list()[:20] == [0] * 20
+    assert {"device", "grid_x", "block_y"} <= set(trace.tables.ledger["detail"].drop_nulls())

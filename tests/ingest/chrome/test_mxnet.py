@@ -66,17 +66,19 @@ def test_every_event_is_in_a_table_or_in_the_ledger(tmp_path: Path) -> None:
     events = [*operator("Convolution", 1010, 1030), *api, counter, *frame("epoch", 1000, 1500)]
     trace = read(write(tmp_path / "profile.json", events))
     assert trace.meta.format == "mxnet"
-    assert trace.ops.select("name", "start", "duration").rows() == [("Convolution", 10_000, 20_000)]
-    assert trace.ranges.sort("start", descending=True).select(
+    assert trace.tables.ops.select("name", "start", "duration").rows() == [
+        ("Convolution", 10_000, 20_000)
+    ]
+    assert trace.tables.ranges.sort("start", descending=True).select(
         "text", "kind", "start", "duration"
     ).rows() == [
         ("MXNDArrayWaitAll", "runtime", 100_000, 400_000),
         ("epoch", "annotation", 0, 500_000),
     ]
-    assert trace.ops["thread"].item() != trace.ranges["thread"].unique().item()
-    counted = dict(trace.ledger.select("reason", "count").iter_rows())
+    assert trace.tables.ops["thread"].item() != trace.tables.ranges["thread"].unique().item()
+    counted = dict(trace.tables.ledger.select("reason", "count").iter_rows())
     assert counted == {"metadata": 7, "counter": 1, "range_end": 4, "repeated": 1}
-    kept = trace.ops.height + trace.ranges.height
+    kept = trace.tables.ops.height + trace.tables.ranges.height
     assert kept + sum(counted.values()) == trace.meta.events == 7 + len(events)
     assert trace.meta.epoch_ns == 1_000_000
 
@@ -88,7 +90,7 @@ def test_spans_that_touch_and_nest_in_one_microsecond_keep_their_own_ends(tmp_pa
         *operator("inner", 12, 15),
         *operator("inner", 15, 15),
     ]
-    ops = read(write(tmp_path / "p.json", events)).ops.sort("start", "duration")
+    ops = read(write(tmp_path / "p.json", events)).tables.ops.sort("start", "duration")
     assert ops.select("name", "start", "duration").rows() == [
         ("inner", 0, 2_000),
         ("outer", 0, 10_000),
@@ -107,9 +109,9 @@ def test_steps_and_the_backward_pass_of_each_layer(tmp_path: Path) -> None:
             events += operator(name, at + 10 * number, at + 10 * number + number + 1)
         events += frame(f"iteration {step}", at - 5, at + 100)
     trace = traceana.open(write(tmp_path / "p.json", events))
-    assert trace.steps.select("number", "duration").rows() == [(0, 105_000), (1, 105_000)]
-    first = trace.activities.filter(pl.col("step") == 0)
-    paths = trace.layers["path"].gather(first["layer"])
+    assert trace.tables.steps.select("number", "duration").rows() == [(0, 105_000), (1, 105_000)]
+    first = trace.tables.activities.filter(pl.col("step") == 0)
+    paths = trace.tables.layers["path"].gather(first["layer"])
     assert list(zip(paths, first["direction"], strict=True)) == [
         ("Convolution_0", "forward"),
         ("Activation_0", "forward"),
@@ -126,7 +128,7 @@ def test_gradients_that_are_fewer_than_their_operators_are_given_to_none(tmp_pat
     names = ["Convolution", "Convolution", "_backward_Convolution"]
     events = [e for i, name in enumerate(names) for e in operator(name, 10 * i + 1, 10 * i + 5)]
     trace = traceana.open(write(tmp_path / "p.json", [*events, *frame("iteration 0", 1, 90)]))
-    paths = trace.layers["path"].gather(trace.activities["layer"]).to_list()
+    paths = trace.tables.layers["path"].gather(trace.tables.activities["layer"]).to_list()
     assert paths == ["Convolution_0", "Convolution_1", "(outside all layers)"]
 
 
@@ -138,17 +140,17 @@ def test_the_recorded_profile() -> None:
     trace = traceana.open(FIXTURE)
     # In whole microseconds, so the sums are exact.
     total = sum(event["ts"] for event in ended) - sum(event["ts"] for event in begun)
-    assert trace.ops.height == len(begun) == len(ended)
-    assert trace.activities["duration"].sum() == 1000 * total
-    assert trace.steps["number"].to_list() == [0, 1, 2]
-    assert trace.ledger.filter(pl.col("severity") == "problem").is_empty()
-    both = trace.activities.with_columns(
-        trace.layers["path"].gather(trace.activities["layer"]).alias("path")
+    assert trace.tables.ops.height == len(begun) == len(ended)
+    assert trace.tables.activities["duration"].sum() == 1000 * total
+    assert trace.tables.steps["number"].to_list() == [0, 1, 2]
+    assert trace.tables.ledger.filter(pl.col("severity") == "problem").is_empty()
+    both = trace.tables.activities.with_columns(
+        trace.tables.layers["path"].gather(trace.tables.activities["layer"]).alias("path")
     ).filter(pl.col("path").str.contains("^(?:Convolution|FullyConnected)_"))
     per_layer = both.group_by("path").agg(pl.col("direction").value_counts().struct.field("count"))
     assert per_layer.height == 8
     assert all(set(counts) == {3} and len(counts) == 2 for counts in per_layer["count"].to_list())
-    category = trace.names["category"].gather(both["name_id"])
+    category = trace.tables.names["category"].gather(both["name_id"])
     assert set(category) == {"conv", "gemm"}
 
 
@@ -159,7 +161,7 @@ def test_a_cut_file_is_read_up_to_there(tmp_path: Path) -> None:
     cut.write_text(text[: text.rindex('"b"')])
     trace = read(cut)
     assert trace.meta.truncated
-    assert "a" in trace.ops["name"].to_list()
+    assert "a" in trace.tables.ops["name"].to_list()
     begun = text[: text.index("cpu pinned/") + 20]
     cut.write_text(begun[: begun.index("[")] + "[" + " " * 10 + '{"ph": "M", "name": "cpu pinned/"')
     with pytest.raises(NotATraceError, match="without a valid trace event"):

@@ -90,13 +90,13 @@ def test_a_profile_of_onnx_runtime_on_the_cpu_is_read(tmp_path: Path) -> None:
         {**span("Conv_0_kernel_time", 10, 90), "cat": "Node"},
     ]
     trace = read(written(tmp_path / "t.json", events))
-    assert (trace.meta.format, trace.ranges.height) == ("chrome", 2)
+    assert (trace.meta.format, trace.tables.ranges.height) == ("chrome", 2)
 
 
 def test_a_timeline_of_the_host_alone_is_read(tmp_path: Path) -> None:
     name = "/job:localhost/replica:0/task:0/device:CPU:0 Compute"
     events = [named("process_name", 3, name), span("MatMul", 1, 2, 3, 0)]
-    assert read(written(tmp_path / "t.json", events)).ranges["duration"].to_list() == [2000]
+    assert read(written(tmp_path / "t.json", events)).tables.ranges["duration"].to_list() == [2000]
 
 
 def test_planes_of_a_tensorflow_trace(tmp_path: Path) -> None:
@@ -113,17 +113,18 @@ def test_planes_of_a_tensorflow_trace(tmp_path: Path) -> None:
     path = written(tmp_path / "t.json.gz", events, compress=True)
     assert detect(path) is Format.XPLANE_JSON
     trace = read(path)
-    kernel, copy = trace.activities.rows(named=True)
+    kernel, copy = trace.tables.activities.rows(named=True)
     assert (kernel["device"], kernel["stream"], kernel["correlation"]) == (2, 7, 9)
     assert (kernel["start"], kernel["duration"], kernel["registers"]) == (10_000, 3000, 8)
     assert (copy["kind"], copy["copy_kind"], copy["bytes"]) == ("memcpy", "HtoD", 4)
-    assert trace.ops.select("name", "scope").rows() == [("Conv2D", "net/conv1/Conv2D")]
-    assert trace.calls["correlation"].to_list() == [9]
-    assert trace.ranges.select("text", "kind").rows() == [
+    assert trace.tables.ops.select("name", "scope").rows() == [("Conv2D", "net/conv1/Conv2D")]
+    assert trace.tables.calls["correlation"].to_list() == [9]
+    assert trace.tables.ranges.select("text", "kind").rows() == [
         ("train#4", "step"),
         ("fusion.1", "device"),
     ] or (
-        trace.ranges.select("text", "kind").rows() == [("fusion.1", "device"), ("train#4", "step")]
+        trace.tables.ranges.select("text", "kind").rows()
+        == [("fusion.1", "device"), ("train#4", "step")]
     )
     assert trace.meta.format == "xplane-json"
     assert accounted(trace) == trace.meta.events == len(events)
@@ -145,7 +146,7 @@ def test_any_other_trace_is_read_generically(tmp_path: Path) -> None:
     path = written(tmp_path / "t.json", events)
     assert detect(path) is Format.CHROME_JSON
     trace = read(path)
-    found = trace.ranges.select("text", "process", "thread", "start", "duration").rows()
+    found = trace.tables.ranges.select("text", "process", "thread", "start", "duration").rows()
     assert sorted(found, key=str) == sorted(
         [
             ("load", -2, -2, 0, 10_000),
@@ -155,10 +156,10 @@ def test_any_other_trace_is_read_generically(tmp_path: Path) -> None:
         ],
         key=str,
     )
-    assert trace.activities.is_empty()
+    assert trace.tables.activities.is_empty()
     assert trace.meta.format == "chrome"
     assert "unknown profiler" in trace.meta.properties["read_as"]
-    reasons = dict(trace.ledger.select("reason", "count").iter_rows())
+    reasons = dict(trace.tables.ledger.select("reason", "count").iter_rows())
     assert reasons == {
         "instant": 1, "counter": 1, "unknown_category": 1, "range_end": 2, "malformed": 1,
     }  # fmt: skip
@@ -175,7 +176,7 @@ def test_cut_in_the_middle_is_read_up_to_there(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-30])
     trace = read(path)
     assert trace.meta.truncated
-    assert trace.activities.height == 1
+    assert trace.tables.activities.height == 1
     assert accounted(trace) == trace.meta.events
 
 

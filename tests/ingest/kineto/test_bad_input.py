@@ -76,8 +76,8 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_trace_of_nothing_is_read(tmp_path: Path) -> None:
     trace = traceana.open(write(tmp_path / "t.json", []))
-    assert trace.activities.is_empty()
-    assert trace.names.is_empty()
+    assert trace.tables.activities.is_empty()
+    assert trace.tables.names.is_empty()
     assert not trace.meta.truncated
 
 
@@ -91,15 +91,15 @@ def test_what_is_whole_before_the_break_is_kept(
     path.write_bytes(whole[: int(len(whole) * share)])
     trace = read(path)
     assert trace.meta.truncated
-    assert 0 < trace.activities.height < len(EVENTS) or share > 0.99
+    assert 0 < trace.tables.activities.height < len(EVENTS) or share > 0.99
     want = [event["ts"] * 1000 - 5000 for event in EVENTS]
-    assert trace.activities["start"].to_list() == want[: trace.activities.height]
-    assert (trace.ledger["reason"] == "truncated").sum() == 1
+    assert trace.tables.activities["start"].to_list() == want[: trace.tables.activities.height]
+    assert (trace.tables.ledger["reason"] == "truncated").sum() == 1
     assert trace.meta.bytes_total == path.stat().st_size
     if compress:
         assert trace.meta.bytes_read == trace.meta.bytes_total
     else:
-        last = EVENTS[trace.activities.height - 1]["name"]
+        last = EVENTS[trace.tables.activities.height - 1]["name"]
         assert json.dumps(last).encode() in whole[: trace.meta.bytes_read][-200:]
 
 
@@ -113,9 +113,9 @@ def test_damage_in_the_middle_of_a_gzip_is_in_the_ledger(tmp_path: Path) -> None
     path.write_bytes(data)
     trace = read(path)
     assert trace.meta.truncated
-    assert "damaged" in trace.ledger["reason"].to_list()
+    assert "damaged" in trace.tables.ledger["reason"].to_list()
     # Deflate may go on inflating nonsense: only what came before the damage is surely right.
-    names = trace.names["name"].gather(trace.activities["name_id"]).to_list()
+    names = trace.tables.names["name"].gather(trace.tables.activities["name_id"]).to_list()
     assert names[:15_000] == [event["name"] for event in events[:15_000]]
 
 
@@ -123,7 +123,7 @@ def test_only_the_closing_brackets_are_missing(tmp_path: Path) -> None:
     path = write(tmp_path / "t.json", EVENTS)
     path.write_bytes(path.read_bytes()[:-2])
     trace = read(path)
-    assert trace.activities.height == len(EVENTS)
+    assert trace.tables.activities.height == len(EVENTS)
     assert trace.meta.truncated
 
 
@@ -132,9 +132,9 @@ def test_a_bare_array_without_its_bracket_is_truncated(tmp_path: Path, end: str)
     path = tmp_path / "t.json"
     path.write_text("[\n" + ",\n".join(json.dumps(event) for event in EVENTS) + end)
     trace = read(path)
-    assert trace.activities.height == len(EVENTS)
+    assert trace.tables.activities.height == len(EVENTS)
     assert trace.meta.truncated
-    assert dict(trace.ledger.select("reason", "severity").rows()) == {"truncated": "problem"}
+    assert dict(trace.tables.ledger.select("reason", "severity").rows()) == {"truncated": "problem"}
 
 
 def test_raw_control_characters_backslashes_and_tokens(tmp_path: Path) -> None:
@@ -148,10 +148,12 @@ def test_raw_control_characters_backslashes_and_tokens(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_bytes(text)
     trace = read(path)
-    assert trace.names["name"].to_list() == ["C:\\q\x01\n", "\ufffd"]
-    counted = dict(trace.ledger.select("reason", "count").iter_rows())
+    assert trace.tables.names["name"].to_list() == ["C:\\q\x01\n", "\ufffd"]
+    counted = dict(trace.tables.ledger.select("reason", "count").iter_rows())
     assert counted == {"repaired": 4, "missing_time": 2}
-    kept = trace.activities.height + trace.ledger.filter(~pl.col("kept"))["count"].sum()
+    kept = (
+        trace.tables.activities.height + trace.tables.ledger.filter(~pl.col("kept"))["count"].sum()
+    )
     assert kept == trace.meta.events == 4
 
 
@@ -167,14 +169,16 @@ def test_an_argument_of_another_type_is_lost_alone(tmp_path: Path) -> None:
     other = kernel("k", 15, 2, grid=[8, 1, 1], block=[32, 1, 1])
     trace = read(write(tmp_path / "t.json", [launch, odd, other]))
     assert trace.meta.events == 3
-    assert trace.ops.select("input_shapes", "sequence", "external").rows() == [
+    assert trace.tables.ops.select("input_shapes", "sequence", "external").rows() == [
         ("[[4, 8]]", 7, None)
     ]
-    assert trace.activities.select("duration", "grid_x", "block_x", "correlation").rows() == [
+    assert trace.tables.activities.select(
+        "duration", "grid_x", "block_x", "correlation"
+    ).rows() == [
         (2000, None, 32, None),
         (2000, 8, 32, None),
     ]
-    lost = trace.ledger.select("reason", "severity", "kept", "count", "detail")
+    lost = trace.tables.ledger.select("reason", "severity", "kept", "count", "detail")
     assert sorted(lost.filter(reason="lost_field").rows()) == [
         ("lost_field", "note", True, 1, "External id"),
         ("lost_field", "note", True, 1, "correlation"),
@@ -202,7 +206,7 @@ def test_the_vendor_by_name_and_by_runtime(
 ) -> None:
     listed = [{"id": 0, "name": name}]
     path = write(tmp_path / "t.json", [kernel("k", 5, 1)], deviceProperties=listed, **keys)
-    assert read(path).devices["vendor"].to_list() == [vendor]
+    assert read(path).tables.devices["vendor"].to_list() == [vendor]
 
 
 def test_a_flow_without_a_time_is_counted_and_no_link(tmp_path: Path) -> None:
@@ -215,6 +219,8 @@ def test_a_flow_without_a_time_is_counted_and_no_link(tmp_path: Path) -> None:
         {**flow, "ph": "f", "id": 2, "ts": 12},
     ]
     trace = traceana.open(write(tmp_path / "run.json", events))
-    assert trace.links.height == 1
-    counted = trace.ledger.filter(pl.col("table") == "links").select("reason", "count").rows()
+    assert trace.tables.links.height == 1
+    counted = (
+        trace.tables.ledger.filter(pl.col("table") == "links").select("reason", "count").rows()
+    )
     assert sorted(counted) == [("flow", 1), ("flow", 1), ("missing_time", 1)]

@@ -28,8 +28,8 @@ def test_times_are_exact_and_counted_from_the_first_event(tmp_path: Path) -> Non
     path = tmp_path / "t.json"
     path.write_text(text)
     trace = read(path)
-    assert trace.activities["start"].to_list() == [878, 0]
-    assert trace.activities["duration"].to_list() == [700, 1250]
+    assert trace.tables.activities["start"].to_list() == [878, 0]
+    assert trace.tables.activities["duration"].to_list() == [700, 1250]
     assert trace.meta.epoch_ns == 1712195495519689123
     assert len(events) == trace.meta.events
 
@@ -50,9 +50,9 @@ def test_calls_of_other_runtimes_launch_their_kernels(tmp_path: Path, category: 
     launch = call("urEnqueueKernelLaunch", 12, 3, correlation=9)
     events = [op("aten::mm", 10, 8), {**launch, "cat": category}, kernel("k", 20, 5, correlation=9)]
     trace = traceana.open(write(tmp_path / "t.json", events))
-    assert trace.calls["name"].to_list() == ["urEnqueueKernelLaunch"]
-    assert trace.ops["name"].gather(trace.activities["op"]).to_list() == ["aten::mm"]
-    assert trace.ledger.is_empty()
+    assert trace.tables.calls["name"].to_list() == ["urEnqueueKernelLaunch"]
+    assert trace.tables.ops["name"].gather(trace.tables.activities["op"]).to_list() == ["aten::mm"]
+    assert trace.tables.ledger.is_empty()
 
 
 def test_the_oldest_spelling(tmp_path: Path) -> None:
@@ -69,12 +69,12 @@ def test_the_oldest_spelling(tmp_path: Path) -> None:
                             "shared memory": 4096, "external id": 2}},
     ]  # fmt: skip
     trace = read(write(tmp_path / "t.json", events))
-    assert trace.ops["thread"].to_list() == [42]
-    assert trace.ops["input_shapes"].to_list() == ["[[1, 3, 8, 8]]"]
-    assert trace.ranges["kind"].cast(str).to_list() == ["step"]
-    row = trace.activities.row(0, named=True)
+    assert trace.tables.ops["thread"].to_list() == [42]
+    assert trace.tables.ops["input_shapes"].to_list() == ["[[1, 3, 8, 8]]"]
+    assert trace.tables.ranges["kind"].cast(str).to_list() == ["step"]
+    row = trace.tables.activities.row(0, named=True)
     # Above 2**53 a float would have joined the wrong launch.
-    assert row["correlation"] == trace.calls["correlation"][0] == 2**60 + 1
+    assert row["correlation"] == trace.tables.calls["correlation"][0] == 2**60 + 1
     assert (row["grid_x"], row["grid_y"], row["block_x"]) == (8, 2, 128)
     assert (row["registers"], row["shared_memory"], row["stream"]) == (90, 4096, 7)
 
@@ -97,7 +97,7 @@ def test_the_oldest_spelling(tmp_path: Path) -> None:
 )
 def test_copies(tmp_path: Path, name: str, kind: str, source: str, destination: str) -> None:
     event = {**kernel(name, 5, 1, bytes=64), "cat": "gpu_memcpy"}
-    row = read(write(tmp_path / "t.json", [event])).activities.row(0, named=True)
+    row = read(write(tmp_path / "t.json", [event])).tables.activities.row(0, named=True)
     assert row["kind"] == "memcpy"
     assert (row["copy_kind"], row["source_memory"], row["destination_memory"]) == (
         kind, source, destination,
@@ -109,13 +109,13 @@ def test_amd_prints_the_size_on_the_call(tmp_path: Path) -> None:
         {**call("hipMemcpyWithStream", 1, 2, 117), "args": {"correlation": 117, "size": "2560"}},
         {**kernel("Memcpy HtoD (Host -> Device)", 2, 1, correlation=117), "cat": "gpu_memcpy"},
     ]
-    assert read(write(tmp_path / "t.json", events)).activities["bytes"].to_list() == [2560]
+    assert read(write(tmp_path / "t.json", events)).tables.activities["bytes"].to_list() == [2560]
 
 
 def test_a_synchronization_of_the_context_has_no_stream(tmp_path: Path) -> None:
     event = {**kernel("Context Sync", 5, 1), "cat": "cuda_sync"}
     event["args"]["stream"] = 4294967295
-    row = read(write(tmp_path / "t.json", [event])).activities.row(0, named=True)
+    row = read(write(tmp_path / "t.json", [event])).tables.activities.row(0, named=True)
     assert row["kind"] == "sync"
     assert row["stream"] is None
 
@@ -127,7 +127,7 @@ def test_a_wait_has_the_stream_and_call_of_its_event(tmp_path: Path) -> None:
         {**kernel("Stream Wait Event", start, 1), "cat": "cuda_sync", "args": args}
         for start, args in ((5, known), (6, unknown), (7, {}))
     ]
-    activities = read(write(tmp_path / "t.json", waits)).activities
+    activities = read(write(tmp_path / "t.json", waits)).tables.activities
     rows = activities.select("event_stream", "event_correlation").rows()
     assert rows == [(7, 5169), (None, None), (None, None)]
 
@@ -141,10 +141,10 @@ def test_forward_backward_flows_become_links(tmp_path: Path) -> None:
         {**flow, "cat": "ac2g", "ph": "s", "id": 1, "tid": 1, "ts": 12},
     ]
     trace = read(write(tmp_path / "t.json", events))
-    assert trace.links.select("from_thread", "from_time", "to_thread", "to_time").rows() == [
+    assert trace.tables.links.select("from_thread", "from_time", "to_thread", "to_time").rows() == [
         (1, 0, 2, 20_000)
     ]
-    counted = dict(trace.ledger.group_by("reason").agg(pl.col("count").sum()).iter_rows())
+    counted = dict(trace.tables.ledger.group_by("reason").agg(pl.col("count").sum()).iter_rows())
     assert counted == {"flow": 2, "launch_flow": 1}
     assert trace.meta.events == 4
 
@@ -160,8 +160,8 @@ def test_graph_nodes_devices_and_ranks(tmp_path: Path) -> None:
         distributedInfo={"rank": 3, "world_size": 4},
     )
     trace = read(path)
-    assert trace.activities["graph_node"].to_list() == [77, None]
-    assert trace.devices.select("device", "name", "compute_capability").rows() == [
+    assert trace.tables.activities["graph_node"].to_list() == [77, None]
+    assert trace.tables.devices.select("device", "name", "compute_capability").rows() == [
         (0, "NVIDIA A", "8.6"),
         (3, "NVIDIA D", "8.6"),
     ]
@@ -179,17 +179,17 @@ def test_lost_and_impossible_times_are_in_the_ledger_and_in_no_sum(tmp_path: Pat
         {"ph": "X", "cat": "kernel", "name": "endless", "pid": 0, "tid": 7, "ts": 7},
     ]
     trace = read(write(tmp_path / "t.json", events))
-    assert trace.activities["duration"].sum() == 10_000
-    assert sorted(trace.ledger.select("reason", "count").iter_rows()) == [
+    assert trace.tables.activities["duration"].sum() == 10_000
+    assert sorted(trace.tables.ledger.select("reason", "count").iter_rows()) == [
         ("duplicate", 1), ("missing_time", 1), ("negative_duration", 1), ("zero_timestamp", 1),
     ]  # fmt: skip
-    assert trace.activities["start"].min() == 0
+    assert trace.tables.activities["start"].min() == 0
 
 
 def test_hostile_names_come_out_as_they_are(tmp_path: Path) -> None:
     names = ["\x1b[31mred\x1b[0m", "[bold]x[/bold]", "a\nb", "\u202egnirts", "<script>", 'q"\\']
     trace = read(write(tmp_path / "t.json", [kernel(n, i + 1, 1) for i, n in enumerate(names)]))
-    assert trace.names["name"].to_list() == names
+    assert trace.tables.names["name"].to_list() == names
 
 
 def test_concatenated_gzip_members_are_one_file(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_concatenated_gzip_members_are_one_file(tmp_path: Path) -> None:
     text = path.read_bytes()
     path.write_bytes(gzip.compress(text[:777]) + gzip.compress(text[777:]) + b"\0" * 100)
     trace = read(path)
-    assert trace.activities.height == 50
+    assert trace.tables.activities.height == 50
     assert not trace.meta.truncated
 
 
@@ -212,13 +212,13 @@ def test_progress_ends_at_the_size_of_the_file(tmp_path: Path) -> None:
 def test_our_own_recordings(fixture: Path) -> None:
     trace = read(fixture)
     kept = sum(
-        trace.table(name).height
+        trace.tables[name].height
         for name in ("activities", "calls", "ops", "ranges", "links", "memory")
     )
-    assert kept + trace.ledger.filter(~pl.col("kept"))["count"].sum() == trace.meta.events
-    assert trace.ledger.filter(pl.col("severity") == "problem").is_empty()
+    assert kept + trace.tables.ledger.filter(~pl.col("kept"))["count"].sum() == trace.meta.events
+    assert trace.tables.ledger.filter(pl.col("severity") == "problem").is_empty()
     assert trace.meta.epoch_ns is not None
-    assert trace.ops.height > 0
+    assert trace.tables.ops.height > 0
 
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -240,11 +240,11 @@ def test_collectives_have_their_process_group(tmp_path: Path) -> None:
         kernel("gemm", 9, 1),
     ]
     trace = read(write(tmp_path / "t.json", events))
-    assert trace.process_groups.rows() == [
+    assert trace.tables.process_groups.rows() == [
         ("1", "mesh_tp", "[0,1]", 2, None),
         ("2", None, "[0,2]", 2, None),
     ]
-    rows = trace.activities.sort("start")
+    rows = trace.tables.activities.sort("start")
     assert rows["process_group"].to_list() == [0, 0, 1, 1, None]
     assert rows["collective_sequence"].to_list() == [7, 8, None, None, None]
     assert rows["peer"].to_list() == [None, None, 2, 2, None]
@@ -281,7 +281,7 @@ def test_ranks_of_a_group_that_are_not_recorded_in_full_are_unknown(
         [kernel(NCCL, 1, 1, **_in_group("5", text, size))],
         distributedInfo={"rank": 0, "world_size": 64, "pg_config": [*groups, None, {"ranks": 1}]},
     )
-    assert read(path).process_groups.select("ranks", "size").rows() == [(ranks, number)]
+    assert read(path).tables.process_groups.select("ranks", "size").rows() == [(ranks, number)]
 
 
 def test_groups_that_the_file_lists_and_no_kernel_has(tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_groups_that_the_file_lists_and_no_kernel_has(tmp_path: Path) -> None:
         [kernel(NCCL, 1, 1, **_in_group("0", "[0, 1]", 2))],
         distributedInfo={"rank": 0, "world_size": 2, "pg_config": listed},
     )
-    assert read(path).process_groups.rows() == [
+    assert read(path).tables.process_groups.rows() == [
         ("0", "default_pg", "[0,1]", 2, None),
         ("7", None, "[1]", 1, None),
     ]
@@ -312,12 +312,12 @@ def test_a_kernel_has_the_group_of_its_launch(tmp_path: Path) -> None:
         kernel(NCCL, 9, 1),
     ]
     trace = read(write(tmp_path / "t.json", events))
-    rows = trace.activities.sort("start")
-    names = trace.process_groups["name"].gather(rows["process_group"])
+    rows = trace.tables.activities.sort("start")
+    names = trace.tables.process_groups["name"].gather(rows["process_group"])
     assert names.to_list() == ["3", "4", None, None]
     assert rows["collective_sequence"].to_list() == [9, 9, None, None]
     assert rows["peer"].to_list() == [1, 1, None, None]
-    assert trace.ops.height == 2
+    assert trace.tables.ops.height == 2
 
 
 @pytest.mark.parametrize("decoder", [decode.DECODER, scan.DECODER])
@@ -333,7 +333,7 @@ def test_the_ledger_has_one_order_however_the_file_is_cut(
     found = []
     for block in (1 << 10, 1 << 20):
         monkeypatch.setattr(type(decoder), "block", block)
-        found.append(read(path).ledger["reason"].to_list())
+        found.append(read(path).tables.ledger["reason"].to_list())
     assert found[0] == found[1]
     assert found[0][:2] == ["instant", "span"]
 
@@ -344,7 +344,7 @@ def test_text_behind_the_trace_is_a_problem_and_no_truncation(tmp_path: Path, be
     text = path.read_text()
     path.write_text(text + behind.replace("{again}", text))
     trace = read(path)
-    assert trace.activities.height == 1
+    assert trace.tables.activities.height == 1
     assert not trace.meta.truncated
     columns = ("reason", "count", "detail")
-    assert trace.ledger.select(columns).rows() == [("malformed", 1, "text after the trace")]
+    assert trace.tables.ledger.select(columns).rows() == [("malformed", 1, "text after the trace")]

@@ -51,7 +51,7 @@ def assert_read_alike(path: Path, tmp_path: Path) -> None:
         with mock.patch.object(EventDecoder, "decode", side_effect=AssertionError):
             found = reader.read(file, silent)
         for table in TABLES:
-            assert found.table(table).equals(want.table(table)), (file, table)
+            assert found.tables[table].equals(want.tables[table]), (file, table)
         assert found.meta.properties == want.meta.properties
 
 

@@ -33,7 +33,8 @@ Write = Callable[[Path, dict[str, str], list[tuple[str, dict[str, str]]]], Path]
 
 def entries(trace: Trace) -> list[tuple[str, int, str]]:
     return [
-        (row[0], row[1], row[2]) for row in trace.ledger.select("reason", "count", "detail").rows()
+        (row[0], row[1], row[2])
+        for row in trace.tables.ledger.select("reason", "count", "detail").rows()
     ]
 
 
@@ -63,13 +64,13 @@ def test_both_pages_have_equal_values(tmp_path: Path, write: Write) -> None:
     place = (7, 0, 1, 7, 4, 2, 256)
     first = (1_234_560, 1_500_000, 64, 1_500_064, 1024, None, 0.0)
     second = (10_000, None, None, None, None, None, 47.5)
-    assert trace.counters.select(columns).rows() == [
+    assert trace.tables.counters.select(columns).rows() == [
         (0, "void conv<float>(float*)", *place, *first),
         (1, 'say "hi", kernel', *place, *second),
     ]
     assert (trace.meta.format, trace.meta.events) == ("ncu", 2)
-    assert trace.activities.is_empty()
-    assert trace.ledger.is_empty()
+    assert trace.tables.activities.is_empty()
+    assert trace.tables.ledger.is_empty()
     assert "2 kernel launches with counters" in why_no_work(trace)
 
 
@@ -77,8 +78,8 @@ def test_both_pages_have_equal_values(tmp_path: Path, write: Write) -> None:
 def test_ends_of_lines(tmp_path: Path, end: str) -> None:
     path = raw(tmp_path / "a.csv", UNITS, LAUNCHES)
     path.write_bytes(path.read_text().replace("\n", end).encode())
-    assert read(path).counters["duration"].to_list() == [1_234_560, 10_000]
-    assert read(path).counters["tensor_active_percent"].to_list() == [0.0, 47.5]
+    assert read(path).tables.counters["duration"].to_list() == [1_234_560, 10_000]
+    assert read(path).tables.counters["tensor_active_percent"].to_list() == [0.0, 47.5]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
@@ -89,7 +90,7 @@ def test_other_encodings_are_read(tmp_path: Path, write: Write, encoding: str) -
     mark = "\ufeff" if encoding == "utf-16-be" else ""
     for text in (path.read_text(), path.read_text().removeprefix(BEFORE)):
         path.write_bytes((mark + text).encode(encoding))
-        assert read(path).counters.equals(known.counters)
+        assert read(path).tables.counters.equals(known.tables.counters)
 
 
 @pytest.mark.parametrize("write", [raw, details])
@@ -100,13 +101,13 @@ def test_each_table_of_a_log_has_its_own_units(tmp_path: Path, write: Write) -> 
     both = tmp_path / "both.csv"
     both.write_text(first + second.removeprefix(BEFORE).replace('"7"', '"8"'))
     trace = read(both)
-    assert trace.counters.select("name", "duration", "fp32_fma", "dram_bytes").rows() == [
+    assert trace.tables.counters.select("name", "duration", "fp32_fma", "dram_bytes").rows() == [
         ("void conv<float>(float*)", 1_234_560, 1024, 1_500_064),
         ('say "hi", kernel', 10_000, None, None),
         ("other", 1234, 2000, None),
     ]
     assert trace.meta.events == 3
-    assert trace.ledger.select("reason", "severity", "count").rows() == [
+    assert trace.tables.ledger.select("reason", "severity", "count").rows() == [
         ("several_reports", "note", 2)
     ]
 
@@ -115,22 +116,22 @@ def test_metrics_that_no_column_is_for_are_named(tmp_path: Path) -> None:
     rate = "dram__bytes.sum.per_second"
     path = raw(tmp_path / "a.csv", {TIME: "ns", rate: "Gbyte/s"}, [("k", {TIME: "5", rate: "9"})])
     trace = read(path)
-    assert trace.counters["duration"].to_list() == [5]
-    assert trace.counters["dram_bytes"].to_list() == [None]
+    assert trace.tables.counters["duration"].to_list() == [5]
+    assert trace.tables.counters["dram_bytes"].to_list() == [None]
     assert trace.meta.properties == {"metrics_not_read": (rate,)}
 
 
 def test_a_metric_in_a_wrong_unit_is_not_read(tmp_path: Path) -> None:
     path = raw(tmp_path / "a.csv", {TIME: "furlong"}, [("k", {TIME: "5"})])
     trace = read(path)
-    assert trace.counters["duration"].to_list() == [None]
+    assert trace.tables.counters["duration"].to_list() == [None]
     assert trace.meta.properties == {"metrics_not_read": (TIME,)}
     assert entries(trace) == [("lost_field", 1, TIME)]
 
 
 def test_a_label_of_the_details_page(tmp_path: Path) -> None:
     path = details(tmp_path / "a.csv", {"Duration": "us"}, [("k", {"Duration": "2.50"})])
-    assert read(path).counters["duration"].to_list() == [2500]
+    assert read(path).tables.counters["duration"].to_list() == [2500]
 
 
 def test_tensor_operations_are_added_up_and_parts_are_not_twice(tmp_path: Path) -> None:
@@ -139,7 +140,7 @@ def test_tensor_operations_are_added_up_and_parts_are_not_twice(tmp_path: Path) 
     assert known(names) == {"tensor_ops": [names[0], names[2], names[3]]}
     values = dict(zip(names, ("100", "100", "20", "3"), strict=True))
     path = raw(tmp_path / "a.csv", dict.fromkeys(names, ""), [("k", values), ("k", {})])
-    assert read(path).counters["tensor_ops"].to_list() == [123, None]
+    assert read(path).tables.counters["tensor_ops"].to_list() == [123, None]
 
 
 def test_counts_by_instruction_where_there_are_none_by_type() -> None:
@@ -153,7 +154,7 @@ def test_what_chips_since_blackwell_call_the_memory(tmp_path: Path) -> None:
     read_, written = "dram__bytes_op_read.sum", "dram__bytes_op_write.sum"
     units = {read_: "byte", written: "Kbyte"}
     path = raw(tmp_path / "a.csv", units, [("k", {read_: "5", written: "2"})])
-    assert read(path).counters["dram_bytes"].to_list() == [2005]
+    assert read(path).tables.counters["dram_bytes"].to_list() == [2005]
 
 
 @pytest.mark.parametrize("write", [raw, details])
@@ -163,7 +164,7 @@ def test_numbers_as_other_languages_write_them(tmp_path: Path, write: Write) -> 
         ("k", {TIME: "117.344", READ: "27.595.520", ACTIVE: "65,77"}),
         ("k", {TIME: "14.912", READ: "512", ACTIVE: "7,5"}),
     ]
-    counters = read(write(tmp_path / "a.csv", units, launches)).counters
+    counters = read(write(tmp_path / "a.csv", units, launches)).tables.counters
     assert counters["duration"].to_list() == [117_344, 14_912]
     assert counters["dram_read_bytes"].to_list() == [27_595_520, 512]
     assert counters["tensor_active_percent"].to_list() == [65.77, 7.5]
@@ -172,26 +173,26 @@ def test_numbers_as_other_languages_write_them(tmp_path: Path, write: Write) -> 
 def test_lines_shorter_than_the_title_and_longer(tmp_path: Path) -> None:
     """Rows of the details page end behind the value; some of advice hold a cell too many."""
     path = details(tmp_path / "a.csv", UNITS, LAUNCHES)
-    whole = read(path).counters
+    whole = read(path).tables.counters
     lines = path.read_text().splitlines()
     lines = [line_ + "," if line_.endswith('"%","47.5"') else line_ for line_ in lines]
     lines = [f'{line_},""' if "of advice" in line_ else line_ for line_ in lines]
     path.write_text("\n".join(lines))
-    assert read(path).counters.equals(whole)
+    assert read(path).tables.counters.equals(whole)
 
 
 def test_columns_that_nvtx_adds_are_no_metrics(tmp_path: Path) -> None:
     title = "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
     path = raw(tmp_path / "a.csv", {TIME: "ns", title: ""}, [("k", {TIME: "5", title: "fwd"})])
     trace = read(path)
-    assert trace.counters["duration"].to_list() == [5]
+    assert trace.tables.counters["duration"].to_list() == [5]
     assert trace.meta.properties == {}
 
 
 def test_a_cut_stream_is_in_the_ledger(tmp_path: Path) -> None:
     path = raw(tmp_path / "a.csv", UNITS, LAUNCHES * 200)
     path.write_bytes(gzip.compress(path.read_bytes())[:-30])
-    assert "truncated" in read(path).ledger["reason"]
+    assert "truncated" in read(path).tables.ledger["reason"]
 
 
 @pytest.mark.parametrize(
@@ -221,7 +222,7 @@ def test_tables_without_sizes_or_device_as_old_versions_print_them(tmp_path: Pat
     cells = ["3", "7", "p", "h", "k", "2021-Jan-01", "1", "9", "S", "dram__bytes.sum", "Kbyte", "2"]
     path = tmp_path / "a.csv"
     path.write_text(line([*head, *names]) + line(cells))
-    row = read(path).counters.row(0, named=True)
+    row = read(path).tables.counters.row(0, named=True)
     reported = {key: value for key, value in row.items() if value is not None}
     assert reported == {
         "launch": 3,
@@ -242,15 +243,15 @@ def test_a_launch_without_a_number_is_counted(tmp_path: Path) -> None:
         + line(["first", *facts(0, "k")[1:], "5"])
     )
     trace = read(path)
-    assert trace.counters.height == 1
-    assert trace.ledger.select("reason", "count").rows() == [("malformed", 1)]
+    assert trace.tables.counters.height == 1
+    assert trace.tables.ledger.select("reason", "count").rows() == [("malformed", 1)]
     assert trace.meta.events == 2
 
 
 def test_a_compressed_table(tmp_path: Path) -> None:
     path = raw(tmp_path / "a.csv", UNITS, LAUNCHES)
     path.write_bytes(gzip.compress(path.read_bytes(), 1))
-    assert read(path).counters.height == 2
+    assert read(path).tables.counters.height == 2
 
 
 @pytest.mark.parametrize("write", [raw, details])
@@ -261,8 +262,8 @@ def test_lines_of_the_program_behind_the_table_are_no_events(
     path = write(tmp_path / "a.csv", UNITS, LAUNCHES)
     path.write_text(path.read_text() + behind)
     trace = read(path)
-    assert trace.counters.height == trace.meta.events == 2
-    assert trace.ledger.is_empty()
+    assert trace.tables.counters.height == trace.meta.events == 2
+    assert trace.tables.ledger.is_empty()
 
 
 @pytest.mark.parametrize("write", [raw, details])
@@ -277,7 +278,7 @@ def test_rows_before_the_header_are_counted(tmp_path: Path, write: Write) -> Non
 def test_the_header_alone(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text(BEFORE + line([*FACTS, TIME]))
-    assert read(path).counters.is_empty()
+    assert read(path).tables.counters.is_empty()
 
 
 @pytest.mark.parametrize(
@@ -309,12 +310,12 @@ def test_any_cut_is_read_or_refused(tmp_path: Path) -> None:
             assert "\n" not in str(error)
             continue
         assert found is not None
-        assert found.counters.height <= 2
-        assert found.counters.select(pl.col("name").is_null().sum()).item() == 0
+        assert found.tables.counters.height <= 2
+        assert found.tables.counters.select(pl.col("name").is_null().sum()).item() == 0
 
 
 def problems(trace: Trace) -> list[str]:
-    return trace.ledger.filter(severity="problem")["reason"].to_list()
+    return trace.tables.ledger.filter(severity="problem")["reason"].to_list()
 
 
 @pytest.mark.slow
@@ -344,7 +345,7 @@ def test_a_hole_of_zero_bytes_is_in_the_ledger(tmp_path: Path, write: Write) -> 
     whole = path.read_bytes().removesuffix(BEHIND.encode())
     begin = whole.index(b'"0","7"')
     values = ["launch", "name", "duration"]
-    want = read(path).counters.select(values)
+    want = read(path).tables.counters.select(values)
     apart = max(61, (len(whole) - begin) // 15)
     for size in (1, 12, 150):
         for at in range(begin, len(whole) - size - 1, apart):
@@ -352,7 +353,7 @@ def test_a_hole_of_zero_bytes_is_in_the_ledger(tmp_path: Path, write: Write) -> 
             trace = read(path)
             assert {*problems(trace)} & {"malformed", "truncated"}
             # No launch has another's values.
-            found = trace.counters.select(values).drop_nulls()
+            found = trace.tables.counters.select(values).drop_nulls()
             assert set(found.rows()) <= set(want.rows())
 
 
@@ -370,7 +371,7 @@ def test_values_without_their_units_are_not_read(tmp_path: Path) -> None:
     trace = read(path)
     assert problems(trace) == ["malformed"]
     assert ("lost_field", 2, TIME) in entries(trace)
-    assert trace.counters["duration"].to_list() == [None, None]
+    assert trace.tables.counters["duration"].to_list() == [None, None]
     assert TIME in trace.meta.properties["metrics_not_read"]
 
 
@@ -378,8 +379,8 @@ def test_names_that_are_not_utf8_are_kept_and_counted(tmp_path: Path) -> None:
     path = raw(tmp_path / "a.csv", UNITS, LAUNCHES)
     path.write_bytes(path.read_bytes().replace(b"say ", b"s\xff\xfe "))
     trace = read(path)
-    assert trace.counters.height == 2
-    assert trace.counters["name"][1].startswith("s\ufffd")
+    assert trace.tables.counters.height == 2
+    assert trace.tables.counters["name"][1].startswith("s\ufffd")
     assert problems(trace) == ["damaged"]
 
 
@@ -414,7 +415,7 @@ def test_two_values_of_one_metric_and_launch_are_in_the_ledger(tmp_path: Path) -
     path = details(tmp_path / "a.csv", UNITS, LAUNCHES)
     row = next(text for text in path.read_text().splitlines() if text.endswith('"1,234.56"'))
     path.write_text(path.read_text().replace(row, f"{row}\n{row}", 1))
-    assert read(path).ledger.is_empty()
+    assert read(path).tables.ledger.is_empty()
     path.write_text(path.read_text().replace("1,234.56", "1,234.57", 1))
     assert problems(read(path)) == ["damaged"]
 
@@ -431,7 +432,7 @@ def test_a_fact_that_is_not_a_number_is_in_the_ledger(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("(256, 1, 1)", "(25nd li 1)", 1))
     trace = read(path)
     assert entries(trace) == [("lost_field", 1, "Block Size")]
-    assert trace.counters["block_x"].to_list() == [None, 256]
+    assert trace.tables.counters["block_x"].to_list() == [None, 256]
 
 
 def test_a_launch_without_a_row_of_a_metric_is_in_the_ledger(tmp_path: Path) -> None:
@@ -453,7 +454,7 @@ def test_a_header_with_zero_bytes_is_in_the_ledger(tmp_path: Path, write: Write)
     path.write_bytes(path.read_bytes().replace(b"Block Size", b"Block\0Size"))
     trace = read(path)
     assert problems(trace) == ["damaged"]
-    assert trace.counters["block_x"].to_list() == [None, None]
+    assert trace.tables.counters["block_x"].to_list() == [None, None]
 
 
 @pytest.mark.parametrize("name", [",", ',","', '"', 'say "hi", kernel', "k\u00e9rnel"])
@@ -464,8 +465,8 @@ def test_names_of_quotes_and_commas_are_read_beside_a_damaged_row(
     launches = [("before", LAUNCHES[0][1]), (name, LAUNCHES[0][1]), ("behind", LAUNCHES[0][1])]
     path = write(tmp_path / "a.csv", UNITS, launches)
     trace = read(path)
-    assert trace.counters["name"].to_list() == ["before", name, "behind"]
-    assert trace.ledger.is_empty()
+    assert trace.tables.counters["name"].to_list() == ["before", name, "behind"]
+    assert trace.tables.ledger.is_empty()
     path.write_text(path.read_text().replace('"before","1"', '"before,"1"', 1))
     assert "malformed" in problems(read(path))
 
@@ -476,8 +477,8 @@ def test_a_table_of_megabytes_is_read_whole(tmp_path: Path, end: int) -> None:
     launches = [("k" * (end + 1), LAUNCHES[0][1]), *[("kernel", LAUNCHES[0][1])] * 20_000]
     path = raw(tmp_path / "a.csv", UNITS, launches)
     trace = read(path)
-    assert trace.counters.height == 20_001
-    assert trace.ledger.is_empty()
+    assert trace.tables.counters.height == 20_001
+    assert trace.tables.ledger.is_empty()
     path.write_text(path.read_text().replace('"15000","7"', '"15000",7"', 1))
     assert entries(read(path)) == [("malformed", 1, "rows without all cells, or with zero bytes")]
 
@@ -486,7 +487,7 @@ def test_numbers_of_launches_of_any_length(tmp_path: Path) -> None:
     path = raw(tmp_path / "a.csv", UNITS, LAUNCHES * 30)
     path.write_text(path.read_text().replace('\n"7","7"', '\n"' + "7" * 40 + '","7"', 1))
     trace = read(path)
-    assert trace.counters.height == 59
+    assert trace.tables.counters.height == 59
     assert problems(trace) == ["malformed"]
 
 
@@ -515,10 +516,10 @@ def test_a_table_that_is_called_whole_is_read_as_row_by_row(
         if not isinstance(fast, Trace) or not isinstance(slow, Trace):
             assert type(fast) is type(slow)
             continue
-        called_whole += fast.ledger.equals(slow.ledger)
-        if not fast.counters.equals(slow.counters):
+        called_whole += fast.tables.ledger.equals(slow.tables.ledger)
+        if not fast.tables.counters.equals(slow.tables.counters):
             different += 1
-            assert not fast.ledger.filter(severity="problem").is_empty()
-            assert not slow.ledger.filter(severity="problem").is_empty()
+            assert not fast.tables.ledger.filter(severity="problem").is_empty()
+            assert not slow.tables.ledger.filter(severity="problem").is_empty()
     assert called_whole > 40
     assert different < 4

@@ -47,15 +47,15 @@ def test_launches_have_their_metrics(tmp_path: Path) -> None:
     file.write_text(PAGE)
     trace = read(file, silent)
     columns = ("name", "process", "context", "stream", "device", "duration", "dram_bytes")
-    assert trace.counters.select(columns).rows() == [
+    assert trace.tables.counters.select(columns).rows() == [
         ("void k<float>(float const*, float*)", 4711, 1, 7, None, 3420, 12_500),
         ("other(int)", 4711, 1, 13, 1, 12_350, 1000),
     ]
-    assert trace.counters.select("grid_x", "grid_z", "block_x", "block_y").rows() == [
+    assert trace.tables.counters.select("grid_x", "grid_z", "block_x", "block_y").rows() == [
         (None, None, None, None),
         (128, 2, 64, 2),
     ]
-    assert trace.ledger.is_empty()
+    assert trace.tables.ledger.is_empty()
 
 
 def test_lines_of_the_program_within_a_table_end_it_not(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_lines_of_the_program_within_a_table_end_it_not(tmp_path: Path) -> None:
     mixed.write_text(
         PAGE.replace("\n    gpu__", "\nloss: 0.5\n    gpu__").replace("\n    dram", "\n\n    dram")
     )
-    assert read(mixed, silent).counters.equals(read(whole, silent).counters)
+    assert read(mixed, silent).tables.counters.equals(read(whole, silent).tables.counters)
 
 
 def test_a_page_without_metrics_says_so(tmp_path: Path) -> None:
@@ -79,6 +79,6 @@ def test_published_pages_have_their_launches_and_durations() -> None:
     listed = manifest.printed("ncu")
     assert listed
     for row in listed:
-        counters = read(manifest.PRINTED / row["file"], silent).counters
+        counters = read(manifest.PRINTED / row["file"], silent).tables.counters
         assert counters.height == int(row["gpu_calls"])
         assert counters["duration"].sum() == int(row["gpu_time_text_sum_ns"])

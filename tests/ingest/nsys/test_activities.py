@@ -30,7 +30,7 @@ from traceana.trace import Trace
 
 
 def names_of(trace: Trace) -> list[str]:
-    return trace.names["name"].gather(trace.activities["name_id"]).to_list()
+    return trace.tables.names["name"].gather(trace.tables.activities["name_id"]).to_list()
 
 
 def test_a_kernel_keeps_every_column(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_a_kernel_keeps_every_column(tmp_path: Path) -> None:
         {KERNEL: [kernel(1_000, 1_900, graphNodeId=1 << 40)], RUNTIME: [call(400, 500)]},
     )
     trace = trace_of(path)
-    row = {k: v for k, v in trace.activities.row(0, named=True).items() if v is not None}
+    row = {k: v for k, v in trace.tables.activities.row(0, named=True).items() if v is not None}
     assert row == {
         "name_id": 0,
         "kind": "kernel",
@@ -61,7 +61,7 @@ def test_a_kernel_keeps_every_column(tmp_path: Path) -> None:
         "graph_node": 1 << 40,
     }
     assert names_of(trace) == ["void conv<float>(int)"]
-    assert trace.ledger.is_empty()
+    assert trace.tables.ledger.is_empty()
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_table_with_few_columns_is_read_for_what_it_has(tmp_path: Path) -> Non
     rows = [{"start": 5, "end": 9, "shortName": 2, "correlationId": 3}]
     tables = {KERNEL: rows, RUNTIME: [call(1, 2, correlationId=3)]}
     trace = trace_of(export(tmp_path / "a.sqlite", tables))
-    row = trace.activities.row(0, named=True)
+    row = trace.tables.activities.row(0, named=True)
     assert (row["duration"], row["correlation"], row["device"], row["grid_x"]) == (4, 3, None, None)
     assert row["shared_memory"] is None
     assert row["process"] == 7  # the only one that made calls
@@ -115,7 +115,7 @@ def test_copies_have_direction_bytes_and_memory(
 ) -> None:
     tables = {MEMCPY: [copy(10, 14, kind)], RUNTIME: [call(1, 2)]}
     trace = trace_of(export(tmp_path / "a.sqlite", tables))
-    row = trace.activities.row(0, named=True)
+    row = trace.tables.activities.row(0, named=True)
     assert (row["kind"], row["copy_kind"], row["bytes"]) == ("memcpy", copy_kind, 4096)
     assert (row["source_memory"], row["destination_memory"]) == ("pageable", "device")
     assert names_of(trace) == [name]
@@ -124,8 +124,8 @@ def test_copies_have_direction_bytes_and_memory(
 def test_migrations_of_unified_memory_are_copies_of_managed_memory(tmp_path: Path) -> None:
     rows = [copy(10 * k, 10 * k + 4, k, srcKind=None, dstKind=None) for k in (11, 12, 13)]
     trace = trace_of(export(tmp_path / "a.sqlite", {MEMCPY: rows, RUNTIME: [call(1, 2)]}))
-    assert trace.activities["copy_kind"].to_list() == ["HtoD", "DtoH", "DtoD"]
-    assert trace.activities["source_memory"].to_list() == ["managed"] * 3
+    assert trace.tables.activities["copy_kind"].to_list() == ["HtoD", "DtoH", "DtoD"]
+    assert trace.tables.activities["source_memory"].to_list() == ["managed"] * 3
     assert names_of(trace)[0] == "Memcpy HtoD (Managed -> Managed)"
 
 
@@ -136,7 +136,7 @@ def test_the_enumerations_of_the_file_come_before_the_built_in_ones(tmp_path: Pa
         "ENUM_CUDA_MEMCPY_OPER": [{"id": 40, "name": "CUDA_MEMCPY_KIND_PTOP", "label": "p"}],
         "ENUM_CUDA_MEM_KIND": [{"id": 41, "name": "CUDA_MEMOPR_MEMORY_KIND_PINNED", "label": "p"}],
     }
-    row = trace_of(export(tmp_path / "a.sqlite", tables)).activities.row(0, named=True)
+    row = trace_of(export(tmp_path / "a.sqlite", tables)).tables.activities.row(0, named=True)
     assert (row["copy_kind"], row["source_memory"]) == ("PtoP", "pinned")
 
 
@@ -153,12 +153,12 @@ def test_sets_and_graphs(tmp_path: Path) -> None:
         RUNTIME: [call(1, 2)],
     }
     trace = trace_of(export(tmp_path / "a.sqlite", tables))
-    assert trace.activities["kind"].to_list() == ["memset", "memset", "graph"]
-    assert trace.activities["destination_memory"].to_list() == ["device", None, None]
+    assert trace.tables.activities["kind"].to_list() == ["memset", "memset", "graph"]
+    assert trace.tables.activities["destination_memory"].to_list() == ["device", None, None]
     assert names_of(trace) == ["Memset (Device)", "Memset (Unknown)", "CUDA graph 12"]
-    assert trace.activities["duration"].to_list() == [4, 3, 70]
+    assert trace.tables.activities["duration"].to_list() == [4, 3, 70]
     # Kernels inside a graph that was recorded whole are not missing.
-    assert trace.ledger.is_empty()
+    assert trace.tables.ledger.is_empty()
 
 
 def test_a_synchronization_is_on_the_device_of_its_context(tmp_path: Path) -> None:
@@ -192,12 +192,12 @@ def test_a_synchronization_is_on_the_device_of_its_context(tmp_path: Path) -> No
         "TARGET_INFO_CUDA_CONTEXT_INFO": [{"processId": 8, "deviceId": 6, "contextId": 5}],
     }
     trace = trace_of(export(tmp_path / "a.sqlite", tables))
-    syncs = trace.activities.filter(pl.col("kind") == "sync")
+    syncs = trace.tables.activities.filter(pl.col("kind") == "sync")
     # by work; by work of another process; by the list; work that disagrees; not known at all
     assert syncs["device"].to_list() == [0, 1, 6, 0, 0]
     assert syncs["stream"].to_list() == [None] * 5
     words = ["Event Sync", "Stream Sync", "Context Sync", "Stream Wait Event", "Unknown Sync"]
-    assert trace.names["name"].gather(syncs["name_id"]).to_list() == words
+    assert trace.tables.names["name"].gather(syncs["name_id"]).to_list() == words
 
 
 def test_processes_keep_their_correlation_ids_apart(tmp_path: Path) -> None:
@@ -206,9 +206,9 @@ def test_processes_keep_their_correlation_ids_apart(tmp_path: Path) -> None:
         RUNTIME: [call(1, 2), call(1, 2, globalTid=gid(8, 0xABCDEF))],
     }
     trace = trace_of(export(tmp_path / "a.sqlite", tables))
-    assert trace.activities["process"].to_list() == [7, 8]
-    assert trace.calls.select("process", "thread").rows() == [(7, 8), (8, 0xABCDEF)]
-    assert trace.activities["device"].to_list() == [0, 1]
+    assert trace.tables.activities["process"].to_list() == [7, 8]
+    assert trace.tables.calls.select("process", "thread").rows() == [(7, 8), (8, 0xABCDEF)]
+    assert trace.tables.activities["device"].to_list() == [0, 1]
 
 
 def test_impossible_rows_are_in_the_ledger_with_their_reason(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_impossible_rows_are_in_the_ledger_with_their_reason(tmp_path: Path) -> 
         kernel(40, None, correlationId=5),  # type: ignore[arg-type]
     ]
     trace = trace_of(export(tmp_path / "a.sqlite", {KERNEL: rows, RUNTIME: [call(1, 2)]}))
-    assert trace.activities.height == 1
+    assert trace.tables.activities.height == 1
     assert ledger_of(trace) == {
         ("duplicate", None): 1,
         ("zero_timestamp", None): 1,
@@ -243,7 +243,7 @@ def test_huge_ids_and_cells_of_another_type_do_no_harm(tmp_path: Path) -> None:
         "contextId": b"\x01",
     }
     tables = {KERNEL: [kernel(10, 20), kernel(30, 40, **strange)], RUNTIME: [call(1, 2)]}
-    row = trace_of(export(tmp_path / "a.sqlite", tables)).activities.row(1, named=True)
+    row = trace_of(export(tmp_path / "a.sqlite", tables)).tables.activities.row(1, named=True)
     assert row["correlation"] == 2**63 - 1
     assert (row["stream"], row["device"], row["grid_x"], row["registers"]) == (None, None, 0, 1)
     assert row["process"] == 0xFFFFFF
@@ -264,7 +264,7 @@ def test_the_first_of_two_texts_of_one_number_counts(tmp_path: Path) -> None:
     tables = {KERNEL: [kernel(1, 2)], RUNTIME: [call(1, 2)], "StringIds": strings}
     trace = trace_of(export(tmp_path / "a.sqlite", tables))
     assert names_of(trace) == ["void conv<float>(int)"]
-    assert trace.activities.height == 1
+    assert trace.tables.activities.height == 1
 
 
 @pytest.mark.parametrize("device", [None, -1, 5_000_000_000])
@@ -274,7 +274,7 @@ def test_kernels_whose_device_is_unknown_are_in_the_ledger(
     work = [kernel(10, 20, deviceId=device), kernel(30, 35), copy(40, 47, 1, deviceId=device)]
     path = export(tmp_path / "a.sqlite", {KERNEL: work[:2], MEMCPY: work[2:]})
     trace = trace_of(path)
-    assert trace.activities["device"].to_list() == [None, 0, None]
-    (entry,) = trace.ledger.filter(reason="no_device").to_dicts()
+    assert trace.tables.activities["device"].to_list() == [None, 0, None]
+    (entry,) = trace.tables.ledger.filter(reason="no_device").to_dicts()
     assert (entry["count"], entry["time_ns"], entry["severity"]) == (2, 17, "problem")
     assert entry["kept"]

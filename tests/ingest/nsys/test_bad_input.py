@@ -73,7 +73,7 @@ def test_tables_of_unknown_modules_do_not_matter(tmp_path: Path) -> None:
             "('table', 'v', 'v', 0, 'CREATE VIRTUAL TABLE v USING nosuchmodule(x)')"
         )
         connection.commit()
-    assert trace_of(path).activities.height == 3
+    assert trace_of(path).tables.activities.height == 3
 
 
 def test_a_file_that_ends_early(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_file_that_is_being_written(tmp_path: Path, suffix: str) -> None:
     path = large(tmp_path / "a.sqlite", kernels=3)
     beside = path.with_name(path.name + suffix)
     beside.write_bytes(b"")
-    assert trace_of(path).activities.height == 3
+    assert trace_of(path).tables.activities.height == 3
     beside.write_bytes(b"unfinished")
     assert "written" in refused(path, UnreadableError)
 
@@ -126,7 +126,7 @@ def test_a_link_to_a_file_that_is_being_written(tmp_path: Path) -> None:
     link = tmp_path / "elsewhere" / "b.sqlite"
     link.parent.mkdir()
     link.symlink_to(path)
-    assert trace_of(link).activities.height == 3
+    assert trace_of(link).tables.activities.height == 3
     path.with_name(f"{path.name}-wal").write_bytes(b"unfinished")
     assert "a.sqlite-wal" in refused(link, UnreadableError)
 
@@ -135,13 +135,13 @@ def test_a_lock_of_another_program_does_not_hinder(tmp_path: Path) -> None:
     path = large(tmp_path / "a.sqlite", kernels=3)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        assert trace_of(path).activities.height == 3
+        assert trace_of(path).tables.activities.height == 3
 
 
 def test_no_texts(tmp_path: Path) -> None:
     tables = {"META_DATA_EXPORT": EXPORT, KERNEL: [kernel(1, 2)], RUNTIME: [call(1, 2)]}
     trace = trace_of(write(tmp_path / "a.sqlite", tables))
-    assert trace.names["name"].to_list() == [UNNAMED]
+    assert trace.tables.names["name"].to_list() == [UNNAMED]
     assert ledger_of(trace)["missing_table", "StringIds"] == 1
     assert ledger_of(trace)["unnamed", KERNEL] == 1
 
@@ -149,23 +149,23 @@ def test_no_texts(tmp_path: Path) -> None:
 def test_calls_without_the_work_that_they_launched(tmp_path: Path) -> None:
     rows = [call(1, 2), call(3, 4, nameId=4, correlationId=9)]
     trace = trace_of(export(tmp_path / "a.sqlite", {RUNTIME: rows}))
-    assert trace.activities.is_empty()
+    assert trace.tables.activities.is_empty()
     assert ledger_of(trace) == {("missing_table", KERNEL): 1, ("missing_table", MEMCPY): 1}
 
 
 def test_work_without_the_calls_that_launched_it(tmp_path: Path) -> None:
     trace = trace_of(export(tmp_path / "a.sqlite", {MEMCPY: [copy(1, 2, 1)]}))
-    assert trace.activities.height == 1
+    assert trace.tables.activities.height == 1
     assert ledger_of(trace) == {("missing_table", RUNTIME): 1}
 
 
 def test_no_work_of_a_gpu_at_all(tmp_path: Path) -> None:
     trace = trace_of(export(tmp_path / "a.sqlite", {"NVTX_EVENTS": [nvtx(1, 2)]}))
-    assert trace.activities.is_empty()
-    assert trace.names.is_empty()
-    assert trace.devices.is_empty()
-    assert trace.ranges.height == 1
-    assert trace.ledger.is_empty()
+    assert trace.tables.activities.is_empty()
+    assert trace.tables.names.is_empty()
+    assert trace.tables.devices.is_empty()
+    assert trace.tables.ranges.height == 1
+    assert trace.tables.ledger.is_empty()
 
 
 def test_no_event_of_any_kind(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def test_the_runtime_loses_its_symbol_version_and_the_driver_keeps_its_suffix(
     ]
     rows = [call(i, i + 1, nameId=i, correlationId=i) for i in (3, 6, 10, 11, 12, 13)]
     trace = trace_of(export(tmp_path / "a.sqlite", {RUNTIME: rows, "StringIds": strings}))
-    assert trace.calls["name"].to_list() == [
+    assert trace.tables.calls["name"].to_list() == [
         "cudaLaunchKernel",
         "cuMemcpyHtoDAsync_v2",
         "cudaMemcpyAsync_ptsz",
@@ -32,7 +32,7 @@ def test_the_runtime_loses_its_symbol_version_and_the_driver_keeps_its_suffix(
 def test_backtrace_rows_repeat_a_call_and_are_no_calls(tmp_path: Path) -> None:
     rows = [call(9, 21, eventClass=67), call(10, 20), call(30, 40, eventClass=1, correlationId=0)]
     trace = trace_of(export(tmp_path / "a.sqlite", {RUNTIME: rows}))
-    assert trace.calls.select("start", "duration", "correlation").rows() == [
+    assert trace.tables.calls.select("start", "duration", "correlation").rows() == [
         (0, 10, 100),
         (20, 10, None),
     ]
@@ -44,10 +44,10 @@ def test_the_driver_table_of_the_first_exports_is_read_too(tmp_path: Path) -> No
     rows = [call(50, 60, nameId=6, correlationId=9)]
     tables = {RUNTIME: [call(10, 20)], "CUPTI_ACTIVITY_KIND_DRIVER": rows}
     trace = trace_of(export(tmp_path / "a.sqlite", tables))
-    assert trace.calls["name"].to_list() == ["cudaLaunchKernel", "cuMemcpyHtoDAsync_v2"]
+    assert trace.tables.calls["name"].to_list() == ["cudaLaunchKernel", "cuMemcpyHtoDAsync_v2"]
 
 
 def test_a_call_without_a_name_is_kept_and_counted(tmp_path: Path) -> None:
     trace = trace_of(export(tmp_path / "a.sqlite", {RUNTIME: [call(10, 20, nameId=999)]}))
-    assert trace.calls["name"].to_list() == [None]
+    assert trace.tables.calls["name"].to_list() == [None]
     assert ledger_of(trace) == {("unnamed", RUNTIME): 1}

@@ -64,7 +64,7 @@ def converted(source: Path, folder: Path, write: Write) -> Path:
 def same(found: Path, want: Path) -> None:
     ours, theirs = read(found), read(want)
     for table in TABLES:
-        assert ours.table(table).equals(theirs.table(table)), table
+        assert ours.tables[table].equals(theirs.tables[table]), table
     assert ours.meta.events == theirs.meta.events
     assert ours.meta.epoch_ns == theirs.meta.epoch_ns
     assert ours.meta.format_version == theirs.meta.format_version
@@ -81,7 +81,7 @@ def test_a_directory_equals_the_database(tmp_path: Path, source: Path, write: Wr
 
 def test_the_directory_is_one_trace_and_no_folder_of_ranks(tmp_path: Path) -> None:
     folder = small(tmp_path)
-    assert traceana.open(folder).activities.height == 2000
+    assert traceana.open(folder).tables.activities.height == 2000
     assert traceana.open(tmp_path / "a.sqlite").meta.events == traceana.open(folder).meta.events
 
 
@@ -120,9 +120,9 @@ def test_tables_and_columns_that_are_missing(tmp_path: Path) -> None:
         frame = pl.read_parquet(folder / f"{table}.parquet")
         frame.select("start", "end").write_parquet(folder / f"{table}.parquet")
     trace = read(folder)
-    assert trace.activities.height == 2000
-    assert trace.ranges.height == 2
-    reasons = dict(trace.ledger.select("reason", "count").iter_rows())
+    assert trace.tables.activities.height == 2000
+    assert trace.tables.ranges.height == 2
+    reasons = dict(trace.tables.ledger.select("reason", "count").iter_rows())
     assert (reasons["missing_table"], reasons["unnamed"]) == (1, 1999)
 
 
@@ -224,16 +224,16 @@ def test_a_stream_cut_between_two_messages_is_in_the_ledger(tmp_path: Path, lost
     file = folder / f"{KERNEL}.arrow"
     whole = file.read_bytes()
     file.write_bytes(whole[: _messages(whole)[-1 - lost]])
-    (entry,) = read(folder).ledger.filter(severity="problem", reason="damaged").to_dicts()
+    (entry,) = read(folder).tables.ledger.filter(severity="problem", reason="damaged").to_dicts()
     assert entry["detail"].startswith(file.name)
 
 
 def test_a_stream_behind_a_stream_is_in_the_ledger(tmp_path: Path) -> None:
     folder = small(tmp_path, arrow)
     file = folder / f"{KERNEL}.arrow"
-    assert read(folder).ledger.filter(severity="problem").is_empty()
+    assert read(folder).tables.ledger.filter(severity="problem").is_empty()
     file.write_bytes(2 * file.read_bytes())
-    (entry,) = read(folder).ledger.filter(severity="problem").to_dicts()
+    (entry,) = read(folder).tables.ledger.filter(severity="problem").to_dicts()
     assert entry["reason"] == "damaged"
     assert entry["detail"].startswith(file.name)
 
@@ -243,7 +243,7 @@ def test_streams_that_all_end_without_a_mark_are_whole(tmp_path: Path) -> None:
     for file in folder.iterdir():
         whole = file.read_bytes()
         file.write_bytes(whole[: _messages(whole)[-1]])
-    assert read(folder).ledger.filter(severity="problem").is_empty()
+    assert read(folder).tables.ledger.filter(severity="problem").is_empty()
 
 
 @pytest.mark.parametrize("column", ["start", "demangledName"])
@@ -284,8 +284,8 @@ def test_a_table_that_is_a_folder_counts_as_missing(tmp_path: Path, write: Write
     file.unlink()
     file.mkdir()
     trace = read(folder)
-    assert trace.activities.height == 2000
-    missing = trace.ledger.filter(reason="missing_table")
+    assert trace.tables.activities.height == 2000
+    missing = trace.tables.ledger.filter(reason="missing_table")
     assert missing["detail"].to_list() == [f"{file.name} is not a file"]
     assert missing["severity"].to_list() == ["problem"]
 
@@ -296,5 +296,5 @@ def test_a_description_that_is_a_folder(tmp_path: Path) -> None:
     file.unlink()
     file.mkdir()
     trace = read(folder)
-    assert trace.activities.height == 2000
-    assert trace.ledger.filter(reason="missing_table").height == 1
+    assert trace.tables.activities.height == 2000
+    assert trace.tables.ledger.filter(reason="missing_table").height == 1

@@ -33,7 +33,7 @@ def waits(path: Path, syncs: list[Any], records: list[Any]) -> list[tuple[int | 
     trace = trace_of(export(path / "a.sqlite", tables))
     assert trace.meta.events == len(syncs) + len(records)
     assert ledger_of(trace).get(("event_record", EVENT), 0) == len(records)
-    return trace.activities.select("event_stream", "event_correlation").rows()
+    return trace.tables.activities.select("event_stream", "event_correlation").rows()
 
 
 def test_an_event_is_the_last_of_its_number_before_the_wait(tmp_path: Path) -> None:
@@ -71,5 +71,5 @@ def test_a_wait_without_a_correlation_has_no_record(tmp_path: Path) -> None:
 
 def test_records_are_no_activities(tmp_path: Path) -> None:
     trace = trace_of(export(tmp_path / "a.sqlite", {EVENT: [record(11, 8, 3)]}))
-    assert trace.activities.select(pl.len()).item() == 0
+    assert trace.tables.activities.select(pl.len()).item() == 0
     assert ledger_of(trace)[("event_record", EVENT)] == 1

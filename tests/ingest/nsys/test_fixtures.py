@@ -24,10 +24,10 @@ def test_the_layers_of_a_run_without_gpu_are_ranges(path: Path) -> None:
             "JOIN StringIds s ON s.id = textId WHERE eventType = 59 GROUP BY 1"
         )
         want = connection.execute(sql).fetchall()
-    nvtx = trace.ranges.filter(pl.col("kind") == "nvtx")
+    nvtx = trace.tables.ranges.filter(pl.col("kind") == "nvtx")
     found = nvtx.group_by(pl.col("text").cast(pl.String)).agg(pl.len(), pl.col("duration").sum())
     assert want
     assert sorted(found.rows()) == sorted(want)
     assert nvtx["thread"].null_count() == 0
-    assert trace.activities.is_empty()
-    assert trace.ledger.filter(pl.col("severity") == "problem").is_empty()
+    assert trace.tables.activities.is_empty()
+    assert trace.tables.ledger.filter(pl.col("severity") == "problem").is_empty()

@@ -44,7 +44,7 @@ WRITERS: dict[str, Write] = {
 
 
 def damage(folder: Path) -> list[str]:
-    ledger = read(folder, lambda done, total: None).ledger
+    ledger = read(folder, lambda done, total: None).tables.ledger
     return ledger.filter(reason="damaged", severity="problem")["detail"].to_list()
 
 

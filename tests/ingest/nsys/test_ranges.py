@@ -52,7 +52,7 @@ def test_kinds_of_events_with_and_without_the_enumeration(tmp_path: Path, enumer
         row.setdefault("rangeId", None)
     enumeration = {"ENUM_NSYS_EVENT_TYPE": TYPES} if enumerated else {}
     trace = ranges(tmp_path, rows, **enumeration)
-    assert trace.ranges.select("text", "kind", "domain", "start", "duration").rows() == [
+    assert trace.tables.ranges.select("text", "kind", "domain", "start", "duration").rows() == [
         ("layer1", "nvtx", None, 0, 80),
         ("layer1", "nvtx_start", None, 10, 60),
         ("layer1", "mark", None, 20, 0),
@@ -84,7 +84,7 @@ def test_text_is_inline_or_registered(
     tmp_path: Path, text: str | None, text_id: int | None, read: str | None
 ) -> None:
     trace = ranges(tmp_path, [nvtx(1, 2, text=text, textId=text_id)])
-    assert trace.ranges["text"].to_list() == [read]
+    assert trace.tables.ranges["text"].to_list() == [read]
     assert ledger_of(trace) == ({} if read is not None else {("unnamed", NVTX): 1})
 
 
@@ -93,15 +93,15 @@ def test_text_whose_first_rows_are_null_and_many_pages_later_is_not(
 ) -> None:
     monkeypatch.setattr("traceana.ingest.sqlite.PAGE_ROWS", 4)
     rows = [nvtx(i, i + 1, text=None if i < 40 else f"t{i}") for i in range(1, 60)]
-    texts = ranges(tmp_path, rows).ranges["text"].to_list()
+    texts = ranges(tmp_path, rows).tables.ranges["text"].to_list()
     assert texts == ["layer1"] * 39 + [f"t{i}" for i in range(40, 60)]
 
 
 def test_a_range_that_was_never_closed_ends_with_the_last_event(tmp_path: Path) -> None:
     rows = [nvtx(10, None), nvtx(20, 0, eventType=60), nvtx(30, 40)]
     trace = ranges(tmp_path, rows, **{RUNTIME: [call(50, 110)]})
-    assert trace.ranges["duration"].to_list() == [100, 90, 10]
-    entry = trace.ledger.row(0, named=True)
+    assert trace.tables.ranges["duration"].to_list() == [100, 90, 10]
+    entry = trace.tables.ledger.row(0, named=True)
     assert (entry["reason"], entry["count"], entry["kept"]) == ("missing_time", 2, True)
 
 
@@ -114,7 +114,7 @@ def test_threads_and_processes(tmp_path: Path) -> None:
         nvtx(1, 6, eventType=60, endGlobalTid=0),
     ]
     trace = ranges(tmp_path, rows)
-    assert trace.ranges.select("process", "thread").rows() == [
+    assert trace.tables.ranges.select("process", "thread").rows() == [
         (7, 8),
         (9, 4),
         (7, 8),
@@ -131,7 +131,7 @@ def test_a_domain_is_of_its_process(tmp_path: Path) -> None:
         nvtx(2, 3, domainId=1),
         nvtx(2, 3, domainId=1, globalTid=gid(9, 9)),
     ]
-    assert ranges(tmp_path, rows).ranges["domain"].to_list() == ["NCCL", "cuBLAS"]
+    assert ranges(tmp_path, rows).tables.ranges["domain"].to_list() == ["NCCL", "cuBLAS"]
 
 
 def test_an_export_with_times_and_texts_alone(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_an_export_with_times_and_texts_alone(tmp_path: Path) -> None:
     trace = trace_of(
         write(tmp_path / "a.sqlite", {NVTX: rows, "StringIds": [{"id": 1, "value": ""}]})
     )
-    assert trace.ranges.select("text", "kind", "duration").rows() == [
+    assert trace.tables.ranges.select("text", "kind", "duration").rows() == [
         ("a", "nvtx", 4),
         ("b", "mark", 0),
     ]
@@ -155,11 +155,11 @@ def test_library_and_system_calls_and_overhead_are_ranges(tmp_path: Path) -> Non
         "CUPTI_ACTIVITY_KIND_OVERHEAD": [{**row, "nameId": None, "overheadType": 3}],
     }
     trace = trace_of(export(tmp_path / "a.sqlite", tables))
-    assert trace.ranges.select(pl.col("text", "kind", "domain").cast(pl.String)).rows() == [
+    assert trace.tables.ranges.select(pl.col("text", "kind", "domain").cast(pl.String)).rows() == [
         ("conv", "nvtx", "cuDNN"),
         ("conv", "nvtx", "cuBLAS"),
         ("conv", "osrt", None),
         ("conv", "overhead", None),
         ("Buffer Flush", "overhead", None),
     ]
-    assert trace.ledger.is_empty()
+    assert trace.tables.ledger.is_empty()

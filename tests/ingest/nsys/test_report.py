@@ -99,11 +99,11 @@ def test_a_report_is_exported_once(desk: Desk) -> None:
     desk.install(desk.bin, "nsys", NSYS)
     steps: list[tuple[int, int]] = []
     trace = read(desk.report, lambda done, total: steps.append((done, total)))
-    assert trace.activities.height == 1
+    assert trace.tables.activities.height == 1
     assert trace.meta.source == str(desk.report)
     assert trace.meta.bytes_total == len(REPORT)
     assert steps[:4] == [(0, 132), (1, 132), (66, 132), (132, 132)]
-    assert read(desk.report).activities.height == 1
+    assert read(desk.report).tables.activities.height == 1
     assert desk.runs == ["nsys"]
     assert [file.suffix for file in cache_folder("nsys").iterdir()] == [".sqlite"]
 
@@ -122,7 +122,7 @@ def test_an_export_that_was_damaged_is_made_again(desk: Desk) -> None:
     read(desk.report)
     (kept,) = cache_folder("nsys").iterdir()
     os.truncate(kept, 5000)
-    assert read(desk.report).activities.height == 1
+    assert read(desk.report).tables.activities.height == 1
     assert desk.runs == ["nsys", "nsys"]
 
 
@@ -134,7 +134,7 @@ def test_a_stream_is_imported_by_what_lies_beside_nsys(desk: Desk, tmp_path: Pat
     assert f"'QdstrmImporter --input-file {stream}'" in message
     desk.install(desk.host, "QdstrmImporter", IMPORTER)
     trace = read(stream)
-    assert trace.activities.height == 1
+    assert trace.tables.activities.height == 1
     assert trace.meta.source == str(stream)
     assert desk.runs == ["importer", "nsys"]
 
@@ -211,8 +211,8 @@ def test_a_report_of_a_real_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert detect(report) is Format.NSYS_REPORT
     trace = read(report, silent)
     assert trace.meta.format == "nsys"
-    assert trace.meta.events == trace.ranges.height > 0
-    assert (trace.ranges["kind"] == "osrt").any()
+    assert trace.meta.events == trace.tables.ranges.height > 0
+    assert (trace.tables.ranges["kind"] == "osrt").any()
     os.truncate(report, report.stat().st_size // 2)
     with pytest.raises(ToolFailedError, match="cannot read"):
         read(report)
@@ -234,7 +234,7 @@ def test_an_export_that_nsys_cut_short_names_the_report_and_the_cache(desk: Desk
     assert ".sqlite" not in message
     assert list(cache_folder("nsys").iterdir()) == []
     desk.install(desk.bin, "nsys", NSYS)
-    assert read(desk.report).activities.height == 1
+    assert read(desk.report).tables.activities.height == 1
 
 
 def test_nsys_that_fails_on_a_full_disk_is_no_fault_of_the_report(

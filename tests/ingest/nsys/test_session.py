@@ -51,7 +51,7 @@ def test_the_epoch_is_the_unix_time_of_the_first_event(
     start: list[Row] = [{"utcEpochNs": START, "utcTime": "2023-10-04T04:13:59"}]
     trace = with_facts(tmp_path, facts, TARGET_INFO_SESSION_START_TIME=start)
     assert trace.meta.epoch_ns == epoch
-    assert trace.calls["start"].to_list() == [0]
+    assert trace.tables.calls["start"].to_list() == [0]
 
 
 def test_without_a_start_time_there_is_no_epoch(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ A100 = (0, GPU["name"], "NVIDIA", "8.0", 108, 1410000, 84990623744, 203904000000
 
 
 def test_a_gpu_is_described(tmp_path: Path) -> None:
-    assert with_facts(tmp_path, {}, TARGET_INFO_GPU=[GPU]).devices.rows() == [A100]
+    assert with_facts(tmp_path, {}, TARGET_INFO_GPU=[GPU]).tables.devices.rows() == [A100]
 
 
 def test_a_gpu_of_the_first_exports_is_described(tmp_path: Path) -> None:
@@ -151,22 +151,24 @@ def test_a_gpu_of_the_first_exports_is_described(tmp_path: Path) -> None:
         "computeCapabilityMinor": 0,
     }
     trace = with_facts(tmp_path, {}, TARGET_INFO_CUDA_GPU=[old])
-    assert trace.devices.rows() == [(*A100[:7], None, 32, None)]
+    assert trace.tables.devices.rows() == [(*A100[:7], None, 32, None)]
 
 
 @pytest.mark.parametrize("number", [-(2**63), -1, 2**31, 2**63 - 1])
 def test_a_gpu_whose_number_cannot_be_one_is_left_out(tmp_path: Path, number: int) -> None:
     gpus: list[Row] = [{**GPU, "cuDevice": number, "name": "odd"}, GPU]
-    assert with_facts(tmp_path, {}, TARGET_INFO_GPU=gpus).devices.rows() == [A100]
+    assert with_facts(tmp_path, {}, TARGET_INFO_GPU=gpus).tables.devices.rows() == [A100]
 
 
 def test_a_device_is_the_gpu_that_cuda_calls_so(tmp_path: Path) -> None:
     gpus: list[Row] = [{**GPU, "id": i, "cuDevice": 1 - i, "name": f"gpu{i}"} for i in (0, 1)]
-    assert with_facts(tmp_path, {}, TARGET_INFO_GPU=gpus).devices["name"].to_list() == ["gpu1"]
+    assert with_facts(tmp_path, {}, TARGET_INFO_GPU=gpus).tables.devices["name"].to_list() == [
+        "gpu1"
+    ]
     reported: list[Row] = [{"gpuId": 0, "cudaId": 0, "pid": 7}]
     (tmp_path / "a.sqlite").unlink()
     trace = with_facts(tmp_path, {}, TARGET_INFO_GPU=gpus, TARGET_INFO_CUDA_DEVICE=reported)
-    assert trace.devices["name"].to_list() == ["gpu0"]
+    assert trace.tables.devices["name"].to_list() == ["gpu0"]
 
 
 def test_processes_that_each_see_one_gpu_and_call_it_0(tmp_path: Path) -> None:
@@ -175,12 +177,12 @@ def test_processes_that_each_see_one_gpu_and_call_it_0(tmp_path: Path) -> None:
     kernels = [kernel(1_000, 1_900), kernel(1_000, 1_900, globalPid=gid(8))]
     tables: Tables = {**WORK, KERNEL: kernels, "TARGET_INFO_GPU": gpus}
     trace = trace_of(export(tmp_path / "a.sqlite", {**tables, "TARGET_INFO_CUDA_DEVICE": reported}))
-    assert trace.activities["device"].to_list() == [1, 2]
-    assert trace.devices.select("device", "name").rows() == [(1, "gpu1"), (2, "gpu2")]
+    assert trace.tables.activities["device"].to_list() == [1, 2]
+    assert trace.tables.devices.select("device", "name").rows() == [(1, "gpu1"), (2, "gpu2")]
 
 
 def test_devices_that_are_not_described_or_not_used(tmp_path: Path) -> None:
-    assert with_facts(tmp_path, {}).devices.rows() == [(0, *[None] * 9)]
+    assert with_facts(tmp_path, {}).tables.devices.rows() == [(0, *[None] * 9)]
     (tmp_path / "a.sqlite").unlink()
     idle = export(tmp_path / "a.sqlite", {"TARGET_INFO_GPU": [GPU]})
-    assert trace_of(idle).devices["name"].to_list() == [GPU["name"]]
+    assert trace_of(idle).tables.devices["name"].to_list() == [GPU["name"]]

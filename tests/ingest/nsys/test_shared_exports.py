@@ -33,7 +33,7 @@ def test_copies_by_direction_count_bytes_and_time(want: Expected) -> None:
         "SELECT copyKind, count(*), sum(bytes), sum(end - start) "
         "FROM CUPTI_ACTIVITY_KIND_MEMCPY GROUP BY copyKind"
     )
-    copies = trace_of(want.path).activities.filter(pl.col("kind") == "memcpy")
+    copies = trace_of(want.path).tables.activities.filter(pl.col("kind") == "memcpy")
     found = copies.group_by(pl.col("copy_kind").cast(pl.String)).agg(
         pl.len(), pl.col("bytes").sum(), pl.col("duration").sum()
     )
@@ -51,8 +51,8 @@ def test_time_by_kernel_name_process_and_device(want: Expected) -> None:
         "GROUP BY 1, 2, 3"
     )
     trace = trace_of(want.path)
-    named = trace.activities.with_columns(
-        name=trace.names["name"].gather(trace.activities["name_id"])
+    named = trace.tables.activities.with_columns(
+        name=trace.tables.names["name"].gather(trace.tables.activities["name_id"])
     )
     found = (
         named.filter(pl.col("kind") == "kernel")
@@ -67,8 +67,8 @@ def test_time_by_kernel_name_process_and_device(want: Expected) -> None:
 def test_every_kernel_finds_its_call_once(want: Expected) -> None:
     trace = trace_of(want.path)
     keys = ["process", "correlation"]
-    kernels = trace.activities.filter(pl.col("kind") == "kernel")
-    calls = trace.calls.filter(pl.col("correlation").is_not_null())
+    kernels = trace.tables.activities.filter(pl.col("kind") == "kernel")
+    calls = trace.tables.calls.filter(pl.col("correlation").is_not_null())
     assert not calls.select(keys).is_duplicated().any()
     matched = kernels.join(calls, on=keys, how="inner", suffix="_call")
     sql = (
@@ -83,7 +83,7 @@ def test_every_kernel_finds_its_call_once(want: Expected) -> None:
 @each("nsys-sqlite")
 def test_ranges_and_calls_keep_their_time(want: Expected) -> None:
     trace = trace_of(want.path)
-    nvtx = trace.ranges.filter(pl.col("kind") == "nvtx")
+    nvtx = trace.tables.ranges.filter(pl.col("kind") == "nvtx")
     rows = query(want, "SELECT count(*), sum(end - start) FROM NVTX_EVENTS WHERE eventType = 59")
     assert (nvtx.height, nvtx["duration"].sum() if nvtx.height else 0) == (
         rows[0] if rows else (0, 0)
@@ -91,7 +91,7 @@ def test_ranges_and_calls_keep_their_time(want: Expected) -> None:
     sql = (
         "SELECT count(*), sum(end - start) FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE eventClass != 67"
     )
-    assert [(trace.calls.height, trace.calls["duration"].sum())] == query(want, sql)
+    assert [(trace.tables.calls.height, trace.tables.calls["duration"].sum())] == query(want, sql)
 
 
 @each("nsys-sqlite")
@@ -99,7 +99,7 @@ def test_the_epoch_is_that_of_the_session(want: Expected) -> None:
     trace = read(want.path, silent)
     start = query(want, "SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME")[0][0]
     first = query(want, "SELECT min(start) FROM CUPTI_ACTIVITY_KIND_KERNEL")[0][0]
-    kernels = trace.activities.filter(pl.col("kind") == "kernel")
+    kernels = trace.tables.activities.filter(pl.col("kind") == "kernel")
     assert trace.meta.epoch_ns is not None
     earliest = kernels["start"].min()
     assert isinstance(earliest, int)
@@ -109,7 +109,7 @@ def test_the_epoch_is_that_of_the_session(want: Expected) -> None:
 @pytest.mark.skipif(not TRACES.is_dir(), reason="no shared traces")
 def test_synchronizations_are_on_the_device_of_their_process() -> None:
     path = TRACES / "nsys" / "transformer_2xh100_before.schema3.25.sqlite"
-    work = trace_of(path).activities
+    work = trace_of(path).tables.activities
     devices = work.group_by("process").agg(pl.col("device").unique())
     assert all(len(found) == 1 for found in devices["device"])
     assert work.filter(pl.col("kind") == "sync")["device"].n_unique() == 2

@@ -22,7 +22,7 @@ def test_reading_changes_nothing(tmp_path: Path, name: str) -> None:
     path.chmod(0o444)
     before = (path.read_bytes(), path.stat().st_mtime_ns)
 
-    assert trace_of(path).activities.height == 1
+    assert trace_of(path).tables.activities.height == 1
 
     assert (path.read_bytes(), path.stat().st_mtime_ns) == before
     assert [entry.name for entry in folder.iterdir()] == [name]
@@ -31,7 +31,7 @@ def test_reading_changes_nothing(tmp_path: Path, name: str) -> None:
 def test_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     export(tmp_path / "a.sqlite", {KERNEL: [kernel(1, 2)], RUNTIME: [call(1, 2)]})
     monkeypatch.chdir(tmp_path)
-    assert trace_of(Path("a.sqlite")).activities.height == 1
+    assert trace_of(Path("a.sqlite")).tables.activities.height == 1
 
 
 def test_the_uri_escapes_what_would_end_the_path() -> None:

@@ -143,12 +143,12 @@ def trace_of(path: Path) -> Trace:
     """Read ``path`` and check the conservation law."""
     trace = read(path, silent)
     tables = ("activities", "calls", "ops", "ranges", "links", "memory")
-    kept = sum(trace.table(table).height for table in tables)
-    ledger = trace.ledger
+    kept = sum(trace.tables[table].height for table in tables)
+    ledger = trace.tables.ledger
     assert kept + ledger.filter(~ledger["kept"])["count"].sum() == trace.meta.events
     return trace
 
 
 def ledger_of(trace: Trace) -> dict[tuple[str, str | None], int]:
     """Return the ledger's counts by reason and detail."""
-    return {(row["reason"], row["detail"]): row["count"] for row in trace.ledger.to_dicts()}
+    return {(row["reason"], row["detail"]): row["count"] for row in trace.tables.ledger.to_dicts()}

@@ -33,7 +33,7 @@ from traceana.ingest.source import silent
 
 def test_no_kernels(tmp_path: Path) -> None:
     trace = trace_of(database(tmp_path / "a.nvvp", {RUNTIME: [call(1, 2)]}))
-    assert trace.activities.is_empty()
+    assert trace.tables.activities.is_empty()
     assert ledger_of(trace) == {("missing_table", "CUPTI_ACTIVITY_KIND_KERNEL"): 1}
 
 
@@ -45,7 +45,7 @@ def test_nothing_but_texts(tmp_path: Path) -> None:
     trace = trace_of(path)
     assert trace.meta.events == 0
     assert trace.meta.epoch_ns is None
-    assert trace.ledger.is_empty()
+    assert trace.tables.ledger.is_empty()
 
 
 def test_tables_of_the_same_names_without_row_numbers_are_not_nvprofs(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_no_texts(tmp_path: Path) -> None:
         connection.execute("DROP TABLE Version")
         connection.commit()
     trace = trace_of(path)
-    assert trace.names["name"].to_list() == [UNNAMED]
+    assert trace.tables.names["name"].to_list() == [UNNAMED]
     assert ledger_of(trace)["missing_table", "StringTable"] == 1
     assert ledger_of(trace)["unnamed", KERNEL] == 1
     assert trace.meta.format_version is None
@@ -80,8 +80,8 @@ def test_impossible_values(tmp_path: Path) -> None:
         kernel(10, 20),
     ]
     trace = trace_of(database(tmp_path / "a.nvvp", {KERNEL: rows, RUNTIME: [call(1, 2)]}))
-    assert trace.activities.height == 2
-    assert trace.activities["grid_x"].to_list() == [2, None]
+    assert trace.tables.activities.height == 2
+    assert trace.tables.activities["grid_x"].to_list() == [2, None]
     reasons = {reason: count for (reason, _), count in ledger_of(trace).items()}
     assert reasons == {
         "negative_duration": 1,
@@ -116,6 +116,6 @@ def test_a_table_whose_name_is_no_text_is_in_the_ledger(tmp_path: Path) -> None:
     assert content.count(b"\x17CC\x01") == 1
     path.write_bytes(content.replace(b"\x17CC\x01", b"\x17BC\x01"))
     trace = read(path, silent)
-    assert trace.calls.is_empty()
-    problems = trace.ledger.filter(trace.ledger["severity"] == "problem")
+    assert trace.tables.calls.is_empty()
+    problems = trace.tables.ledger.filter(trace.tables.ledger["severity"] == "problem")
     assert "damaged" in problems["reason"].to_list()

@@ -53,7 +53,7 @@ def written(path: Path, text: str) -> Trace:
 def test_text_and_csv_have_a_row_for_each_kernel(tmp_path: Path, table: str) -> None:
     noise = "epoch 1: loss 0.5,  12.3ms per step\n"
     trace = written(tmp_path / "a.log", noise + BEGIN + table + noise)
-    row, other = trace.counters.to_dicts()
+    row, other = trace.tables.counters.to_dicts()
     known = {key: value for key, value in row.items() if value is not None}
     assert known == {
         **{"name": KERNEL, "device": 1, "launches": 3, "fp32_flops": 2000},
@@ -65,8 +65,8 @@ def test_text_and_csv_have_a_row_for_each_kernel(tmp_path: Path, table: str) -> 
         "metric_rows": 7,
         "metrics_not_read": ("dram_read_throughput",),
     }
-    assert trace.devices.select("device", "name").rows() == [(1, "TITAN Xp")]
-    assert trace.ledger.is_empty()
+    assert trace.tables.devices.select("device", "name").rows() == [(1, "TITAN Xp")]
+    assert trace.tables.ledger.is_empty()
 
 
 def test_levels_and_counters_that_ran_over_are_values(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_levels_and_counters_that_ran_over_are_values(tmp_path: Path) -> None:
 """  # noqa: E501
     trace = written(tmp_path / "a.log", text)
     assert trace.meta.properties["metrics_not_read"] == ("dram_read_throughput", "dram_utilization")
-    assert trace.ledger.select("reason", "count").rows() == [("lost_field", 1)]
+    assert trace.tables.ledger.select("reason", "count").rows() == [("lost_field", 1)]
 
 
 def test_events_have_kernels_and_no_known_counter(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ Device "TITAN Xp (1)"
           3                             warps_launched          64          64          64         192
 """  # noqa: E501
     trace = written(tmp_path / "a.log", text)
-    assert trace.counters["launches"].to_list() == [3]
+    assert trace.tables.counters["launches"].to_list() == [3]
     assert trace.meta.properties["metrics_not_read"] == ("warps_launched",)
 
 
@@ -138,14 +138,14 @@ def test_each_launch_of_a_timeline_gets_the_mean(
 def test_a_row_that_is_cut_is_a_problem(tmp_path: Path, table: str) -> None:
     end = table.rindex("0.124107    ") if table is TEXT else -22
     trace = written(tmp_path / "a.log", BEGIN + table[:end])
-    problems = trace.ledger.filter(pl.col("severity") == "problem")
+    problems = trace.tables.ledger.filter(pl.col("severity") == "problem")
     assert problems.select("reason", "count").rows() == [("malformed", 1)]
 
 
 def test_a_header_that_is_damaged_has_no_rows(tmp_path: Path) -> None:
     broken = CSV.replace('"Invocations"', "Invocations  Metric Name").replace('"Kernel"', "Kern")
     trace = written(tmp_path / "a.csv", BEGIN + broken + BEGIN + CSV)
-    assert trace.counters.height == 2
+    assert trace.tables.counters.height == 2
     assert trace.meta.properties["metric_rows"] == 7
 
 
@@ -167,4 +167,4 @@ def test_published_metrics_have_their_counts() -> None:
             continue
         trace = read(manifest.PRINTED / row["file"], silent)
         assert trace.meta.properties["metric_rows"] == int(row["rows"])
-        assert trace.counters["launches"].sum() == int(row["gpu_calls"])
+        assert trace.tables.counters["launches"].sum() == int(row["gpu_calls"])

@@ -54,15 +54,15 @@ def written(path: Path, text: str) -> Trace:
 
 def rows(trace: Trace) -> list[dict[str, Any]]:
     """Return the activities with their names, without what only one layout has."""
-    names = trace.activities["name_id"].to_list()
-    named = trace.activities.drop("name_id").with_columns(
-        trace.names["name"].gather(names).alias("name")
+    names = trace.tables.activities["name_id"].to_list()
+    named = trace.tables.activities.drop("name_id").with_columns(
+        trace.tables.names["name"].gather(names).alias("name")
     )
     return named.to_dicts()
 
 
 def problems(trace: Trace) -> list[tuple[str, int]]:
-    found = trace.ledger.filter(pl.col("severity") == "problem")
+    found = trace.tables.ledger.filter(pl.col("severity") == "problem")
     return found.select("reason", "count").rows()
 
 
@@ -84,7 +84,7 @@ def test_text_and_csv_of_one_run_are_equal(tmp_path: Path) -> None:
     assert copy["name"] == "Memcpy HtoD (Pageable -> Device)"
     assert (memset["bytes"], memset["kind"], memset["destination_memory"]) == (4, "memset", None)
     assert {one["process"] for one in (copy, kernel, memset)} == {5071}
-    assert in_csv.devices.select("device", "name").rows() == [(1, "TITAN Xp")]
+    assert in_csv.tables.devices.select("device", "name").rows() == [(1, "TITAN Xp")]
     assert problems(in_text) == problems(in_csv) == []
 
 
@@ -106,7 +106,7 @@ void k<int, 2>(float*) [135]
     trace = written(tmp_path / "a.log", BEGIN + text)
     known = written(tmp_path / "b.log", BEGIN + TEXT)
     assert rows(trace) == rows(known)
-    digits = trace.ledger.filter(pl.col("reason") == "few_digits")["detail"].to_list()
+    digits = trace.tables.ledger.filter(pl.col("reason") == "few_digits")["detail"].to_list()
     assert "duration to 10 ns at worst, their sum to 5 ns" in digits
     assert problems(trace) == []
 
@@ -127,14 +127,14 @@ def test_output_of_the_program_and_of_a_paste_is_no_row(
 
 def test_a_header_far_behind_the_programs_output_is_found(tmp_path: Path) -> None:
     trace = written(tmp_path / "a.log", "step done\n" * 100_000 + TEXT)
-    assert trace.activities.height == 3
+    assert trace.tables.activities.height == 3
 
 
 def test_tables_of_several_processes_are_all_read(tmp_path: Path) -> None:
     second = BEGIN.replace("5071", "5072")
     trace = written(tmp_path / "a.log", BEGIN + TEXT + second + TEXT + second + CSV)
-    assert trace.activities.height == 9
-    assert trace.activities["process"].null_count() == 9
+    assert trace.tables.activities.height == 9
+    assert trace.tables.activities["process"].null_count() == 9
 
 
 def test_names_without_quotes_keep_their_commas(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_names_without_quotes_keep_their_commas(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ['k<"a,b", 2>', 'say ""hi"", twice', 'a"b'])
 def test_quotes_within_a_name_break_no_row(tmp_path: Path, name: str) -> None:
     trace = written(tmp_path / "a.csv", CSV.replace('"void k<int, 2>(float*)"', name))
-    assert trace.activities.height + sum(count for _, count in problems(trace)) == 3
+    assert trace.tables.activities.height + sum(count for _, count in problems(trace)) == 3
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_quotes_within_a_name_break_no_row(tmp_path: Path, name: str) -> None:
 def test_a_row_that_is_cut_is_a_problem(tmp_path: Path, table: str, cut: str) -> None:
     assert cut in table
     trace = written(tmp_path / "a.log", BEGIN + table.replace(cut, ""))
-    assert trace.activities.height == 2
+    assert trace.tables.activities.height == 2
     assert problems(trace) == [("malformed", 1)]
     # Within the name.
     trace = written(tmp_path / "b.log", BEGIN + CSV.replace('2>(float*)",135', ""))
@@ -168,20 +168,20 @@ def test_a_row_that_is_cut_is_a_problem(tmp_path: Path, table: str, cut: str) ->
 )
 def test_a_row_whose_time_is_damaged_is_a_problem(tmp_path: Path, table: str, time: str) -> None:
     trace = written(tmp_path / "a.log", BEGIN + table.replace(time, "x" * len(time)))
-    assert trace.activities.height == 2
+    assert trace.tables.activities.height == 2
     assert problems(trace) == [("missing_time", 1)]
 
 
 def test_a_header_that_is_no_csv_has_no_rows(tmp_path: Path) -> None:
     broken = CSV.replace('"Grid X",', "Grid\rX,")
     trace = written(tmp_path / "a.log", BEGIN + broken + BEGIN + TEXT)
-    assert trace.activities.height == 3
+    assert trace.tables.activities.height == 3
     assert problems(trace)
 
 
 def test_a_table_that_breaks_off_is_read_up_to_there(tmp_path: Path) -> None:
     trace = written(tmp_path / "a.csv", CSV[: CSV.index('"[CUDA memset]"') - 5])
-    assert trace.activities.height == 2
+    assert trace.tables.activities.height == 2
     assert problems(trace) == [("malformed", 1)]
 
 
@@ -215,11 +215,11 @@ def test_calls_are_read_with_the_launches_that_they_made(tmp_path: Path) -> None
 38.829ms     180ns  cudaLaunch (void k<int, 2>(float*) [118])
 """
     trace = written(tmp_path / "a.log", text)
-    assert trace.calls.select("name", "start", "duration", "correlation").rows() == [
+    assert trace.tables.calls.select("name", "start", "duration", "correlation").rows() == [
         ("cuDeviceGetPCIBusId", 0, 2_415, None),
         ("cudaLaunch", 38_829_000, 180, 118),
     ]
-    assert trace.activities.is_empty()
+    assert trace.tables.activities.is_empty()
 
 
 def test_faults_of_unified_memory_are_no_work(tmp_path: Path) -> None:
@@ -228,8 +228,13 @@ def test_faults_of_unified_memory_are_no_work(tmp_path: Path) -> None:
         '331.0,2.0,,,,,,,,,,,,,,"TITAN Xp (1)",,,"[Unified Memory Memcpy HtoD]",\n'
     )
     trace = written(tmp_path / "a.csv", CSV + fault)
-    assert trace.activities["source_memory"].to_list() == ["pageable", None, "device", "managed"]
-    assert trace.ledger.filter(pl.col("reason") == "counter")["count"].to_list() == [1]
+    assert trace.tables.activities["source_memory"].to_list() == [
+        "pageable",
+        None,
+        "device",
+        "managed",
+    ]
+    assert trace.tables.ledger.filter(pl.col("reason") == "counter")["count"].to_list() == [1]
 
 
 def test_migrations_have_the_bytes_of_their_own_column(tmp_path: Path) -> None:
@@ -241,7 +246,7 @@ def test_migrations_have_the_bytes_of_their_own_column(tmp_path: Path) -> None:
 1.28174s  5.7920us            -  Xp (0)           -      48.000000KB   0x7f8cc0080000  \
 [Unified Memory Memcpy HtoD]
 """
-    work = written(tmp_path / "a.log", text).activities
+    work = written(tmp_path / "a.log", text).tables.activities
     assert work.select("bytes", "source_memory", "duration").rows() == [(49152, "managed", 5792)]
     head, _, row, *_ = CSV.splitlines()
     head = head.replace('"Name"', '"Unified Memory","Virtual Address","Name"')
@@ -251,21 +256,23 @@ def test_migrations_have_the_bytes_of_their_own_column(tmp_path: Path) -> None:
         ',,,"[CUDA memcpy HtoD]",130', ',49152,"0x7f","[Unified Memory Memcpy HtoD]",'
     )
     lines = "\n".join([head, units, row, migration, ""])
-    work = written(tmp_path / "a.csv", lines).activities
+    work = written(tmp_path / "a.csv", lines).tables.activities
     assert work.select("bytes", "source_memory").rows() == [(16384, "pageable"), (49152, "managed")]
 
 
 def test_reports_of_several_processes_are_a_note(tmp_path: Path) -> None:
     second = BEGIN.replace("5071", "5072")
     trace = written(tmp_path / "a.log", BEGIN + TEXT + second + TEXT)
-    notes = trace.ledger.filter(pl.col("reason") == "several_reports")
+    notes = trace.tables.ledger.filter(pl.col("reason") == "several_reports")
     assert notes.select("count", "severity").rows() == [(2, "note")]
-    assert "several_reports" not in written(tmp_path / "b.log", BEGIN + TEXT).ledger["reason"]
+    assert (
+        "several_reports" not in written(tmp_path / "b.log", BEGIN + TEXT).tables.ledger["reason"]
+    )
 
 
 def test_few_digits_are_a_note_with_what_they_cost(tmp_path: Path) -> None:
     trace = written(tmp_path / "a.log", BEGIN + TEXT)
-    notes = trace.ledger.filter(pl.col("reason") == "few_digits")
+    notes = trace.tables.ledger.filter(pl.col("reason") == "few_digits")
     assert notes.select("count", "detail").rows() == [
         (3, "start to 10,000 ns at worst"),
         (1, "duration to 100 ns at worst, their sum to 50 ns"),
@@ -285,7 +292,7 @@ def test_durations_of_csv_are_exact(
     ]
     text = "\n".join([header, units.replace("ms,us", "s,ms"), *lines])
     trace = written(tmp_path_factory.mktemp("csv") / "a.csv", text)
-    assert trace.activities["duration"].to_list() == ns
+    assert trace.tables.activities["duration"].to_list() == ns
 
 
 def test_a_printed_trace_has_a_report(tmp_path: Path, run: Run) -> None:
@@ -306,7 +313,7 @@ def test_every_tenth_recorded_trace_has_its_counts() -> None:
         ]
     for row in (*listed[:2], *listed[2::60]):
         trace = read(PRINTED / row["file"], silent)
-        work = trace.activities
+        work = trace.tables.activities
         kernels = work.filter(pl.col("kind") == "kernel")
         copies = work.filter(pl.col("kind") == "memcpy")["copy_kind"].value_counts()
         assert kernels.height == int(row["kernels"])
@@ -329,26 +336,29 @@ def test_a_published_trace_has_its_counts(row: dict[str, str]) -> None:
     trace = read(manifest.PRINTED / row["file"], silent)
     # The manifest counts calls and times without unified memory, and rows with it.
     managed = (pl.col("source_memory") == "managed") & pl.col("copy_kind").is_in(["HtoD", "DtoH"])
-    work = trace.activities.filter(~managed.fill_null(False))
-    left_out = trace.ledger.filter(pl.col("reason") == "counter")["count"].sum()
-    rows_read = trace.activities.height + trace.calls.height + left_out
+    work = trace.tables.activities.filter(~managed.fill_null(False))
+    left_out = trace.tables.ledger.filter(pl.col("reason") == "counter")["count"].sum()
+    rows_read = trace.tables.activities.height + trace.tables.calls.height + left_out
     assert rows_read == int(row["rows"])
     assert work.height == int(row["gpu_calls"])
-    steps = trace.ledger.filter(pl.col("detail").str.starts_with("duration"))["detail"]
+    steps = trace.tables.ledger.filter(pl.col("detail").str.starts_with("duration"))["detail"]
     off = int(steps[0].rpartition("sum to ")[2].split()[0].replace(",", "")) if len(steps) else 0
     total = int(work["duration"].sum())
     assert abs(total - int(row["gpu_time_text_sum_ns"] or 0)) <= off
     assert problems(trace) == []
-    assert (trace.activities.filter(managed)["bytes"] > 0).all()
+    assert (trace.tables.activities.filter(managed)["bytes"] > 0).all()
 
 
 def test_names_of_copies_and_calls_that_are_cut_are_no_kernels(tmp_path: Path) -> None:
     cut = TEXT[: TEXT.rindex("]") - 4]
     trace, whole = written(tmp_path / "a.txt", cut), written(tmp_path / "b.txt", TEXT)
     kernels = pl.col("kind") == "kernel"
-    assert trace.activities.filter(kernels).height == whole.activities.filter(kernels).height
+    assert (
+        trace.tables.activities.filter(kernels).height
+        == whole.tables.activities.filter(kernels).height
+    )
     assert ("malformed", 1) in problems(trace)
     calls = "   Start  Duration  Name\n38.303ms     241ns  cuDeviceGet\n39.303ms     241ns  cu"
     trace = written(tmp_path / "c.txt", calls)
-    assert trace.calls.height == 2
-    assert trace.activities.is_empty()
+    assert trace.tables.calls.height == 2
+    assert trace.tables.activities.is_empty()

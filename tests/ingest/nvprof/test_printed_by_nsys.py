@@ -63,8 +63,8 @@ def written(path: Path, text: str) -> Trace:
 def test_activities_have_what_their_row_has(tmp_path: Path, header: str, before: str) -> None:
     trace = written(tmp_path / "a.csv", before + table(header))
     assert (trace.meta.format, trace.meta.producer) == ("nsys", "NVIDIA Nsight Systems")
-    names = trace.names["name"].gather(trace.activities["name_id"])
-    rows = trace.activities.with_columns(names.alias("name")).select(
+    names = trace.tables.names["name"].gather(trace.tables.activities["name_id"])
+    rows = trace.tables.activities.with_columns(names.alias("name")).select(
         *("kind", "start", "duration", "correlation", "device", "stream", "copy_kind", "bytes"),
         *("source_memory", "destination_memory", "name"),
     )
@@ -75,11 +75,11 @@ def test_activities_have_what_their_row_has(tmp_path: Path, header: str, before:
         ("memcpy", 5900, 500, 14, 1, 7, "DtoH", None, "device", "pinned", rows["name"][2]),
         ("memset", 6500, 90, 15, 1, 7, None, 2_000, "device", None, rows["name"][3]),
     ]
-    kernel = trace.activities.filter(pl.col("kind") == "kernel")
+    kernel = trace.tables.activities.filter(pl.col("kind") == "kernel")
     sizes = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers")
     assert kernel.select(sizes).row(0) == (16, 2, 1, 64, 4, 1, 32)
-    assert trace.devices.select("device", "name").rows() == [(1, "NVIDIA A10G")]
-    assert "malformed" not in trace.ledger["reason"].to_list()
+    assert trace.tables.devices.select("device", "name").rows() == [(1, "NVIDIA A10G")]
+    assert "malformed" not in trace.tables.ledger["reason"].to_list()
 
 
 def test_calls_have_their_launches(tmp_path: Path, run: Run) -> None:
@@ -88,12 +88,12 @@ def test_calls_have_their_launches(tmp_path: Path, run: Run) -> None:
         path, f"{table(NEW)}\nProcessing [run.sqlite] with [cuda_api_trace.py]...\n{CALLS}"
     )
     columns = ("name", "start", "duration", "correlation", "process", "thread")
-    assert trace.calls.select(columns).rows() == [
+    assert trace.tables.calls.select(columns).rows() == [
         ("cudaMemcpyAsync", 0, 300, 11, 77, 78),
         ("cudaLaunchKernel", 1000, 400, 12, 77, 78),
         ("nvJitLinkCreate", 1500, 100, 13, 77, 78),
     ]
-    assert trace.activities["process"].unique().to_list() == [77]
+    assert trace.tables.activities["process"].unique().to_list() == [77]
     answer = run("report", str(path))
     assert answer.exit_code == ExitCode.OK
     assert "2 launches of all work" in answer.stdout
@@ -101,7 +101,7 @@ def test_calls_have_their_launches(tmp_path: Path, run: Run) -> None:
 
 def test_migrations_of_unified_memory_are_managed(tmp_path: Path) -> None:
     text = table(NEW).replace("[CUDA memcpy Host", "[CUDA memcpy Unified Host")
-    copies = written(tmp_path / "a.csv", text).activities.filter(pl.col("kind") == "memcpy")
+    copies = written(tmp_path / "a.csv", text).tables.activities.filter(pl.col("kind") == "memcpy")
     columns = ("copy_kind", "source_memory", "destination_memory")
     assert copies.select(columns).rows() == [
         ("HtoD", "managed", "managed"),
@@ -165,23 +165,23 @@ def test_columns_and_csv_are_equal(tmp_path: Path, header: str, mark: str, befor
         tmp_path / "a.txt", "\n [3/3] Executing 'cuda_gpu_trace'\n\n" + "\n".join(tables)
     )
     assert trace.meta.properties["printed"] == "text"
-    assert trace.activities.equals(whole.activities)
-    assert trace.names.equals(whole.names)
-    assert trace.calls.equals(whole.calls)
-    assert "malformed" not in trace.ledger["reason"].to_list()
+    assert trace.tables.activities.equals(whole.tables.activities)
+    assert trace.tables.names.equals(whole.tables.names)
+    assert trace.tables.calls.equals(whole.tables.calls)
+    assert "malformed" not in trace.tables.ledger["reason"].to_list()
 
 
 def test_titles_that_lost_their_first_space_are_read(tmp_path: Path) -> None:
     whole = in_columns(table(NEW), ",")
     trace = written(tmp_path / "a.txt", whole.lstrip())
-    assert trace.activities.equals(written(tmp_path / "b.txt", whole).activities)
+    assert trace.tables.activities.equals(written(tmp_path / "b.txt", whole).tables.activities)
 
 
 def test_a_row_in_columns_that_is_cut_is_a_problem(tmp_path: Path) -> None:
     whole = in_columns(table(NEW), ",")
     trace = written(tmp_path / "a.txt", whole[: whole.rstrip("\n").rindex("\n") + 60])
-    assert trace.activities.height == 3
-    assert ("malformed", 1) in trace.ledger.select("reason", "count").rows()
+    assert trace.tables.activities.height == 3
+    assert ("malformed", 1) in trace.tables.ledger.select("reason", "count").rows()
 
 
 @pytest.mark.parametrize("as_columns", [False, True])

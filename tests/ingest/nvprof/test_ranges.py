@@ -35,7 +35,7 @@ def read(path: Path, rows: list[Row], table: str = MARKER) -> Trace:
 
 def spans(trace: Trace) -> list[tuple[Any, ...]]:
     columns = ["text", "kind", "domain", "process", "thread", "start", "duration"]
-    return trace.ranges.select(columns).rows()
+    return trace.tables.ranges.select(columns).rows()
 
 
 def test_a_start_and_an_end_are_one_range(tmp_path: Path) -> None:
@@ -89,13 +89,13 @@ def test_an_end_whose_time_was_lost(tmp_path: Path) -> None:
 
 def test_an_end_without_a_start(tmp_path: Path) -> None:
     trace = read(tmp_path, [marker(10, END, id=9)])
-    assert trace.ranges.is_empty()
+    assert trace.tables.ranges.is_empty()
     assert ledger_of(trace) == {("missing_time", f"{MARKER}: ends without a start"): 1}
 
 
 def test_marks_of_locks_are_counted(tmp_path: Path) -> None:
     trace = read(tmp_path, [marker(10, 8), marker(11, 16)])
-    assert trace.ranges.is_empty()
+    assert trace.tables.ranges.is_empty()
     why = f"{MARKER}: synchronization markers"
     assert ledger_of(trace) == {("unknown_category", why): 2}
 

@@ -41,9 +41,10 @@ def read(path: Path, tables: Tables, version: int = 16) -> Trace:
 
 
 def named(trace: Trace) -> list[tuple[str, str, int]]:
-    names = trace.names["name"]
+    names = trace.tables.names["name"]
     return [
-        (names[row["name_id"]], row["kind"], row["duration"]) for row in trace.activities.to_dicts()
+        (names[row["name_id"]], row["kind"], row["duration"])
+        for row in trace.tables.activities.to_dicts()
     ]
 
 
@@ -66,7 +67,7 @@ def test_kernels_are_in_two_tables_and_their_children_in_a_third(tmp_path: Path)
 
 def test_all_columns_of_a_kernel(tmp_path: Path) -> None:
     trace = read(tmp_path, {KERNEL: [kernel(10, 14)], RUNTIME: [call(1, 2)]})
-    row = trace.activities.row(0, named=True)
+    row = trace.tables.activities.row(0, named=True)
     reported: dict[str, Any] = {key: value for key, value in row.items() if value is not None}
     assert reported == {
         "name_id": 0,
@@ -106,9 +107,19 @@ def test_copies_by_direction_and_memory(tmp_path: Path) -> None:
         "Memcpy Unknown (Unknown -> Unknown)",
         "Memcpy PtoP (Device -> Device)",
     ]
-    assert trace.activities["copy_kind"].to_list() == ["HtoD", "DtoH", "DtoD", "unknown", "PtoP"]
-    assert trace.activities["destination_memory"].to_list()[:3] == ["device", "pinned", "device"]
-    assert trace.activities["bytes"].sum() == 5 * 4096
+    assert trace.tables.activities["copy_kind"].to_list() == [
+        "HtoD",
+        "DtoH",
+        "DtoD",
+        "unknown",
+        "PtoP",
+    ]
+    assert trace.tables.activities["destination_memory"].to_list()[:3] == [
+        "device",
+        "pinned",
+        "device",
+    ]
+    assert trace.tables.activities["bytes"].sum() == 5 * 4096
 
 
 def test_sets_and_synchronizations(tmp_path: Path) -> None:
@@ -127,8 +138,8 @@ def test_sets_and_synchronizations(tmp_path: Path) -> None:
         "Context Sync",
         "Unknown Sync",
     ]
-    assert trace.activities["device"].to_list() == [0, 2, 2, None]
-    assert trace.activities["stream"].to_list() == [7, 13, None, None]
+    assert trace.tables.activities["device"].to_list() == [0, 2, 2, None]
+    assert trace.tables.activities["stream"].to_list() == [7, 13, None, None]
 
 
 def test_migrations_of_unified_memory_are_copies_and_faults_are_not(tmp_path: Path) -> None:
@@ -143,16 +154,16 @@ def test_migrations_of_unified_memory_are_copies_and_faults_are_not(tmp_path: Pa
         "Memcpy DtoH (Managed -> Managed)",
         "Memcpy DtoD (Managed -> Managed)",
     ]
-    assert trace.activities["device"].to_list() == [1, 3, 3]
-    assert trace.activities["process"].to_list() == [5, 5, 5]
-    assert trace.activities["bytes"].to_list() == [65536] * 3
+    assert trace.tables.activities["device"].to_list() == [1, 3, 3]
+    assert trace.tables.activities["process"].to_list() == [5, 5, 5]
+    assert trace.tables.activities["bytes"].to_list() == [65536] * 3
     assert ledger_of(trace) == {("counter", f"{UNIFIED}: faults and hints"): 1}
 
 
 def test_the_sums_of_the_first_unified_memory_records_are_counted(tmp_path: Path) -> None:
     rows = [{"counterKind": 1, "scope": 1, "deviceId": 0, "value": 9, "timestamp": NOW}]
     trace = read(tmp_path, {UNIFIED: rows})
-    assert trace.activities.is_empty()
+    assert trace.tables.activities.is_empty()
     assert ledger_of(trace) == {("counter", UNIFIED): 1}
 
 
@@ -160,7 +171,7 @@ def test_calls_by_their_number(tmp_path: Path) -> None:
     runtime = [call(1, 2), call(3, 5, cbid=31, correlationId=0), call(6, 7, cbid=99999)]
     driver = [call(8, 9, cbid=307, threadId=12), call(10, 11, cbid=None)]
     trace = read(tmp_path, {RUNTIME: runtime, DRIVER: driver, KERNEL: [kernel(1, 2)]})
-    calls = trace.calls
+    calls = trace.tables.calls
     assert calls["name"].cast(str).to_list() == [
         "cudaLaunchKernel",
         "cudaMemcpy",
@@ -179,8 +190,8 @@ def test_a_kernel_is_of_the_call_that_launched_it(tmp_path: Path) -> None:
         RUNTIME: [call(1, 2, correlationId=7), call(3, 4)],
     }
     trace = attribute(read(tmp_path, tables))
-    assert trace.activities["call"].to_list() == [1, 0]
-    assert trace.ledger.is_empty()
+    assert trace.tables.activities["call"].to_list() == [1, 0]
+    assert trace.tables.ledger.is_empty()
 
 
 @pytest.mark.parametrize("version", [8, 12, 17])
@@ -204,7 +215,7 @@ def test_facts(tmp_path: Path, version: int) -> None:
         RUNTIME: [call(1, 2)],
     }
     trace = read(tmp_path, tables, version)
-    (gpu,) = trace.devices.to_dicts()
+    (gpu,) = trace.tables.devices.to_dicts()
     assert {key: value for key, value in gpu.items() if value is not None} == {
         "device": 0,
         "name": "Tesla V100-SXM2-16GB",

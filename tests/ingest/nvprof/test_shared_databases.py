@@ -22,8 +22,10 @@ def query(want: Expected, sql: str) -> list[tuple[int, ...]]:
 def test_every_kernel_and_copy_finds_its_call(want: Expected) -> None:
     trace = trace_of(want.path)
     keys = ["process", "correlation"]
-    work = trace.activities.filter(pl.col("kind") != "sync")
-    matched = work.join(trace.calls, on=keys, how="inner", suffix="_call", maintain_order="left")
+    work = trace.tables.activities.filter(pl.col("kind") != "sync")
+    matched = work.join(
+        trace.tables.calls, on=keys, how="inner", suffix="_call", maintain_order="left"
+    )
     assert matched.height == work.height
     assert (matched["start_call"] <= matched["start"]).all()
     launches = matched.filter(pl.col("kind") == "kernel")["name"].cast(pl.String)
@@ -37,7 +39,7 @@ def test_every_kernel_and_copy_finds_its_call(want: Expected) -> None:
 @each("nvprof-sqlite")
 def test_ranges_keep_their_time_and_their_thread(want: Expected) -> None:
     trace = trace_of(want.path)
-    nvtx = trace.ranges.filter(pl.col("kind") == "nvtx")
+    nvtx = trace.tables.ranges.filter(pl.col("kind") == "nvtx")
     sql = (
         "SELECT count(*), coalesce(sum(e.timestamp - s.timestamp), 0) "
         "FROM CUPTI_ACTIVITY_KIND_MARKER s JOIN CUPTI_ACTIVITY_KIND_MARKER e ON s.id = e.id "
@@ -46,13 +48,13 @@ def test_ranges_keep_their_time_and_their_thread(want: Expected) -> None:
     assert [(nvtx.height, nvtx["duration"].sum())] == query(want, sql)
     # Every thread that calls CUDA in the one with ranges is annotated; one more only computes.
     if nvtx.height:
-        assert set(trace.calls["thread"].unique()) <= set(nvtx["thread"].unique())
+        assert set(trace.tables.calls["thread"].unique()) <= set(nvtx["thread"].unique())
 
 
 @each("nvprof-sqlite")
 def test_names_are_readable_and_synchronizations_have_a_device(want: Expected) -> None:
     trace = trace_of(want.path)
-    assert not trace.names["name"].str.starts_with("_Z").any()
-    assert trace.activities["device"].null_count() == 0
-    assert trace.activities["process"].n_unique() == 1
-    assert not trace.calls["name"].cast(pl.String).str.contains(" call ").any()
+    assert not trace.tables.names["name"].str.starts_with("_Z").any()
+    assert trace.tables.activities["device"].null_count() == 0
+    assert trace.tables.activities["process"].n_unique() == 1
+    assert not trace.tables.calls["name"].cast(pl.String).str.contains(" call ").any()

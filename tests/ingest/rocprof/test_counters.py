@@ -44,7 +44,7 @@ MEASURED = tuple(
 )
 def test_a_dispatch_is_one_row_in_every_layout(tmp_path: Path, text: str) -> None:
     trace = written(tmp_path / "a.csv", text)
-    counters = trace.counters
+    counters = trace.tables.counters
     assert counters["name"].to_list() == ["other", "void k<int, 2>(float*)", "other"]
     assert counters["duration"].to_list() == [2_000] * 3
     assert counters["dram_read_bytes"].to_list() == [2048, 4096, 6144]
@@ -55,16 +55,16 @@ def test_a_dispatch_is_one_row_in_every_layout(tmp_path: Path, text: str) -> Non
     assert trace.meta.properties["metrics_not_read"] == ("Wavefronts",)
     assert trace.meta.properties["metric_rows"] == 18
     # A dispatch with start and end and its counters in one row is an activity and a measurement.
-    timed = trace.activities.height > 0
+    timed = trace.tables.activities.height > 0
     assert counters["activity"].to_list() == ([0, 1, 2] if timed else [None] * 3)
     assert problems(trace) == []
 
 
 def test_launches_without_times_have_no_duration(tmp_path: Path) -> None:
     trace = written(tmp_path / "a.csv", writing.results_v1(MEASURED, times=False))
-    assert trace.activities.is_empty()
-    assert trace.counters["duration"].null_count() == 3
-    assert trace.counters["dram_read_bytes"].to_list() == [2048, 4096, 6144]
+    assert trace.tables.activities.is_empty()
+    assert trace.tables.counters["duration"].null_count() == 3
+    assert trace.tables.counters["dram_read_bytes"].to_list() == [2048, 4096, 6144]
 
 
 def test_counters_join_the_timeline_of_another_run(tmp_path: Path, run: Run) -> None:
@@ -116,12 +116,12 @@ def test_damaged_rows_of_counters_are_counted(tmp_path: Path) -> None:
         (lines[-1], lines[-1][:70], ("truncated", "problem")),
     ):
         trace = written(tmp_path / "a.csv", text.replace(old, new, 1))
-        assert trace.counters.height == 3
-        assert trace.ledger.select("reason", "severity").rows() == [found], (old, new)
+        assert trace.tables.counters.height == 3
+        assert trace.tables.ledger.select("reason", "severity").rows() == [found], (old, new)
 
 
 def test_values_of_a_dispatch_that_another_run_repeats_are_apart(tmp_path: Path) -> None:
     second = writing.counter_collection(MEASURED).replace(",800,801,", ",900,901,")
     trace = written(tmp_path / "a.csv", writing.counter_collection(MEASURED) + second)
-    assert trace.counters["process"].to_list() == [800] * 3 + [900] * 3
-    assert trace.counters.select(pl.col("dram_read_bytes").sum()).item() == 2 * 12_288
+    assert trace.tables.counters["process"].to_list() == [800] * 3 + [900] * 3
+    assert trace.tables.counters.select(pl.col("dram_read_bytes").sum()).item() == 2 * 12_288

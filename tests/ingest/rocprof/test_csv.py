@@ -28,12 +28,12 @@ def written(path: Path, text: str) -> Trace:
 
 def rows(trace: Trace) -> list[dict[str, Any]]:
     """Return the activities with their names instead of numbers."""
-    names = trace.names["name"].gather(trace.activities["name_id"].to_list())
-    return trace.activities.drop("name_id").with_columns(names).to_dicts()
+    names = trace.tables.names["name"].gather(trace.tables.activities["name_id"].to_list())
+    return trace.tables.activities.drop("name_id").with_columns(names).to_dicts()
 
 
 def problems(trace: Trace) -> list[tuple[str, int]]:
-    found = trace.ledger.filter(pl.col("severity") == "problem")
+    found = trace.tables.ledger.filter(pl.col("severity") == "problem")
     return found.select("reason", "count").rows()
 
 
@@ -116,7 +116,7 @@ def test_copies_have_their_direction_and_device(tmp_path: Path) -> None:
     )
     for old in (False, True):
         text = writing.memory_copy_trace(copies, old=old)
-        work = written(tmp_path / "a.csv", text).activities
+        work = written(tmp_path / "a.csv", text).tables.activities
         assert work["copy_kind"].to_list() == ["HtoD", "DtoH", "DtoD", "PtoP"]
         assert work["device"].to_list() == [1, 1, 1, 1]
         assert work["duration"].to_list() == [4_000, 5_000, 1_000, 1_000]
@@ -124,7 +124,7 @@ def test_copies_have_their_direction_and_device(tmp_path: Path) -> None:
 
 
 def test_calls_and_ranges(tmp_path: Path) -> None:
-    calls = written(tmp_path / "a.csv", writing.api_trace(writing.HIP_CALLS)).calls
+    calls = written(tmp_path / "a.csv", writing.api_trace(writing.HIP_CALLS)).tables.calls
     assert calls.select("name", "process", "thread", "duration", "correlation").rows()[1] == (
         "hipLaunchKernel", 800, 801, 1_000, 5,
     )  # fmt: skip
@@ -132,56 +132,60 @@ def test_calls_and_ranges(tmp_path: Path) -> None:
         [("between threads", 40, 700, 900)], "MARKER_CORE_API", thread=0
     )
     trace = written(tmp_path / "b.csv", text)
-    assert trace.ranges.select("text", "kind", "thread", "duration").rows() == [
+    assert trace.tables.ranges.select("text", "kind", "thread", "duration").rows() == [
         ("before", "mark", 801, 0),
         ("step 0", "nvtx", 801, 59_400),
         ("between threads", "nvtx_start", None, 200),
     ]
     # A function of ROCTx is a call.
-    assert trace.calls["name"].to_list() == ["roctxGetThreadId"]
+    assert trace.tables.calls["name"].to_list() == ["roctxGetThreadId"]
 
 
 def test_the_files_of_a_run_are_one_trace(tmp_path: Path) -> None:
     prefix = run_of(tmp_path / "run")
     for path in (prefix, tmp_path / "run"):
         trace = open_trace(path)
-        work = trace.activities
+        work = trace.tables.activities
         assert work["kind"].cast(pl.String).to_list() == ["kernel"] * 3 + ["memcpy"] * 2
-        launched = trace.calls["name"].gather(work["call"]).to_list()
+        launched = trace.tables.calls["name"].gather(work["call"]).to_list()
         assert launched == ["hipLaunchKernel"] * 3 + ["hipMemcpy", None]
         assert work["process"].unique().to_list() == [800]
-        assert trace.ranges["text"].to_list() == ["before", "step 0"]
-        gpu = trace.devices.row(0, named=True)
+        assert trace.tables.ranges["text"].to_list() == ["before", "step 0"]
+        gpu = trace.tables.devices.row(0, named=True)
         assert (gpu["device"], gpu["name"]) == (1, "AMD Instinct MI300X")
         assert (gpu["compute_capability"], gpu["multiprocessors"]) == ("9.4", 304)
         assert (gpu["clock_khz"], gpu["memory_bytes"]) == (2_100_000, 206141652992)
         # The counters are those of the dispatches of the same run.
-        assert trace.counters.select("activity", "dram_read_bytes").rows() == [
+        assert trace.tables.counters.select("activity", "dram_read_bytes").rows() == [
             (0, 4096), (1, 8192), (2, 12288),
         ]  # fmt: skip
-        assert trace.summary.is_empty()
+        assert trace.tables.summary.is_empty()
         assert "not_recorded" not in trace.meta.properties
 
 
 def test_files_without_a_prefix_are_those_of_their_folder(tmp_path: Path) -> None:
     folder = run_of(tmp_path / "run", prefix="")
     trace = open_trace(folder)
-    assert (trace.activities.height, trace.calls.height, trace.counters.height) == (5, 6, 3)
+    assert (
+        trace.tables.activities.height,
+        trace.tables.calls.height,
+        trace.tables.counters.height,
+    ) == (5, 6, 3)
 
 
 def test_compressed_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "12_kernel_trace.csv.gz").write_bytes(
         gzip.compress(writing.kernel_trace().encode())
     )
-    assert open_trace(tmp_path / "12").activities.height == 3
-    assert open_trace(tmp_path / "12_kernel_trace.csv.gz").activities.height == 3
+    assert open_trace(tmp_path / "12").tables.activities.height == 3
+    assert open_trace(tmp_path / "12_kernel_trace.csv.gz").tables.activities.height == 3
 
 
 def test_each_prefix_of_a_folder_is_a_rank(tmp_path: Path) -> None:
     run_of(tmp_path / "host", "12_")
     run_of(tmp_path / "host", "13_")
     trace = open_trace(tmp_path)
-    assert trace.activities.group_by("rank").len().sort("rank").rows() == [(0, 5), (1, 5)]
+    assert trace.tables.activities.group_by("rank").len().sort("rank").rows() == [(0, 5), (1, 5)]
 
 
 def test_passes_for_more_counters_are_no_ranks(tmp_path: Path) -> None:
@@ -200,8 +204,8 @@ def test_the_processes_of_a_merged_database_stay_apart(tmp_path: Path) -> None:
     (tmp_path / "out_hip_api_trace.csv").write_text("\n".join([*api, ""]))
     (tmp_path / "out_kernel_trace.csv").write_text(kernels)
     trace = open_trace(tmp_path / "out")
-    assert trace.activities["process"].to_list() == [800] * 3 + [900] * 3
-    callers = trace.calls["process"].gather(trace.activities["call"])
+    assert trace.tables.activities["process"].to_list() == [800] * 3 + [900] * 3
+    callers = trace.tables.calls["process"].gather(trace.tables.activities["call"])
     assert callers.to_list() == [800] * 3 + [900] * 3
 
 
@@ -214,15 +218,15 @@ def test_agents_are_described_however_they_are_numbered(
     (tmp_path / "a_kernel_trace.csv").write_text(writing.kernel_trace().replace("Agent 1", agent))
     (tmp_path / "a_agent_info.csv").write_text(writing.agent_info())
     trace = open_trace(tmp_path / "a")
-    assert trace.devices.select("device", "name", "vendor").rows() == [
+    assert trace.tables.devices.select("device", "name", "vendor").rows() == [
         (device, "AMD Instinct MI300X", "AMD")
     ]
 
 
 def test_agents_alone_are_devices_without_work(tmp_path: Path) -> None:
     trace = written(tmp_path / "a.csv", writing.agent_info())
-    assert trace.devices["device"].to_list() == [1, 2]
-    assert trace.activities.is_empty()
+    assert trace.tables.devices["device"].to_list() == [1, 2]
+    assert trace.tables.activities.is_empty()
 
 
 def test_other_tables_are_counted(tmp_path: Path) -> None:
@@ -232,8 +236,10 @@ def test_other_tables_are_counted(tmp_path: Path) -> None:
         [["MEMORY_ALLOCATION", "ALLOCATE", "Agent 1", 4096, "0x10", 1, 100, 200]],
     )
     trace = written(tmp_path / "a.csv", writing.kernel_trace() + text)
-    assert trace.activities.height == 3
-    assert trace.ledger.select("reason", "count", "kept").rows() == [("unknown_category", 1, False)]
+    assert trace.tables.activities.height == 3
+    assert trace.tables.ledger.select("reason", "count", "kept").rows() == [
+        ("unknown_category", 1, False)
+    ]
 
 
 def test_a_paste_is_read(tmp_path: Path) -> None:
@@ -249,8 +255,8 @@ def test_a_summary_beside_a_timeline_is_left_out(tmp_path: Path) -> None:
     summary = '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"k",3,12000,4000.0,100\n'
     for number, text in enumerate((trace + summary, summary + trace, trace + summary + trace)):
         found = written(tmp_path / f"{number}.md", text)
-        assert found.activities.height == 3
-        assert found.summary.is_empty()
+        assert found.tables.activities.height == 3
+        assert found.tables.summary.is_empty()
         assert [why for why, _ in problems(found)] == (["duplicate"] if number == 2 else [])
 
 
@@ -258,11 +264,11 @@ def test_rows_that_are_cut_or_damaged_are_problems(tmp_path: Path) -> None:
     text = writing.kernel_trace()
     *whole, last = text.splitlines(keepends=True)
     cut = written(tmp_path / "a.csv", "".join(whole) + last[:60])
-    assert cut.activities.height == 2
+    assert cut.tables.activities.height == 2
     assert cut.meta.truncated
     assert problems(cut) == [("truncated", 1)]
     within = written(tmp_path / "b.csv", "".join([whole[0], last[:60] + "\n", *whole[1:], last]))
-    assert within.activities.height == 3
+    assert within.tables.activities.height == 3
     assert problems(within) == [("malformed", 1)]
     for old, new, reason in (
         (",30000,", ",x0000,", "missing_time"),
@@ -282,8 +288,8 @@ def test_a_file_of_a_run_without_its_header_is_a_problem(tmp_path: Path) -> None
     markers = tmp_path / "run" / "12_marker_api_trace.csv"
     markers.write_text(markers.read_text().replace("Function", "F"))
     trace = read(prefix, silent)
-    assert trace.ranges.is_empty()
-    damaged = trace.ledger.filter(pl.col("reason") == "damaged")
+    assert trace.tables.ranges.is_empty()
+    damaged = trace.tables.ledger.filter(pl.col("reason") == "damaged")
     assert damaged["detail"].to_list() == ["12_marker_api_trace.csv: no table"]
 
 
@@ -323,12 +329,12 @@ def listed(ending: str) -> list[dict[str, str]]:
 @pytest.mark.parametrize("row", listed("_kernel_trace.csv"), ids=lambda row: row["file"])
 def test_a_published_trace_has_its_counts(row: dict[str, str]) -> None:
     trace = open_trace(manifest.PRINTED / row["file"])
-    assert trace.activities.height == int(row["rows"]) == int(row["gpu_calls"])
-    assert trace.activities["duration"].sum() == int(row["gpu_time_text_sum_ns"])
+    assert trace.tables.activities.height == int(row["rows"]) == int(row["gpu_calls"])
+    assert trace.tables.activities["duration"].sum() == int(row["gpu_time_text_sum_ns"])
     assert problems(trace) == []
     # Kernels of llama.cpp.
-    category = trace.names["category"].gather(trace.activities["name_id"])
-    unclassified = int(trace.activities.filter(category == "other")["duration"].sum())
+    category = trace.tables.names["category"].gather(trace.tables.activities["name_id"])
+    unclassified = int(trace.tables.activities.filter(category == "other")["duration"].sum())
     assert unclassified <= 0.01 * int(row["gpu_time_text_sum_ns"])
 
 
@@ -336,8 +342,8 @@ def test_a_published_trace_has_its_counts(row: dict[str, str]) -> None:
 @pytest.mark.parametrize("row", listed("rocpd_readme.txt"), ids=lambda row: row["file"])
 def test_a_published_paste_has_its_counts(row: dict[str, str]) -> None:
     trace = open_trace(manifest.PRINTED / row["file"])
-    assert trace.activities.height == int(row["rows"]) == int(row["gpu_calls"])
-    assert trace.activities["duration"].sum() == int(row["gpu_time_text_sum_ns"])
+    assert trace.tables.activities.height == int(row["rows"]) == int(row["gpu_calls"])
+    assert trace.tables.activities["duration"].sum() == int(row["gpu_time_text_sum_ns"])
 
 
 @manifest.NEEDS_PRINTED
@@ -347,16 +353,16 @@ def test_published_counters_have_their_counts(row: dict[str, str]) -> None:
     assert trace.meta.properties["metric_rows"] == int(row["rows"])
     with (manifest.PRINTED / row["file"]).open() as lines:
         of_dispatch = [line["Dispatch_Id"] for line in csv.DictReader(lines)]
-    assert trace.counters.height == len({*of_dispatch})
+    assert trace.tables.counters.height == len({*of_dispatch})
     repeats = (
-        trace.counters["launch"]
+        trace.tables.counters["launch"]
         .cast(pl.String)
         .replace_strict(
             {number: of_dispatch.count(number) for number in {*of_dispatch}}, return_dtype=pl.Int64
         )
     )
     # The manifest has the time of a dispatch once for each of its counters.
-    assert (trace.counters["duration"] * repeats).sum() == int(row["gpu_time_text_sum_ns"])
+    assert (trace.tables.counters["duration"] * repeats).sum() == int(row["gpu_time_text_sum_ns"])
     assert problems(trace) == []
 
 
@@ -364,6 +370,6 @@ def test_published_counters_have_their_counts(row: dict[str, str]) -> None:
 @pytest.mark.parametrize("row", listed("output_vec_add_gpu.csv"), ids=lambda row: row["file"])
 def test_published_counters_without_times_have_their_counts(row: dict[str, str]) -> None:
     trace = read(manifest.PRINTED / row["file"], silent)
-    assert trace.counters.height == int(row["rows"]) == int(row["gpu_calls"])
-    assert trace.counters["name"].to_list() == ["vector_add(float*, float*, float*, int)"]
-    assert trace.counters["duration"].null_count() == 1
+    assert trace.tables.counters.height == int(row["rows"]) == int(row["gpu_calls"])
+    assert trace.tables.counters["name"].to_list() == ["vector_add(float*, float*, float*, int)"]
+    assert trace.tables.counters["duration"].null_count() == 1

@@ -25,7 +25,7 @@ LAYOUTS = pytest.mark.parametrize("tracked", [False, True], ids=["columns", "tra
 
 def events(trace: Trace, table: str) -> list[dict[str, Any]]:
     """Return the rows of calls or ranges, in the order of their start."""
-    return trace.table(table).sort("start", "duration").to_dicts()
+    return trace.tables[table].sort("start", "duration").to_dicts()
 
 
 @LAYOUTS
@@ -35,8 +35,8 @@ def test_a_database_and_the_csv_of_a_run_are_equal(tmp_path: Path, tracked: bool
     trace = open_trace(path)
     # Calls and ranges have another order in the two.
     work = [
-        trace.activities.drop("call", "range").with_columns(
-            trace.names["name"].gather(trace.activities["name_id"])
+        trace.tables.activities.drop("call", "range").with_columns(
+            trace.tables.names["name"].gather(trace.tables.activities["name_id"])
         )
         for trace in (of_csv, trace)
     ]
@@ -44,10 +44,10 @@ def test_a_database_and_the_csv_of_a_run_are_equal(tmp_path: Path, tracked: bool
         # CSV has no bytes of copies.
         differing = {key for key in one if one[key] != other[key]}
         assert differing <= ({"bytes"} if one["kind"] == "memcpy" else set())
-    assert trace.activities["bytes"].to_list() == [None] * 3 + [4096] * 2
+    assert trace.tables.activities["bytes"].to_list() == [None] * 3 + [4096] * 2
     for table in ("calls", "ranges"):
         assert events(of_csv, table) == events(trace, table)
-    gpu, of_agent_info = (one.devices.row(0, named=True) for one in (trace, of_csv))
+    gpu, of_agent_info = (one.tables.devices.row(0, named=True) for one in (trace, of_csv))
     assert {key for key in gpu if gpu[key] != of_agent_info[key]} == {"memory_bytes"}
     assert (trace.meta.producer, trace.meta.format_version) == ("AMD rocpd", "3")
     assert problems(trace) == problems(of_csv) == [("no_launch", 1)]
@@ -59,15 +59,15 @@ def test_broken_properties_of_an_agent_are_counted(tmp_path: Path) -> None:
     for agent in run.tables["info_agent"]:
         agent["extdata"] = '{"cu_count":'
     trace = open_trace(databases.rocpd(tmp_path / "results.db", run))
-    (lost,) = trace.ledger.filter(reason="lost_field", table="devices").to_dicts()
+    (lost,) = trace.tables.ledger.filter(reason="lost_field", table="devices").to_dicts()
     assert (lost["count"], lost["detail"]) == (2, "properties of an agent")
-    assert trace.devices["multiprocessors"].null_count() == trace.devices.height
+    assert trace.tables.devices["multiprocessors"].null_count() == trace.tables.devices.height
 
 
 @LAYOUTS
 def test_instances_of_counters_are_added(tmp_path: Path, tracked: bool) -> None:
     run = databases.rocpd_run(MEASURED, tracked=tracked)
-    counters = open_trace(databases.rocpd(tmp_path / "results.db", run)).counters
+    counters = open_trace(databases.rocpd(tmp_path / "results.db", run)).tables.counters
     assert counters["activity"].to_list() == [0, 1, 2]
     assert counters["dram_read_bytes"].to_list() == [2048, 4096, 6144]
     assert counters["tensor_ops"].to_list() == [13 * 512, 23 * 512, 33 * 512]
@@ -89,7 +89,7 @@ def test_the_counters_of_a_database_join_the_timeline_of_another_run(
     (tmp_path / "trace.csv").write_text(writing.kernel_trace([large, small]))
     counted = [small, large]
     path = databases.rocpd(tmp_path / "results.db", databases.rocpd_run(counted, tracked=tracked))
-    counters = open_trace(tmp_path / "trace.csv", counters=path).counters
+    counters = open_trace(tmp_path / "trace.csv", counters=path).tables.counters
     assert counters.select("activity", "dram_read_bytes").rows() == [(1, 1024), (0, 8192)]
     shown = run("kernels", tmp_path / "trace.csv", "--counters", path)
     assert "measured by rocpd: 2 of 2 kernels" in shown.stdout
@@ -103,9 +103,9 @@ def test_the_processes_of_a_merged_database_stay_apart(tmp_path: Path, tracked: 
     one = databases.rocpd_run(tracked=tracked)
     other = databases.rocpd_run(tracked=tracked, process=900, uuid="_0001")
     trace = open_trace(databases.rocpd(tmp_path / "results.db", one, other))
-    kernels = trace.activities.filter(pl.col("kind") == "kernel")
+    kernels = trace.tables.activities.filter(pl.col("kind") == "kernel")
     assert kernels["process"].to_list() == [800] * 3 + [900] * 3
-    callers = trace.calls["process"].gather(kernels["call"])
+    callers = trace.tables.calls["process"].gather(kernels["call"])
     assert callers.to_list() == kernels["process"].to_list()
 
 
@@ -113,7 +113,7 @@ def test_a_database_stands_for_the_csv_beside_it(tmp_path: Path) -> None:
     run_of(tmp_path / "run", "12_")
     databases.rocpd(tmp_path / "run" / "12_results.db", databases.rocpd_run(tracked=False))
     trace = open_trace(tmp_path / "run")
-    assert (trace.activities.height, trace.meta.producer) == (5, "AMD rocpd")
+    assert (trace.tables.activities.height, trace.meta.producer) == (5, "AMD rocpd")
 
 
 CHROME = """\
@@ -131,7 +131,10 @@ def test_a_run_of_rocprof_is_its_database(tmp_path: Path) -> None:
     (tmp_path / "results.csv").write_text(writing.results_v1())
     (tmp_path / "results.json").write_text(CHROME)
     trace = open_trace(tmp_path)
-    assert trace.activities.height == open_trace(tmp_path / "results.db").activities.height
+    assert (
+        trace.tables.activities.height
+        == open_trace(tmp_path / "results.db").tables.activities.height
+    )
     assert trace.meta.source == str(tmp_path / "results.db")
     with pytest.raises(UnknownFormatError, match=r"rocprof's results\.json"):
         open_trace(tmp_path / "results.json")
@@ -157,7 +160,7 @@ def test_tables_of_other_kinds_are_counted(tmp_path: Path) -> None:
     for number in range(4):
         run.add("memory_allocate", start=number, end=number + 1, type="ALLOC", size=4096)
     trace = open_trace(databases.rocpd(tmp_path / "results.db", run))
-    other = trace.ledger.filter(pl.col("reason") == "unknown_category")
+    other = trace.tables.ledger.filter(pl.col("reason") == "unknown_category")
     assert other.select("count", "kept").rows() == [(4, False)]
 
 
@@ -178,11 +181,13 @@ def test_rocprofs_database_has_the_kernels_of_its_csv(tmp_path: Path) -> None:
         lacks = {"process", "registers", "shared_memory"}
         assert differing <= lacks | {"start", "call", "range", "step"}
     assert (copy["copy_kind"], copy["bytes"], copy["device"]) == ("HtoD", 4096, 1)
-    launched = trace.calls["name"].gather(trace.activities["call"]).to_list()
+    launched = trace.tables.calls["name"].gather(trace.tables.activities["call"]).to_list()
     assert launched == ["hipLaunchKernel"] * 3 + ["hipMemcpy"]
-    assert trace.ranges.select("text", "duration").rows() == [("step 0", 59_400)]
+    assert trace.tables.ranges.select("text", "duration").rows() == [("step 0", 59_400)]
     # A barrier is no work.
-    assert trace.ledger.filter(pl.col("reason") == "unknown_category")["count"].to_list() == [1]
+    assert trace.tables.ledger.filter(pl.col("reason") == "unknown_category")[
+        "count"
+    ].to_list() == [1]
     assert problems(trace) == []
 
 
@@ -191,7 +196,7 @@ def test_a_call_of_several_copies_has_the_bytes_of_none(tmp_path: Path) -> None:
     tables["COPY"] *= 2
     tables["COPY"][1] = tables["COPY"][1] | {"BeginNs": 46_000, "EndNs": 47_000}
     trace = open_trace(databases.legacy(tmp_path / "results.db", tables))
-    copies = trace.activities.filter(pl.col("kind") == "memcpy")
+    copies = trace.tables.activities.filter(pl.col("kind") == "memcpy")
     assert copies["bytes"].to_list() == [None, None]
 
 
@@ -203,13 +208,13 @@ def test_rocprofs_table_of_kernels_has_counters(tmp_path: Path) -> None:
         for number, one in enumerate(writing.KERNELS)
     ]  # fmt: skip
     trace = open_trace(databases.legacy(tmp_path / "a.db", tables))
-    assert trace.counters["dram_read_bytes"].to_list() == [2560] * 3
+    assert trace.tables.counters["dram_read_bytes"].to_list() == [2560] * 3
     # The kernels are those of the timeline, not counted twice.
-    assert (trace.activities["kind"] == "kernel").sum() == 3
+    assert (trace.tables.activities["kind"] == "kernel").sum() == 3
     tables["OPS"] = tables["COPY"] = []
     alone = open_trace(databases.legacy(tmp_path / "b.db", tables))
-    assert alone.activities["duration"].to_list() == [4_000, 1_000, 7_000]
-    assert alone.counters["activity"].to_list() == [0, 1, 2]
+    assert alone.tables.activities["duration"].to_list() == [4_000, 1_000, 7_000]
+    assert alone.tables.counters["activity"].to_list() == [0, 1, 2]
 
 
 @pytest.mark.slow
@@ -225,21 +230,23 @@ def test_views_are_no_tables(tmp_path: Path) -> None:
     path = databases.rocpd(tmp_path / "a.db", databases.rocpd_run(tracked=False))
     with closing(sqlite3.connect(path)) as connection:
         (count,) = connection.execute("SELECT count(*) FROM rocpd_kernel_dispatch").fetchone()
-    assert open_trace(path).activities.filter(pl.col("kind") == "kernel").height == count == 3
+    assert (
+        open_trace(path).tables.activities.filter(pl.col("kind") == "kernel").height == count == 3
+    )
 
 
 @manifest.NEEDS_PRINTED
 def test_the_published_database_has_its_counts() -> None:
     folder = manifest.PRINTED / "rocprof"
     trace = open_trace(folder / "hip__rocmblogs_HIP_trace_results.db")
-    kernels = trace.activities.filter(pl.col("kind") == "kernel")
+    kernels = trace.tables.activities.filter(pl.col("kind") == "kernel")
     assert (kernels.height, kernels["duration"].sum()) == (1, 5280)
     # The summaries of the same run.
-    copies = trace.activities.filter(pl.col("kind") == "memcpy").group_by("copy_kind")
+    copies = trace.tables.activities.filter(pl.col("kind") == "memcpy").group_by("copy_kind")
     found = copies.agg(pl.len(), pl.col("duration").sum()).sort("copy_kind").rows()
-    summary = open_trace(folder / "hip__rocmblogs_HIP_trace_copy_stats.csv").summary
+    summary = open_trace(folder / "hip__rocmblogs_HIP_trace_copy_stats.csv").tables.summary
     assert found == summary.sort("copy_kind").select("copy_kind", "calls", "total_ns").rows()
-    calls = open_trace(folder / "hip__rocmblogs_HIP_trace_hip_stats.csv").summary
-    assert trace.calls.height == calls["calls"].sum()
-    assert trace.calls["duration"].sum() == calls["total_ns"].sum()
+    calls = open_trace(folder / "hip__rocmblogs_HIP_trace_hip_stats.csv").tables.summary
+    assert trace.tables.calls.height == calls["calls"].sum()
+    assert trace.tables.calls["duration"].sum() == calls["total_ns"].sum()
     assert problems(trace) == []

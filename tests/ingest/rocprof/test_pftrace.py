@@ -28,8 +28,8 @@ def test_a_trace_and_the_csv_of_a_run_are_equal(tmp_path: Path, form: str) -> No
     trace = open_trace(path)
     assert (trace.meta.producer, trace.meta.truncated) == ("AMD rocprofv3", False)
     work = [
-        one.activities.drop("call", "range").with_columns(
-            one.names["name"].gather(one.activities["name_id"])
+        one.tables.activities.drop("call", "range").with_columns(
+            one.tables.names["name"].gather(one.tables.activities["name_id"])
         )
         for one in (of_csv, trace)
     ]
@@ -38,11 +38,11 @@ def test_a_trace_and_the_csv_of_a_run_are_equal(tmp_path: Path, form: str) -> No
     for one, other in zip(*(frame.drop("name_id").to_dicts() for frame in work), strict=True):
         differing = {key for key in one if one[key] != other[key]}
         assert differing <= ({"bytes"} if one["kind"] == "memcpy" else lacks)
-    assert trace.activities["bytes"].to_list() == [None] * 3 + [4096] * 2
+    assert trace.tables.activities["bytes"].to_list() == [None] * 3 + [4096] * 2
     for table in ("calls", "ranges"):
         assert events(of_csv, table) == events(trace, table)
     assert problems(trace) == [("no_launch", 1)]
-    assert trace.ledger.filter(pl.col("reason") == "counter")["count"].to_list() == [1]
+    assert trace.tables.ledger.filter(pl.col("reason") == "counter")["count"].to_list() == [1]
 
 
 def test_a_trace_that_breaks_off_is_read_up_to_there(tmp_path: Path) -> None:
@@ -67,8 +67,10 @@ def test_numbers_of_names_begin_again_where_a_packet_says_so(tmp_path: Path) -> 
     one.packets += other.packets
     trace = read(perfetto.pftrace(tmp_path / "a.pftrace", one), silent)
     # The same events twice.
-    assert trace.ledger.filter(pl.col("reason") == "duplicate")["count"].sum() == 3 + 2 + 6 + 2
-    assert trace.names.height == 4
+    assert (
+        trace.tables.ledger.filter(pl.col("reason") == "duplicate")["count"].sum() == 3 + 2 + 6 + 2
+    )
+    assert trace.tables.names.height == 4
 
 
 def test_traces_of_others_are_refused(tmp_path: Path) -> None:

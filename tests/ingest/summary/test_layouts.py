@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from tests.ingest.summary import writing
 from tests.ingest.summary.writing import ROWS, Row
 from tests.support.command_line import Run
+from traceana import Trace
 from traceana.errors import CorruptError, ExitCode, NotATraceError
 from traceana.ingest import read
 from traceana.ingest.source import silent
-from traceana.trace import Trace
 
 Write = Callable[[Sequence[Row]], str]
 
@@ -76,12 +76,12 @@ def written(path: Path, text: str) -> Trace:
 
 
 def found(trace: Trace, *kinds: str) -> list[tuple[str, int, int, int]]:
-    rows = trace.summary.filter(pl.col("kind").cast(pl.String).is_in(kinds))
+    rows = trace.tables.summary.filter(pl.col("kind").cast(pl.String).is_in(kinds))
     return rows.select("name", "calls", "total_ns", "precision_ns").rows()
 
 
 def problems(trace: Trace) -> list[tuple[str, int]]:
-    bad = trace.ledger.filter(pl.col("severity") == "problem")
+    bad = trace.tables.ledger.filter(pl.col("severity") == "problem")
     return bad.select("reason", "count").rows()
 
 
@@ -97,7 +97,7 @@ def expect(trace: Trace, rows: Sequence[Row], name: str) -> None:
             assert abs(row.total_ns - total) <= (step + 1) / 2
             if kind == "kernel":
                 assert label == row.name
-        means = trace.summary.filter(pl.col("kind") == kind)["mean_ns"].to_list()
+        means = trace.tables.summary.filter(pl.col("kind") == kind)["mean_ns"].to_list()
         for row, mean in zip(own, means, strict=True):
             assert mean is None or abs(mean - row.mean_ns) <= 1 + row.mean_ns // 1000
 
@@ -107,9 +107,9 @@ def test_what_is_printed_is_read(tmp_path: Path, name: str) -> None:
     trace = written(tmp_path / "a.txt", LAYOUTS[name](ROWS))
     expect(trace, ROWS, name)
     assert problems(trace) == []
-    counted = trace.summary.filter("counted")["kind"].unique().cast(pl.String)
+    counted = trace.tables.summary.filter("counted")["kind"].unique().cast(pl.String)
     assert "call" not in counted
-    assert trace.activities.is_empty()
+    assert trace.tables.activities.is_empty()
     assert trace.is_summary
 
 
@@ -121,7 +121,7 @@ def test_what_a_log_or_a_paste_puts_around_changes_nothing(
 ) -> None:
     plain = written(tmp_path / "plain.txt", LAYOUTS[name](ROWS))
     pasted = written(tmp_path / "pasted.txt", PASTES[paste](LAYOUTS[name](ROWS)))
-    assert pasted.summary.equals(plain.summary)
+    assert pasted.tables.summary.equals(plain.tables.summary)
     assert problems(pasted) == []
 
 
@@ -130,8 +130,8 @@ def test_several_reports_of_one_file_are_all_read(tmp_path: Path, name: str) -> 
     text = LAYOUTS[name](ROWS)
     trace = written(tmp_path / "a.txt", f"## batch 1\n{text}\n## batch 2\n{text}")
     once = written(tmp_path / "b.txt", text)
-    assert trace.summary.height == 2 * once.summary.height
-    assert trace.summary["total_ns"].sum() == 2 * once.summary["total_ns"].sum()
+    assert trace.tables.summary.height == 2 * once.tables.summary.height
+    assert trace.tables.summary["total_ns"].sum() == 2 * once.tables.summary["total_ns"].sum()
     assert problems(trace) == []
 
 
@@ -153,13 +153,13 @@ def test_any_kernels_are_read_back(
 ) -> None:
     trace = written(tmp_path_factory.mktemp("any") / "a.txt", LAYOUTS[name](rows))
     expect(trace, rows, name)
-    assert "malformed" not in trace.ledger["reason"]
+    assert "malformed" not in trace.tables.ledger["reason"]
 
 
 def test_mxnet_prints_operators_and_memory(tmp_path: Path) -> None:
     trace = written(tmp_path / "a.txt", writing.mxnet_table([Row("Convolution", 4, 52_000)]))
     assert trace.meta.format == "mxnet"
-    assert trace.summary.select("name", "kind", "calls", "total_ns").rows() == [
+    assert trace.tables.summary.select("name", "kind", "calls", "total_ns").rows() == [
         ("Convolution", "op", 4, 52_000)
     ]
 
@@ -177,21 +177,21 @@ Memory: cpu/0                          31        2048.0000           0.0000     
 """
     text = storage + writing.mxnet_table([Row("Convolution", 4, 52_000)])
     trace = written(tmp_path / "a.txt", text)
-    assert trace.summary.select("name", "total_ns").rows() == [("Convolution", 52_000)]
-    assert trace.ledger.filter(pl.col("reason") == "counter")["count"].sum() == 2
-    assert "several_reports" not in trace.ledger["reason"].to_list()
+    assert trace.tables.summary.select("name", "total_ns").rows() == [("Convolution", 52_000)]
+    assert trace.tables.ledger.filter(pl.col("reason") == "counter")["count"].sum() == 2
+    assert "several_reports" not in trace.tables.ledger["reason"].to_list()
 
 
 def test_torch_counts_each_kernel_once(tmp_path: Path) -> None:
     whole = written(tmp_path / "a.txt", writing.torch_table(ROWS))
-    kinds = whole.summary.filter("counted")["kind"].unique().cast(pl.String).sort()
+    kinds = whole.tables.summary.filter("counted")["kind"].unique().cast(pl.String).sort()
     assert kinds.to_list() == ["kernel", "memcpy", "memset"]
     assert whole.meta.properties["printed_total_ns"] == 102_464_000
     assert problems(whole) == []
     # Of the rows that are shown, operators have more of the time.
     cut = written(tmp_path / "b.txt", writing.torch_table(ROWS, limit=1))
-    assert cut.summary.select("name", "counted").rows() == [("aten::operator_0", True)]
-    (detail,) = cut.ledger.filter(pl.col("reason") == "cut_table")["detail"]
+    assert cut.tables.summary.select("name", "counted").rows() == [("aten::operator_0", True)]
+    (detail,) = cut.tables.ledger.filter(pl.col("reason") == "cut_table")["detail"]
     assert detail == "rows with 11.0 % of the GPU time not printed"
 
 
@@ -200,7 +200,7 @@ def test_torch_prints_the_name_of_any_device(tmp_path: Path, device: str) -> Non
     cuda = writing.torch_table(ROWS)
     trace = written(tmp_path / "a.txt", re.sub("CUDA(?! mem)", device, cuda))
     known = written(tmp_path / "b.txt", cuda)
-    assert trace.summary.equals(known.summary)
+    assert trace.tables.summary.equals(known.tables.summary)
     assert not trace.on_cpu
     assert trace.meta.properties["printed_total_ns"] == 102_464_000
 
@@ -214,7 +214,7 @@ def test_torch_prints_overloads_in_a_column(tmp_path: Path) -> None:
         for line in lines
     )
     trace = written(tmp_path / "a.txt", wide)
-    assert trace.summary.equals(written(tmp_path / "b.txt", "\n".join(lines)).summary)
+    assert trace.tables.summary.equals(written(tmp_path / "b.txt", "\n".join(lines)).tables.summary)
     assert problems(trace) == []
 
 
@@ -239,7 +239,7 @@ Self CPU time total: 25.848s
 """
     trace = written(tmp_path / "a.txt", text)
     assert trace.on_cpu
-    assert trace.summary["total_ns"].to_list() == [19_054_000_000, 135_182_000]
+    assert trace.tables.summary["total_ns"].to_list() == [19_054_000_000, 135_182_000]
 
 
 def test_a_table_without_time_of_the_device_is_of_the_cpu(tmp_path: Path) -> None:
@@ -252,9 +252,9 @@ Self CUDA time total: 0.000us
 """  # noqa: E501
     trace = written(tmp_path / "a.txt", text)
     assert trace.on_cpu
-    assert trace.summary["total_ns"].to_list() == [19_054_000, 135_182]
+    assert trace.tables.summary["total_ns"].to_list() == [19_054_000, 135_182]
     detail = "rows with 25.8 % of the CPU time not printed"
-    assert trace.ledger.filter(reason="cut_table")["detail"].to_list() == [detail]
+    assert trace.tables.ledger.filter(reason="cut_table")["detail"].to_list() == [detail]
     whole = written(tmp_path / "b.txt", text.replace("25.848ms", "19.189ms"))
     assert problems(whole) == []
 
@@ -268,9 +268,9 @@ aten::add_             102.50%       1.025ms            28
 Self CPU time total: 1.000ms
 """
     trace = written(tmp_path / "a.txt", text)
-    assert trace.summary["total_ns"].to_list() == [None, 1_025_000]
+    assert trace.tables.summary["total_ns"].to_list() == [None, 1_025_000]
     assert problems(trace) == []
-    lost = trace.ledger.filter(reason="lost_field").select("severity", "count", "detail")
+    lost = trace.tables.ledger.filter(reason="lost_field").select("severity", "count", "detail")
     assert lost.rows() == [("note", 1, "times below 0, or too large")]
 
 
@@ -286,7 +286,7 @@ def test_reports_that_are_added_up_are_a_note(tmp_path: Path) -> None:
     ):
         path = tmp_path / f"{number}.txt"
         path.write_text(text)
-        ledger = read(path, silent).ledger.filter(pl.col("reason") == "several_reports")
+        ledger = read(path, silent).tables.ledger.filter(pl.col("reason") == "several_reports")
         assert ledger.select("count", "detail").rows() == notes
 
 
@@ -304,7 +304,7 @@ def test_a_cut_table_is_read_and_the_loss_is_said(
         if "GPU activities:" not in line or left_out not in line
     ]
     trace = written(tmp_path / "a.txt", "\n".join(kept))
-    cut = trace.ledger.filter(pl.col("reason") == "cut_table")
+    cut = trace.tables.ledger.filter(pl.col("reason") == "cut_table")
     assert cut["severity"].to_list() == ["problem"]
     if not name.startswith("nsys"):
         assert cut["detail"].to_list() == [f"rows with {lost} of the GPU time not printed"]
@@ -323,18 +323,18 @@ def test_few_digits_are_a_note_with_what_they_cost(tmp_path: Path) -> None:
     rows = [Row("k<int=1>()", 427_000_000, 45_028_000_000)]
     text = writing.nvprof_old(rows).replace("427000000", "4.27e+08")
     trace = written(tmp_path / "a.txt", text)
-    notes = trace.ledger.filter(pl.col("reason") == "few_digits")
+    notes = trace.tables.ledger.filter(pl.col("reason") == "few_digits")
     assert notes.select("severity", "count", "detail").rows() == [
         ("note", 1, "total to 100,000 ns at worst, their sum to 50,000 ns"),
         ("note", 1, "calls to 1,000,000 calls at worst"),
     ]
-    assert trace.summary["calls"].to_list() == [427_000_000]
+    assert trace.tables.summary["calls"].to_list() == [427_000_000]
 
 
 def test_what_is_not_printed_is_null(tmp_path: Path) -> None:
     trace = written(tmp_path / "a.txt", writing.rocprof_csv(ROWS))
     for column in ("min_ns", "max_ns", "median_ns", "deviation_ns", "bytes", "device", "process"):
-        assert trace.summary[column].null_count() == trace.summary.height, column
+        assert trace.tables.summary[column].null_count() == trace.tables.summary.height, column
 
 
 def test_sizes_of_copies_are_those_of_their_rows(tmp_path: Path) -> None:
@@ -346,21 +346,21 @@ CUDA Memory Operation Statistics (KiB)
   1024.0          13      78.8     0.004     500.0  [CUDA memcpy HtoD]
 """
     trace = written(tmp_path / "a.txt", writing.nsys_2019(ROWS) + sizes)
-    copies = trace.summary.filter(pl.col("kind") == "memcpy")
+    copies = trace.tables.summary.filter(pl.col("kind") == "memcpy")
     assert copies["bytes"].to_list() == [1024 * 1024]
     megabytes = """\
  Total (MB)  Count  Avg (MB)  Operation
       0.846     13     0.009  [CUDA memcpy HtoD]
 """
     trace = written(tmp_path / "b.txt", writing.nsys_2023(ROWS) + megabytes)
-    copies = trace.summary.filter(pl.col("kind") == "memcpy")
+    copies = trace.tables.summary.filter(pl.col("kind") == "memcpy")
     assert copies["bytes"].to_list() == [846_000]
-    assert ("bytes to 1,000 bytes at worst, their sum to 500 bytes",) in trace.ledger.select(
+    assert ("bytes to 1,000 bytes at worst, their sum to 500 bytes",) in trace.tables.ledger.select(
         "detail"
     ).rows()
     # 0.000 MB is less than its last digit.
     trace = written(tmp_path / "c.txt", writing.nsys_2023(ROWS) + megabytes.replace("846", "000"))
-    assert trace.summary.filter(pl.col("kind") == "memcpy")["bytes"].to_list() == [None]
+    assert trace.tables.summary.filter(pl.col("kind") == "memcpy")["bytes"].to_list() == [None]
 
 
 @pytest.mark.parametrize("groups", [".", "\u202f", "\u00a0", "", " "])
@@ -374,14 +374,14 @@ def test_sizes_and_times_in_a_locale_with_a_decimal_comma(tmp_path: Path, groups
     115,606     13     8,893  [CUDA memcpy HtoD]
       0,846      2     0,423  [CUDA memcpy DtoH]
 """
-    copies = written(tmp_path / "a.txt", text).summary
+    copies = written(tmp_path / "a.txt", text).tables.summary
     assert copies.select("calls", "total_ns", "mean_ns", "bytes").rows() == [
         (13, 1_956_100, 150_469, 115_606_000),
         (2, 21_477, 10_739, 846_000),
     ]
     # With a decimal point the same digits are groups.
     point = written(tmp_path / "b.txt", text.replace("98,9", "98.9").replace("1,1 ", "1.1 "))
-    assert point.summary["total_ns"].to_list()[1] == 21_477_000
+    assert point.tables.summary["total_ns"].to_list()[1] == 21_477_000
 
 
 def test_ranges_and_calls_of_the_system_are_no_work(tmp_path: Path) -> None:
@@ -395,7 +395,7 @@ def test_ranges_and_calls_of_the_system_are_no_work(tmp_path: Path) -> None:
 """
     trace = written(tmp_path / "a.txt", text + writing.nsys_2023(ROWS))
     expect(trace, ROWS, "nsys 2023")
-    left_out = trace.ledger.filter(pl.col("severity") == "note")
+    left_out = trace.tables.ledger.filter(pl.col("severity") == "note")
     assert {"repeated", "system_call"} <= {*left_out["reason"]}
 
 
@@ -431,9 +431,9 @@ def test_mpi_openmp_and_openacc_are_no_kernels(tmp_path: Path) -> None:
     trace = written(tmp_path / "a.txt", writing.nsys_2023(ROWS) + OF_THE_HOST)
     expect(trace, ROWS, "nsys 2023")
     assert problems(trace) == []
-    left_out = trace.ledger.filter(pl.col("reason") == "unknown_category")
+    left_out = trace.tables.ledger.filter(pl.col("reason") == "unknown_category")
     assert left_out.select("count", "detail").rows() == [(4, "MPI, OpenMP and OpenACC")]
-    assert "several_reports" not in trace.ledger["reason"].to_list()
+    assert "several_reports" not in trace.tables.ledger["reason"].to_list()
 
 
 def test_a_report_with_other_options_repeats_its_kernels(tmp_path: Path) -> None:
@@ -442,11 +442,11 @@ def test_a_report_with_other_options_repeats_its_kernels(tmp_path: Path) -> None
     base = kernels.replace("'cuda_gpu_kern_sum'", "'cuda_gpu_kern_sum:base'")
     trace = written(tmp_path / "a.txt", f"{text}{base}\n")
     expect(trace, ROWS, "nsys 2023")
-    repeated = trace.ledger.filter(pl.col("reason") == "repeated")
+    repeated = trace.tables.ledger.filter(pl.col("reason") == "repeated")
     assert "the same report in another form" in repeated["detail"].to_list()
-    assert "several_reports" not in trace.ledger["reason"].to_list()
+    assert "several_reports" not in trace.tables.ledger["reason"].to_list()
     twice = written(tmp_path / "b.txt", f"{text}{kernels}\n")
-    assert "several_reports" in twice.ledger["reason"].to_list()
+    assert "several_reports" in twice.tables.ledger["reason"].to_list()
 
 
 def test_another_report_ends_a_table(tmp_path: Path) -> None:
@@ -487,8 +487,11 @@ def test_summaries_per_device_have_it(tmp_path: Path) -> None:
         for name in ("Tesla K80 (0)", "Tesla K80 (1)")
     )
     trace = written(tmp_path / "a.txt", both)
-    assert trace.summary["device"].to_list() == [0, 0, 1, 1]
-    assert trace.devices.select("device", "name").rows() == [(0, "Tesla K80"), (1, "Tesla K80")]
+    assert trace.tables.summary["device"].to_list() == [0, 0, 1, 1]
+    assert trace.tables.devices.select("device", "name").rows() == [
+        (0, "Tesla K80"),
+        (1, "Tesla K80"),
+    ]
 
 
 def test_a_column_of_devices_is_that_of_their_rows(tmp_path: Path) -> None:
@@ -499,8 +502,11 @@ def test_a_column_of_devices_is_that_of_their_rows(tmp_path: Path) -> None:
 "Tesla K80 (1)","GPU activities",100.000000,8.000000,8,1000.000000,1.000000,2.000000,"k(int)"
 """
     trace = written(tmp_path / "a.csv", text)
-    assert trace.summary.select("device", "calls").rows() == [(0, 9), (1, 8)]
-    assert trace.devices.select("device", "name").rows() == [(0, "Tesla K80"), (1, "Tesla K80")]
+    assert trace.tables.summary.select("device", "calls").rows() == [(0, 9), (1, 8)]
+    assert trace.tables.devices.select("device", "name").rows() == [
+        (0, "Tesla K80"),
+        (1, "Tesla K80"),
+    ]
 
 
 @pytest.mark.parametrize(("unit", "ns"), [("ms", 10**6), ("s", 10**9)])
@@ -517,7 +523,9 @@ def test_units_below_the_titles_are_those_of_their_columns(
       API calls:   100.00  2.00e+03         3  10.00000  1.06e-03  16.30650  cudaMemcpy
 """
     trace = written(tmp_path / "a.txt", text)
-    assert trace.summary.select("name", "kind", "total_ns", "precision_ns", "mean_ns").rows() == [
+    assert trace.tables.summary.select(
+        "name", "kind", "total_ns", "precision_ns", "mean_ns"
+    ).rows() == [
         ("k<int, 2>(float*, int)", "kernel", 1830 * ns, 10 * ns, 9166507 * ns // 10**4),
         ("[CUDA memcpy DtoH]", "memcpy", 1745 * ns // 10, ns // 10**4, 6902481 * ns // 10**5),
         ("cudaMemcpy", "call", 2000 * ns, 10 * ns, 10 * ns),
@@ -556,7 +564,7 @@ def test_mangled_and_cut_names_are_kept(tmp_path: Path) -> None:
     ]
     trace = written(tmp_path / "a.txt", writing.nsys_2023(rows))
     assert [one[0] for one in found(trace, "kernel")] == [row.name for row in rows]
-    names = trace.names["name"].gather(trace.summary["name_id"].to_list()).to_list()
+    names = trace.tables.names["name"].gather(trace.tables.summary["name_id"].to_list()).to_list()
     assert names == ["void at::native::reduce_kernel<512, 1>(int)", rows[1].name, "void"]
 
 
@@ -585,7 +593,7 @@ def test_long_lines_take_no_long_time(tmp_path: Path, line: str) -> None:
     begin = time.process_time()
     trace = written(tmp_path / "a.txt", f"{text}{line}\n{text}{line}\n")
     assert time.process_time() - begin < 5
-    assert trace.summary.height == 2 * len(ROWS)
+    assert trace.tables.summary.height == 2 * len(ROWS)
 
 
 def columns_of(text: str) -> list[list[str]]:
@@ -631,7 +639,7 @@ ROCPROFV3 SUMMARY:
 | MEMORY_COPY_HOST_TO_DEVICE   | MEMORY_COPY     |     2 |            1000 |   5.000000e+02 |     10.000000 |
 """  # noqa: E501
     trace = written(tmp_path / "a.txt", text)
-    assert trace.summary.select("name", "kind", "calls", "total_ns", "mean_ns").rows() == [
+    assert trace.tables.summary.select("name", "kind", "calls", "total_ns", "mean_ns").rows() == [
         ("hipLaunchKernel", "call", 4, 9000, 2250),
         ("Cijk_Alik_Bljk_SB_MT64x64x32", "kernel", 3, 6000, 2000),
         ("MEMORY_COPY_HOST_TO_DEVICE", "memcpy", 2, 1000, 500),
@@ -653,7 +661,7 @@ def test_summaries_of_domains_repeat_that_of_all(tmp_path: Path) -> None:
         trace = written(tmp_path / "a.txt", text)
         assert found(trace, "kernel", "call") == [("void k<int>(float*)", 3, 6000, 1)]
         assert problems(trace) == []
-        assert "several_reports" not in trace.ledger["reason"].to_list()
+        assert "several_reports" not in trace.tables.ledger["reason"].to_list()
 
 
 @pytest.mark.parametrize(
@@ -672,7 +680,7 @@ def test_rows_of_rocprofv3_without_a_domain(tmp_path: Path, name: str, kinds: li
         f'"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"{name}",2,5000,2500,100.0\n'
     )
     trace = written(tmp_path / "a_stats.csv", text)
-    assert trace.summary["kind"].cast(pl.String).to_list() == kinds
+    assert trace.tables.summary["kind"].cast(pl.String).to_list() == kinds
 
 
 def test_kernels_and_copies_of_one_table_repeat_those_of_two(tmp_path: Path) -> None:
@@ -682,7 +690,7 @@ def test_kernels_and_copies_of_one_table_repeat_those_of_two(tmp_path: Path) -> 
       7.0        6,957,100         13   535,161  MEMORY_OPER  [CUDA memcpy HtoD]
 """
     alone = written(tmp_path / "a.txt", text)
-    assert alone.summary.select("kind", "calls").rows() == [("kernel", 104), ("memcpy", 13)]
+    assert alone.tables.summary.select("kind", "calls").rows() == [("kernel", 104), ("memcpy", 13)]
     both = written(tmp_path / "b.txt", writing.nsys_2023(ROWS) + text)
     expect(both, ROWS, "nsys 2023")
 
@@ -696,7 +704,7 @@ Total (MB),Count,Avg (MB),Med (MB),Min (MB),Max (MB),StdDev (MB),Operation
 
 def test_sizes_may_stand_before_the_times(tmp_path: Path) -> None:
     trace = written(tmp_path / "a.csv", SIZES + "\n" + writing.nsys_csv(ROWS))
-    work = trace.summary.filter(pl.col("kind").is_in(["memcpy", "memset"]))
+    work = trace.tables.summary.filter(pl.col("kind").is_in(["memcpy", "memset"]))
     assert work.select("calls", "total_ns", "bytes").rows() == [
         (13, 6_957_100, 16_777_000),
         (2, 1_344, 8_389_000),
@@ -706,7 +714,7 @@ def test_sizes_may_stand_before_the_times(tmp_path: Path) -> None:
 
 def test_sizes_alone_have_no_time(tmp_path: Path, run: Run) -> None:
     trace = written(tmp_path / "a.csv", SIZES)
-    assert trace.summary.select("kind", "calls", "total_ns", "bytes").rows() == [
+    assert trace.tables.summary.select("kind", "calls", "total_ns", "bytes").rows() == [
         ("memcpy", 13, None, 16_777_000),
         ("memset", 2, None, 8_389_000),
     ]
@@ -728,7 +736,7 @@ def test_kernels_of_two_tables_by_category_count_once(tmp_path: Path) -> None:
 """
     for text in (kernels + OF_ALL, OF_ALL + kernels):
         trace = written(tmp_path / "a.txt", text)
-        assert sorted(trace.summary.select("kind", "calls").rows()) == [
+        assert sorted(trace.tables.summary.select("kind", "calls").rows()) == [
             ("call", 3),
             ("kernel", 104),
             ("memcpy", 13),
@@ -746,7 +754,7 @@ OF_ALL = """\
 
 def test_shares_of_calls_and_kernels_in_one_table_are_of_both(tmp_path: Path) -> None:
     trace = written(tmp_path / "a.txt", OF_ALL)
-    assert trace.summary.select("kind", "calls").rows() == [
+    assert trace.tables.summary.select("kind", "calls").rows() == [
         ("call", 3),
         ("kernel", 104),
         ("memcpy", 13),
@@ -761,7 +769,7 @@ def test_shares_of_calls_and_kernels_in_one_table_are_of_both(tmp_path: Path) ->
 def test_what_only_one_report_has_is_kept(tmp_path: Path) -> None:
     kernels = writing.nsys_2023([row for row in ROWS if row.kind == "kernel"])
     trace = written(tmp_path / "a.txt", kernels + OF_ALL)
-    assert trace.summary.select("name", "kind").rows() == [
+    assert trace.tables.summary.select("name", "kind").rows() == [
         (ROWS[0].name, "kernel"),
         (ROWS[2].name, "kernel"),
         ("cudaFree", "call"),
@@ -783,7 +791,7 @@ Name                            CPU time        CUDA time            Calls      
 convolution                    120.355us        130.100us                4        481.420us        520.400us
 """  # noqa: E501
     trace = written(tmp_path / "a.txt", text)
-    assert trace.summary.select("name", "kind", "calls", "total_ns").rows() == [
+    assert trace.tables.summary.select("name", "kind", "calls", "total_ns").rows() == [
         ("convolution", "op", 4, None)
     ]
     shown = run("report", str(tmp_path / "a.txt"))
@@ -803,12 +811,12 @@ CUDA time total: 80.000ms
 """  # noqa: E501
     trace = written(tmp_path / "a.txt", text)
     assert trace.on_cpu
-    assert trace.summary.select("name", "calls", "total_ns").rows() == [
+    assert trace.tables.summary.select("name", "calls", "total_ns").rows() == [
         ("lstm", 1, 2_502_000),
         ("mm", 2, 38_288_000),
     ]
     assert problems(trace) == []
-    assert trace.ledger.filter(reason="lost_field")["count"].to_list() == [2]
+    assert trace.tables.ledger.filter(reason="lost_field")["count"].to_list() == [2]
     assert "include inner operators" in run("report", str(tmp_path / "a.txt")).stdout
 
 
@@ -820,7 +828,7 @@ aten::mm        94.47%      65.799ms        95.46%      66.492ms      66.492ms  
 aten::add        5.53%       3.853ms         5.53%       3.853ms       1.927ms      41.440us         4.76%      41.440us      20.720us             2
 """  # noqa: E501
     trace = written(tmp_path / "a.txt", text[: -cut - 1])
-    assert trace.summary.select("name", "total_ns").rows() == [("aten::mm", 829_920)]
+    assert trace.tables.summary.select("name", "total_ns").rows() == [("aten::mm", 829_920)]
     assert problems(trace) == [("malformed", 1)]
 
 
@@ -832,7 +840,7 @@ aten::mm        94.47%      65.799ms     829.920us        95.24%     829.920us  
 aten::add        5.53%       3.853ms      41.440us         4.76%      41.440us      20.720us           0 b           0 b     128.00 Kb           0 b             2
 """  # noqa: E501
     trace = written(tmp_path / "a.txt", text[: -cut - 1])
-    assert trace.summary.select("name", "calls").rows() == [("aten::mm", 1)]
+    assert trace.tables.summary.select("name", "calls").rows() == [("aten::mm", 1)]
     assert problems(trace) == [("malformed", 1)]
 
 
@@ -844,7 +852,7 @@ def test_a_copy_whose_name_is_cut_is_no_kernel(
     text = write(rows)
     whole = written(tmp_path / "a.txt", text)
     trace = written(tmp_path / "b.txt", text.replace("[CUDA memset]", "[CUDA mems"))
-    assert trace.summary.height == whole.summary.height - 1
+    assert trace.tables.summary.height == whole.tables.summary.height - 1
     assert ("malformed", 1) in problems(trace)
 
 
@@ -857,7 +865,7 @@ Memcpy M2D (MEMORY(Unknown) -> DEVICE)         0.00%       0.000us      41.440us
 """  # noqa: E501
     trace = written(tmp_path / "a.txt", text)
     columns = ("kind", "copy_kind", "destination_memory", "calls")
-    assert trace.summary.select(columns).rows() == [
+    assert trace.tables.summary.select(columns).rows() == [
         ("kernel", None, None, 4),
         ("memcpy", "HtoD", "device", 13),
         ("memcpy", "DtoH", None, 2),
@@ -885,7 +893,7 @@ def test_a_type_that_stands_in_the_first_of_its_rows_alone(tmp_path: Path, mark:
     edge = mark if mark == "|" else ""
     text = "".join(f"{edge}{mark.join(cells)}{edge}\n" for cells in rows)
     trace = written(tmp_path / "a.txt", text)
-    assert trace.summary.select("kind", "calls", "total_ns").rows() == [
+    assert trace.tables.summary.select("kind", "calls", "total_ns").rows() == [
         ("kernel", 3, 6_000_000),
         ("memcpy", 2, 4_000_000),
         ("call", 4, 6_000_000),
@@ -903,7 +911,7 @@ def test_lines_of_the_program_between_rows_that_begin_with_the_name(
     text = write(rows)
     trace = written(tmp_path / "a.txt", text.replace("\n", "\n" + "\n".join(lines) + "\n"))
     whole = written(tmp_path / "b.txt", text)
-    assert trace.summary.equals(whole.summary)
+    assert trace.tables.summary.equals(whole.tables.summary)
     assert problems(trace) == problems(whole)
 
 
@@ -915,7 +923,7 @@ def test_numbers_that_no_column_holds_are_no_crash(tmp_path: Path, old: str, new
     text = writing.nvprof_text(rows)
     assert old in text
     trace = written(tmp_path / "a.txt", text.replace(old, new))
-    assert "[CUDA memcpy HtoD]" in trace.summary["name"].to_list()
+    assert "[CUDA memcpy HtoD]" in trace.tables.summary["name"].to_list()
 
 
 @pytest.mark.parametrize("name", ["CUDA memcpy Unified", "CUDA Unified Memory memcpy"])
@@ -925,7 +933,7 @@ def test_migrations_of_unified_memory_have_their_direction(
     sides = ("Host-to-Device", "HtoD"), ("Device-to-Host", "DtoH")
     rows = [Row(f"[{name} {side}]", 3, 9_000, "memcpy") for side, _ in sides]
     trace = written(tmp_path / "a.txt", writing.nsys_2023([*ROWS[:1], *rows]))
-    copies = trace.summary.filter(pl.col("kind") == "memcpy")
+    copies = trace.tables.summary.filter(pl.col("kind") == "memcpy")
     columns = ("copy_kind", "source_memory", "destination_memory", "calls", "total_ns")
     assert copies.select(columns).rows() == [
         (direction, "managed", "managed", 3, 9_000) for _, direction in sides
@@ -951,7 +959,7 @@ Self CPU time total: 100.000ms
 Self XPU time total: 40.000ms
 """  # noqa: E501
     trace = written(tmp_path / "a.txt", text)
-    calls = trace.summary.filter(pl.col("kind") == "call")
+    calls = trace.tables.summary.filter(pl.col("kind") == "call")
     assert calls.select("name", "calls", "total_ns", "counted").rows() == [
         ("urEnqueueKernelLaunch", 7, 50_000_000, False),
         ("zeModuleCreate", 2, 40_000_000, False),
@@ -973,7 +981,9 @@ def test_operators_without_own_time_of_the_device_are_no_work(tmp_path: Path) ->
         [("aten::linear", "5.000us", "0.000us", 4), ("aten::addmm", "9.000us", "8.000us", 4)]
     )
     trace = written(tmp_path / "a.txt", text)
-    assert trace.summary.filter("counted").select("name", "calls").rows() == [("aten::addmm", 4)]
+    assert trace.tables.summary.filter("counted").select("name", "calls").rows() == [
+        ("aten::addmm", 4)
+    ]
 
 
 ORDERS: list[tuple[str, str, str, int]] = [
@@ -995,12 +1005,12 @@ def test_a_run_of_torch_in_two_orders_counts_once(
     sums[lost] = ()
     first, second = of_operators(ORDERS[:3], *sums[0]), of_operators(ORDERS[:0:-1], *sums[1])
     trace = written(tmp_path / "a.txt", f"by CPU time\n{first}\nby CUDA time\n{second}")
-    assert sorted(trace.summary["name"]) == sorted(name for name, *_ in ORDERS)
-    assert trace.summary["total_ns"].sum() == 20_875
-    repeated = trace.ledger.filter(pl.col("reason") == "repeated")
+    assert sorted(trace.tables.summary["name"]) == sorted(name for name, *_ in ORDERS)
+    assert trace.tables.summary["total_ns"].sum() == 20_875
+    repeated = trace.tables.ledger.filter(pl.col("reason") == "repeated")
     assert repeated.select("count", "detail").rows() == [(2, "the same run in another order")]
-    assert trace.meta.events == trace.summary.height + 2
-    assert "several_reports" not in trace.ledger["reason"].to_list()
+    assert trace.meta.events == trace.tables.summary.height + 2
+    assert "several_reports" not in trace.tables.ledger["reason"].to_list()
     assert problems(trace) == []
 
 
@@ -1009,15 +1019,15 @@ def test_runs_of_torch_with_other_times_are_added_up(tmp_path: Path) -> None:
     sums = (SUMS[0], "Self CUDA time total: 21.000us")
     text = of_operators(ORDERS, *SUMS) + of_operators(other, *sums)
     trace = written(tmp_path / "a.txt", text)
-    assert trace.summary["total_ns"].sum() == 20_875 + 21_000
-    assert "several_reports" in trace.ledger["reason"].to_list()
+    assert trace.tables.summary["total_ns"].sum() == 20_875 + 21_000
+    assert "several_reports" in trace.tables.ledger["reason"].to_list()
     without = written(tmp_path / "b.txt", of_operators(ORDERS) + of_operators(other))
-    assert without.summary["total_ns"].sum() == 20_875 + 21_000
+    assert without.tables.summary["total_ns"].sum() == 20_875 + 21_000
 
 
 @pytest.mark.parametrize("suffix", [" [clone .kd]", ".kd"])
 def test_names_of_kernels_end_without_their_descriptor(tmp_path: Path, suffix: str) -> None:
     row = Row(f"void scale<float>(float*, int){suffix}", 3, 9_000)
     trace = written(tmp_path / "a.csv", writing.rocprof_csv([row]))
-    assert trace.summary["name"].to_list() == ["void scale<float>(float*, int)"]
-    assert trace.names["name"].to_list() == ["void scale<float>(float*, int)"]
+    assert trace.tables.summary["name"].to_list() == ["void scale<float>(float*, int)"]
+    assert trace.tables.names["name"].to_list() == ["void scale<float>(float*, int)"]

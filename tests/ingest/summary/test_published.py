@@ -34,13 +34,13 @@ def test_a_published_summary_has_its_counts(row: dict[str, str]) -> None:
             read(manifest.PRINTED / row["file"], silent)
         return
     trace = read(manifest.PRINTED / row["file"], silent)
-    summary = trace.summary
+    summary = trace.tables.summary
     work = summary.filter(pl.col("kind").cast(pl.String).is_in(WORK))
     if row["kind"] == "torch-table":
         total = trace.meta.properties.get("printed_total_ns")
         assert str(total or "") == row["gpu_time_text_sum_ns"]
         if row["complete"] == "yes":
-            left_out = trace.ledger.filter(pl.col("reason") == "repeated")["count"].sum()
+            left_out = trace.tables.ledger.filter(pl.col("reason") == "repeated")["count"].sum()
             assert summary.height + left_out == int(row["rows"])
         return
     if _of_host(row) or row["kind"] == "mxnet-table":

@@ -92,7 +92,7 @@ def test_cut_anywhere_is_read_up_to_there_or_refused(tmp_path: Path) -> None:
         assert accounted(trace) == trace.meta.events
         first = len(gpu("a", "b").encode())
         assert trace.meta.truncated == (size != first)
-        seen.add(trace.activities.height)
+        seen.add(trace.tables.activities.height)
     assert seen == {0, 1, 2, 3}
 
 
@@ -104,9 +104,9 @@ def test_an_event_that_is_cut_is_counted(tmp_path: Path) -> None:
     path.write_bytes(encoded[: encoded.index(plane.lines[0]) + len(plane.lines[0]) - 1])
     trace = trace_of(path)
     assert trace.meta.truncated
-    assert trace.activities.height == 1
-    assert trace.names["name"].to_list() == ["(unnamed)"]
-    reasons = dict(trace.ledger.select("reason", "count").iter_rows())
+    assert trace.tables.activities.height == 1
+    assert trace.tables.names["name"].to_list() == ["(unnamed)"]
+    reasons = dict(trace.tables.ledger.select("reason", "count").iter_rows())
     assert reasons["unnamed"] == 1
     assert reasons["truncated"] >= 1
     assert accounted(trace) == trace.meta.events == 2
@@ -117,8 +117,8 @@ def test_damaged_events_are_left_out_and_counted(tmp_path: Path) -> None:
     bad = message(4, number(1, 1) + b"\x12\x7f")  # a field that reaches beyond the event
     plane.line("Stream #1", [plane.event("a", 0, 1000), bad, plane.event("b", 5000, 1000)])
     trace = trace_of(write(tmp_path / "x.pb", plane))
-    assert trace.activities.height == 2
-    assert dict(trace.ledger.select("reason", "count").iter_rows()) == {"malformed": 1}
+    assert trace.tables.activities.height == 2
+    assert dict(trace.tables.ledger.select("reason", "count").iter_rows()) == {"malformed": 1}
     assert accounted(trace) == trace.meta.events == 3
 
 
@@ -128,8 +128,8 @@ def test_an_event_whose_stat_lost_the_tag_of_its_value_is_damaged(tmp_path: Path
     bad = message(4, number(1, 1) + message(4, b"\x08\x82\x18\x0d"))
     plane.line("Stream #1", [plane.event("a", 0, 1000), bad])
     trace = trace_of(write(tmp_path / "x.pb", plane))
-    assert trace.activities.height == 1
-    assert dict(trace.ledger.select("reason", "count").iter_rows()) == {"malformed": 1}
+    assert trace.tables.activities.height == 1
+    assert dict(trace.tables.ledger.select("reason", "count").iter_rows()) == {"malformed": 1}
 
 
 @pytest.mark.parametrize("tag", [b"\x25", b"\x21", b"\xa2\x00"], ids=["fixed32", "fixed64", "long"])
@@ -138,8 +138,8 @@ def test_events_of_another_encoding_are_counted_and_passed_over(tmp_path: Path, 
     odd = tag + (b"\x03\x08\x01\x00" if tag == b"\xa2\x00" else bytes(8 if tag == b"\x21" else 4))
     plane.line("Stream #1", [plane.event("a", 0, 1000), odd, odd, plane.event("b", 5000, 1000)])
     trace = trace_of(write(tmp_path / "x.pb", plane))
-    assert trace.activities["start"].to_list() == [0, 5]
-    assert dict(trace.ledger.select("reason", "count").iter_rows()) == {"malformed": 2}
+    assert trace.tables.activities["start"].to_list() == [0, 5]
+    assert dict(trace.tables.ledger.select("reason", "count").iter_rows()) == {"malformed": 2}
     assert accounted(trace) == trace.meta.events == 4
 
 
@@ -154,8 +154,8 @@ def test_events_that_stand_for_several_have_no_time(tmp_path: Path) -> None:
     plane = PlaneWriter("/host:CPU")
     plane.line("python", [plane.event("a", 0, 1000), plane.event("b", 0, 1000, number(5, 3))])
     trace = trace_of(write(tmp_path / "x.pb", plane))
-    assert trace.ranges.height == 1
-    assert dict(trace.ledger.select("reason", "count").iter_rows()) == {"aggregate": 1}
+    assert trace.tables.ranges.height == 1
+    assert dict(trace.tables.ledger.select("reason", "count").iter_rows()) == {"aggregate": 1}
     assert accounted(trace) == trace.meta.events == 2
 
 
@@ -164,7 +164,7 @@ def test_other_fields_between_events(tmp_path: Path) -> None:
     events = [plane.event("a", 0, 1000), number(9, 5), plane.event("b", 5000, 1000)]
     plane.line("Stream #1", [*events, message(11, "shown as")])
     trace = trace_of(write(tmp_path / "x.pb", plane))
-    assert trace.activities["start"].to_list() == [0, 5]
+    assert trace.tables.activities["start"].to_list() == [0, 5]
     assert not trace.meta.truncated
 
 
@@ -185,8 +185,8 @@ def test_a_line_whose_name_is_longer_than_the_line_is_a_problem(tmp_path: Path) 
     ):
         file.write_bytes(content)
     sound, broken = map(trace_of, files)
-    assert broken.activities.height < sound.activities.height
-    problems = broken.ledger.filter(broken.ledger["severity"] == "problem")
+    assert broken.tables.activities.height < sound.tables.activities.height
+    problems = broken.tables.ledger.filter(broken.tables.ledger["severity"] == "problem")
     assert problems.select("reason", "count").rows() == [("damaged", 1)]
 
 
@@ -197,8 +197,10 @@ def test_a_plane_whose_tag_is_that_of_a_warning_is_a_problem(tmp_path: Path) -> 
     content[0] = 3 << 3 | 2
     file.write_bytes(content)
     trace = trace_of(file)
-    assert trace.activities.height == 1
-    assert trace.ledger.select("reason", "severity", "count").rows() == [("damaged", "problem", 1)]
+    assert trace.tables.activities.height == 1
+    assert trace.tables.ledger.select("reason", "severity", "count").rows() == [
+        ("damaged", "problem", 1)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -212,9 +214,9 @@ def test_a_field_among_the_events_that_lines_do_not_have_is_a_problem(
     plane = PlaneWriter("/device:GPU:0")
     plane.line("Stream #1", [plane.event("a", 0, 1000), unknown])
     trace = trace_of(write(tmp_path / "x.pb", plane, gpu("c", device=1)))
-    assert trace.activities.height == 2
-    assert "problem" in trace.ledger["severity"].to_list()
-    assert "damaged" in trace.ledger["reason"].to_list()
+    assert trace.tables.activities.height == 2
+    assert "problem" in trace.tables.ledger["severity"].to_list()
+    assert "damaged" in trace.tables.ledger["reason"].to_list()
 
 
 def test_a_plane_whose_line_has_the_tag_of_no_field_is_a_problem(tmp_path: Path) -> None:
@@ -224,8 +226,10 @@ def test_a_plane_whose_line_has_the_tag_of_no_field_is_a_problem(tmp_path: Path)
     file = tmp_path / "x.pb"
     file.write_bytes(whole[:tag] + b"\x3a" + whole[tag + 1 :])
     trace = trace_of(file)
-    assert trace.activities.height == 0
-    assert trace.ledger.select("reason", "severity", "count").rows() == [("damaged", "problem", 1)]
+    assert trace.tables.activities.height == 0
+    assert trace.tables.ledger.select("reason", "severity", "count").rows() == [
+        ("damaged", "problem", 1)
+    ]
 
 
 def test_metadata_that_no_longer_has_its_name_is_a_problem(tmp_path: Path) -> None:
@@ -235,8 +239,8 @@ def test_metadata_that_no_longer_has_its_name_is_a_problem(tmp_path: Path) -> No
     file = tmp_path / "x.pb"
     file.write_bytes(whole[: entry + 2] + b"\x42\x7f" + whole[entry + 4 :])
     trace = trace_of(file)
-    assert "problem" in trace.ledger["severity"].to_list()
-    assert "damaged" in trace.ledger["reason"].to_list()
+    assert "problem" in trace.tables.ledger["severity"].to_list()
+    assert "damaged" in trace.tables.ledger["reason"].to_list()
 
 
 def test_a_name_longer_than_its_metadata_is_a_problem(tmp_path: Path) -> None:
@@ -246,7 +250,9 @@ def test_a_name_longer_than_its_metadata_is_a_problem(tmp_path: Path) -> None:
     file = tmp_path / "x.pb"
     file.write_bytes(whole.replace(name, b"\x12\x7f" + name[2:]))
     trace = trace_of(file)
-    assert trace.ledger.select("reason", "severity", "count").rows() == [("damaged", "problem", 1)]
+    assert trace.tables.ledger.select("reason", "severity", "count").rows() == [
+        ("damaged", "problem", 1)
+    ]
 
 
 def test_hostile_text_is_only_text(tmp_path: Path) -> None:
@@ -254,8 +260,8 @@ def test_hostile_text_is_only_text(tmp_path: Path) -> None:
     name = "(.*)\x00\x1b[31m{0}%s"
     plane.line("Stream #1", [plane.event(name, 0, 1000, tf_op="a\x00b/c:D", context_id="x\x00")])
     trace = trace_of(write(tmp_path / "x.pb", plane))
-    assert trace.names["name"].to_list() == [name]
-    assert trace.activities["scope"].to_list() == ["a?b/c"]
+    assert trace.tables.names["name"].to_list() == [name]
+    assert trace.tables.activities["scope"].to_list() == ["a?b/c"]
 
 
 def test_a_profile_folder_with_nothing_readable(tmp_path: Path) -> None:

@@ -155,9 +155,11 @@ def test_a_command_buffer_has_the_layers_of_its_instructions(tmp_path: Path, hlo
         ],
     )  # fmt: skip
     trace = traceana.open(write_programs(tmp_path / "x.xplane.pb", plane, jit_f_4=program()))
-    ran = trace.instructions["name"].gather(trace.activities["instruction"].drop_nulls())
+    ran = trace.tables.instructions["name"].gather(
+        trace.tables.activities["instruction"].drop_nulls()
+    )
     assert ran.to_list() == ["loop_mul_fusion", "gemm.7", "loop_add_fusion.1"] * 4
-    layers = trace.layers["path"].gather(trace.activities["layer"])
+    layers = trace.tables.layers["path"].gather(trace.tables.activities["layer"])
     assert layers.to_list() == ["net.scale", "net.dense", "net.relu"] * 4
     flops = trace.flops().frame.filter(pl.col("flops") > 0)
     assert flops["flops"].sum() == 4 * 2 * 8 * 16 * 32

@@ -25,7 +25,7 @@ WEIGHTED = ("conv1", "conv2", "conv3", "conv4", "conv5", "fc6", "fc7", "fc8")
 def test_every_event_is_accounted_for(file: Path) -> None:
     trace = read(file)
     assert accounted(trace) == trace.meta.events
-    assert trace.ledger.filter(pl.col("severity") == "problem").is_empty()
+    assert trace.tables.ledger.filter(pl.col("severity") == "problem").is_empty()
     assert not trace.meta.truncated
 
 
@@ -40,13 +40,13 @@ def test_xplane_and_trace_json_of_one_run_agree(framework: str) -> None:
         ("ranges", ["text", "kind", "start", "duration"]),
     ):
         one, other = (
-            trace.table(table).select(pl.col(c).cast(pl.String) for c in columns).sort(columns)
+            trace.tables[table].select(pl.col(c).cast(pl.String) for c in columns).sort(columns)
             for trace in (planes, as_json)
         )
         assert one.height > 100
         assert one.equals(other)
     if framework == "keras":
-        scopes = [trace.ops["scope"].cast(pl.String).sort() for trace in (planes, as_json)]
+        scopes = [trace.tables.ops["scope"].cast(pl.String).sort() for trace in (planes, as_json)]
         assert scopes[0].equals(scopes[1])
 
 
@@ -62,17 +62,19 @@ def test_both_files_of_a_run_have_equal_work(framework: str) -> None:
 
 def worked(trace: Trace) -> pl.DataFrame:
     """Return names, starts and durations of the work, equal in every file of a run."""
-    names = trace.names["name"].gather(trace.activities["name_id"]).alias("name")
-    rows = trace.activities.select("kind", "device", "start", "duration").with_columns(names)
+    names = trace.tables.names["name"].gather(trace.tables.activities["name_id"]).alias("name")
+    rows = trace.tables.activities.select("kind", "device", "start", "duration").with_columns(names)
     return rows.sort("start", "duration", "name")
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_layers_of_the_network_in_both_directions(framework: str) -> None:
     trace = opened(FOLDER / f"alexnet-cpu-{framework}.xplane.pb")
-    assert trace.steps["number"].to_list() == [0, 1, 2]
-    placed = trace.activities.with_columns(
-        unnumbered(trace.layers["path"]).gather(trace.activities["layer"]).alias("path")
+    assert trace.tables.steps["number"].to_list() == [0, 1, 2]
+    placed = trace.tables.activities.with_columns(
+        unnumbered(trace.tables.layers["path"])
+        .gather(trace.tables.activities["layer"])
+        .alias("path")
     )
     time = placed.group_by("path", "direction").agg(pl.col("duration").sum())
     spent = {(path, direction): ns for path, direction, ns in time.iter_rows()}
@@ -81,17 +83,17 @@ def test_layers_of_the_network_in_both_directions(framework: str) -> None:
             assert spent[f"alexnet.{layer}", direction] > 0, (layer, direction)
     manifest = json.loads((FOLDER / f"alexnet-cpu-{framework}.layers.json").read_text("utf-8"))
     known = {f"alexnet.{layer['path']}" for layer in manifest["layers"]}
-    assert known - set(unnumbered(trace.layers["path"])) == set()
-    assert (trace.layers["role"] == "optimizer").any()
-    total = trace.activities["duration"].sum()
+    assert known - set(unnumbered(trace.tables.layers["path"])) == set()
+    assert (trace.tables.layers["role"] == "optimizer").any()
+    total = trace.tables.activities["duration"].sum()
     assert time["duration"].sum() == total
 
 
 def test_a_convolution_costs_more_than_its_activation() -> None:
     trace = opened(FOLDER / "alexnet-cpu-keras.xplane.pb")
-    paths = unnumbered(trace.layers["path"]).gather(trace.activities["layer"])
+    paths = unnumbered(trace.tables.layers["path"]).gather(trace.tables.activities["layer"])
     spent = dict(
-        pl.DataFrame({"path": paths, "ns": trace.activities["duration"]})
+        pl.DataFrame({"path": paths, "ns": trace.tables.activities["duration"]})
         .group_by("path")
         .agg(pl.col("ns").sum())
         .iter_rows()

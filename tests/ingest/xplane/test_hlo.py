@@ -70,13 +70,13 @@ def step() -> bytes:
 
 
 def rows_of(trace: Trace) -> list[dict[str, object]]:
-    return trace.instructions.rows(named=True)
+    return trace.tables.instructions.rows(named=True)
 
 
 def test_instructions_with_their_shapes_and_what_holds_them(tmp_path: Path) -> None:
     plane = ran(("jit_f", 4, "fusion.1"), ("jit_f", 4, "dot.1"), ("jit_f", 4, "none"))
     trace = trace_of(write_programs(tmp_path / "x.pb", plane, jit_f_4=step()))
-    table = trace.instructions
+    table = trace.tables.instructions
     assert table.select("name", "parent", "opcode").rows() == [
         ("fusion.1", None, "fusion"),
         ("loop", None, "while"),
@@ -86,9 +86,9 @@ def test_instructions_with_their_shapes_and_what_holds_them(tmp_path: Path) -> N
     ]
     assert table["program"].unique().to_list() == ["jit_f"]
     assert table["program_id"].unique().to_list() == [4]
-    assert trace.activities["instruction"].to_list() == [0, 4, None]
+    assert trace.tables.activities["instruction"].to_list() == [0, 4, None]
     scope = "jit(f)/conv1/conv_general_dilated"
-    assert trace.activities["scope"].to_list() == [scope, None, None]
+    assert trace.tables.activities["scope"].to_list() == [scope, None, None]
     fusion, loop, _, conv, dot = rows_of(trace)
     assert fusion["attributes"] == '{"kind":"kLoop"}'
     assert loop["output_shape"] == "[[8,8],[3]]"
@@ -140,9 +140,9 @@ def test_programs_of_one_name_are_distinct_and_only_those_that_ran_are_kept(
         tmp_path / "x.pb", plane, jit_f_5=program(5), jit_f_7=program(7), jit_h_9=program(9)
     )
     trace = trace_of(path)
-    reported = trace.instructions.select("program", "program_id", "output_shape").rows()
+    reported = trace.tables.instructions.select("program", "program_id", "output_shape").rows()
     assert reported == [("jit_f", 7, "[7]"), ("jit_f", 5, "[5]")]
-    assert trace.activities["instruction"].to_list() == [0, 1, None]
+    assert trace.tables.activities["instruction"].to_list() == [0, 1, None]
 
 
 def test_operators_of_the_host_and_the_activities_made_of_them(tmp_path: Path) -> None:
@@ -151,8 +151,8 @@ def test_operators_of_the_host_and_the_activities_made_of_them(tmp_path: Path) -
     plane.line("tf_XLAEigen/1", [event])
     path = write_programs(tmp_path / "x.xplane.pb", plane, jit_f_4=step())
     trace = traceana.open(path)
-    assert trace.ops["instruction"].to_list() == [2]
-    assert trace.activities["instruction"].to_list() == [2]
+    assert trace.tables.ops["instruction"].to_list() == [2]
+    assert trace.tables.activities["instruction"].to_list() == [2]
 
 
 def test_ranks_and_bundles_keep_the_references(tmp_path: Path) -> None:
@@ -160,14 +160,14 @@ def test_ranks_and_bundles_keep_the_references(tmp_path: Path) -> None:
     for rank in (0, 1):
         write_programs(tmp_path / f"rank{rank}.xplane.pb", plane, jit_f_4=step())
     trace = traceana.open(tmp_path)
-    table = trace.instructions
+    table = trace.tables.instructions
     assert table.height == 10
-    ran_ = table[trace.activities["instruction"].to_list()]
+    ran_ = table[trace.tables.activities["instruction"].to_list()]
     assert ran_["name"].to_list() == ["dot.1", "dot.1"]
     assert table["name"].gather(ran_["parent"]).to_list() == ["loop", "loop"]
-    assert trace.activities["instruction"].to_list() == [4, 9]
+    assert trace.tables.activities["instruction"].to_list() == [4, 9]
     again = traceana.open(trace.save(tmp_path / "saved"))
-    assert_frame_equal(again.instructions, table)
+    assert_frame_equal(again.tables.instructions, table)
 
 
 @pytest.mark.parametrize(
@@ -200,8 +200,8 @@ def test_a_broken_backend_config_is_counted(tmp_path: Path, config: bytes, lost:
     program = module(1, computation(1, 2, call))
     path = write_programs(tmp_path / "x.pb", ran(("jit_f", 1, "c")), jit_f_1=program)
     trace = trace_of(path)
-    assert trace.instructions["attributes"].to_list() == [None]
-    assert trace.ledger.filter(reason="lost_field")["count"].sum() == lost
+    assert trace.tables.instructions["attributes"].to_list() == [None]
+    assert trace.tables.ledger.filter(reason="lost_field")["count"].sum() == lost
 
 
 def test_computations_that_call_each_other_end(tmp_path: Path) -> None:
@@ -209,8 +209,8 @@ def test_computations_that_call_each_other_end(tmp_path: Path) -> None:
     second = computation(2, 12, Made(12, "b", "call", array(1), called=(1, 2, 99)))
     path = write_programs(tmp_path / "x.pb", ran(("j", 1, "b")), j_1=module(1, first, second))
     trace = trace_of(path)
-    assert trace.instructions.select("name", "parent").rows() == [("a", None), ("b", 0)]
-    assert trace.activities["instruction"].to_list() == [1]
+    assert trace.tables.instructions.select("name", "parent").rows() == [("a", None), ("b", 0)]
+    assert trace.tables.activities["instruction"].to_list() == [1]
 
 
 def test_a_computation_that_two_call_stands_once(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_computation_that_two_call_stands_once(tmp_path: Path) -> None:
     shared = computation(1, 11, Made(11, "inner", "negate", array(1)))
     program = module(2, shared, computation(2, 20, *calls))
     trace = trace_of(write_programs(tmp_path / "x.pb", ran(("j", 1, "inner")), j_1=program))
-    assert trace.instructions.select("name", "parent").rows() == [
+    assert trace.tables.instructions.select("name", "parent").rows() == [
         ("call.0", None),
         ("call.1", None),
         ("inner", 0),
@@ -231,7 +231,7 @@ def test_tuples_within_tuples_end(tmp_path: Path) -> None:
         shape = tuple_of(shape)
     program = module(1, computation(1, 1, Made(1, "deep", "infeed", shape)))
     trace = trace_of(write_programs(tmp_path / "x.pb", ran(("j", 1, "deep")), j_1=program))
-    assert trace.instructions["output_shape"].to_list() == ["[" * 17 + "]" * 17]
+    assert trace.tables.instructions["output_shape"].to_list() == ["[" * 17 + "]" * 17]
 
 
 def test_shapes_that_would_fill_the_memory_are_left_out(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_shapes_that_would_fill_the_memory_are_left_out(tmp_path: Path) -> None:
     many = [Made(2 + i, f"i{i}", "custom-call", array(1), operands=(1,) * 100) for i in range(100)]
     program = module(1, computation(1, 1, wide, *many))
     trace = trace_of(write_programs(tmp_path / "x.pb", ran(("j", 1, "i0")), j_1=program))
-    table = trace.instructions
+    table = trace.tables.instructions
     assert table.height == 101
     reported = table["input_shapes"].str.len_bytes().fill_null(0).sum()
     assert 0 < reported < 64 * len(program)
@@ -250,15 +250,15 @@ def test_an_array_of_countless_dimensions(tmp_path: Path) -> None:
     vast = Made(1, "vast", "convolution", array(*[2**62] * 200_000), operands=(1, 1))
     program = module(1, computation(1, 1, vast))
     trace = trace_of(write_programs(tmp_path / "x.pb", ran(("j", 1, "vast")), j_1=program))
-    assert trace.instructions["name"].to_list() == ["vast"]
+    assert trace.tables.instructions["name"].to_list() == ["vast"]
 
 
 def test_a_damaged_program_is_in_the_ledger(tmp_path: Path) -> None:
     path = write_programs(tmp_path / "x.pb", ran(("j", 1, "a")), j_1=message(1, b"\x07\x07\x07"))
     trace = trace_of(path)
-    assert trace.instructions.is_empty()
-    assert trace.activities["instruction"].to_list() == [None]
-    (entry,) = trace.ledger.filter(pl.col("table") == "instructions").to_dicts()
+    assert trace.tables.instructions.is_empty()
+    assert trace.tables.activities["instruction"].to_list() == [None]
+    (entry,) = trace.tables.ledger.filter(pl.col("table") == "instructions").to_dicts()
     assert (entry["reason"], entry["kept"], entry["count"]) == ("malformed", True, 1)
     assert entry["detail"] == "HLO program j(1)"
 
@@ -267,8 +267,8 @@ def test_damaged_attributes_leave_the_instruction(tmp_path: Path) -> None:
     bad = Made(1, "a", "convolution", array(2), more=message(15, b"\x07\x07"))
     program = module(1, computation(1, 1, bad))
     trace = trace_of(write_programs(tmp_path / "x.pb", ran(("j", 1, "a")), j_1=program))
-    assert trace.instructions.select("name", "attributes").rows() == [("a", None)]
-    assert "lost_field" in trace.ledger["reason"].to_list()
+    assert trace.tables.instructions.select("name", "attributes").rows() == [("a", None)]
+    assert "lost_field" in trace.tables.ledger["reason"].to_list()
 
 
 def test_order_of_operands_and_missing_ones(tmp_path: Path) -> None:
@@ -276,6 +276,6 @@ def test_order_of_operands_and_missing_ones(tmp_path: Path) -> None:
     uses = Made(3, "u", "add", array(1), operands=(2, 77, 1))
     program = module(1, computation(1, 3, *known, uses))
     trace = trace_of(write_programs(tmp_path / "x.pb", ran(("j", 1, "u")), j_1=program))
-    assert trace.instructions.filter(pl.col("name") == "u")["input_shapes"].to_list() == [
+    assert trace.tables.instructions.filter(pl.col("name") == "u")["input_shapes"].to_list() == [
         "[[2],null,[1]]"
     ]

@@ -21,7 +21,7 @@ def scopes(tmp_path: Path, *instructions: Made, holding: bytes = b"") -> dict[st
     program = module(1, holding, computation(1, instructions[-1].key, *instructions))
     table = trace_of(
         write_programs(tmp_path / "x.pb", ran(("jit_f", 1, "any")), jit_f_1=program)
-    ).instructions
+    ).tables.instructions
     names = table.select("name", pl.col("scope").cast(pl.String))
     return dict(names.iter_rows())
 
@@ -305,9 +305,12 @@ def test_a_product_is_not_the_optimizer_s_that_uses_it(tmp_path: Path) -> None:
 
 def test_almost_all_of_a_training_step_is_on_a_layer() -> None:
     trace = traceana.open(FIXTURES / "alexnet-cpu-jax.xplane.pb")
-    placed = trace.activities.with_columns(
-        trace.layers["role"].gather(trace.activities["layer"]).cast(pl.String).alias("role"),
-        trace.layers["path"].gather(trace.activities["layer"]).alias("path"),
+    placed = trace.tables.activities.with_columns(
+        trace.tables.layers["role"]
+        .gather(trace.tables.activities["layer"])
+        .cast(pl.String)
+        .alias("role"),
+        trace.tables.layers["path"].gather(trace.tables.activities["layer"]).alias("path"),
     )
     reported = pl.col("role").is_in(["layer", "optimizer"]).fill_null(False)
     assert time(placed.filter(reported)) > 0.999 * time(placed)

@@ -40,11 +40,11 @@ def test_the_hosts_of_a_run_are_ranks_on_one_clock(logdir: Path, named: Path) ->
     assert trace.meta.events == 2 * (single.meta.events or 0)
     assert trace.meta.properties["hosts"] == {"0": "traceana", "1": "beta-host"}
     for table in ("activities", "ops", "ranges", "steps"):
-        ranked = trace.table(table)
+        ranked = trace.tables[table]
         assert ranked["rank"].unique().sort().to_list() == [0, 1]
         for rank, later in ((0, 0), (1, LATER_NS)):
             mine = ranked.filter(pl.col("rank") == rank)
-            alone = single.table(table)
+            alone = single.tables[table]
             assert mine["duration"].equals(alone["duration"])
             assert mine["start"].equals(alone["start"] + later)
     assert trace.meta.epoch_ns == single.meta.epoch_ns

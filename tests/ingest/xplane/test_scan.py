@@ -84,7 +84,7 @@ def assert_read_alike(file: Path) -> None:
     with mock.patch.object(scan, "COMPILED", new=False):
         want = reader.read(file, silent)
     for table in TABLES:
-        assert_frame_equal(found.table(table), want.table(table))
+        assert_frame_equal(found.tables[table], want.tables[table])
     assert found.meta == want.meta
 
 

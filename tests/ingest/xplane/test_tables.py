@@ -39,7 +39,7 @@ def test_kernels_with_all_their_details(tmp_path: Path) -> None:
         ],
     )
     trace = trace_of(write(tmp_path / "x.pb", plane))
-    kernel, copy, fill, amd = trace.activities.rows(named=True)
+    kernel, copy, fill, amd = trace.tables.activities.rows(named=True)
     want = {"kind": "kernel", "start": 0, "duration": 1500, "device": 3, "stream": 13}
     want |= {"correlation": 77, "context": 5, "registers": 32, "shared_memory": 1040}
     want |= {"grid_x": 4, "grid_y": 2, "grid_z": 1, "block_x": 256, "scope": "net/fc/MatMul"}
@@ -49,7 +49,12 @@ def test_kernels_with_all_their_details(tmp_path: Path) -> None:
     assert {key: copy[key] for key in want} == want
     assert (fill["kind"], fill["bytes"], fill["destination_memory"]) == ("memset", 64, "device")
     assert (amd["kind"], amd["copy_kind"]) == ("kernel", None)
-    assert trace.names["name"].to_list() == ["gemm", "MemcpyH2D", "Memset", "CopyDeviceToDevice"]
+    assert trace.tables.names["name"].to_list() == [
+        "gemm",
+        "MemcpyH2D",
+        "Memset",
+        "CopyDeviceToDevice",
+    ]
     assert accounted(trace) == trace.meta.events == 4
 
 
@@ -58,19 +63,19 @@ def test_derived_lines_are_never_device_time(tmp_path: Path) -> None:
     for line in ("XLA Modules", "XLA Ops", "Steps", "TensorFlow Name Scope", "Source code"):
         plane.line(line, [plane.event(line + " x", 0, 900_000)], number_=99)
     trace = trace_of(write(tmp_path / "x.pb", plane))
-    assert trace.activities.height == 1
-    assert trace.ranges["kind"].to_list() == ["device"] * 5
-    assert trace.ranges["device"].to_list() == [0] * 5
-    assert trace.ranges["domain"].to_list()[0] == "XLA Modules"
+    assert trace.tables.activities.height == 1
+    assert trace.tables.ranges["kind"].to_list() == ["device"] * 5
+    assert trace.tables.ranges["device"].to_list() == [0] * 5
+    assert trace.tables.ranges["domain"].to_list()[0] == "XLA Modules"
 
 
 def test_times_finer_than_a_nanosecond_are_rounded_and_counted(tmp_path: Path) -> None:
     plane = PlaneWriter("/device:GPU:0")
     plane.line("Stream #1", [plane.event("a", 1_000, 1_499), plane.event("b", 3_500, 1_501)])
     trace = trace_of(write(tmp_path / "x.pb", plane))
-    assert trace.activities["start"].to_list() == [0, 3]
-    assert trace.activities["duration"].to_list() == [1, 2]
-    assert trace.ledger.filter(pl.col("reason") == "rounded")["count"].to_list() == [2]
+    assert trace.tables.activities["start"].to_list() == [0, 3]
+    assert trace.tables.activities["duration"].to_list() == [1, 2]
+    assert trace.tables.ledger.filter(pl.col("reason") == "rounded")["count"].to_list() == [2]
 
 
 def test_the_host_s_events_by_what_they_are(tmp_path: Path) -> None:
@@ -107,22 +112,22 @@ def test_the_host_s_events_by_what_they_are(tmp_path: Path) -> None:
         number_=6,
     )
     trace = trace_of(write(tmp_path / "x.pb", plane))
-    assert trace.ranges.select("text", "kind", "thread").rows() == [
+    assert trace.tables.ranges.select("text", "kind", "thread").rows() == [
         ("train#7", "step", -5),
         ("$train.py:10 step", "python", -5),
         ("PjRt::Execute", "runtime", -5),
         ("my range", "annotation", -5),
         ("Marker", "mark", -5),
     ]
-    assert trace.calls.select("name", "correlation", "duration").rows() == [
+    assert trace.tables.calls.select("name", "correlation", "duration").rows() == [
         ("cuLaunchKernel", 5, 1000)
     ]
-    assert trace.ops.select("name", "scope", "thread").rows() == [
+    assert trace.tables.ops.select("name", "scope", "thread").rows() == [
         ("Conv2D", "net/conv1/Conv2D", 6),
         ("_Arg", None, 6),
     ]
-    assert trace.ops["input_shapes"][0] == "[[1,2]]"
-    assert trace.memory.select("device", "bytes", "address", "allocated").rows() == [
+    assert trace.tables.ops["input_shapes"][0] == "[[1,2]]"
+    assert trace.tables.memory.select("device", "bytes", "address", "allocated").rows() == [
         (2, 256, 4096, 512)
     ]
     assert accounted(trace) == trace.meta.events == 9
@@ -144,7 +149,7 @@ def test_devices_and_epoch(tmp_path: Path) -> None:
     task = PlaneWriter("Task Environment")
     task.plane_stat("profile_start_time", 1_700_000_000_000_000_000)
     trace = trace_of(write(tmp_path / "x.pb", plane, gpu(device=0), task))
-    (device,) = trace.devices.rows(named=True)
+    (device,) = trace.tables.devices.rows(named=True)
     assert (device["device"], device["vendor"], device["compute_capability"]) == (1, "AMD", "9.4")
     assert (device["multiprocessors"], device["clock_khz"]) == (304, 2_100_000)
     assert device["bandwidth_bytes_per_s"] == 2_662_400_000_000
@@ -180,7 +185,7 @@ def test_an_xla_kernel_s_scope_is_that_of_its_instruction(tmp_path: Path) -> Non
     )
     path = tmp_path / "x.pb"
     path.write_bytes(message(1, content) + plane.encode())
-    scopes = trace_of(path).activities["scope"].to_list()
+    scopes = trace_of(path).tables.activities["scope"].to_list()
     assert scopes == ["jit(f)/fc/dot_general", "jit(f)/relu1/max", None]
 
 
@@ -201,7 +206,7 @@ def test_operators_outside_a_tf_function(tmp_path: Path) -> None:
     events = [plane.event(name, i * 1_000_000, 900_000) for i, name in enumerate(names)]
     plane.line("python", events)
     trace = trace_of(write(tmp_path / "x.pb", plane))
-    assert trace.ops["name"].to_list() == [name for name in names.values() if name]
-    assert trace.ops["scope"].null_count() == trace.ops.height
-    assert trace.ranges["text"].to_list() == [name for name, op in names.items() if not op]
-    assert trace.ranges["kind"].unique().to_list() == ["runtime"]
+    assert trace.tables.ops["name"].to_list() == [name for name in names.values() if name]
+    assert trace.tables.ops["scope"].null_count() == trace.tables.ops.height
+    assert trace.tables.ranges["text"].to_list() == [name for name, op in names.items() if not op]
+    assert trace.tables.ranges["kind"].unique().to_list() == ["runtime"]

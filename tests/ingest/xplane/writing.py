@@ -119,9 +119,9 @@ def trace_of(path: Path) -> Trace:
 def accounted(trace: Trace) -> int:
     """Return the rows of the event tables and what the ledger counts as not kept."""
     rows = sum(
-        trace.table(name).height for name in ("activities", "calls", "ops", "ranges", "memory")
+        trace.tables[name].height for name in ("activities", "calls", "ops", "ranges", "memory")
     )
-    return rows + int(trace.ledger.filter(~trace.ledger["kept"])["count"].sum())
+    return rows + int(trace.tables.ledger.filter(~trace.tables.ledger["kept"])["count"].sum())
 
 
 def on_another_host(content: bytes, host: str, later_ns: int) -> bytes:

@@ -71,6 +71,6 @@ def test_a_diff_has_no_violation(browser: Browser, axe: str, tmp_path: Path) -> 
 
 def test_a_comparison_has_no_violation(browser: Browser, axe: str, tmp_path: Path) -> None:
     names = ("alexnet-cpu-ranges.json.gz", "alexnet-cpu-stack.json.gz")
-    found = compare([opened(FIXTURES / name) for name in names])
-    browser.open(found.result("kernel").save(tmp_path / "compare.html"))
+    found = compare([opened(FIXTURES / name) for name in names], by="kernel")
+    browser.open(found.save(tmp_path / "compare.html"))
     assert violations(browser, axe) == []

@@ -9,9 +9,9 @@ import pytest
 from tests.report.html.browser import Browser, needs_chromium
 from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
-from traceana import diff
-from traceana.comparison.diff import Diff
+from traceana.comparison.diff import Diff, diff
 from traceana.report.page import Chart, Findings, Table
+from traceana.report.pages.diff import differences
 from traceana.report.pages.diff_html import icicles, pictures
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
@@ -51,7 +51,7 @@ def test_every_step_is_a_point(found: Diff) -> None:
 @needs_chromium
 @pytest.mark.slow
 def test_the_page_of_a_diff_is_drawn(browser: Browser, found: Diff, tmp_path: Path) -> None:
-    browser.open(found.save(tmp_path / "diff.html"))
+    browser.open(differences(found).save(tmp_path / "diff.html"))
     assert browser.run("document.querySelectorAll('figure[data-drawn=yes]').length") == 4
     assert browser.console() == []
 
@@ -79,7 +79,7 @@ def test_the_children_of_a_node_add_up_to_it(found: Diff) -> None:
 
 
 def test_every_table_of_the_diff_has_a_section(found: Diff) -> None:
-    page = found.result().illustrated(limit=10)
+    page = differences(found).illustrated(limit=10)
     assert [one.name for one in page.sections][:4] == ["layer", "idle", "class", "algorithm"]
     linked = {
         item.section
@@ -124,7 +124,7 @@ def test_the_change_of_the_step_time_has_its_interval_beside_0() -> None:
 
 def test_idle_time_has_a_section_whose_causes_add_up() -> None:
     found = algorithms()
-    sections = found.result().illustrated(limit=10).sections
+    sections = differences(found).illustrated(limit=10).sections
     (section,) = (one for one in sections if one.name == "idle")
     (table,) = section.blocks
     assert isinstance(table, Table)
@@ -139,7 +139,7 @@ def test_idle_time_has_a_section_whose_causes_add_up() -> None:
 @needs_chromium
 @pytest.mark.slow
 def test_a_change_leads_to_its_rows(browser: Browser, tmp_path: Path) -> None:
-    browser.open(algorithms().save(tmp_path / "diff.html"))
+    browser.open(differences(algorithms()).save(tmp_path / "diff.html"))
     link = browser.find("a[data-rows='layer3']")
     browser.driver.execute_script("arguments[0].click()", link)
     shown = browser.run(
@@ -153,7 +153,7 @@ def test_a_change_leads_to_its_rows(browser: Browser, tmp_path: Path) -> None:
 @needs_chromium
 @pytest.mark.slow
 def test_paired_icicles_zoom_together(browser: Browser, tmp_path: Path) -> None:
-    browser.open(algorithms().save(tmp_path / "diff.html"))
+    browser.open(differences(algorithms()).save(tmp_path / "diff.html"))
     trails = "[...document.querySelectorAll('.icicle .tools p')].map(one => one.textContent)"
     node = browser.find(".icicle g[aria-label^='layer3']")
     browser.driver.execute_script(

@@ -18,10 +18,10 @@ from matplotlib.image import imread
 from tests.report.html.browser import Browser, needs_chromium
 from tests.report.html.test_document import FIXTURE, HOSTILE, hostile
 from tests.support.traces import TraceBuilder
+from traceana import Trace
 from traceana import open as open_trace
 from traceana.report.html import html_file
 from traceana.report.page import Data, Finding, Findings, Notes, Page, Rows
-from traceana.trace import Trace
 
 pytestmark = [needs_chromium, pytest.mark.slow]
 TITLES = (
@@ -298,7 +298,7 @@ def test_rows_have_no_blank_lines_on_a_phone(browser: Browser, tmp_path: Path) -
         b.name(f"k{at}", category="conv", algorithm=algorithm, direction="fprop")
         b.kernel(f"k{at}", at * 1_000_000, 900_000, layer=layer)
     browser.width(390)
-    browser.open(b.build().layer_times().save(tmp_path / "layers.html"))
+    browser.open(b.build().layers().save(tmp_path / "layers.html"))
     assert browser.run(TITLES, "main")[:3] == ["layer", "time_ns", "share"]
     # The name has three lines at most; the algorithms beside it no more than it.
     lines = browser.run(
@@ -483,7 +483,7 @@ def test_tables_are_saved_as_csv_with_exact_values(
         page.driver.execute_async_script("setTimeout(arguments[0], 50)")
     with saved.open(newline="") as file:
         total = sum(int(row["time_ns"]) for row in csv.DictReader(file))
-    assert total == alexnet.layer_times().totals["time_ns"]
+    assert total == alexnet.layers().totals["time_ns"]
 
 
 def test_the_timeline_shows_the_busiest_tracks_and_selects_by_keyboard(page: Browser) -> None:

@@ -18,18 +18,17 @@ from tests.report.html.browser import Browser, needs_chromium
 from tests.report.html.test_document import HARMLESS, HOSTILE, hostile
 from tests.support.opened import opened
 from tests.support.traces import TraceBuilder, cnn_steps
-from traceana import compare, diff
+from traceana import Trace, compare, diff
 from traceana.errors import how_to_install
 from traceana.report.html import html_file
-from traceana.result import HasResult, Result
-from traceana.trace import Trace
+from traceana.report.result import CommandResult
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 FIXTURE = FIXTURES / "alexnet-cpu-ranges.json.gz"
 OTHER = FIXTURES / "alexnet-cpu-stack.json.gz"
 
 
-def shown(result: Result | HasResult) -> str:
+def shown(result: CommandResult) -> str:
     return result._repr_html_()
 
 
@@ -67,7 +66,7 @@ def test_a_result_has_half_the_size_of_the_charts_library() -> None:
     trace = opened(FIXTURE)
     for result in (trace.kernels(), trace.idle(), trace.critical(), trace.flops()):
         assert len(shown(result)) < 0.6 * len(html_file.vega_script())
-    assert len(shown(trace.layer_times())) < 150_000
+    assert len(shown(trace.layers())) < 150_000
 
 
 def test_the_text_of_a_result_is_returned_in_a_notebook_too(
@@ -116,7 +115,7 @@ def test_what_is_not_installed_is_left_out_with_a_line(monkeypatch: pytest.Monke
     assert ">scudnn</td>" in text
 
 
-def written(result: Result | HasResult, path: Path) -> Path:
+def written(result: CommandResult, path: Path) -> Path:
     path.write_text(f"<!doctype html><meta charset=utf-8><body>{shown(result)}")
     return path
 
@@ -148,16 +147,16 @@ def copies_and_memory() -> Trace:
     return builder.build()
 
 
-RESULTS: dict[str, Callable[[], Result | HasResult]] = {
+RESULTS: dict[str, Callable[[], CommandResult]] = {
     "kernels": lambda: opened(FIXTURE).kernels(),
-    "layers": lambda: opened(FIXTURE).layer_times(),
-    "types": lambda: opened(FIXTURE).layer_times(by="type"),
+    "layers": lambda: opened(FIXTURE).layers(),
+    "types": lambda: opened(FIXTURE).layers(by="type"),
     "idle": lambda: opened(FIXTURE).idle(),
     "critical": lambda: opened(FIXTURE).critical(),
     "flops": lambda: opened(FIXTURE).flops(),
     "roofline": lambda: opened(FIXTURE).flops(by="class"),
     "transfers": lambda: copies_and_memory().transfers(),
-    "memory": lambda: copies_and_memory().memory_use(),
+    "memory": lambda: copies_and_memory().memory(),
     "compare": lambda: compare([opened(FIXTURE), opened(OTHER)]),
 }
 

@@ -65,7 +65,7 @@ def test_a_page_without_tables_of_its_own_has_its_panels() -> None:
 @pytest.mark.slow
 def test_the_page_of_a_comparison_is_drawn(browser: Browser, tmp_path: Path) -> None:
     found = compare([opened(file) for file in RUNS])
-    browser.open(found.result().save(tmp_path / "compare.html"))
+    browser.open(found.save(tmp_path / "compare.html"))
     assert browser.run("document.querySelectorAll('figure[data-drawn=yes]').length") == 2
     descriptions = browser.run(
         "[...document.querySelectorAll('svg [aria-label]')].map(one => one.ariaLabel).join(' ')"

@@ -18,15 +18,14 @@ from tests.support.command_line import Run
 from tests.support.command_line import run as run_command
 from tests.support.opened import opened
 from tests.support.traces import TraceBuilder, cnn_steps
-from traceana import compare, diff
+from traceana import Trace, compare, diff
 from traceana.errors import CannotWriteError, ExitCode, NoSuchSelectionError
 from traceana.report.page import Icicle, pictures_of
 from traceana.report.plots.charts import draw_chart
 from traceana.report.plots.draw import drawing
 from traceana.report.plots.page_pictures import page_figure, page_file
+from traceana.report.result import CommandResult
 from traceana.report.text import plain
-from traceana.result import Result
-from traceana.trace import Trace
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 FIXTURE = FIXTURES / "alexnet-cpu-ranges.json.gz"
@@ -131,7 +130,7 @@ def test_what_has_no_picture_is_an_error(run: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "none.svg").exists()
 
 
-def axes_of(result: Result) -> list[Any]:
+def axes_of(result: CommandResult) -> list[Any]:
     with drawing():
         made = page_figure(result.illustrated())
         made.draw_without_rendering()
@@ -149,10 +148,10 @@ def test_the_bars_have_the_lengths_of_the_values() -> None:
 
 def test_the_nodes_of_an_icicle_are_as_wide_as_their_times() -> None:
     trace = opened(FIXTURE)
-    (axes,) = axes_of(trace.layer_times())
+    (axes,) = axes_of(trace.layers())
     (shapes,) = (one for one in axes.collections if isinstance(one, PolyCollection))
     boxes = [path.get_extents() for path in shapes.get_paths()]
-    whole = trace.layer_times().totals["time_ns"] / 1e6
+    whole = trace.layers().totals["time_ns"] / 1e6
     widths = [box.width for box in boxes if round(box.y0 + box.height / 2) == 0]
     assert widths == pytest.approx([whole])
     second = sum(box.width for box in boxes if round(box.y0 + box.height / 2) == 1)
@@ -219,7 +218,7 @@ def rated_layers(device: str = "Tesla V100-SXM2-16GB") -> Trace:
 
 
 def test_layers_have_a_roofline_below_the_peaks_of_the_device() -> None:
-    layers = rated_layers().layer_times()
+    layers = rated_layers().layers()
     _, axes = axes_of(layers)
     (points,) = axes.collections
     rates = dict(layers.frame.select("arithmetic_intensity", "flops_per_s").head(2).iter_rows())
@@ -230,13 +229,13 @@ def test_layers_have_a_roofline_below_the_peaks_of_the_device() -> None:
 
 
 def test_layers_of_a_device_without_known_peaks_have_no_roofline() -> None:
-    layers = rated_layers("Tesla Unknown").layer_times()
+    layers = rated_layers("Tesla Unknown").layers()
     assert layers.frame["flops_per_s"].count() == 2
     assert [type(one) for one in pictures_of(layers.illustrated())] == [Icicle]
 
 
 def test_layers_without_flops_have_no_roofline() -> None:
-    layers = cnn_steps().layer_times()
+    layers = cnn_steps().layers()
     assert layers.frame["flops_per_s"].count() == 0
     assert [type(one) for one in pictures_of(layers.illustrated())] == [Icicle]
 
@@ -255,7 +254,7 @@ def test_text_of_a_trace_is_text() -> None:
 
 
 def test_both_runs_of_a_comparison_have_bars() -> None:
-    page = compare([opened(FIXTURE), opened(OTHER)]).result("kernel").illustrated()
+    page = compare([opened(FIXTURE), opened(OTHER)], by="kernel").illustrated()
     (picture,) = pictures_of(page)
     assert b"alexnet-cpu-stack" in page_file(page, "svg")
     assert picture.title == "2 runs side by side"

@@ -8,7 +8,7 @@ import traceana
 from tests.support.synthetic.kineto import write_kineto
 from tests.support.synthetic.nsys import write_nsys
 from tests.support.synthetic.scenario import Scenario
-from traceana.trace import Trace
+from traceana import Trace
 
 
 def nsys(scenario: Scenario, folder: Path) -> Trace:

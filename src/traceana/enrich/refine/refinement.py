@@ -37,7 +37,7 @@ def refine(trace: Trace, of_operators: pl.DataFrame) -> Trace:
     null where the class by name applies. ``of_operators`` are the classes of the operators' texts
     (:func:`traceana.enrich.refine.situations.operator_texts`).
     """
-    activities, names, ops = trace.activities, trace.names, trace.ops
+    activities, names, ops = trace.tables.activities, trace.tables.names, trace.tables.ops
     known = context()
     operators = Operators.of(trace, of_operators, known)
     parts = possible_parts(activities, names, operators, known)
@@ -71,7 +71,7 @@ def _contexts(
     trace: Trace, operators: Operators, episodes: Episodes, kinds: pl.DataFrame
 ) -> pl.DataFrame:
     """Return the context of each activity as numbers, and its ``episode``."""
-    activities, names = trace.activities, trace.names
+    activities, names = trace.tables.activities, trace.tables.names
     op = from_rows(activities["op"])
     situation = to_rows(take(operators.of_op, op))
     if operators.scopes.height:

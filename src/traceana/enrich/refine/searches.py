@@ -38,14 +38,14 @@ def with_searches(trace: Trace) -> Trace:
     found = beside | trial
     if not found.any():
         return trace
-    row = trace.layers.height
+    row = trace.tables.layers.height
     search = {"path": ROLE, "type": None, "role": ROLE, "parent": None, "position": row}
     classes, class_of = _classes(trace, trial)
-    activities = trace.activities.with_columns(
+    activities = trace.tables.activities.with_columns(
         class_of,
         pl.when(found).then(pl.lit(row, pl.UInt32)).otherwise("layer").alias("layer"),
     )
-    layers = pl.concat([trace.layers, conform("layers", pl.DataFrame([search]))])
+    layers = pl.concat([trace.tables.layers, conform("layers", pl.DataFrame([search]))])
     return trace.with_tables(
         activities=conform("activities", activities),
         classes=conform("classes", classes),
@@ -55,22 +55,24 @@ def with_searches(trace: Trace) -> Trace:
 
 def _without(trace: Trace) -> Trace:
     """Return ``trace`` without the marks of an earlier search: with the operators' layers."""
-    if not (trace.layers["role"] == ROLE).any():
+    if not (trace.tables.layers["role"] == ROLE).any():
         return trace
-    kept = trace.layers.height - 1
-    own = trace.ops["layer"].gather(trace.activities["op"])
+    kept = trace.tables.layers.height - 1
+    own = trace.tables.ops["layer"].gather(trace.tables.activities["op"])
     return trace.with_tables(
-        activities=trace.activities.with_columns(
+        activities=trace.tables.activities.with_columns(
             pl.when(pl.col("layer") == kept).then(own).otherwise("layer").alias("layer")
         ),
-        layers=trace.layers.head(kept),
+        layers=trace.tables.layers.head(kept),
     )
 
 
 def _beside(trace: Trace) -> pl.Series:
     """Return which activities are auxiliary kernels of autotuners, by name."""
-    named = trace.names["function"].fill_null("") == FUNCTION
-    return named.gather(trace.activities["name_id"]) & (trace.activities["kind"] == "kernel")
+    named = trace.tables.names["function"].fill_null("") == FUNCTION
+    return named.gather(trace.tables.activities["name_id"]) & (
+        trace.tables.activities["kind"] == "kernel"
+    )
 
 
 def _trials_on_streams(trace: Trace) -> pl.Series:
@@ -80,7 +82,7 @@ def _trials_on_streams(trace: Trace) -> pl.Series:
     have the same thread, range, operator and scope, and they compute one convolution or GEMM. Work
     of the model between two searches has other scopes, or computes several.
     """
-    activities, names = trace.activities, trace.names
+    activities, names = trace.tables.activities, trace.tables.names
     none = pl.repeat(False, activities.height, dtype=pl.Boolean, eager=True)
     fills = names.select((pl.col("function") == FUNCTION) & pl.col("name").str.contains(_FILLS))
     if not (names["function"] == FUNCTION).any():
@@ -96,7 +98,7 @@ def _trials_on_streams(trace: Trace) -> pl.Series:
     on = [*queue, "gap"]
     rows = (
         activities.with_row_index("row")
-        .with_columns(trace.calls["thread"].gather(activities["call"]).alias("thread"))
+        .with_columns(trace.tables.calls["thread"].gather(activities["call"]).alias("thread"))
         .filter(pl.col("kind") == "kernel")
         .select("row", "name_id", "episode", "start", *queue, *launch)
         .join(by_name, on="name_id", how="left", maintain_order="left")
@@ -150,24 +152,26 @@ def _trials_of_calls(trace: Trace) -> pl.Series:
     others are trials.
     """
     call = ["op", "direction"]
-    ran = trace.activities.select("episode", "start").drop_nulls("episode")
+    ran = trace.tables.activities.select("episode", "start").drop_nulls("episode")
     began = ran.group_by("episode").agg(pl.col("start").min())
     several = pl.col("algorithm").n_unique().over(call) >= FEWEST_TRIALS
     tried = (
-        trace.episodes.with_row_index("episode")
+        trace.tables.episodes.with_row_index("episode")
         .drop_nulls("op")
         .join(began, on="episode")
         .filter(several & (pl.col("start") < pl.col("start").max().over(call)))
     )
-    return trace.activities["episode"].is_in(tried["episode"].implode()).fill_null(value=False)
+    return (
+        trace.tables.activities["episode"].is_in(tried["episode"].implode()).fill_null(value=False)
+    )
 
 
 def _classes(trace: Trace, trial: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
     """Return the classes with those of the trials, and the class of each activity."""
     keys = ["name_id", "class"]
-    names = trace.names.select(*CLASS_COLUMNS).with_row_index("name_id")
-    known = trace.classes.select(*CLASS_COLUMNS).with_row_index("class")
-    wanted = trace.activities.filter(trial).select(keys).unique(maintain_order=True)
+    names = trace.tables.names.select(*CLASS_COLUMNS).with_row_index("name_id")
+    known = trace.tables.classes.select(*CLASS_COLUMNS).with_row_index("class")
+    wanted = trace.tables.activities.filter(trial).select(keys).unique(maintain_order=True)
     by_context = pl.col("class").is_not_null()
     refined = known.rename({column: f"refined_{column}" for column in CLASS_COLUMNS})
     of_trials = (
@@ -187,15 +191,15 @@ def _classes(trace: Trace, trial: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
         )
     )
     added = of_trials.drop(keys).unique(maintain_order=True)
-    number = added.with_row_index("found", offset=trace.classes.height)
+    number = added.with_row_index("found", offset=trace.tables.classes.height)
     of = of_trials.join(number, on=added.columns, how="left", nulls_equal=True).select(
         *keys, "found"
     )
-    found = trace.activities.select(keys).join(
+    found = trace.tables.activities.select(keys).join(
         of, on=keys, how="left", nulls_equal=True, maintain_order="left"
     )["found"]
-    class_of = pl.select(pl.when(trial).then(found).otherwise(trace.activities["class"]))
+    class_of = pl.select(pl.when(trial).then(found).otherwise(trace.tables.activities["class"]))
     classes = pl.concat(
-        [trace.classes, added.select(trace.classes.columns)], how="vertical_relaxed"
+        [trace.tables.classes, added.select(trace.tables.classes.columns)], how="vertical_relaxed"
     )
     return classes, class_of.to_series().alias("class")

@@ -53,7 +53,7 @@ class Operators(msgspec.Struct, frozen=True):
         ``classes`` are those of their texts (:func:`operator_texts`).
         """
         withins = tuple({rule.within: None for rule in context.rules if rule.within})
-        ops, scopes = trace.ops, _scopes(trace)
+        ops, scopes = trace.tables.ops, _scopes(trace)
         names = _named(classes, context, withins)
         name = _codes(ops["name"], names)
         parent, levels = from_rows(ops["parent"]), _levels(ops["depth"])
@@ -97,12 +97,14 @@ class Operators(msgspec.Struct, frozen=True):
 
 def operator_texts(trace: Trace) -> pl.Series:
     """Return the distinct names of operators and last parts of the name scopes of activities."""
-    of_ops = trace.ops["name"].unique(maintain_order=True).cast(pl.String).fill_null(_UNNAMED)
+    of_ops = (
+        trace.tables.ops["name"].unique(maintain_order=True).cast(pl.String).fill_null(_UNNAMED)
+    )
     return pl.concat([of_ops, _tails(_scopes(trace))]).unique(maintain_order=True)
 
 
 def _scopes(trace: Trace) -> pl.Series:
-    return trace.activities["scope"].drop_nulls().unique(maintain_order=True)
+    return trace.tables.activities["scope"].drop_nulls().unique(maintain_order=True)
 
 
 def _tails(scopes: pl.Series) -> pl.Series:
@@ -287,10 +289,10 @@ def operand_precision(trace: Trace) -> pl.Series:
     For kernels of a compiled program, the input is that of the instruction. Null if no type is
     recorded, or if the type does not determine the precision.
     """
-    activities = trace.activities
-    of_op = _precisions(trace.ops["input_types"].gather(activities["op"]))
+    activities = trace.tables.activities
+    of_op = _precisions(trace.tables.ops["input_types"].gather(activities["op"]))
     of_instruction = _precisions(
-        trace.instructions["input_types"].gather(activities["instruction"])
+        trace.tables.instructions["input_types"].gather(activities["instruction"])
     )
     return pl.select(pl.coalesce(of_op, of_instruction)).to_series()
 

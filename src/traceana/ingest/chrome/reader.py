@@ -29,10 +29,10 @@ from traceana.ingest.integrity import possible, rebase, screen
 from traceana.ingest.source import ByteSource, Progress
 from traceana.ingest.xplane.events import DEVICE_STATS, HOST_STATS
 from traceana.ingest.xplane.hlo import HloPrograms
-from traceana.ingest.xplane.reader import Tables, framework, is_stream
+from traceana.ingest.xplane.reader import EventTables, framework, is_stream
 from traceana.ingest.xplane.space import Line, Plane, Space
 from traceana.ingest.xplane.wire import Buffer, Mask, Numbers
-from traceana.trace import Trace, TraceMeta
+from traceana.trace import Tables, Trace, TraceMeta
 
 _ENDS: Final = {"B": "E"}
 _PROCESS: Final = "process_name"
@@ -104,7 +104,7 @@ def _trace(columns: Columns, source: ByteSource, end: Document) -> Trace:
     ).drop("category", "phase")
     names = {pid: name for (kind, pid, _), name in columns.labels.items() if kind == _PROCESS}
     planes = {pid: name for pid, name in names.items() if name.startswith(_PLANES)}
-    tables = Tables(HloPrograms(Buffer.of([]), Space(), ledger), ledger)
+    tables = EventTables(HloPrograms(Buffer.of([]), Space(), ledger), ledger)
     space = Space()
     of_plane = pl.col("pid").cast(pl.String).is_in(list(planes))
     for pid, name in planes.items():
@@ -128,12 +128,12 @@ def _trace(columns: Columns, source: ByteSource, end: Document) -> Trace:
             properties={} if planes else {"read_as": "spans on threads, unknown profiler"},
             **extent(columns, source, end),
         ),
-        made,
+        Tables(made),
     )
 
 
 def _add_plane(
-    tables: Tables, name: str, pid: str, events: pl.DataFrame, columns: Columns
+    tables: EventTables, name: str, pid: str, events: pl.DataFrame, columns: Columns
 ) -> Plane:
     """Add the events of one process, which is a plane, to ``tables``."""
     threads = events["tid"].unique(maintain_order=True)
@@ -482,4 +482,4 @@ def _mxnet_trace(columns: Columns, source: ByteSource, end: Document) -> Trace:
         epoch_ns=first_ns,
         **extent(columns, source, end),
     )
-    return Trace(meta, tables)
+    return Trace(meta, Tables(tables))

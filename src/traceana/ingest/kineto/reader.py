@@ -19,7 +19,7 @@ from traceana.ingest.kineto import properties
 from traceana.ingest.kineto.decode import Columns
 from traceana.ingest.kineto.scan import DECODER
 from traceana.ingest.source import ByteSource, Progress
-from traceana.trace import Trace, TraceMeta
+from traceana.trace import Tables, Trace, TraceMeta
 from traceana.trace.ledger import Ledger
 from traceana.trace.schema import CPU_DEVICE, ROW, TABLES
 
@@ -91,7 +91,7 @@ def _assemble(columns: Columns, source: ByteSource, end: Document) -> Trace:
             },
             **extent(columns, source, end),
         ),
-        tables,
+        Tables(tables),
     )
 
 

@@ -22,7 +22,7 @@ from traceana.ingest.pasted import plain_text
 from traceana.ingest.printed_text import printed_lines
 from traceana.ingest.source import ByteSource, Progress
 from traceana.ingest.titles import NCU_HEADER
-from traceana.trace import Ledger, Trace, TraceMeta
+from traceana.trace import Ledger, Tables, Trace, TraceMeta
 from traceana.trace.schema import COUNTERS
 
 _NUMBERS: Final = {
@@ -105,7 +105,7 @@ def read(path: Path, progress: Progress) -> Trace:
         properties={"metrics_not_read": unread[:_MOST_UNREAD]} if unread else {},
     )
     measured = whole.select(pl.col("name").unique(maintain_order=True))
-    return Trace(meta, {"counters": whole, "names": measured, "ledger": ledger.frame()})
+    return Trace(meta, Tables({"counters": whole, "names": measured, "ledger": ledger.frame()}))
 
 
 class _Part(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ from traceana.files import cache_folder, scratch_folder
 from traceana.ingest.nsys.reader import read_tables
 from traceana.ingest.source import Progress
 from traceana.ingest.sqlite import Database
-from traceana.trace import Trace
+from traceana.trace import Tables, Trace
 from traceana.trace.schema import TABLES
 
 _PERCENT: Final = re.compile(rb"\[[=\s]*(\d{1,3})%")
@@ -70,7 +70,7 @@ def read(path: Path, progress: Progress, *, stream: bool = False) -> Trace:
             ) from error
     size = path.stat().st_size
     meta = msgspec.structs.replace(trace.meta, source=str(path), bytes_read=size, bytes_total=size)
-    return Trace(meta, {name: trace.table(name) for name in TABLES})
+    return Trace(meta, Tables({name: trace.tables[name] for name in TABLES}))
 
 
 def _read_export(path: Path, progress: Progress) -> Trace:

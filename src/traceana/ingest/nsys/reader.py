@@ -24,7 +24,7 @@ from traceana.ingest.nsys.activities import GRAPH, KERNEL, MEMCPY, MEMSET
 from traceana.ingest.nsys.host import CALL_TABLES
 from traceana.ingest.source import Progress
 from traceana.ingest.table_source import Query, TableSource, Texts, as_int, has_texts, texts_query
-from traceana.trace import Ledger, Trace, TraceMeta
+from traceana.trace import Ledger, Tables, Trace, TraceMeta
 from traceana.trace.schema import ACTIVITIES, empty
 
 
@@ -67,7 +67,7 @@ def read_tables(database: TableSource, progress: Progress) -> Trace:
         events=events,
         properties=properties(database, processes - {None}),
     )
-    return Trace(meta, tables)
+    return Trace(meta, Tables(tables))
 
 
 def _tables_read(database: TableSource) -> list[str]:

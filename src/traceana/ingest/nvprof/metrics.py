@@ -17,7 +17,7 @@ from traceana.ingest.pasted import plain_text
 from traceana.ingest.printed_text import joined, printed_lines, split_csv
 from traceana.ingest.source import ByteSource, Progress
 from traceana.ingest.titles import NVPROF_METRICS_TITLES
-from traceana.trace import Ledger, Trace, TraceMeta
+from traceana.trace import Ledger, Tables, Trace, TraceMeta
 from traceana.trace.schema import COUNTERS
 
 COLUMNS: Final = {
@@ -100,7 +100,10 @@ def read(path: Path, progress: Progress) -> Trace:
         orient="row",
     )
     return Trace(
-        meta, {"counters": counters, "names": names, "devices": devices, "ledger": ledger.frame()}
+        meta,
+        Tables(
+            {"counters": counters, "names": names, "devices": devices, "ledger": ledger.frame()}
+        ),
     )
 
 

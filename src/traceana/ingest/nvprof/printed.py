@@ -37,7 +37,7 @@ from traceana.ingest.printed_text import (
 )
 from traceana.ingest.source import ByteSource, Progress
 from traceana.ingest.titles import NSYS_COLUMNS, NVPROF_TITLES
-from traceana.trace import Ledger, Trace, TraceMeta
+from traceana.trace import Ledger, Tables, Trace, TraceMeta
 from traceana.trace.schema import ACTIVITIES, ActivityKind, CopyKind, MemoryKind, empty
 
 _TITLES: Final = {
@@ -151,7 +151,7 @@ def read(path: Path, progress: Progress) -> Trace:
         events=cells.height + printed.malformed,
         properties={"printed": "CSV" if as_csv else "text"},
     )
-    return Trace(meta, tables)
+    return Trace(meta, Tables(tables))
 
 
 def without_table(path: Path, content: bytes) -> NotATraceError:

@@ -20,7 +20,7 @@ from traceana.ingest.kernel_names import NameTable
 from traceana.ingest.nvprof import records
 from traceana.ingest.source import Progress
 from traceana.ingest.table_source import Query, TableSource, Texts, as_int, has_texts, texts_query
-from traceana.trace import Ledger, Trace, TraceMeta
+from traceana.trace import Ledger, Tables, Trace, TraceMeta
 from traceana.trace.schema import empty
 
 STRINGS: Final = "StringTable"
@@ -96,7 +96,7 @@ def read_database(source: TableSource, progress: Progress) -> Trace:
         events=events,
         properties=properties(source, texts, processes - {None}),
     )
-    return Trace(meta, tables)
+    return Trace(meta, Tables(tables))
 
 
 def _query(table: str) -> Query:

@@ -108,7 +108,7 @@ class Table(msgspec.Struct, frozen=True):
     cells: pl.DataFrame
 
 
-class Tables(msgspec.Struct, frozen=True):
+class CsvTables(msgspec.Struct, frozen=True):
     """The tables of a file. ``malformed`` lines begin as rows do, and have other cells;
     ``not_utf8`` rows have bytes that are not UTF-8, ``zeros`` counts zero bytes. ``cut`` is whether
     the last line is part of a row.
@@ -121,7 +121,7 @@ class Tables(msgspec.Struct, frozen=True):
     cut: bool
 
 
-def tables_of(content: bytes) -> Tables:
+def tables_of(content: bytes) -> CsvTables:
     """Return the tables in ``content``; other lines are those of a log or a paste."""
     content = plain_text(content)
     lines = printed_lines(content)
@@ -148,7 +148,7 @@ def tables_of(content: bytes) -> Tables:
         _, lost = _table(found["line"].tail(1), found["header"][-1])
         cut = lost > 0
     not_utf8 = int(lines["line"].str.contains("\ufffd", literal=True).sum())
-    return Tables(tables, malformed - cut, not_utf8, content.count(b"\0"), cut=cut)
+    return CsvTables(tables, malformed - cut, not_utf8, content.count(b"\0"), cut=cut)
 
 
 def _table(lines: pl.Series, header: str) -> tuple[Table | None, int]:

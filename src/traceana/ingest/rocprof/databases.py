@@ -26,7 +26,7 @@ from traceana.ingest.rocprof.assembly import (
 from traceana.ingest.rocprof.csv_tables import Kind, named_cells
 from traceana.ingest.source import Progress
 from traceana.ingest.table_source import Bytes, Integer, Query, TableSource, as_int, decoded
-from traceana.trace import Ledger, Trace, TraceMeta
+from traceana.trace import Ledger, Tables, Trace, TraceMeta
 
 
 def read_database(source: TableSource, dialect: Dialect, progress: Progress) -> Trace:
@@ -56,7 +56,7 @@ def read_database(source: TableSource, dialect: Dialect, progress: Progress) -> 
         events=events,
         properties=properties(rows),
     )
-    return Trace(meta, tables)
+    return Trace(meta, Tables(tables))
 
 
 _AXES: Final = "xyz"

@@ -22,7 +22,7 @@ from traceana.ingest.messages import Messages, message_classes
 from traceana.ingest.rocprof.assembly import Rows, assembled, numbered, of_work, properties
 from traceana.ingest.rocprof.csv_tables import Kind
 from traceana.ingest.source import ByteSource, Progress
-from traceana.trace import Ledger, Trace, TraceMeta
+from traceana.trace import Ledger, Tables, Trace, TraceMeta
 
 _MESSAGES: Final[Messages] = {
     "TracePacket": {
@@ -130,7 +130,7 @@ def read(path: Path, progress: Progress) -> Trace:
         events=events + found.counts.total() + found.malformed,
         properties={"printed": "Perfetto"} | properties(rows),
     )
-    return Trace(meta, tables)
+    return Trace(meta, Tables(tables))
 
 
 @cache

@@ -11,9 +11,9 @@ import polars as pl
 from traceana.errors import NotATraceError
 from traceana.ingest.detect import rocprof_files
 from traceana.ingest.rocprof.assembly import Rows, assembled, devices, numbered, properties
-from traceana.ingest.rocprof.csv_tables import Kind, Tables, tables_of
+from traceana.ingest.rocprof.csv_tables import CsvTables, Kind, tables_of
 from traceana.ingest.source import ByteSource, Progress
-from traceana.trace import Ledger, Trace, TraceMeta
+from traceana.trace import Ledger, Tables, Trace, TraceMeta
 
 _OF_KERNELS: Final = (Kind.KERNELS, Kind.LAUNCHES, Kind.COUNTERS)
 
@@ -51,10 +51,10 @@ def read(path: Path, progress: Progress) -> Trace:
         events=events + malformed,
         properties=properties(rows),
     )
-    return Trace(meta, table)
+    return Trace(meta, Tables(table))
 
 
-def _rows(kind: Kind, found: Sequence[Tables]) -> pl.DataFrame:
+def _rows(kind: Kind, found: Sequence[CsvTables]) -> pl.DataFrame:
     """Return all rows of the tables of ``kind``, their numbers as integers."""
     return numbered(table.cells for one in found for table in one.tables if table.kind is kind)
 
@@ -80,7 +80,7 @@ def _of_processes(rows: Rows) -> Rows:
 
 
 def _count_files(
-    found: Sequence[Tables], sources: Sequence[ByteSource], malformed: int, ledger: Ledger
+    found: Sequence[CsvTables], sources: Sequence[ByteSource], malformed: int, ledger: Ledger
 ) -> None:
     """Count what the text of the files lacks."""
     for source, one in zip(sources, found, strict=True):

@@ -40,7 +40,7 @@ from traceana.ingest.summary.titled_tables import (
     tables,
 )
 from traceana.settings import PERCENT_ROUNDING
-from traceana.trace import Ledger, Trace, TraceMeta
+from traceana.trace import Ledger, Tables, Trace, TraceMeta
 from traceana.trace.schema import CPU_DEVICE, TABLES, CopyKind, MemoryKind
 
 _PRODUCERS: Final = {
@@ -115,14 +115,16 @@ def read(path: Path, progress: Progress) -> Trace:
     devices = _devices(text.tables)
     return Trace(
         meta,
-        {
-            "summary": frame,
-            "names": names.frame(),
-            "devices": pl.DataFrame(
-                devices, {name: TABLES["devices"][name] for name in _DEVICE}, orient="row"
-            ),
-            "ledger": ledger.frame(),
-        },
+        Tables(
+            {
+                "summary": frame,
+                "names": names.frame(),
+                "devices": pl.DataFrame(
+                    devices, {name: TABLES["devices"][name] for name in _DEVICE}, orient="row"
+                ),
+                "ledger": ledger.frame(),
+            }
+        ),
     )
 
 

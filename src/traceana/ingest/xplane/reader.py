@@ -28,7 +28,7 @@ from traceana.ingest.xplane.hlo import METADATA_PLANE, HloPrograms, instruction_
 from traceana.ingest.xplane.host import HostTables, derived_ranges
 from traceana.ingest.xplane.space import Line, Plane, Space, Value, read_space
 from traceana.ingest.xplane.wire import Buffer, WireError
-from traceana.trace import Ledger, Trace, TraceMeta
+from traceana.trace import Ledger, Tables, Trace, TraceMeta
 from traceana.trace.schema import (
     ACTIVITIES,
     DEVICES,
@@ -373,7 +373,9 @@ class _Reading:
                 "pass the .xplane.pb of a profile"
             )
         self._ledger = Ledger()
-        self._tables = Tables(HloPrograms(self._buffer, self._space, self._ledger), self._ledger)
+        self._tables = EventTables(
+            HloPrograms(self._buffer, self._space, self._ledger), self._ledger
+        )
         self._events = 0
         self._cut = self._space.cut or source.truncated
 
@@ -397,7 +399,7 @@ class _Reading:
         # The file's bytes are freed before the tables are concatenated.
         del self._buffer
         tables, first_ns = self._tables.finish(self._space)
-        return Trace(self._meta(first_ns), tables)
+        return Trace(self._meta(first_ns), Tables(tables))
 
     def _add(
         self, plane: Plane, lines: Sequence[Line], wanted: tuple[str, ...], table: str
@@ -443,7 +445,7 @@ def is_stream(plane: Plane, line: Line) -> bool:
     return gpu_number(plane) is not None and _STREAM.match(line.name) is not None
 
 
-class Tables:
+class EventTables:
     """Collects the events of all planes in the canonical tables."""
 
     def __init__(self, hlo: HloPrograms, ledger: Ledger) -> None:

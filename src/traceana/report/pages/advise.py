@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 from msgspec.structs import replace
 
+from traceana.advise import advise as analysis
 from traceana.files import STANDARD_INPUT
 from traceana.report import numbers
 from traceana.report.cells import value_text
 from traceana.report.columns import Kind, kind_of
 from traceana.report.page import Block, Data, Finding, Findings, Hidden, Page, Rows, Table
 from traceana.report.pages.single_table import columns_of, named, notes_of, source_of, table_page
+from traceana.report.result import CommandResult
 from traceana.report.text import cut_end
 from traceana.result import Arranged, Result, sums
+from traceana.runs import batches_beside
 from traceana.settings import LEAST_SAVING, PREDICTION_LEVEL
 from traceana.trace.schema import CPU_DEVICE
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from traceana.advise import Advice, Rule
     from traceana.advise import Finding as Found
     from traceana.advise.gates import Broken
+    from traceana.runs import BatchSeries
     from traceana.trace import Trace
 
 FRAMEWORKS: Final[dict[str, str]] = {
@@ -93,9 +97,20 @@ _GATE_UNITS: Final[dict[str, Callable[[float], str]]] = {
 }
 
 
-def advised(trace: Trace, advice: Advice, *, rule: str | None = None) -> Result:
+def advise(
+    trace: Trace, *, rule: str | None = None, batches: BatchSeries | None = None
+) -> CommandResult:
+    """Return the recommendations, largest estimated saving first.
+
+    With ``rule``, return that recommendation with its evidence. ``batches`` are the step times of
+    runs that differ in the batch size only, by default those of the sweep of the recorded run.
+    """
+    found = analysis(trace, batches=batches or batches_beside(trace))
+    return advised(trace, found, rule=rule)
+
+
+def advised(trace: Trace, advice: Advice, *, rule: str | None = None) -> CommandResult:
     """Return the findings of ``advice`` on ``trace``, or that of ``rule`` with its evidence."""
-    from traceana.result import Result
 
     if rule is not None:
         found = tuple(one for one in (*advice.findings, *advice.small) if one.rule.id == rule)
@@ -118,13 +133,12 @@ def advised(trace: Trace, advice: Advice, *, rule: str | None = None) -> Result:
         items = tuple(by_title[one.title] for one in listed.items)
         return replace(page, blocks=(Findings(items), *page.blocks[1:]))
 
-    return Result(frame, {}, advice.notes).with_page(make, pictures=pictures)
+    return CommandResult.of(Result(frame, {}, advice.notes), make, pictures=pictures)
 
 
-def rules_listed() -> Result:
+def rules_listed() -> CommandResult:
     """Return one row per rule, with the columns of :data:`SCHEMA` that need no trace."""
     from traceana.advise import RULES
-    from traceana.result import Result
 
     rows = [
         (one.id, one.title, one.kind, one.estimate, one.caveat, *_changes(one)) for one in RULES
@@ -132,7 +146,7 @@ def rules_listed() -> Result:
     without = [name for name in SCHEMA if name in ("scenario", "finding") or "_" in name]
     schema = [(name, dtype) for name, dtype in SCHEMA.items() if name not in without]
     frame = pl.DataFrame(rows, schema=schema, orient="row")
-    return Result(frame).with_page(partial(table_page, "advise", columns=("rule", "title")))
+    return CommandResult.of(Result(frame), partial(table_page, "advise", columns=("rule", "title")))
 
 
 def _page(trace: Trace, advice: Advice, whole: bool, shown: Arranged) -> Page:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
+from traceana import choices
+from traceana.comparison.compare import compare as analysis
 from traceana.comparison.run_tables import comparable
 from traceana.report import display_names, numbers
 from traceana.report.columns import has_values, kind_of, scale_of, title_of
@@ -23,14 +26,17 @@ from traceana.report.pages.single_table import (
     without_unknown,
 )
 from traceana.report.panels import Bars, Panel, Panels, scaled, summed, time_axis
+from traceana.report.result import CommandResult
 from traceana.report.text import cut_distinct, cut_end
 from traceana.result import Arranged, Result, arrange
 
 if TYPE_CHECKING:
     from traceana.choices import CompareBy
-    from traceana.comparison.compare import Comparison
+    from traceana.comparison.compare import Comparison, Given
     from traceana.comparison.compared_run import Run
+    from traceana.comparison.run_inputs import Pairs
     from traceana.comparison.run_tables import Table as OfRuns
+    from traceana.model import Manifest
 
 KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "layer": ("layer", "type"),
@@ -75,7 +81,29 @@ _TITLES: Final = {
 }
 
 
-def compare(found: Comparison, *, by: CompareBy = "summary") -> Result:
+def compare(
+    runs: Sequence[Given] | Mapping[str, Given] | str | os.PathLike[str],
+    *,
+    by: CompareBy = "summary",
+    models: Sequence[Manifest | None] | None = None,
+    pairs: Sequence[Pairs | None] | None = None,
+) -> CommandResult:
+    """Return several runs side by side, one row per run, or per run and item of ``by``.
+
+    Ratios are to the first run.
+    Traces given by path are opened, with the layer manifest beside them. In a sequence of paths, or
+    as the only path, a sweep or a folder of recorded runs is replaced by its runs. The keys of a
+    mapping label the runs; otherwise they are labelled by the options in which they differ, or by
+    their files. ``models`` are the runs' layer manifests; ``pairs`` force pairs of layers of the
+    first run and each of the others (:mod:`traceana.comparison.run_inputs`). Raises ``ValueError``
+    for fewer than two runs, or another number of models or pairs, and the errors of
+    :mod:`traceana.errors`.
+    """
+    choices.check(by, choices.CompareBy)
+    return side_by_side(analysis(runs, models=models, pairs=pairs), by=by)
+
+
+def side_by_side(found: Comparison, *, by: CompareBy = "summary") -> CommandResult:
     """Return one row per run, or per run and item of ``by``; the page has runs side by side."""
     table = found.by(by)
     summed = table if by == "summary" else found.by("summary")
@@ -87,7 +115,9 @@ def compare(found: Comparison, *, by: CompareBy = "summary") -> Result:
         conditions = (": ".join(line) for line in _legend(summed.frame))
         return [picture(found, by, KEYS["class" if by == "summary" else by], conditions)]
 
-    return Result(table.frame, {}, notes).with_page(make, screenful=40, pictures=above(pictures))
+    return CommandResult.of(
+        Result(table.frame, {}, notes), make, screenful=40, pictures=above(pictures), summary=found
+    )
 
 
 def _page(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,8 +10,10 @@ import msgspec
 import polars as pl
 from msgspec.structs import replace
 
+from traceana import choices
 from traceana.advise.bottleneck import bottleneck
 from traceana.advise.figures import Figures
+from traceana.comparison.diff import diff as analysis
 from traceana.comparison.diff_rows import IDLE
 from traceana.comparison.verdicts import mean_available, step_times
 from traceana.report import display_names, numbers
@@ -27,15 +29,19 @@ from traceana.report.pages.single_table import (
     notes_of,
     source_of,
 )
+from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result, sums
+from traceana.settings import CONFIDENCE_LEVEL, MINIMUM_EFFECT
 from traceana.timeline.idle_gaps import MEANINGS
 from traceana.timeline.work import processor, work
 
 if TYPE_CHECKING:
-    from traceana.choices import DiffBy
-    from traceana.comparison.diff import Diff
+    from traceana.choices import DiffBy, Statistic
+    from traceana.comparison.diff import Diff, Given
     from traceana.comparison.diff_rows import PairedRun
+    from traceana.comparison.run_inputs import Pairs
     from traceana.comparison.verdicts import StatisticVerdict, Step
+    from traceana.model import Manifest
 
 Row = dict[str, Any]
 
@@ -106,7 +112,40 @@ MOST_CHANGES: Final = 10
 MOST_LAYERS: Final = 10
 
 
-def diff(found: Diff, *, by: DiffBy | None = None) -> Result:
+def diff(
+    a: Given | Sequence[Given],
+    b: Given | Sequence[Given],
+    *,
+    by: DiffBy | None = None,
+    pairs: Pairs | None = None,
+    model_a: Manifest | None = None,
+    model_b: Manifest | None = None,
+    level: float = CONFIDENCE_LEVEL,
+    minimum_effect: float = MINIMUM_EFFECT,
+    statistic: Statistic = "median",
+) -> CommandResult:
+    """Return the differences between baseline ``a`` and candidate ``b``, with their significance.
+
+    One row per layer, or per item of ``by``; without it the page is the summary.
+    Traces given by path are opened, with the layer manifest beside them. Where ``a`` and ``b`` are
+    lists, of two or more runs each, the step and its kernels are tested between runs. ``pairs``
+    forces pairs of layers of ``a`` and ``b``: a mapping of names, or a file of them
+    (:mod:`traceana.comparison.run_inputs`). A verdict is faster or slower if the difference is
+    significant at confidence ``level`` and its relative change is at least ``minimum_effect``;
+    ``statistic`` is ``median`` or ``mean``.
+    Raises ``ValueError`` on an invalid level, minimum, statistic or number of runs, and the errors
+    of :mod:`traceana.errors`.
+    """
+    if by is not None:
+        choices.check(by, choices.DiffBy)
+    found = analysis(
+        a, b, pairs=pairs, model_a=model_a, model_b=model_b, level=level,
+        minimum_effect=minimum_effect, statistic=statistic,
+    )  # fmt: skip
+    return differences(found, by=by)
+
+
+def differences(found: Diff, *, by: DiffBy | None = None) -> CommandResult:
     """Return the work of both runs, grouped by layer or ``by``, and the changes.
 
     Without ``by`` the page is a summary: the step, the changes and the layers.
@@ -118,15 +157,17 @@ def diff(found: Diff, *, by: DiffBy | None = None) -> Result:
     whole = Result(frame, totals, found.notes)
     if by is not None:
         illustrated = above(lambda: pictures(found))
-        return whole.with_page(partial(_table, found, by), screenful=40, pictures=illustrated)
+        make = partial(_table, found, by)
+        return CommandResult.of(whole, make, screenful=40, pictures=illustrated, summary=found)
 
     def sections(page: Page, limit: int | None) -> Page:
         from traceana.report.pages.diff_html import with_sections
 
-        tables = {one: diff(found, by=one) for one in COLUMNS}
+        tables = {one: differences(found, by=one) for one in COLUMNS}
         return with_sections(found, tables, _TITLES, page, limit)
 
-    return whole.with_page(partial(_summary, found), screenful=40, pictures=sections)
+    make = partial(_summary, found)
+    return CommandResult.of(whole, make, screenful=40, pictures=sections, summary=found)
 
 
 def _table(found: Diff, by: DiffBy, shown: Arranged) -> Page:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from traceana.comparison.diff import Diff
     from traceana.comparison.diff_rows import PairedRun
     from traceana.comparison.verdicts import StatisticVerdict
-    from traceana.result import Result
+    from traceana.report.result import CommandResult
 
 SECTIONS: Final[Mapping[DiffBy, str]] = {
     "layer": "Layers",
@@ -61,7 +61,7 @@ _IDLE: Final = ("cause", "time_a_ns", "time_b_ns", "delta_ns", "of_step", "verdi
 
 def with_sections(
     found: Diff,
-    tables: Mapping[DiffBy, Result],
+    tables: Mapping[DiffBy, CommandResult],
     titles: Mapping[str, str],
     page: Page,
     limit: int | None,

@@ -27,6 +27,7 @@ from traceana.report.pages.single_table import (
     table_of,
     window_text,
 )
+from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result, arrange
 from traceana.timeline.critical import NO_OPERATOR
 from traceana.timeline.idle_gaps import capture, outside
@@ -82,7 +83,7 @@ MOST_COLUMNS: Final = 8
 """More devices than these, or than the few beside a long name, have their spread shown."""
 
 
-def idle(trace: Trace, *, by: IdleBy = "cause") -> Result:
+def idle(trace: Trace, *, by: IdleBy = "cause") -> CommandResult:
     """Return the idle time of each device by cause, by cause and ``by``, or by gap."""
     needs_timeline(trace, "idle")
     from traceana.analyze.devices import devices
@@ -102,7 +103,7 @@ def idle(trace: Trace, *, by: IdleBy = "cause") -> Result:
         meanings = (_without_launches(trace, one, "cause") for one in _meanings(causes.frame))
         return replace(shown, blocks=(*shown.blocks, *meanings))
 
-    return whole.with_page(make, screenful=30, pictures=pictures)
+    return CommandResult.of(whole, make, screenful=30, pictures=pictures)
 
 
 def _meanings(causes: pl.DataFrame) -> Iterator[Table]:
@@ -145,7 +146,7 @@ def _idle(
 
 def _without_launches(trace: Trace, table: Table, column: str) -> Table:
     """Return ``table`` without launches before the capture, if the trace has no calls at all."""
-    if trace.whole.calls.height or column not in table.frame.columns:
+    if trace.whole.tables.calls.height or column not in table.frame.columns:
         return table
     label = pl.col(column).cast(pl.String).replace("not_recorded", "not recorded")
     return replace(table, frame=table.frame.with_columns(label))
@@ -329,7 +330,7 @@ def _overlap(row: Row) -> str:
     return " · ".join(parts)
 
 
-def critical(trace: Trace, *, by: CriticalBy = "class") -> Result:
+def critical(trace: Trace, *, by: CriticalBy = "class") -> CommandResult:
     """Return the critical path of the measured steps, grouped by ``by``."""
     needs_timeline(trace, "critical")
     from traceana.timeline import critical as analysis
@@ -343,7 +344,7 @@ def critical(trace: Trace, *, by: CriticalBy = "class") -> Result:
         )
 
     make = partial(_critical, trace, by, found.frame)
-    return found.with_page(make, screenful=30, pictures=above(pictures))
+    return CommandResult.of(found, make, screenful=30, pictures=above(pictures))
 
 
 def _since_step(every: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:

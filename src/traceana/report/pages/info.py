@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from traceana.analyze.facts import as_table, facts
 from traceana.report import display_names, numbers
 from traceana.report.page import Data, Facts, Page, Rows
-from traceana.result import Arranged, Result
+from traceana.report.result import CommandResult
+from traceana.result import Arranged
 from traceana.trace.ledger import REASONS
 from traceana.trace.schema import CPU_DEVICE
 
@@ -39,10 +40,10 @@ _CUDA: Final = ("cuda_driver_version", "cuda_runtime_version")
 _UNKNOWN: Final = "unknown"
 
 
-def info(trace: Trace) -> Result:
+def info(trace: Trace) -> CommandResult:
     """Return the facts of the trace, one per row."""
     known = facts(trace)
-    return as_table(known).with_page(partial(_page, known))
+    return CommandResult.of(as_table(known), partial(_page, known))
 
 
 def _page(known: Known, shown: Arranged) -> Page:

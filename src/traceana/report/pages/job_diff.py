@@ -21,6 +21,7 @@ from traceana.report import numbers
 from traceana.report.numbers import arrow, percent, signed
 from traceana.report.page import Block, Facts, Page, Table
 from traceana.report.pages.single_table import columns_of, data_of, notes_of, table_of
+from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result
 
 _COLUMNS: Final = (
@@ -45,7 +46,7 @@ _VERDICTS: Final = {
 
 def diff_jobs(
     baseline: Path, candidate: Path, reading: Reading, criteria: Criteria, done: Done = silent
-) -> tuple[Result, JobDiff]:
+) -> tuple[CommandResult, JobDiff]:
     """Return the rows and the page of the jobs in two folders of ranks, and their figures.
 
     Raises the errors of :mod:`traceana.errors`.
@@ -56,7 +57,7 @@ def diff_jobs(
     )
     found = compare_jobs(a, b, criteria)
     names = (baseline.name or str(baseline), candidate.name or str(candidate))
-    return Result(found.rows).with_page(partial(_page, found, names), screenful=24), found
+    return CommandResult.of(Result(found.rows), partial(_page, found, names), screenful=24), found
 
 
 def _page(found: JobDiff, names: tuple[str, str], shown: Arranged) -> Page:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from traceana.analyze import kernels as analysis
 from traceana.analyze.measured import profiler
 from traceana.analyze.summaries import needs_timeline
+from traceana.enrich.classify import rules_in_use
 from traceana.errors import RefusedOptionsError
+from traceana.ingest.kernel_names import demangle
 from traceana.report.page import Page
 from traceana.report.pages.analysis_pictures import above
 from traceana.report.pages.bars import kernel_bars
 from traceana.report.pages.single_table import table_page
-from traceana.result import Arranged, Result
+from traceana.report.result import CommandResult
+from traceana.result import Arranged
 
 if TYPE_CHECKING:
     import polars as pl
@@ -51,7 +56,7 @@ _SHAPES: Final = (
 _SHAPES_DROPPED: Final = ("max_ns", "min_ns", "share", "operator")
 
 
-def kernels(trace: Trace, *, by: KernelsBy = "name", unclassified: bool = False) -> Result:
+def kernels(trace: Trace, *, by: KernelsBy = "name", unclassified: bool = False) -> CommandResult:
     """Return one row per distinct kernel: calls, time and class; or per operator and shapes.
 
     Raises ``RefusedOptionsError`` on ``unclassified`` rows by shape, which have no class.
@@ -63,11 +68,13 @@ def kernels(trace: Trace, *, by: KernelsBy = "name", unclassified: bool = False)
         from traceana.analyze.flops import kernels_by_shape
 
         make = partial(_by_shape, trace=trace)
-        return kernels_by_shape(trace).with_page(make, screenful=40)
+        return CommandResult.of(kernels_by_shape(trace), make, screenful=40)
     found = analysis.kernels(trace, unclassified=unclassified)
-    dropped = DROPPED_MEASURED if trace.counters.height else DROPPED
+    dropped = DROPPED_MEASURED if trace.tables.counters.height else DROPPED
     make = partial(_page, trace=trace, dropped=dropped)
-    return found.with_page(make, screenful=30, pictures=above(lambda: kernel_bars(found.frame)))
+    return CommandResult.of(
+        found, make, screenful=30, pictures=above(lambda: kernel_bars(found.frame))
+    )
 
 
 def _by_shape(shown: Arranged, trace: Trace) -> Page:
@@ -78,7 +85,7 @@ def _by_shape(shown: Arranged, trace: Trace) -> Page:
 def _page(shown: Arranged, trace: Trace, dropped: tuple[str, ...]) -> Page:
     titles = dict(_TITLES)
     dropped = _dropped(shown.frame, dropped)
-    if trace.counters.height and (by := profiler(trace)) != "Nsight Compute":
+    if trace.tables.counters.height and (by := profiler(trace)) != "Nsight Compute":
         titles["ncu_ns"] = by
     return table_page(
         "kernels", shown, trace, columns=COLUMNS, dropped=dropped, titles=titles, summed=True
@@ -106,12 +113,28 @@ def _distinct(frame: pl.DataFrame, *names: str) -> int:
 
 
 def classify(
+    names: str | Sequence[str],
+    *,
+    rules: str | os.PathLike[str] | None = None,
+    explain: bool = False,
+) -> CommandResult:
+    """Return one row per kernel name, in order: its class, and with ``explain`` the reason.
+
+    ``rules`` is a TOML file of extra classification rules, checked first. Mangled names are
+    demangled. Raises the errors of :mod:`traceana.errors`.
+    """
+    given = [names] if isinstance(names, str) else list(names)
+    used = rules_in_use(None if rules is None else Path(rules))
+    return classified(given, used, readable=demangle(given).names, explain=explain)
+
+
+def classified(
     names: Sequence[str],
     rules: RuleSet | None,
     *,
     readable: Mapping[str, str],
     explain: bool = False,
-) -> Result:
+) -> CommandResult:
     """Return one row per kernel name, in order: its class, and with ``explain`` the reason.
 
     ``readable`` has the demangled form of mangled names.
@@ -120,7 +143,7 @@ def classify(
 
     texts = [readable.get(name, name) for name in names]
     found = (explained_names if explain else name_classes)(texts, rules, names)
-    return found.with_page(_records if explain else _classes)
+    return CommandResult.of(found, _records if explain else _classes)
 
 
 def _classes(shown: Arranged) -> Page:

@@ -11,11 +11,14 @@ import polars as pl
 from traceana.analyze.fused_rows import divided
 from traceana.analyze.rates import EXPLAINED, UNEXPLAINED
 from traceana.analyze.summaries import needs_timeline
+from traceana.errors import RefusedOptionsError
+from traceana.flops.peaks import calibrated
 from traceana.report import display_names, numbers
 from traceana.report.page import Block, Facts, Notes, Page
 from traceana.report.pages.analysis_pictures import above, layer_icicle, roofline_chart
 from traceana.report.pages.bars import operator_bars, type_bars
 from traceana.report.pages.single_table import table_page
+from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result
 
 if TYPE_CHECKING:
@@ -94,16 +97,22 @@ def layers(
     by: Literal["layer", "type"] = "layer",
     depth: int | None = None,
     direction: bool = False,
-    model: Manifest | None = None,
-    peaks: Peaks | None = None,
-) -> Result:
+    calibrate: bool = False,
+) -> CommandResult:
     """Return one row per layer: time by direction, FLOPs, rates and algorithms.
 
     ``depth`` groups layers by the first parts of their paths; with ``direction`` there is one row
-    per layer and pass.
+    per layer and pass. ``calibrate`` measures the peaks of this machine's CPU. Raises
+    :class:`~traceana.errors.RefusedOptionsError` to calibrate for a trace of a GPU.
     """
     needs_timeline(trace, "layers")
     from traceana.analyze.layers import layers as analysis
+
+    peaks, model = None, trace.manifest
+    if calibrate:
+        if not trace.on_cpu:
+            raise RefusedOptionsError("--calibrate applies to CPU traces only")
+        peaks = calibrated(again=True)
 
     found = analysis(trace, by=by, depth=depth, direction=direction, model=model, peaks=peaks)
     own = {"type"} if by == "type" else set()
@@ -126,7 +135,7 @@ def layers(
     titles = {"direction": "pass", **({"layer": "type"} if by == "type" else {})}
     inside = pl.DataFrame()
     if by == "layer" and depth is None and not direction:
-        inside = divided(found.frame, model or trace.manifest)
+        inside = divided(found.frame, model)
 
     def page(shown: Arranged) -> Page:
         return table_page(
@@ -143,7 +152,7 @@ def layers(
             summed=True,
         )
 
-    return found.with_page(page, screenful=30, pictures=above(pictures))
+    return CommandResult.of(found, page, screenful=30, pictures=above(pictures))
 
 
 _MOST_FUSED: Final = 3
@@ -169,13 +178,13 @@ def flops(
     *,
     by: FlopsBy = "operator",
     explain: bool = False,
-    model: Manifest | None = None,
-) -> Result:
+) -> CommandResult:
     """Return FLOPs and compulsory bytes by operator, by class with its roofline, or by shapes.
 
     With ``explain``, return the formulas in use with their derivations and operators.
     """
     needs_timeline(trace, "flops")
+    model = trace.manifest
     if explain:
         return _explained(trace, model)
     if by == "class":
@@ -183,8 +192,8 @@ def flops(
 
         found = roofline(trace, model=model)
         make = partial(_counted, trace, model, CLASSES, CLASSES_DROPPED, "part")
-        return found.with_page(
-            make, screenful=40, pictures=above(lambda: _roofline(trace, found.frame))
+        return CommandResult.of(
+            found, make, screenful=40, pictures=above(lambda: _roofline(trace, found.frame))
         )
     if by == "shape":
         from traceana.analyze.flops import shapes
@@ -194,11 +203,12 @@ def flops(
             *(trace, model, SHAPES, SHAPES_DROPPED, "operator"),
             titles={"part": "pass"},
         )
-        return shapes(trace, model).with_page(make, screenful=40)
+        return CommandResult.of(shapes(trace, model), make, screenful=40)
     from traceana.analyze.flops import flops as analysis
 
     found = analysis(trace, model)
-    return found.with_page(
+    return CommandResult.of(
+        found,
         partial(
             _counted,
             *(trace, model, OPERATORS, OPERATORS_DROPPED, "operator"),
@@ -210,11 +220,13 @@ def flops(
     )
 
 
-def _explained(trace: Trace, model: Manifest | None) -> Result:
+def _explained(trace: Trace, model: Manifest | None) -> CommandResult:
     from traceana.analyze.flops import flops as analysis
     from traceana.analyze.flops import formulas
 
-    return formulas(analysis(trace, model)).with_page(partial(_formulas, trace), screenful=40)
+    return CommandResult.of(
+        formulas(analysis(trace, model)), partial(_formulas, trace), screenful=40
+    )
 
 
 def _peaks_of(trace: Trace) -> Peaks | None:

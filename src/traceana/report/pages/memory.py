@@ -14,7 +14,8 @@ from traceana.report.columns import Kind
 from traceana.report.page import Chart, Page, Table
 from traceana.report.pages.analysis_pictures import above, memory_over_time
 from traceana.report.pages.single_table import table_page
-from traceana.result import Arranged, Result
+from traceana.report.result import CommandResult
+from traceana.result import Arranged
 
 if TYPE_CHECKING:
     from traceana.choices import MemoryBy
@@ -42,7 +43,7 @@ DROPPED: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-def memory(trace: Trace, *, by: MemoryBy = "device") -> Result:
+def memory(trace: Trace, *, by: MemoryBy = "device") -> CommandResult:
     """Return allocated memory by device, layer, operator, step, time slice or convolution."""
     needs_timeline(trace, "memory")
     from traceana.analyze import memory as analysis
@@ -53,7 +54,8 @@ def memory(trace: Trace, *, by: MemoryBy = "device") -> Result:
         slices = found if by == "time" else analysis.memory(trace, "time")
         return memory_over_time(slices.frame)
 
-    return found.with_page(
+    return CommandResult.of(
+        found,
         partial(_page, trace, by),
         screenful=40 if by == "time" else 30,
         pictures=above(pictures),

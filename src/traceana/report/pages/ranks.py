@@ -23,6 +23,7 @@ from traceana.report.columns import Kind
 from traceana.report.page import Axis, Block, Chart, Column, Facts, Marks, Notes, Page, Table
 from traceana.report.pages.analysis_pictures import above
 from traceana.report.pages.single_table import column, columns_of, data_of, notes_of, table_of
+from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result, sums
 
 COLUMNS: Final = (
@@ -63,7 +64,7 @@ def ranks(
     device_model: str | None = None,
     rules: str | os.PathLike[str] | None = None,
     progress: Done = silent,
-) -> Result:
+) -> CommandResult:
     """Return one row per rank of the job in ``paths``: files, or folders of them, or URLs.
 
     Every file is read by a task in a process of its own; ``workers`` is the number of processes
@@ -105,7 +106,7 @@ def ranks(
     return page(job(kept))
 
 
-def of_shards(folder: Path) -> Result:
+def of_shards(folder: Path) -> CommandResult:
     """Return the rows of the summaries that :func:`write_shard` wrote into ``folder``."""
     return page(job(merged(folder)))
 
@@ -127,12 +128,15 @@ def write_shard(
     return sum(len(one.folders) for one in kept)
 
 
-def page(found: Job) -> Result:
+def page(found: Job) -> CommandResult:
     """Return the rows of a job with their page."""
     frame = found.rows
     result = Result(frame, sums(frame, *_SUMMED), tuple(_notes(found)))
-    return result.with_page(
-        partial(_page, found), screenful=24, pictures=above(lambda: pictures(frame, found.own))
+    return CommandResult.of(
+        result,
+        partial(_page, found),
+        screenful=24,
+        pictures=above(lambda: pictures(frame, found.own)),
     )
 
 

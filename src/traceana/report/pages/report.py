@@ -34,7 +34,9 @@ from traceana.report.pages.single_table import (
     without_unknown,
     without_zeros,
 )
+from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result, arrange
+from traceana.runs import batches_beside
 from traceana.settings import FEWEST_STEPS, LEAST_PART, MUCH_UNCLASSIFIED
 from traceana.timeline.idle_gaps import selects_steps
 from traceana.timeline.steps import (
@@ -196,31 +198,32 @@ class Summary(msgspec.Struct, frozen=True):
 
 def report(
     trace: Trace, *, batches: BatchSeries | None = None, illustrated: bool = False
-) -> Result:
+) -> CommandResult:
     """Return the time by class; its page is the summary of the run.
 
-    ``batches`` are the step times of runs that differ in the batch size only. ``illustrated``: the
-    page will have its pictures, so that they are begun beside the tables.
+    ``batches`` are the step times of runs that differ in the batch size only, by default those of
+    the sweep of the recorded run. ``illustrated``: the page will have its pictures, so that they
+    are begun beside the tables.
     """
     begun = None
     if illustrated:
         from traceana.report.pages.report_html import begin_pictures
 
         begun = begin_pictures(trace)
-    whole = overview(trace, batches=batches)
+    whole = overview(trace, batches=batches or batches_beside(trace))
 
     def pictures(page: Page, limit: int | None) -> Page:
         from traceana.report.pages.report_html import begin_pictures, with_sections
 
         return with_sections(trace, whole, begun or begin_pictures(trace), page, limit)
 
-    shown = whole.breakdown.with_page(partial(_page, trace, whole), pictures=pictures)
-    return replace(shown, summary=whole.summary)
+    make = partial(_page, trace, whole)
+    return CommandResult.of(whole.breakdown, make, pictures=pictures, summary=whole.summary)
 
 
 def overview(trace: Trace, *, batches: BatchSeries | None = None) -> Overview:
     """Return the sections of the report on ``trace``."""
-    roots = trace.layers.filter((pl.col("role") == "layer") & pl.col("parent").is_null())
+    roots = trace.tables.layers.filter((pl.col("role") == "layer") & pl.col("parent").is_null())
     tables = breakdown(trace), layers(trace, costs=False), transfers(trace)
     return Overview(
         trace=trace,
@@ -245,7 +248,7 @@ def _basis(trace: Trace, classes: Result, by_layer: Result, copied: Result) -> B
         classes, by_layer, copied = breakdown(part), layers(part, costs=False), transfers(part)
     return Basis(
         trace=part,
-        steps=part.steps.height if part is not trace else 1,
+        steps=part.tables.steps.height if part is not trace else 1,
         stepped=part is not trace,
         work_share=ran / of if of else 1.0,
         breakdown=classes,
@@ -449,8 +452,8 @@ def _last_to_arrive(whole: Overview) -> Iterator[tuple[str, str]]:
     basis = whole.basis
     if text := wait_and_transfer(basis.trace, basis.steps):
         yield "Collectives", f"{text}, {basis.per}" if basis.per else text
-    numbered = basis.trace.steps["number"].n_unique() if basis.stepped else None
-    ranks = basis.trace.activities["rank"].n_unique()
+    numbered = basis.trace.tables.steps["number"].n_unique() if basis.stepped else None
+    ranks = basis.trace.tables.activities["rank"].n_unique()
     each = "traceana ranks: each rank"
     if text := last_to_arrive(basis.trace, numbered):
         yield "Last to arrive", f"{text} · {each}" if ranks > _FEW_RANKS else text
@@ -504,7 +507,7 @@ def _tables(whole: Overview) -> str:
         of = f" of {devices} devices" if devices > 1 else ""
         why = "no steps marked" if not known["steps"] else "no work in the measured steps"
         return f"sums over the {window_text(whole.trace)}{of}: {why} · share: of {work}"
-    steps = numbers.counted(basis.trace.steps["number"].n_unique(), "step")
+    steps = numbers.counted(basis.trace.tables.steps["number"].n_unique(), "step")
     processes = step_processes(basis.trace)
     of = f" of {processes} processes" if processes > 1 else ""
     text = f"means {basis.per} ({steps}{of}) · share: of {work}"

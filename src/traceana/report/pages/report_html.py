@@ -23,7 +23,7 @@ from traceana.result import arrange
 
 if TYPE_CHECKING:
     from traceana.report.pages.report import Overview
-    from traceana.result import Result
+    from traceana.report.result import CommandResult
     from traceana.trace import Trace
 
 
@@ -55,7 +55,7 @@ def with_sections(
     """
 
     def section(
-        name: str, title: str, result: Result, *, folded: bool = False, command: str = ""
+        name: str, title: str, result: CommandResult, *, folded: bool = False, command: str = ""
     ) -> Section:
         return Section(name, title, result.illustrated(limit=limit).blocks, folded, command)
 
@@ -69,7 +69,7 @@ def with_sections(
             section("trace", "Trace and integrity", info(trace), command="info"),
         )
         return replace(page, blocks=_ordered(page.blocks, classes), sections=own)
-    ranks = trace.steps.select("process", "rank").drop_nulls().unique()
+    ranks = trace.tables.steps.select("process", "rank").drop_nulls().unique()
     ranks = ranks.filter(ranks["process"].is_unique()).sort("rank")
     steps = step_times(whole.steps.frame, ranks)
     gaps = section("idle", "Idle time", idle(trace))
@@ -93,19 +93,18 @@ def with_sections(
 
 def _tables(trace: Trace, whole: Overview, section: Callable[..., Section]) -> tuple[Section, ...]:
     """Return the sections that need neither gaps nor paths."""
-    manifest = trace.manifest
     found = all_collectives(trace)
     return (
-        section("layers", "Layers", layers(trace, model=manifest)),
-        section("types", "Layers by type", layers(trace, by="type", model=manifest), folded=True),
+        section("layers", "Layers", layers(trace)),
+        section("types", "Layers by type", layers(trace, by="type"), folded=True),
         section(
             "roofline",
             "FLOPs and roofline",
-            flops(trace, by="class", model=manifest),
+            flops(trace, by="class"),
             command="flops",
         ),
         # The roofline's table has it by class.
-        section("operators", "FLOPs by operator", flops(trace, model=manifest), folded=True),
+        section("operators", "FLOPs by operator", flops(trace), folded=True),
         section("kernels", "Kernels", kernels(trace)),
         section("transfers", "Transfers", transfers(trace)),
         *([section("collectives", "Collectives", found)] if found.frame.height else []),

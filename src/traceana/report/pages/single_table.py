@@ -95,15 +95,17 @@ def _sums(trace: Trace, table: Table) -> Facts:
     """Return the line on what the sums of ``table`` are over, and its shares are of."""
     processes = step_processes(trace)
     # Ranks number their own devices.
-    devices = trace.activities.select("rank", "device").drop_nulls("device").n_unique()
-    counts = [numbers.counted(trace.steps["number"].n_unique(), "step")] * bool(trace.steps.height)
+    devices = trace.tables.activities.select("rank", "device").drop_nulls("device").n_unique()
+    counts = [numbers.counted(trace.tables.steps["number"].n_unique(), "step")] * bool(
+        trace.tables.steps.height
+    )
     if processes > 1:
         counts.append(f"{processes} processes")
     elif devices > 1:
         counts.append(f"{devices} devices")
     text = f"sums over the {window_text(trace)}"
     if counts:
-        warm_up = len(measured_steps(trace).rows) < trace.steps.height
+        warm_up = len(measured_steps(trace).rows) < trace.tables.steps.height
         text += f" ({' of '.join(counts)}{', warm-up included' if warm_up else ''})"
     if any(one.name == one.title == "share" for one in table.columns):
         of = f"{numbers.duration(work_ns(trace))} summed {processor(trace)} time"
@@ -226,7 +228,7 @@ def data_of(
 def source_of(trace: Trace) -> dict[str, Any]:
     """Return file, format, selection and integrity problems, for the JSON's ``meta``."""
     meta = trace.meta
-    problems = trace.ledger.filter(trace.ledger["severity"] == "problem")
+    problems = trace.tables.ledger.filter(trace.tables.ledger["severity"] == "problem")
     return {
         "file": meta.source,
         "format": meta.format,

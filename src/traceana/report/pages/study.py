@@ -27,8 +27,9 @@ from traceana.report.panels import (
     summed,
     time_axis,
 )
+from traceana.report.result import CommandResult
 from traceana.report.text import plain
-from traceana.result import Arranged, Result, arrange
+from traceana.result import Arranged, arrange
 from traceana.study import Name
 from traceana.study.scaling import FITTED, MODELS, SERIES, STRONG
 from traceana.study.study import Study
@@ -114,14 +115,16 @@ SPARSE: Final = 0.5
 """If a smaller part of the cells of runs side by side has values, runs are listed in rows."""
 
 
-def study(found: Study) -> Result:
+def study(found: Study) -> CommandResult:
     """Return the rows of a study; its page has the runs side by side."""
 
     def pictures() -> list[Block]:
 
         return [picture_of(found)] if found.result.frame.height else []
 
-    return found.result.with_page(partial(_page, found), screenful=40, pictures=above(pictures))
+    return CommandResult.of(
+        found.result, partial(_page, found), screenful=40, pictures=above(pictures)
+    )
 
 
 def _page(found: Study, shown: Arranged) -> Page:

@@ -9,11 +9,13 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.analyze.summaries import needs_timeline
+from traceana.errors import RefusedOptionsError
 from traceana.report import display_names, numbers
 from traceana.report.columns import Kind
 from traceana.report.page import Block, Chart, Column, Facts, Notes, Page, Table
 from traceana.report.pages.analysis_pictures import above, bandwidths
 from traceana.report.pages.single_table import columns_of, device_title, notes_of, table_page
+from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result
 from traceana.timeline.copies import HOST_DIRECTIONS
 
@@ -54,12 +56,16 @@ LEAST_SHARE: Final = 0.01
 """Rows below this share of the copy time over the host link have no note."""
 
 
-def transfers(trace: Trace, *, by: TransfersBy = "direction", collectives: bool = False) -> Result:
+def transfers(
+    trace: Trace, *, by: TransfersBy = "direction", collectives: bool = False
+) -> CommandResult:
     """Return one row per direction and kind of host memory, and per item of ``by``.
 
     With ``collectives`` there is one row per collective and message size.
     """
     if collectives:
+        if by != "direction":
+            raise RefusedOptionsError("--by cannot be combined with --collectives")
         needs_timeline(trace, "transfers --collectives")
         return all_collectives(trace)
     from traceana.analyze import transfers as analysis
@@ -73,16 +79,16 @@ def transfers(trace: Trace, *, by: TransfersBy = "direction", collectives: bool 
         sizes = found if by == "size" else analysis.transfers(trace, "size")
         return bandwidths(sizes.frame)
 
-    return found.with_page(make, screenful=40, pictures=above(pictures))
+    return CommandResult.of(found, make, screenful=40, pictures=above(pictures))
 
 
-def all_collectives(trace: Trace) -> Result:
+def all_collectives(trace: Trace) -> CommandResult:
     """Return one row per collective and message size; the page also has the waits by rank."""
     from traceana.analyze.collective_ranks import by_rank
     from traceana.analyze.communication import by_message
 
     ranks = by_rank(trace)
-    return by_message(trace).with_page(partial(_collectives, trace, ranks), screenful=40)
+    return CommandResult.of(by_message(trace), partial(_collectives, trace, ranks), screenful=40)
 
 
 def _collectives(trace: Trace, ranks: Result, shown: Arranged) -> Page:

@@ -16,6 +16,7 @@ from traceana.report.columns import Kind
 from traceana.report.page import Axis, Block, Chart, Column, Facts, Marks, Page, Table
 from traceana.report.pages.analysis_pictures import above
 from traceana.report.pages.single_table import data_of, notes_of, source_of, table_of
+from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result
 from traceana.settings import PREDICTION_LEVEL
 
@@ -58,7 +59,7 @@ def whatif(
     *,
     sweep: bool = False,
     replay: bool = False,
-) -> Result:
+) -> CommandResult:
     """Return the predicted step time of each ``scenario``, without one of some usual ones.
 
     With ``replay`` return one row: a replay of ``trace`` without a change.
@@ -88,7 +89,7 @@ def whatif(
         return [*intervals(found.frame), *(() if curve is None else by_factor(curve))]
 
     make = partial(_page, trace, facts, path, curve, not given)
-    return found.with_page(make, pictures=above(pictures))
+    return CommandResult.of(found, make, pictures=above(pictures))
 
 
 def _facts(model: Model, frame: pl.DataFrame) -> Facts:
@@ -96,7 +97,7 @@ def _facts(model: Model, frame: pl.DataFrame) -> Facts:
     recorded, without = (
         numbers.duration(int(frame[name][0])) for name in ("step_ns", "unprofiled_ns")
     )
-    if model.trace.steps.is_empty():
+    if model.trace.tables.steps.is_empty():
         return Facts((("Capture", recorded), ("Table", f"capture after the change, {_INTERVAL}")))
     several = len(model.processes)
     longest = f" · longest of {several} processes" if several > 1 else ""
@@ -120,7 +121,7 @@ def _page(
 ) -> Page:
     """Return the page; the default scenarios (``usual``) have the display names of classes, which
     ``--scenario`` takes as well."""
-    groups = _GROUPS if trace.steps.height else {**_GROUPS, **_WHOLE}
+    groups = _GROUPS if trace.tables.steps.height else {**_GROUPS, **_WHOLE}
     table = table_of(shown, _SHOWN, dropped=_DROPPED, titles=_TITLES)
     columns = tuple(replace(one, group=groups.get(one.name, "")) for one in table.columns)
     table = replace(table, columns=columns)
@@ -182,14 +183,14 @@ def _paths(path: pl.DataFrame) -> Table:
     )
 
 
-def _replay(trace: Trace) -> Result:
+def _replay(trace: Trace) -> CommandResult:
     from msgspec.structs import asdict
 
     from traceana.whatif.whatif import replay
 
     found = replay(trace)
     result = Result(pl.DataFrame([asdict(found)]))
-    return result.with_page(partial(_replayed, trace, found))
+    return CommandResult.of(result, partial(_replayed, trace, found))
 
 
 def _replayed(trace: Trace, found: Replay, shown: Arranged) -> Page:

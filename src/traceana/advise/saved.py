@@ -1,0 +1,30 @@
+"""Saves a trace as a bundle, with its recommendations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from traceana.advise import advise, kept
+from traceana.errors import TraceanaError
+from traceana.trace import Trace, bundle
+
+if TYPE_CHECKING:
+    import os
+    from pathlib import Path
+
+
+def save(trace: Trace, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    """Write the trace as a directory of Parquet files, a bundle, and return the directory.
+
+    It keeps the recommendations, but of a summary, which has no timeline, and where they cannot
+    be found, which ``advise`` on the bundle says. An existing bundle is replaced with
+    ``overwrite``; anything else at ``path`` is left alone.
+    Raises :class:`~traceana.errors.CannotWriteError`.
+    """
+    # As it will be opened: without a manifest, and of the selected rows alone.
+    again = Trace(trace.meta.saved(), trace.tables)
+    try:
+        advice = None if trace.is_summary else kept.written(advise(again))
+    except TraceanaError:
+        advice = None
+    return bundle.save(trace, path, advice=advice, overwrite=overwrite)

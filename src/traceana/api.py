@@ -1,0 +1,44 @@
+"""The API: opens traces, and attaches the commands to :class:`traceana.trace.Trace` as methods.
+
+Nothing below imports this module: a Trace is data, and analyses and pages are functions of it.
+"""
+
+from __future__ import annotations
+
+from types import MethodType
+from typing import Any
+
+from traceana.commands import COMMANDS, function_of
+from traceana.opening import open_trace as open  # noqa: A004
+from traceana.timeline.steps import select
+from traceana.trace import Trace
+
+__all__ = ["Trace", "open"]
+
+
+class _Method:
+    """A command as a method, whose function is imported when it is first asked for."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, of: Trace | None, _: object = None) -> Any:
+        function = function_of(self._name)
+        return function if of is None else MethodType(function, of)
+
+
+for command in COMMANDS.values():
+    if command.of == "trace":
+        setattr(Trace, command.name, _Method(command.name))
+Trace.select = select
+
+
+def __getattr__(name: str) -> Any:
+    """Return a command that is not of one trace: ``diff``, ``compare`` …"""
+    if name in COMMANDS and COMMANDS[name].of == "traceana":
+        return function_of(name)
+    raise AttributeError(f"module 'traceana.api' has no attribute {name!r}")
+
+
+# help() shows the public name.
+open.__module__, open.__name__, open.__qualname__ = "traceana", "open", "open"

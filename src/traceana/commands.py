@@ -1,0 +1,383 @@
+"""The commands: names, help, options, and the function that makes the result of each.
+
+The command line, the methods of a Trace, the functions of ``traceana``, the tools of the MCP
+server, the completion of shells and the reference are made of this table.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cache, wraps
+from importlib import import_module
+from typing import Any, Final, Literal, get_args, get_origin
+
+import msgspec
+
+from traceana import choices
+from traceana.errors import suggested
+
+
+class Option(msgspec.Struct, frozen=True):
+    """An option of a command: a flag, a number, one of some words, or texts.
+
+    Without it the value is False, the first of the words, or None.
+    """
+
+    name: str
+    kind: Any
+    help: str
+    metavar: str | None = None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words of which it takes one; empty for other kinds."""
+        return get_args(self.kind) if get_origin(self.kind) is Literal else ()
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """A command.
+
+    ``function`` makes its result, ``module:name``: of a trace and the ``options``, where it is
+    called ``of`` a trace. With ``own`` it has a module in :mod:`traceana.cli`, for arguments or
+    exit codes of its own. ``pictures``: the result has some. ``needs`` are the tables of which one
+    has rows where there is something to show.
+    """
+
+    name: str
+    summary: str
+    help: str = ""
+    example: str = ""
+    function: str = ""
+    of: Literal["trace", "traceana"] | None = None
+    options: tuple[Option, ...] = ()
+    own: bool = False
+    pictures: bool = True
+    needs: tuple[str, ...] = ("activities",)
+
+    @property
+    def text(self) -> str:
+        """The help: summary, explanation and example."""
+        example = f"Example: {self.example}" if self.example else ""
+        return "\n\n".join(part for part in (self.summary, self.help, example) if part)
+
+
+COMMANDS: Final = {
+    command.name: command
+    for command in (
+        Command(
+            name="report",
+            summary="Summary: steps, classes, layers, transfers, recommendations.",
+            help="CSV, TSV and Parquet have the time by class; JSON has all sections.",
+            example="traceana report trace.json.gz -o report.html",
+            function="traceana.report.pages.report:report",
+            of="trace",
+        ),
+        Command(
+            name="advise",
+            summary="Recommendations, by estimated saving, each with its evidence.",
+            help="Savings are simulated, estimated (≈) or upper bounds (≤, last); they may "
+            "overlap. --fail-on and --max are gates for continuous integration.",
+            example="traceana advise trace.json.gz --rule data_loading",
+            function="traceana.report.pages.advise:advise",
+            of="trace",
+            own=True,
+        ),
+        Command(
+            name="info",
+            summary="Contents of a trace: format, devices, counts, integrity.",
+            help="The JSON is one object, without rows.",
+            example="traceana info trace.json.gz",
+            function="traceana.report.pages.info:info",
+            of="trace",
+            pictures=False,
+            needs=(),
+        ),
+        Command(
+            name="kernels",
+            summary="Kernels by time: calls, time, class.",
+            help="For a CPU trace, operators. CSV, JSON and Parquet have all classification "
+            "columns and the rule that matched.",
+            example="traceana kernels trace.json.gz --by shape",
+            function="traceana.report.pages.kernels:kernels",
+            of="trace",
+            options=(
+                Option("unclassified", bool, "Only unclassified kernels, by time."),
+                Option(
+                    "by",
+                    choices.KernelsBy,
+                    "One row per kernel, or per kernel, operator and input shapes.",
+                ),
+            ),
+            needs=("activities", "counters"),
+        ),
+        Command(
+            name="layers",
+            summary="Time per pass, FLOPs, FLOP/s and algorithms of each layer.",
+            help="Work outside layers has its own rows: optimizer, data, collective, hooks, and "
+            "unattributed work by reason. The rows add up to all work. 1 multiply-accumulate = 2 "
+            "FLOPs.",
+            example="traceana layers trace.json.gz --direction",
+            function="traceana.report.pages.layers:layers",
+            of="trace",
+            options=(
+                Option("by", choices.LayersBy, "One row per layer, or per layer type."),
+                Option("depth", int, "Group layers by the first N parts of their paths.", "N"),
+                Option(
+                    "direction",
+                    bool,
+                    "One row per layer and pass: forward, dgrad, wgrad, backward, optimizer.",
+                ),
+                Option(
+                    "calibrate",
+                    bool,
+                    "Measure the peaks of this machine's CPU, for CPU traces recorded on it.",
+                ),
+            ),
+        ),
+        Command(
+            name="flops",
+            summary="FLOPs and compulsory bytes per operator, class or shape.",
+            help="1 multiply-accumulate = 2 FLOPs. Shapes come from the trace (record_shapes=True "
+            "in torch.profiler, HLO in XPlane), otherwise from the layer manifest. Of nested "
+            "operators, only the outermost is counted. For causal attention, flops counts all "
+            "scores and executed_flops only unmasked ones.",
+            example="traceana flops trace.json.gz --by class",
+            function="traceana.report.pages.layers:flops",
+            of="trace",
+            options=(
+                Option(
+                    "by",
+                    choices.FlopsBy,
+                    "One row per operator and pass; per kernel class with its roofline; or per "
+                    "operator and input shapes with FLOP/s and percent of peak.",
+                ),
+                Option(
+                    "explain", bool, "List the formulas in use, their derivations and operators."
+                ),
+            ),
+        ),
+        Command(
+            name="transfers",
+            summary="Copies by direction: calls, bytes, bandwidth, exposed time.",
+            help="Exposed: not overlapped with a kernel on the device. --by size groups by power "
+            "of two. --collectives shows collectives instead of copies.",
+            example="traceana transfers trace.json.gz --by layer",
+            function="traceana.report.pages.transfers:transfers",
+            of="trace",
+            options=(
+                Option(
+                    "by",
+                    choices.TransfersBy,
+                    "One row per direction, or per direction and operator, layer, range, call, "
+                    "step or size.",
+                ),
+                Option(
+                    "collectives",
+                    bool,
+                    "One row per collective and message size: algorithm and bus bandwidth, "
+                    "exposed time.",
+                ),
+            ),
+        ),
+        Command(
+            name="idle",
+            summary="GPU idle time by cause.",
+            help="Each gap has one cause; docs/idle.md defines the causes. Also shows "
+            "utilization, launch delay, launch-bound kernels, and exposed copies and collectives.",
+            example="traceana idle trace.json.gz --by operator",
+            function="traceana.report.pages.idle:idle",
+            of="trace",
+            options=(
+                Option(
+                    "by",
+                    choices.IdleBy,
+                    "One row per cause, per cause and operator, range or step, or per gap, "
+                    "longest first.",
+                ),
+            ),
+        ),
+        Command(
+            name="critical",
+            summary="Critical path of the measured steps.",
+            help="It follows stream order, launches, synchronization, event waits between "
+            "streams, and threads, from the end of a step to its start. The segments add up to "
+            "the step time.",
+            example="traceana critical trace.json.gz --by layer",
+            function="traceana.report.pages.idle:critical",
+            of="trace",
+            options=(
+                Option("by", choices.CriticalBy, "One row per class, …; segment: in time order."),
+            ),
+        ),
+        Command(
+            name="whatif",
+            summary="Predicted step time after a change.",
+            help="The trace is replayed with the recorded dependencies: launches, streams, event "
+            "waits, synchronization and threads.",
+            example="traceana whatif trace.json.gz --scenario 'conv x 0.5'",
+            function="traceana.report.pages.whatif:whatif",
+            of="trace",
+            options=(
+                Option(
+                    "scenario",
+                    list[str],
+                    "'conv x 0.5', 'relu x 0', 'no sync', 'layer:fc* x 0', 'gpu:H100', a name or "
+                    "a file; repeatable. Default: the named ones, and half the time of the "
+                    "largest classes.",
+                    "TEXT|FILE.toml",
+                ),
+                Option("sweep", bool, "Also with factors from 0 to 1."),
+                Option("replay", bool, "Replay without a change; show its error."),
+            ),
+        ),
+        Command(
+            name="memory",
+            summary="Allocated memory: peak per device, contents, growth per step.",
+            help="Needs allocator events: profile_memory=True in torch.profiler.",
+            example="traceana memory trace.json.gz --by layer",
+            function="traceana.report.pages.memory:memory",
+            of="trace",
+            options=(
+                Option(
+                    "by",
+                    choices.MemoryBy,
+                    "One row per device, per operator or layer at the peak, per step, per time "
+                    "slice, or per convolution workspace.",
+                ),
+            ),
+            needs=("memory",),
+        ),
+        Command(
+            name="ranks",
+            summary="Ranks of a distributed job: steps, waits, stragglers.",
+            help="Every file is read in a process of its own; only summaries are kept, so that "
+            "any number of ranks fits in memory. Ranks that differ most come first.",
+            example="traceana ranks job/",
+            function="traceana.report.pages.ranks:ranks",
+            of="traceana",
+            own=True,
+        ),
+        Command(
+            name="diff",
+            summary="Changes from baseline A to candidate B, with intervals.",
+            help="A and B may differ in commit, batch, GPU or framework. Layers are paired by "
+            "path, otherwise by type, shape and order. Times are per step, without warm-up; rows "
+            "add up to the step time.",
+            example="traceana diff before.json.gz after.json.gz --fail-if-slower 3%",
+            function="traceana.report.pages.diff:diff",
+            of="traceana",
+            own=True,
+        ),
+        Command(
+            name="compare",
+            summary="Two or more runs side by side: steps, layers, GEMMs, copies.",
+            help="Layers are aligned as in diff. Values are per step, without warm-up, if all "
+            "runs have steps; otherwise of whole captures. Ratios are to the first run. CSV, TSV, "
+            "JSON and Parquet have one row per run and item, with both values.",
+            example="traceana compare pytorch.json.gz jax.xplane.pb --by layer",
+            function="traceana.report.pages.compare:compare",
+            of="traceana",
+            own=True,
+        ),
+        Command(
+            name="study",
+            summary="Reproduce a published study from recorded runs.",
+            help="frameworks: step time by layer. epilogues: bias and ReLU by library. "
+            "algorithms, layerwise: convolution algorithms by batch size, by layer. scaling: "
+            "speedup by number of devices. batch: time per image by batch size. sgemm: GEMM time "
+            "by kernel. transfers: copies. ratio: relative speed by network.",
+            example="traceana study batch runs/",
+            own=True,
+        ),
+        Command(
+            name="classify",
+            summary="Classify kernel names: one row per name, in the given order.",
+            example="traceana classify volta_sgemm_128x64_nn",
+            function="traceana.report.pages.kernels:classify",
+            of="traceana",
+            own=True,
+        ),
+        Command(
+            name="save",
+            summary="Save the trace as a bundle, which opens faster.",
+            help="A bundle is a directory of Parquet files, with the layers, steps, classes and "
+            "recommendations.",
+            example="traceana save trace.json.gz -o bundle",
+            function="traceana.advise.saved:save",
+            of="trace",
+            own=True,
+        ),
+        Command(
+            name="export",
+            summary="Write the trace for another tool, with classes and layers.",
+            help="Perfetto and chrome://tracing: all events, with tracks of layers, idle causes "
+            "and the critical path. speedscope: the time of the layers as a flame graph. DuckDB "
+            "(the extra duckdb): the tables of the trace, idle gaps and the critical path, with "
+            "their meanings.",
+            example="traceana export trace.json.gz -o trace.perfetto.json.gz",
+            function="traceana.report.exports:export",
+            of="trace",
+            own=True,
+        ),
+        Command(
+            name="record",
+            summary="Record a training script or network under a profiler.",
+            help="The folder has the trace, the layer manifest, the environment, and step times "
+            "with and without the profiler; every command opens it. See docs/record.md.",
+            example="traceana record -o run -- python train.py",
+            own=True,
+        ),
+        Command(
+            name="mcp",
+            summary="Serve the traces of a folder to a coding agent (MCP).",
+            help="The server reads standard input and writes standard output. Its tools list and "
+            "open traces, and return the JSON of the commands; they write nothing. Needs the "
+            "extra mcp.",
+            example="traceana mcp traces/",
+            own=True,
+        ),
+        Command(
+            name="doctor",
+            summary="Show versions, extras, nsys, cache and configuration.",
+            own=True,
+        ),
+    )
+}
+"""The commands by name, in the order of ``--help``."""
+
+
+@cache
+def function_of(name: str) -> Callable[..., Any]:
+    """Return the function of the command ``name``, which is imported here.
+
+    It raises ``TypeError`` on an unknown option and
+    :class:`~traceana.errors.NoSuchSelectionError` on a word that an option does not take; both list
+    what there is.
+    """
+    command = COMMANDS[name]
+    module, _, attribute = command.function.partition(":")
+    function = getattr(import_module(module), attribute)
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def run(*given: Any, **options: Any) -> Any:
+        known = [one.name for one in signature.parameters.values() if one.kind == one.KEYWORD_ONLY]
+        for option in options:
+            if option not in signature.parameters:
+                raise TypeError(
+                    f"{name}() has no option {option!r}{suggested(option, known)}: "
+                    + (f"options: {', '.join(known)}" if known else "it has none")
+                )
+        for one in command.options:
+            if one.name in options and one.words:
+                choices.check(options[one.name], one.kind)
+        return function(*given, **options)
+
+    run.__module__, run.__name__, run.__qualname__ = "traceana", name, name
+    if not command.own:
+        listed = [f"``{one.name}``: {one.help}" for one in command.options]
+        run.__doc__ = "\n".join(
+            [command.summary, "", command.help, *(["", *listed] if listed else [])]
+        )
+    return run

@@ -1,0 +1,120 @@
+"""The result of a command: an analysis' frame with its page, which shows and saves itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from traceana.files import check_free, write_output
+from traceana.report.page import Page, Table
+from traceana.report.render import HTML_ROWS, ILLUSTRATED_FORMATS, Format, format_of, render
+from traceana.result import Arranged, Result, arrange
+
+if TYPE_CHECKING:
+    import os
+
+
+class CommandResult(Result, frozen=True, kw_only=True):
+    """What a command shows: a frame with its totals and notes, and its page.
+
+    ``totals`` maps a column to its total over all rows, which is its sum unless the analysis
+    documents another (a union of intervals, for example); columns without a known value have none.
+    ``notes`` are short sentences on the validity of the values: excluded work, missing data. An
+    empty ``frame`` always has a note with the reason. ``summary`` has the figures of the page's
+    head: of ``report`` a :class:`~traceana.report.pages.report.Summary`, of ``diff`` a
+    :class:`~traceana.comparison.diff.Diff`, of ``compare`` a
+    :class:`~traceana.comparison.compare.Comparison`.
+
+    A notebook shows the pictures and tables of the command of the same name.
+    """
+
+    summary: Any = None
+    _make_page: Callable[[Arranged], Page]
+    screenful: int | None = None
+    """Rows that a terminal shows by default; ``None``: all."""
+    _add_pictures: Callable[[Page, int | None], Page] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        found: Result,
+        page: Callable[[Arranged], Page],
+        *,
+        screenful: int | None = None,
+        pictures: Callable[[Page, int | None], Page] | None = None,
+        summary: Any = None,
+    ) -> CommandResult:
+        """Return ``found`` with its page.
+
+        ``pictures`` returns that page with what HTML and workbooks have besides, whose tables have
+        at most the given number of rows.
+        """
+        return cls(
+            found._frame, found.totals, found.notes,
+            summary=summary, _make_page=page, screenful=screenful, _add_pictures=pictures,
+        )  # fmt: skip
+
+    def page(self, *, sort: str | None = None, limit: int | None = None) -> Page:
+        """Return the page with the rows of :func:`~traceana.result.arrange`.
+
+        ``sort`` can be the title of a column too, as the page has it.
+        """
+        if sort is not None:
+            name, colon, order = sort.partition(":")
+            if not {name, f"{name}_ns"} & {*self._frame.columns}:
+                sort = f"{self._titles().get(name.lower(), name)}{colon}{order}"
+        return self._make_page(arrange(self, sort=sort, limit=limit))
+
+    def _titles(self) -> dict[str, str]:
+        blocks = self._make_page(arrange(self)).blocks
+        shown = [one for block in blocks if isinstance(block, Table) for one in block.columns]
+        return {one.title.lower(): one.name for one in reversed(shown)}
+
+    def illustrated(self, *, sort: str | None = None, limit: int | None = None) -> Page:
+        """Return the page for HTML and workbooks, with pictures; ``limit`` as of :meth:`page`."""
+        page = self.page(sort=sort, limit=limit)
+        return page if self._add_pictures is None else self._add_pictures(page, limit)
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the result and return its path; the suffix names the format.
+
+        ``.csv``, ``.tsv``, ``.json``, ``.md``, ``.parquet``, ``.xlsx``, ``.html`` and ``.txt`` are
+        the formats of the command, with all rows (HTML: 2,000). Raises
+        :class:`~traceana.errors.CannotWriteError`, also for another suffix, and if ``path`` exists
+        and ``overwrite`` is false.
+        """
+        target = Path(path)
+        form = format_of(target)
+        check_free(target, force=overwrite)
+        if form in ILLUSTRATED_FORMATS:
+            page = self.illustrated(limit=HTML_ROWS if form is Format.HTML else None)
+        else:
+            page = self.page()
+        write_output(target, render(page, form), force=overwrite)
+        return target
+
+    def plot(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the pictures of the result as PNG or SVG and return the path.
+
+        Raises :class:`~traceana.errors.NoSuchSelectionError` if it has none,
+        :class:`~traceana.errors.MissingExtraError` without the ``plots`` extra, and
+        :class:`~traceana.errors.CannotWriteError` on another suffix, and if ``path`` exists and
+        ``overwrite`` is false.
+        """
+        from traceana.report.plots.page_pictures import write_plot
+
+        target = Path(path)
+        check_free(target, force=overwrite)
+        write_plot(self.illustrated(), target, force=overwrite)
+        return target
+
+    def __repr__(self) -> str:
+        from traceana.report import terminal
+
+        return terminal.render(self.page(limit=self.screenful)).rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        from traceana.report import notebook
+
+        return notebook.render(self.illustrated(limit=self.screenful or notebook.ROWS))
