@@ -9,7 +9,8 @@ from types import MethodType
 from typing import Any
 
 from traceana.commands import COMMANDS, function_of
-from traceana.opening import open_trace as open  # noqa: A004
+from traceana.errors import in_python
+from traceana.opening import open_trace
 from traceana.timeline.steps import select
 from traceana.trace import Trace
 
@@ -23,7 +24,7 @@ class _Method:
         self._name = name
 
     def __get__(self, of: Trace | None, _: object = None) -> Any:
-        function = function_of(self._name)
+        function = in_python(function_of(self._name))
         return function if of is None else MethodType(function, of)
 
 
@@ -36,9 +37,10 @@ Trace.select = select
 def __getattr__(name: str) -> Any:
     """Return a command that is not of one trace: ``diff``, ``compare`` …"""
     if name in COMMANDS and COMMANDS[name].of == "traceana":
-        return function_of(name)
+        return in_python(function_of(name))
     raise AttributeError(f"module 'traceana.api' has no attribute {name!r}")
 
 
+open = in_python(open_trace)  # noqa: A001
 # help() shows the public name.
 open.__module__, open.__name__, open.__qualname__ = "traceana", "open", "open"

@@ -7,9 +7,14 @@ code. Messages are one line and end with what to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from enum import IntEnum
-from typing import ClassVar, Final
+from functools import wraps
+from typing import ClassVar, Final, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class ExitCode(IntEnum):
@@ -88,226 +93,91 @@ class TraceanaError(Exception):
     exit_code: ClassVar[ExitCode] = ExitCode.INTERNAL
 
 
+class UsageError(TraceanaError):
+    """An option or argument is invalid, or contradicts another: a gate, sweep, scenario, shard or
+    step marker, two files of one rank, ``--capture`` of a bundle."""
+
+    exit_code = ExitCode.USAGE
+
+
 class NotFoundError(TraceanaError):
-    """The path does not exist."""
-
-    exit_code = ExitCode.NOT_FOUND
-
-
-class OutsideRootError(TraceanaError):
-    """The path leads out of the folder that the MCP server opens."""
-
-    exit_code = ExitCode.NOT_FOUND
-
-
-class IsDirectoryError(TraceanaError):
-    """The path is a directory that is not a trace bundle."""
-
-    exit_code = ExitCode.UNRECOGNIZED_FORMAT
-
-
-class EmptyFileError(TraceanaError):
-    """The file is empty."""
-
-    exit_code = ExitCode.DAMAGED_INPUT
-
-
-class UnreadableError(TraceanaError):
-    """The operating system refuses to read the file."""
+    """A file does not exist, cannot be read, or is outside the folder of the MCP server."""
 
     exit_code = ExitCode.NOT_FOUND
 
 
 class UnknownFormatError(TraceanaError):
-    """Unrecognized format."""
+    """No format is recognized: text of another program, a folder without a trace or recorded run, a
+    bundle of another schema version."""
 
     exit_code = ExitCode.UNRECOGNIZED_FORMAT
 
 
 class NotATraceError(TraceanaError):
-    """The file is valid JSON without a trace."""
+    """The format is recognized, and there are no events: in a folder the file is skipped."""
 
     exit_code = ExitCode.UNRECOGNIZED_FORMAT
-
-
-class ForeignDatabaseError(TraceanaError):
-    """The file is an SQLite database of another program."""
-
-    exit_code = ExitCode.UNRECOGNIZED_FORMAT
-
-
-class BadStepMarkerError(TraceanaError):
-    """The step marker matches no range and is not a regular expression."""
-
-    exit_code = ExitCode.USAGE
-
-
-class AmbiguousRanksError(TraceanaError):
-    """Two files of a folder have the same rank: they belong to two runs."""
-
-    exit_code = ExitCode.USAGE
-
-
-class CountersError(TraceanaError):
-    """The counters file has no Nsight Compute counters, or they cannot be joined."""
-
-    exit_code = ExitCode.INVALID_FILE
-
-
-class CaptureError(TraceanaError):
-    """A recording of a capture does not apply to the trace, or cannot be used as one."""
-
-    exit_code = ExitCode.USAGE
-
-
-class GeneratedCodeError(TraceanaError):
-    """A folder has no generated code of Inductor, or code cannot be given for the trace."""
-
-    exit_code = ExitCode.USAGE
-
-
-class NotARunError(TraceanaError):
-    """A folder is not a recorded run or sweep, or one of its files is damaged."""
-
-    exit_code = ExitCode.UNRECOGNIZED_FORMAT
-
-
-class UnfinishedRunError(TraceanaError):
-    """The recording of the folder is not finished."""
-
-    exit_code = ExitCode.DAMAGED_INPUT
-
-
-class RunWithoutTraceError(TraceanaError):
-    """The run failed before a trace was written, or was recorded without a profiler."""
-
-    exit_code = ExitCode.EMPTY_SELECTION
 
 
 class CorruptError(TraceanaError):
-    """The file has a known format and is damaged beyond reading."""
+    """The content is empty, damaged or truncated, or its recording did not finish."""
 
     exit_code = ExitCode.DAMAGED_INPUT
 
 
-class BundleVersionError(TraceanaError):
-    """A saved bundle was written by another version of the schema, or is incomplete."""
+class NoSuchSelectionError(TraceanaError):
+    """There is nothing to show: no such step, device, column or rule, no timeline, no trace."""
 
-    exit_code = ExitCode.UNRECOGNIZED_FORMAT
-
-
-class BadConfigurationError(TraceanaError):
-    """A setting of a configuration file or an environment variable is invalid."""
-
-    exit_code = ExitCode.INVALID_FILE
+    exit_code = ExitCode.EMPTY_SELECTION
 
 
-class BadRulesError(TraceanaError):
-    """A rule file is invalid; the message names the file and the rule or line."""
+class InvalidInputError(TraceanaError):
+    """A file beside the trace is invalid: rules, layer manifest, pairs, counters, configuration; or
+    a model that cannot be described."""
 
     exit_code = ExitCode.INVALID_FILE
-
-
-class BadModelError(TraceanaError):
-    """A model cannot be described, or a file is not a layer manifest."""
-
-    exit_code = ExitCode.INVALID_FILE
-
-
-class BadPairsError(TraceanaError):
-    """A file of layer pairs is invalid; the message names the file and the line."""
-
-    exit_code = ExitCode.INVALID_FILE
-
-
-class BadGateError(TraceanaError):
-    """A gate has an unknown rule or figure, or a malformed limit."""
-
-    exit_code = ExitCode.USAGE
 
 
 class CannotWriteError(TraceanaError):
-    """The output cannot be written, or would overwrite something."""
+    """The output cannot be written, would overwrite something, or the disk is full."""
 
     exit_code = ExitCode.CANNOT_WRITE
 
 
-class MissingExtraError(TraceanaError):
-    """An optional dependency is not installed; the message names the extra."""
+class MissingDependencyError(TraceanaError):
+    """An optional dependency or an external tool is missing or failed."""
 
     exit_code = ExitCode.MISSING_DEPENDENCY
 
 
-class SchedulerError(TraceanaError):
-    """A Dask scheduler does not answer, has no workers, or went away."""
-
-    exit_code = ExitCode.MISSING_DEPENDENCY
-
-
-class MissingToolError(TraceanaError):
-    """An external tool is not installed; the message names its command."""
-
-    exit_code = ExitCode.MISSING_DEPENDENCY
-
-
-class ToolFailedError(TraceanaError):
-    """An external tool failed; the message has its last line."""
-
-    exit_code = ExitCode.MISSING_DEPENDENCY
-
-
-class NoSuchSelectionError(TraceanaError):
-    """The selected step, device, column or rule does not exist."""
-
-    exit_code = ExitCode.EMPTY_SELECTION
-
-
-class NoTimelineError(TraceanaError):
-    """The analysis needs a timeline, and the trace is a printed summary."""
-
-    exit_code = ExitCode.EMPTY_SELECTION
-
-
-class NothingRecordedError(TraceanaError):
-    """The profiler wrote no trace, or one without activity."""
+class RecordingError(TraceanaError):
+    """Nothing was recorded: the program or the profiler failed, or two profilers conflict."""
 
     exit_code = ExitCode.RECORDING_FAILED
 
 
-class NoSpaceError(TraceanaError):
-    """The disk or the quota is full."""
-
-    exit_code = ExitCode.CANNOT_WRITE
-
-
-class ProfilerConflictError(TraceanaError):
-    """Two profilers attach to one process; CUPTI supports one."""
-
-    exit_code = ExitCode.RECORDING_FAILED
+_KEYWORDS: Final = {"force": "overwrite=True", "map": "pairs="} | {
+    option: f"{option.replace('-', '_')}="
+    for option in (
+        *("by", "calibrate", "capture", "collectives", "counters", "device-model"),
+        *("inductor-cache", "model", "rules", "scheduler", "step-marker", "unclassified"),
+    )
+}
+_OPTION: Final = re.compile(rf"(?<!\S)--({'|'.join(_KEYWORDS)})(?![\w-])(?: (?=[/'\"]))?")
 
 
-class RefusedOptionsError(TraceanaError):
-    """A workload rejected its options; the message is its own."""
+def in_python(function: Callable[P, R]) -> Callable[P, R]:
+    """Return ``function`` with errors that name its keywords, not options of the command line."""
 
-    exit_code = ExitCode.USAGE
+    @wraps(function)
+    def run(*args: P.args, **options: P.kwargs) -> R:
+        try:
+            return function(*args, **options)
+        except TraceanaError as error:
+            error.args = (_OPTION.sub(lambda found: _KEYWORDS[found[1]], str(error)),)
+            raise
 
-
-class BadShardError(TraceanaError):
-    """``--shard`` is not i/N with i from 1 to N."""
-
-    exit_code = ExitCode.USAGE
-
-
-class BadScenarioError(TraceanaError):
-    """A scenario is malformed, has an unknown name, or its file is invalid."""
-
-    exit_code = ExitCode.USAGE
-
-
-class BadSweepError(TraceanaError):
-    """The axes of a sweep are malformed, or differ from those of the sweep to resume."""
-
-    exit_code = ExitCode.USAGE
+    return run
 
 
 class ManifestWarning(UserWarning):

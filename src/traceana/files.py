@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from traceana.errors import CannotWriteError, IsDirectoryError, NotFoundError, UnreadableError
+from traceana.errors import CannotWriteError, NotFoundError, UnknownFormatError
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -47,7 +47,7 @@ LONGEST_CONTENT: Final = 256 << 20
 def content(source: Path, what: str) -> bytes:
     """Return the bytes of ``source``; ``what`` names its kind in messages (``layer manifest``).
 
-    Raises ``NotFoundError``, ``IsDirectoryError`` or ``UnreadableError`` if it cannot be read, is
+    Raises ``NotFoundError``, ``UnknownFormatError`` or ``NotFoundError`` if it cannot be read, is
     a pipe or a device, or is longer than :data:`LONGEST_CONTENT`.
     """
     try:
@@ -57,13 +57,13 @@ def content(source: Path, what: str) -> bytes:
     except FileNotFoundError:
         raise NotFoundError(f"{source}: no such file; give {_article(what)} {what}") from None
     except IsADirectoryError:
-        raise IsDirectoryError(f"{source}: is a directory; give the {what} in it") from None
+        raise UnknownFormatError(f"{source}: is a directory; give the {what} in it") from None
     except OSError as error:
-        raise UnreadableError(f"{source}: the {what} cannot be read ({error.strerror})") from error
+        raise NotFoundError(f"{source}: the {what} cannot be read ({error.strerror})") from error
     except ValueError as error:  # a null character in the path
         raise NotFoundError(f"{source}: no such file; give {_article(what)} {what}") from error
     if len(found) > LONGEST_CONTENT:
-        raise UnreadableError(
+        raise NotFoundError(
             f"{source}: longer than {LONGEST_CONTENT >> 20} MiB; give {_article(what)} {what}"
         )
     return found
@@ -92,12 +92,12 @@ def _written_out(match: re.Match[str]) -> str:
 
 
 def check_regular(path: Path) -> None:
-    """Raise ``UnreadableError`` if ``path`` is a pipe, a socket or a device.
+    """Raise ``NotFoundError`` if ``path`` is a pipe, a socket or a device.
 
     A pipe blocks until a writer opens it, and can be read only once; a device may have no end.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
-        raise UnreadableError(
+        raise NotFoundError(
             f"{path} is a pipe or a device, not a file: write its content to a file"
         )
 

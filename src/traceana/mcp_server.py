@@ -26,10 +26,9 @@ from traceana import __version__
 from traceana.choices import DiffBy
 from traceana.commands import COMMANDS, function_of
 from traceana.errors import (
-    MissingToolError,
+    MissingDependencyError,
     NoSuchSelectionError,
     NotFoundError,
-    OutsideRootError,
     TraceanaError,
     near,
 )
@@ -321,24 +320,24 @@ class _Confined:
     def checked(self, given: str) -> Path:
         """Return the path ``given``, relative to the folder.
 
-        Raises :class:`~traceana.errors.OutsideRootError` for an absolute path, a URL, ``..`` and a
+        Raises :class:`~traceana.errors.NotFoundError` for an absolute path, a URL, ``..`` and a
         link that leads out of the folder, and :class:`~traceana.errors.NotFoundError`.
         """
         inside = "give a path relative to the server's folder, as list_traces prints it"
         windows = PureWindowsPath(given)
         if "://" in given or "\0" in given:
-            raise OutsideRootError(f"{given!r} is not the path of a file: {inside}")
+            raise NotFoundError(f"{given!r} is not the path of a file: {inside}")
         if PurePosixPath(given).is_absolute() or windows.drive or windows.root:
-            raise OutsideRootError(f"{given} is an absolute path: {inside}")
+            raise NotFoundError(f"{given} is an absolute path: {inside}")
         if ".." in PurePosixPath(given).parts or ".." in windows.parts:
-            raise OutsideRootError(f"{given} contains ..: {inside}")
+            raise NotFoundError(f"{given} contains ..: {inside}")
         path = Path(given)
         try:
             real = (self._root / path).resolve(strict=True)
         except (OSError, RuntimeError) as error:
             raise NotFoundError(f"{given}: no such file or folder: {inside}") from error
         if not self._holds(real):
-            raise OutsideRootError(f"{given} is a link that leads out of the folder: {inside}")
+            raise NotFoundError(f"{given} is a link that leads out of the folder: {inside}")
         return path
 
     def opened(self, given: str) -> Trace:
@@ -392,13 +391,13 @@ class _Confined:
     def _version(self, path: Path) -> tuple[str, int, int]:
         """Return path, newest modification and size of what ``path`` holds.
 
-        Raises :class:`~traceana.errors.OutsideRootError` if a file that is read with it is a link
-        out of the folder, and :class:`~traceana.errors.MissingToolError` for a report of nsys.
+        Raises ``NotFoundError`` if a file that is read with it is a link out of the folder, and
+        ``MissingDependencyError`` for a report of nsys.
         """
         newest, size = 0, 0
         for file in self._read_with(path):
             if file.is_symlink() and not self._holds(file.resolve()):
-                raise OutsideRootError(
+                raise NotFoundError(
                     f"{file} is a link that leads out of the folder, beside {path}: remove it"
                 )
             if not file.is_file():
@@ -408,7 +407,7 @@ class _Confined:
         for file in [path] if path.is_file() else sorted(path.rglob("*")):
             # nsys would run, and write its export to the cache.
             if file.is_file() and _is_nsys_report(file):
-                raise MissingToolError(
+                raise MissingDependencyError(
                     f"{file} is a report of Nsight Systems, which is not opened here: run traceana "
                     f"save {file} -o BUNDLE, and open the bundle"
                 )

@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from traceana.errors import (
-    CaptureError,
-    CountersError,
-    GeneratedCodeError,
-    NotARunError,
-    NotFoundError,
-)
+from traceana.errors import InvalidInputError, NotFoundError, UnknownFormatError, UsageError
 from traceana.files import as_unicode
 from traceana.ingest.source import Progress, enter, silent
 from traceana.runs.run_files import INDUCTOR_FOLDER
@@ -88,7 +82,7 @@ def open_trace(
     if inductor_cache is None:
         code = _code_beside(source)
     elif bundle:
-        raise GeneratedCodeError(
+        raise UsageError(
             f"{source}: a saved bundle keeps its layers; give --inductor-cache with the trace"
         )
     else:
@@ -100,7 +94,7 @@ def open_trace(
     else:
         trace = read_one(source, progress)
     if inductor_cache is not None and trace.tables.graph_calls.is_empty():
-        raise GeneratedCodeError(
+        raise UsageError(
             f"{source}: --inductor-cache {inductor_cache} lacks the code of all its graphs; give "
             "the TORCHINDUCTOR_CACHE_DIR of the recorded process"
         )
@@ -177,7 +171,7 @@ def _code_in(folder: Path) -> Code:
         raise NotFoundError(f"--inductor-cache {folder}: no such folder")
     code = _code(folder)
     if not code():
-        raise GeneratedCodeError(
+        raise UsageError(
             f"--inductor-cache {folder}: no generated code of a graph; give the "
             "TORCHINDUCTOR_CACHE_DIR of the recorded process"
         )
@@ -221,7 +215,7 @@ def _traces_of_run(source: Path) -> list[Path]:
     if is_run(source):
         return read_run(source).traces()
     if below := runs_below(source):
-        raise NotARunError(
+        raise UnknownFormatError(
             f"{source} contains {len(below)} recorded runs: give one of them, such as {below[0]}"
         )
     return []
@@ -246,7 +240,7 @@ def _with_counters(trace: Trace, path: Path, progress: Progress) -> Trace:
     from traceana.ingest import read_counters
 
     if trace.tables.activities.is_empty() and trace.tables.counters.height:
-        raise CountersError(
+        raise InvalidInputError(
             f"{trace.meta.source}: contains counters and no timeline; give a trace to join "
             f"{path} to"
         )
@@ -269,9 +263,7 @@ def _reference(path: Path, progress: Progress) -> Reference:
     from traceana.trace.bundle import is_bundle
 
     if is_bundle(path):
-        raise CaptureError(
-            f"--capture {path}: a saved bundle; give the trace that it was saved from"
-        )
+        raise UsageError(f"--capture {path}: a saved bundle; give the trace that it was saved from")
     return reference(read(path, progress))
 
 
@@ -285,7 +277,9 @@ def _timeline(
 ) -> Trace:
     trace = _read(source, progress, step_marker=step_marker, other=other, code=code)
     if trace.tables.activities.is_empty() and trace.tables.counters.height:
-        raise CountersError(f"{source}: contains counters and no timeline; give it with --counters")
+        raise InvalidInputError(
+            f"{source}: contains counters and no timeline; give it with --counters"
+        )
     return trace
 
 
@@ -301,7 +295,7 @@ def _read(
 
     if is_bundle(source):
         if other is not None:
-            raise CaptureError(
+            raise UsageError(
                 f"{source}: a saved bundle keeps its layers; give --capture with the trace"
             )
         trace = load(source)
@@ -316,5 +310,5 @@ def _read(
     trace = read(source, progress)
     enter(progress, "attributing")
     if other is not None and not replays_graphs(trace):
-        raise CaptureError(f"{source}: no launch of a CUDA graph; --capture does not apply")
+        raise UsageError(f"{source}: no launch of a CUDA graph; --capture does not apply")
     return attribute(trace, step_marker, other, code)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from traceana.errors import MissingExtraError, NoSuchSelectionError, how_to_install, suggested
+from traceana.errors import MissingDependencyError, NoSuchSelectionError, how_to_install, suggested
 from traceana.frozen import frozen_mapping
 
 
@@ -37,12 +37,12 @@ class Result(msgspec.Struct, frozen=True):
     def to_pandas(self) -> Any:
         """Return ``frame`` as a pandas frame.
 
-        Raises :class:`~traceana.errors.MissingExtraError` without the ``pandas`` extra.
+        Raises :class:`~traceana.errors.MissingDependencyError` without the ``pandas`` extra.
         """
         try:
             return self.frame.to_pandas()
         except ImportError as error:
-            raise MissingExtraError(
+            raise MissingDependencyError(
                 f"to_pandas() needs pandas and pyarrow: {how_to_install('pandas')}"
             ) from error
 

@@ -8,7 +8,7 @@ from tests.advise.building import Run, run_of
 from traceana.advise import advise
 from traceana.advise.figures import Figures
 from traceana.advise.gates import METRICS, broken, limit_of, rules_of
-from traceana.errors import BadGateError
+from traceana.errors import UsageError
 from traceana.report.pages.advise import broken_gate as message
 from traceana.trace import Trace
 
@@ -33,7 +33,7 @@ def trace() -> Trace:
     ],
 )  # fmt: skip
 def test_a_gate_that_cannot_be_read_is_refused_in_one_line(text: str) -> None:
-    with pytest.raises(BadGateError) as error:
+    with pytest.raises(UsageError) as error:
         limit_of(text)
     assert "\n" not in str(error.value)
     assert "\x1b" not in str(error.value)
@@ -42,7 +42,7 @@ def test_a_gate_that_cannot_be_read_is_refused_in_one_line(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "no_such", "pageable_copies,,", "any,nothing"])
 def test_rules_that_there_are_not_are_refused(text: str) -> None:
-    with pytest.raises(BadGateError, match="--list"):
+    with pytest.raises(UsageError, match="--list"):
         rules_of(text)
 
 

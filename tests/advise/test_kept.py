@@ -15,7 +15,7 @@ from tests.support.opened import opened
 from traceana import advise as advising
 from traceana.advise import advise, kept
 from traceana.advise.figures import Figures
-from traceana.errors import BadConfigurationError
+from traceana.errors import InvalidInputError
 from traceana.trace import Trace
 from traceana.trace.bundle import MANIFEST, Manifest
 
@@ -89,7 +89,7 @@ def test_peaks_of_the_user_are_part_of_it(
 
 
 def test_what_cannot_be_found_keeps_no_trace_from_being_saved(tmp_path: Path) -> None:
-    bad = BadConfigurationError("peaks.toml: invalid")
+    bad = InvalidInputError("peaks.toml: invalid")
     with mock.patch.object(advising, "advised", side_effect=bad):
         path = traceana.open(RECORDED).save(tmp_path / "bundle")
     assert traceana.open(path).kept_advice is None

@@ -11,13 +11,7 @@ from typing import Any
 import pytest
 
 from tests.algorithms.shapes import layer
-from traceana.errors import (
-    CannotWriteError,
-    CorruptError,
-    IsDirectoryError,
-    NotFoundError,
-    UnknownFormatError,
-)
+from traceana.errors import CannotWriteError, CorruptError, NotFoundError, UnknownFormatError
 from traceana.flops.timed_algorithms import (
     ALGORITHMS,
     AlgorithmStudy,
@@ -81,7 +75,7 @@ def test_it_is_never_written_half(tmp_path: Path) -> None:
 def test_what_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="no such file"):
         read(tmp_path / "none.json")
-    with pytest.raises(IsDirectoryError):
+    with pytest.raises(UnknownFormatError):
         read(tmp_path)
 
 

@@ -13,7 +13,7 @@ from tests.support.opened import opened
 from traceana import Trace
 from traceana.analyze.roofline import utilization
 from traceana.choices import FlopsBy
-from traceana.errors import RefusedOptionsError
+from traceana.errors import UsageError
 from traceana.report.machine import json_object
 from traceana.report.terminal import render
 
@@ -97,5 +97,5 @@ def test_kernels_by_shape_have_the_shapes_around_the_launch(built: Trace) -> Non
 
 
 def test_classes_by_shape_are_refused(built: Trace) -> None:
-    with pytest.raises(RefusedOptionsError, match="leave out --unclassified"):
+    with pytest.raises(UsageError, match="leave out --unclassified"):
         built.kernels(by="shape", unclassified=True)

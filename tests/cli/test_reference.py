@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from traceana.cli import main
 from traceana.cli.reference import app, exit_codes, man_page, reference
-from traceana.errors import BadGateError, ExitCode, NotFoundError
+from traceana.errors import ExitCode, NotFoundError, UsageError
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 
@@ -43,7 +43,7 @@ def test_the_exit_codes_are_up_to_date() -> None:
     )
     for code in ExitCode:
         assert f"| {code.value} | `{code.name}` |" in text
-    for error in (NotFoundError, BadGateError):
+    for error in (NotFoundError, UsageError):
         assert f"`{error.__name__}`" in text
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.training import training
 from traceana.comparison.diff import diff
-from traceana.errors import BadPairsError, ExitCode, NotFoundError
+from traceana.errors import ExitCode, InvalidInputError, NotFoundError
 
 A = training(seed=1)
 B = training(seed=2)
@@ -59,7 +59,7 @@ def test_an_error_is_one_line_with_file_and_line(
 ) -> None:
     file = tmp_path / name
     file.write_text(text)
-    with pytest.raises(BadPairsError) as caught:
+    with pytest.raises(InvalidInputError) as caught:
         diff(A, B, pairs=file)
     message = str(caught.value)
     assert "\n" not in message
@@ -73,5 +73,5 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         diff(A, B, pairs=tmp_path / "none.toml")
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(BadPairsError, match="not text"):
+    with pytest.raises(InvalidInputError, match="not text"):
         diff(A, B, pairs=tmp_path / "bytes.toml")

@@ -9,7 +9,7 @@ import pytest
 
 from traceana.analyze.measured import flops
 from traceana.enrich.counters import ABSENT, OTHER_ORDER, UNMEASURED, with_counters
-from traceana.errors import CountersError
+from traceana.errors import InvalidInputError
 from traceana.trace import Tables, Trace, TraceMeta
 from traceana.trace.schema import conform
 
@@ -110,7 +110,7 @@ def test_names_may_be_printed_without_namespaces_and_arguments() -> None:
 def test_counters_of_one_process_go_to_no_run_of_several() -> None:
     trace = timeline([("a", 10, 1), ("a", 20, 1)])
     ranked = trace.tables.activities.with_columns(pl.Series("rank", [0, 0, 1], pl.Int32))
-    with pytest.raises(CountersError, match="2 ranks"):
+    with pytest.raises(InvalidInputError, match="2 ranks"):
         with_counters(trace.with_tables(activities=ranked), measured([("a", 0, 1)]))
 
 

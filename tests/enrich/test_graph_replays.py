@@ -26,7 +26,7 @@ from tests.support.graph_replays import (
 from tests.support.manifest import TRACES
 from tests.support.opened import opened
 from traceana.enrich.graph_alignment import Launches, align
-from traceana.errors import CaptureError
+from traceana.errors import UsageError
 from traceana.trace import Trace
 
 NAMES = ["conv2d_0", "relu_0", "conv2d_1", "linear_0"]
@@ -121,12 +121,12 @@ def test_a_part_that_fits_several_layers_gets_none(tmp_path: Path) -> None:
 
 
 def test_capture_needs_a_trace_with_graphs(eager: Path, tmp_path: Path) -> None:
-    with pytest.raises(CaptureError, match="no launch of a CUDA graph"):
+    with pytest.raises(UsageError, match="no launch of a CUDA graph"):
         traceana.open(eager, capture=eager)
     bundle = traceana.open(eager).save(tmp_path / "bundle")
-    with pytest.raises(CaptureError, match="bundle"):
+    with pytest.raises(UsageError, match="bundle"):
         traceana.open(replayed(tmp_path / "r.json", capture=None), capture=bundle)
-    with pytest.raises(CaptureError, match="keeps its layers"):
+    with pytest.raises(UsageError, match="keeps its layers"):
         traceana.open(bundle, capture=eager)
 
 

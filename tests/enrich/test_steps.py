@@ -12,7 +12,7 @@ from traceana import Trace
 from traceana.analyze.classes import breakdown
 from traceana.enrich import attribute
 from traceana.enrich.attribution import remarked
-from traceana.errors import BadStepMarkerError, ExitCode, NoSuchSelectionError
+from traceana.errors import ExitCode, NoSuchSelectionError, UsageError
 from traceana.report.pages.report import overview
 from traceana.timeline.critical import critical
 
@@ -230,7 +230,7 @@ def test_the_optimizer_as_a_marker_ends_steps() -> None:
 
 def test_a_marker_that_is_no_expression_or_matches_nothing_is_an_error() -> None:
     trace = custom().build()
-    with pytest.raises(BadStepMarkerError, match="invalid regular expression") as bad:
+    with pytest.raises(UsageError, match="invalid regular expression") as bad:
         attribute(trace, "my_iter (")
     assert bad.value.exit_code == ExitCode.USAGE
     known = r"repeating ranges: 'Optimizer.step#SGD.step' \(5\), 'my_iter' \(3\)$"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from traceana.errors import BadConfigurationError
+from traceana.errors import InvalidInputError
 from traceana.flops.cost import Refusal
 from traceana.flops.peaks import (
     RATES,
@@ -314,6 +314,6 @@ def test_a_file_of_peaks_that_is_wrong_is_one_line(
     configured: Path, text: str, message: str
 ) -> None:
     configured.write_text(text, "utf-8")
-    with pytest.raises(BadConfigurationError, match=re.escape(message)) as raised:
+    with pytest.raises(InvalidInputError, match=re.escape(message)) as raised:
         peaks_of(row("Tesla V100-SXM2-16GB"))
     assert str(raised.value).startswith(f"{configured}: ")

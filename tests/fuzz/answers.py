@@ -23,7 +23,7 @@ from tests.fuzz.roles import only_read, opened
 from traceana import Trace, choices
 from traceana.cli.opening import exit_code
 from traceana.cli.options import Reading
-from traceana.errors import ExitCode, ManifestWarning, NoTimelineError, TraceanaError
+from traceana.errors import ExitCode, ManifestWarning, NoSuchSelectionError, TraceanaError
 from traceana.ingest.chrome.event_decoder import EventDecoder, UndecodableError
 from traceana.ingest.kineto.scan import ScanningDecoder
 from traceana.report.render import Format, render
@@ -200,7 +200,7 @@ def _analyzed(trace: Trace, number: int, out: Path, at: list[str]) -> None:
     for command, run in _commands(trace, number, out):
         at[0] = command
         # What needs a timeline refuses a printed summary; the next commands may not.
-        with contextlib.suppress(NoTimelineError):
+        with contextlib.suppress(NoSuchSelectionError):
             run()
 
 

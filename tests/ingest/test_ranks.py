@@ -15,13 +15,13 @@ from tests.support.command_line import Run
 from tests.support.manifest import TRACES
 from traceana.analyze.devices import busy
 from traceana.errors import (
-    AmbiguousRanksError,
-    EmptyFileError,
-    IsDirectoryError,
+    CorruptError,
     ManifestWarning,
     NoSuchSelectionError,
     NotATraceError,
     NotFoundError,
+    UnknownFormatError,
+    UsageError,
 )
 from traceana.report.pages.info import info
 from traceana.report.terminal import Terminal, render
@@ -154,7 +154,7 @@ def test_a_rank_of_another_decade_has_no_epoch(tmp_path: Path) -> None:
 def test_two_files_of_one_rank_are_two_runs(tmp_path: Path) -> None:
     for name in ("a.json", "b.json"):
         rank_file(tmp_path / name, 0)
-    with pytest.raises(AmbiguousRanksError, match="rank 0"):
+    with pytest.raises(UsageError, match="rank 0"):
         traceana.open(tmp_path)
 
 
@@ -167,7 +167,7 @@ def test_two_recordings_of_one_process_are_not_two_ranks(tmp_path: Path, end: st
         written.unlink()
         file = tmp_path / f"host_{process}.{time}.pt.trace.{end}"
         file.write_bytes(gzip.compress(content) if end.endswith("gz") else content)
-    with pytest.raises(AmbiguousRanksError, match="of one process: pass one of them"):
+    with pytest.raises(UsageError, match="of one process: pass one of them"):
         traceana.open(tmp_path)
     file.with_name(f"host_100.1700000005000.pt.trace.{end}").unlink()
     assert traceana.open(tmp_path).tables.activities["rank"].to_list() == [0, 1]
@@ -177,7 +177,7 @@ def test_a_file_given_twice_is_not_two_ranks(tmp_path: Path) -> None:
     file = rank_file(tmp_path / "a.json", None)
     (tmp_path / "linked").symlink_to(file)
     for again in (file, tmp_path / "linked"):
-        with pytest.raises(AmbiguousRanksError, match="are the same file"):
+        with pytest.raises(UsageError, match="are the same file"):
             traceana.open([file, again])
 
 
@@ -265,13 +265,13 @@ def test_info_shows_the_rank_of_ledger_entries(tmp_path: Path) -> None:
 
 def test_a_folder_or_a_list_without_any_trace(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no trace")
-    with pytest.raises(IsDirectoryError):
+    with pytest.raises(UnknownFormatError):
         traceana.open(tmp_path)
     (tmp_path / "x.json").write_text('{"a": 1}')
     with pytest.raises(NotATraceError):
         traceana.open(tmp_path)
     (tmp_path / "x.json").write_text("")
-    with pytest.raises(EmptyFileError):
+    with pytest.raises(CorruptError):
         traceana.open([tmp_path / "x.json", tmp_path / "x.json"])
 
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import linen, nnx
 
 from traceana import describe
-from traceana.errors import BadModelError
+from traceana.errors import InvalidInputError
 
 pytestmark = pytest.mark.frameworks
 
@@ -74,7 +74,7 @@ def test_linen_with_its_variables_and_wrong_ones() -> None:
                            jnp.zeros((2, 8, 8, 3)))  # fmt: skip
     found = describe(Net(), (2, 8, 8, 3), parameters=variables)
     assert found == describe(Net(), (2, 8, 8, 3))
-    with pytest.raises(BadModelError, match=r"does not run on inputs of shape \(2, 8, 8, 4\)"):
+    with pytest.raises(InvalidInputError, match=r"does not run on inputs of shape \(2, 8, 8, 4\)"):
         describe(Net(), (2, 8, 8, 4), parameters=variables)
 
 
@@ -117,7 +117,7 @@ def test_nnx_leaves_the_module_as_it_is() -> None:
 
 def test_nnx_refuses_what_does_not_run() -> None:
     call = nnx.Linear.__call__
-    with pytest.raises(BadModelError, match=r"does not run on inputs of shape \(2, 8, 8, 4\)"):
+    with pytest.raises(InvalidInputError, match=r"does not run on inputs of shape \(2, 8, 8, 4\)"):
         describe(NnxNet(nnx.Rngs(0)), (2, 8, 8, 4))
     assert nnx.Linear.__call__ is call
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from traceana import describe
-from traceana.errors import BadModelError
+from traceana.errors import InvalidInputError
 
 pytestmark = pytest.mark.frameworks
 
@@ -187,7 +187,7 @@ def test_types_by_scope() -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(BadModelError, match="has no named scopes: put each layer under"):
+    with pytest.raises(InvalidInputError, match="has no named scopes: put each layer under"):
         describe(lambda x: x + 1, (2, 3))
-    with pytest.raises(BadModelError, match="does not run on inputs of shape"):
+    with pytest.raises(InvalidInputError, match="does not run on inputs of shape"):
         describe(lambda x: x @ jnp.zeros((4, 4)), (2, 3))

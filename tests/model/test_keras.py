@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.frameworks import needs
 from traceana import describe
-from traceana.errors import BadModelError
+from traceana.errors import InvalidInputError
 
 if TYPE_CHECKING:
     import keras
@@ -103,7 +103,7 @@ def test_a_subclassed_model_must_be_built() -> None:
             return self.last(keras.ops.relu(self.first(x)))
 
     model = Subclassed()
-    with pytest.raises(BadModelError, match=r"is not built: call it once on an input of"):
+    with pytest.raises(InvalidInputError, match=r"is not built: call it once on an input of"):
         describe(model, (4, 3))
     model(keras.ops.zeros((4, 3)))
     found = describe(model, (4, 3))
@@ -162,7 +162,7 @@ def test_several_inputs() -> None:
 
 def test_what_does_not_run_is_refused_and_keras_stays_as_it_is() -> None:
     call = layers.Layer.__call__
-    with pytest.raises(BadModelError, match=r"does not run on inputs of shape \(2, 8, 8, 4\)"):
+    with pytest.raises(InvalidInputError, match=r"does not run on inputs of shape \(2, 8, 8, 4\)"):
         describe(functional(), (2, 8, 8, 4))
     assert layers.Layer.__call__ is call
 

@@ -13,11 +13,11 @@ import pytest
 
 from traceana import describe
 from traceana.errors import (
-    BadModelError,
     CannotWriteError,
-    IsDirectoryError,
+    InvalidInputError,
     NotFoundError,
     TraceanaError,
+    UnknownFormatError,
 )
 from traceana.model import Input, Layer, Manifest, find, read
 from traceana.model.manifest import manifest
@@ -102,7 +102,7 @@ def test_what_is_no_manifest_is_refused_in_one_line(
 ) -> None:
     file = tmp_path / "x.layers.json"
     file.write_bytes(content)
-    with pytest.raises(BadModelError, match=message) as caught:
+    with pytest.raises(InvalidInputError, match=message) as caught:
         read(file)
     assert "\n" not in str(caught.value)
     assert str(file) in str(caught.value)
@@ -111,11 +111,11 @@ def test_what_is_no_manifest_is_refused_in_one_line(
 def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         read(tmp_path / "none.json")
-    with pytest.raises(IsDirectoryError):
+    with pytest.raises(UnknownFormatError):
         read(tmp_path)
     with pytest.raises(CannotWriteError, match="give another path"):
         SMALL.write(tmp_path / "none" / "x.json")
-    assert issubclass(BadModelError, TraceanaError)
+    assert issubclass(InvalidInputError, TraceanaError)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_describe_is_a_function_and_imports_no_framework() -> None:
 def test_what_is_no_model_is_refused(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # Where JAX has been imported a function may be its.
     monkeypatch.delitem(sys.modules, "jax", raising=False)
-    with pytest.raises(BadModelError, match="is not a supported model: give a PyTorch module"):
+    with pytest.raises(InvalidInputError, match="is not a supported model: give a PyTorch module"):
         describe(model, (1, 2))
 
 
@@ -198,7 +198,7 @@ def test_what_is_no_model_is_refused(model: Any, monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_shapes_and_dtypes_that_are_none(shape: Any, dtype: Any, message: str) -> None:
-    with pytest.raises(BadModelError, match=message):
+    with pytest.raises(InvalidInputError, match=message):
         describe(None, shape, dtype=dtype)
 
 
@@ -209,7 +209,7 @@ def test_a_tensor_stands_for_its_shape_and_type() -> None:
     )
     assert parse_call({"x": tokens}, "int32") == parse_call({"x": (8, 16)}, "int32")
     # The values of one without a batch are not printed.
-    with pytest.raises(BadModelError, match=r"^\(\) is not an input shape"):
+    with pytest.raises(InvalidInputError, match=r"^\(\) is not an input shape"):
         parse_call(np.float32(3), None)
 
 

@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests.support.decoder import Decoder
 from traceana import describe
-from traceana.errors import BadModelError
+from traceana.errors import InvalidInputError
 from traceana.flops.call import Call
 from traceana.flops.cost import Refusal
 from traceana.flops.registry import cost, total_flops
@@ -218,21 +218,23 @@ def test_wrappers_are_taken_off() -> None:
 def test_what_does_not_run_is_refused_in_one_line() -> None:
     model = nn.Linear(3, 2)
     before = copy.deepcopy(model.state_dict())
-    with pytest.raises(BadModelError, match=r"does not run on inputs of shape \(4, 5\)") as caught:
+    with pytest.raises(
+        InvalidInputError, match=r"does not run on inputs of shape \(4, 5\)"
+    ) as caught:
         describe(model, (4, 5))
     assert "\n" not in str(caught.value)
     assert not model._forward_hooks
     assert torch.equal(model.weight, before["weight"])
-    with pytest.raises(BadModelError, match="lazy"):
+    with pytest.raises(InvalidInputError, match="lazy"):
         describe(nn.LazyLinear(3), (4, 5))
-    with pytest.raises(BadModelError, match="parameters are for JAX"):
+    with pytest.raises(InvalidInputError, match="parameters are for JAX"):
         describe(model, (4, 3), parameters={})
 
 
 def test_torchscript_is_refused() -> None:
     with pytest.warns(DeprecationWarning):
         traced = torch.jit.trace(nn.Linear(3, 2), torch.zeros(4, 3))
-    with pytest.raises(BadModelError, match="before scripting"):
+    with pytest.raises(InvalidInputError, match="before scripting"):
         describe(traced, (4, 3))
 
 

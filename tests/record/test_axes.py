@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from traceana.errors import BadSweepError
+from traceana.errors import UsageError
 from traceana.record.sweep import SubjectOptions, parse_axis, points
 
 
@@ -46,7 +46,7 @@ def test_values(text: str, values: str) -> None:
     ],
 )
 def test_an_invalid_axis_is_an_error(text: str, message: str) -> None:
-    with pytest.raises(BadSweepError, match=message):
+    with pytest.raises(UsageError, match=message):
         parse_axis(text)
 
 
@@ -58,9 +58,9 @@ def test_points_are_the_product_the_last_axis_fastest() -> None:
         "framework=jax,batch=1",
         "framework=jax,batch=2",
     ]
-    with pytest.raises(BadSweepError, match="duplicate axis"):
+    with pytest.raises(UsageError, match="duplicate axis"):
         points([axes[0], axes[0]])
-    with pytest.raises(BadSweepError, match="more than 10000"):
+    with pytest.raises(UsageError, match="more than 10000"):
         points([parse_axis("batch=1..101"), parse_axis("threads=1..100")])
 
 
@@ -68,5 +68,5 @@ def test_values_are_inserted_in_a_command() -> None:
     asked = SubjectOptions(command=("python", "train.py", "--lr={lr}", "{batch}", "{lr}{other}"))
     subject = asked.at({"lr": "0.1", "batch": "8"})
     assert subject.argv == ("python", "train.py", "--lr=0.1", "8", "0.1{other}")
-    with pytest.raises(BadSweepError, match=r"no placeholder \{seed\}"):
+    with pytest.raises(UsageError, match=r"no placeholder \{seed\}"):
         asked.at({"seed": "1"})

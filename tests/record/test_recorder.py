@@ -12,7 +12,7 @@ import pytest
 
 import traceana
 from tests.support.forked import script, with_keras, with_torch
-from traceana.errors import CannotWriteError, NothingRecordedError, RefusedOptionsError
+from traceana.errors import CannotWriteError, RecordingError, UsageError
 from traceana.model import read
 from traceana.runs import read_run
 
@@ -179,7 +179,7 @@ def test_a_failed_block_is_a_failed_run_and_raises_on(recorded: Callable[[str], 
 def test_a_block_without_a_full_warm_up_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     with (
-        pytest.raises(NothingRecordedError, match=r"step\(\) was called 2 times"),
+        pytest.raises(RecordingError, match=r"step\(\) was called 2 times"),
         traceana.recorder(tmp_path / "run", warm_up=5, profiler="torch") as recorder,
     ):
         recorder.step()
@@ -188,7 +188,7 @@ def test_a_block_without_a_full_warm_up_is_refused(tmp_path: Path) -> None:
 
 
 def test_arguments_are_checked_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(RefusedOptionsError, match="1 or more"):
+    with pytest.raises(UsageError, match="1 or more"):
         traceana.recorder(tmp_path / "run", warm_up=0)
     (tmp_path / "mine").mkdir()
     with (

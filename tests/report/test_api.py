@@ -13,7 +13,7 @@ import traceana
 from tests.support.traces import TraceBuilder, cnn_steps
 from tools.api import EXAMPLES, PAGE, api
 from traceana.commands import COMMANDS
-from traceana.errors import CannotWriteError, NoSuchSelectionError
+from traceana.errors import CannotWriteError, NoSuchSelectionError, NotFoundError, UsageError
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,6 +59,19 @@ def test_what_there_is_not_is_an_error_that_lists_what_there_is() -> None:
         trace.tables.activites  # type: ignore[attr-defined]  # noqa: B018
     with pytest.raises(AttributeError, match=r"did you mean diff\?.*: it has CommandResult"):
         traceana.dif  # noqa: B018
+
+
+def test_errors_name_the_keywords_of_python(tmp_path: Path) -> None:
+    trace = cnn_steps()
+    for save in (trace.save, trace.kernels().save):
+        path = tmp_path / f"{save.__name__}-{id(save)}.csv"
+        save(path)
+        with pytest.raises(CannotWriteError, match=r"another name, or overwrite=True$"):
+            save(path)
+    with pytest.raises(UsageError, match=r"^kernels by= shape has no classes: leave out unclass"):
+        trace.kernels(by="shape", unclassified=True)
+    with pytest.raises(NotFoundError, match=r"^inductor_cache=/nowhere: no such folder$"):
+        traceana.open(ROOT / "fixtures" / "alexnet-cpu-ranges.json.gz", inductor_cache="/nowhere")
 
 
 def test_a_result_has_its_rows_and_shows_the_page() -> None:

@@ -14,7 +14,7 @@ from openpyxl import load_workbook
 from tests.support.opened import opened
 from tests.support.traces import cnn_steps
 from traceana import Trace
-from traceana.errors import MissingExtraError, how_to_install
+from traceana.errors import MissingDependencyError, how_to_install
 from traceana.report.columns import Kind
 from traceana.report.page import Column, Data, Page, Rows, Table
 from traceana.report.workbook import render
@@ -87,5 +87,5 @@ def test_names_of_sheets_are_valid_and_distinct() -> None:
 
 def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "xlsxwriter", None)
-    with pytest.raises(MissingExtraError, match=re.escape(how_to_install("excel"))):
+    with pytest.raises(MissingDependencyError, match=re.escape(how_to_install("excel"))):
         render(cnn_steps().report().page())

@@ -12,11 +12,11 @@ import pytest
 import traceana
 from tests.support.command_line import Run as Command
 from traceana.errors import (
-    NotARunError,
+    CorruptError,
+    NoSuchSelectionError,
     NotFoundError,
-    RunWithoutTraceError,
     TraceanaError,
-    UnfinishedRunError,
+    UnknownFormatError,
 )
 from traceana.runs import Status, StepTimes, find_runs, read_run, read_sweep
 from traceana.runs.run_files import RUN_FILE, SWEEP_FILE
@@ -79,7 +79,7 @@ def test_ranks_of_a_run_are_one_trace(tmp_path: Path) -> None:
 
 def test_what_a_run_leaves_behind_is_in_its_folder_only(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", traces=["../other/trace.json"])
-    with pytest.raises(NotARunError, match="outside its folder"):
+    with pytest.raises(UnknownFormatError, match="outside its folder"):
         read_run(folder)
 
 
@@ -96,7 +96,7 @@ def test_what_a_run_leaves_behind_is_in_its_folder_only(tmp_path: Path) -> None:
 )
 def test_damaged_run(tmp_path: Path, content: str, message: str) -> None:
     (make_run(tmp_path / "run") / RUN_FILE).write_bytes(content.encode("latin-1"))
-    with pytest.raises(NotARunError, match=message) as raised:
+    with pytest.raises(UnknownFormatError, match=message) as raised:
         traceana.open(tmp_path / "run")
     assert "\n" not in str(raised.value)
 
@@ -110,7 +110,7 @@ def test_damaged_run(tmp_path: Path, content: str, message: str) -> None:
 )
 def test_run_without_a_trace(tmp_path: Path, status: str, reason: str | None, message: str) -> None:
     folder = make_run(tmp_path / "run", status=status, reason=reason, traces=[])
-    with pytest.raises(RunWithoutTraceError, match=message):
+    with pytest.raises(NoSuchSelectionError, match=message):
         traceana.open(folder)
     assert [one.run.reason for one in find_runs([folder])] == [reason]
 
@@ -118,7 +118,7 @@ def test_run_without_a_trace(tmp_path: Path, status: str, reason: str | None, me
 def test_a_recording_that_goes_on_is_no_run(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run.partial")
     for opens in (traceana.open, read_run, lambda path: find_runs([path])):
-        with pytest.raises(UnfinishedRunError, match="is an unfinished recording"):
+        with pytest.raises(CorruptError, match="is an unfinished recording"):
             opens(folder)
     make_run(tmp_path / "whole")
     assert [one.folder.name for one in find_runs([tmp_path])] == ["whole"]
@@ -150,8 +150,8 @@ def test_a_command_needs_one_run_of_many(tmp_path: Path, run: Command) -> None:
     ("make", "error"),
     [
         (lambda path: None, NotFoundError),
-        (lambda path: path.mkdir(), NotARunError),
-        (lambda path: path.write_text(""), NotARunError),
+        (lambda path: path.mkdir(), UnknownFormatError),
+        (lambda path: path.write_text(""), UnknownFormatError),
     ],
 )
 def test_folders_without_runs_are_refused(

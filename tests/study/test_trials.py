@@ -13,7 +13,7 @@ import traceana
 from tests.support.command_line import Run
 from tests.support.manifest import TRACES
 from traceana.enrich.keys import described
-from traceana.errors import BadSweepError, ExitCode, NotFoundError
+from traceana.errors import ExitCode, NotFoundError, UsageError
 from traceana.study.trials import find_trials, median_interval, read_trials
 
 PATTERN = "l{layer}_bs{batch}_{trial}"
@@ -63,7 +63,7 @@ def test_a_number_is_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pattern", ["l{layer}", "{batch}{batch}", "bs{batch}_{", "{}{batch}"])
 def test_patterns_without_a_batch_or_with_odd_braces_are_refused(sweep: Path, pattern: str) -> None:
-    with pytest.raises(BadSweepError, match="--sweep-from"):
+    with pytest.raises(UsageError, match="--sweep-from"):
         find_trials([sweep], pattern)
 
 

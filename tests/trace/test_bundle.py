@@ -16,7 +16,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from tests.support.traces import cnn_steps
-from traceana.errors import BundleVersionError, CannotWriteError
+from traceana.errors import CannotWriteError, UnknownFormatError
 from traceana.opening import open_trace
 from traceana.trace.bundle import MANIFEST, load
 from traceana.trace.schema import TABLES
@@ -80,7 +80,7 @@ def test_another_schema_version_is_refused(tmp_path: Path) -> None:
     manifest = json.loads((path / MANIFEST).read_text())
     manifest["schema_version"] += 1
     (path / MANIFEST).write_text(json.dumps(manifest))
-    with pytest.raises(BundleVersionError, match="schema version"):
+    with pytest.raises(UnknownFormatError, match="schema version"):
         load(path)
 
 
@@ -101,7 +101,7 @@ def test_a_damaged_bundle_is_refused(tmp_path: Path, damage: str) -> None:
             pl.read_parquet(file).head(1).write_parquet(file)
         case "manifest":
             (path / MANIFEST).write_text("{")
-    with pytest.raises(BundleVersionError, match="save it again"):
+    with pytest.raises(UnknownFormatError, match="save it again"):
         load(path)
 
 
@@ -117,7 +117,7 @@ def test_every_changed_byte_of_a_bundle_is_noticed(tmp_path: Path) -> None:
         # White space of the manifest has no meaning; a letter there does not parse.
         content[at] = content[at] ^ 1 if content[at : at + 1].isalnum() else ord("Q")
         file.write_bytes(content)
-        with pytest.raises(BundleVersionError, match="save it again"):
+        with pytest.raises(UnknownFormatError, match="save it again"):
             load(path)
         file.write_bytes(whole)
     assert load(path).tables.activities.height
@@ -128,7 +128,7 @@ def test_a_table_of_another_bundle_is_refused(tmp_path: Path) -> None:
     rows = cnn_steps().tables.activities.with_columns(name_id=pl.lit(1 << 20, pl.UInt32))
     assert rows.schema == cnn_steps().tables.activities.schema
     rows.write_parquet(path / "activities.parquet")
-    with pytest.raises(BundleVersionError, match=r"activities\.parquet is damaged: save it again"):
+    with pytest.raises(UnknownFormatError, match=r"activities\.parquet is damaged: save it again"):
         load(path)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import traceana
 from tests.support.traces import TraceBuilder, cnn_steps
-from traceana.errors import MissingExtraError, how_to_install
+from traceana.errors import MissingDependencyError, how_to_install
 from traceana.trace import Tables, Trace, TraceMeta
 from traceana.trace.schema import TABLES, conform
 
@@ -116,7 +116,7 @@ def test_to_pandas() -> None:
 
 def test_to_pandas_without_pandas_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(MissingExtraError, match=re.escape(how_to_install("pandas"))):
+    with pytest.raises(MissingDependencyError, match=re.escape(how_to_install("pandas"))):
         cnn_steps().to_pandas()
 
 

@@ -12,7 +12,7 @@ from tests.support.manifest import TRACES
 from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
 from traceana import Trace
-from traceana.errors import BadScenarioError, NoSuchSelectionError
+from traceana.errors import NoSuchSelectionError, UsageError
 from traceana.flops.timed_algorithms import AlgorithmStudy, Device, Layer, Measurement, write
 from traceana.settings import BATCH_SPREAD, FIXED_NS, TENSOR_CORE_GEMMS
 from traceana.whatif.scenario import NAMED, Change, Scenario, scenario
@@ -274,7 +274,7 @@ def test_a_link_by_the_fit_of_three_sizes() -> None:
      "recording:", "tensor-cores:2"],
 )  # fmt: skip
 def test_arguments_that_have_no_meaning(text: str) -> None:
-    with pytest.raises(BadScenarioError) as caught:
+    with pytest.raises(UsageError) as caught:
         scenario(text)
     assert "\n" not in str(caught.value)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.support.traces import TraceBuilder, cnn_steps
-from traceana.errors import BadScenarioError, NoSuchSelectionError
+from traceana.errors import NoSuchSelectionError, UsageError
 from traceana.report import display_names
 from traceana.whatif.changed import selected_work
 from traceana.whatif.scenario import NAMED, WORDS, Change, Scenario, scenario
@@ -57,14 +57,14 @@ def test_text(text: str, changes: list[Change]) -> None:
      "sync x 0.5", "relu/relu x 0", "host/relu x 0", "layr:fc x 0"],
 )  # fmt: skip
 def test_text_that_is_no_scenario(text: str) -> None:
-    with pytest.raises(BadScenarioError) as caught:
+    with pytest.raises(UsageError) as caught:
         scenario(text)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("text", "nearest"), [("rellu x 0", "relu"), ("no nrom", "norm")])
 def test_an_unknown_word_is_refused_with_all_that_are_known(text: str, nearest: str) -> None:
-    with pytest.raises(BadScenarioError) as caught:
+    with pytest.raises(UsageError) as caught:
         scenario(text)
     message = str(caught.value)
     assert f"(did you mean {nearest}?)" in message
@@ -86,7 +86,7 @@ def test_a_class_has_the_same_words_in_a_file_and_in_python() -> None:
 def test_any_text_is_a_scenario_or_refused(text: str) -> None:
     try:
         found = scenario(text)
-    except BadScenarioError:
+    except UsageError:
         return
     assert found.changes
 
@@ -124,7 +124,7 @@ def test_a_file(tmp_path: Path) -> None:
 def test_a_file_that_is_no_scenario(tmp_path: Path, text: str) -> None:
     file = tmp_path / "bad.toml"
     file.write_text(text)
-    with pytest.raises(BadScenarioError, match=r"bad\.toml") as caught:
+    with pytest.raises(UsageError, match=r"bad\.toml") as caught:
         scenario(str(file))
     assert "\n" not in str(caught.value)
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from traceana.advise.figures import Figures
 from traceana.advise.rule import RULES
-from traceana.errors import BadGateError, suggested
+from traceana.errors import UsageError, suggested
 
 if TYPE_CHECKING:
     from traceana.advise import Advice
@@ -163,7 +163,7 @@ class Broken(msgspec.Struct, frozen=True):
 
 
 def rules_of(text: str) -> tuple[str, ...]:
-    """Return the rule ids of ``a,b``. Raises :class:`~traceana.errors.BadGateError`.
+    """Return the rule ids of ``a,b``. Raises :class:`~traceana.errors.UsageError`.
 
     ``any`` is replaced by all rules with a saving.
     """
@@ -175,26 +175,26 @@ def rules_of(text: str) -> tuple[str, ...]:
         elif word in known:
             found.append(word)
         else:
-            raise BadGateError(
+            raise UsageError(
                 f"unknown rule {_cut(word)!r}{suggested(word, known)}: see traceana advise --list"
             )
     return tuple(dict.fromkeys(found))
 
 
 def limit_of(text: str) -> Limit:
-    """Return the limit of ``name=5%``; raises :class:`~traceana.errors.BadGateError`."""
+    """Return the limit of ``name=5%``; raises :class:`~traceana.errors.UsageError`."""
     name, sign, limit = (piece.strip() for piece in text.partition("="))
     name = _FORMER.get(name[:4], name[:4]) + name[4:]
     metric = next((one for one in METRICS if one.name == name), None)
     if metric is None:
         names = [one.name for one in METRICS]
-        raise BadGateError(
+        raise UsageError(
             f"unknown figure {_cut(name)!r}{suggested(name, names)}; figures: {', '.join(names)}"
         )
     match = _LIMIT.fullmatch(limit) if sign else None
     suffixes = SUFFIXES[metric.unit]
     if match is None or match.group(2) not in suffixes:
-        raise BadGateError(
+        raise UsageError(
             f"bad limit {_cut(limit)!r} for {name}: use a number"
             f"{_with([suffix for suffix in suffixes if suffix], '' not in suffixes)}, "
             f"as in {name}={_EXAMPLE[metric.unit]}"

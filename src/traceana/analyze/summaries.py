@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from traceana.errors import NoTimelineError
+from traceana.errors import NoSuchSelectionError
 from traceana.timeline.copies import host_memory
 from traceana.trace.schema import TABLES
 
@@ -17,12 +17,12 @@ _ACTIVITIES = TABLES["activities"]
 
 
 def needs_timeline(trace: Trace, what: str) -> None:
-    """Raise :class:`~traceana.errors.NoTimelineError` if ``trace`` is a summary.
+    """Raise :class:`~traceana.errors.NoSuchSelectionError` if ``trace`` is a summary.
 
     ``what`` is the analysis that needs the times of single activities.
     """
     if trace.is_summary:
-        raise NoTimelineError(
+        raise NoSuchSelectionError(
             f"{trace.meta.source} is a summary without a timeline, which {what} needs: record a "
             "trace, such as nvprof --print-gpu-trace, nsys profile or torch.profiler"
         )

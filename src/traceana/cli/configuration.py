@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from traceana.errors import BadConfigurationError, TraceanaError, near
+from traceana.errors import InvalidInputError, TraceanaError, near
 
 VARIABLES: Final = "TRACEANA_"
 """The beginning of an environment variable; the key follows in capitals."""
@@ -59,7 +59,7 @@ KEYS: Final[Mapping[str, Callable[[str], None]]] = {
 def in_effect() -> dict[str, str]:
     """Return the settings, each of the first source that has it.
 
-    Raises :class:`~traceana.errors.BadConfigurationError`, and the errors of
+    Raises :class:`~traceana.errors.InvalidInputError`, and the errors of
     :func:`traceana.files.content`.
     """
     found: dict[str, str] = {}
@@ -117,7 +117,7 @@ def _of_project() -> Source:
     if (rules := settings.get("rules")) is not None:
         target = (file.parent / rules).resolve()
         if Path(rules).is_absolute() or not target.is_relative_to(file.parent.resolve()):
-            raise BadConfigurationError(
+            raise InvalidInputError(
                 f"{file}: rules {rules!r} leads out of the project: name a file in it, or set "
                 f"rules in {user_file()}"
             )
@@ -146,12 +146,12 @@ def _toml(file: Path) -> dict[str, Any]:
     try:
         return rtoml.loads(text_content(file, "configuration file"))
     except (rtoml.TomlParsingError, UnicodeDecodeError, RecursionError) as error:
-        raise BadConfigurationError(f"{file}: invalid TOML ({error}): mend it") from error
+        raise InvalidInputError(f"{file}: invalid TOML ({error}): mend it") from error
 
 
 def _settings(file: Path, table: Any) -> dict[str, str]:
     if not isinstance(table, dict):
-        raise BadConfigurationError(f"{file}: traceana is not a table: write [tool.traceana]")
+        raise InvalidInputError(f"{file}: traceana is not a table: write [tool.traceana]")
     for key, value in table.items():
         _check(f"{file}: {key}", key, value)
     return dict(table)
@@ -161,10 +161,10 @@ def _check(where: str, key: str, value: Any) -> None:
     if key not in KEYS:
         known = near(key, KEYS)
         hint = f"did you mean {known}?" if known else f"use one of {', '.join(KEYS)}"
-        raise BadConfigurationError(f"{where} is not a setting: {hint}")
+        raise InvalidInputError(f"{where} is not a setting: {hint}")
     if not isinstance(value, str):
-        raise BadConfigurationError(f"{where} is not text: write it in quotes")
+        raise InvalidInputError(f"{where} is not text: write it in quotes")
     try:
         KEYS[key](value)
     except ValueError as error:
-        raise BadConfigurationError(f"{where} {value!r} {error}") from error
+        raise InvalidInputError(f"{where} {value!r} {error}") from error

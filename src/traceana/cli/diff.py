@@ -15,7 +15,7 @@ from traceana.cli.options import DeviceModel, Drawing, Reading, Rules, StepMarke
 from traceana.cli.output import Output
 from traceana.cli.ranks import list_bad, progress
 from traceana.cli.streams import message, note
-from traceana.errors import BadGateError, ExitCode
+from traceana.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from traceana.comparison.verdicts import Criteria, Gated
@@ -249,5 +249,5 @@ def fraction(text: str, option: str) -> float:
 
     try:
         return percentage(text)
-    except BadGateError as error:
+    except UsageError as error:
         raise typer.BadParameter(str(error), param_hint=option) from error

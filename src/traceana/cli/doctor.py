@@ -13,7 +13,7 @@ import typer
 
 from traceana.cli.options import Tabling, Writing
 from traceana.cli.output import Output
-from traceana.errors import CannotWriteError, ExitCode, MissingToolError, how_to_install
+from traceana.errors import CannotWriteError, ExitCode, MissingDependencyError, how_to_install
 from traceana.report.result import CommandResult
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _facts() -> Iterator[tuple[str, str]]:
             yield f"extra {extra}", hint if missing else there
     try:
         yield "nsys", find_nsys()
-    except MissingToolError as error:
+    except MissingDependencyError as error:
         yield "nsys", str(error)
     try:
         yield "browser", webbrowser.get().name

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from traceana.errors import ExitCode, MissingExtraError, NotFoundError, how_to_install
+from traceana.errors import ExitCode, MissingDependencyError, NotFoundError, how_to_install
 
 Root = Annotated[
     Path,
@@ -23,7 +23,7 @@ Root = Annotated[
 def mcp(root: Root) -> ExitCode:
     """Run the command; :mod:`traceana.commands` has its help."""
     if find_spec("mcp") is None:
-        raise MissingExtraError(f"the MCP server needs mcp: {how_to_install('mcp')}")
+        raise MissingDependencyError(f"the MCP server needs mcp: {how_to_install('mcp')}")
     if not root.is_dir():
         raise NotFoundError(f"{root}: no such folder; give the folder of the traces")
     from traceana.mcp_server import serve

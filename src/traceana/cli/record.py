@@ -140,7 +140,7 @@ def record(options: RecordOptions, words: Words = None) -> ExitCode:
 
 
 def _subject_options(options: RecordOptions, words: list[str]) -> SubjectOptions:
-    from traceana.errors import ProfilerConflictError
+    from traceana.errors import RecordingError
     from traceana.record.programs import find_workloads
     from traceana.record.sweep import SubjectOptions
     from traceana.runs.run_files import Profiler
@@ -161,7 +161,7 @@ def _subject_options(options: RecordOptions, words: list[str]) -> SubjectOptions
         raise typer.BadParameter("is for scripts: a workload exits by itself", param_hint="--stop")
     chosen = list(dict.fromkeys(options.profiler or [Choice.AUTO]))
     if len(chosen) > 1 and Choice.NSYS in chosen:
-        raise ProfilerConflictError(
+        raise RecordingError(
             f"--profiler {' and '.join(chosen)}: both need CUPTI, which supports one client; "
             "select one"
         )

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from traceana.errors import CannotWriteError, ExitCode, UnreadableError
+from traceana.errors import CannotWriteError, ExitCode, NotFoundError
 
 LONGEST_LINE: Final = 1 << 20
 """Bytes of the longest line that is read from standard input."""
@@ -168,28 +168,28 @@ def lines_of_input() -> Iterator[str]:
     """Yield the lines of standard input, without their ends.
 
     A line is not cut at other characters that Python treats as line ends. Raises
-    ``UnreadableError`` if standard input is closed or cannot be read, or a line is longer than
+    ``NotFoundError`` if standard input is closed or cannot be read, or a line is longer than
     :data:`LONGEST_LINE`.
     """
     if sys.stdin is None:
-        raise UnreadableError("standard input is closed: give names as arguments")
+        raise NotFoundError("standard input is closed: give names as arguments")
     source: BinaryIO = sys.stdin.buffer
     try:
         while line := source.readline(LONGEST_LINE + 1):
             if len(line) > LONGEST_LINE:
-                raise UnreadableError(
+                raise NotFoundError(
                     f"standard input has a line longer than {LONGEST_LINE:,} bytes: give one name "
                     "per line"
                 )
             yield line.removesuffix(b"\n").removesuffix(b"\r").decode(errors="replace")
     except OSError as error:
-        raise UnreadableError(f"standard input cannot be read: {error.strerror}") from error
+        raise NotFoundError(f"standard input cannot be read: {error.strerror}") from error
 
 
 def spooled() -> Path:
     """Return a file with the bytes of standard input; it is removed as the process ends.
 
-    Raises ``UnreadableError`` if standard input is a terminal, closed, or cannot be read,
+    Raises ``NotFoundError`` if standard input is a terminal, closed, or cannot be read,
     ``CannotWriteError``.
     """
     import atexit
@@ -199,7 +199,7 @@ def spooled() -> Path:
     from traceana.files import STANDARD_INPUT, show_as
 
     if sys.stdin is None or sys.stdin.isatty():
-        raise UnreadableError(
+        raise NotFoundError(
             "standard input is closed or a terminal: pipe the profiler's output into traceana"
         )
     try:
@@ -222,4 +222,4 @@ def _block() -> bytes:
     try:
         return sys.stdin.buffer.read(1 << 20)
     except OSError as error:
-        raise UnreadableError(f"standard input cannot be read: {error.strerror}") from error
+        raise NotFoundError(f"standard input cannot be read: {error.strerror}") from error

@@ -232,7 +232,7 @@ def _without_run(path: Path, reading: Reading) -> Traced:
 
 def _measured(paths: Sequence[Path]) -> tuple[list[AlgorithmStudy], list[Path]]:
     """Return the files of timed algorithms among ``paths``, and the other paths."""
-    from traceana.errors import UnknownFormatError, UnreadableError
+    from traceana.errors import NotFoundError, UnknownFormatError
     from traceana.flops.timed_algorithms import read
 
     found, rest = [], []
@@ -241,7 +241,7 @@ def _measured(paths: Sequence[Path]) -> tuple[list[AlgorithmStudy], list[Path]]:
             if path.is_file():
                 found.append(read(path))
                 continue
-        except (UnknownFormatError, UnreadableError):
+        except (UnknownFormatError, NotFoundError):
             # The file is opened as a trace, which reports unrecognized formats. It may be longer
             # than any file of timed algorithms.
             pass

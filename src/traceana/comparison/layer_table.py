@@ -158,7 +158,7 @@ def aligned(runs: Sequence[Run]) -> list[Row]:
     The run with the most layers, or the first where pairs are forced, is the centre of a star: each
     other run is aligned with it. Layers that the centre does not have are paired by the alignments
     of the runs that have them. The rows are in the order of the centre; other layers come after
-    the layer before them in their run. Raises :class:`~traceana.errors.BadPairsError`.
+    the layer before them in their run. Raises :class:`~traceana.errors.InvalidInputError`.
     """
     layers = [run.layers for run in runs]
     forced = any(run.pairs is not None for run in runs)

@@ -20,7 +20,7 @@ import rtoml
 
 from traceana.advise.saved import save
 from traceana.comparison.layer_features import RunLayers
-from traceana.errors import BadPairsError, CannotWriteError, NotFoundError
+from traceana.errors import CannotWriteError, InvalidInputError, NotFoundError
 from traceana.files import as_unicode, text_content
 from traceana.runs import RecordedRun, find_runs, is_run, read_run
 from traceana.runs.run_folders import runs_below
@@ -197,9 +197,8 @@ def forced_pairs(
 ) -> dict[int, int]:
     """Return the forced pairs, by the indices of the layers in ``a`` and ``b``.
 
-    ``names`` are the runs' names in errors. Raises :class:`~traceana.errors.BadPairsError`, with
-    the line, for an invalid pair, a layer that is not in the run, and a layer that is paired
-    twice.
+    ``names`` are the runs' names in errors. Raises :class:`~traceana.errors.InvalidInputError`,
+    with the line, for an invalid pair, a layer that is not in the run, and one paired twice.
     """
     if given is None:
         return {}
@@ -214,13 +213,13 @@ def forced_pairs(
         at = f"{where}, line {line}" if line else where
         for name, of, which in zip((name_a, name_b), places, names, strict=True):
             if name not in of:
-                raise BadPairsError(
+                raise InvalidInputError(
                     f"{at}: no layer {name!r} with work in {which}: traceana layers lists them"
                 )
         place_a, place_b = places[0][name_a], places[1][name_b]
         if place_a in found or place_b in taken:
             twice = name_a if place_a in found else name_b
-            raise BadPairsError(f"{at}: {twice!r} is paired twice: keep one pair")
+            raise InvalidInputError(f"{at}: {twice!r} is paired twice: keep one pair")
         found[place_a] = place_b
         taken.add(place_b)
     return found
@@ -230,7 +229,7 @@ def _read(path: Path) -> list[_Entry]:
     try:
         text = text_content(path, "file of layer pairs")
     except UnicodeDecodeError as error:
-        raise BadPairsError(f"{path} is not text: write pairs as TOML or CSV") from error
+        raise InvalidInputError(f"{path} is not text: write pairs as TOML or CSV") from error
     return _csv(path, text) if path.suffix.lower() == ".csv" else _toml(path, text)
 
 
@@ -243,10 +242,12 @@ def _csv(path: Path, text: str) -> list[_Entry]:
             if not any(cells) or (not found and cells == ["a", "b"]):
                 continue
             if len(cells) != 2 or not all(cells):
-                raise BadPairsError(f"{path}, line {rows.line_num}: expected two layer names, a,b")
+                raise InvalidInputError(
+                    f"{path}, line {rows.line_num}: expected two layer names, a,b"
+                )
             found.append((cells[0], cells[1], rows.line_num))
     except csv.Error as error:
-        raise BadPairsError(f"{path}, line {rows.line_num}: invalid CSV: {error}") from error
+        raise InvalidInputError(f"{path}, line {rows.line_num}: invalid CSV: {error}") from error
     return found
 
 
@@ -254,12 +255,12 @@ def _toml(path: Path, text: str) -> list[_Entry]:
     try:
         table = rtoml.loads(text)
     except RecursionError as error:
-        raise BadPairsError(f"{path}: invalid TOML (nested too deeply)") from error
+        raise InvalidInputError(f"{path}: invalid TOML (nested too deeply)") from error
     except rtoml.TomlParsingError as error:
         line = re.search(r"at line (\d+)", str(error))
         at = f", line {line[1]}" if line else ""
         what = re.sub(r" \(at .*\)$", "", str(error))
-        raise BadPairsError(
+        raise InvalidInputError(
             f'{path}{at}: invalid TOML ({what}): write "layer of a" = "layer of b"'
         ) from error
     lines: dict[str, int] = {}
@@ -272,7 +273,7 @@ def _toml(path: Path, text: str) -> list[_Entry]:
         line_of = lines.get(key, 0)
         if not isinstance(value, str):
             at = f", line {line_of}" if line_of else ""
-            raise BadPairsError(
+            raise InvalidInputError(
                 f"{path}{at}: the value of {key!r} is not a layer name: write "
                 '"layer of a" = "layer of b", names with dots in quotes'
             )

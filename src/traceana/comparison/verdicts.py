@@ -31,7 +31,7 @@ from traceana.comparison.resampling import (
     smallest_p,
     statistic,
 )
-from traceana.errors import BadGateError
+from traceana.errors import UsageError
 from traceana.settings import (
     CONFIDENCE_LEVEL,
     ENOUGH_RUNS,
@@ -113,14 +113,14 @@ class StatisticVerdict(msgspec.Struct, frozen=True):
 
 
 def percentage(text: str) -> float:
-    """Return ``3%`` or ``0.03`` as a fraction; raises ``BadGateError`` on other text."""
+    """Return ``3%`` or ``0.03`` as a fraction; raises ``UsageError`` on other text."""
     number, percent, rest = text.strip().partition("%")
     try:
         value = float(number) / (100 if percent else 1)
     except ValueError:
         value = -1.0
     if rest or not 0 <= value < float("inf"):
-        raise BadGateError(f"{text!r} is not a percentage: use 3% or 0.03")
+        raise UsageError(f"{text!r} is not a percentage: use 3% or 0.03")
     return value
 
 

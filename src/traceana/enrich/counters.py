@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.enrich.classify.engine import canonical
-from traceana.errors import CountersError
+from traceana.errors import InvalidInputError
 from traceana.trace.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ def with_counters(trace: Trace, counters: pl.DataFrame) -> Trace:
     ``activity``. The ledger counts as ``unmatched`` these launches, the kernels of measured names
     without a launch, and launches in a different order. Entries of an earlier join are replaced.
 
-    Raises :class:`~traceana.errors.CountersError` for a trace of several ranks.
+    Raises :class:`~traceana.errors.InvalidInputError` for a trace of several ranks.
     """
     ranks = trace.tables.activities["rank"].drop_nulls().unique().sort()
     if len(ranks) > 1:
-        raise CountersError(
+        raise InvalidInputError(
             f"{trace.meta.source}: has {len(ranks)} ranks, and counters are of one process; give "
             "the trace of that rank"
         )

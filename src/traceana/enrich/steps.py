@@ -12,7 +12,7 @@ import polars as pl
 from traceana.enrich.distinct_values import Texts
 from traceana.enrich.nesting import NONE, Ints, Nesting, thread_keys
 from traceana.enrich.serving import ITERATION, SOURCE, iterations
-from traceana.errors import BadStepMarkerError, NoSuchSelectionError
+from traceana.errors import NoSuchSelectionError, UsageError
 from traceana.settings import CUT_STEP, STEP_COVERAGE
 from traceana.trace import Trace
 from traceana.trace.ledger import Ledger
@@ -150,7 +150,7 @@ def marked_by(trace: Trace, activities: pl.DataFrame, marker: str) -> pl.DataFra
     ``marker`` is the text of host ranges, with or without their number, or else a regular
     expression that is searched for in the texts. The outermost of the matching ranges are the
     steps. If they are steps of the optimizer, a step ends with the last one of each iteration.
-    Raises :class:`~traceana.errors.BadStepMarkerError` on an invalid expression, and
+    Raises :class:`~traceana.errors.UsageError` on an invalid expression, and
     :class:`~traceana.errors.NoSuchSelectionError` if no range matches.
     """
     chosen = marks(trace, marker)
@@ -169,7 +169,7 @@ def marks(trace: Trace, marker: str) -> pl.DataFrame:
         texts = host["text"].unique().cast(pl.String).drop_nulls()
         wanted = texts.filter((texts == marker) | (texts.str.extract(_STEM, 1) == marker))
         if wanted.is_empty():
-            pattern = _compiled(marker)
+            pattern = compiled_marker(marker)
             found = [pattern.search(text) is not None for text in texts]
             wanted = texts.filter(pl.Series(found, dtype=pl.Boolean))
         if wanted.len():
@@ -197,11 +197,12 @@ def as_steps(trace: Trace, marker: str) -> pl.DataFrame:
     return trace.tables.ranges.with_columns(kind.otherwise("kind").alias("kind"))
 
 
-def _compiled(marker: str) -> re.Pattern[str]:
+def compiled_marker(marker: str) -> re.Pattern[str]:
+    """Return the expression of ``--step-marker``; raises ``UsageError`` where it is invalid."""
     try:
         return re.compile(marker)
     except re.error as error:
-        raise BadStepMarkerError(
+        raise UsageError(
             f"--step-marker {marker!r}: invalid regular expression: {error}"
         ) from error
 

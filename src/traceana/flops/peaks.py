@@ -26,7 +26,7 @@ import polars as pl
 import rtoml
 
 from traceana.cores import cores
-from traceana.errors import BadConfigurationError, NoSuchSelectionError, near
+from traceana.errors import InvalidInputError, NoSuchSelectionError, near
 from traceana.files import UNDECODABLE, cache_folder, config_folder, text_content, write_whole
 from traceana.flops.cost import Refusal
 from traceana.trace import Trace
@@ -106,7 +106,7 @@ def peaks_of(device: Mapping[str, Any]) -> Peaks | Refusal:
     Peaks are from the user's file, else from the vendors' documents, by the name that drivers
     print; devices of that name with another number of multiprocessors (slices, partitions) do not
     match. Else they are computed from multiprocessors, clock and the rates of the compute
-    capability; the bandwidth is then that of the trace. Raises ``BadConfigurationError`` on a bad
+    capability; the bandwidth is then that of the trace. Raises ``InvalidInputError`` on a bad
     file.
     """
     words = normalized(device.get("name"))
@@ -137,21 +137,19 @@ def _configured(file: Path) -> Iterator[_Device]:
     try:
         tables = rtoml.loads(text_content(file, "file of peaks")).get("device", [])
     except (rtoml.TomlParsingError, UnicodeDecodeError, RecursionError) as error:
-        raise BadConfigurationError(f"{file}: invalid TOML ({error}): mend it") from error
+        raise InvalidInputError(f"{file}: invalid TOML ({error}): mend it") from error
     for table in tables if isinstance(tables, list) else [tables]:
         name = table.get("name") if isinstance(table, dict) else None
         if not isinstance(name, str) or not normalized(name):
-            raise BadConfigurationError(
-                f"{file}: [[device]] without a name: write name = 'H100 PCIe'"
-            )
+            raise InvalidInputError(f"{file}: [[device]] without a name: write name = 'H100 PCIe'")
         for key, value in table.items():
             if key not in (*_OF_USERS, *RATES):
                 known = near(key, (*_OF_USERS, *RATES))
                 hint = f"did you mean {known}?" if known else f"use one of {', '.join(RATES)}"
-                raise BadConfigurationError(f"{file}: {name}: unknown rate {key}: {hint}")
+                raise InvalidInputError(f"{file}: {name}: unknown rate {key}: {hint}")
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if key != "name" and not (number and 0 < value < _HIGHEST):
-                raise BadConfigurationError(
+                raise InvalidInputError(
                     f"{file}: {name}: {key} = {value!r} is not positive: give TFLOP/s or GB/s"
                 )
         yield _device({**table, "pattern": re.escape(normalized(name)), "source": str(file)}, "")

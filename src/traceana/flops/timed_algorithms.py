@@ -180,7 +180,7 @@ def read(path: str | os.PathLike[str]) -> AlgorithmStudy:
 
     Raises :class:`UnknownFormatError` if it is not an algorithm study or has another version,
     :class:`CorruptError` if it is damaged or inconsistent, and ``NotFoundError``,
-    ``IsDirectoryError`` or ``UnreadableError`` if it cannot be read.
+    ``UnknownFormatError`` or ``NotFoundError`` if it cannot be read.
     """
     source = Path(path)
     text = content(source, "algorithm study")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
-from traceana.errors import CountersError, ForeignDatabaseError, UnknownFormatError
+from traceana.errors import InvalidInputError, UnknownFormatError
 from traceana.ingest.detect import Dialect, Format, detect, dialect
 from traceana.ingest.source import Progress, silent
 
@@ -113,8 +113,8 @@ def _is_of_rocprof(path: Path) -> bool:
 def _read_sqlite(path: Path, progress: Progress) -> Trace:
     """Return the tables of an SQLite database of a profiler, opened read-only and immutable.
 
-    Raises ``ForeignDatabaseError`` when another program wrote it, ``CorruptError`` and
-    ``UnreadableError``.
+    Raises ``UnknownFormatError`` when another program wrote it, ``CorruptError`` and
+    ``NotFoundError``.
     """
     from traceana.ingest.sqlite import Database
 
@@ -132,7 +132,7 @@ def _read_sqlite(path: Path, progress: Progress) -> Trace:
                 from traceana.ingest.rocprof.databases import read_database as read_rocprof
 
                 return read_rocprof(database, written_by, progress)
-    raise ForeignDatabaseError(
+    raise UnknownFormatError(
         f"{path} is an SQLite database, but not one of nsys, nvprof or "
         "rocprof: pass the output of 'nsys export --type sqlite', 'nvprof -o' or 'rocprofv3'"
     )
@@ -141,24 +141,24 @@ def _read_sqlite(path: Path, progress: Progress) -> Trace:
 def read_counters(path: Path, progress: Progress = silent) -> Trace:
     """Return the counters of a table of Nsight Compute, nvprof's metrics or rocprof.
 
-    Raises the errors of :func:`read`, and :class:`~traceana.errors.CountersError` for any other
+    Raises the errors of :func:`read`, and :class:`~traceana.errors.InvalidInputError` for any other
     file, and for a table without kernel launches.
     """
     try:
         found = detect(path)
     except UnknownFormatError as error:
-        raise CountersError(
+        raise InvalidInputError(
             f"{path} has no table of counters: write one with 'ncu --csv --page raw', "
             "'nvprof --metrics ... --csv' or 'rocprofv3 --pmc ...'"
         ) from error
     if found not in _COUNTERS and not (found is Format.SQLITE and _is_of_rocprof(path)):
-        raise CountersError(
+        raise InvalidInputError(
             f"{path} is a {found.value} file, not a table of counters: write one with "
             "'ncu --csv --page raw', 'nvprof --metrics ... --csv' or 'rocprofv3 --pmc ...'"
         )
     trace = read(path, progress)
     if trace.tables.counters.is_empty():
-        raise CountersError(
+        raise InvalidInputError(
             f"{path} has no counters of kernel launches: check the profiler's options and its "
             "kernel filter"
         )

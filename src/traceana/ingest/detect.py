@@ -13,14 +13,7 @@ from typing import Final
 
 import msgspec
 
-from traceana.errors import (
-    EmptyFileError,
-    IsDirectoryError,
-    NotATraceError,
-    NotFoundError,
-    UnknownFormatError,
-    UnreadableError,
-)
+from traceana.errors import CorruptError, NotATraceError, NotFoundError, UnknownFormatError
 from traceana.files import UNDECODABLE, check_regular
 from traceana.ingest.pasted import BOM, UTF_16, plain_text
 from traceana.ingest.source import ByteSource
@@ -282,10 +275,10 @@ def _refuse_packed(path: Path, head: bytes) -> None:
 
 
 def _refuse_empty(path: Path) -> None:
-    """Raise ``EmptyFileError`` where ``path`` is a compressed file of no bytes."""
+    """Raise ``CorruptError`` where ``path`` is a compressed file of no bytes."""
     source = ByteSource(path)
     if not any(source.blocks()) and not source.truncated:
-        raise EmptyFileError(f"{path} is empty: record it again, or check the copy")
+        raise CorruptError(f"{path} is empty: record it again, or check the copy")
 
 
 def _is_document(text: bytes) -> bool:
@@ -455,7 +448,7 @@ def dialect(tables: Mapping[str, tuple[str, ...]]) -> Dialect | None:
 def _head(path: Path) -> bytes:
     try:
         if path.is_dir():
-            raise IsDirectoryError(
+            raise UnknownFormatError(
                 f"{path} is a directory, not a traceana bundle: pass a trace file in it"
             )
         check_regular(path)
@@ -464,11 +457,11 @@ def _head(path: Path) -> bytes:
     except FileNotFoundError as error:
         raise NotFoundError(f"{path} does not exist: check the path") from error
     except OSError as error:
-        raise UnreadableError(
+        raise NotFoundError(
             f"{path} cannot be read ({error.strerror}): check the file and its permissions"
         ) from error
     if not head:
-        raise EmptyFileError(f"{path} is empty: record it again, or check the copy")
+        raise CorruptError(f"{path} is empty: record it again, or check the copy")
     return head
 
 

@@ -20,14 +20,12 @@ import msgspec
 import polars as pl
 
 from traceana.errors import (
-    AmbiguousRanksError,
-    EmptyFileError,
-    IsDirectoryError,
+    CorruptError,
     NotATraceError,
     NotFoundError,
     TraceanaError,
     UnknownFormatError,
-    UnreadableError,
+    UsageError,
 )
 from traceana.files import as_unicode
 from traceana.ingest.detect import Format, detect, is_nsys_export, rocprof_files, rocprof_run
@@ -178,9 +176,9 @@ def find(folder: Path) -> Found:
     """Return the traces and bundles below ``folder``, in order of their paths.
 
     Other files (layer manifests, logs, pictures) are skipped. Damaged traces are returned: their
-    reader raises the error. Raises ``IsDirectoryError`` where there is no trace, ``NotATraceError``
-    where there is JSON only, ``AmbiguousRanksError`` where there are several runs of TensorFlow's
-    or JAX's profiler, ``UnreadableError`` where the folder cannot be listed.
+    reader raises the error. Raises ``UnknownFormatError`` where there is no trace,
+    ``NotATraceError`` where there is JSON only, ``UsageError`` where there are several runs of
+    TensorFlow's or JAX's profiler, ``NotFoundError`` where the folder cannot be listed.
     """
     if is_nsys_export(folder) or rocprof_files(folder):
         return Found([folder], [])
@@ -200,7 +198,7 @@ def find(folder: Path) -> Found:
     if not known:
         for path in unknown:
             _check_for_events(path)
-        raise IsDirectoryError(
+        raise UnknownFormatError(
             f"{folder} is a directory without traces: pass a trace, or its folder"
         )
     for recordings in known.values():
@@ -210,13 +208,13 @@ def find(folder: Path) -> Found:
     damaged = [path for path in unknown if (path.parent, _numberless(path)) in alike]
     runs = sorted({path.parent for _, path in first if path.parent.parent.parts[-2:] == _RUNS})
     if len(runs) > 1:
-        raise AmbiguousRanksError(
+        raise UsageError(
             f"{folder} holds {len(runs)} runs of the profiler: pass the folder of one; "
             f"the last is {runs[-1]}"
         )
     passes = {path.parent for _, path in first if _PASS.fullmatch(path.parent.name)}
     if len(passes) > 1:
-        raise AmbiguousRanksError(
+        raise UsageError(
             f"{folder} holds {len(passes)} runs of rocprofv3, one for each group of counters: pass "
             f"the folder of one, such as {min(passes)}"
         )
@@ -245,7 +243,7 @@ def _without_saved(found: list[tuple[int, Path]]) -> list[tuple[int, Path]]:
 
 def _walk(folder: Path) -> Iterator[Path]:
     def fail(error: OSError) -> None:
-        raise UnreadableError(
+        raise NotFoundError(
             f"{folder} cannot be listed ({error.strerror}): check its permissions"
         ) from error
 
@@ -285,16 +283,16 @@ def _preference(path: Path) -> int | None:
         return None
     except ValueError:  # Nsight Compute's: counters without a timeline
         return None
-    except (EmptyFileError, UnknownFormatError):
+    except (CorruptError, UnknownFormatError):
         # Named as a trace and not readable as one: the damaged file of a rank.
         return len(_PREFERRED) if _is_named_as_trace(path) else None
-    except (NotFoundError, UnreadableError):
+    except NotFoundError:
         return len(_PREFERRED)
 
 
 def _check_for_events(path: Path) -> None:
     """Raise ``NotATraceError`` if ``path`` is JSON without events."""
-    with suppress(EmptyFileError, UnknownFormatError):
+    with suppress(CorruptError, UnknownFormatError):
         detect(path)
 
 
@@ -333,7 +331,7 @@ def ranks(files: Sequence[Path], recorded: Sequence[int | None]) -> tuple[list[i
 
     ``recorded`` are the ranks in the files (``distributedInfo``). Where some are missing, negative
     or beyond 31 bits, the file names decide (``rank3``, ``worker0``), else the order of the files.
-    Raises ``AmbiguousRanksError`` where two files have one rank, or are of one process: they are
+    Raises ``UsageError`` where two files have one rank, or are of one process: they are
     from two runs.
     """
     known = [
@@ -353,7 +351,7 @@ def ranks(files: Sequence[Path], recorded: Sequence[int | None]) -> tuple[list[i
 
 
 def _check_workers(files: Sequence[Path]) -> None:
-    """Raise ``AmbiguousRanksError`` where two of ``files`` are one file, or of one process.
+    """Raise ``UsageError`` where two of ``files`` are one file, or of one process.
 
     ``tensorboard_trace_handler`` names its files after the worker, host and process, and the time:
     each repetition of the profiler's schedule writes one.
@@ -367,7 +365,7 @@ def _check_workers(files: Sequence[Path]) -> None:
         }
         for what, key in keys.items():
             if key is not None and (other := known.setdefault(key, file)) is not file:
-                raise AmbiguousRanksError(f"{other} and {file} are {what}: pass one of them")
+                raise UsageError(f"{other} and {file} are {what}: pass one of them")
 
 
 def is_name_of_trace(name: str) -> bool:
@@ -387,7 +385,7 @@ def _distinct(files: Sequence[Path], ranks: list[int]) -> list[int]:
     for rank, count in Counter(ranks).most_common(1):
         if count > 1:
             twice = [str(file) for file, its in zip(files, ranks, strict=True) if its == rank]
-            raise AmbiguousRanksError(
+            raise UsageError(
                 f"{' and '.join(twice[:2])} are both rank {rank}: pass the files of one run"
             )
     return ranks

@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
-from traceana.errors import UnreadableError
+from traceana.errors import NotFoundError
 
 Progress = Callable[[int, int], None]
 """Called with (units done, units in all); units are bytes of the file or rows of the database."""
@@ -58,7 +58,7 @@ class ByteSource:
     """
 
     def __init__(self, path: Path, progress: Progress = silent) -> None:
-        """Prepare to read ``path``; raises ``UnreadableError`` where it cannot be opened."""
+        """Prepare to read ``path``; raises ``NotFoundError`` where it cannot be opened."""
         self.path = path
         self.truncated = False
         self.damaged = False
@@ -67,7 +67,7 @@ class ByteSource:
         try:
             self.bytes_total = path.stat().st_size
         except OSError as error:
-            raise UnreadableError(
+            raise NotFoundError(
                 f"{path} cannot be read ({error.strerror}): check the file and its permissions"
             ) from error
         self._progress = progress
@@ -87,7 +87,7 @@ class ByteSource:
                 else:
                     yield from raw
         except OSError as error:
-            raise UnreadableError(
+            raise NotFoundError(
                 f"{self.path} cannot be read ({error.strerror}): check the file and its permissions"
             ) from error
 

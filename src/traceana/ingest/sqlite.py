@@ -30,7 +30,7 @@ from urllib.parse import quote
 import msgspec
 import polars as pl
 
-from traceana.errors import CorruptError, UnreadableError
+from traceana.errors import CorruptError, NotFoundError
 from traceana.ingest.source import Progress
 from traceana.ingest.sqlite_driver import Connection, FetchError, connected
 from traceana.ingest.table_source import Bytes, Integer, Query
@@ -64,7 +64,7 @@ class Database:
     def __init__(self, path: Path) -> None:
         """Open ``path``.
 
-        Raises ``UnreadableError`` while another program writes it and ``CorruptError`` where it
+        Raises ``NotFoundError`` while another program writes it and ``CorruptError`` where it
         is truncated or its schema cannot be read.
         """
         self.path = path
@@ -74,7 +74,7 @@ class Database:
         try:
             self._connection = sqlite3.connect(self.uri, uri=True)
         except sqlite3.Error as error:
-            raise UnreadableError(
+            raise NotFoundError(
                 f"{path} cannot be opened ({error}): check the file and its permissions"
             ) from error
         # Text in a trace may hold any bytes.
@@ -208,7 +208,7 @@ def _refuse_unfinished(path: Path) -> None:
     for suffix in ("-journal", "-wal"):
         beside = real.with_name(real.name + suffix)
         if beside.is_file() and beside.stat().st_size:
-            raise UnreadableError(
+            raise NotFoundError(
                 f"{path} is being written, or was not completed ({beside.name} exists): "
                 "wait for the export to end, or export it again"
             )
@@ -246,8 +246,8 @@ def _whole_file(path: Path) -> tuple[bytes, int]:
     return header, size
 
 
-def _unreadable(path: Path, error: OSError) -> UnreadableError:
-    return UnreadableError(
+def _unreadable(path: Path, error: OSError) -> NotFoundError:
+    return NotFoundError(
         f"{path} cannot be read ({error.strerror}): check the file and its permissions"
     )
 

@@ -131,7 +131,7 @@ class Summary(msgspec.Struct, frozen=True):
 def summaries(trace: Trace) -> list[Summary]:
     """Return the summary of each rank in ``trace``; one where it has a single rank.
 
-    Raises :class:`~traceana.errors.NoTimelineError` for a printed summary.
+    Raises :class:`~traceana.errors.NoSuchSelectionError` for a printed summary.
     """
     needs_timeline(trace, "ranks")
     numbers = trace.tables.activities["rank"].drop_nulls().unique().sort().to_list()

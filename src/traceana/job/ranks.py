@@ -20,7 +20,9 @@ import polars as pl
 
 from traceana.analyze.collective_ranks import AHEAD, LINE, Matched, match
 from traceana.cores import cores
-from traceana.errors import BadShardError, CannotWriteError, NotFoundError, UnreadableError
+from traceana.enrich.classify import rules_in_use
+from traceana.enrich.steps import compiled_marker
+from traceana.errors import CannotWriteError, NotFoundError, UsageError
 from traceana.files import cache_folder, scratch_folder
 from traceana.ingest.ranks import rank_in
 from traceana.ingest.ranks import ranks as ranks_of
@@ -86,11 +88,11 @@ class Job(msgspec.Struct, frozen=True):
 def shard_of(files: Sequence[Source], shard: str) -> list[Source]:
     """Return the files of ``shard``, ``i/N``: every Nth from the ith on.
 
-    Raises :class:`~traceana.errors.BadShardError` unless 1 <= i <= N.
+    Raises :class:`~traceana.errors.UsageError` unless 1 <= i <= N.
     """
     number, _, of = shard.partition("/")
     if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
-        raise BadShardError(f"{shard!r} is not a shard: use i/N with i from 1 to N, such as 3/16")
+        raise UsageError(f"{shard!r} is not a shard: use i/N with i from 1 to N, such as 3/16")
     return list(files)[int(number) - 1 :: int(of)]
 
 
@@ -106,13 +108,13 @@ def summarize(
     """Return the summaries of ``files``, kept in ``folder``, by default in traceana's cache.
 
     ``workers`` processes of this machine read them, or those of a Dask ``scheduler``. Raises
-    :class:`~traceana.errors.CannotWriteError`, ``SchedulerError``, ``MissingExtraError``, and the
+    :class:`~traceana.errors.CannotWriteError`, ``MissingDependencyError``, and the
     errors of wrong options.
     """
-    if reading.rules is not None:
-        from traceana.enrich.classify import rules_in_use
-
-        rules_in_use(Path(reading.rules))
+    # A wrong option is an error of the command, not of each rank.
+    rules_in_use(None if reading.rules is None else Path(reading.rules))
+    if reading.step_marker is not None:
+        compiled_marker(reading.step_marker)
     target = cache_folder("ranks") if folder is None else folder
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -132,14 +134,14 @@ def summarize(
 def merged(folder: Path) -> list[Kept]:
     """Return the summaries that ``--shard`` wrote into ``folder``, in order of their files.
 
-    Raises ``NotFoundError`` where it has none, ``UnreadableError`` where one is not as written.
+    Raises ``NotFoundError`` where it has none, and where one is not as written.
     """
     kept: dict[str, Kept] = {}
     for target in sorted(folder.glob("*/")):
         folders = tuple(sorted(target.glob("[0-9]*")))
         facts = [read_facts(one) for one in folders]
         if None in facts:
-            raise UnreadableError(f"{target} is not as it was written: run its shard again")
+            raise NotFoundError(f"{target} is not as it was written: run its shard again")
         for one in facts[:1]:
             assert one is not None
             kept[one.source] = Kept(one.source, folders)
@@ -151,7 +153,7 @@ def merged(folder: Path) -> list[Kept]:
 
 
 def job(kept: Sequence[Kept]) -> Job:
-    """Return the job of the summaries. Raises ``AmbiguousRanksError`` on two files of one rank."""
+    """Return the job of the summaries. Raises ``UsageError`` on two files of one rank."""
     folders = [folder for one in kept for folder in one.folders]
     facts = [_facts(folder) for folder in folders]
     numbers = _numbers(facts)
@@ -206,7 +208,7 @@ def job(kept: Sequence[Kept]) -> Job:
 def _facts(folder: Path) -> Facts:
     facts = read_facts(folder)
     if facts is None:
-        raise UnreadableError(f"{folder} is not as it was written: run the command again")
+        raise NotFoundError(f"{folder} is not as it was written: run the command again")
     return facts
 
 

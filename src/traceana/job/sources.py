@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from traceana.errors import MissingExtraError, NotFoundError, UnreadableError, how_to_install
+from traceana.errors import MissingDependencyError, NotFoundError, how_to_install
 from traceana.files import as_unicode, scratch_folder
 
 
@@ -59,8 +59,8 @@ def sources(given: Sequence[str | os.PathLike[str]]) -> list[Source]:
     Paths are traces, folders of traces, recorded runs and saved bundles. URLs are files
     (``https://``, and ``s3://``, ``gs://``, ``az://`` with the credentials of the environment), and
     of object stores folders (ending with ``/``) and patterns. Raises the errors of
-    :func:`traceana.ingest.ranks.find`, ``NotFoundError``, ``UnreadableError`` where an object store
-    cannot be listed, and ``MissingExtraError``.
+    :func:`traceana.ingest.ranks.find`, ``NotFoundError`` where an object store
+    cannot be listed, and ``MissingDependencyError``.
     """
     if not given:
         raise NotFoundError("no input: give the files of a job's ranks, or their folder")
@@ -134,7 +134,7 @@ def _store(url: str) -> tuple[Any, str]:
     try:
         from obstore.store import from_url
     except ImportError as error:
-        raise MissingExtraError(f"URLs need obstore: {how_to_install('remote')}") from error
+        raise MissingDependencyError(f"URLs need obstore: {how_to_install('remote')}") from error
     with _explained(url):
         root = f"{scheme}://{host}"
         return from_url(root, client_options=_CLIENT, retry_config=_RETRIES), key
@@ -155,7 +155,7 @@ def _explained(url: str) -> Iterator[None]:
         denied = isinstance(error, PermissionDeniedError | UnauthenticatedError)
         denied = denied or "Forbidden" in said or "Unauthorized" in said
         hint = "access denied, check the credentials in the environment: " if denied else ""
-        raise UnreadableError(f"{url}: {hint}{said}") from error
+        raise NotFoundError(f"{url}: {hint}{said}") from error
 
 
 def _line(error: Exception) -> str:
@@ -201,7 +201,7 @@ def sizes(source: Source) -> list[tuple[str, int]]:
 def fetched(source: Source) -> Iterator[Path]:
     """Give the path of ``source`` on this machine; a remote file is there until the end.
 
-    Raises ``UnreadableError`` where it cannot be fetched whole, and ``NotFoundError``.
+    Raises ``NotFoundError`` where it cannot be fetched whole, and ``NotFoundError``.
     """
     if isinstance(source, Path):
         yield source
@@ -212,11 +212,9 @@ def fetched(source: Source) -> Iterator[Path]:
         with _explained(source.url), path.open("wb") as file:
             got = store.get(key)
             if _remote(source.url, got.meta) != source:
-                raise UnreadableError(f"{source.url} has changed: run the command again")
+                raise NotFoundError(f"{source.url} has changed: run the command again")
             for part in got.stream():
                 file.write(part)
             if file.tell() != source.size:
-                raise UnreadableError(
-                    f"{source.url}: {file.tell():,} of {source.size:,} bytes came"
-                )
+                raise NotFoundError(f"{source.url}: {file.tell():,} of {source.size:,} bytes came")
         yield path

@@ -34,11 +34,8 @@ import msgspec
 from traceana import __version__
 from traceana.cores import cores
 from traceana.errors import (
-    BadRulesError,
-    BadStepMarkerError,
     CannotWriteError,
-    MissingExtraError,
-    SchedulerError,
+    MissingDependencyError,
     TraceanaError,
     how_to_install,
 )
@@ -260,8 +257,6 @@ def _summarized(file: Source, reading: Reading, target: Path) -> None:
         with fetched(file) as path:
             trace = open_trace(path, **options)
             each = rank_summary.summaries(trace.with_meta(source=name_of(file)))
-    except (BadRulesError, BadStepMarkerError):
-        raise
     except TraceanaError as error:
         _not_read(file, str(error), target)
         return
@@ -305,11 +300,13 @@ class Cluster:
     """
 
     def __init__(self, address: str) -> None:
-        """Raises ``MissingExtraError`` without Dask, ``SchedulerError`` where none answers."""
+        """Raises ``MissingDependencyError`` without Dask, and where no scheduler answers."""
         try:
             from distributed import Client, scheduler
         except ImportError as error:
-            raise MissingExtraError(f"--scheduler needs Dask: {how_to_install('ranks')}") from error
+            raise MissingDependencyError(
+                f"--scheduler needs Dask: {how_to_install('ranks')}"
+            ) from error
         self._address = address
         self.died: tuple[type[BaseException], ...] = (scheduler.KilledWorker,)
         # An error of one line replaces their messages.
@@ -321,7 +318,7 @@ class Cluster:
         try:
             self._client: Any = connect(timeout=_WAIT_S, **where)
         except (OSError, ValueError, TypeError) as error:
-            raise SchedulerError(
+            raise MissingDependencyError(
                 f"no Dask scheduler at {address}: give tcp://host:port of one that runs, or its "
                 "scheduler file"
             ) from error
@@ -329,7 +326,7 @@ class Cluster:
             self._client.wait_for_workers(1, timeout=_WAIT_S)
         except (OSError, TimeoutError) as error:
             self._client.close()
-            raise SchedulerError(
+            raise MissingDependencyError(
                 f"the Dask scheduler at {address} has no workers: start some with dask worker"
             ) from error
 
@@ -343,14 +340,14 @@ class Cluster:
     def pool(self) -> Iterator[Executor]:
         """Give an executor whose tasks the workers run.
 
-        Raises ``SchedulerError`` where the scheduler goes away.
+        Raises ``MissingDependencyError`` where the scheduler goes away.
         """
         # A task writes into a folder: its result is not of its arguments alone.
         pool = self._client.get_executor(pure=False)
         try:
             yield pool
         except (CancelledError, OSError) as error:
-            raise SchedulerError(
+            raise MissingDependencyError(
                 f"the Dask scheduler at {self._address} went away: the same command goes on with "
                 "the ranks that are left"
             ) from error

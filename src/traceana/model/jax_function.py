@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import msgspec
 from msgspec.structs import replace
 
-from traceana.errors import BadModelError
+from traceana.errors import InvalidInputError
 from traceana.flops import convolution
 from traceana.flops.matmul import matmul
 from traceana.model.jaxpr import (
@@ -58,7 +58,7 @@ def describe_function(
     layout = layout_of_program(program)
     recording = _recorded(program, trained, layout)
     if not recording.layers:
-        raise BadModelError(
+        raise InvalidInputError(
             "the function has no named scopes: put each layer under jax.named_scope('its name')"
         )
     layers = tuple(

@@ -11,7 +11,7 @@ import msgspec
 from jax.extend.core import Literal
 from msgspec.structs import replace
 
-from traceana.errors import BadModelError
+from traceana.errors import InvalidInputError
 from traceana.model.recorded_calls import ModelCall
 
 
@@ -199,11 +199,11 @@ def shapes_in(tree: Any) -> list[tuple[int, ...]]:
     ]
 
 
-def refused(call: ModelCall, error: Exception) -> BadModelError:
+def refused(call: ModelCall, error: Exception) -> InvalidInputError:
     """Return the error to raise for a model that does not run on these inputs."""
     shapes = ", ".join(map(str, call.shapes))
     reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-    return BadModelError(
+    return InvalidInputError(
         f"the model does not run on inputs of shape {shapes}: {reason}; give the shape and dtype "
         "that it takes, with the batch first"
     )

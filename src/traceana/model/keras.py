@@ -14,7 +14,7 @@ from typing import Any, Final
 import keras
 from keras import layers
 
-from traceana.errors import BadModelError
+from traceana.errors import InvalidInputError
 from traceana.model.manifest import Manifest, Shape, manifest
 from traceana.model.manifest_rows import Details, finished, model_inputs
 from traceana.model.recorded_calls import (
@@ -38,9 +38,9 @@ def describe_keras(
 ) -> Manifest:
     """Return the manifest of a built Keras model; see :func:`traceana.describe`."""
     if not isinstance(model, keras.layers.Layer):
-        raise BadModelError(f"a {type(model).__qualname__} is not a Keras model or layer")
+        raise InvalidInputError(f"a {type(model).__qualname__} is not a Keras model or layer")
     if not model.built:
-        raise BadModelError(
+        raise InvalidInputError(
             f"the Keras model {model.name} is not built: call it once on an input of shape "
             f"{call.shapes[0]}, then describe it"
         )
@@ -52,7 +52,7 @@ def describe_keras(
     except Exception as error:  # a model's call may raise anything
         shapes = ", ".join(map(str, call.shapes))
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise BadModelError(
+        raise InvalidInputError(
             f"the model does not run on inputs of shape {shapes}: {reason}; give the shape and "
             "dtype that it was built for, with the batch first"
         ) from error

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from traceana.errors import BadModelError
+from traceana.errors import InvalidInputError
 from traceana.model.manifest import Manifest
 from traceana.model.recorded_calls import parse_call
 
@@ -34,15 +34,18 @@ def describe(
     function or the variables of a linen module; a function may close over its parameters instead.
 
     The model runs on shapes without data if possible; otherwise a warning is issued. Its weights,
-    statistics, training mode and random state are not changed. Raises :class:`BadModelError` for an
-    unsupported framework, a model that is not built, and inputs on which the model does not run.
+    statistics, training mode and random state are not changed. Raises
+    :class:`InvalidInputError` for an unsupported framework, a model that is not built, and inputs
+    on which the model does not run.
     """
     call = parse_call(input_shape, dtype)
     own = dict(types or {})
     families = {base.__module__.partition(".")[0] for base in type(model).__mro__}
     modules = {base.__module__ for base in type(model).__mro__}
     if parameters is not None and families & {"torch", "keras"}:
-        raise BadModelError("parameters are for JAX functions and linen modules: leave them out")
+        raise InvalidInputError(
+            "parameters are for JAX functions and linen modules: leave them out"
+        )
     if "keras" in families:
         from traceana.model.keras import describe_keras
 
@@ -64,7 +67,7 @@ def describe(
         from traceana.model.jax_function import describe_function
 
         return describe_function(model, call, name, own, parameters)
-    raise BadModelError(
+    raise InvalidInputError(
         f"a {type(model).__module__}.{type(model).__qualname__} is not a supported model: give a "
         "PyTorch module, a Keras model, a Flax module or a JAX function"
     )

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from traceana.errors import BadModelError, CannotWriteError
+from traceana.errors import CannotWriteError, InvalidInputError
 from traceana.files import UNDECODABLE, content, json_by_line, write_whole
 from traceana.runs.run_files import LAYERS_FILE, LAYERS_SUFFIX, is_name_beside
 
@@ -148,8 +148,8 @@ class _Header(msgspec.Struct):
 def read(path: str | os.PathLike[str]) -> Manifest:
     """Return the manifest in a file.
 
-    Raises :class:`BadModelError` if the file is not a manifest or has another version, and
-    ``NotFoundError``, ``IsDirectoryError`` or ``UnreadableError`` if it cannot be read.
+    Raises :class:`InvalidInputError` if the file is not a manifest or has another version, and
+    ``NotFoundError``, ``UnknownFormatError`` or ``NotFoundError`` if it cannot be read.
     """
     source = Path(path)
     text = content(source, "layer manifest")
@@ -175,8 +175,8 @@ def read(path: str | os.PathLike[str]) -> Manifest:
         ) from None
 
 
-def _bad(source: Path, problem: str, action: str) -> BadModelError:
-    return BadModelError(f"{source}: {problem}; {action}")
+def _bad(source: Path, problem: str, action: str) -> InvalidInputError:
+    return InvalidInputError(f"{source}: {problem}; {action}")
 
 
 def find(trace_path: str | os.PathLike[str]) -> Path | None:

@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from traceana.errors import BadModelError
+from traceana.errors import InvalidInputError
 from traceana.flops.call import Call, Entry
 from traceana.flops.cost import Refusal
 from traceana.flops.passive import PASSIVE
@@ -44,12 +44,12 @@ def describe_pytorch(
     """Return the manifest of ``model`` in its present mode; see :func:`traceana.describe`."""
     model = _unwrapped(model)
     if isinstance(model, torch.jit.ScriptModule):
-        raise BadModelError(
+        raise InvalidInputError(
             "TorchScript modules do not run hooks: describe the module before scripting it"
         )
     tensors = {id(t): t for t in (*model.parameters(), *model.buffers())}
     if any(map(is_lazy, tensors.values())):
-        raise BadModelError("the model has lazy parameters: call it once, then describe it")
+        raise InvalidInputError("the model has lazy parameters: call it once, then describe it")
     recorded, inputs = _dry_run(model, call, tensors)
     layers = tuple(
         finished(one, position, details(one, types)) for position, one in enumerate(recorded)
@@ -101,7 +101,7 @@ def _dry_run(
             found = _run(model, call)
     except Exception as error:  # a model's forward may raise anything
         shapes = ", ".join(map(str, call.shapes))
-        raise BadModelError(
+        raise InvalidInputError(
             f"the model does not run on inputs of shape {shapes}: {_first_line(error)}; give the "
             "shape and dtype that its forward takes"
         ) from error

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from traceana.errors import BadModelError
+from traceana.errors import InvalidInputError
 from traceana.model.manifest import Layout, Shape
 
 _IMAGES: Final = re.compile(
@@ -103,7 +103,7 @@ class ModelCall(msgspec.Struct, frozen=True):
 
 
 def parse_call(input_shape: Any, dtype: Any) -> ModelCall:
-    """Return the checked arguments of :func:`traceana.describe`; raises :class:`BadModelError`."""
+    """Return the checked arguments of :func:`traceana.describe`; raises ``InvalidInputError``."""
     names: tuple[str | None, ...]
     if isinstance(input_shape, Mapping):
         names, shapes = tuple(map(str, input_shape)), list(input_shape.values())
@@ -114,12 +114,16 @@ def parse_call(input_shape: Any, dtype: Any) -> ModelCall:
         shapes = list(input_shape) if several else [input_shape]
         names = (None,) * len(shapes)
     if not shapes:
-        raise BadModelError("no input shape: give one with the batch first, e.g. (8, 3, 224, 224)")
+        raise InvalidInputError(
+            "no input shape: give one with the batch first, e.g. (8, 3, 224, 224)"
+        )
     dtypes = list(dtype) if _is_list(dtype) else [dtype] * len(shapes)
     if dtype is None:
         dtypes = [getattr(one, "dtype", None) for one in shapes]
     if len(dtypes) != len(shapes):
-        raise BadModelError(f"{len(dtypes)} dtypes for {len(shapes)} inputs: give one or as many")
+        raise InvalidInputError(
+            f"{len(dtypes)} dtypes for {len(shapes)} inputs: give one or as many"
+        )
     return ModelCall(tuple(map(_shape, shapes)), tuple(map(_dtype, dtypes)), names)
 
 
@@ -133,7 +137,7 @@ def _shape(given: Any) -> tuple[int, ...]:
     # TensorFlow's shapes are not sequences.
     sizes = tuple(shape) if _is_list(shape) or shape is not given else ()
     if not sizes or not all(type(size) is int and size > 0 for size in sizes):
-        raise BadModelError(
+        raise InvalidInputError(
             f"{reprlib.repr(shape)} is not an input shape: give positive integers with the batch "
             "first, e.g. (8, 3, 224, 224), or a list of shapes"
         )
@@ -145,7 +149,7 @@ def _dtype(dtype: Any) -> str | None:
         return None
     name = str(getattr(dtype, "name", dtype)).removeprefix("torch.")
     if name not in DTYPES:
-        raise BadModelError(f"unknown dtype {name!r}; dtypes: {', '.join(DTYPES)}")
+        raise InvalidInputError(f"unknown dtype {name!r}; dtypes: {', '.join(DTYPES)}")
     return name
 
 

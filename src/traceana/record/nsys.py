@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from traceana.errors import MissingToolError, ToolFailedError
+from traceana.errors import MissingDependencyError
 from traceana.files import scratch_folder
 from traceana.record.inside.step_window import CAPTURE
 from traceana.record.outcome import Launch
@@ -33,10 +33,10 @@ _NSYS_VARIABLES: Final = (
 
 
 def find_nsys() -> str:
-    """Return the path of nsys; raises ``MissingToolError``."""
+    """Return the path of nsys; raises ``MissingDependencyError``."""
     found = shutil.which("nsys")
     if found is None:
-        raise MissingToolError(
+        raise MissingDependencyError(
             "nsys is not on the PATH: install Nsight Systems, or record with --profiler auto"
         )
     return found
@@ -45,13 +45,13 @@ def find_nsys() -> str:
 def check_nsys() -> None:
     """Raise an error if this nsys cannot record, as one without its importer.
 
-    It is tested by recording ``true``. Raises ``MissingToolError``, or ``ToolFailedError`` if nsys
+    It is tested by recording ``true``. Raises ``MissingDependencyError`` if nsys
     writes or exports no report.
     """
     path = find_nsys()
     why = _why_unusable(path, Path(path).stat().st_mtime_ns)
     if why is not None:
-        raise ToolFailedError(
+        raise MissingDependencyError(
             f"{path} cannot record: 'nsys profile true' failed: {why}; install the complete "
             "Nsight Systems package, or record with --profiler auto"
         )

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from traceana.errors import CannotWriteError, MissingToolError
+from traceana.errors import CannotWriteError, MissingDependencyError
 from traceana.files import replace_folder, write_whole
 from traceana.runs.run_files import PARTIAL
 from traceana.runs.run_folders import is_run, is_sweep
@@ -36,7 +36,7 @@ def _fcntl() -> Any:
     try:
         return import_module("fcntl")
     except ImportError:
-        raise MissingToolError(
+        raise MissingDependencyError(
             "recording needs Linux or macOS: profile the script on Windows with its framework's "
             "own profiler, and give traceana the trace"
         ) from None
@@ -49,7 +49,7 @@ class PartialFolder:
         """Create the folder and delete files of a killed recording in it.
 
         Raises ``CannotWriteError``, also if another recording uses the folder, and
-        ``MissingToolError`` on Windows.
+        ``MissingDependencyError`` on Windows.
         """
         fcntl = _fcntl()
         self.target = target

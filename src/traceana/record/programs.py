@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from traceana.errors import MissingExtraError, ProfilerConflictError, how_to_install
+from traceana.errors import MissingDependencyError, RecordingError, how_to_install
 from traceana.files import UNDECODABLE
 from traceana.record import Framework, nsys
 from traceana.record.inside.process_report import Settings
@@ -61,22 +61,20 @@ class WorkloadRun(msgspec.Struct, frozen=True):
         """Raise an error if the framework is missing or options conflict with ``record``."""
         for module in _MODULES[self.framework]:
             if importlib.util.find_spec(module) is None:
-                raise MissingExtraError(
+                raise MissingDependencyError(
                     f"--framework {self.framework} needs {module}, not installed in "
                     f"{sys.executable}: {how_to_install('workloads')}"
                 )
         given = {word.partition("=")[0] for word in self.words}
         if self.profiler is Profiler.NSYS and given & {"--trace", "--log", "--stack"}:
-            raise ProfilerConflictError(
+            raise RecordingError(
                 "nsys and the framework's profiler both need CUPTI, which supports one client: "
                 "remove --profiler nsys, or remove --trace, --log and --stack"
             )
         if own := given & set(_RECORDING):
-            raise ProfilerConflictError(
-                f"{', '.join(sorted(own))}: set by record itself; remove it"
-            )
+            raise RecordingError(f"{', '.join(sorted(own))}: set by record itself; remove it")
         if self.profiler not in (Profiler.NSYS, Profiler.NONE, _OWN[self.framework]):
-            raise ProfilerConflictError(
+            raise RecordingError(
                 f"--profiler {self.profiler} does not record {self.framework}: remove it"
             )
 
@@ -154,13 +152,13 @@ class WorkloadRun(msgspec.Struct, frozen=True):
 def find_workloads() -> Path:
     """Return the folder of the ``workloads`` package.
 
-    Raises ``MissingExtraError`` if it is not found: an installed traceana does not include it.
+    Raises ``MissingDependencyError`` if it is not found: an installed traceana does not include it.
     """
     checkout = Path(__file__).resolve().parents[3]
     for folder in (Path.cwd(), *map(Path, sys.path), checkout):
         if (folder / "workloads" / "networks" / "__init__.py").is_file():
             return folder.resolve()
-    raise MissingExtraError(
+    raise MissingDependencyError(
         "the networks of --framework are in traceana's repository, not in the package: run the "
         "command in a clone, or record your own script with 'traceana record -o FOLDER -- python "
         "...'"
@@ -225,10 +223,10 @@ class Script(msgspec.Struct, frozen=True):
         return self.words
 
     def check(self) -> None:
-        """Raise ``ProfilerConflictError`` if the command is a profiler."""
+        """Raise ``RecordingError`` if the command is a profiler."""
         program = Path(self.words[0]).name
         if program in ("nsys", "ncu") and self.profiler is not Profiler.NONE:
-            raise ProfilerConflictError(
+            raise RecordingError(
                 f"the command runs {program} itself: remove it and add --profiler nsys, or run it "
                 "without traceana and open its report"
             )

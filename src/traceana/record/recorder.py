@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from traceana.errors import ProfilerConflictError, RefusedOptionsError, TraceanaError
+from traceana.errors import RecordingError, TraceanaError, UsageError
 from traceana.record.child_process import Ended
 from traceana.record.inside.process_report import Report, Settings, guarded
 from traceana.record.inside.step_window import Clock, Window
@@ -54,11 +54,11 @@ def recorder(
     model; or of ``manifest``. ``force`` replaces an existing run.
 
     In a distributed run rank 0 records. The end of the block raises the errors of ``traceana
-    record``: ``NothingRecordedError`` if the block took no more than ``warm_up`` steps,
-    ``ProfilerConflictError`` if another profiler is active, ``CannotWriteError``.
+    record``: ``RecordingError`` if the block took no more than ``warm_up`` steps,
+    ``RecordingError`` if another profiler is active, ``CannotWriteError``.
     """
     if warm_up < 1 or steps < 1:
-        raise RefusedOptionsError("warm_up and steps must be 1 or more")
+        raise UsageError("warm_up and steps must be 1 or more")
     return StepRecorder(Path(folder), warm_up, steps, profiler, model, manifest, force)
 
 
@@ -228,10 +228,10 @@ class StepRecorder:
         if len(imported) == 1:
             return imported[0]
         if imported:
-            raise ProfilerConflictError(
+            raise RecordingError(
                 f"{' and '.join(imported)} are imported: select one with profiler="
             )
-        raise RefusedOptionsError(
+        raise UsageError(
             "torch, tensorflow or jax is not imported: import the framework before the first step()"
         )
 

@@ -21,12 +21,10 @@ from traceana.comparison.resampling import Statistic, relative_interval, smalles
 from traceana.cores import cores
 from traceana.errors import (
     CannotWriteError,
-    NoSpaceError,
-    NothingRecordedError,
-    ProfilerConflictError,
-    RefusedOptionsError,
-    ToolFailedError,
+    MissingDependencyError,
+    RecordingError,
     TraceanaError,
+    UsageError,
 )
 from traceana.record.child_process import EXIT_TIMEOUT, Ended, run_child
 from traceana.record.nsys import TRIALS, check_nsys, find_nsys, is_profiled
@@ -90,7 +88,7 @@ class Request(msgspec.Struct, frozen=True):
 def check_profiler(profiler: Profiler | None) -> None:
     """Raise an error if no profiler can run in this process."""
     if profiler is not Profiler.NONE and is_profiled():
-        raise ProfilerConflictError(
+        raise RecordingError(
             "already running under nsys or another profiler, and CUPTI supports one: record "
             "without that profiler, or with --profiler none"
         )
@@ -122,8 +120,8 @@ def overhead(
 def record(subject: Subject, target: Path, request: Request) -> RecordedRun:
     """Return the recorded run of ``subject`` in the folder ``target``, which is written atomically.
 
-    The run of a failed command is kept with its reason. Raises ``NothingRecordedError``,
-    ``NoSpaceError``, ``ProfilerConflictError``, ``ToolFailedError``, ``CannotWriteError`` and the
+    The run of a failed command is kept with its reason. Raises ``RecordingError``,
+    ``CannotWriteError``, ``MissingDependencyError`` and the
     errors of ``subject``; the folder does not exist then.
     """
     subject.check()
@@ -199,7 +197,7 @@ class Recording:
     def _run(self, launch: Launch, scratch: Path) -> Ended:
         """Run the command, again if the profiler did not start it.
 
-        Raises ``ToolFailedError`` if it never starts it.
+        Raises ``MissingDependencyError`` if it never starts it.
         """
         for trial in range(TRIALS):
             if trial:
@@ -209,18 +207,18 @@ class Recording:
                 return ended
         if self._is_full():
             raise _no_space(self._partial.target)
-        raise ToolFailedError(
+        raise MissingDependencyError(
             f"{launch.words[0]} failed {TRIALS} times before it started the command (its messages "
             "are above): record again, or with --profiler auto"
         )
 
     def raise_problems(self, outcome: Outcome) -> None:
-        """Raise ``NoSpaceError`` or ``ProfilerConflictError`` if a process reported one."""
+        """Raise ``CannotWriteError`` or ``RecordingError`` if a process reported one."""
         for process in outcome.processes:
             if process.problem is not None and process.problem.kind == "no space":
                 raise _no_space(self._partial.target)
             if process.problem is not None and process.problem.kind == "conflict":
-                raise ProfilerConflictError(
+                raise RecordingError(
                     f"{process.problem.text}, and CUPTI supports one profiler: remove it from the "
                     "script, or open the trace that the script writes"
                 )
@@ -234,7 +232,7 @@ class Recording:
             nothing = unusable or self._nothing(profiled)
         if ended.interrupted and not names:
             raise KeyboardInterrupt
-        if isinstance(nothing, NoSpaceError):
+        if isinstance(nothing, CannotWriteError):
             raise nothing
         status, why = self._status(last, ended, nothing)
         gpus, unlisted = gpus_by_driver()
@@ -281,7 +279,7 @@ class Recording:
             return Status.INTERRUPTED, "interrupted (Ctrl-C)"
         if _died(last, ended):
             if last.refused is not None and not self._request.keep_failures:
-                raise RefusedOptionsError(f"the workload rejected its options: {last.refused}")
+                raise UsageError(f"the workload rejected its options: {last.refused}")
             why = reason(ended, last.refused, last.processes)
             if "No space left on device" in why and self._is_full():
                 raise _no_space(self._partial.target)
@@ -316,7 +314,7 @@ class Recording:
     def _nothing(self, profiled: Outcome) -> TraceanaError:
         if self._is_full():
             return _no_space(self._partial.target)
-        return NothingRecordedError(f"nothing was recorded: {profiled.why_nothing}")
+        return RecordingError(f"nothing was recorded: {profiled.why_nothing}")
 
     def _is_full(self) -> bool:
         disk = os.statvfs(self._partial.path)
@@ -330,8 +328,8 @@ def _died(outcome: Outcome, ended: Ended) -> bool:
     return any(one.exception is not None and not one.stopped for one in outcome.processes)
 
 
-def _no_space(target: Path) -> NoSpaceError:
-    return NoSpaceError(
+def _no_space(target: Path) -> CannotWriteError:
+    return CannotWriteError(
         f"no space left for {target}: the run was not kept; free some space, record fewer "
         "--steps, or use a folder on another disk"
     )
@@ -345,11 +343,11 @@ def why_unusable(traces: Sequence[Path]) -> TraceanaError | None:
     try:
         trace = open_trace(list(traces) if len(traces) > 1 else traces[0])
     except TraceanaError as error:
-        return NothingRecordedError(f"the profiler's trace cannot be read: {error}")
+        return RecordingError(f"the profiler's trace cannot be read: {error}")
     if trace.meta.truncated:
-        return NothingRecordedError("the profiler's trace is truncated: record it again")
+        return RecordingError("the profiler's trace is truncated: record it again")
     if work(trace).is_empty():
-        return NothingRecordedError(f"the profiler recorded nothing: {why_no_work(trace)}")
+        return RecordingError(f"the profiler recorded nothing: {why_no_work(trace)}")
     return None
 
 

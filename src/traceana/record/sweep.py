@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from traceana.errors import BadSweepError, CannotWriteError
+from traceana.errors import CannotWriteError, UsageError
 from traceana.record import Framework
 from traceana.record.outcome import Subject
 from traceana.record.partial_folder import check_free, remove, write_json
@@ -32,16 +32,16 @@ def parse_axis(text: str) -> Axis:
 
     Integers before ``..`` are continued by the ratio of the last two if that is an integer of 2 or
     more (and that of the two before, if given), else by their difference; a single integer is
-    continued by 1. The last value must be reached. Raises ``BadSweepError``.
+    continued by 1. The last value must be reached. Raises ``UsageError``.
     """
     name, equals, rest = text.partition("=")
     if not equals or not _NAME.match(name):
-        raise BadSweepError(f"--sweep {text}: not an axis; use NAME=VALUE,VALUE or NAME=1,2,4..512")
+        raise UsageError(f"--sweep {text}: not an axis; use NAME=VALUE,VALUE or NAME=1,2,4..512")
     values: list[str] = []
     for piece in rest.split(","):
         first, dots, last = piece.strip().partition("..")
         if not _VALUE.match(first):
-            raise BadSweepError(
+            raise UsageError(
                 f"--sweep {text}: bad value {piece.strip()!r}: use letters, digits and _.+:@-"
             )
         values.append(first)
@@ -49,14 +49,14 @@ def parse_axis(text: str) -> Axis:
             values += _progression(values, last, text)
     twice = next((value for value in values if values.count(value) > 1), None)
     if twice is not None:
-        raise BadSweepError(f"--sweep {text}: {twice} is given twice; remove one")
+        raise UsageError(f"--sweep {text}: {twice} is given twice; remove one")
     return Axis(name=name, values=tuple(values))
 
 
 def _progression(before: list[str], last: str, text: str) -> list[str]:
     known = [int(value) for value in before[-3:] if value.isdecimal()]
     if len(known) != len(before[-3:]) or not last.isdecimal():
-        raise BadSweepError(f"--sweep {text}: .. needs integers, as in NAME=1,2,4..512")
+        raise UsageError(f"--sweep {text}: .. needs integers, as in NAME=1,2,4..512")
     end, here = int(last), known[-1]
     ratio, difference = _ratio(known), known[-1] - known[-2] if len(known) > 1 else 1
     found: list[str] = []
@@ -64,7 +64,7 @@ def _progression(before: list[str], last: str, text: str) -> list[str]:
         here = here * ratio if ratio else here + difference
         found.append(str(here))
     if here != end:
-        raise BadSweepError(
+        raise UsageError(
             f"--sweep {text}: {', '.join(map(str, known))} does not reach {end}; the nearest "
             f"value below it is {found[-2] if len(found) > 1 else known[-1]}"
         )
@@ -81,17 +81,17 @@ def _ratio(known: Sequence[int]) -> int | None:
 
 
 def points(axes: Sequence[Axis]) -> tuple[Point, ...]:
-    """Return the product of ``axes``; the last axis varies fastest. Raises ``BadSweepError``."""
+    """Return the product of ``axes``; the last axis varies fastest. Raises ``UsageError``."""
     names = [axis.name for axis in axes]
     if len(set(names)) < len(names):
-        raise BadSweepError(f"--sweep: duplicate axis in {', '.join(names)}; give each axis once")
+        raise UsageError(f"--sweep: duplicate axis in {', '.join(names)}; give each axis once")
     found = []
     for values in product(*(axis.values for axis in axes)):
         chosen = dict(zip(names, values, strict=True))
         folder = ",".join(f"{name}={value}" for name, value in chosen.items())
         found.append(Point(folder=folder, values=chosen))
     if len(found) > _MOST:
-        raise BadSweepError(f"--sweep: {len(found)} runs, more than {_MOST}: use fewer values")
+        raise UsageError(f"--sweep: {len(found)} runs, more than {_MOST}: use fewer values")
     return tuple(found)
 
 
@@ -126,7 +126,7 @@ class SubjectOptions(msgspec.Struct, frozen=True):
         """Return the subject at a point with ``values`` by axis.
 
         In a script's command they replace ``{AXIS}``; a workload gets ``--AXIS VALUE``. Raises
-        ``BadSweepError`` if an axis has no effect.
+        ``UsageError`` if an axis has no effect.
         """
         if self.command:
             return Script(
@@ -145,7 +145,7 @@ class SubjectOptions(msgspec.Struct, frozen=True):
                 framework = _framework(value)
                 continue
             if f"--{axis}" in given:
-                raise BadSweepError(f"--{axis} is both an option and a sweep axis: remove one")
+                raise UsageError(f"--{axis} is both an option and a sweep axis: remove one")
             switch = _SWITCH.get(value)
             words += [f"{switch}{axis}"] if switch else [f"--{axis}", value]
         assert framework is not None
@@ -165,13 +165,13 @@ def _framework(value: str) -> Framework:
         return Framework(value)
     except ValueError:
         known = ", ".join(Framework)
-        raise BadSweepError(f"--sweep framework: unknown {value}; frameworks: {known}") from None
+        raise UsageError(f"--sweep framework: unknown {value}; frameworks: {known}") from None
 
 
 def _filled(command: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
     for axis in values:
         if not any(f"{{{axis}}}" in word for word in command):
-            raise BadSweepError(
+            raise UsageError(
                 f"--sweep {axis}: the command has no placeholder {{{axis}}}, as in "
                 f"'-- python train.py --{axis} {{{axis}}}'"
             )
@@ -239,7 +239,7 @@ def _prepare(target: Path, wanted: SweepRequest) -> None:
     if wanted.resume and is_sweep(target):
         before = read_sweep(target)
         if msgspec.structs.replace(before, started_at=sweep.started_at) != sweep:
-            raise BadSweepError(
+            raise UsageError(
                 f"{target} is a sweep with other values or another command: use the values and the "
                 f"command in its {SWEEP_FILE}, or choose another name"
             )

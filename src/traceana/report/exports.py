@@ -20,7 +20,7 @@ from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.timeline import Window, capture
 from traceana.enrich.distinct_values import first_rows, numbered
 from traceana.enrich.keys import SOURCE, classified
-from traceana.errors import CannotWriteError, MissingExtraError, how_to_install
+from traceana.errors import CannotWriteError, MissingDependencyError, how_to_install
 from traceana.files import check_free, scratch_folder, write_output
 from traceana.timeline.critical import critical
 from traceana.timeline.idle import idle
@@ -58,7 +58,7 @@ def exporter(name: str) -> Callable[[Trace], Iterator[bytes]]:
     """Return what makes the content of a file called ``name``, whose ending is the format.
 
     Raises :class:`~traceana.errors.CannotWriteError` on another ending, and
-    :class:`~traceana.errors.MissingExtraError` without duckdb for its ending.
+    :class:`~traceana.errors.MissingDependencyError` without duckdb for its ending.
     """
     inner = name.removesuffix(".gz")
     for ending, make in ((PERFETTO, perfetto), (SPEEDSCOPE, speedscope)):
@@ -304,11 +304,11 @@ _FOUND: Final = {
 
 
 def require_duckdb() -> None:
-    """Raise :class:`~traceana.errors.MissingExtraError` if duckdb is not installed."""
+    """Raise :class:`~traceana.errors.MissingDependencyError` if duckdb is not installed."""
     try:
         import duckdb  # noqa: F401
     except ImportError as error:
-        raise MissingExtraError(f".duckdb needs duckdb: {how_to_install('duckdb')}") from error
+        raise MissingDependencyError(f".duckdb needs duckdb: {how_to_install('duckdb')}") from error
 
 
 def database(trace: Trace) -> Iterator[bytes]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from markupsafe import Markup
 from msgspec.structs import replace
 
-from traceana.errors import MissingExtraError
+from traceana.errors import MissingDependencyError
 from traceana.report.html.elements import environment
 from traceana.report.page import Illustration, Timeline, pictures_of
 
@@ -33,7 +33,7 @@ def render(page: Page) -> str:
         if pictures:
             try:
                 made[name] = make(page)
-            except MissingExtraError as error:
+            except MissingDependencyError as error:
                 missing.append(str(error))
     template = environment().get_template("notebook.html")
     return template.render(

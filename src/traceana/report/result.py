@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from traceana.errors import in_python
 from traceana.files import check_free, write_output
 from traceana.report.page import Page, Table
 from traceana.report.render import HTML_ROWS, ILLUSTRATED_FORMATS, Format, format_of, render
@@ -76,6 +77,7 @@ class CommandResult(Result, frozen=True, kw_only=True):
         page = self.page(sort=sort, limit=limit)
         return page if self._add_pictures is None else self._add_pictures(page, limit)
 
+    @in_python
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the result and return its path; the suffix names the format.
 
@@ -94,11 +96,12 @@ class CommandResult(Result, frozen=True, kw_only=True):
         write_output(target, render(page, form), force=overwrite)
         return target
 
+    @in_python
     def plot(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the pictures of the result as PNG or SVG and return the path.
 
         Raises :class:`~traceana.errors.NoSuchSelectionError` if it has none,
-        :class:`~traceana.errors.MissingExtraError` without the ``plots`` extra, and
+        :class:`~traceana.errors.MissingDependencyError` without the ``plots`` extra, and
         :class:`~traceana.errors.CannotWriteError` on another suffix, and if ``path`` exists and
         ``overwrite`` is false.
         """

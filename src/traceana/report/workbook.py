@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 
-from traceana.errors import MissingExtraError, how_to_install
+from traceana.errors import MissingDependencyError, how_to_install
 from traceana.report.columns import unit_of
 from traceana.report.page import Block, Facts, Heading, Notes, Page, Table
 from traceana.report.text import plain
@@ -30,12 +30,12 @@ def render(page: Page) -> bytes:
     The first sheet has the facts and notes; each other sheet a table, with the name of the column
     and its unit in the first row (``time_ns``: nanoseconds), integers and fractions as they are. A
     sheet holds 1,048,575 rows; a line in the first sheet has the number of the others. Raises
-    :class:`~traceana.errors.MissingExtraError` without XlsxWriter.
+    :class:`~traceana.errors.MissingDependencyError` without XlsxWriter.
     """
     try:
         from xlsxwriter import Workbook
     except ImportError as error:
-        raise MissingExtraError(f"XLSX needs XlsxWriter: {how_to_install('excel')}") from error
+        raise MissingDependencyError(f"XLSX needs XlsxWriter: {how_to_install('excel')}") from error
     buffer = BytesIO()
     # Text of a trace is never a formula or a link.
     options = {

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from traceana.errors import (
-    NotARunError,
+    CorruptError,
+    NoSuchSelectionError,
     NotFoundError,
-    RunWithoutTraceError,
     SweepWarning,
     TraceanaError,
-    UnfinishedRunError,
-    UnreadableError,
+    UnknownFormatError,
 )
 from traceana.files import UNDECODABLE
 from traceana.runs.run_files import (
@@ -77,10 +76,10 @@ class RecordedRun(msgspec.Struct, frozen=True):
     def traces(self) -> list[Path]:
         """Return the paths of the trace, one per rank.
 
-        Raises :class:`RunWithoutTraceError` if the run has no trace.
+        Raises :class:`NoSuchSelectionError` if the run has no trace.
         """
         if not self.run.traces:
-            raise RunWithoutTraceError(f"{self.folder} has no trace: {self._why_no_trace()}")
+            raise NoSuchSelectionError(f"{self.folder} has no trace: {self._why_no_trace()}")
         return [self.folder / name for name in self.run.traces]
 
     def _why_no_trace(self) -> str:
@@ -93,8 +92,8 @@ class RecordedRun(msgspec.Struct, frozen=True):
 def read_run(folder: str | os.PathLike[str]) -> RecordedRun:
     """Return the run in ``folder``.
 
-    Raises ``NotFoundError``, :class:`UnfinishedRunError` for an unfinished recording,
-    ``UnreadableError``, and :class:`NotARunError` if the folder is not a run, or its file is
+    Raises ``NotFoundError``, :class:`CorruptError` for an unfinished recording,
+    ``NotFoundError``, and :class:`UnknownFormatError` if the folder is not a run, or its file is
     damaged or has another version.
     """
     path = Path(folder)
@@ -102,13 +101,13 @@ def read_run(folder: str | os.PathLike[str]) -> RecordedRun:
         raise NotFoundError(f"{path} does not exist: check the path")
     check_finished(path)
     if not (path / RUN_FILE).is_file():
-        raise NotARunError(
+        raise UnknownFormatError(
             f"{path} has no {RUN_FILE}, so it is not a recorded run: record one with "
             f"'traceana record -o {path} …'"
         )
     run = _read(path / RUN_FILE, Run)
     if not is_plain_name(run.traces):
-        raise NotARunError(
+        raise UnknownFormatError(
             f"{path / RUN_FILE} contains paths of traces outside its folder: record it again"
         )
     return RecordedRun(path, run)
@@ -120,24 +119,22 @@ def read_sweep(folder: str | os.PathLike[str]) -> Sweep:
     if not path.exists():
         raise NotFoundError(f"{path} does not exist: check the path")
     if not (path / SWEEP_FILE).is_file():
-        raise NotARunError(
+        raise UnknownFormatError(
             f"{path} has no {SWEEP_FILE}, so it is not a sweep: record one with "
             f"'traceana record --sweep … -o {path} …'"
         )
     sweep = _read(path / SWEEP_FILE, Sweep)
     if not is_plain_name([point.folder for point in sweep.points]):
-        raise NotARunError(
+        raise UnknownFormatError(
             f"{path / SWEEP_FILE} contains paths of runs outside its folder: record it again"
         )
     return sweep
 
 
 def check_finished(path: Path) -> None:
-    """Raise :class:`UnfinishedRunError` if ``path`` is an unfinished recording."""
+    """Raise :class:`CorruptError` if ``path`` is an unfinished recording."""
     if path.name.endswith(PARTIAL) and path.is_dir():
-        raise UnfinishedRunError(
-            f"{path} is an unfinished recording: wait for it, or record it again"
-        )
+        raise CorruptError(f"{path} is an unfinished recording: wait for it, or record it again")
 
 
 def _read_if_present(path: Path, kind: type[File]) -> File | None:
@@ -150,14 +147,14 @@ def _read(path: Path, kind: type[File]) -> File:
         content = path.read_bytes()
         version = msgspec.json.decode(content, type=_Versioned).version
         if version != VERSION:
-            raise NotARunError(
+            raise UnknownFormatError(
                 f"{path} has version {version}, and this traceana reads {VERSION}: {again}"
             )
         return msgspec.json.decode(content, type=kind)
     except OSError as error:
-        raise UnreadableError(f"{path} cannot be read: {error.strerror}") from error
+        raise NotFoundError(f"{path} cannot be read: {error.strerror}") from error
     except UNDECODABLE as error:
-        raise NotARunError(f"{path} is damaged: {_one_line(error)}; {again}") from None
+        raise UnknownFormatError(f"{path} is damaged: {_one_line(error)}; {again}") from None
 
 
 class _Versioned(msgspec.Struct):
@@ -183,7 +180,7 @@ def find_runs(folders: Iterable[str | os.PathLike[str]]) -> list[RecordedRun]:
 
     Each folder is a run; a sweep, with its runs in the order of the points; or a folder of runs
     and sweeps, in the order of their names. Duplicates are returned once. Raises the errors of
-    :func:`read_run`, and ``NotARunError`` for a folder without runs.
+    :func:`read_run`, and ``UnknownFormatError`` for a folder without runs.
     """
     found: dict[Path, RecordedRun] = {}
     for folder in folders:
@@ -191,11 +188,13 @@ def find_runs(folders: Iterable[str | os.PathLike[str]]) -> list[RecordedRun]:
         if not path.exists():
             raise NotFoundError(f"{path} does not exist: check the path")
         if not path.is_dir():
-            raise NotARunError(f"{path} is not a folder: give one that 'traceana record' wrote")
+            raise UnknownFormatError(
+                f"{path} is not a folder: give one that 'traceana record' wrote"
+            )
         check_finished(path)
         runs = _runs(path)
         if not runs:
-            raise NotARunError(
+            raise UnknownFormatError(
                 f"{path} contains no recorded run: record one with 'traceana record -o {path} …'"
             )
         for run in runs:
@@ -206,7 +205,7 @@ def find_runs(folders: Iterable[str | os.PathLike[str]]) -> list[RecordedRun]:
 def runs_below(path: Path) -> list[Path]:
     """Return the folders of the runs in ``path``, a sweep or a folder of runs and sweeps.
 
-    The runs are not read. Raises ``UnreadableError`` if the folder cannot be listed, and the errors
+    The runs are not read. Raises ``NotFoundError`` if the folder cannot be listed, and the errors
     of :func:`read_sweep`.
     """
     if is_sweep(path):
@@ -215,7 +214,7 @@ def runs_below(path: Path) -> list[Path]:
     try:
         inside = sorted(one for one in path.iterdir() if one.is_dir())
     except OSError as error:
-        raise UnreadableError(f"{path} cannot be listed: {error.strerror}") from error
+        raise NotFoundError(f"{path} cannot be listed: {error.strerror}") from error
     for one in inside:
         found += [one] if is_run(one) else runs_below(one) if is_sweep(one) else []
     return found

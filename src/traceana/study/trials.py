@@ -12,7 +12,7 @@ import msgspec
 import polars as pl
 
 from traceana.enrich.keys import described
-from traceana.errors import BadSweepError, NotFoundError, TraceanaError
+from traceana.errors import NotFoundError, TraceanaError, UsageError
 from traceana.files import as_unicode
 from traceana.ingest.source import silent
 from traceana.settings import CONFIDENCE_LEVEL
@@ -57,7 +57,7 @@ def find_trials(paths: Sequence[Path], pattern: str) -> tuple[list[Trial], int]:
 
     ``l{layer}_bs{batch}_{trial}`` is found in ``GPUTrace_l3_bs100_7.csv``. ``batch`` and ``trial``
     are numbers, other fields any text without ``_``. Folders are searched with all below them.
-    Raises :class:`~traceana.errors.BadSweepError` on a pattern that cannot be used and
+    Raises :class:`~traceana.errors.UsageError` on a pattern that cannot be used and
     :class:`~traceana.errors.NotFoundError` where no file name contains it.
     """
     names, expression = _compiled(pattern)
@@ -84,12 +84,12 @@ def _compiled(pattern: str) -> tuple[list[str], re.Pattern[str]]:
     literals = _FIELD.split(pattern)
     names = literals[1::2]
     if "batch" not in names:
-        raise BadSweepError(f"--sweep-from {pattern}: has no {{batch}}")
+        raise UsageError(f"--sweep-from {pattern}: has no {{batch}}")
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise BadSweepError(f"--sweep-from {pattern}: {{{twice}}} occurs twice")
+        raise UsageError(f"--sweep-from {pattern}: {{{twice}}} occurs twice")
     if not all(names) or any(brace in text for text in literals[::2] for brace in "{}"):
-        raise BadSweepError(f"--sweep-from {pattern}: fields are words in braces, as {{layer}}")
+        raise UsageError(f"--sweep-from {pattern}: fields are words in braces, as {{layer}}")
     parts = [
         re.escape(text) if i % 2 == 0 else f"({_NUMBER if text in _NUMBERS else _TEXT})"
         for i, text in enumerate(literals)

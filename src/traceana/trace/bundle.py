@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
-from traceana.errors import BundleVersionError, CannotWriteError
+from traceana.errors import CannotWriteError, UnknownFormatError
 from traceana.files import UNDECODABLE, crc32, replace_folder, scratch_folder, umask
 from traceana.trace.meta import TraceMeta
 from traceana.trace.schema import SCHEMA_VERSION, TABLES
@@ -142,14 +142,14 @@ def write_tables(folder: Path, tables: Mapping[str, pl.DataFrame]) -> dict[str, 
 def load(path: Path) -> Trace:
     """Return the trace in a bundle, whose tables are decoded on first access.
 
-    Raises :class:`~traceana.errors.BundleVersionError` if the schema version differs, or a
+    Raises :class:`~traceana.errors.UnknownFormatError` if the schema version differs, or a
     file is missing or not what was written.
     """
     for _ in range(_ATTEMPTS):
         before = _version(path)
         try:
             return _loaded(path)
-        except BundleVersionError:
+        except UnknownFormatError:
             # Another process replaced the bundle between two files.
             if _version(path) == before:
                 raise
@@ -169,14 +169,14 @@ def _loaded(path: Path) -> Trace:
     try:
         manifest = msgspec.json.decode((path / MANIFEST).read_bytes(), type=Manifest)
     except (*UNDECODABLE, OSError) as error:
-        raise BundleVersionError(f"{path}: its {MANIFEST} cannot be read: {again}") from error
+        raise UnknownFormatError(f"{path}: its {MANIFEST} cannot be read: {again}") from error
     if manifest.schema_version != SCHEMA_VERSION:
-        raise BundleVersionError(
+        raise UnknownFormatError(
             f"{path} has schema version {manifest.schema_version}, this traceana reads "
             f"{SCHEMA_VERSION}: {again}"
         )
     if manifest != manifest.checked():
-        raise BundleVersionError(f"{path}: its {MANIFEST} is damaged: {again}")
+        raise UnknownFormatError(f"{path}: its {MANIFEST} is damaged: {again}")
     tables = {name: _table(path, name, manifest, again) for name in TABLES}
     kept = _ADVICE in manifest.checksums
     advice = _content(path / _ADVICE_FILE, manifest.checksums[_ADVICE], again) if kept else None
@@ -188,11 +188,11 @@ def _content(file: Path, checksum: int | None, again: str) -> bytes:
     try:
         content = file.read_bytes()
     except FileNotFoundError as error:
-        raise BundleVersionError(f"{file.parent}: {file.name} is missing: {again}") from error
+        raise UnknownFormatError(f"{file.parent}: {file.name} is missing: {again}") from error
     except OSError as error:
-        raise BundleVersionError(f"{file.parent}: {file.name} cannot be read: {again}") from error
+        raise UnknownFormatError(f"{file.parent}: {file.name} cannot be read: {again}") from error
     if crc32(content) != checksum:
-        raise BundleVersionError(f"{file.parent}: {file.name} is damaged: {again}")
+        raise UnknownFormatError(f"{file.parent}: {file.name} is damaged: {again}")
     return content
 
 
@@ -204,7 +204,7 @@ def _table(path: Path, name: str, manifest: Manifest, again: str) -> pl.LazyFram
         schema = dict(frame.collect_schema())
         height = frame.select(pl.len()).collect().item()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise BundleVersionError(f"{path}: {file.name} cannot be read: {again}") from error
+        raise UnknownFormatError(f"{path}: {file.name} cannot be read: {again}") from error
     if list(schema.items()) != list(TABLES[name].items()) or height != manifest.rows.get(name):
-        raise BundleVersionError(f"{path}: {file.name} does not match the manifest: {again}")
+        raise UnknownFormatError(f"{path}: {file.name} does not match the manifest: {again}")
     return frame

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 import polars as pl
 
-from traceana.errors import CorruptError, MissingExtraError, how_to_install, suggested
+from traceana.errors import CorruptError, MissingDependencyError, how_to_install, suggested
 from traceana.frozen import frozen, handed_out
 from traceana.trace.meta import HOW_OPENED, TraceMeta
 from traceana.trace.schema import CPU_DEVICE, TABLES, conform, empty, join_pieces
@@ -208,13 +208,13 @@ class Trace(msgspec.Struct, frozen=True, eq=False, weakref=True):
     def to_pandas(self) -> dict[str, Any]:
         """Return every table as a pandas frame, by name.
 
-        Raises :class:`~traceana.errors.MissingExtraError` without the ``pandas`` extra.
+        Raises :class:`~traceana.errors.MissingDependencyError` without the ``pandas`` extra.
         """
         try:
             import pandas  # noqa: F401
             import pyarrow  # noqa: F401
         except ImportError as error:
-            raise MissingExtraError(
+            raise MissingDependencyError(
                 f"to_pandas() needs pandas and pyarrow: {how_to_install('pandas')}"
             ) from error
         return {name: table.to_pandas() for name, table in self.tables.items()}

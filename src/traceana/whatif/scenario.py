@@ -39,7 +39,7 @@ import rtoml
 from msgspec.structs import force_setattr, replace
 
 from traceana.enrich.keys import SEARCH
-from traceana.errors import BadScenarioError, suggested
+from traceana.errors import UsageError, suggested
 from traceana.settings import LEFT_BY_GRAPHS
 from traceana.trace.taxonomy import CATEGORIES
 
@@ -88,7 +88,7 @@ def _selected_by(word: str) -> Mapping[str, str]:
     if (fields := WORDS.get(word.lower())) is not None:
         return fields
     selectors = ", ".join(f"{one}:PATTERN" for one in (*_SELECTORS, "range"))
-    raise BadScenarioError(
+    raise UsageError(
         f"{word!r} is not a known word{suggested(word.lower(), WORDS)}: use {', '.join(WORDS)}, "
         f"{selectors}, or without a factor {_either(NAMED)}"
     )
@@ -130,40 +130,36 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     implied: bool = False
 
     def __post_init__(self) -> None:
-        """Set the fields that a word stands for; raise :class:`BadScenarioError` where a field has
+        """Set the fields that a word stands for; raise :class:`UsageError` where a field has
         no meaning."""
         if self.category is not None:
             fields = _selected_by(self.category)
             if "category" not in fields or (self.part and "part" in fields):
-                raise BadScenarioError(f"{self.category!r} is not a class")
+                raise UsageError(f"{self.category!r} is not a class")
             for name, value in fields.items():
                 force_setattr(self, name, value)
         least, most = self.factors
         if not 0 <= least <= most <= _LARGEST:
-            raise BadScenarioError(
-                f"the factor is a number from 0 to {_LARGEST:g}, or [least, most]"
-            )
+            raise UsageError(f"the factor is a number from 0 to {_LARGEST:g}, or [least, most]")
         if self.kernel is not None:
             try:
                 pl.Series([""]).str.contains(self.kernel)
             except pl.exceptions.ComputeError:
-                raise BadScenarioError(f"{self.kernel!r} is not a regular expression") from None
+                raise UsageError(f"{self.kernel!r} is not a regular expression") from None
         of_work = (self.category, self.part, self.layer, self.kernel)
         of_optimizer = self.what == "host" and self.direction == "optimizer"
         if self.what != "work" and (
             any(one is not None for one in of_work) or (self.direction and not of_optimizer)
         ):
-            raise BadScenarioError(
-                "class, part, direction, layer and kernel select work: leave out what"
-            )
+            raise UsageError("class, part, direction, layer and kernel select work: leave out what")
         if self.what == "sync" and not self.remove and self.factors != (0, 0):
-            raise BadScenarioError("a wait for the device has no factor: use 'no sync'")
+            raise UsageError("a wait for the device has no factor: use 'no sync'")
         if self.by is not None:
             _check_model(self)
         if self.range is not None and self.what != "host":
-            raise BadScenarioError('range selects time of the host: add what = "host"')
+            raise UsageError('range selects time of the host: add what = "host"')
         if self.operator is not None and (self.what in ("launch", "data", "sync") or self.range):
-            raise BadScenarioError("operator selects work, or time of the host without a range")
+            raise UsageError("operator selects work, or time of the host without a range")
 
     @property
     def factors(self) -> tuple[float, float]:
@@ -176,18 +172,18 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 def _check_model(change: Change) -> None:
     kind, _, argument = (change.by or "").partition(":")
     if kind not in _MODELS or (kind in _PLAIN_MODELS) == bool(argument):
-        raise BadScenarioError(
+        raise UsageError(
             f"{change.by!r} is not a model: use {', '.join(_PLAIN_MODELS)}, gpu:NAME, batch:RATIO, "
             "link:RATIO, ranks:COUNT or recording:FILE"
         )
     if change.what != "work" or change.remove or change.factor != 1.0:
-        raise BadScenarioError("with by there is neither factor nor remove, and it is about work")
+        raise UsageError("with by there is neither factor nor remove, and it is about work")
     if change.recordings and (kind != "batch" or any(r <= 0 for r, _ in change.recordings)):
-        raise BadScenarioError("recordings are for by = 'batch:RATIO', with ratios above 0")
+        raise UsageError("recordings are for by = 'batch:RATIO', with ratios above 0")
     if kind in _RATIOS and not 0 < _number(argument) <= _LARGEST:
-        raise BadScenarioError(f"{argument!r} is not a ratio: use more than 0, to {_LARGEST:g}")
+        raise UsageError(f"{argument!r} is not a ratio: use more than 0, to {_LARGEST:g}")
     if kind == "ranks" and not (argument.isdecimal() and 2 <= int(argument) <= _MOST_RANKS):
-        raise BadScenarioError(f"{argument!r} is not a number of ranks: use 2 to {_MOST_RANKS:,}")
+        raise UsageError(f"{argument!r} is not a number of ranks: use 2 to {_MOST_RANKS:,}")
 
 
 def _number(text: str) -> float:
@@ -275,7 +271,7 @@ NAMED: Final[dict[str, Scenario]] = {
 def scenario(text: str) -> Scenario:
     """Return the scenario that ``text`` describes: a name, changes, or the path of a TOML file.
 
-    Raises :class:`~traceana.errors.BadScenarioError`.
+    Raises :class:`~traceana.errors.UsageError`.
     """
     if text.strip() in NAMED:
         return NAMED[text.strip()]
@@ -328,10 +324,10 @@ def _modelled(text: str, whole: str) -> Scenario | None:
     if kind != "workers":
         try:
             return Scenario(name=text, changes=(Change(by=text),), assumes=assumes)
-        except BadScenarioError as error:
-            raise BadScenarioError(f"{whole!r}: {error}") from None
+        except UsageError as error:
+            raise UsageError(f"{whole!r}: {error}") from None
     if not (argument.isdecimal() and 1 <= int(argument) <= _MOST_WORKERS):
-        raise BadScenarioError(
+        raise UsageError(
             f"{argument!r} in {whole!r} is not a number of workers: use 1 to {_MOST_WORKERS:,}"
         )
     change = Change(what="data", factor=1 / int(argument), beside=True)
@@ -341,7 +337,7 @@ def _modelled(text: str, whole: str) -> Scenario | None:
 def _change(text: str, whole: str) -> Change:
     found = _CHANGE.fullmatch(text)
     if found is None or (found["no"] is None) == (found["factor"] is None):
-        raise BadScenarioError(
+        raise UsageError(
             f"{whole!r} is not a scenario{suggested(text.strip(), NAMED)}: use 'CLASS x FACTOR', "
             f"'layer:PATTERN x FACTOR', 'host x FACTOR', 'no CLASS', a TOML file, or "
             f"{_either(NAMED)}"
@@ -359,8 +355,8 @@ def _change(text: str, whole: str) -> Change:
         if part:
             return replace(one, category=word, part=part)
         return replace(one, **_selected_by(what))
-    except BadScenarioError as error:
-        raise BadScenarioError(f"{whole!r}: {error}") from None
+    except UsageError as error:
+        raise UsageError(f"{whole!r}: {error}") from None
 
 
 def _factor(text: str, whole: str) -> float | tuple[float, float]:
@@ -369,7 +365,7 @@ def _factor(text: str, whole: str) -> float | tuple[float, float]:
     except ValueError:
         numbers = []
     if not 1 <= len(numbers) <= 2 or not all(0 <= one <= _LARGEST for one in numbers):
-        raise BadScenarioError(
+        raise UsageError(
             f"{text!r} in {whole!r} is not a factor: use a number from 0 to {_LARGEST:g}, or two "
             "as in 0.5..0.8"
         )
@@ -382,17 +378,15 @@ def _file(path: Path) -> Scenario:
         found = msgspec.convert({"name": path.stem, **table}, Scenario)
         return replace(found, assumes=tuple(f"{found.name}: {one}" for one in found.assumes))
     except OSError as error:
-        raise BadScenarioError(
-            f"cannot read the scenario {path}: {error.strerror or error}"
-        ) from error
+        raise UsageError(f"cannot read the scenario {path}: {error.strerror or error}") from error
     except (
         UnicodeDecodeError,
         rtoml.TomlParsingError,
         msgspec.ValidationError,
-        BadScenarioError,
+        UsageError,
     ) as error:
         reason = str(error).splitlines()[0]
-        raise BadScenarioError(f"{path} is not a scenario: {reason}; see docs/whatif.md") from error
+        raise UsageError(f"{path} is not a scenario: {reason}; see docs/whatif.md") from error
 
 
 def _either(names: Any) -> str:

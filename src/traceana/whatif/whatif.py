@@ -216,7 +216,7 @@ class Asked(msgspec.Struct, frozen=True):
     def of(cls, model: Model, asked: str | Scenario) -> Asked:
         """Return the scenario ``asked`` of ``model``.
 
-        Raises :class:`~traceana.errors.BadScenarioError`, and
+        Raises :class:`~traceana.errors.UsageError`, and
         :class:`~traceana.errors.NoSuchSelectionError` where a change is about nothing in the trace.
         """
         found = scenario(asked) if isinstance(asked, str) else asked

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from traceana.enrich.classify import classify_names, explain, load_rules, rules_in_use
-from traceana.errors import BadRulesError, ExitCode, NotFoundError
+from traceana.errors import ExitCode, InvalidInputError, NotFoundError
 
 GOOD = """
 [[rule]]
@@ -85,7 +85,7 @@ def rule(**changes: str) -> str:
 )
 def test_bad_file_is_refused(tmp_path: Path, text: str, problem: str) -> None:
     path = write(tmp_path, text)
-    with pytest.raises(BadRulesError, match=problem) as caught:
+    with pytest.raises(InvalidInputError, match=problem) as caught:
         load_rules(path)
     message = str(caught.value)
     assert message.startswith(str(path))
@@ -96,11 +96,13 @@ def test_bad_file_is_refused(tmp_path: Path, text: str, problem: str) -> None:
 def test_message_gives_the_line(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD + rule(head="'['"))
     line = path.read_text(encoding="utf-8").splitlines().index("head = '['") + 1
-    with pytest.raises(BadRulesError, match=rf"mine\.toml:{line}: rule mine\.x"):
+    with pytest.raises(InvalidInputError, match=rf"mine\.toml:{line}: rule mine\.x"):
         load_rules(path)
     path = write(tmp_path, GOOD + rule(category=""))
     line = path.read_text(encoding="utf-8").count("\n", 0, len(GOOD)) + 2
-    with pytest.raises(BadRulesError, match=rf"mine\.toml:{line}: rule mine\.x: needs category"):
+    with pytest.raises(
+        InvalidInputError, match=rf"mine\.toml:{line}: rule mine\.x: needs category"
+    ):
         load_rules(path)
 
 
@@ -141,7 +143,9 @@ def test_a_bad_file_in_the_configuration_directory_is_named(
     (tmp_path / "traceana").mkdir()
     file = tmp_path / "traceana" / "rules.toml"
     file.write_text(rule(head="'('"), encoding="utf-8")
-    with pytest.raises(BadRulesError, match=r"traceana/rules\.toml:5: rule mine\.x: head: invalid"):
+    with pytest.raises(
+        InvalidInputError, match=r"traceana/rules\.toml:5: rule mine\.x: head: invalid"
+    ):
         rules_in_use(None)
 
 
@@ -153,5 +157,5 @@ def test_missing_file(tmp_path: Path) -> None:
 def test_binary_file(tmp_path: Path) -> None:
     path = tmp_path / "binary.toml"
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(BadRulesError, match="give a UTF-8 TOML file"):
+    with pytest.raises(InvalidInputError, match="give a UTF-8 TOML file"):
         load_rules(path)

@@ -27,12 +27,7 @@ from tests.ingest.nsys.writing import (
     trace_of,
     write,
 )
-from traceana.errors import (
-    CorruptError,
-    ForeignDatabaseError,
-    TraceanaError,
-    UnreadableError,
-)
+from traceana.errors import CorruptError, NotFoundError, TraceanaError, UnknownFormatError
 from traceana.ingest import read
 from traceana.ingest.kernel_names import UNNAMED
 from traceana.ingest.source import silent
@@ -54,14 +49,14 @@ def large(path: Path, kernels: int = 4000) -> Path:
 
 def test_a_database_of_another_program(tmp_path: Path) -> None:
     path = write(tmp_path / "places.sqlite", {"moz_places": [{"id": 1, "url": "x", "start": 3}]})
-    assert "not one of nsys, nvprof or rocprof" in refused(path, ForeignDatabaseError)
+    assert "not one of nsys, nvprof or rocprof" in refused(path, UnknownFormatError)
 
 
 def test_a_database_without_tables(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 1")
-    refused(path, ForeignDatabaseError)
+    refused(path, UnknownFormatError)
 
 
 def test_tables_of_unknown_modules_do_not_matter(tmp_path: Path) -> None:
@@ -118,7 +113,7 @@ def test_a_file_that_is_being_written(tmp_path: Path, suffix: str) -> None:
     beside.write_bytes(b"")
     assert trace_of(path).tables.activities.height == 3
     beside.write_bytes(b"unfinished")
-    assert "written" in refused(path, UnreadableError)
+    assert "written" in refused(path, NotFoundError)
 
 
 def test_a_link_to_a_file_that_is_being_written(tmp_path: Path) -> None:
@@ -128,7 +123,7 @@ def test_a_link_to_a_file_that_is_being_written(tmp_path: Path) -> None:
     link.symlink_to(path)
     assert trace_of(link).tables.activities.height == 3
     path.with_name(f"{path.name}-wal").write_bytes(b"unfinished")
-    assert "a.sqlite-wal" in refused(link, UnreadableError)
+    assert "a.sqlite-wal" in refused(link, NotFoundError)
 
 
 def test_a_lock_of_another_program_does_not_hinder(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 import traceana
 from tests.ingest.nsys.writing import KERNEL, RUNTIME, STRINGS, call, copy, export, kernel, nvtx
 from tests.support.manifest import Expected, each
-from traceana.errors import CorruptError, IsDirectoryError
+from traceana.errors import CorruptError, UnknownFormatError
 from traceana.ingest import read
 from traceana.ingest.detect import Format, detect
 from traceana.ingest.nsys import directory
@@ -143,7 +143,7 @@ def test_progress_rises_to_the_total(tmp_path: Path) -> None:
 
 def test_a_directory_of_anything_else(tmp_path: Path) -> None:
     pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "NVTX_EVENTS.parquet")
-    with pytest.raises(IsDirectoryError):
+    with pytest.raises(UnknownFormatError):
         read(tmp_path)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.ingest.nsys.writing import KERNEL, RUNTIME, call, export, kernel
-from traceana.errors import CannotWriteError, MissingToolError, ToolFailedError, TraceanaError
+from traceana.errors import CannotWriteError, MissingDependencyError, TraceanaError
 from traceana.files import cache_folder
 from traceana.ingest import read
 from traceana.ingest.detect import Format, detect
@@ -130,7 +130,7 @@ def test_a_stream_is_imported_by_what_lies_beside_nsys(desk: Desk, tmp_path: Pat
     stream = tmp_path / "a.qdstrm"
     stream.write_bytes(STREAM)
     desk.install(desk.bin, "nsys", NSYS)
-    message = desk.refused(stream, MissingToolError)
+    message = desk.refused(stream, MissingDependencyError)
     assert f"'QdstrmImporter --input-file {stream}'" in message
     desk.install(desk.host, "QdstrmImporter", IMPORTER)
     trace = read(stream)
@@ -140,13 +140,13 @@ def test_a_stream_is_imported_by_what_lies_beside_nsys(desk: Desk, tmp_path: Pat
 
 
 def test_without_nsys_the_error_names_the_command(desk: Desk) -> None:
-    message = desk.refused(desk.report, MissingToolError)
+    message = desk.refused(desk.report, MissingDependencyError)
     assert shlex.join(["nsys", "export", "--type", "sqlite", str(desk.report)]) in message
 
 
 def test_the_last_lines_of_nsys_are_in_the_error(desk: Desk) -> None:
     desk.install(desk.bin, "nsys", BROKEN)
-    assert "no such section" in desk.refused(desk.report, ToolFailedError)
+    assert "no such section" in desk.refused(desk.report, MissingDependencyError)
     assert list(cache_folder("nsys").iterdir()) == []
 
 
@@ -157,19 +157,19 @@ def test_stdout_and_stderr_of_nsys_are_in_the_error(desk: Desk) -> None:
         "#!{python}\nimport sys\nprint('out')\nsys.stdout.flush()\n"
         "sys.stderr.write('RuntimeException: wrong section\\nwhat: bad cast\\n')\nsys.exit(1)\n",
     )
-    message = desk.refused(desk.report, ToolFailedError)
+    message = desk.refused(desk.report, MissingDependencyError)
     assert "(exit status 1; out; RuntimeException: wrong section; what: bad cast)" in message
 
 
 def test_a_program_that_writes_no_file(desk: Desk) -> None:
     desk.install(desk.bin, "nsys", "#!{python}\nprint('License expired')\n")
-    message = desk.refused(desk.report, ToolFailedError)
+    message = desk.refused(desk.report, MissingDependencyError)
     assert "no file written; License expired" in message
 
 
 def test_a_program_that_cannot_be_run(desk: Desk) -> None:
     desk.install(desk.bin, "nsys", "#!/no/such/interpreter\n")
-    assert "cannot be run" in desk.refused(desk.report, ToolFailedError)
+    assert "cannot be run" in desk.refused(desk.report, MissingDependencyError)
 
 
 def test_a_cache_that_cannot_be_written(desk: Desk, tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_a_report_of_a_real_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert trace.meta.events == trace.tables.ranges.height > 0
     assert (trace.tables.ranges["kind"] == "osrt").any()
     os.truncate(report, report.stat().st_size // 2)
-    with pytest.raises(ToolFailedError, match="cannot read"):
+    with pytest.raises(MissingDependencyError, match="cannot read"):
         read(report)
 
 

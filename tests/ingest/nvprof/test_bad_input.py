@@ -25,7 +25,7 @@ from tests.ingest.nvprof.writing import (
     marker,
     trace_of,
 )
-from traceana.errors import CorruptError, ForeignDatabaseError
+from traceana.errors import CorruptError, UnknownFormatError
 from traceana.ingest import read
 from traceana.ingest.kernel_names import UNNAMED
 from traceana.ingest.source import silent
@@ -53,7 +53,7 @@ def test_tables_of_the_same_names_without_row_numbers_are_not_nvprofs(tmp_path: 
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE StringTable (_id_ INTEGER, value TEXT)")
         connection.commit()
-    with pytest.raises(ForeignDatabaseError, match="not one of nsys, nvprof or rocprof"):
+    with pytest.raises(UnknownFormatError, match="not one of nsys, nvprof or rocprof"):
         read(path, silent)
 
 

@@ -15,7 +15,7 @@ from tests.ingest.rocprof.writing import KERNELS, Kernel
 from tests.support import manifest
 from tests.support.command_line import Run
 from traceana import open as open_trace
-from traceana.errors import AmbiguousRanksError, NotATraceError, UnknownFormatError
+from traceana.errors import NotATraceError, UnknownFormatError, UsageError
 from traceana.ingest import read
 from traceana.ingest.source import silent
 from traceana.trace import Trace
@@ -191,7 +191,7 @@ def test_each_prefix_of_a_folder_is_a_rank(tmp_path: Path) -> None:
 def test_passes_for_more_counters_are_no_ranks(tmp_path: Path) -> None:
     for number in (1, 2):
         run_of(tmp_path / f"pmc_{number}", "12_")
-    with pytest.raises(AmbiguousRanksError, match=r"2 runs of rocprofv3.*pmc_1"):
+    with pytest.raises(UsageError, match=r"2 runs of rocprofv3.*pmc_1"):
         open_trace(tmp_path)
 
 

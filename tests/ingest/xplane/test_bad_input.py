@@ -17,13 +17,7 @@ from tests.ingest.xplane.writing import (
     write,
 )
 from tests.support.command_line import run
-from traceana.errors import (
-    CorruptError,
-    ExitCode,
-    IsDirectoryError,
-    TraceanaError,
-    UnknownFormatError,
-)
+from traceana.errors import CorruptError, ExitCode, TraceanaError, UnknownFormatError
 from traceana.ingest import read
 from traceana.ingest.detect import Format, detect
 
@@ -268,5 +262,5 @@ def test_a_profile_folder_with_nothing_readable(tmp_path: Path) -> None:
     run = tmp_path / "plugins" / "profile" / "2026_01_01_00_00_00"
     run.mkdir(parents=True)
     (run / "notes.txt").write_text("nothing")
-    with pytest.raises(IsDirectoryError):
+    with pytest.raises(UnknownFormatError):
         read(run)

@@ -10,7 +10,7 @@ import pytest
 import traceana
 from tests.ingest.xplane.writing import on_another_host
 from tests.support.command_line import run
-from traceana.errors import AmbiguousRanksError, ExitCode
+from traceana.errors import ExitCode, UsageError
 
 pytestmark = pytest.mark.slow
 
@@ -81,6 +81,6 @@ def test_two_runs_are_not_two_hosts(logdir: Path) -> None:
     other = logdir / RUN.parent / "2026_11_21_11_00_00"
     other.mkdir()
     (other / "alpha.xplane.pb").write_bytes(FIXTURE.read_bytes())
-    with pytest.raises(AmbiguousRanksError, match=r"holds 2 runs of the profiler.*11_00_00"):
+    with pytest.raises(UsageError, match=r"holds 2 runs of the profiler.*11_00_00"):
         traceana.open(logdir)
     assert traceana.open(other).meta.rank is None

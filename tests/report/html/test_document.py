@@ -18,7 +18,7 @@ import pytest
 from tests.support.traces import TraceBuilder, cnn_steps
 from traceana import open as open_trace
 from traceana.advise import RULES, advise
-from traceana.errors import MissingExtraError, how_to_install
+from traceana.errors import MissingDependencyError, how_to_install
 from traceana.flops.peaks import Peaks
 from traceana.report.columns import Kind
 from traceana.report.html import html_file
@@ -500,5 +500,5 @@ def test_without_the_extra_the_error_names_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "vl_convert", None)
-    with pytest.raises(MissingExtraError, match=re.escape(how_to_install("html"))):
+    with pytest.raises(MissingDependencyError, match=re.escape(how_to_install("html"))):
         html_file.render(report(cnn_steps()).illustrated())

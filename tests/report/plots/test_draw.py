@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from traceana.errors import MissingExtraError, how_to_install
+from traceana.errors import MissingDependencyError, how_to_install
 from traceana.report.page import Data, Page, Rows
 from traceana.report.panels import Axis, Bars, Failure, Line, Panel, Panels
 from traceana.report.plots.draw import drawing, drawn, number, of_series, panels_figure, rounded
@@ -171,7 +171,7 @@ def test_without_matplotlib_the_error_names_the_package(monkeypatch: pytest.Monk
         return real(name, *rest, **more)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(MissingExtraError, match=re.escape(how_to_install("plots"))):
+    with pytest.raises(MissingDependencyError, match=re.escape(how_to_install("plots"))):
         picture_file(lines([Line("A", [1], [1.0])]), "png")
 
 

@@ -16,7 +16,7 @@ import polars as pl
 import rtoml
 
 from traceana.enrich.distinct_values import ascii_classes
-from traceana.errors import BadRulesError
+from traceana.errors import InvalidInputError
 from traceana.files import as_unicode, config_folder, text_content
 from traceana.trace.taxonomy import (
     BOOLEAN_COLUMNS,
@@ -105,7 +105,7 @@ def _configured_rules() -> Path | None:
 def load_rules(*files: Path) -> RuleSet:
     """Return the rules and attributes of users' TOML ``files`` in their order, then traceana's own.
 
-    Raises :class:`BadRulesError` if a file is not TOML, a key or value is unknown, a pattern is
+    Raises :class:`InvalidInputError` if a file is not TOML, a key or value is unknown, a pattern is
     invalid, or two rules have one id, and the errors of :func:`traceana.files.content`.
     """
     if not files:
@@ -129,7 +129,7 @@ def _rules_of(file: Path) -> RuleSet:
     try:
         return parse_rules(text_content(file, "TOML file of rules"), as_unicode(str(file)))
     except UnicodeDecodeError as error:
-        raise BadRulesError(f"{file}: not UTF-8 ({error}); give a UTF-8 TOML file") from None
+        raise InvalidInputError(f"{file}: not UTF-8 ({error}); give a UTF-8 TOML file") from None
 
 
 def parse_rules(text: str, file: str, *, check_patterns: bool = True) -> RuleSet:
@@ -137,12 +137,12 @@ def parse_rules(text: str, file: str, *, check_patterns: bool = True) -> RuleSet
     try:
         content = rtoml.loads(text)
     except rtoml.TomlParsingError as error:
-        raise BadRulesError(f"{file}: not valid TOML: {error}") from None
+        raise InvalidInputError(f"{file}: not valid TOML: {error}") from None
     except RecursionError:
-        raise BadRulesError(f"{file}: not valid TOML: nested too deeply") from None
+        raise InvalidInputError(f"{file}: not valid TOML: nested too deeply") from None
     unknown = set(content) - {"library", "rule", "attribute"}
     if unknown:
-        raise BadRulesError(
+        raise InvalidInputError(
             f"{file}: unknown key {sorted(unknown)[0]!r} at the top level; keys: library, rule, "
             "attribute"
         )
@@ -171,7 +171,7 @@ def _check_ids(rules: Iterable[Rule]) -> None:
     for rule in rules:
         if rule.id in seen:
             other = seen[rule.id]
-            raise BadRulesError(
+            raise InvalidInputError(
                 f"{rule.file}: rule id {rule.id!r} is already used in {other}; rename it"
             )
         seen[rule.id] = rule.file
@@ -190,10 +190,10 @@ class _Location:
 
     def error(
         self, table: Mapping[str, Any], problem: str, key: str | None = None
-    ) -> BadRulesError:
+    ) -> InvalidInputError:
         """Return the error to raise, with the line of ``key``, or of the table."""
         label = table.get("id") or table.get("column") or f"number {self._number}"
-        return BadRulesError(f"{self._file}:{self._line(key)}: {self._kind} {label}: {problem}")
+        return InvalidInputError(f"{self._file}:{self._line(key)}: {self._kind} {label}: {problem}")
 
     def _line(self, key: str | None) -> int:
         header = f"[[{self._kind}]]"
@@ -210,7 +210,7 @@ class _Location:
 def _tables(content: Mapping[str, Any], key: str, file: str) -> list[dict[str, Any]]:
     tables = content.get(key, [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise BadRulesError(f"{file}: write each {key} as a table headed [[{key}]]")
+        raise InvalidInputError(f"{file}: write each {key} as a table headed [[{key}]]")
     return tables
 
 

@@ -73,7 +73,7 @@ def read(path: Path, progress: Progress) -> Trace:
 
     It holds counters only: Nsight Compute replays each kernel several times, serialized, without
     timestamps. ``meta.events`` counts launches. Values have the printed digits;
-    ``--print-units base`` prints all of them. Raises ``CorruptError`` and ``UnreadableError``.
+    ``--print-units base`` prints all of them. Raises ``CorruptError`` and ``NotFoundError``.
     """
     source = ByteSource(path, progress)
     content = plain_text(b"".join(source.blocks()))

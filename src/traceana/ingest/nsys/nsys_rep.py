@@ -19,7 +19,7 @@ from typing import IO, Final
 
 import msgspec
 
-from traceana.errors import CannotWriteError, CorruptError, MissingToolError, ToolFailedError
+from traceana.errors import CannotWriteError, CorruptError, MissingDependencyError
 from traceana.files import cache_folder, scratch_folder
 from traceana.ingest.nsys.reader import read_tables
 from traceana.ingest.source import Progress
@@ -40,7 +40,7 @@ def read(path: Path, progress: Progress, *, stream: bool = False) -> Trace:
     """Return the Trace of a report; ``stream``: a ``.qdstrm``, which is imported first.
 
     ``progress`` runs from 0 to the end for each program, and again for the reading. Raises
-    ``MissingToolError``, ``ToolFailedError``, ``CannotWriteError`` and the errors of the reader of
+    ``MissingDependencyError``, ``CannotWriteError`` and the errors of the reader of
     exports.
     """
 
@@ -85,7 +85,7 @@ def _export(report: Path, target: Path, progress: Progress) -> None:
     nsys = shutil.which("nsys")
     if nsys is None:
         shown = shlex.join(["nsys", *options, str(report)])
-        raise MissingToolError(
+        raise MissingDependencyError(
             f"{report} needs nsys to be exported, and nsys is not on the PATH: install it, or "
             f"run '{shown}' on a machine that has it, and pass the export"
         )
@@ -103,7 +103,7 @@ def _import(stream: Path, report: Path, progress: Progress) -> None:
     importer = next((path for path in found if path), None)
     if importer is None:
         shown = shlex.join([name, "--input-file", str(stream)])
-        raise MissingToolError(
+        raise MissingDependencyError(
             f"{stream} needs Nsight Systems' {name} to be imported, which is neither on the PATH "
             f"nor beside nsys: run '{shown}' on a machine that has it, and pass the report"
         )
@@ -115,7 +115,7 @@ def _run(command: list[str], source: Path, target: Path, progress: Progress) -> 
     """Run ``command``, which converts ``source`` to ``target``, and wait for its end.
 
     ``progress`` gets the percentage that the program prints, as bytes of ``source``. Raises
-    ``ToolFailedError`` with the last lines of its output where it fails or writes no ``target``.
+    ``MissingDependencyError`` with the last lines of its output where it fails or writes nothing.
     """
     total = source.stat().st_size
     progress(0, total)
@@ -138,7 +138,7 @@ def _run(command: list[str], source: Path, target: Path, progress: Progress) -> 
                 process.kill()
                 raise
     except OSError as error:
-        raise ToolFailedError(
+        raise MissingDependencyError(
             f"{command[0]} cannot be run ({error.strerror}): check the installation of Nsight "
             "Systems"
         ) from error
@@ -150,7 +150,7 @@ def _run(command: list[str], source: Path, target: Path, progress: Progress) -> 
                 f"({_free(target.parent)}): {_ANOTHER_CACHE}"
             )
         status = f"exit status {process.returncode}" if process.returncode else "no file written"
-        raise ToolFailedError(
+        raise MissingDependencyError(
             f"{Path(command[0]).name} cannot read {source} ({'; '.join([status, *printed])}): "
             "export it with the nsys that recorded it, or copy it again"
         )

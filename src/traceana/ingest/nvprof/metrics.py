@@ -55,7 +55,7 @@ _Values = dict[str, Any]
 def read(path: Path, progress: Progress) -> Trace:
     """Return the Trace of printed metrics: counters only, a row per kernel and device.
 
-    Raises ``NotATraceError`` where none was measured, ``UnreadableError``.
+    Raises ``NotATraceError`` where none was measured, ``NotFoundError``.
     """
     source = ByteSource(path, progress)
     content = plain_text(b"".join(source.blocks()))

@@ -102,7 +102,7 @@ def read(path: Path, progress: Progress) -> Trace:
     """Return the Trace of the output of ``nvprof --print-gpu-trace`` or ``--print-api-trace``.
 
     Other lines are the program's output. Raises ``NotATraceError`` without a table,
-    ``CorruptError`` where times have no unit, ``UnreadableError``.
+    ``CorruptError`` where times have no unit, ``NotFoundError``.
     """
     source = ByteSource(path, progress)
     content = plain_text(b"".join(source.blocks()))

@@ -100,7 +100,7 @@ _TEXT_CELLS: Final = ("name", "function", "direction", "domain", "agent", "sourc
 def read(path: Path, progress: Progress) -> Trace:
     """Return the Trace of a Perfetto trace that rocprofv3 wrote.
 
-    Raises ``NotATraceError`` for traces of others, ``UnreadableError``.
+    Raises ``NotATraceError`` for traces of others, ``NotFoundError``.
     """
     source = ByteSource(path, progress)
     found = _Found()

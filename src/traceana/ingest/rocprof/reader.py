@@ -22,7 +22,7 @@ def read(path: Path, progress: Progress) -> Trace:
     """Return the Trace of one CSV file of rocprof, or of the files that have the prefix ``path``.
 
     Counters of a run with a timeline have the row of their kernel. Raises ``NotATraceError``
-    without a row of a known table, ``UnreadableError``.
+    without a row of a known table, ``NotFoundError``.
     """
     files = [path] if path.is_file() else rocprof_files(path)
     sources = [ByteSource(file, progress) for file in files]

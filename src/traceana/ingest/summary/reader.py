@@ -74,7 +74,7 @@ def read(path: Path, progress: Progress) -> Trace:
     """Return the Trace of the summaries in ``path``; other lines are the program's output.
 
     Raises ``NotATraceError`` where no table has a row, ``CorruptError`` where times have no unit,
-    ``UnreadableError``.
+    ``NotFoundError``.
     """
     source = ByteSource(path, progress)
     content = plain_text(b"".join(source.blocks()))

@@ -21,7 +21,7 @@ from typing import Any, Final
 from markupsafe import Markup, escape
 
 from traceana import __version__
-from traceana.errors import MissingExtraError, how_to_install
+from traceana.errors import MissingDependencyError, how_to_install
 from traceana.files import cache_folder, write_whole
 from traceana.report.display_names import trace_file
 from traceana.report.html.elements import environment
@@ -37,7 +37,7 @@ def render(page: Page, *, packed: bool = False) -> str:
     """Return ``page`` as a document of HTML.
 
     The library that draws charts is compressed in a ``packed`` one. Raises
-    :class:`~traceana.errors.MissingExtraError` without that library, if the page has a chart.
+    :class:`~traceana.errors.MissingDependencyError` without that library, if the page has a chart.
     """
     pictures: list[Mapping[str, Any]] = []
 
@@ -160,12 +160,12 @@ def vega_script() -> str:
     """Return the library as a script without imports, which defines ``vegaEmbed``.
 
     Making it takes seconds, so it is kept in the user's cache, by version. Raises
-    :class:`~traceana.errors.MissingExtraError` without vl-convert-python.
+    :class:`~traceana.errors.MissingDependencyError` without vl-convert-python.
     """
     try:
         import vl_convert
     except ImportError as error:
-        raise MissingExtraError(f"HTML needs vl-convert: {how_to_install('html')}") from error
+        raise MissingDependencyError(f"HTML needs vl-convert: {how_to_install('html')}") from error
     kept = cache_folder("vega") / f"{version('vl-convert-python')}.js"
     try:
         return kept.read_text("utf-8")

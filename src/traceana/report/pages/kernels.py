@@ -12,7 +12,7 @@ from traceana.analyze import kernels as analysis
 from traceana.analyze.measured import profiler
 from traceana.analyze.summaries import needs_timeline
 from traceana.enrich.classify import rules_in_use
-from traceana.errors import RefusedOptionsError
+from traceana.errors import UsageError
 from traceana.ingest.kernel_names import demangle
 from traceana.report.page import Page
 from traceana.report.pages.analysis_pictures import above
@@ -59,11 +59,11 @@ _SHAPES_DROPPED: Final = ("max_ns", "min_ns", "share", "operator")
 def kernels(trace: Trace, *, by: KernelsBy = "name", unclassified: bool = False) -> CommandResult:
     """Return one row per distinct kernel: calls, time and class; or per operator and shapes.
 
-    Raises ``RefusedOptionsError`` on ``unclassified`` rows by shape, which have no class.
+    Raises ``UsageError`` on ``unclassified`` rows by shape, which have no class.
     """
     if by == "shape":
         if unclassified:
-            raise RefusedOptionsError("kernels --by shape has no classes: leave out --unclassified")
+            raise UsageError("kernels --by shape has no classes: leave out --unclassified")
         needs_timeline(trace, "kernels --by shape")
         from traceana.analyze.flops import kernels_by_shape
 

@@ -11,7 +11,7 @@ import polars as pl
 from traceana.analyze.fused_rows import divided
 from traceana.analyze.rates import EXPLAINED, UNEXPLAINED
 from traceana.analyze.summaries import needs_timeline
-from traceana.errors import RefusedOptionsError
+from traceana.errors import UsageError
 from traceana.flops.peaks import calibrated
 from traceana.report import display_names, numbers
 from traceana.report.page import Block, Facts, Notes, Page
@@ -103,7 +103,7 @@ def layers(
 
     ``depth`` groups layers by the first parts of their paths; with ``direction`` there is one row
     per layer and pass. ``calibrate`` measures the peaks of this machine's CPU. Raises
-    :class:`~traceana.errors.RefusedOptionsError` to calibrate for a trace of a GPU.
+    :class:`~traceana.errors.UsageError` to calibrate for a trace of a GPU.
     """
     needs_timeline(trace, "layers")
     from traceana.analyze.layers import layers as analysis
@@ -111,7 +111,7 @@ def layers(
     peaks, model = None, trace.manifest
     if calibrate:
         if not trace.on_cpu:
-            raise RefusedOptionsError("--calibrate applies to CPU traces only")
+            raise UsageError("--calibrate applies to CPU traces only")
         peaks = calibrated(again=True)
 
     found = analysis(trace, by=by, depth=depth, direction=direction, model=model, peaks=peaks)

@@ -9,7 +9,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.analyze.summaries import needs_timeline
-from traceana.errors import RefusedOptionsError
+from traceana.errors import UsageError
 from traceana.report import display_names, numbers
 from traceana.report.columns import Kind
 from traceana.report.page import Block, Chart, Column, Facts, Notes, Page, Table
@@ -65,7 +65,7 @@ def transfers(
     """
     if collectives:
         if by != "direction":
-            raise RefusedOptionsError("--by cannot be combined with --collectives")
+            raise UsageError("--by cannot be combined with --collectives")
         needs_timeline(trace, "transfers --collectives")
         return all_collectives(trace)
     from traceana.analyze import transfers as analysis

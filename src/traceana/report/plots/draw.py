@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from traceana.errors import MissingExtraError, how_to_install
+from traceana.errors import MissingDependencyError, how_to_install
 from traceana.report.panels import Axis, Bars, Line, Panel, Panels
 from traceana.report.text import cut_start, plain
 
@@ -332,11 +332,11 @@ def _place(figure: Figure) -> None:
 
 
 def require_matplotlib() -> None:
-    """Raise :class:`~traceana.errors.MissingExtraError` if matplotlib is not installed."""
+    """Raise :class:`~traceana.errors.MissingDependencyError` if matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise MissingExtraError(f"plots need matplotlib: {how_to_install('plots')}") from error
+        raise MissingDependencyError(f"plots need matplotlib: {how_to_install('plots')}") from error
 
 
 @contextmanager

@@ -258,7 +258,7 @@ def write_plot(page: Page, path: Path, *, force: bool) -> None:
 
     Raises :class:`~traceana.errors.NoSuchSelectionError` if it has none,
     :class:`~traceana.errors.CannotWriteError` on another suffix than ``.png`` and ``.svg``, and
-    :class:`~traceana.errors.MissingExtraError` without matplotlib.
+    :class:`~traceana.errors.MissingDependencyError` without matplotlib.
     """
     form = plot_format(path)
     if not pictures_of(page):
@@ -269,7 +269,7 @@ def write_plot(page: Page, path: Path, *, force: bool) -> None:
 def page_file(page: Page, format: str) -> bytes:  # noqa: A002
     """Return the pictures of ``page``, which has some, as a file of ``format``.
 
-    Raises :class:`~traceana.errors.MissingExtraError` without matplotlib.
+    Raises :class:`~traceana.errors.MissingDependencyError` without matplotlib.
     """
     panels = next((one for one in pictures_of(page) if isinstance(one, Panels)), None)
     with drawing():
