@@ -391,3 +391,16 @@ def test_ranks_of_the_run_that_are_not_in_the_folder_are_noted(tmp_path: Path) -
     (entry,) = trace.tables.ledger.filter(reason="missing_rank").to_dicts()
     assert (entry["count"], entry["severity"]) == (4, "note")
     assert entry["detail"] == "1-2, 4-5"
+
+
+def test_recordings_of_two_hours_are_not_the_ranks_of_one_run(tmp_path: Path) -> None:
+    files = [
+        rank_file(tmp_path / "workers0.json", None),
+        rank_file(tmp_path / "workers4.json", None, late_us=19 * 3_600_000_000),
+    ]
+    message = r"workers0\.json and workers4\.json were recorded 19\.0 hours apart"
+    for given in (files, files[::-1], tmp_path):
+        with pytest.raises(UsageError, match=message):
+            traceana.open(given)
+    rank_file(files[1], None, late_us=300_000_000)
+    assert traceana.open(files).tables.activities["rank"].to_list() == [0, 1]

@@ -73,6 +73,9 @@ _NUMBERS: Final = re.compile(r"\d+")
 _MOST_RANKS: Final = 1 << 20
 """Larger worlds are damaged numbers."""
 _MOST_SPANS: Final = 8
+_IN_ORDER: Final = "order of the file names"
+_MOST_APART_NS: Final = 600_000_000_000
+"""From the end of a recording to the begin of the next one of a run, without ranks recorded."""
 _TOO_LARGE: Final = "times or bytes whose sum with those of the other ranks exceeds 64 bits"
 Open = Callable[[Path, Progress], Trace]
 """Function that reads and attributes one file."""
@@ -159,6 +162,8 @@ def read_ranks(
     read = [file for file, fit in zip(read, fits, strict=True) if fit]
     traces = with_near_epochs([trace for trace, fit in zip(traces, fits, strict=True) if fit])
     numbers, how = ranks(read, [trace.meta.rank for trace in traces])
+    if how == _IN_ORDER:
+        _check_one_run(read, traces)
     unaligned = sum(trace.meta.epoch_ns is None for trace in traces)
     if len(traces) > 1:
         ledger.add(
@@ -347,7 +352,23 @@ def ranks(files: Sequence[Path], recorded: Sequence[int | None]) -> tuple[list[i
     if len(by_name) == len(files):
         return _distinct(files, by_name), "file names"
     _check_workers(files)
-    return list(range(len(files))), "order of the file names"
+    return list(range(len(files))), _IN_ORDER
+
+
+def _check_one_run(files: Sequence[Path], traces: Sequence[Trace]) -> None:
+    """Raise ``UsageError`` where a recording began long after all before it had ended."""
+    recorded = sorted(
+        (epoch, epoch + _extent(trace), file)
+        for file, trace in zip(files, traces, strict=True)
+        if (epoch := trace.meta.epoch_ns) is not None and 0 <= epoch < FARTHEST_NS
+    )
+    for (_, ended, before), (begun, _, after) in pairwise(recorded):
+        if begun - ended > _MOST_APART_NS:
+            hours = (begun - ended) / 3.6e12
+            raise UsageError(
+                f"{before.name} and {after.name} were recorded {hours:,.1f} hours apart, and not as "
+                "ranks of one run: give one of them, or compare them with traceana diff"
+            )
 
 
 def _check_workers(files: Sequence[Path]) -> None:
