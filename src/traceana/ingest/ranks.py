@@ -366,8 +366,8 @@ def _check_one_run(files: Sequence[Path], traces: Sequence[Trace]) -> None:
         if begun - ended > _MOST_APART_NS:
             hours = (begun - ended) / 3.6e12
             raise UsageError(
-                f"{before.name} and {after.name} were recorded {hours:,.1f} hours apart, and not as "
-                "ranks of one run: give one of them, or compare them with traceana diff"
+                f"{before.name} and {after.name} were recorded {hours:,.1f} hours apart, not "
+                "as ranks of one run: give one of them, or compare them with traceana diff"
             )
 
 

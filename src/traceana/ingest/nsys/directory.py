@@ -25,7 +25,6 @@ import polars as pl
 from polars.exceptions import PanicException
 
 from traceana.errors import CorruptError
-from traceana.ingest.nsys.parquet_footer import Footer
 from traceana.ingest.nsys.reader import read_tables
 from traceana.ingest.source import Progress
 from traceana.ingest.table_source import Bytes, Integer, Query
@@ -45,8 +44,6 @@ class TableDirectory:
         found = [file for file in sorted(path.iterdir()) if file.suffix in (_PARQUET, _ARROW)]
         self._files = {file.stem: file for file in found if file.is_file()}
         self._ends: dict[str, End] = {}
-        self._footers: dict[str, Footer] = {}
-        self._contradictions: dict[str, str] = {}
         self._not_files = [file.name for file in found if not file.is_file()]
         self.size_bytes = sum(file.stat().st_size for file in self._files.values())
 
@@ -67,7 +64,7 @@ class TableDirectory:
         return self._frame(table, list(self.tables[table][:1])).height
 
     def count_damage(self, ledger: Ledger) -> None:
-        """Count in ``ledger`` the tables that are cut or contradict their footer, and missing ones.
+        """Count in ``ledger`` the tables that are cut or missing.
 
         A stream may end without a mark, but a program writes all its streams alike.
         """
@@ -76,9 +73,6 @@ class TableDirectory:
             if end is End.DATA or (end is End.NOTHING and marked):
                 detail = f"{self._files[table].name}: {end.value}"
                 ledger.add("damaged", 1, table="-", kept=True, detail=detail)
-        for table, problem in self._contradictions.items():
-            detail = f"{self._files[table].name}: {problem}"
-            ledger.add("damaged", 1, table="-", kept=True, detail=detail)
         for name in self._not_files:
             detail = f"{name} is not a file"
             ledger.add("missing_table", 1, table="-", kept=True, detail=detail)
@@ -115,8 +109,7 @@ class TableDirectory:
         file = self._files[table]
         with _damage(file), file.open("rb") as opened:
             if file.suffix == _PARQUET:
-                self._footers[table] = Footer(file)
-                return self._footers[table].columns
+                return tuple(pl.read_parquet_schema(opened))
             self._ends[table] = check_lengths(file)
             return tuple(pl.read_ipc_stream(opened, n_rows=0).columns)
 
@@ -126,12 +119,7 @@ class TableDirectory:
         with _damage(file), file.open("rb") as opened:
             if file.suffix == _ARROW:
                 return pl.read_ipc_stream(opened, columns=columns)
-            footer = self._footers[table]
-            footer.check_pages(columns)
-            frame = pl.read_parquet(opened, columns=columns)
-            if problem := footer.contradiction(frame):
-                self._contradictions.setdefault(table, problem)
-            return frame
+            return pl.read_parquet(opened, columns=columns)
 
 
 @contextmanager
