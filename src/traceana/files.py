@@ -188,13 +188,6 @@ def _undisturbed() -> Iterator[None]:
             handlers[signal.Signals(number)](number, frame)
 
 
-def cache_folder(name: str) -> Path:
-    """Return the folder ``name`` of traceana's cache, by the XDG Base Directory Specification."""
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    home = Path(given) if Path(given).is_absolute() else Path.home() / ".cache"
-    return home / "traceana" / name
-
-
 def config_folder() -> Path:
     """Return traceana's folder of the user's configuration, by the XDG Base Directory
     Specification.

@@ -14,9 +14,9 @@ import pytest
 import traceana
 from tests.support.command_line import run
 from traceana import __version__
-from traceana.cli.doctor import CACHES
+from traceana.cache import FOLDERS
+from traceana.cache import folder as cache_folder
 from traceana.errors import ExitCode, how_to_install
-from traceana.files import cache_folder
 from traceana.report.numbers import size
 
 
@@ -60,7 +60,7 @@ def test_without_nsys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_cache_is_measured_and_cleared(cache: Path) -> None:
     assert facts()["cache"] == f"{cache / 'traceana'}: empty"
-    for name in CACHES:
+    for name in FOLDERS:
         cache_folder(name).mkdir(parents=True)
     (cache_folder("ranks") / "summary").write_bytes(bytes(2_000_000))
     (cache / "traceana" / "mine").write_text("not of traceana")
@@ -93,5 +93,5 @@ def test_what_cannot_be_deleted_is_one_line(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_every_folder_of_the_cache_is_known() -> None:
     sources = Path(traceana.__file__).parent.rglob("*.py")
-    named = [re.findall(r'cache_folder\("(\w+)"\)', path.read_text("utf-8")) for path in sources]
-    assert {name for found in named for name in found} == set(CACHES)
+    named = [re.findall(r'cache\.\w+\("(\w+)"', path.read_text("utf-8")) for path in sources]
+    assert {name for found in named for name in found} == set(FOLDERS)

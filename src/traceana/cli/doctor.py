@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import platform
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
 from traceana.cli.options import Tabling, Writing
 from traceana.cli.output import Output
-from traceana.errors import CannotWriteError, ExitCode, MissingDependencyError, how_to_install
+from traceana.errors import ExitCode, MissingDependencyError, how_to_install
 from traceana.report.result import CommandResult
 
-if TYPE_CHECKING:
-    pass
-
-CACHES: Final = ("classes", "nsys", "peaks", "ranks", "vega")
-"""Folders of the cache: classes of kernel names, exports of nsys reports, measured peaks, summaries
-of ranks, the library that draws charts."""
 _FOR_DEVELOPERS: Final = ("dev", "workloads")
 _REQUIREMENT: Final = re.compile(r"(?P<name>[\w.-]+)[^;]*(?:;.*extra == ['\"](?P<extra>\w+)['\"])?")
 
@@ -34,7 +27,9 @@ def doctor(tabling: Tabling, writing: Writing, clear_cache: ClearCache = False) 
     """Run the command; :mod:`traceana.commands` has its help."""
     output = Output(tabling, writing)
     if clear_cache:
-        _clear()
+        from traceana import cache
+
+        cache.clear()
     output.write(_result())
     return ExitCode.OK
 
@@ -105,28 +100,8 @@ def _version(name: str) -> str | None:
 
 def _cache() -> str:
     """Return where the cache is, and the size of its folders."""
-    from traceana.files import cache_folder
+    from traceana import cache
     from traceana.report import numbers
 
-    sizes = {name: _size(cache_folder(name)) for name in CACHES}
-    parts = ", ".join(f"{name} {numbers.size(size)}" for name, size in sizes.items() if size)
-    return f"{cache_folder('')}: {parts or 'empty'}"
-
-
-def _size(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-
-
-def _clear() -> None:
-    """Delete the folders of the cache; raise ``CannotWriteError`` where that is not possible."""
-    from traceana.files import cache_folder
-
-    for name in CACHES:
-        folder = cache_folder(name)
-        try:
-            if folder.is_dir() and not folder.is_symlink():
-                shutil.rmtree(folder)
-        except OSError as error:
-            raise CannotWriteError(
-                f"cannot delete {error.filename or folder}: {error.strerror or error}"
-            ) from error
+    parts = ", ".join(f"{name} {numbers.size(size)}" for name, size in cache.sizes().items())
+    return f"{cache.folder('')}: {parts or 'empty'}"

@@ -9,12 +9,11 @@ cache folder under the processor's name.
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import functools
 import platform
 import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from functools import cache
 from importlib import resources
 from pathlib import Path
 from time import perf_counter
@@ -25,9 +24,10 @@ import numpy as np
 import polars as pl
 import rtoml
 
+from traceana import cache
 from traceana.cores import cores
 from traceana.errors import InvalidInputError, NoSuchSelectionError, near
-from traceana.files import UNDECODABLE, cache_folder, config_folder, text_content, write_whole
+from traceana.files import config_folder, digest, text_content
 from traceana.flops.cost import Refusal
 from traceana.trace import Trace
 from traceana.trace.schema import CPU_DEVICE, conform
@@ -155,7 +155,7 @@ def _configured(file: Path) -> Iterator[_Device]:
         yield _device({**table, "pattern": re.escape(normalized(name)), "source": str(file)}, "")
 
 
-@cache
+@functools.cache
 def devices() -> tuple[_Device, ...]:
     """Return the devices in the vendors' documents, in the order of the files."""
     files = {"NVIDIA": "nvidia.toml", "AMD": "amd.toml"}
@@ -235,7 +235,7 @@ def _listed(model: str) -> _Device:
     raise NoSuchSelectionError(f"unknown device model {model!r}; nearest: {listed}")
 
 
-@cache
+@functools.cache
 def _capabilities() -> dict[tuple[str, str], Mapping[str, Any]]:
     tables = _tables("capabilities.toml", "capability")
     return {(table.get("vendor", "NVIDIA"), table["version"]): table for table in tables}
@@ -280,30 +280,25 @@ _COPY_SECONDS: Final = 1.0
 _COPY_BYTES: Final = 1 << 28
 
 
-class _Kept(msgspec.Struct, frozen=True):
-    processor: str
-    processors: int
-    fp32: float
-    bandwidth: float
-
-
 def calibrated(*, again: bool = False) -> Peaks:
     """Return the measured peaks of this machine's processor; takes up to 5 s the first time.
 
     ``again`` measures again. Without a writable cache folder the result is not kept.
     """
     processor, processors = processor_name(), cores()
-    file = cache_folder("peaks") / f"{_digest(f'{processor} {processors} together')}.json"
-    kept = None if again else _read(file, processor, processors)
+    key = f"{processor} {processors} together"
+    file = f"{digest((key.encode(),))[:16]}.json"
+    kept = None if again else cache.read("peaks", file, key)
     if kept is None:
-        kept = _Kept(processor, processors, _gemm_rate(), _copy_rate())
-        _write(file, kept)
+        kept = msgspec.json.encode((_gemm_rate(), _copy_rate()))
+        cache.write("peaks", file, key, kept)
+    fp32, bandwidth = msgspec.json.decode(kept, type=tuple[float, float])
     return Peaks(
         name=f"{processor}, {processors} processors",
         how="measured",
         source=f"NumPy {np.__version__}: float32 GEMM, {_COPY_BYTES >> 20} MiB copy",
-        flops={"fp32": kept.fp32},
-        bandwidth=kept.bandwidth,
+        flops={"fp32": fp32},
+        bandwidth=bandwidth,
     )
 
 
@@ -346,22 +341,3 @@ def _copy_rate() -> float:
         np.copyto(target, source)
         best = max(best, 2 * source.nbytes / max(perf_counter() - before, 1e-9))
     return best
-
-
-def _read(file: Path, processor: str, processors: int) -> _Kept | None:
-    try:
-        kept = msgspec.json.decode(file.read_bytes(), type=_Kept)
-    except (*UNDECODABLE, OSError):
-        return None
-    same = (kept.processor, kept.processors) == (processor, processors)
-    return kept if same and kept.fp32 > 0 and kept.bandwidth > 0 else None
-
-
-def _write(file: Path, kept: _Kept) -> None:
-    with contextlib.suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, msgspec.json.encode(kept))
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

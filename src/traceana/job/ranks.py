@@ -18,12 +18,13 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import polars as pl
 
+from traceana import cache
 from traceana.analyze.collective_ranks import AHEAD, LINE, Matched, match
 from traceana.cores import cores
 from traceana.enrich.classify import rules_in_use
 from traceana.enrich.steps import compiled_marker
 from traceana.errors import CannotWriteError, NotFoundError, UsageError
-from traceana.files import cache_folder, scratch_folder
+from traceana.files import scratch_folder
 from traceana.ingest.ranks import rank_in
 from traceana.ingest.ranks import ranks as ranks_of
 from traceana.job.parallelism import bandwidths, experts, groups, pipeline
@@ -115,7 +116,7 @@ def summarize(
     rules_in_use(None if reading.rules is None else Path(reading.rules))
     if reading.step_marker is not None:
         compiled_marker(reading.step_marker)
-    target = cache_folder("ranks") if folder is None else folder
+    target = cache.folder("ranks") if folder is None else folder
     try:
         target.mkdir(parents=True, exist_ok=True)
         if scheduler is None:

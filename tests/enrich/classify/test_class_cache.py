@@ -12,8 +12,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from tests.support.manifest import FIXTURES
+from traceana.cache import folder as cache_folder
 from traceana.enrich.classify import class_cache, classify_names, load_rules
-from traceana.files import cache_folder
 
 NAMES = ("ampere_sgemm_128x64_nn", 'a "name"\n\u2028\x00 of nothing', "", "Memset (Device)")
 TRACE = FIXTURES / "alexnet-cpu-ranges.json.gz"

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.ingest.nsys.writing import KERNEL, RUNTIME, call, export, kernel
+from traceana.cache import folder as cache_folder
 from traceana.errors import CannotWriteError, MissingDependencyError, TraceanaError
-from traceana.files import cache_folder
 from traceana.ingest import read
 from traceana.ingest.detect import Format, detect
 from traceana.ingest.source import silent

@@ -6,18 +6,19 @@ time of a report on a small trace; most traces of one user have the same names.
 
 from __future__ import annotations
 
-import hashlib
+import functools
 from collections.abc import Iterator
-from functools import cache
 from importlib import resources
 from typing import Final
 
 import msgspec
 import polars as pl
 
-from traceana.files import UNDECODABLE, cache_folder, code_in, digest, write_whole
+from traceana import cache
+from traceana.files import UNDECODABLE, code_in, digest
 from traceana.trace.taxonomy import CLASS_SCHEMA
 
+_FILE: Final = "classes.json"
 MOST_KEPT: Final = 300_000
 """Bytes of the names in the file: some thousand names, read in milliseconds."""
 
@@ -28,16 +29,13 @@ def read() -> pl.DataFrame:
     It cannot where it is damaged, or was written with other rules.
     """
     nothing = pl.DataFrame(schema=CLASS_SCHEMA)
+    content = cache.read("classes", _FILE, _key())
     try:
-        digest, _, content = (
-            (cache_folder("classes") / "classes.json").read_bytes().partition(b"\n")
+        return (
+            nothing
+            if content is None
+            else pl.DataFrame(msgspec.json.decode(content), schema=CLASS_SCHEMA)
         )
-    except OSError:
-        return nothing
-    if digest != _digest(content):
-        return nothing
-    try:
-        return pl.DataFrame(msgspec.json.decode(content), schema=CLASS_SCHEMA)
     except (*UNDECODABLE, pl.exceptions.PolarsError):
         return nothing
 
@@ -52,24 +50,16 @@ def write(classes: pl.DataFrame, added: pl.DataFrame) -> None:
         return
     # Two threads may have added the same names.
     chosen = chosen.unique("name", keep="first", maintain_order=True)
-    content = msgspec.json.encode(chosen.to_dict(as_series=False))
-    folder = cache_folder("classes")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / "classes.json", _digest(content) + b"\n" + content)
-    except OSError:
-        return
+    cache.write("classes", _FILE, _key(), msgspec.json.encode(chosen.to_dict(as_series=False)))
 
 
-def _digest(content: bytes) -> bytes:
-    """Return a digest of ``content`` and of what decides on a class, polars's patterns too."""
-    state = f"{pl.__version__}\n{_state()}".encode()
-    return hashlib.blake2b(state + content, digest_size=32).hexdigest().encode()
+def _key() -> str:
+    """Return what decides on a class: polars, the rules and the code that applies them."""
+    return f"{pl.__version__}\n{_state()}"
 
 
-@cache
+@functools.cache
 def _state() -> str:
-    """Return a digest of the rules and of the code that applies them."""
     return digest(_deciding())
 
 

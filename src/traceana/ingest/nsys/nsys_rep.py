@@ -19,8 +19,9 @@ from typing import IO, Final
 
 import msgspec
 
+from traceana import cache
 from traceana.errors import CannotWriteError, CorruptError, MissingDependencyError
-from traceana.files import cache_folder, scratch_folder
+from traceana.files import scratch_folder
 from traceana.ingest.nsys.reader import read_tables
 from traceana.ingest.source import Progress
 from traceana.ingest.sqlite import Database
@@ -176,7 +177,7 @@ def _cached(source: Path, make: Callable[[Path], None]) -> Path:
     facts = source.stat()
     of_path = _digest(os.fsencode(source.resolve()))
     of_content = _digest(f"{facts.st_size} {facts.st_mtime_ns}".encode())
-    target = cache_folder("nsys") / f"{of_path}-{of_content}.sqlite"
+    target = cache.folder("nsys") / f"{of_path}-{of_content}.sqlite"
     if target.is_file():
         return target
     try:

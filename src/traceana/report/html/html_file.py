@@ -15,14 +15,12 @@ from collections.abc import Mapping
 from functools import lru_cache
 from importlib.metadata import version
 from importlib.resources import files
-from pathlib import Path
 from typing import Any, Final
 
 from markupsafe import Markup, escape
 
-from traceana import __version__
+from traceana import __version__, cache
 from traceana.errors import MissingDependencyError, how_to_install
-from traceana.files import cache_folder, write_whole
 from traceana.report.display_names import trace_file
 from traceana.report.html.elements import environment
 from traceana.report.html.pictures import PALETTE, picture
@@ -166,25 +164,14 @@ def vega_script() -> str:
         import vl_convert
     except ImportError as error:
         raise MissingDependencyError(f"HTML needs vl-convert: {how_to_install('html')}") from error
-    kept = cache_folder("vega") / f"{version('vl-convert-python')}.js"
-    try:
-        return kept.read_text("utf-8")
-    except (OSError, UnicodeDecodeError):
-        made = str(vl_convert.javascript_bundle())  # type: ignore[call-arg]  # its stub demands a snippet
-    _keep(kept, made)
-    return made
+    key = version("vl-convert-python")
+    if (kept := cache.read("vega", f"{key}.js", key)) is None:
+        kept = str(vl_convert.javascript_bundle()).encode()  # type: ignore[call-arg]  # its stub demands a snippet
+        cache.write("vega", f"{key}.js", key, kept)
+    return kept.decode()
 
 
 @lru_cache(maxsize=1)
 def packed_script(text: str) -> str:
     """Return ``text`` compressed by gzip, in Base64: less than half of its size."""
     return b64encode(gzip.compress(text.encode(), mtime=0)).decode()
-
-
-def _keep(path: Path, text: str) -> None:
-    """Write the cache; without a place to write, the next page makes the text again."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, text.encode())
-    except OSError:
-        return
