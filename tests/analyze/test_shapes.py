@@ -97,5 +97,5 @@ def test_kernels_by_shape_have_the_shapes_around_the_launch(built: Trace) -> Non
 
 
 def test_classes_by_shape_are_refused(built: Trace) -> None:
-    with pytest.raises(UsageError, match="leave out --unclassified"):
+    with pytest.raises(UsageError, match="leave out unclassified="):
         built.kernels(by="shape", unclassified=True)

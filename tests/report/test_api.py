@@ -41,6 +41,13 @@ def test_every_command_with_a_result_is_a_function_with_its_options(name: str) -
     assert (inspect.getdoc(function) or "").split()
 
 
+def test_type_checkers_know_every_method() -> None:
+    declared = (Path(traceana.__file__).parent / "trace" / "trace.py").read_text("utf-8")
+    (names,) = re.findall(r"if TYPE_CHECKING:  # the methods.*?\n(.*?)\n\n", declared, re.DOTALL)
+    of_trace = {one.name for one in COMMANDS.values() if one.of == "trace"}
+    assert set(re.findall(r"\w+", names)) == of_trace | {"select"}
+
+
 def test_what_there_is_not_is_an_error_that_lists_what_there_is() -> None:
     trace = cnn_steps()
     with pytest.raises(NoSuchSelectionError, match="use name, shape"):
@@ -68,7 +75,7 @@ def test_errors_name_the_keywords_of_python(tmp_path: Path) -> None:
         save(path)
         with pytest.raises(CannotWriteError, match=r"another name, or overwrite=True$"):
             save(path)
-    with pytest.raises(UsageError, match=r"^kernels by= shape has no classes: leave out unclass"):
+    with pytest.raises(UsageError, match=r"shape have no classes: leave out unclassified=$"):
         trace.kernels(by="shape", unclassified=True)
     with pytest.raises(NotFoundError, match=r"^inductor_cache=/nowhere: no such folder$"):
         traceana.open(ROOT / "fixtures" / "alexnet-cpu-ranges.json.gz", inductor_cache="/nowhere")

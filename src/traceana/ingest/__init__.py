@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from traceana.errors import InvalidInputError, UnknownFormatError
@@ -47,59 +48,32 @@ def _give_back() -> None:
             trim(0)
 
 
+_READERS: Final[dict[Format, str]] = {
+    Format.XPLANE: "xplane.reader:read",
+    Format.XPLANE_JSON: "chrome.reader:read",
+    Format.CHROME_JSON: "chrome.reader:read",
+    Format.MXNET: "chrome.reader:read_mxnet",
+    Format.KINETO: "kineto.reader:read",
+    Format.NSYS_REPORT: "nsys.nsys_rep:read",
+    Format.NSYS_STREAM: "nsys.nsys_rep:read_stream",
+    Format.NSYS_TABLES: "nsys.directory:read",
+    Format.NVPROF_PRINTED: "nvprof.printed:read",
+    Format.NVPROF_METRICS: "nvprof.metrics:read",
+    Format.ROCPROF_CSV: "rocprof.reader:read",
+    Format.PFTRACE: "rocprof.pftrace:read",
+    Format.SUMMARY: "summary.reader:read",
+    Format.NCU_CSV: "ncu.reader:read",
+}
+"""Where the reader of each format is; it is imported when a file needs it, with its decoder."""
+
+
 def _read(path: Path, progress: Progress) -> Trace:
-    # Imported on demand: each reader brings its own decoder.
-    match detect(path):
-        case Format.XPLANE:
-            from traceana.ingest.xplane.reader import read as read_xplane
-
-            return read_xplane(path, progress)
-        case Format.XPLANE_JSON | Format.CHROME_JSON:
-            from traceana.ingest.chrome.reader import read as read_chrome
-
-            return read_chrome(path, progress)
-        case Format.MXNET:
-            from traceana.ingest.chrome.reader import read_mxnet as read_mxnet
-
-            return read_mxnet(path, progress)
-        case Format.KINETO:
-            from traceana.ingest.kineto.reader import read as read_kineto
-
-            return read_kineto(path, progress)
-        case Format.SQLITE:
-            return _read_sqlite(path, progress)
-        case Format.NSYS_REPORT | Format.NSYS_STREAM as kind:
-            from traceana.ingest.nsys.nsys_rep import read as read_report
-
-            return read_report(path, progress, stream=kind is Format.NSYS_STREAM)
-        case Format.NSYS_TABLES:
-            from traceana.ingest.nsys.directory import read as read_directory
-
-            return read_directory(path, progress)
-        case Format.NVPROF_PRINTED:
-            from traceana.ingest.nvprof.printed import read as read_printed
-
-            return read_printed(path, progress)
-        case Format.NVPROF_METRICS:
-            from traceana.ingest.nvprof.metrics import read as read_metrics
-
-            return read_metrics(path, progress)
-        case Format.ROCPROF_CSV:
-            from traceana.ingest.rocprof.reader import read as read_rocprof
-
-            return read_rocprof(path, progress)
-        case Format.PFTRACE:
-            from traceana.ingest.rocprof.pftrace import read as read_pftrace
-
-            return read_pftrace(path, progress)
-        case Format.SUMMARY:
-            from traceana.ingest.summary.reader import read as read_summary
-
-            return read_summary(path, progress)
-        case Format.NCU_CSV:
-            from traceana.ingest.ncu.reader import read as read_ncu
-
-            return read_ncu(path, progress)
+    found = detect(path)
+    if found is Format.SQLITE:
+        return _read_sqlite(path, progress)
+    module, _, name = _READERS[found].partition(":")
+    trace: Trace = getattr(import_module(f"traceana.ingest.{module}"), name)(path, progress)
+    return trace
 
 
 def _is_of_rocprof(path: Path) -> bool:

@@ -37,6 +37,11 @@ _FULL_DISK: Final = 1 << 20
 _ANOTHER_CACHE: Final = "set XDG_CACHE_HOME to a writable folder with free space"
 
 
+def read_stream(path: Path, progress: Progress) -> Trace:
+    """Return the Trace of a ``.qdstrm``, which is imported first; else as :func:`read`."""
+    return read(path, progress, stream=True)
+
+
 def read(path: Path, progress: Progress, *, stream: bool = False) -> Trace:
     """Return the Trace of a report; ``stream``: a ``.qdstrm``, which is imported first.
 

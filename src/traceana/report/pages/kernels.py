@@ -63,7 +63,7 @@ def kernels(trace: Trace, *, by: KernelsBy = "name", unclassified: bool = False)
     """
     if by == "shape":
         if unclassified:
-            raise UsageError("kernels --by shape has no classes: leave out --unclassified")
+            raise UsageError("rows by shape have no classes: leave out --unclassified")
         needs_timeline(trace, "kernels --by shape")
         from traceana.analyze.flops import kernels_by_shape
 

@@ -65,7 +65,7 @@ def transfers(
     """
     if collectives:
         if by != "direction":
-            raise UsageError("--by cannot be combined with --collectives")
+            raise UsageError("--collectives has no groups: leave out --by")
         needs_timeline(trace, "transfers --collectives")
         return all_collectives(trace)
     from traceana.analyze import transfers as analysis
