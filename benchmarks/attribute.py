@@ -22,7 +22,7 @@ from benchmarks.measure import significant, spread
 from benchmarks.nested_ranges import Ints, Timeline, chain, timeline, tree
 from benchmarks.outcome import Outcome
 from benchmarks.source import SCRATCH
-from traceana.enrich.nesting import NONE, Nesting
+from traceana.columns.nesting import NONE, Nesting
 
 
 def measure(ranges: int, launches: int, threads: int, rounds: int) -> Outcome:

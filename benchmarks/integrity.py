@@ -23,7 +23,6 @@ from traceana.ingest.chrome import event_decoder  # noqa: F401
 from traceana.ingest.kineto import reader as kineto_reader  # noqa: F401
 from traceana.ingest.ncu import reader, rows
 from traceana.ingest.nsys import directory
-from traceana.ingest.nsys.parquet_footer import Footer
 from traceana.ingest.nvprof import reader as nvprof_reader  # noqa: F401
 from traceana.ingest.xplane import reader as xplane_reader  # noqa: F401
 from traceana.trace.bundle import is_bundle
@@ -34,8 +33,6 @@ CHECKS: Final[tuple[Callable[..., Any], ...]] = (
     integrity.bounded,
     sqlite.first_problem,
     directory.check_lengths,
-    Footer.check_pages,
-    Footer.contradiction,
     rows.is_whole,
     rows.complete_rows,
     reader.together,
@@ -54,7 +51,7 @@ def timed(seconds: dict[str, float]) -> Iterator[None]:
     modules = [one for name, one in sys.modules.items() if name.startswith("traceana")]
     for check in CHECKS:
         instead = _timing(check, seconds)
-        for holder in (*modules, Footer):
+        for holder in modules:
             for name, value in list(vars(holder).items()):
                 if value is check:
                     replaced.append((holder, name, check))

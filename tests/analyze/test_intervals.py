@@ -7,7 +7,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from traceana.timeline.intervals import Busy, length, union
+from traceana.columns.intervals import Busy, length, union
 
 spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 15)), max_size=25)
 

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.attribute import by_joins
 from benchmarks.kernel_names import varied
 from benchmarks.nested_ranges import Timeline, Unit, chain, timeline, tree
-from traceana.enrich.nesting import Nesting
+from traceana.columns.nesting import Nesting
 
 
 def _innermost_by_looking(line: Timeline) -> list[int]:

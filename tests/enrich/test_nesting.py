@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from traceana.enrich.nesting import (
+from traceana.columns.nesting import (
     NONE,
     Nesting,
     by_counting,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from traceana.enrich import distinct_values
-from traceana.enrich.distinct_values import distinct, first_rows, numbered, rows_of
-from traceana.enrich.nesting import Ints
+from traceana.columns import distinct
+from traceana.columns.distinct import distinct, first_rows, numbered, rows_of
+from traceana.columns.nesting import Ints
 
 Row = tuple[int | None, int | None, str | None]
 SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -34,12 +34,12 @@ def frame(values: list[Row]) -> pl.DataFrame:
 
 
 @settings(deadline=None)
-@given(rows, rows, st.sampled_from([numbered, distinct_values.by_halves]))
+@given(rows, rows, st.sampled_from([numbered, distinct.by_halves]))
 def test_equal_rows_have_equal_numbers_in_whichever_frame(
     one: list[Row], other: list[Row], number: Callable[..., tuple[Ints, ...]]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distinct_values, "_BLOCK", 5)
+        patch.setattr(distinct, "_BLOCK", 5)
         found = number(frame(one), frame(other))
     numbers = [number for part in found for number in part.tolist()]
     assert [len(part) for part in found] == [len(one), len(other)]

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.traces import TraceBuilder
+from traceana.columns.nesting import NONE
 from traceana.enrich.layers.repetition import Repetitions
-from traceana.enrich.nesting import NONE
 
 pytestmark = pytest.mark.slow
 

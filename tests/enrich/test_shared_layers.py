@@ -9,8 +9,8 @@ import pytest
 from tests.support.manifest import TRACES, Expected, each
 from tests.support.opened import opened
 from traceana.analyze.layers import layers
+from traceana.columns.nesting import NONE
 from traceana.enrich.layers.repetition import Repetitions
-from traceana.enrich.nesting import NONE
 
 pytestmark = pytest.mark.slow
 

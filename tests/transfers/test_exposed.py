@@ -6,7 +6,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceana.timeline.intervals import computing, exposed
+from traceana.columns.intervals import computing, exposed
 
 SCHEMA = {"rank": pl.Int32, "device": pl.Int32, "start": pl.Int64, "duration": pl.Int64}
 spans = st.tuples(

@@ -20,6 +20,7 @@ from traceana.analyze.rates import machine
 from traceana.analyze.roofline import fp32_products, roofline, units
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.transfers import transfers
+from traceana.columns.intervals import computing, exposed, exposed_within
 from traceana.enrich.keys import SOURCE, category_of
 from traceana.enrich.layers.compiled_regions import REGION
 from traceana.enrich.layers.inductor_code import GENERATED
@@ -32,7 +33,6 @@ from traceana.settings import (
 )
 from traceana.timeline.copies import copies
 from traceana.timeline.idle import gaps_of, idle, idle_time
-from traceana.timeline.intervals import computing, exposed, exposed_within
 from traceana.timeline.steps import (
     StepTime,
     device_windows,

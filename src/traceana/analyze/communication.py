@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
+from traceana.columns.intervals import COMPUTING, Busy, exposed
 from traceana.enrich.keys import SOURCE, classified
 from traceana.files import UNDECODABLE
 from traceana.flops.call import element_size
 from traceana.result import Result, sums, with_share
-from traceana.timeline.intervals import COMPUTING, Busy, exposed
 from traceana.timeline.steps import device_windows, measured_steps, step_windows
 from traceana.timeline.work import why_no_work, work
 from traceana.trace import per_small_trace

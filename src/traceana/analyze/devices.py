@@ -12,8 +12,16 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from traceana.columns.intervals import (
+    COMPUTING,
+    PER_DEVICE,
+    Busy,
+    computing,
+    rows_by_device,
+    union,
+)
+from traceana.columns.nesting import Flags, Ints
 from traceana.enrich.keys import category_of
-from traceana.enrich.nesting import Flags, Ints
 from traceana.result import Result, sums
 from traceana.timeline.idle import IdleTime, idle_time
 from traceana.timeline.idle_gaps import (
@@ -22,14 +30,6 @@ from traceana.timeline.idle_gaps import (
     measured_windows,
     outside,
     selects_steps,
-)
-from traceana.timeline.intervals import (
-    COMPUTING,
-    PER_DEVICE,
-    Busy,
-    computing,
-    rows_by_device,
-    union,
 )
 from traceana.timeline.work import why_no_work, work
 from traceana.trace.schema import CPU_DEVICE

@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 
 from traceana.analyze.operator_flops import OperatorCosts, Tree
-from traceana.enrich.distinct_values import first_rows, numbered
+from traceana.columns.distinct import first_rows, numbered
+from traceana.columns.nesting import NONE, Flags, Ints, from_rows, take, to_rows
 from traceana.enrich.keys import SOURCE, classified
-from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take, to_rows
 from traceana.timeline.work import work
 
 if TYPE_CHECKING:

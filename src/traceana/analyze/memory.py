@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 import polars as pl
 
-from traceana.enrich.distinct_values import thread_numbers
+from traceana.columns.distinct import thread_numbers
+from traceana.columns.intervals import PER_DEVICE
+from traceana.columns.nesting import NONE, Nesting, from_rows, inherit, take, to_rows
 from traceana.enrich.keys import OUTSIDE, layer_keys
-from traceana.enrich.nesting import NONE, Nesting, from_rows, inherit, take, to_rows
 from traceana.result import Result, sums
 from traceana.settings import FEWEST_GROWING
-from traceana.timeline.intervals import PER_DEVICE
 from traceana.timeline.steps import measured_steps, name_of
 from traceana.trace import per_small_trace
 

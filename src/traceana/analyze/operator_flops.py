@@ -19,9 +19,9 @@ import numpy.typing as npt
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.enrich.distinct_values import Texts
+from traceana.columns.distinct import Texts
+from traceana.columns.nesting import NONE, Ints, from_rows, rows_by_depth, to_rows
 from traceana.enrich.layers.from_order import groups
-from traceana.enrich.nesting import NONE, Ints, from_rows, rows_by_depth, to_rows
 from traceana.enrich.operators import EarlyStopped
 from traceana.flops.aten_convolution import (
     BACKWARD,

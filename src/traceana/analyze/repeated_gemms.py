@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
-from traceana.enrich.distinct_values import first_rows, numbered
+from traceana.columns.distinct import first_rows, numbered
+from traceana.columns.intervals import Busy
 from traceana.enrich.keys import OUTSIDE, described, layer_keys
 from traceana.result import Result, sums
 from traceana.settings import REPEATED_GEMMS, REPEATED_GEMMS_GAP
-from traceana.timeline.intervals import Busy
 from traceana.timeline.work import kernels_of, work
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from traceana.analyze.flop_coverage import BY_MODEL, NO_ARITHMETIC, PARTLY, PROD
 from traceana.analyze.manifest_pairing import with_names_of
 from traceana.analyze.operator_flops import Tree
 from traceana.analyze.rates import RATES, machine, peak_note, peaks_by, rate_columns
-from traceana.enrich.distinct_values import first_rows, numbered
+from traceana.columns.distinct import first_rows, numbered
+from traceana.columns.intervals import Busy
+from traceana.columns.nesting import NONE, Ints, from_rows, to_rows
 from traceana.enrich.keys import SEARCH, SOURCE, classified, described
-from traceana.enrich.nesting import NONE, Ints, from_rows, to_rows
 from traceana.result import Result, sums, with_share
-from traceana.timeline.intervals import Busy
 from traceana.timeline.steps import available_ns, measured_steps, select
 from traceana.timeline.work import why_no_work, work
 from traceana.trace import per_small_trace

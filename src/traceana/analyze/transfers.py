@@ -10,6 +10,7 @@ import polars as pl
 
 from traceana.analyze import summaries
 from traceana.analyze.summaries import needs_timeline
+from traceana.columns.intervals import PER_DEVICE, Busy, computing, exposed
 from traceana.enrich.keys import OUTSIDE, layer_keys
 from traceana.result import Result, sums, with_share
 from traceana.settings import MANY_COPIES, SMALL_COPY_BYTES
@@ -23,7 +24,6 @@ from traceana.timeline.copies import (
     copies,
     link_peaks,
 )
-from traceana.timeline.intervals import PER_DEVICE, Busy, computing, exposed
 from traceana.timeline.steps import available_ns, device_windows, measured_steps
 from traceana.timeline.work import kernels_of
 
@@ -72,7 +72,7 @@ def transfers(trace: Trace, by: Key = "direction") -> Result:
         unless the trace records the size of every copy of the row.
     ``exposed_ns``
         Time in which a copy of the row ran and no kernel ran on its device, from any step or
-        stream: :func:`traceana.timeline.intervals.exposed`. The total counts copies that overlap
+        stream: :func:`traceana.columns.intervals.exposed`. The total counts copies that overlap
         once, and may be less than the sum of the rows. Null where the device is unknown.
     ``bytes_per_s``, ``median_bytes_per_s``
         Bytes over summed time; the median bandwidth of single copies, without copies of 0 ns.

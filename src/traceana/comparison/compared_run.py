@@ -16,6 +16,7 @@ from traceana.analyze.layer_rows import PASSES
 from traceana.analyze.layers import layers
 from traceana.analyze.manifest_pairing import with_names_of
 from traceana.analyze.run_to_run import relative_spread, spread_of_work
+from traceana.columns.intervals import Busy, computing
 from traceana.comparison.layer_features import RunLayers, run_layers
 from traceana.comparison.run_inputs import Pairs
 from traceana.enrich.keys import (
@@ -35,7 +36,6 @@ from traceana.settings import (
 )
 from traceana.timeline.copies import copies
 from traceana.timeline.idle_gaps import capture_ns
-from traceana.timeline.intervals import Busy, computing
 from traceana.timeline.steps import device_windows, measured_steps, select, steps
 from traceana.timeline.work import work
 from traceana.trace import per_small_trace, per_trace

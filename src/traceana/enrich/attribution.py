@@ -8,8 +8,19 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from traceana.columns.distinct import Texts
+from traceana.columns.nesting import (
+    NONE,
+    Flags,
+    Ints,
+    Nesting,
+    from_rows,
+    inherit,
+    take,
+    thread_keys,
+    to_rows,
+)
 from traceana.enrich.cpu import operator_activities, range_activities
-from traceana.enrich.distinct_values import Texts
 from traceana.enrich.launches import (
     launches_of,
     launches_with_work,
@@ -22,17 +33,6 @@ from traceana.enrich.layers.layer_intervals import DEEPEST_PATH, Layer
 from traceana.enrich.layers.repetition import Repetitions
 from traceana.enrich.layers.resolve import LayerResolution, layer_table, merge_like, resolve
 from traceana.enrich.layers.roles import MULTI_TENSOR, OPTIMIZER
-from traceana.enrich.nesting import (
-    NONE,
-    Flags,
-    Ints,
-    Nesting,
-    from_rows,
-    inherit,
-    take,
-    thread_keys,
-    to_rows,
-)
 from traceana.enrich.operators import forward_of, from_nvtx, with_nesting
 from traceana.enrich.ranges import ThreadRanges
 from traceana.enrich.steps import (

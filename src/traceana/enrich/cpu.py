@@ -30,8 +30,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from traceana.enrich.distinct_values import ascii_classes
-from traceana.enrich.nesting import NONE, Flags, Ints, Nesting
+from traceana.columns.distinct import ascii_classes
+from traceana.columns.nesting import NONE, Flags, Ints, Nesting
 from traceana.enrich.operators import EarlyStopped
 from traceana.enrich.ranges import DIRECTION_ALONE
 from traceana.enrich.steps import OUTSIDE_TEXT, STEP_TEXT

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.enrich.distinct_values import Texts
+from traceana.columns.distinct import Texts
+from traceana.columns.nesting import NONE, Flags, Ints, from_rows, take, to_rows
 from traceana.enrich.launches import GRAPH_LAUNCH
 from traceana.enrich.layers.repetition import Repetitions
-from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take, to_rows
 from traceana.settings import (
     BY_ORDER,
     BY_ORDER_OF_STREAMS,

@@ -23,7 +23,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from traceana.enrich.distinct_values import Texts
+from traceana.columns.distinct import Texts
+from traceana.columns.nesting import NONE, Flags, Ints, from_rows, take, to_rows
 from traceana.enrich.graph_alignment import (
     NODE_KINDS,
     Found,
@@ -34,7 +35,6 @@ from traceana.enrich.graph_alignment import (
     pass_codes,
 )
 from traceana.enrich.launches import BEGIN_CAPTURE, GRAPH_LAUNCH, KERNEL_LAUNCH
-from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take, to_rows
 from traceana.trace import Ledger, Trace
 from traceana.trace.schema import ActivityKind, Direction, conform
 

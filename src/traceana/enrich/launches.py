@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from traceana.enrich.distinct_values import Texts
-from traceana.enrich.nesting import NONE, WIDEST, Flags, Ints, take, to_rows
+from traceana.columns.distinct import Texts
+from traceana.columns.nesting import NONE, WIDEST, Flags, Ints, take, to_rows
 from traceana.enrich.steps import step_of
 from traceana.trace import Ledger
 from traceana.trace.schema import DEVICE_WORK

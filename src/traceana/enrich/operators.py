@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.enrich.distinct_values import Texts, ascii_classes
-from traceana.enrich.nesting import (
+from traceana.columns.distinct import Texts, ascii_classes
+from traceana.columns.nesting import (
     NONE,
     Flags,
     Ints,

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from traceana.enrich.nesting import Ints
+from traceana.columns.nesting import Ints
 from traceana.settings import (
     FEWEST_PERIODS,
     LONGER_STRETCH,

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.enrich.nesting import NONE, Ints, Nesting, inherit, take, to_rows
+from traceana.columns.nesting import NONE, Ints, Nesting, inherit, take, to_rows
 from traceana.trace.schema import Direction
 
 _ON_THREADS: Final = ("module", "annotation", "step", "nvtx")

@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.enrich.distinct_values import Texts
-from traceana.enrich.nesting import NONE, Ints, Nesting, thread_keys
+from traceana.columns.distinct import Texts
+from traceana.columns.nesting import NONE, Ints, Nesting, thread_keys
 from traceana.enrich.serving import ITERATION, SOURCE, iterations
 from traceana.errors import NoSuchSelectionError, UsageError
 from traceana.settings import CUT_STEP, STEP_COVERAGE

@@ -22,6 +22,7 @@ from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import layers
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.transfers import transfers
+from traceana.columns.intervals import Busy
 from traceana.files import (
     UNDECODABLE,
     as_unicode,
@@ -31,7 +32,6 @@ from traceana.files import (
     umask,
 )
 from traceana.timeline.idle import idle
-from traceana.timeline.intervals import Busy
 from traceana.timeline.steps import device_windows, measured_steps, select
 from traceana.timeline.work import work
 from traceana.trace.bundle import write_tables

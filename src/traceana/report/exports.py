@@ -18,7 +18,7 @@ from traceana import __version__
 from traceana.analyze.layers import layer_tree
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.timeline import Window, capture
-from traceana.enrich.distinct_values import first_rows, numbered
+from traceana.columns.distinct import first_rows, numbered
 from traceana.enrich.keys import SOURCE, classified
 from traceana.errors import CannotWriteError, MissingDependencyError, how_to_install
 from traceana.files import check_free, scratch_folder, write_output

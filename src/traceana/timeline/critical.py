@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
-from traceana.enrich.distinct_values import Texts
+from traceana.columns.distinct import Texts
+from traceana.columns.nesting import NONE, Nesting, take, to_rows
 from traceana.enrich.keys import OUTSIDE, SOURCE, classified, layer_keys
-from traceana.enrich.nesting import NONE, Nesting, take, to_rows
 from traceana.enrich.ranges import ThreadRanges
 from traceana.result import Result, sums, with_share
 from traceana.timeline.graph import (

@@ -19,11 +19,11 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.enrich.nesting import NONE, Flags, Ints, take, timeline
+from traceana.columns.intervals import times
+from traceana.columns.nesting import NONE, Flags, Ints, take, timeline
 from traceana.enrich.steps import OPTIMIZER_STEP
 from traceana.settings import LONGEST_LATENCY_NS
 from traceana.timeline.idle_gaps import capture
-from traceana.timeline.intervals import times
 from traceana.timeline.steps import step_windows
 from traceana.timeline.threads import (
     HostTime,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 import polars as pl
 
+from traceana.columns.intervals import PER_DEVICE, Busy, Device, union
 from traceana.result import Result, sums
 from traceana.timeline.idle_causes import CauseFinder, cpu_time
 from traceana.timeline.idle_gaps import (
@@ -24,7 +25,6 @@ from traceana.timeline.idle_gaps import (
     selects_steps,
     within,
 )
-from traceana.timeline.intervals import PER_DEVICE, Busy, Device, union
 from traceana.timeline.steps import device_windows, measured_steps
 from traceana.timeline.work import any_work, why_no_work
 from traceana.trace import per_small_trace

@@ -17,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.enrich.distinct_values import Texts, first_rows, numbered, rows_of
+from traceana.columns.distinct import Texts, first_rows, numbered, rows_of
+from traceana.columns.intervals import Intervals, times, union, until
+from traceana.columns.nesting import NONE, Flags, Ints, Nesting, from_rows, take, to_rows
 from traceana.enrich.keys import SOURCE, category_of
 from traceana.enrich.layers.roles import ROLE_OF_TEXT
-from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, from_rows, take, to_rows
 from traceana.settings import LONGEST_DISPATCH_NS, LONGEST_EVENT_LATENCY_NS
 from traceana.timeline.copies import blocking_copies
 from traceana.timeline.idle_gaps import (
@@ -42,7 +43,6 @@ from traceana.timeline.idle_gaps import (
     SYNCHRONIZATION,
     Cause,
 )
-from traceana.timeline.intervals import Intervals, times, union, until
 from traceana.timeline.waits import BY_EVENT, BY_STREAM, all_waits
 from traceana.trace.schema import CPU_DEVICE
 

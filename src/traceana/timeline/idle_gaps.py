@@ -13,9 +13,9 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.enrich.distinct_values import distinct
-from traceana.enrich.nesting import NONE, Ints, to_rows
-from traceana.timeline.intervals import PER_DEVICE, Device, rows_by_device, union
+from traceana.columns.distinct import distinct
+from traceana.columns.intervals import PER_DEVICE, Device, rows_by_device, union
+from traceana.columns.nesting import NONE, Ints, to_rows
 from traceana.timeline.steps import device_windows, measured_steps, step_windows
 from traceana.timeline.work import work
 from traceana.trace import per_trace

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
-from traceana.enrich.distinct_values import distinct
+from traceana.columns.distinct import distinct
+from traceana.columns.intervals import PER_DEVICE, Busy
 from traceana.enrich.serving import SOURCE
 from traceana.enrich.steps import candidates
 from traceana.errors import NoSuchSelectionError
 from traceana.result import Result
 from traceana.settings import FEWEST_STEPS, WARM_UP_RATIO
-from traceana.timeline.intervals import PER_DEVICE, Busy
 from traceana.timeline.work import work
 from traceana.trace import per_trace
 from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK, PERIOD

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.enrich.distinct_values import Texts, thread_numbers
-from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, from_rows, take, timeline
+from traceana.columns.distinct import Texts, thread_numbers
+from traceana.columns.intervals import Intervals, times, union
+from traceana.columns.nesting import NONE, Flags, Ints, Nesting, from_rows, take, timeline
 from traceana.enrich.ranges import ThreadRanges
 from traceana.settings import BUSY_ANNOTATION, FULL_QUEUE, LONG_LAUNCH, LONGEST_CLOCK_ERROR_NS
-from traceana.timeline.intervals import Intervals, times, union
 from traceana.timeline.waits import (
     ANY,
     NO_WORK,

@@ -16,11 +16,11 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.enrich.distinct_values import Texts, distinct, first_rows, numbered
+from traceana.columns.distinct import Texts, distinct, first_rows, numbered
+from traceana.columns.intervals import times
+from traceana.columns.nesting import NONE, Flags, Ints, from_rows, take
 from traceana.enrich.keys import SOURCE, category_of
-from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take
 from traceana.timeline.copies import blocking_copies
-from traceana.timeline.intervals import times
 from traceana.trace import per_small_trace
 from traceana.trace.schema import DEVICE_WORK
 

@@ -12,10 +12,10 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.analyze.convolutions import each_convolution, of_input
-from traceana.enrich.distinct_values import Texts, first_rows, numbered
+from traceana.columns.distinct import Texts, first_rows, numbered
+from traceana.columns.nesting import NONE, Flags, Ints, from_rows, rows_by_depth
 from traceana.enrich.keys import SOURCE, classified
 from traceana.enrich.layers.roles import ROLE_OF_TEXT
-from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, rows_by_depth
 from traceana.errors import NoSuchSelectionError, near
 from traceana.settings import LONGEST_DISPATCH_NS, REPLAYED_ACTIVITIES
 from traceana.timeline.graph import EVENT, LAUNCH, STREAM, SYNC, WAIT, Graph

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from traceana.enrich.nesting import Flags, Ints
+    from traceana.columns.nesting import Flags, Ints
     from traceana.flops.peaks import Peaks
     from traceana.timeline.threads import Floats
     from traceana.trace import Trace

@@ -17,7 +17,7 @@ from traceana.timeline.steps import measured
 from traceana.whatif.other_hardware import Factors
 
 if TYPE_CHECKING:
-    from traceana.enrich.nesting import Flags
+    from traceana.columns.nesting import Flags
     from traceana.timeline.threads import Floats
     from traceana.trace import Trace
 

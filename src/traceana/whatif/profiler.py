@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import numpy as np
 
-from traceana.enrich.distinct_values import Texts
+from traceana.columns.distinct import Texts
+from traceana.columns.nesting import NONE
 from traceana.enrich.launches import KERNEL_LAUNCH
-from traceana.enrich.nesting import NONE
 from traceana.settings import (
     LONGEST_DISPATCH_NS,
     PREDICTION_LEVEL,

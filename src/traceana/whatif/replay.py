@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from traceana.analyze.collective_ranks import matched_of
-from traceana.enrich.nesting import NONE, Ints, from_rows, timeline
+from traceana.columns.nesting import NONE, Ints, from_rows, timeline
 from traceana.timeline.graph import HANDOVER, HOST, LAUNCH, SYNC, WAIT, Graph, critical_edges
 
 if TYPE_CHECKING:

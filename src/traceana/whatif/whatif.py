@@ -17,8 +17,9 @@ from msgspec.structs import replace
 
 from traceana.analyze.classes import breakdown
 from traceana.analyze.run_to_run import relative_spread
+from traceana.columns.intervals import union
+from traceana.columns.nesting import NONE, Ints
 from traceana.enrich.keys import category_of
-from traceana.enrich.nesting import NONE, Ints
 from traceana.errors import NoSuchSelectionError
 from traceana.result import Result
 from traceana.settings import (
@@ -35,7 +36,6 @@ from traceana.settings import (
 )
 from traceana.timeline.copies import copies
 from traceana.timeline.graph import Graph, graphs
-from traceana.timeline.intervals import union
 from traceana.timeline.steps import MEDIAN_ERROR, measured_steps, span_of, step_time
 from traceana.timeline.threads import Floats
 from traceana.trace import Trace

@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 from tools.classification import SAMPLE
+from traceana.columns.distinct import ascii_classes
 from traceana.enrich.classify import classify_names, engine, load_rules
 from traceana.enrich.classify.engine import Words, literals
-from traceana.enrich.distinct_values import ascii_classes
 
 RULES = load_rules()
 PATTERNS = sorted(

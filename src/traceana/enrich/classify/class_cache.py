@@ -67,7 +67,7 @@ def _deciding() -> Iterator[bytes]:
     """Yield the code and the rules, file by file."""
     enrich = resources.files("traceana.enrich")
     classify = enrich / "classify"
-    yield (enrich / "distinct_values.py").read_bytes()
+    yield (resources.files("traceana.columns") / "distinct.py").read_bytes()
     yield (resources.files("traceana.trace") / "taxonomy.py").read_bytes()
     for folder in (classify, classify / "rules"):
         yield from code_in(folder)

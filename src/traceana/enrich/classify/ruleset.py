@@ -15,7 +15,7 @@ import msgspec
 import polars as pl
 import rtoml
 
-from traceana.enrich.distinct_values import ascii_classes
+from traceana.columns.distinct import ascii_classes
 from traceana.errors import InvalidInputError
 from traceana.files import as_unicode, config_folder, text_content
 from traceana.trace.taxonomy import (

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from traceana.enrich.nesting import NONE, Flags, Ints, take
+from traceana.columns.nesting import NONE, Flags, Ints, take
 from traceana.flops.call import Call
 from traceana.flops.cost import Shape, UncountableError
 from traceana.flops.registry import TEMPLATE

@@ -20,11 +20,11 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.enrich.distinct_values import Texts, first_rows, numbered
+from traceana.columns.distinct import Texts, first_rows, numbered
+from traceana.columns.nesting import NONE, WIDEST, Flags, Ints, Nesting, inherit, roots, take
 from traceana.enrich.layers.inductor_code import GENERATED
 from traceana.enrich.layers.layer_intervals import Layer
 from traceana.enrich.layers.roles import SEEDS
-from traceana.enrich.nesting import NONE, WIDEST, Flags, Ints, Nesting, inherit, roots, take
 
 if TYPE_CHECKING:
     from traceana.enrich import Code

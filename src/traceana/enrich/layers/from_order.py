@@ -12,12 +12,12 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from traceana.enrich.distinct_values import Texts
+from traceana.columns.distinct import Texts
+from traceana.columns.nesting import NONE, Ints
 from traceana.enrich.layers.from_ranges import OPERAND_POSITIONS
 from traceana.enrich.layers.inductor_code import GENERATED
 from traceana.enrich.layers.layer_intervals import Layer
 from traceana.enrich.layers.roles import WEIGHTED
-from traceana.enrich.nesting import NONE, Ints
 from traceana.flops.call import Call
 from traceana.flops.cost import Shape, UncountableError
 

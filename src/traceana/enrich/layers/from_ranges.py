@@ -13,7 +13,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from traceana.enrich.distinct_values import Texts
+from traceana.columns.distinct import Texts
+from traceana.columns.nesting import NONE, Ints, Nesting, inherit
 from traceana.enrich.layers.compiled_regions import CALL
 from traceana.enrich.layers.layer_intervals import (
     SEPARATOR,
@@ -25,7 +26,6 @@ from traceana.enrich.layers.layer_intervals import (
     tree_of,
 )
 from traceana.enrich.layers.roles import WEIGHTED, role_of
-from traceana.enrich.nesting import NONE, Ints, Nesting, inherit
 from traceana.enrich.operators import OPERATOR_TEXT
 from traceana.enrich.ranges import BOTH_DIRECTIONS, DIRECTION_ALONE, DIRECTION_WORD
 from traceana.enrich.steps import OUTSIDE_TEXT, STEP_TEXT

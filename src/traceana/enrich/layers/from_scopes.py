@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 import msgspec
 import polars as pl
 
+from traceana.columns.nesting import NONE, Ints
 from traceana.enrich.layers.layer_intervals import SEPARATOR, Layer
-from traceana.enrich.nesting import NONE, Ints
 from traceana.trace.schema import Direction
 
 _WRAPPED: Final = re.compile(r"(\w+)\((.*)\)", re.DOTALL)

@@ -17,8 +17,8 @@ from typing import Final, TypeAlias
 import msgspec
 import polars as pl
 
+from traceana.columns.nesting import NONE, Ints
 from traceana.enrich.layers.inductor_code import GENERATED, Graph
-from traceana.enrich.nesting import NONE, Ints
 from traceana.flops.call import Call
 from traceana.flops.cost import UncountableError
 from traceana.trace.schema import conform

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, take
+from traceana.columns.nesting import NONE, Flags, Ints, Nesting, take
 
 SEPARATOR: Final = "."
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.enrich.nesting import NONE, Flags, Ints
+from traceana.columns.nesting import NONE, Flags, Ints
 from traceana.settings import LONGEST_CONTEXT, SHORTEST_CONTEXT
 
 Hashes = npt.NDArray[np.uint64]

@@ -8,7 +8,8 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.enrich.distinct_values import Texts
+from traceana.columns.distinct import Texts
+from traceana.columns.nesting import NONE, Flags, Ints, Nesting, inherit, roots, take
 from traceana.enrich.layers.compiled_regions import LookedInto, looked_into
 from traceana.enrich.layers.from_order import position_layers, short_name
 from traceana.enrich.layers.from_ranges import (
@@ -24,7 +25,6 @@ from traceana.enrich.layers.roles import (
     optimizer_layers,
     role_intervals,
 )
-from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, inherit, roots, take
 from traceana.trace.schema import empty
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from traceana.enrich.distinct_values import Texts
+from traceana.columns.distinct import Texts
+from traceana.columns.nesting import NONE, Flags, Ints, Nesting, from_rows, inherit, roots, take
 from traceana.enrich.layers.layer_intervals import Layer, LayerIntervals, codes, nest
-from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, from_rows, inherit, roots, take
 
 ROLE_OF_TEXT: Final = {
     "optimizer": r"(?i)^Optimizer\.|^(?:## )?optimizer(?:[._ ]?step)?(?: ##)?$",

@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 import polars as pl
 
-from traceana.enrich.distinct_values import ascii_classes
-from traceana.enrich.nesting import NONE, Ints, from_rows
+from traceana.columns.distinct import ascii_classes
+from traceana.columns.nesting import NONE, Ints, from_rows
 from traceana.enrich.refine.situations import QUEUE, Context, Operators, by_queue
 
 PRODUCTS: Final = ("conv", "gemm")

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from traceana.enrich.distinct_values import ascii_classes, first_rows, numbered
-from traceana.enrich.nesting import NONE, from_rows, take, to_rows
+from traceana.columns.distinct import ascii_classes, first_rows, numbered
+from traceana.columns.nesting import NONE, from_rows, take, to_rows
 from traceana.enrich.refine.episodes import Episodes, find_episodes, possible_parts
 from traceana.enrich.refine.searches import with_searches
 from traceana.enrich.refine.situations import (

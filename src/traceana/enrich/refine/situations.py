@@ -19,9 +19,9 @@ import numpy.typing as npt
 import polars as pl
 import rtoml
 
+from traceana.columns.distinct import ascii_classes, numbered
+from traceana.columns.nesting import NONE, WIDEST, Ints, from_rows, rows_by_depth
 from traceana.enrich.classify.ruleset import ClassValue
-from traceana.enrich.distinct_values import ascii_classes, numbered
-from traceana.enrich.nesting import NONE, WIDEST, Ints, from_rows, rows_by_depth
 from traceana.trace import Trace
 
 _SCOPE_TAIL: Final = r"([^/]+?)(?:_\d+)?/?$"

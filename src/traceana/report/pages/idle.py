@@ -11,6 +11,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.analyze.summaries import needs_timeline
+from traceana.columns.intervals import PER_DEVICE
 from traceana.report import numbers
 from traceana.report.columns import Kind
 from traceana.report.page import Block, Chart, Column, Facts, Hidden, Page, Table
@@ -31,7 +32,6 @@ from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result, arrange
 from traceana.timeline.critical import NO_OPERATOR
 from traceana.timeline.idle_gaps import capture, outside
-from traceana.timeline.intervals import PER_DEVICE
 from traceana.timeline.steps import measured_steps, step_processes
 from traceana.trace.schema import CPU_DEVICE
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.enrich.distinct_values import numbered, rows_of
+from traceana.columns.distinct import numbered, rows_of
 
 Times = npt.NDArray[np.int64]
 Intervals = tuple[Times, Times]

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.enrich.nesting import Flags, Ints, thread_keys
+from traceana.columns.nesting import Flags, Ints, thread_keys
 
 _NARROW: Final = 1 << 24
 """Largest span of values that are numbered by a lookup table; others by a search."""

@@ -1,0 +1,1 @@
+"""Algebra of whole columns: intervals, nesting, distinct values, threads. It knows no format."""
