@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from traceana.columns import distinct
+from traceana import columns
 from traceana.columns.distinct import distinct, first_rows, numbered, rows_of
 from traceana.columns.nesting import Ints
 
@@ -34,12 +34,12 @@ def frame(values: list[Row]) -> pl.DataFrame:
 
 
 @settings(deadline=None)
-@given(rows, rows, st.sampled_from([numbered, distinct.by_halves]))
+@given(rows, rows, st.sampled_from([numbered, columns.distinct.by_halves]))
 def test_equal_rows_have_equal_numbers_in_whichever_frame(
     one: list[Row], other: list[Row], number: Callable[..., tuple[Ints, ...]]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distinct, "_BLOCK", 5)
+        patch.setattr(columns.distinct, "_BLOCK", 5)
         found = number(frame(one), frame(other))
     numbers = [number for part in found for number in part.tolist()]
     assert [len(part) for part in found] == [len(one), len(other)]
