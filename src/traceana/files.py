@@ -319,6 +319,6 @@ def digest(parts: Iterable[bytes]) -> str:
 def code_in(folder: Traversable) -> Iterator[bytes]:
     """Yield name and content of the files of code and data in a package's ``folder``, by name."""
     for file in sorted(folder.iterdir(), key=lambda file: file.name):
-        if file.name.endswith((".py", ".toml")):
+        if file.name.endswith((".py", ".toml", ".csv")):
             yield file.name.encode()
             yield file.read_bytes()

@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from traceana.columns.distinct import thread_numbers
 from traceana.columns.nesting import (
     NONE,
     Nesting,
     by_counting,
     by_peeling,
     from_rows,
-    inherit,
-    thread_keys,
     timeline,
     to_rows,
 )
@@ -112,7 +111,7 @@ def test_a_long_chain_of_overlaps_ends() -> None:
 def test_inherit_takes_the_nearest_value_around() -> None:
     nesting = Nesting.of(*arrays([(0, 0, 100), (0, 10, 50), (0, 20, 10), (0, 80, 5)]))
     value = np.array([7, NONE, NONE, 3])
-    assert inherit(nesting, value).tolist() == [7, 7, 7, 3]
+    assert nesting.inherit(value).tolist() == [7, 7, 7, 3]
 
 
 def test_threads_are_numbered_alike_in_all_frames() -> None:
@@ -121,7 +120,7 @@ def test_threads_are_numbered_alike_in_all_frames() -> None:
         schema_overrides={"process": pl.Int64, "thread": pl.Int64},
     )
     b = pl.DataFrame({"process": [2, 1, 2], "thread": [5, 5, 6]})
-    first, second = thread_keys(a, b)
+    first, second = thread_numbers(a, b)
     assert first[0] == second[1]
     assert first[1] == second[0]
     assert len({*first.tolist(), *second.tolist()}) == 4

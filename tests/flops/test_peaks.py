@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import tomllib
 from importlib import resources
@@ -31,7 +32,15 @@ def table(file: str, key: str) -> list[dict[str, Any]]:
     return found
 
 
-LISTED = table("nvidia.toml", "device") + table("amd.toml", "device")
+def listed_devices() -> list[dict[str, Any]]:
+    texts = ("vendor", "name", "pattern", "compute_capability", "source")
+    return [
+        {key: value if key in texts else float(value) for key, value in row.items() if value}
+        for row in csv.DictReader((FOLDER / "devices.csv").read_text("utf-8").splitlines())
+    ]
+
+
+LISTED = listed_devices()
 CAPABILITIES = table("capabilities.toml", "capability")
 
 
@@ -191,7 +200,15 @@ def test_a_roofline_needs_a_bandwidth_of_every_listed_device() -> None:
 
 @pytest.mark.parametrize("device", LISTED, ids=lambda device: device["name"])
 def test_every_device_has_its_sources_and_no_unknown_key(device: dict[str, Any]) -> None:
-    facts = {"name", "pattern", "source", "compute_capability", "multiprocessors", "boost_mhz"}
+    facts = {
+        "vendor",
+        "name",
+        "pattern",
+        "source",
+        "compute_capability",
+        "multiprocessors",
+        "boost_mhz",
+    }
     assert set(device) <= facts | {"bandwidth", *RATES}
     assert device["source"]
     assert re.compile(device["pattern"])

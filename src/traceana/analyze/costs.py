@@ -30,11 +30,10 @@ from traceana.analyze.operator_flops import (
     PART,
     Flags,
     OperatorCosts,
-    Tree,
     executed_convolutions,
     operator_costs,
 )
-from traceana.columns.nesting import NONE, from_rows, to_rows
+from traceana.columns.nesting import NONE, Tree, from_rows, to_rows
 from traceana.enrich.keys import SEARCH, SOURCE, category_of
 from traceana.enrich.layers.from_scopes import replica_of
 from traceana.enrich.layers.layer_intervals import SEPARATOR
@@ -126,7 +125,7 @@ class _Operators(msgspec.Struct, frozen=True):
 
 @per_small_trace
 def _operators(trace: Trace) -> _Operators:
-    tree, found = Tree.of(trace.tables.ops), operator_costs(trace.tables.ops)
+    tree, found = Tree.of_table(trace.tables.ops), operator_costs(trace.tables.ops)
     return _Operators(tree, found, Uncounted.of(tree, found))
 
 

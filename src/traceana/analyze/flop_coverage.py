@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.analyze.operator_flops import OperatorCosts, Tree
+from traceana.analyze.operator_flops import OperatorCosts
 from traceana.columns.distinct import first_rows, numbered
-from traceana.columns.nesting import NONE, Flags, Ints, from_rows, take, to_rows
+from traceana.columns.nesting import NONE, Flags, Ints, Tree, from_rows, take, to_rows
 from traceana.enrich.keys import SOURCE, classified
 from traceana.timeline.work import work
 

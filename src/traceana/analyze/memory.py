@@ -9,7 +9,7 @@ import polars as pl
 
 from traceana.columns.distinct import thread_numbers
 from traceana.columns.intervals import PER_DEVICE
-from traceana.columns.nesting import NONE, Nesting, from_rows, inherit, take, to_rows
+from traceana.columns.nesting import NONE, Nesting, from_rows, take, to_rows
 from traceana.enrich.keys import OUTSIDE, layer_keys
 from traceana.result import Result, sums
 from traceana.settings import FEWEST_GROWING
@@ -423,7 +423,7 @@ def _by_convolution(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
     convolution[rows] = np.arange(len(rows))
     (key,) = thread_numbers(trace.tables.ops)
     start, duration = (trace.tables.ops[column].to_numpy() for column in ("start", "duration"))
-    around = inherit(Nesting.of(key, start, duration), convolution)
+    around = Nesting.of(key, start, duration).inherit(convolution)
     made = allocations(events).filter(pl.col("op").is_not_null())
     of = take(around, from_rows(made["op"]))
     operator = take(rows, of)

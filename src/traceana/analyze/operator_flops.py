@@ -9,8 +9,6 @@ part.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 import msgspec
@@ -20,7 +18,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.columns.distinct import Texts
-from traceana.columns.nesting import NONE, Ints, from_rows, rows_by_depth, to_rows
+from traceana.columns.nesting import NONE, Ints, Tree, from_rows, to_rows
 from traceana.enrich.layers.from_order import groups
 from traceana.enrich.operators import EarlyStopped
 from traceana.flops.aten_convolution import (
@@ -37,7 +35,6 @@ from traceana.flops.cost import LARGEST, Cost, Refusal, Shape, UncountableError
 from traceana.flops.executed import Direction, executed
 from traceana.flops.passive import passive
 from traceana.flops.registry import MOST_INPUTS, NO_FORMULA, cost, reader_of
-from traceana.frozen import frozen
 from traceana.trace import per_small_trace
 
 if TYPE_CHECKING:
@@ -160,7 +157,7 @@ def executed_by_episode(ops: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataFra
     )
     has_shapes = np.zeros(ops.height, dtype=np.bool_)
     has_shapes[readable["op"].to_numpy()] = True
-    operator = Tree.of(ops).nearest(has_shapes, from_rows(episodes["op"]))
+    operator = Tree.of_table(ops).nearest(has_shapes, from_rows(episodes["op"]))
     rows = (
         episodes.select("algorithm", "direction")
         .with_row_index("episode")
@@ -224,8 +221,6 @@ def _refused(reason: str, flops: int | None) -> _Row:
 
 Flags = npt.NDArray[np.bool_]
 
-_MOST_CLIMBED: Final = 16
-"""Steps from an operator to its parent that a lookup takes before it looks up all operators."""
 
 PART = pl.Enum(["forward", "backward", "dgrad", "wgrad", "bias_grad"])
 
@@ -285,7 +280,7 @@ def operator_costs(ops: pl.DataFrame) -> OperatorCosts:
         )
     rows = _with_hints(named.with_row_index("op")).with_columns(_sparse(ops))
     calls = _Calls.of(rows.select(_KEY))
-    tree = Tree.of(ops)
+    tree = Tree.of_table(ops)
     left = EarlyStopped.of(ops)
     has_cost = calls.parts[calls.of_op] > 0
     has_cost &= ~(left.innermost | left.around)
@@ -728,64 +723,3 @@ def _which_gradient(product: str | None, node: str | None) -> str | None:
     if of_input:
         return "dgrad"
     return "wgrad" if of_weight else None
-
-
-class Tree(msgspec.Struct, frozen=True, dict=True):
-    """The nesting of a table of operators: the parent and the depth of each row.
-
-    Methods proceed by level of nesting, not by event.
-    """
-
-    parent: Ints
-    depth: Ints
-
-    @classmethod
-    def of(cls, ops: pl.DataFrame) -> Tree:
-        """Read ``parent`` and ``depth`` of ``ops``, whose row numbers the parents are."""
-        return cls(from_rows(ops["parent"]), ops["depth"].fill_null(0).to_numpy())
-
-    @cached_property
-    def levels(self) -> Sequence[Ints]:
-        """The rows of each depth, outermost first."""
-        return frozen(rows_by_depth(self.depth))
-
-    def inside(self, outer: Flags) -> Flags:
-        """Return the rows with a parent in ``outer``."""
-        result = np.zeros(len(outer), dtype=np.bool_)
-        for rows in self.levels[1:]:
-            parent = self.parent[rows]
-            result[rows] = (parent != NONE) & (outer[parent] | result[parent])
-        return result
-
-    def holding(self, inner: Flags) -> Flags:
-        """Return the rows with a descendant in ``inner``."""
-        result = np.zeros(len(inner), dtype=np.bool_)
-        for rows in reversed(self.levels):
-            parent = self.parent[rows[inner[rows] | result[rows]]]
-            result[parent[parent != NONE]] = True
-        return result
-
-    def outermost(self, flags: Flags) -> Flags:
-        """Return ``flags`` without rows whose parents have the flag."""
-        return flags & ~self.inside(flags)
-
-    def nearest(self, flags: Flags, rows: Ints) -> Ints:
-        """Return for each of ``rows`` itself or its nearest parent in ``flags``; else ``NONE``."""
-        found = rows.copy()
-        left = np.flatnonzero(found != NONE)
-        for _ in range(_MOST_CLIMBED):
-            left = left[~flags[found[left]]]
-            found[left] = self.parent[found[left]]
-            left = left[found[left] != NONE]
-        if len(left):
-            found[left] = self._nearest(flags)[found[left]]
-        return found
-
-    def _nearest(self, flags: Flags) -> Ints:
-        """Return what :meth:`nearest` does, of all rows, in a time that does not grow with the
-        depth."""
-        result = np.where(flags, np.arange(len(flags)), NONE)
-        for rows in self.levels[1:]:
-            waiting = rows[(result[rows] == NONE) & (self.parent[rows] != NONE)]
-            result[waiting] = result[self.parent[waiting]]
-        return result

@@ -15,11 +15,10 @@ import polars as pl
 from traceana.analyze.costs import COUNTS, Charges, charges, executions, on_flops, whole_sum
 from traceana.analyze.flop_coverage import BY_MODEL, NO_ARITHMETIC, PARTLY, PRODUCTS
 from traceana.analyze.manifest_pairing import with_names_of
-from traceana.analyze.operator_flops import Tree
 from traceana.analyze.rates import RATES, machine, peak_note, peaks_by, rate_columns
 from traceana.columns.distinct import first_rows, numbered
 from traceana.columns.intervals import Busy
-from traceana.columns.nesting import NONE, Ints, from_rows, to_rows
+from traceana.columns.nesting import NONE, Ints, Tree, from_rows, to_rows
 from traceana.enrich.keys import SEARCH, SOURCE, classified, described
 from traceana.result import Result, sums, with_share
 from traceana.timeline.steps import available_ns, measured_steps, select
@@ -242,7 +241,7 @@ def _unit_of_operator(trace: Trace, known: Charges, around: Ints) -> pl.Series:
 
 def _around(trace: Trace, activities: pl.DataFrame, known: Charges) -> Ints:
     """Return the nearest operator with work around each counted one, -1 without."""
-    tree = Tree.of(trace.tables.ops)
+    tree = Tree.of_table(trace.tables.ops)
     at_work = np.zeros(len(tree.parent), dtype=np.bool_)
     at_work[activities["op"].drop_nulls().to_numpy()] = True
     return tree.nearest(at_work, from_rows(known.operators["op"]))

@@ -13,8 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.columns.nesting import Flags, Ints, thread_keys
+from traceana.columns.nesting import Flags, Ints
 
+THREAD: Final = ("rank", "process", "thread")
+"""Columns that identify a thread."""
 _NARROW: Final = 1 << 24
 """Largest span of values that are numbered by a lookup table; others by a search."""
 _SPARSE: Final = 512
@@ -84,14 +86,10 @@ def rows_of(numbers: Ints) -> Iterator[tuple[int, Ints]]:
         yield int(number), order[ends[number] - counts[number] : ends[number]]
 
 
-def thread_numbers(*frames: pl.DataFrame) -> list[Ints]:
-    """Return numbers, from 0, for the threads (``rank``, ``process``, ``thread``) of ``frames``."""
-    keys = thread_keys(*frames)
-    of_rank = numbered(*(frame.select("rank") for frame in frames))
-    many = max(int(ranks.max(initial=0)) for ranks in of_rank) + 1
-    if many == 1:
-        return keys
-    return [key * many + rank for key, rank in zip(keys, of_rank, strict=True)]
+def thread_numbers(*frames: pl.DataFrame) -> tuple[Ints, ...]:
+    """Return the :func:`numbered` threads of ``frames``: by the columns of :data:`THREAD`."""
+    known = [name for name in THREAD if all(name in frame.columns for frame in frames)]
+    return numbered(*(frame.select(known) for frame in frames))
 
 
 class _Digits(msgspec.Struct, frozen=True):

@@ -27,9 +27,6 @@ _DEEP: Final = 256
 _MOST_CLIMBED: Final = 8
 """Steps from an interval to its parent that a lookup takes before it counts instead."""
 
-_NARROW: Final = 1 << 24
-"""Largest span of numbers that are ranked by a lookup table; others by a search."""
-
 WIDEST: Final = 1 << 62
 """Bound of numbers that are ordered by thread, then by time."""
 
@@ -37,37 +34,75 @@ _MOST_PASSES: Final = 16
 """Vectorized passes for one level; a loop handles intervals that still overlap without nesting."""
 
 
-def thread_keys(*frames: pl.DataFrame) -> list[Ints]:
-    """Return the number, from 0, of each (process, thread) of ``frames``; one array a frame."""
-    filled = [frame.select(pl.col("process", "thread").fill_null(NONE)) for frame in frames]
-    processes, _ = _ranks([pair["process"].to_numpy() for pair in filled])
-    threads, many = _ranks([pair["thread"].to_numpy() for pair in filled])
-    pairs = [one * many + other for one, other in zip(processes, threads, strict=True)]
-    keys, _ = _ranks(pairs)
-    return keys
+class Tree(msgspec.Struct, frozen=True, dict=True):
+    """Rows with the row of the ``parent`` of each, or :data:`NONE`, and its ``depth``.
+
+    Methods proceed by level of nesting, not by event.
+    """
+
+    parent: Ints
+    depth: Ints
+
+    @staticmethod
+    def of_table(table: pl.DataFrame) -> Tree:
+        """Read ``parent`` and ``depth`` of operators or ranges."""
+        return Tree(from_rows(table["parent"]), table["depth"].fill_null(0).to_numpy())
+
+    @cached_property
+    def levels(self) -> Sequence[Ints]:
+        """The rows of each depth, outermost first."""
+        return rows_by_depth(self.depth)
+
+    def inside(self, outer: Flags) -> Flags:
+        """Return the rows with a parent in ``outer``."""
+        result = np.zeros(len(outer), dtype=np.bool_)
+        for rows in self.levels[1:]:
+            parent = self.parent[rows]
+            result[rows] = (parent != NONE) & (outer[parent] | result[parent])
+        return result
+
+    def holding(self, inner: Flags) -> Flags:
+        """Return the rows with a descendant in ``inner``."""
+        result = np.zeros(len(inner), dtype=np.bool_)
+        for rows in reversed(self.levels):
+            parent = self.parent[rows[inner[rows] | result[rows]]]
+            result[parent[parent != NONE]] = True
+        return result
+
+    def outermost(self, flags: Flags) -> Flags:
+        """Return ``flags`` without rows whose parents have the flag."""
+        return flags & ~self.inside(flags)
+
+    def nearest(self, flags: Flags, rows: Ints) -> Ints:
+        """Return for each of ``rows`` itself or its nearest parent in ``flags``; else ``NONE``."""
+        found = rows.copy()
+        left = np.flatnonzero(found != NONE)
+        for _ in range(_MOST_CLIMBED):
+            left = left[~flags[found[left]]]
+            found[left] = self.parent[found[left]]
+            left = left[found[left] != NONE]
+        if len(left):
+            found[left] = self.inherit(np.where(flags, np.arange(len(flags)), NONE))[found[left]]
+        return found
+
+    def inherit(self, value: Ints) -> Ints:
+        """Return ``value`` with :data:`NONE` replaced by that of the nearest parent with one."""
+        result = value.copy()
+        if (value != NONE).any():
+            for rows in self.levels[1:]:
+                lacking = rows[(result[rows] == NONE) & (self.parent[rows] != NONE)]
+                result[lacking] = result[self.parent[lacking]]
+        return result
+
+    def united(self, bits: Ints) -> Ints:
+        """Return ``bits`` of each row combined with those of all its parents."""
+        result = bits.copy()
+        for rows in self.levels[1:]:
+            result[rows] |= result[self.parent[rows]]
+        return result
 
 
-def _ranks(parts: Sequence[Ints]) -> tuple[list[Ints], int]:
-    """Return the rank of each number among the distinct ones of all ``parts``, and their count."""
-    filled = [part for part in parts if len(part)]
-    if not filled:
-        return [*parts], 0
-    least, most = min(int(part.min()) for part in filled), max(int(part.max()) for part in filled)
-    if least == most:
-        return [np.zeros(len(part), dtype=np.int64) for part in parts], 1
-    if most - least < _NARROW:
-        there = np.zeros(most - least + 1, dtype=np.bool_)
-        for part in filled:
-            there[part - least] = True
-        if there.all():
-            return [part - least for part in parts], len(there)
-        place = np.cumsum(there) - 1
-        return [place[part - least] for part in parts], int(place[-1]) + 1
-    distinct = pl.concat([pl.Series(part).unique() for part in filled]).unique().sort().to_numpy()
-    return [np.searchsorted(distinct, part) for part in parts], len(distinct)
-
-
-class Nesting(msgspec.Struct, frozen=True, dict=True):
+class Nesting(Tree, frozen=True, dict=True):
     """Intervals with the parent and the depth of each.
 
     ``parent[i]`` is the row of the innermost interval on the same thread that contains the start
@@ -79,8 +114,6 @@ class Nesting(msgspec.Struct, frozen=True, dict=True):
     key: Ints
     start: Ints
     end: Ints
-    parent: Ints
-    depth: Ints
     order: Ints
 
     @classmethod
@@ -96,7 +129,7 @@ class Nesting(msgspec.Struct, frozen=True, dict=True):
         rows_depth = np.zeros(len(order), dtype=np.int64)
         rows_parent[order] = np.where(parent == NONE, NONE, order[parent])
         rows_depth[order] = depth
-        return cls(key, start, end, rows_parent, rows_depth, order)
+        return cls(rows_parent, rows_depth, key, start, end, order)
 
     @cached_property
     def _ends(self) -> tuple[int, int]:
@@ -169,11 +202,6 @@ class Nesting(msgspec.Struct, frozen=True, dict=True):
         depth = begun - np.searchsorted(np.sort(finish[:own]), finish[own:], side="right")
         at = _last_of_depth(self.depth[order], np.arange(own), depth - 1, begun)
         return take(order, at)
-
-    @cached_property
-    def levels(self) -> Sequence[Ints]:
-        """The rows of each depth, outermost first."""
-        return rows_by_depth(self.depth)
 
 
 def rows_by_depth(depth: Ints) -> Sequence[Ints]:
@@ -296,17 +324,6 @@ def _outermost(start: Ints, end: Ints, rest: Ints) -> Flags:
             outer[i] = True
             running_until = finish
     return outer
-
-
-def inherit(nesting: Nesting, value: Ints) -> Ints:
-    """Return ``value`` with :data:`NONE` replaced by the nearest enclosing row's value."""
-    result = value.copy()
-    if not (value != NONE).any():
-        return result
-    for rows in nesting.levels[1:]:
-        lacking = rows[result[rows] == NONE]
-        result[lacking] = result[nesting.parent[lacking]]
-    return result
 
 
 def roots(nesting: Nesting) -> Ints:

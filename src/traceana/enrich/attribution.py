@@ -8,16 +8,14 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.columns.distinct import Texts
+from traceana.columns.distinct import Texts, thread_numbers
 from traceana.columns.nesting import (
     NONE,
     Flags,
     Ints,
     Nesting,
     from_rows,
-    inherit,
     take,
-    thread_keys,
     to_rows,
 )
 from traceana.enrich.cpu import operator_activities, range_activities
@@ -129,7 +127,7 @@ class _Host(msgspec.Struct, frozen=True):
         ops = trace.tables.ops
         nodes = trace.tables.activities.filter(pl.col("capture_time").is_not_null())
         nodes = nodes.select("process", pl.col("capture_thread").alias("thread"))
-        op_key, range_key, call_key, captured_key = thread_keys(
+        op_key, range_key, call_key, captured_key = thread_numbers(
             ops, trace.tables.ranges, trace.tables.calls, nodes
         )
         op_nesting = Nesting.of(op_key, ops["start"].to_numpy(), ops["duration"].to_numpy())
@@ -272,7 +270,7 @@ def _with_that_around(ops: pl.DataFrame, nesting: Nesting) -> pl.Series:
     if not lacking.any():
         return direction
     rows = np.arange(ops.height)
-    around = inherit(nesting, np.where(ops["scope"].is_null().to_numpy(), NONE, rows))
+    around = nesting.inherit(np.where(ops["scope"].is_null().to_numpy(), NONE, rows))
     return direction.zip_with(~lacking, direction.gather(to_rows(around)))
 
 

@@ -8,15 +8,13 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.columns.distinct import Texts, ascii_classes
+from traceana.columns.distinct import Texts, ascii_classes, thread_numbers
 from traceana.columns.nesting import (
     NONE,
     Flags,
     Ints,
     Nesting,
     from_rows,
-    inherit,
-    thread_keys,
     to_rows,
 )
 
@@ -128,7 +126,7 @@ def with_nesting(ops: pl.DataFrame, names: Texts, nesting: Nesting) -> pl.DataFr
     return ops.with_columns(
         to_rows(nesting.parent).alias("parent"),
         pl.Series("depth", nesting.depth, dtype=pl.Int32),
-        pl.when(pl.Series(inherit(nesting, backward) == 1))
+        pl.when(pl.Series(nesting.inherit(backward) == 1))
         .then(pl.lit("backward"))
         .when(of_backend.not_())
         .then(pl.lit("forward"))
@@ -236,8 +234,8 @@ def forward_of(
     forward = np.where(forward == NONE, _by_order(ops, nesting, node, forward, step), forward)
     for around in (_OF_VIEW, _EVALUATES):
         forward = _of_inner_node(names.matching(around), nesting, forward)
-    forward = inherit(nesting, forward)
-    return inherit(nesting, _behind_nodes(ops, names, nesting, node, forward))
+    forward = nesting.inherit(forward)
+    return nesting.inherit(_behind_nodes(ops, names, nesting, node, forward))
 
 
 def _of_inner_node(around: Flags, nesting: Nesting, forward: Ints) -> Ints:
@@ -264,7 +262,7 @@ def _by_flow(ops: pl.DataFrame, nesting: Nesting, links: pl.DataFrame) -> Ints:
     target = links.select(
         pl.col("to_process").alias("process"), pl.col("to_thread").alias("thread")
     )
-    op_keys, *both = thread_keys(ops, origin, target)
+    op_keys, *both = thread_numbers(ops, origin, target)
     # Threads without operators have no number in the nesting.
     key = np.full(max(int(keys.max(initial=0)) for keys in (op_keys, *both)) + 1, NONE)
     key[op_keys] = nesting.key

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.columns.nesting import NONE, Ints, Nesting, inherit, take, to_rows
+from traceana.columns.nesting import NONE, Ints, Nesting, take, to_rows
 from traceana.trace.schema import Direction
 
 _ON_THREADS: Final = ("module", "annotation", "step", "nvtx")
@@ -53,7 +53,7 @@ class ThreadRanges(msgspec.Struct, frozen=True):
             .alias("backward")
         )
         own = frame.select("text").join(named, on="text", how="left", maintain_order="left")
-        return cls(np.flatnonzero(chosen), nesting, inherit(nesting, own["backward"].to_numpy()))
+        return cls(np.flatnonzero(chosen), nesting, nesting.inherit(own["backward"].to_numpy()))
 
     def innermost(self, key: Ints, time: Ints) -> Ints:
         """Return the row in ``ranges`` of the innermost range at each (thread, time)."""

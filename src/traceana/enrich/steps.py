@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.columns.distinct import Texts
-from traceana.columns.nesting import NONE, Ints, Nesting, thread_keys
+from traceana.columns.distinct import Texts, thread_numbers
+from traceana.columns.nesting import NONE, Ints, Nesting
 from traceana.enrich.serving import ITERATION, SOURCE, iterations
 from traceana.errors import NoSuchSelectionError, UsageError
 from traceana.settings import CUT_STEP, STEP_COVERAGE
@@ -369,7 +369,7 @@ class _Optimizer(msgspec.Struct, frozen=True):
             )
         )
         loads = by_program.filter(text.str.starts_with(_LOADS)).select("process", "start")
-        (keys,) = thread_keys(found)
+        (keys,) = thread_numbers(found)
         kept = []
         for own in _outermost(found, keys).partition_by("process", maintain_order=True):
             thread = max(own.partition_by("thread", maintain_order=True), key=lambda t: t.height)
@@ -454,7 +454,7 @@ def _named(
 
 def _timelines(found: pl.DataFrame) -> list[pl.DataFrame]:
     """Return the outermost ranges of one process, by thread if those of threads overlap."""
-    (keys,) = thread_keys(found)
+    (keys,) = thread_numbers(found)
     outer = _outermost(found, keys)
     if _outermost(outer, np.zeros(outer.height, dtype=np.int64)).height == outer.height:
         return [outer]

@@ -9,6 +9,7 @@ cache folder under the processor's name.
 from __future__ import annotations
 
 import contextlib
+import csv
 import functools
 import platform
 import re
@@ -157,13 +158,21 @@ def _configured(file: Path) -> Iterator[_Device]:
 
 @functools.cache
 def devices() -> tuple[_Device, ...]:
-    """Return the devices in the vendors' documents, in the order of the files."""
-    files = {"NVIDIA": "nvidia.toml", "AMD": "amd.toml"}
-    return tuple(
-        _device(table, vendor)
-        for vendor, file in files.items()
-        for table in _tables(file, "device")
-    )
+    """Return the devices of ``devices.csv``, from the vendors' documents, in its order.
+
+    Peaks are dense, at the boost clock, in TFLOP/s (TOP/s for int8) and GB/s; what the source does
+    not give is left out. ``pattern`` is matched with the whole of a normalized name. NVIDIA's
+    ``_tensor`` rates of 16 and 8 bits are with accumulation in float32, as frameworks ask for it;
+    on GeForce boards accumulation in float16 is twice as fast. An MI250 or MI250X is two devices,
+    and drivers show each: its peaks are a die's.
+    """
+    text = (resources.files("traceana.flops") / "devices" / "devices.csv").read_text("utf-8")
+    found = []
+    for row in csv.DictReader(text.splitlines()):
+        given = {name: value for name, value in row.items() if value}
+        numbers = {name: float(given[name]) for name in (*RATES, "bandwidth") if name in given}
+        found.append(_device({**given, **numbers}, given["vendor"]))
+    return tuple(found)
 
 
 def _device(table: Mapping[str, Any], vendor: str) -> _Device:
@@ -179,7 +188,7 @@ def _device(table: Mapping[str, Any], vendor: str) -> _Device:
         re.compile(table["pattern"]),
         vendor or None,
         table.get("compute_capability"),
-        table.get("multiprocessors"),
+        int(table["multiprocessors"]) if "multiprocessors" in table else None,
         peaks,
     )
 
@@ -237,7 +246,8 @@ def _listed(model: str) -> _Device:
 
 @functools.cache
 def _capabilities() -> dict[tuple[str, str], Mapping[str, Any]]:
-    tables = _tables("capabilities.toml", "capability")
+    file = resources.files("traceana.flops") / "devices" / "capabilities.toml"
+    tables = rtoml.loads(file.read_text(encoding="utf-8"))["capability"]
     return {(table.get("vendor", "NVIDIA"), table["version"]): table for table in tables}
 
 
@@ -265,12 +275,6 @@ def _bandwidth(device: Mapping[str, Any]) -> float | None:
     bandwidth = device.get("bandwidth_bytes_per_s")
     # For AMD's HBM3, twice the memory clock times the bus width is half of the bandwidth.
     return float(bandwidth) if bandwidth and device.get("vendor") != "AMD" else None
-
-
-def _tables(file: str, key: str) -> list[dict[str, Any]]:
-    text = (resources.files("traceana.flops") / "devices" / file).read_text(encoding="utf-8")
-    tables: list[dict[str, Any]] = rtoml.loads(text)[key]
-    return tables
 
 
 _SIZES: Final = (256, 512, 1024, 2048)

@@ -28,7 +28,7 @@ from traceana.timeline.graph import (
     windows,
 )
 from traceana.timeline.steps import measured_steps, step_processes
-from traceana.timeline.threads import WAITING, ThreadKeys, cut
+from traceana.timeline.threads import WAITING, Threads, cut
 from traceana.timeline.work import why_no_work, work
 from traceana.trace import per_small_trace
 from traceana.trace.schema import DEVICE_WORK
@@ -110,7 +110,7 @@ def segments(trace: Trace) -> pl.DataFrame:
         for graph in graphs(trace)
         if (path := _path(graph, rows["step_row"])).height
     ]
-    found = pl.concat([_labelled(whole, _NO_PATH, ThreadKeys.of(whole, own)), *parts])
+    found = pl.concat([_labelled(whole, _NO_PATH, Threads.of(whole, own)), *parts])
     return (
         found.join(rows.select("step_row", "own_row", "number", "rank"), on="step_row")
         .sort("own_row", "start_ns", maintain_order=True)
@@ -187,7 +187,7 @@ def _path(graph: Graph, step_rows: pl.Series) -> pl.DataFrame:
     )
 
 
-def _labelled(trace: Trace, raw: pl.DataFrame, threads: ThreadKeys) -> pl.DataFrame:
+def _labelled(trace: Trace, raw: pl.DataFrame, threads: Threads) -> pl.DataFrame:
     """Return the stretches of :func:`_path` with their labels.
 
     A stretch of a thread is cut where the thread's call, operator or annotation changes. Columns:
@@ -266,7 +266,7 @@ def _of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _of_threads(trace: Trace, raw: pl.DataFrame, threads: ThreadKeys) -> pl.DataFrame:
+def _of_threads(trace: Trace, raw: pl.DataFrame, threads: Threads) -> pl.DataFrame:
     """Return the labels of blocking calls and of other time of threads, cut into pieces."""
     is_sync = (raw["what"] == "sync").to_numpy()
     of = raw["of"].to_numpy()
@@ -291,13 +291,12 @@ def _of_threads(trace: Trace, raw: pl.DataFrame, threads: ThreadKeys) -> pl.Data
             "step_row": raw["step_row"].gather(piece),
             "begin": begin,
             "end": end,
-            "key": key,
             "waiting": waiting,
             "call": to_rows(call),
             "op": to_rows(ops.innermost(key, begin)),
             "range": to_rows(ranges.innermost(key, begin)),
         }
-    ).join(threads.numbers, on="key", how="left", maintain_order="left")
+    ).with_columns(threads.known["thread"].gather(key))
     operator, annotation = _operator(trace, found["op"]), _annotation(trace, found["range"])
     return found.select(
         *_times(),

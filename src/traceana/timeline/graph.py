@@ -27,7 +27,7 @@ from traceana.timeline.idle_gaps import capture
 from traceana.timeline.steps import step_windows
 from traceana.timeline.threads import (
     HostTime,
-    ThreadKeys,
+    Threads,
     active_spans,
     handovers,
     waiting_calls,
@@ -155,7 +155,7 @@ class Graph(msgspec.Struct, frozen=True):
     thread: Ints
     step: Ints
     edges: Edges
-    keys: ThreadKeys
+    keys: Threads
     host: HostTime
     steps: pl.DataFrame
     begins: Ints
@@ -173,7 +173,7 @@ def graphs(
     """
     whole = trace.whole
     own = windows(whole).with_row_index("step_row")
-    keys = ThreadKeys.of(whole, own)
+    keys = Threads.of(whole, own)
     if numbers is not None:
         own = own.filter(pl.col("number").is_in(numbers))
     for of_rank in own.partition_by("rank", maintain_order=True):
@@ -188,7 +188,7 @@ def graphs(
 def _graph(
     trace: Trace,
     steps: pl.DataFrame,
-    keys: ThreadKeys,
+    keys: Threads,
     between: tuple[int, int] | None,
     *,
     with_host: bool,

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.columns.distinct import Texts, first_rows, numbered, rows_of
+from traceana.columns.distinct import Texts, rows_of
 from traceana.columns.intervals import Intervals, times, union, until
 from traceana.columns.nesting import NONE, Flags, Ints, Nesting, from_rows, take, to_rows
 from traceana.enrich.keys import SOURCE, category_of
@@ -43,6 +43,7 @@ from traceana.timeline.idle_gaps import (
     SYNCHRONIZATION,
     Cause,
 )
+from traceana.timeline.threads import Threads
 from traceana.timeline.waits import BY_EVENT, BY_STREAM, all_waits
 from traceana.trace.schema import CPU_DEVICE
 
@@ -81,7 +82,6 @@ _WHOLE_GAP: Final = DRIVER
 _TRAINING: Final = ("layer", "optimizer", "collective", "hooks")
 """Roles of operators that count as compute even during a wait for a batch."""
 
-_THREAD: Final = ["rank", "process", "thread"]
 _LATEST: Final = np.iinfo(np.int64).max
 
 
@@ -305,43 +305,13 @@ def _credit_blocking(
     part[rows] += waited
 
 
-class Threads(msgspec.Struct, frozen=True):
-    """The number of the thread of each row of ``calls``, ``ops`` and ``ranges``.
-
-    Rows without a thread count as one thread of their process. ``known`` has ``rank``, ``process``
-    and ``thread`` of each number.
-    """
-
-    calls: Ints
-    ops: Ints
-    ranges: Ints
-    known: pl.DataFrame
-
-    @classmethod
-    def of(cls, trace: Trace) -> Threads:
-        """Return the numbers of the threads of ``trace``."""
-        frames = [
-            table.select(_THREAD)
-            for table in (trace.tables.calls, trace.tables.ops, trace.tables.ranges)
-        ]
-        calls, ops, ranges = numbers = numbered(*frames)
-        known = pl.concat(frames)[first_rows(np.concatenate(numbers))]
-        return cls(calls, ops, ranges, known)
-
-    def among(self, numbers: Ints) -> Flags:
-        """Return for each thread whether it is one of ``numbers``; NONE does not count."""
-        found = np.zeros(self.known.height, dtype=np.bool_)
-        found[numbers[numbers != NONE]] = True
-        return found
-
-
 def _nesting(frame: pl.DataFrame, key: Ints, wanted: Flags) -> Nesting:
     """Return the nested rows of ``frame`` on the ``wanted`` threads, numbered by ``key``."""
     start, end = times(frame)
     depth = from_rows(frame["depth"])
     rows = np.flatnonzero(wanted[key] & (depth != NONE))
     rows = rows[np.lexsort((-end[rows], start[rows], key[rows]))]
-    return Nesting(key, start, end, from_rows(frame["parent"]), depth, rows)
+    return Nesting(from_rows(frame["parent"]), depth, key, start, end, rows)
 
 
 class CauseTime(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.columns.distinct import Texts, thread_numbers
+from traceana.columns.distinct import THREAD, Texts, first_rows, thread_numbers
 from traceana.columns.intervals import Intervals, times, union
 from traceana.columns.nesting import NONE, Flags, Ints, Nesting, from_rows, take, timeline
 from traceana.enrich.ranges import ThreadRanges
@@ -54,28 +54,34 @@ _MOST_QUEUES: Final = 64
 _NO_TIMES: Final = np.zeros(0, dtype=np.int64)
 
 
-class ThreadKeys(msgspec.Struct, frozen=True):
-    """The key of the thread of each operator, call, range and window, distinct between ranks.
+class Threads(msgspec.Struct, frozen=True):
+    """The number of the thread of each operator, call, range and window.
 
-    A window without a thread has a key of its own.
+    Rows without a thread count as one thread of their process. ``known`` has ``rank``, ``process``
+    and ``thread`` of each number.
     """
 
     ops: Ints
     calls: Ints
     ranges: Ints
     windows: Ints
-    numbers: pl.DataFrame
-    """``key`` and ``thread``, its number in the trace."""
+    known: pl.DataFrame
 
     @classmethod
-    def of(cls, trace: Trace, windows: pl.DataFrame) -> ThreadKeys:
-        """Return the keys for ``trace``; ``windows`` have ``rank``, ``process``, ``thread``."""
-        frames = [trace.tables.ops, trace.tables.calls, trace.tables.ranges, windows]
-        ops, calls, ranges, own = thread_numbers(*frames)
-        threads = pl.concat([frame["thread"].cast(pl.Int64) for frame in frames])
-        every = np.concatenate((ops, calls, ranges, own))
-        numbers = pl.DataFrame({"key": every, "thread": threads}).unique("key")
-        return cls(ops, calls, ranges, own, numbers)
+    def of(cls, trace: Trace, windows: pl.DataFrame | None = None) -> Threads:
+        """Return the threads of ``trace``; ``windows`` have the columns of :data:`THREAD`."""
+        tables = trace.tables.ops, trace.tables.calls, trace.tables.ranges
+        extra = tables[0].clear() if windows is None else windows
+        frames = [table.select(THREAD) for table in (*tables, extra)]
+        ops, calls, ranges, own = numbers = thread_numbers(*frames)
+        known = pl.concat(frames, how="vertical_relaxed")[first_rows(np.concatenate(numbers))]
+        return cls(ops, calls, ranges, own, known)
+
+    def among(self, numbers: Ints) -> Flags:
+        """Return for each thread whether it is one of ``numbers``; NONE does not count."""
+        found = np.zeros(self.known.height, dtype=np.bool_)
+        found[numbers[numbers != NONE]] = True
+        return found
 
 
 def active_spans(trace: Trace, op_key: Ints, call_key: Ints) -> dict[int, Intervals]:
@@ -482,7 +488,7 @@ class HostTime(msgspec.Struct, frozen=True):
     range: Ints
 
     @classmethod
-    def of(cls, trace: Trace, threads: ThreadKeys, key: Ints, begin: Ints, end: Ints) -> HostTime:
+    def of(cls, trace: Trace, threads: Threads, key: Ints, begin: Ints, end: Ints) -> HostTime:
         """Return the pieces of the threads ``key``, in order, each from ``begin`` to ``end``."""
         near = (int(begin.min()), int(end.max())) if len(key) else (0, 0)
         frames = ((trace.tables.ops, threads.ops), (trace.tables.calls, threads.calls))

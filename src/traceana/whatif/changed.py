@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from traceana.analyze.convolutions import each_convolution, of_input
 from traceana.columns.distinct import Texts, first_rows, numbered
-from traceana.columns.nesting import NONE, Flags, Ints, from_rows, rows_by_depth
+from traceana.columns.nesting import NONE, Flags, Ints, Tree, from_rows
 from traceana.enrich.keys import SOURCE, classified
 from traceana.enrich.layers.roles import ROLE_OF_TEXT
 from traceana.errors import NoSuchSelectionError, near
@@ -446,8 +446,4 @@ def _optimizing(trace: Trace, graph: Graph) -> Flags:
 
 def _inside(table: pl.DataFrame, chosen: Flags) -> Flags:
     """Return which rows of ``table`` are ``chosen`` or inside one that is; false for row -1."""
-    inside = np.append(chosen, [False])
-    parent = from_rows(table["parent"])
-    for rows in rows_by_depth(table["depth"].fill_null(0).to_numpy())[1:]:
-        inside[rows] |= inside[parent[rows]]
-    return inside
+    return np.append(chosen | Tree.of_table(table).inside(chosen), [False])

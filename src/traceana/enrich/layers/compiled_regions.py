@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 
 from traceana.columns.distinct import Texts, first_rows, numbered
-from traceana.columns.nesting import NONE, WIDEST, Flags, Ints, Nesting, inherit, roots, take
+from traceana.columns.nesting import NONE, WIDEST, Flags, Ints, Nesting, roots, take
 from traceana.enrich.layers.inductor_code import GENERATED
 from traceana.enrich.layers.layer_intervals import Layer
 from traceana.enrich.layers.roles import SEEDS
@@ -212,10 +212,10 @@ def looked_into(
 
         without_layer = tuple(place(both, behind, own))
         behind[idle(codes)] = NONE
-    own = inherit(nesting, own)
+    own = nesting.inherit(own)
     several = np.isin(graph, _several(graph[found.weighted]))
     of_network[calls[several]] = graph[several]
-    of_network = inherit(nesting, of_network)
+    of_network = nesting.inherit(of_network)
     # A graph without products, as that of an optimizer, is not divided. Where generated kernels
     # have events, the rest is the cost of calling them.
     with_events = graph[names.matching(GENERATED)[calls]]

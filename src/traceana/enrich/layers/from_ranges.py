@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from traceana.columns.distinct import Texts
-from traceana.columns.nesting import NONE, Ints, Nesting, inherit
+from traceana.columns.nesting import NONE, Ints, Nesting
 from traceana.enrich.layers.compiled_regions import CALL
 from traceana.enrich.layers.layer_intervals import (
     SEPARATOR,
@@ -79,7 +79,7 @@ def hierarchy_layers(ops: pl.DataFrame, nesting: Nesting) -> tuple[Ints, list[La
             path = SEPARATOR.join(name for name, _ in modules)
             layer_of_text[i] = layers.setdefault((path, modules[-1][1], "layer"), len(layers))
     own = layer_of_text[code] if len(texts) else code
-    return inherit(nesting, own), list(layers)
+    return nesting.inherit(own), list(layers)
 
 
 _DIRECTION: Final = re.compile(

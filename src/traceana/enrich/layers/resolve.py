@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from traceana.columns.distinct import Texts
-from traceana.columns.nesting import NONE, Flags, Ints, Nesting, inherit, roots, take
+from traceana.columns.nesting import NONE, Flags, Ints, Nesting, roots, take
 from traceana.enrich.layers.compiled_regions import LookedInto, looked_into
 from traceana.enrich.layers.from_order import position_layers, short_name
 from traceana.enrich.layers.from_ranges import (
@@ -140,7 +140,7 @@ def resolve(
     by_hierarchy = within.finer(number(*hierarchy_layers(ops, nesting)))
     by_scope = number(scopes.layer_of(ops["scope"]), scopes.layers)
     scope_base = bases[-1]
-    own = _first(by_role, by_collective, by_module, by_hierarchy, inherit(nesting, by_scope))
+    own = _first(by_role, by_collective, by_module, by_hierarchy, nesting.inherit(by_scope))
     recomputed = _recomputed(ops, nesting, named, around, by_name)
     own = np.where((own == NONE) & recomputed, by_name, own)
     del by_role, by_collective, by_module, by_hierarchy, by_scope, around, recomputed

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from traceana.columns.distinct import Texts
-from traceana.columns.nesting import NONE, Flags, Ints, Nesting, from_rows, inherit, roots, take
+from traceana.columns.nesting import NONE, Flags, Ints, Nesting, from_rows, roots, take
 from traceana.enrich.layers.layer_intervals import Layer, LayerIntervals, codes, nest
 
 ROLE_OF_TEXT: Final = {
@@ -108,7 +108,7 @@ def collective_layers(ops: pl.DataFrame, nesting: Nesting) -> tuple[Ints, list[L
     numbered = ops.select("name").join(
         names.with_row_index("layer"), on="name", how="left", maintain_order="left"
     )
-    layer = inherit(nesting, from_rows(numbered["layer"]))
+    layer = nesting.inherit(from_rows(numbered["layer"]))
     layers: list[Layer] = [
         (name, None, "collective") for name in names["name"].cast(pl.String).to_list()
     ]
@@ -168,7 +168,7 @@ def optimizer_layers(
     if len(own):
         own[_manual_updates(ops, op_names, nesting, forward, step, named, ranges)] = 0
     layers: list[Layer] = [(name, None, "optimizer") for name in names.cast(pl.String).to_list()]
-    return inherit(nesting, own), [OPTIMIZER, *layers]
+    return nesting.inherit(own), [OPTIMIZER, *layers]
 
 
 def _manual_updates(

@@ -15,12 +15,11 @@ from typing import Final, Literal
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 import rtoml
 
 from traceana.columns.distinct import ascii_classes, numbered
-from traceana.columns.nesting import NONE, WIDEST, Ints, from_rows, rows_by_depth
+from traceana.columns.nesting import NONE, WIDEST, Ints, Tree, from_rows
 from traceana.enrich.classify.ruleset import ClassValue
 from traceana.trace import Trace
 
@@ -56,7 +55,7 @@ class Operators(msgspec.Struct, frozen=True):
         ops, scopes = trace.tables.ops, _scopes(trace)
         names = _named(classes, context, withins)
         name = _codes(ops["name"], names)
-        parent, levels = from_rows(ops["parent"]), _levels(ops["depth"])
+        tree = Tree.of_table(ops)
         row = np.arange(ops.height)
         convolution = names["is_convolution"].to_numpy()
         purpose = names["is_purpose"].to_numpy()
@@ -64,12 +63,12 @@ class Operators(msgspec.Struct, frozen=True):
         found = pl.DataFrame(
             {
                 "operator": name,
-                "purpose": _nearest(np.where(purpose[name], name, NONE), parent, levels),
-                "within": _united(within, parent, levels),
+                "purpose": tree.inherit(np.where(purpose[name], name, NONE)),
+                "within": tree.united(within),
                 "channel": _along_channels(ops, names["text"], name),
             }
         )
-        owner = _nearest(np.where(convolution[name], row, NONE), parent, levels)
+        owner = tree.inherit(np.where(convolution[name], row, NONE))
         scoped = _scoped(scopes, names)
         both = pl.concat([found, scoped.select(found.columns)])
         situations, numbered = _numbered(both)
@@ -188,28 +187,6 @@ def _numbered(rows: pl.DataFrame) -> tuple[pl.DataFrame, Ints]:
     number = first.select("code").with_row_index("number")
     joined = codes.join(number, on="code", how="left", maintain_order="left")
     return rows[first["row"]], from_rows(joined["number"])
-
-
-def _levels(depth: pl.Series) -> Sequence[Ints]:
-    """Return the rows of each depth from 1 on, outermost first."""
-    return rows_by_depth(depth.fill_null(0).to_numpy())[1:]
-
-
-def _nearest(value: Ints, parent: Ints, levels: Sequence[Ints]) -> Ints:
-    """Return ``value`` with NONE replaced by the value of the nearest enclosing operator."""
-    result = value.copy()
-    for rows in levels:
-        lacking = rows[result[rows] == NONE]
-        result[lacking] = result[parent[lacking]]
-    return result
-
-
-def _united(bits: npt.NDArray[np.int64], parent: Ints, levels: Sequence[Ints]) -> Ints:
-    """Return ``bits`` of each operator combined with those of all enclosing operators."""
-    result = bits.copy()
-    for rows in levels:
-        result[rows] |= result[parent[rows]]
-    return result
 
 
 _UNNAMED: Final = ""
