@@ -20,19 +20,11 @@ from traceana.errors import InvalidInputError
 from traceana.files import as_unicode, config_folder, text_content
 from traceana.trace.taxonomy import (
     BOOLEAN_COLUMNS,
-    CLASS_COLUMNS,
     CLOSED_SETS,
     SETTABLE_COLUMNS,
 )
 
 ClassValue = str | bool
-
-
-class Example(msgspec.Struct, frozen=True):
-    """A name that a rule must decide, with the expected columns of its class."""
-
-    name: str
-    columns: Mapping[str, ClassValue | None] = msgspec.field(default_factory=dict)
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -49,7 +41,6 @@ class Rule(msgspec.Struct, frozen=True):
     head: str | None = None
     name: str | None = None
     unless: str | None = None
-    examples: tuple[Example, ...] = ()
 
 
 class Attribute(msgspec.Struct, frozen=True):
@@ -80,7 +71,7 @@ class RuleSet(msgspec.Struct, frozen=True, eq=False):
     attributes: tuple[Attribute, ...]
 
 
-_RULE_KEYS: Final = {"id", "reason", "head", "name", "unless", "examples", *SETTABLE_COLUMNS}
+_RULE_KEYS: Final = {"id", "reason", "head", "name", "unless", *SETTABLE_COLUMNS}
 _ATTRIBUTE_KEYS: Final = {
     *("column", "pattern", "value", "part", "categories", "libraries", "values"),
 }
@@ -237,7 +228,6 @@ def _rule(table: dict[str, Any], location: _Location, library: str | None) -> Ru
         head=_pattern(table, "head", location),
         name=_pattern(table, "name", location),
         unless=_pattern(table, "unless", location),
-        examples=tuple(_example(item, table, location) for item in table.get("examples", [])),
     )
 
 
@@ -264,18 +254,6 @@ def _attribute(table: dict[str, Any], location: _Location) -> Attribute:
         libraries=tuple(table.get("libraries", ())),
         values=values,
     )
-
-
-def _example(item: Any, table: dict[str, Any], location: _Location) -> Example:
-    if isinstance(item, str):
-        return Example(item)
-    if not isinstance(item, dict) or not isinstance(item.get("name"), str):
-        raise location.error(table, "an example must be a name, or a table with a name and columns")
-    columns = {key: value for key, value in item.items() if key != "name"}
-    unknown = set(columns) - set(CLASS_COLUMNS)
-    if unknown:
-        raise location.error(table, f"example has an unknown column {sorted(unknown)[0]!r}")
-    return Example(item["name"], columns)
 
 
 def _check_keys(
