@@ -11,9 +11,8 @@ import numpy as np
 import polars as pl
 
 from traceana.columns.distinct import Texts
-from traceana.columns.nesting import NONE, Nesting, take, to_rows
+from traceana.columns.nesting import NONE, take, to_rows
 from traceana.enrich.keys import OUTSIDE, SOURCE, classified, layer_keys
-from traceana.enrich.ranges import ThreadRanges
 from traceana.result import Result, sums, with_share
 from traceana.timeline.graph import (
     EVENT,
@@ -28,7 +27,7 @@ from traceana.timeline.graph import (
     windows,
 )
 from traceana.timeline.steps import measured_steps, step_processes
-from traceana.timeline.threads import WAITING, Threads, cut
+from traceana.timeline.threads import WAITING, HostTime, Threads
 from traceana.timeline.work import why_no_work, work
 from traceana.trace import per_small_trace
 from traceana.trace.schema import DEVICE_WORK
@@ -211,9 +210,13 @@ def _labelled(trace: Trace, raw: pl.DataFrame, threads: Threads) -> pl.DataFrame
     on_device = raw.filter(pl.col("what").is_in(["work", "gap", "launch"]))
     on_host = raw.filter(pl.col("what").is_in(["sync", "host"]) & (pl.col("of") != NONE))
     nothing = raw.filter((pl.col("what") == "host") & (pl.col("of") == NONE))
-    return pl.concat(
-        [_of_work(trace, on_device), _of_threads(trace, on_host, threads), _unknown(nothing)]
+    unknown = nothing.select(
+        *_times(),
+        pl.lit("gap").cast(CLASSES).alias("class"),
+        pl.lit("not_recorded").alias("part"),
     )
+    known = _of_work(trace, on_device), _of_threads(trace, on_host, threads)
+    return pl.concat([*known, unknown], how="diagonal")
 
 
 def _of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
@@ -272,31 +275,22 @@ def _of_threads(trace: Trace, raw: pl.DataFrame, threads: Threads) -> pl.DataFra
     of = raw["of"].to_numpy()
     key = of.copy()
     key[is_sync] = threads.calls[of[is_sync]]
-    ops, calls = (
-        Nesting.of(keys, frame["start"].to_numpy(), frame["duration"].to_numpy())
-        for frame, keys in ((trace.tables.ops, threads.ops), (trace.tables.calls, threads.calls))
-    )
-    ranges = ThreadRanges.of(trace.tables.ranges, threads.ranges)
-    piece, begin, end = cut(
-        key, raw["begin"].to_numpy(), raw["end"].to_numpy(), is_sync, [ops, calls, ranges.nesting]
-    )
-    key, is_sync = key[piece], is_sync[piece]
-    call = np.where(is_sync, of[piece], calls.innermost(key, begin))
-    waiting = is_sync.copy()
-    waiting[call != NONE] |= Texts.of(trace.tables.calls["name"]).matching(WAITING)[
-        call[call != NONE]
-    ]
+    begin, end = raw["begin"].to_numpy(), raw["end"].to_numpy()
+    host = HostTime.of(trace, threads, key, begin, end, is_sync)
+    piece = host.interval
+    call = np.where(is_sync[piece], of[piece], host.call)
+    named = Texts.of(trace.tables.calls["name"]).matching(WAITING)
     found = pl.DataFrame(
         {
             "step_row": raw["step_row"].gather(piece),
-            "begin": begin,
-            "end": end,
-            "waiting": waiting,
+            "begin": host.begin,
+            "end": host.end,
+            "waiting": is_sync[piece] | np.append(named, [False])[call],
             "call": to_rows(call),
-            "op": to_rows(ops.innermost(key, begin)),
-            "range": to_rows(ranges.innermost(key, begin)),
+            "op": to_rows(host.op),
+            "range": to_rows(host.range),
         }
-    ).with_columns(threads.known["thread"].gather(key))
+    ).with_columns(threads.known["thread"].gather(host.thread))
     operator, annotation = _operator(trace, found["op"]), _annotation(trace, found["range"])
     return found.select(
         *_times(),
@@ -335,27 +329,6 @@ def _layer(trace: Trace, found: pl.DataFrame) -> pl.Series:
         maintain_order="left",
     )
     return joined["layer"].alias("layer_row")
-
-
-def _unknown(raw: pl.DataFrame) -> pl.DataFrame:
-    """Return the labels of stretches without a known thread."""
-    unknown = {name: pl.lit(None, dtype).alias(name) for name, dtype in _UNKNOWN.items()}
-    return raw.select(
-        *_times(),
-        pl.lit("gap").cast(CLASSES).alias("class"),
-        pl.lit("not_recorded").alias("part"),
-        *unknown.values(),
-    )
-
-
-_UNKNOWN: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "name": pl.String,
-    "operator": pl.String,
-    "layer_row": pl.UInt32,
-    "device": pl.Int32,
-    "stream": pl.Int64,
-    "thread": pl.Int64,
-}
 
 
 def _times() -> tuple[pl.Expr, ...]:

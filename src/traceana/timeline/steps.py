@@ -383,26 +383,28 @@ def _with_ranks(trace: Trace, wanted: list[int]) -> Trace:
         ranks = "no rank recorded" if known is None else f"ranks: {known}"
         raise NoSuchSelectionError(f"{trace.meta.source} has no rank {missing[0]}; {ranks}")
     kept = trace.tables.activities["rank"].is_in(wanted)
-    activities = trace.tables.activities.filter(kept)
-    devices = trace.tables.devices.filter(pl.col("rank").is_in(wanted))
-    numbered = trace.tables.steps.with_row_index("step").filter(pl.col("rank").is_in(wanted))
-    steps = numbered.with_row_index("new_step")
-    activities = (
-        activities.join(
-            steps.select("step", "new_step"), on="step", how="left", maintain_order="left"
-        )
-        .with_columns(pl.col("new_step").alias("step"))
-        .drop("new_step")
-    )
     return _narrowed(
         trace,
         "selected_ranks",
         wanted,
-        activities=activities,
         counters=_counters(trace, kept),
-        devices=devices,
-        steps=steps.drop("step", "new_step"),
+        devices=trace.tables.devices.filter(pl.col("rank").is_in(wanted)),
+        **_renumbered(trace, kept, pl.col("rank").is_in(wanted)),
     )
+
+
+def _renumbered(trace: Trace, kept: pl.Series, chosen: pl.Expr) -> dict[str, pl.DataFrame]:
+    """Return the ``kept`` activities and the ``chosen`` steps, whose rows they have."""
+    numbered = trace.tables.steps.with_row_index("step")
+    steps = numbered.filter(chosen)
+    activities = trace.tables.activities if kept.all() else trace.tables.activities.filter(kept)
+    if steps.height < numbered.height:
+        place = pl.Series([None] * numbered.height, dtype=pl.UInt32)
+        place = place.scatter(
+            steps["step"], pl.int_range(steps.height, dtype=pl.UInt32, eager=True)
+        )
+        activities = activities.with_columns(place.gather(activities["step"]).alias("step"))
+    return {"activities": activities, "steps": steps.drop("step")}
 
 
 def _with_steps(trace: Trace, wanted: list[int]) -> Trace:
@@ -416,28 +418,12 @@ def _with_steps(trace: Trace, wanted: list[int]) -> Trace:
         raise NoSuchSelectionError(
             f"{trace.meta.source} has no step {missing[0]}; steps: {present[0]} to {present[-1]}"
         )
-    numbered = trace.tables.steps.with_columns(
-        pl.int_range(pl.len(), dtype=pl.UInt32).alias("step")
-    )
-    chosen = numbered.filter(pl.col("number").is_in(wanted)).with_columns(
-        pl.int_range(pl.len(), dtype=pl.UInt32).alias("new_step")
-    )
-    kept = trace.tables.activities["step"].is_in(chosen["step"].implode()).fill_null(value=False)
-    activities = trace.tables.activities
-    if not kept.all():
-        activities = activities.filter(kept)
-    if chosen.height < numbered.height:
-        new_step = chosen["new_step"].gather(chosen["step"].search_sorted(activities["step"]))
-        activities = activities.with_columns(new_step.alias("step"))
-    steps = chosen.drop("step", "new_step")
-    return _narrowed(
-        trace,
-        "selected_steps",
-        wanted,
-        activities=activities,
-        counters=_counters(trace, kept),
-        steps=steps,
-    )
+    chosen = pl.col("number").is_in(wanted)
+    rows = trace.tables.steps.select(chosen).to_series().arg_true()
+    kept = trace.tables.activities["step"].is_in(rows.implode()).fill_null(value=False)
+    counters = _counters(trace, kept)
+    made = _renumbered(trace, kept, chosen)
+    return _narrowed(trace, "selected_steps", wanted, counters=counters, **made)
 
 
 def _with_devices(trace: Trace, wanted: list[int]) -> Trace:

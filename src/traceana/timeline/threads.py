@@ -475,11 +475,13 @@ def _distinct(ordered: Ints) -> Ints:
 
 
 class HostTime(msgspec.Struct, frozen=True):
-    """Pieces of the threads of a process, thread by thread and in order, without gaps.
+    """Pieces of intervals of threads, in order, without gaps.
 
-    ``call``, ``op`` and ``range`` are the rows of the innermost one around each piece, or -1.
+    ``interval`` is the number of the interval of each piece; ``call``, ``op`` and ``range`` are the
+    rows of the innermost one around it, or -1.
     """
 
+    interval: Ints
     thread: Ints
     begin: Ints
     end: Ints
@@ -488,17 +490,31 @@ class HostTime(msgspec.Struct, frozen=True):
     range: Ints
 
     @classmethod
-    def of(cls, trace: Trace, threads: Threads, key: Ints, begin: Ints, end: Ints) -> HostTime:
-        """Return the pieces of the threads ``key``, in order, each from ``begin`` to ``end``."""
+    def of(
+        cls,
+        trace: Trace,
+        threads: Threads,
+        key: Ints,
+        begin: Ints,
+        end: Ints,
+        whole: Flags | None = None,
+    ) -> HostTime:
+        """Return the pieces of the threads ``key``, each from ``begin`` to ``end``.
+
+        Those of ``whole`` intervals are not cut. O(n log n) of what is between the first begin and
+        the last end.
+        """
         near = (int(begin.min()), int(end.max())) if len(key) else (0, 0)
         frames = ((trace.tables.ops, threads.ops), (trace.tables.calls, threads.calls))
         (op_rows, ops), (call_rows, calls) = (_nested(*frame, near) for frame in frames)
         range_rows = _rows(trace.tables.ranges, near)
         ranges = ThreadRanges.of(trace.tables.ranges[range_rows], threads.ranges[range_rows])
-        whole = np.zeros(len(key), dtype=np.bool_)
+        if whole is None:
+            whole = np.zeros(len(key), dtype=np.bool_)
         of, since, until = cut(key, begin, end, whole, [ops, calls, ranges.nesting])
         thread = key[of]
         return cls(
+            of,
             thread,
             since,
             until,
