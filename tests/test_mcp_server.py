@@ -103,7 +103,8 @@ def test_the_tools_over_stdio(root: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
             tools = (await client.list_tools()).tools
             assert [one.name for one in tools] == [
-                *("list_traces", "report", "findings", "kernels", "layers", "diff", "table")
+                *("list_traces", "advise", "diff", "table", "report", "info", "kernels", "layers"),
+                *("flops", "transfers", "idle", "critical", "whatif", "memory"),
             ]
             for one in tools:
                 assert one.annotations is not None
@@ -122,7 +123,8 @@ def test_the_tools_over_stdio(root: Path, monkeypatch: pytest.MonkeyPatch) -> No
             # The rows are those of the command line.
             for tool, command_, options in (
                 ("report", "report", {}),
-                ("findings", "advise", {}),
+                ("advise", "advise", {}),
+                ("idle", "idle", {"by": "step"}),
                 ("kernels", "kernels", {"sort": "calls"}),
                 ("layers", "layers", {"by": "type"}),
             ):

@@ -8,17 +8,36 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache, wraps
 from importlib import import_module
-from typing import Any, Final, Literal, get_args, get_origin
+from typing import Any, Final, Literal, TypeAlias, get_args, get_origin
 
-import msgspec
+from traceana.errors import NoSuchSelectionError, suggested
 
-from traceana import choices
-from traceana.errors import suggested
+LayersBy: TypeAlias = Literal["layer", "type"]
+FlopsBy: TypeAlias = Literal["operator", "class", "shape"]
+KernelsBy: TypeAlias = Literal["name", "shape"]
+TransfersBy: TypeAlias = Literal["direction", "operator", "layer", "range", "call", "step", "size"]
+IdleBy: TypeAlias = Literal["cause", "operator", "range", "step", "gap"]
+"""Key of a row, besides device and cause: no key, the host's innermost operator or annotation, the
+step that contains the time, or the gap itself."""
+CriticalBy: TypeAlias = Literal["class", "kernel", "layer", "operator", "segment"]
+"""Keys of a row: a class of segments and its part; a kernel or copy, else a class; a layer; an
+operator or annotation; a segment."""
+MemoryBy: TypeAlias = Literal["device", "layer", "operator", "step", "time", "convolution"]
+DiffBy: TypeAlias = Literal["layer", "class", "algorithm", "kernel", "gemm", "transfer"]
+JobDiffBy: TypeAlias = Literal[DiffBy, "rank"]
+"""With the rows of two distributed jobs."""
+CompareBy: TypeAlias = Literal[
+    "summary", "layer", "class", "algorithm", "kernel", "gemm", "epilogue", "transfer"
+]
+Statistic: TypeAlias = Literal["median", "mean"]
+Inconclusive: TypeAlias = Literal["pass", "fail"]
 
 
-class Option(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Option:
     """An option of a command: a flag, a number, one of some words, or texts.
 
     Without it the value is False, the first of the words, or None.
@@ -35,7 +54,8 @@ class Option(msgspec.Struct, frozen=True):
         return get_args(self.kind) if get_origin(self.kind) is Literal else ()
 
 
-class Command(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
     """A command.
 
     ``function`` makes its result, ``module:name``: of a trace and the ``options``, where it is
@@ -105,7 +125,7 @@ COMMANDS: Final = {
                 Option("unclassified", bool, "Only unclassified kernels, by time."),
                 Option(
                     "by",
-                    choices.KernelsBy,
+                    KernelsBy,
                     "One row per kernel, or per kernel, operator and input shapes.",
                 ),
             ),
@@ -121,7 +141,7 @@ COMMANDS: Final = {
             function="traceana.report.pages.layers:layers",
             of="trace",
             options=(
-                Option("by", choices.LayersBy, "One row per layer, or per layer type."),
+                Option("by", LayersBy, "One row per layer, or per layer type."),
                 Option("depth", int, "Group layers by the first N parts of their paths.", "N"),
                 Option(
                     "direction",
@@ -148,7 +168,7 @@ COMMANDS: Final = {
             options=(
                 Option(
                     "by",
-                    choices.FlopsBy,
+                    FlopsBy,
                     "One row per operator and pass; per kernel class with its roofline; or per "
                     "operator and input shapes with FLOP/s and percent of peak.",
                 ),
@@ -168,7 +188,7 @@ COMMANDS: Final = {
             options=(
                 Option(
                     "by",
-                    choices.TransfersBy,
+                    TransfersBy,
                     "One row per direction, or per direction and operator, layer, range, call, "
                     "step or size.",
                 ),
@@ -191,7 +211,7 @@ COMMANDS: Final = {
             options=(
                 Option(
                     "by",
-                    choices.IdleBy,
+                    IdleBy,
                     "One row per cause, per cause and operator, range or step, or per gap, "
                     "longest first.",
                 ),
@@ -206,9 +226,7 @@ COMMANDS: Final = {
             example="traceana critical trace.json.gz --by layer",
             function="traceana.report.pages.idle:critical",
             of="trace",
-            options=(
-                Option("by", choices.CriticalBy, "One row per class, …; segment: in time order."),
-            ),
+            options=(Option("by", CriticalBy, "One row per class, …; segment: in time order."),),
         ),
         Command(
             name="whatif",
@@ -241,7 +259,7 @@ COMMANDS: Final = {
             options=(
                 Option(
                     "by",
-                    choices.MemoryBy,
+                    MemoryBy,
                     "One row per device, per operator or layer at the peak, per step, per time "
                     "slice, or per convolution workspace.",
                 ),
@@ -267,6 +285,7 @@ COMMANDS: Final = {
             example="traceana diff before.json.gz after.json.gz --fail-if-slower 3%",
             function="traceana.report.pages.diff:diff",
             of="traceana",
+            options=(Option("by", DiffBy, "One row per layer, class … of both runs."),),
             own=True,
         ),
         Command(
@@ -278,6 +297,7 @@ COMMANDS: Final = {
             example="traceana compare pytorch.json.gz jax.xplane.pb --by layer",
             function="traceana.report.pages.compare:compare",
             of="traceana",
+            options=(Option("by", CompareBy, "One row per run and layer, class …."),),
             own=True,
         ),
         Command(
@@ -347,6 +367,12 @@ COMMANDS: Final = {
 """The commands by name, in the order of ``--help``."""
 
 
+def _check(option: Option, value: Any) -> None:
+    if value not in option.words:
+        like = suggested(str(value), option.words)
+        raise NoSuchSelectionError(f"{option.name}={value!r}{like}: use {', '.join(option.words)}")
+
+
 @cache
 def function_of(name: str) -> Callable[..., Any]:
     """Return the function of the command ``name``, which is imported here.
@@ -370,8 +396,8 @@ def function_of(name: str) -> Callable[..., Any]:
                     + (f"options: {', '.join(known)}" if known else "it has none")
                 )
         for one in command.options:
-            if one.name in options and one.words:
-                choices.check(options[one.name], one.kind)
+            if one.words and options.get(one.name) is not None:
+                _check(one, options[one.name])
         return function(*given, **options)
 
     run.__module__, run.__name__, run.__qualname__ = "traceana", name, name

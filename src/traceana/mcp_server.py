@@ -23,8 +23,7 @@ from mcp_types import ToolAnnotations
 from pydantic import Field
 
 from traceana import __version__
-from traceana.choices import DiffBy
-from traceana.commands import COMMANDS, function_of
+from traceana.commands import COMMANDS, DiffBy, function_of
 from traceana.errors import (
     MissingDependencyError,
     NoSuchSelectionError,

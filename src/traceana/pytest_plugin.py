@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pytest
 
 if TYPE_CHECKING:
-    from traceana.choices import Inconclusive
+    from traceana.commands import Inconclusive
     from traceana.comparison.diff import Diff
     from traceana.trace import Trace
 

@@ -12,7 +12,7 @@ from tests.support.graph_replays import PRODUCTS, network, write
 from tests.support.opened import opened
 from traceana import Trace
 from traceana.analyze.roofline import utilization
-from traceana.choices import FlopsBy
+from traceana.commands import FlopsBy
 from traceana.errors import UsageError
 from traceana.report.machine import json_object
 from traceana.report.terminal import render

@@ -17,8 +17,8 @@ from tests.critical.checks import check, check_causes
 from tests.critical.simulation import Machine
 from tests.support.synthetic import Scenario, both, kineto
 from tests.support.traces import TraceBuilder
-from traceana.choices import CriticalBy
 from traceana.columns.nesting import NONE, Ints, Nesting
+from traceana.commands import CriticalBy
 from traceana.timeline.critical import critical, segments
 from traceana.timeline.threads import cut
 from traceana.timeline.waits import Ended, all_waits

@@ -20,9 +20,10 @@ import traceana.ingest
 from tests.fuzz.judges import judged
 from tests.fuzz.mutations import Input
 from tests.fuzz.roles import only_read, opened
-from traceana import Trace, choices
+from traceana import Trace
 from traceana.cli.opening import exit_code
 from traceana.cli.options import Reading
+from traceana.commands import CompareBy, CriticalBy, DiffBy, IdleBy, LayersBy, MemoryBy, TransfersBy
 from traceana.errors import ExitCode, ManifestWarning, NoSuchSelectionError, TraceanaError
 from traceana.ingest.chrome.event_decoder import EventDecoder, UndecodableError
 from traceana.ingest.kineto.scan import ScanningDecoder
@@ -302,7 +303,7 @@ def _commands(trace: Trace, number: int, out: Path) -> Iterator[tuple[str, Calla
     yield "kernels", show(trace.kernels)
     yield "kernels --unclassified", show(lambda: trace.kernels(unclassified=True))
     yield "layers", show(trace.layers)
-    by = _one(choices.LayersBy, number)
+    by = _one(LayersBy, number)
     depth = (None, 1)[number % 2]
     yield "layers --by", show(lambda: trace.layers(by=by, depth=depth, direction=True))
     yield "flops", show(trace.flops)
@@ -310,21 +311,21 @@ def _commands(trace: Trace, number: int, out: Path) -> Iterator[tuple[str, Calla
     yield "flops --by shape", show(lambda: trace.flops(by="shape"))
     yield "kernels --by shape", show(lambda: trace.kernels(by="shape"))
     yield "flops --explain", show(lambda: trace.flops(explain=True))
-    of_copies = _one(choices.TransfersBy, number)
+    of_copies = _one(TransfersBy, number)
     yield f"transfers --by {of_copies}", show(lambda: trace.transfers(by=of_copies))
     yield "transfers --collectives", show(lambda: trace.transfers(collectives=True))
-    of_idle = _one(choices.IdleBy, number)
+    of_idle = _one(IdleBy, number)
     yield f"idle --by {of_idle}", show(lambda: trace.idle(by=of_idle))
-    of_path = _one(choices.CriticalBy, number)
+    of_path = _one(CriticalBy, number)
     yield f"critical --by {of_path}", show(lambda: trace.critical(by=of_path))
-    of_memory = _one(choices.MemoryBy, number)
+    of_memory = _one(MemoryBy, number)
     yield f"memory --by {of_memory}", show(lambda: trace.memory(by=of_memory))
     yield "advise", show(trace.advise)
     if any_work(trace):
-        of_diff = _one(choices.DiffBy, number)
+        of_diff = _one(DiffBy, number)
         yield "diff", lambda: _diff(trace, of_diff, number)
         if number % 4 == 0:
-            of_runs = _one(choices.CompareBy, number // 4)
+            of_runs = _one(CompareBy, number // 4)
             yield "compare", show(lambda: traceana.compare([trace, trace], by=of_runs))
     if trace.tables.steps.height:
         step = trace.tables.steps["number"][number % trace.tables.steps.height]

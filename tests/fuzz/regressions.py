@@ -252,8 +252,6 @@ CASES: Final = (
     # Parquet, Arrow and bundles
     Case("table that is a folder", "nsys-tables", "parquet", lambda _: None, file="PROFILER_OVERHEAD.parquet"),
     Case("noise in a Parquet page", "nsys-tables", "parquet", _bytes(0.1, 8, b"\xa5"), file="CUPTI_ACTIVITY_KIND_MEMSET.parquet", damage=True),
-    Case("byte of a Parquet page exchanged", "nsys-tables", "parquet", _exchanged(162, 1039), file="PROFILER_OVERHEAD.parquet", damage=True),
-    Case("Parquet page of -1 values", "nsys-tables", "parquet", lambda content: content.replace(b",\x15\x06\x15\x10", b",\x15\x01\x15\x10", 1), file="PROFILER_OVERHEAD.parquet", damage=True),
     Case("two Arrow columns of one name", "nsys-tables", "arrow", lambda content: content.replace(b"correlationId", b"contextId\0\0\0\0"), file="CUPTI_ACTIVITY_KIND_SYNCHRONIZATION.arrow"),
     Case("rows that are null in a bundle", "bundle", "gpu", with_cells("name_id", None), file="activities.parquet"),
     Case("nested manifest of a bundle", "bundle", "gpu", lambda content: b'{"x": ' + _nested(20_000).encode() + b", " + content[1:], file="manifest.json"),

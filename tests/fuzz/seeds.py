@@ -535,9 +535,6 @@ head = '\\bvolta_scudnn_winograd_(?P<tile>\\d+x\\d+)'
 category = "conv"
 algorithm = "winograd"
 library = "cudnn"
-examples = [
-  { name = "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1" },
-]
 
 [[rule]]
 id = "mine.gemm"

@@ -12,8 +12,8 @@ from typer.testing import Result
 from tests.support import command_line
 from tests.support.golden import check
 from tests.support.synthetic import Scenario, write_kineto
-from traceana.choices import IdleBy as By
-from traceana.choices import IdleBy as Told
+from traceana.commands import IdleBy as By
+from traceana.commands import IdleBy as Told
 from traceana.timeline.idle_gaps import CAUSES
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,17 @@ from rich.cells import cell_len
 
 import traceana
 from tests.support.opened import opened
-from traceana import Trace, choices
+from traceana import Trace
+from traceana.commands import (
+    CompareBy,
+    CriticalBy,
+    DiffBy,
+    FlopsBy,
+    IdleBy,
+    LayersBy,
+    MemoryBy,
+    TransfersBy,
+)
 from traceana.report.columns import Kind
 from traceana.report.page import Column, Data, Facts, Heading, Page, Rows, Table
 from traceana.report.pages.kernels import DROPPED, _dropped
@@ -42,13 +52,13 @@ def commands(trace: Trace) -> Iterator[tuple[str, Callable[[], CommandResult]]]:
     yield "advise", trace.advise
     yield "kernels", trace.kernels
     for name, by in (
-        *(("layer_times", choices.LayersBy), ("flops", choices.FlopsBy)),
-        *(("transfers", choices.TransfersBy), ("idle", choices.IdleBy)),
-        *(("critical", choices.CriticalBy), ("memory_use", choices.MemoryBy)),
+        *(("layers", LayersBy), ("flops", FlopsBy)),
+        *(("transfers", TransfersBy), ("idle", IdleBy)),
+        *(("critical", CriticalBy), ("memory", MemoryBy)),
     ):
         for one in get_args(by):
             yield f"{name} {one}", lambda name=name, one=one: getattr(trace, name)(by=one)  # type: ignore[misc]
-    yield "layer_times direction", lambda: trace.layers(direction=True)
+    yield "layers direction", lambda: trace.layers(direction=True)
     yield "transfers collectives", lambda: trace.transfers(collectives=True)
     if not trace.is_summary:
         yield "whatif", trace.whatif
@@ -186,8 +196,8 @@ def test_the_title_of_a_group_is_whole_where_there_is_room() -> None:
 def test_two_runs_fit_too(width: int) -> None:
     trace = opened(FILES[0])
     both = {"first run": trace, "b": trace}
-    results = [traceana.diff(trace, trace, by=by) for by in (None, *get_args(choices.DiffBy))]
-    results += [traceana.compare(both, by=by) for by in get_args(choices.CompareBy)]
+    results = [traceana.diff(trace, trace, by=by) for by in (None, *get_args(DiffBy))]
+    results += [traceana.compare(both, by=by) for by in get_args(CompareBy)]
     for result in results:
         text = render(result.page(limit=20), Terminal(width))
         assert max(map(len, text.splitlines())) <= width, text

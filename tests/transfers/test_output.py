@@ -14,7 +14,7 @@ from tests.support import command_line
 from tests.support.golden import check
 from tests.support.synthetic import Scenario, overlapping, write_nsys
 from traceana.analyze.transfers import By as Told
-from traceana.choices import TransfersBy as By
+from traceana.commands import TransfersBy as By
 from traceana.report.pages.transfers import copy_notes
 
 pytestmark = pytest.mark.slow

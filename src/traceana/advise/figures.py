@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from traceana.advise.simulation import Simulator
     from traceana.analyze.roofline import Units
     from traceana.analyze.transfers import Key
-    from traceana.choices import IdleBy
+    from traceana.commands import IdleBy
     from traceana.flops.peaks import Peaks
     from traceana.result import Result
     from traceana.runs.run_files import BatchSeries

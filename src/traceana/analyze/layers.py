@@ -25,7 +25,7 @@ from traceana.settings import UNSCOPED_PERCENT
 from traceana.timeline.work import why_no_work
 
 if TYPE_CHECKING:
-    from traceana.choices import LayersBy
+    from traceana.commands import LayersBy
     from traceana.flops.peaks import Peaks
     from traceana.model import Manifest
     from traceana.model.manifest import Layer

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from traceana.choices import Inconclusive
 from traceana.cli import options
 from traceana.cli.opening import exit_code, noted, open_trace
 from traceana.cli.options import Reading, Tabling, Writing
 from traceana.cli.output import Output
 from traceana.cli.streams import message, note
+from traceana.commands import Inconclusive
 from traceana.errors import ExitCode, NoSuchSelectionError, SweepWarning, suggested
 
 Files = Annotated[

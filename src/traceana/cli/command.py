@@ -12,9 +12,11 @@ from typing import Annotated, Any, Final, NoReturn, get_type_hints
 
 import typer
 
-from traceana.cli import interrupt
+from traceana.cli import interrupt, options
+from traceana.cli.options import Drawing, Reading, Tabling, TraceFiles, Writing
 from traceana.cli.streams import detail, message, remove_bar, set_verbosity
-from traceana.errors import ExitCode, TraceanaError
+from traceana.commands import Command, Option, function_of
+from traceana.errors import ExitCode, SweepWarning, TraceanaError
 
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Only results and errors: no notes, no progress bar.")
@@ -152,3 +154,55 @@ def _report(error: Exception) -> NoReturn:
         "traceback, and report it with the format of the file"
     )
     raise typer.Exit(ExitCode.INTERNAL)
+
+
+_COMPLETED: Final = {"scenario": options.scenarios}
+"""Options whose values the shell completes."""
+
+
+def of_trace(command: Command) -> Callable[..., ExitCode]:
+    """Return the function of ``command``: it opens a trace, and writes the command's result."""
+
+    def run(
+        files: list[Path], reading: Reading, tabling: Tabling, writing: Writing, **chosen: Any
+    ) -> ExitCode:
+        from traceana.cli.opening import exit_code, noted, open_trace
+        from traceana.cli.output import Output
+
+        output = Output(tabling, writing, reads=files)
+        trace = open_trace(files, reading)
+        function = function_of(command.name)
+        given = {name: value for name, value in chosen.items() if value is not None}
+        if "illustrated" in inspect.signature(function).parameters:
+            given["illustrated"] = output.is_illustrated
+        with noted(SweepWarning):
+            result = function(trace, **given)
+        output.write(result)
+        return exit_code(trace, reading, command.needs)
+
+    writing = Drawing if command.pictures else Writing
+    parameters = [
+        _parameter("files", TraceFiles),
+        *(_parameter(one.name, *_typed(one)) for one in command.options),
+        _parameter("reading", Reading),
+        _parameter("tabling", Tabling),
+        _parameter("writing", writing),
+    ]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
+
+
+def _typed(option: Option) -> tuple[Any, Any]:
+    """Return the annotation of an option for typer, and its default."""
+    flag, words = option.kind is bool, option.words
+    made = typer.Option(
+        f"--{option.name}",
+        metavar="|".join(words) if words else option.metavar,
+        help=option.help,
+        min=1 if option.kind is int else None,
+        autocompletion=_COMPLETED.get(option.name),
+        show_default=bool(words),
+    )
+    default = words[0] if words else False if flag else None
+    return Annotated[option.kind if flag or words else option.kind | None, made], default

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from traceana.choices import CompareBy
 from traceana.cli.opening import exit_code, open_trace
 from traceana.cli.options import (
     DeviceModel,
@@ -20,6 +19,7 @@ from traceana.cli.options import (
 )
 from traceana.cli.output import Output
 from traceana.cli.streams import message
+from traceana.commands import CompareBy
 from traceana.errors import ExitCode
 
 Runs = Annotated[

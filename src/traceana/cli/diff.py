@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from traceana.choices import Inconclusive, JobDiffBy, Statistic
 from traceana.cli.advise import OnInconclusive
 from traceana.cli.opening import exit_code, open_trace
 from traceana.cli.options import DeviceModel, Drawing, Reading, Rules, StepMarker, Tabling
 from traceana.cli.output import Output
 from traceana.cli.ranks import list_bad, progress
 from traceana.cli.streams import message, note
+from traceana.commands import Inconclusive, JobDiffBy, Statistic
 from traceana.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:

@@ -6,14 +6,16 @@ import platform
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from traceana.cli.options import Tabling, Writing
 from traceana.cli.output import Output
 from traceana.errors import ExitCode, MissingDependencyError, how_to_install
-from traceana.report.result import CommandResult
+
+if TYPE_CHECKING:
+    from traceana.report.result import CommandResult
 
 _FOR_DEVELOPERS: Final = ("dev", "workloads")
 _REQUIREMENT: Final = re.compile(r"(?P<name>[\w.-]+)[^;]*(?:;.*extra == ['\"](?P<extra>\w+)['\"])?")
@@ -39,6 +41,7 @@ def _result() -> CommandResult:
     import polars as pl
 
     from traceana.report.page import Data, Facts, Page, Rows
+    from traceana.report.result import CommandResult
     from traceana.result import Result
 
     rows = list(_facts())

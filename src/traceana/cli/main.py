@@ -15,7 +15,7 @@ import typer
 
 from traceana import __version__
 from traceana.cli import completion, interrupt, streams
-from traceana.cli.command import command
+from traceana.cli.command import command, of_trace
 from traceana.commands import COMMANDS
 from traceana.cores import stay_on_one
 
@@ -51,8 +51,6 @@ def application(
             options = getattr(module, "TYPER_OPTIONS", {})
             app.command(name, help=one.text, **options)(command(getattr(module, name)))
         else:
-            from traceana.cli.of_trace import of_trace
-
             app.command(name, help=one.text)(command(of_trace(one)))
     return app
 

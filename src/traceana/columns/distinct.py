@@ -92,6 +92,41 @@ def thread_numbers(*frames: pl.DataFrame) -> tuple[Ints, ...]:
     return numbered(*(frame.select(known) for frame in frames))
 
 
+class Threads(msgspec.Struct, frozen=True):
+    """The number of the thread of each operator, call, range and window.
+
+    Rows without a thread count as one thread of their process. ``known`` has ``rank``, ``process``
+    and ``thread`` of each number.
+    """
+
+    ops: Ints
+    calls: Ints
+    ranges: Ints
+    windows: Ints
+    known: pl.DataFrame
+
+    @classmethod
+    def of(
+        cls,
+        ops: pl.DataFrame,
+        calls: pl.DataFrame,
+        ranges: pl.DataFrame,
+        windows: pl.DataFrame | None = None,
+    ) -> Threads:
+        """Return the threads of tables with the columns of :data:`THREAD`."""
+        tables = ops, calls, ranges, ops.clear() if windows is None else windows
+        frames = [table.select(THREAD) for table in tables]
+        of_ops, of_calls, of_ranges, own = numbers = thread_numbers(*frames)
+        known = pl.concat(frames, how="vertical_relaxed")[first_rows(np.concatenate(numbers))]
+        return cls(of_ops, of_calls, of_ranges, own, known)
+
+    def among(self, numbers: Ints) -> Flags:
+        """Return for each thread whether it is one of ``numbers``; -1 does not count."""
+        found = np.zeros(self.known.height, dtype=np.bool_)
+        found[numbers[numbers >= 0]] = True
+        return found
+
+
 class _Digits(msgspec.Struct, frozen=True):
     """A column of several frames as digits: 0 for null, values from 1, all below ``base``.
 

@@ -45,7 +45,7 @@ from traceana.settings import (
 from traceana.timeline.steps import only_sums
 
 if TYPE_CHECKING:
-    from traceana.choices import Statistic
+    from traceana.commands import Statistic
     from traceana.model import Manifest
     from traceana.trace import Trace
 

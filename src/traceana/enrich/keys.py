@@ -13,7 +13,7 @@ from traceana.enrich.refine.searches import FUNCTION, ROLE
 from traceana.trace.taxonomy import CLASS_COLUMNS
 
 if TYPE_CHECKING:
-    from traceana.choices import LayersBy
+    from traceana.commands import LayersBy
     from traceana.trace import Trace
 
 BLAS_LETTER: Final[dict[str, str]] = {

@@ -15,17 +15,19 @@ import msgspec
 
 from traceana.errors import CorruptError, NotATraceError, NotFoundError, UnknownFormatError
 from traceana.files import UNDECODABLE, check_regular
-from traceana.ingest.pasted import BOM, UTF_16, plain_text
-from traceana.ingest.source import ByteSource
-from traceana.ingest.titles import (
+from traceana.ingest.pasted import (
+    BOM,
     NCU_HEADER,
     NSYS_COLUMNS,
     NVPROF_METRICS_TITLES,
     NVPROF_TITLES,
     ROCPROF_TITLES,
     SUMMARY_TITLES,
+    UTF_16,
+    plain_text,
     rocprof_title,
 )
+from traceana.ingest.source import ByteSource
 
 _HEAD = 1 << 16
 _GZIP = b"\x1f\x8b"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
-from traceana.columns.distinct import Texts
+from traceana.columns.distinct import Texts, Threads
 from traceana.columns.nesting import NONE, take, to_rows
 from traceana.enrich.keys import OUTSIDE, SOURCE, classified, layer_keys
 from traceana.result import Result, sums, with_share
@@ -27,13 +27,13 @@ from traceana.timeline.graph import (
     windows,
 )
 from traceana.timeline.steps import measured_steps, step_processes
-from traceana.timeline.threads import WAITING, HostTime, Threads
+from traceana.timeline.threads import WAITING, HostTime
 from traceana.timeline.work import why_no_work, work
 from traceana.trace import per_small_trace
 from traceana.trace.schema import DEVICE_WORK
 
 if TYPE_CHECKING:
-    from traceana.choices import CriticalBy
+    from traceana.commands import CriticalBy
     from traceana.trace import Trace
 
 CLASSES: Final = pl.Enum(
@@ -109,7 +109,16 @@ def segments(trace: Trace) -> pl.DataFrame:
         for graph in graphs(trace)
         if (path := _path(graph, rows["step_row"])).height
     ]
-    found = pl.concat([_labelled(whole, _NO_PATH, Threads.of(whole, own)), *parts])
+    found = pl.concat(
+        [
+            _labelled(
+                whole,
+                _NO_PATH,
+                Threads.of(whole.tables.ops, whole.tables.calls, whole.tables.ranges, own),
+            ),
+            *parts,
+        ]
+    )
     return (
         found.join(rows.select("step_row", "own_row", "number", "rank"), on="step_row")
         .sort("own_row", "start_ns", maintain_order=True)

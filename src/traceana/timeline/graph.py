@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
+from traceana.columns.distinct import Threads
 from traceana.columns.intervals import times
 from traceana.columns.nesting import NONE, Flags, Ints, take, timeline
 from traceana.enrich.steps import OPTIMIZER_STEP
@@ -27,7 +28,6 @@ from traceana.timeline.idle_gaps import capture
 from traceana.timeline.steps import step_windows
 from traceana.timeline.threads import (
     HostTime,
-    Threads,
     active_spans,
     handovers,
     waiting_calls,
@@ -173,7 +173,7 @@ def graphs(
     """
     whole = trace.whole
     own = windows(whole).with_row_index("step_row")
-    keys = Threads.of(whole, own)
+    keys = Threads.of(whole.tables.ops, whole.tables.calls, whole.tables.ranges, own)
     if numbers is not None:
         own = own.filter(pl.col("number").is_in(numbers))
     for of_rank in own.partition_by("rank", maintain_order=True):

@@ -31,7 +31,7 @@ from traceana.trace import per_small_trace
 from traceana.trace.schema import CPU_DEVICE, join_pieces
 
 if TYPE_CHECKING:
-    from traceana.choices import IdleBy
+    from traceana.commands import IdleBy
     from traceana.trace import Trace
 
 _COLUMNS: Final = (

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.columns.distinct import Texts, rows_of
+from traceana.columns.distinct import Texts, Threads, rows_of
 from traceana.columns.intervals import Intervals, times, union, until
 from traceana.columns.nesting import NONE, Flags, Ints, Nesting, from_rows, take, to_rows
 from traceana.enrich.keys import SOURCE, category_of
@@ -43,7 +43,6 @@ from traceana.timeline.idle_gaps import (
     SYNCHRONIZATION,
     Cause,
 )
-from traceana.timeline.threads import Threads
 from traceana.timeline.waits import BY_EVENT, BY_STREAM, all_waits
 from traceana.trace.schema import CPU_DEVICE
 
@@ -100,7 +99,7 @@ class CauseFinder:
         self._why[waits.activity] = waits.why
         by_event = np.flatnonzero(waits.by_event != NONE)
         self._awaited[waits.activity[by_event]] = waits.activity[waits.by_event[by_event]]
-        threads = Threads.of(trace)
+        threads = Threads.of(trace.tables.ops, trace.tables.calls, trace.tables.ranges)
         self._thread = threads.calls
         launching = threads.among(threads.calls[self._call[self._call != NONE]])
         self._ops = _nesting(trace.tables.ops, threads.ops, launching)
@@ -431,7 +430,7 @@ def cpu_time(
     begun = rows["start"].to_numpy()
     ended = begun + rows["duration"].to_numpy()
     operators = union(begun, ended)
-    threads = Threads.of(trace)
+    threads = Threads.of(trace.tables.ops, trace.tables.calls, trace.tables.ranges)
     of_rank = threads.known.select(here).to_series().to_numpy()
     waits = _named(trace, threads, LOADING)
     waits = waits.filter(of_rank[waits["number"].to_numpy()]).sort("start", maintain_order=True)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.columns.distinct import THREAD, Texts, first_rows, thread_numbers
+from traceana.columns.distinct import Texts, Threads
 from traceana.columns.intervals import Intervals, times, union
 from traceana.columns.nesting import NONE, Flags, Ints, Nesting, from_rows, take, timeline
 from traceana.enrich.ranges import ThreadRanges
@@ -52,36 +52,6 @@ _MOST_QUEUES: Final = 64
 """Streams of a process; with more, a call that waits for all has the recorded wait alone."""
 
 _NO_TIMES: Final = np.zeros(0, dtype=np.int64)
-
-
-class Threads(msgspec.Struct, frozen=True):
-    """The number of the thread of each operator, call, range and window.
-
-    Rows without a thread count as one thread of their process. ``known`` has ``rank``, ``process``
-    and ``thread`` of each number.
-    """
-
-    ops: Ints
-    calls: Ints
-    ranges: Ints
-    windows: Ints
-    known: pl.DataFrame
-
-    @classmethod
-    def of(cls, trace: Trace, windows: pl.DataFrame | None = None) -> Threads:
-        """Return the threads of ``trace``; ``windows`` have the columns of :data:`THREAD`."""
-        tables = trace.tables.ops, trace.tables.calls, trace.tables.ranges
-        extra = tables[0].clear() if windows is None else windows
-        frames = [table.select(THREAD) for table in (*tables, extra)]
-        ops, calls, ranges, own = numbers = thread_numbers(*frames)
-        known = pl.concat(frames, how="vertical_relaxed")[first_rows(np.concatenate(numbers))]
-        return cls(ops, calls, ranges, own, known)
-
-    def among(self, numbers: Ints) -> Flags:
-        """Return for each thread whether it is one of ``numbers``; NONE does not count."""
-        found = np.zeros(self.known.height, dtype=np.bool_)
-        found[numbers[numbers != NONE]] = True
-        return found
 
 
 def active_spans(trace: Trace, op_key: Ints, call_key: Ints) -> dict[int, Intervals]:

@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.trace.meta import TraceMeta
 from traceana.trace.schema import ROW, SCHEMA, TABLES, TIME_COLUMNS, conform
-from traceana.trace.trace import Tables, Trace
+from traceana.trace.trace import Tables, Trace, TraceMeta
 
 Ints = npt.NDArray[np.integer]
 

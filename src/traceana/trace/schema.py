@@ -3,7 +3,7 @@
 ``docs/tables.md`` is generated from this module.
 
 All times are int64 nanoseconds counted from the trace's first event; the epoch is kept apart, in
-:class:`traceana.trace.meta.TraceMeta`. A missing value is null, never 0 or -1, with one exception:
+:class:`traceana.trace.trace.TraceMeta`. A missing value is null, never 0 or -1, with one exception:
 ``device`` is :data:`CPU_DEVICE` for work of the host, so that every activity has a device.
 
 ``rank`` is null where the trace does not record the rank. Device numbers are those within a rank.

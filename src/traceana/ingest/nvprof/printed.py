@@ -26,7 +26,7 @@ from traceana.errors import CorruptError, NotATraceError
 from traceana.ingest.cupti import copy_name, devices_of_work, set_name
 from traceana.ingest.integrity import rebase, screen
 from traceana.ingest.kernel_names import NameTable, distinct_values
-from traceana.ingest.pasted import plain_text
+from traceana.ingest.pasted import NSYS_COLUMNS, NVPROF_TITLES, plain_text
 from traceana.ingest.printed_text import (
     count_few_digits,
     csv_rows,
@@ -36,7 +36,6 @@ from traceana.ingest.printed_text import (
     split_csv,
 )
 from traceana.ingest.source import ByteSource, Progress
-from traceana.ingest.titles import NSYS_COLUMNS, NVPROF_TITLES
 from traceana.trace import Ledger, Tables, Trace, TraceMeta
 from traceana.trace.schema import ACTIVITIES, ActivityKind, CopyKind, MemoryKind, empty
 

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 import polars as pl
 
+from traceana.ingest.pasted import SUMMARY_TITLES
 from traceana.ingest.printed_text import joined, printed_lines, split_csv
 from traceana.ingest.summary.quantities import (
     SIZE,
@@ -26,7 +27,6 @@ from traceana.ingest.summary.quantities import (
     percent,
     quantity,
 )
-from traceana.ingest.titles import SUMMARY_TITLES
 
 Cells = dict[str, str]
 """The cells of a row by the figure that each holds."""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from traceana import choices
 from traceana.comparison.compare import compare as analysis
 from traceana.comparison.run_tables import comparable
 from traceana.report import display_names, numbers
@@ -31,7 +30,7 @@ from traceana.report.text import cut_distinct, cut_end
 from traceana.result import Arranged, Result, arrange
 
 if TYPE_CHECKING:
-    from traceana.choices import CompareBy
+    from traceana.commands import CompareBy
     from traceana.comparison.compare import Comparison, Given
     from traceana.comparison.compared_run import Run
     from traceana.comparison.run_inputs import Pairs
@@ -99,7 +98,6 @@ def compare(
     for fewer than two runs, or another number of models or pairs, and the errors of
     :mod:`traceana.errors`.
     """
-    choices.check(by, choices.CompareBy)
     return side_by_side(analysis(runs, models=models, pairs=pairs), by=by)
 
 

@@ -10,7 +10,6 @@ import msgspec
 import polars as pl
 from msgspec.structs import replace
 
-from traceana import choices
 from traceana.advise.bottleneck import bottleneck
 from traceana.advise.figures import Figures
 from traceana.comparison.diff import diff as analysis
@@ -36,7 +35,7 @@ from traceana.timeline.idle_gaps import MEANINGS
 from traceana.timeline.work import processor, work
 
 if TYPE_CHECKING:
-    from traceana.choices import DiffBy, Statistic
+    from traceana.commands import DiffBy, Statistic
     from traceana.comparison.diff import Diff, Given
     from traceana.comparison.diff_rows import PairedRun
     from traceana.comparison.run_inputs import Pairs
@@ -136,8 +135,6 @@ def diff(
     Raises ``ValueError`` on an invalid level, minimum, statistic or number of runs, and the errors
     of :mod:`traceana.errors`.
     """
-    if by is not None:
-        choices.check(by, choices.DiffBy)
     found = analysis(
         a, b, pairs=pairs, model_a=model_a, model_b=model_b, level=level,
         minimum_effect=minimum_effect, statistic=statistic,

@@ -30,7 +30,7 @@ from traceana.result import sums
 from traceana.timeline.idle_gaps import MEANINGS
 
 if TYPE_CHECKING:
-    from traceana.choices import DiffBy
+    from traceana.commands import DiffBy
     from traceana.comparison.diff import Diff
     from traceana.comparison.diff_rows import PairedRun
     from traceana.comparison.verdicts import StatisticVerdict

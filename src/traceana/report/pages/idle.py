@@ -36,7 +36,7 @@ from traceana.timeline.steps import measured_steps, step_processes
 from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:
-    from traceana.choices import CriticalBy, IdleBy
+    from traceana.commands import CriticalBy, IdleBy
     from traceana.result import Result
     from traceana.trace import Trace
 

@@ -24,7 +24,7 @@ from traceana.result import Arranged
 if TYPE_CHECKING:
     import polars as pl
 
-    from traceana.choices import KernelsBy
+    from traceana.commands import KernelsBy
     from traceana.enrich.classify import RuleSet
     from traceana.trace import Trace
 

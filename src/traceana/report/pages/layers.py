@@ -23,7 +23,7 @@ from traceana.result import Arranged, Result
 
 if TYPE_CHECKING:
     from traceana.analyze.roofline import Utilization
-    from traceana.choices import FlopsBy
+    from traceana.commands import FlopsBy
     from traceana.flops.peaks import Peaks
     from traceana.model import Manifest
     from traceana.trace import Trace

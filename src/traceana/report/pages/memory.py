@@ -18,7 +18,7 @@ from traceana.report.result import CommandResult
 from traceana.result import Arranged
 
 if TYPE_CHECKING:
-    from traceana.choices import MemoryBy
+    from traceana.commands import MemoryBy
     from traceana.trace import Trace
 
 _DEVICE: Final = ("rank", "device")

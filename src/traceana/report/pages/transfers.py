@@ -20,7 +20,7 @@ from traceana.result import Arranged, Result
 from traceana.timeline.copies import HOST_DIRECTIONS
 
 if TYPE_CHECKING:
-    from traceana.choices import TransfersBy
+    from traceana.commands import TransfersBy
     from traceana.trace import Trace
 
 Row = dict[str, Any]
