@@ -389,6 +389,10 @@ def function_of(name: str) -> Callable[..., Any]:
     @wraps(function)
     def run(*given: Any, **options: Any) -> Any:
         known = [one.name for one in signature.parameters.values() if one.kind == one.KEYWORD_ONLY]
+
+        def default(one: Option) -> Any:
+            return signature.parameters[one.name].default
+
         for option in options:
             if option not in signature.parameters:
                 raise TypeError(
@@ -396,14 +400,12 @@ def function_of(name: str) -> Callable[..., Any]:
                     + (f"options: {', '.join(known)}" if known else "it has none")
                 )
         for one in command.options:
-            if one.words and options.get(one.name) is not None:
+            if one.words and one.name in options and options[one.name] != default(one):
                 _check(one, options[one.name])
         return function(*given, **options)
 
     run.__module__, run.__name__, run.__qualname__ = "traceana", name, name
     if not command.own:
-        listed = [f"``{one.name}``: {one.help}" for one in command.options]
-        run.__doc__ = "\n".join(
-            [command.summary, "", command.help, *(["", *listed] if listed else [])]
-        )
+        listed = "\n".join(f"``{one.name}``: {one.help}" for one in command.options)
+        run.__doc__ = "\n\n".join(part for part in (command.summary, command.help, listed) if part)
     return run

@@ -78,7 +78,9 @@ TracePath = Annotated[
         "bundle, or a folder with one file a rank."
     ),
 ]
-SortColumn = Annotated[str | None, Field(description="A column, as `time_ns` or `mean_ns:asc`.")]
+SortColumn = Annotated[
+    str | None, Field(description="A column or its title, as `time_ns` or `mean:asc`.")
+]
 RowLimit = Annotated[int, Field(ge=1, le=MOST_ROWS, description="Rows of each table.")]
 P = ParamSpec("P")
 

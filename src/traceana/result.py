@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -65,14 +66,21 @@ class Arranged(msgspec.Struct, frozen=True):
     rows: pl.DataFrame | None = None
 
 
-def arrange(result: Result, *, sort: str | None = None, limit: int | None = None) -> Arranged:
+def arrange(
+    result: Result,
+    *,
+    sort: str | None = None,
+    limit: int | None = None,
+    titles: Mapping[str, str] = MappingProxyType({}),
+) -> Arranged:
     """Return the first ``limit`` rows of ``result`` (all: ``None``) after sorting it.
 
-    ``sort`` is a column, with or without its ``_ns``; numbers come largest first, text in
-    alphabetical order, nulls last; ``:asc`` or ``:desc`` after it selects the order. Equal rows
-    keep their order. Raises :class:`~traceana.errors.NoSuchSelectionError` on an unknown column.
+    ``sort`` is a column, with or without its ``_ns``, or one of ``titles``, which name columns;
+    numbers come largest first, text in alphabetical order, nulls last; ``:asc`` or ``:desc`` after
+    it selects the order. Equal rows keep their order. Raises
+    :class:`~traceana.errors.NoSuchSelectionError` on an unknown column.
     """
-    frame = result.frame if sort is None else _sorted(result.frame, sort)
+    frame = result.frame if sort is None else _sorted(result.frame, sort, titles)
     shown = frame if limit is None else frame.head(limit)
     in_shown = sums(shown, *result.totals)
     return Arranged(
@@ -87,16 +95,17 @@ def arrange(result: Result, *, sort: str | None = None, limit: int | None = None
     )
 
 
-def _sorted(frame: pl.DataFrame, sort: str) -> pl.DataFrame:
+def _sorted(frame: pl.DataFrame, sort: str, titles: Mapping[str, str]) -> pl.DataFrame:
     name, _, order = sort.partition(":")
-    column = f"{name}_ns" if f"{name}_ns" in frame.columns else name
-    if column not in frame.columns:
-        known = [*(one.removesuffix("_ns") for one in frame.columns), *frame.columns]
-        # All names are long to read where one of them was meant.
-        meant = suggested(name, known) or f"; columns: {', '.join(frame.columns)}"
-        raise NoSuchSelectionError(f"cannot sort by {name}{meant}")
     if order not in ("", "asc", "desc"):
         raise NoSuchSelectionError(f"invalid sort order {order}: use {name}:asc or {name}:desc")
+    by_name = {one.removesuffix("_ns"): one for one in frame.columns}
+    known = {**titles, **by_name, **{one: one for one in frame.columns}}
+    column = known.get(name) or known.get(name.lower())
+    if column is None:
+        # All names are long to read where one of them was meant.
+        meant = suggested(name, known) or f"; columns: {', '.join(titles or frame.columns)}"
+        raise NoSuchSelectionError(f"cannot sort by {name}{meant}")
     descending = order == "desc" if order else frame.schema[column].is_numeric()
     return frame.sort(column, descending=descending, nulls_last=True, maintain_order=True)
 

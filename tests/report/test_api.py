@@ -54,6 +54,10 @@ def test_what_there_is_not_is_an_error_that_lists_what_there_is() -> None:
         trace.kernels(by="category")  # type: ignore[arg-type]
     with pytest.raises(NoSuchSelectionError, match="use class, kernel, layer"):
         trace.critical(by="name")  # type: ignore[arg-type]
+    with pytest.raises(NoSuchSelectionError, match="by=None: use cause, operator"):
+        trace.idle(by=None)  # type: ignore[arg-type]
+    with pytest.raises(NoSuchSelectionError, match=r"did you mean calls"):
+        trace.kernels().page(sort="cals")
     with pytest.raises(NoSuchSelectionError, match="use layer, class, algorithm"):
         traceana.diff(trace, trace, by="layers")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"no option 'bye' .*by\?\): options: by, uncl"):

@@ -40,6 +40,7 @@ from traceana.trace.schema import TABLES, TIME_COLUMNS
 
 # A run is often stored twice: a report and its export, an xplane.pb and its trace.json. The first
 # of these is read.
+# Tables of counters have no timeline, and printed tables are often logs: a folder's are not read.
 _PREFERRED: Final = (
     Format.XPLANE,
     Format.SQLITE,
@@ -286,7 +287,7 @@ def _preference(path: Path) -> int | None:
         return _PREFERRED.index(detect(path))
     except NotATraceError:
         return None
-    except ValueError:  # Nsight Compute's: counters without a timeline
+    except ValueError:  # of a format that is not preferred
         return None
     except (CorruptError, UnknownFormatError):
         # Named as a trace and not readable as one: the damaged file of a rank.

@@ -61,11 +61,8 @@ class CommandResult(Result, frozen=True, kw_only=True):
 
         ``sort`` can be the title of a column too, as the page has it.
         """
-        if sort is not None:
-            name, colon, order = sort.partition(":")
-            if not {name, f"{name}_ns"} & {*self._frame.columns}:
-                sort = f"{self._titles().get(name.lower(), name)}{colon}{order}"
-        return self._make_page(arrange(self, sort=sort, limit=limit))
+        titles = {} if sort is None else self._titles()
+        return self._make_page(arrange(self, sort=sort, limit=limit, titles=titles))
 
     def _titles(self) -> dict[str, str]:
         blocks = self._make_page(arrange(self)).blocks

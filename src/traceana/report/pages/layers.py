@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
@@ -23,7 +23,7 @@ from traceana.result import Arranged, Result
 
 if TYPE_CHECKING:
     from traceana.analyze.roofline import Utilization
-    from traceana.commands import FlopsBy
+    from traceana.commands import FlopsBy, LayersBy
     from traceana.flops.peaks import Peaks
     from traceana.model import Manifest
     from traceana.trace import Trace
@@ -94,7 +94,7 @@ FEWER: Final = ("winograd", "winograd_nonfused", "fft", "fft_tiling")
 def layers(
     trace: Trace,
     *,
-    by: Literal["layer", "type"] = "layer",
+    by: LayersBy = "layer",
     depth: int | None = None,
     direction: bool = False,
     calibrate: bool = False,
