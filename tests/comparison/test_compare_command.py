@@ -161,7 +161,7 @@ def test_recorded_runs_are_labelled_by_folder_and_have_a_batch(run: Run, tmp_pat
         assert (row["run"], row["batch"]) == (f"batch={batch}", batch)
         assert row["image_ns"] == row["wall_ns"] // batch
     assert "batch sizes differ: times are per step, not per image" in reported["meta"]["notes"]
-    assert traceana.compare(folders).summary.summary["batch"].to_list() == [4, 8]
+    assert traceana.compare(folders).frame["batch"].to_list() == [4, 8]
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +181,7 @@ def test_a_folder_of_runs_stands_for_its_runs(run: Run, sweep: Path) -> None:
     assert [row["batch"] for row in reported["rows"]] == [4, 8]
     assert "skipped" in result.stderr
     assert "run 16: out of memory" in result.stderr
-    assert traceana.compare(sweep).summary.summary["run"].to_list() == ["batch=4", "batch=8"]
+    assert traceana.compare(sweep).frame["run"].to_list() == ["batch=4", "batch=8"]
 
 
 def test_a_sweep_beside_another_run_is_labelled_by_folders(

@@ -39,12 +39,14 @@ def same(found: pl.DataFrame, alone: pl.DataFrame, *columns: str) -> bool:
 def test_layers_classes_and_copies_are_those_of_each_run(which: str) -> None:
     found = of(which)
     for run in found.runs:
-        by_layer = found.layers.filter(run=run.label).drop("layer").rename({"path": "layer"})
+        by_layer = (
+            found.by("layer").frame.filter(run=run.label).drop("layer").rename({"path": "layer"})
+        )
         times = ("forward_ns", "backward_ns", "other_ns", "time_ns")
         assert same(by_layer, layers(run.trace, costs=False).frame, "layer", "role", *times)
-        by_class = found.classes.filter(run=run.label)
+        by_class = found.by("class").frame.filter(run=run.label)
         assert same(by_class, breakdown(run.trace).frame, "category", "part", "calls", "time_ns")
-        copies = found.transfers.filter(run=run.label)
+        copies = found.by("transfer").frame.filter(run=run.label)
         reported = (
             "direction",
             "host_memory",
@@ -100,7 +102,7 @@ def test_layers_are_paired_as_in_the_diff() -> None:
         (found.baseline.layers.layers[pair.a].label, found.candidate.layers.layers[pair.b].label)
         for pair in found.alignment.pairs
     }
-    rows = comparison.layers.filter(role="layer")
+    rows = comparison.by("layer").frame.filter(role="layer")
     left, right = (rows.filter(run=run.label).select("item", "path") for run in (a, b))
     both = left.join(right, on="item").select("path", "path_right")
     assert set(both.iter_rows()) == pairs
@@ -110,21 +112,21 @@ def test_layers_are_paired_as_in_the_diff() -> None:
 def test_one_network_on_two_vendors_gpus_and_another_beside_it() -> None:
     found = of("vendors")
     h100, mi300x, alexnet = (run.label for run in found.runs)
-    rows = found.layers.filter(role="layer")
+    rows = found.by("layer").frame.filter(role="layer")
     assert set(rows.filter(run=h100)["item"]) == set(rows.filter(run=mi300x)["item"])
     assert rows.filter(run=mi300x)["confidence"].drop_nulls().min() > 0.9  # type: ignore[operator]
     assert rows.filter(run=alexnet).height == len(found.runs[2].layers.layers)
-    libraries = dict(found.summary.select("run", "libraries").iter_rows())
+    libraries = dict(found.by("summary").frame.select("run", "libraries").iter_rows())
     assert "tensile" in libraries[mi300x]
     assert "cutlass" in libraries[h100]
 
 
 def test_without_steps_whole_recordings_are_compared() -> None:
     found = of("unmarked")
-    assert found.summary["steps"].to_list() == [None, None]
+    assert found.by("summary").frame["steps"].to_list() == [None, None]
     assert found.by("gemm").time == "time_ns"
     difference = shared.diff_of(*SETS["unmarked"])
-    assert found.summary["wall_ns"].to_list() == [
+    assert found.by("summary").frame["wall_ns"].to_list() == [
         int(difference.step.median.a),
         int(difference.step.median.b),
     ]

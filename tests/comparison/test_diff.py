@@ -48,14 +48,14 @@ def test_a_trace_is_the_same_as_itself(trace: Trace) -> None:
         assert (rows["delta_ns"] == 0).all()
         assert set(rows["verdict"]) == {"same"}
     assert any("one recording" in note for note in found.notes)
-    assert (found.layers["a"] == found.layers["b"]).all()
+    assert (found.by("layer")["a"] == found.by("layer")["b"]).all()
 
 
 def test_two_runs_drawn_alike_do_not_differ() -> None:
     found = diff(A, B)
     # The variance between runs is more than the minimum effect of 1 %.
     assert found.step.verdict == "inconclusive"
-    assert set(found.layers["verdict"]) <= {"same", "inconclusive"}
+    assert set(found.by("layer")["verdict"]) <= {"same", "inconclusive"}
     assert found.changes.is_empty()
 
 
@@ -130,7 +130,7 @@ def test_other_names_of_layers_change_nothing() -> None:
     found = diff(A, training(seed=1, layers=layers, kernels=kernels))
     assert found.step.verdict == "same"
     assert found.changes.is_empty()
-    pairs = found.layers.filter(pl.col("role") == "layer").select("a", "b").drop_nulls().rows()
+    pairs = found.by("layer").filter(pl.col("role") == "layer").select("a", "b").drop_nulls().rows()
     assert dict(pairs) == names
 
 
@@ -146,18 +146,18 @@ def test_another_time_of_day_and_other_streams_change_nothing() -> None:
     found = diff(A, A.with_tables(**tables))
     assert found.step.verdict == "same"
     assert found.changes.is_empty()
-    assert (found.layers["delta_ns"] == 0).all()
+    assert (found.by("layer")["delta_ns"] == 0).all()
 
 
 def test_a_layer_whose_kernels_run_twice_is_the_only_one_that_differs() -> None:
     twice = training(seed=1, kernels=with_kernels(conv2=[*KERNELS["conv2"]] * 2))
     found = diff(A, twice)
     assert found.step.verdict == "slower"
-    slower = found.layers.filter(pl.col("verdict") == "slower")
+    slower = found.by("layer").filter(pl.col("verdict") == "slower")
     assert slower["a"].to_list() == ["conv2"]
     assert slower["calls_b"].to_list() == [2.0]
     assert slower["relative"][0] == pytest.approx(1, abs=0.01)
-    others = found.layers.filter(pl.col("a") != "conv2")
+    others = found.by("layer").filter(pl.col("a") != "conv2")
     assert set(others["verdict"]) <= {"same", "inconclusive"}
     assert kinds(found) == {"launches"}
 
@@ -215,7 +215,7 @@ def test_a_changed_convolution_algorithm_is_listed() -> None:
     assert (row["layer_a"], row["layer_b"], row["verdict"]) == ("conv2", "conv2", "slower")
     assert row["delta_ns"] == pytest.approx(300_000, rel=0.02)
     assert kinds(found) == {"algorithm", "kernels"}
-    by_algorithm = found.algorithms.filter(pl.col("category") == "conv")
+    by_algorithm = found.by("algorithm").filter(pl.col("category") == "conv")
     assert dict(by_algorithm.select("algorithm", "verdict").iter_rows()) == {
         "winograd": "only in baseline",
         "implicit_gemm": "only in candidate",
@@ -286,7 +286,7 @@ def test_a_slow_data_loader_is_listed() -> None:
         ("idle", "not_recorded", "slower")
     ]
     assert found.changes["delta_ns"].item() == pytest.approx(795_000, rel=0.01)
-    work = found.layers.filter(pl.col("a") != IDLE)
+    work = found.by("layer").filter(pl.col("a") != IDLE)
     assert set(work["verdict"]) <= {"same", "inconclusive"}
 
 
@@ -318,12 +318,14 @@ def test_changed_shape_and_batch_are_listed() -> None:
     assert (row["before"], row["after"], row["layers"]) == ("3x224x224", "3x299x299", 3)
     assert (changed(found, "batch")["before"], changed(found, "batch")["after"]) == ("8", "16")
     assert found.per_image == (found.step.median.a / 8, found.step.median.b / 16)
-    (conv1,) = found.layers.filter(pl.col("a") == "conv1").to_dicts()
+    (conv1,) = found.by("layer").filter(pl.col("a") == "conv1").to_dicts()
     assert conv1["b"] == "conv1"
     assert conv1["image_a_ns"] == conv1["time_a_ns"] // 8
     assert conv1["image_b_ns"] == conv1["time_b_ns"] // 16
-    assert (found.layers.filter(pl.col("image_a_ns").is_not_null()).height) == found.layers.height
-    assert diff(A, B).layers["image_a_ns"].null_count() == diff(A, B).layers.height
+    assert (found.by("layer").filter(pl.col("image_a_ns").is_not_null()).height) == found.by(
+        "layer"
+    ).height
+    assert diff(A, B).by("layer")["image_a_ns"].null_count() == diff(A, B).by("layer").height
 
 
 def _convolutions(trace: Trace, side: int, strides: str | None, batch: int = 8) -> Trace:
@@ -386,7 +388,7 @@ def test_layers_of_a_low_confidence_pair_are_not_compared() -> None:
         kernels={f"y{n}.q": (("hgemm", 100_000),) for n in range(9)},
     )
     found = diff(a, b)
-    rows = found.layers.filter(pl.col("a").is_not_null() & pl.col("b").is_not_null())
+    rows = found.by("layer").filter(pl.col("a").is_not_null() & pl.col("b").is_not_null())
     unsure = rows.filter(pl.col("confidence") < 0.5)
     assert unsure.height
     for column in ("delta_ns", "low_ns", "high_ns", "relative", "of_step", "p"):
@@ -409,7 +411,7 @@ def test_layers_without_a_match_are_listed() -> None:
     found = diff(A, training(seed=2, layers=LAYERS[:3] + LAYERS[4:]))
     row = changed(found, "layers")
     assert (row["count_a"], row["count_b"]) == (1, 0)
-    alone = found.layers.filter(pl.col("verdict") == "only in baseline")
+    alone = found.by("layer").filter(pl.col("verdict") == "only in baseline")
     assert alone["a"].to_list() == ["relu2"]
     assert alone["b"].to_list() == [None]
 
@@ -507,7 +509,7 @@ def test_one_step_has_no_significance() -> None:
     found = diff(training(steps=1), training(steps=1, idle=10_000_000))
     assert found.step.verdict == "not enough steps"
     assert "not enough" in found.notes[-1]
-    assert "slower" not in set(found.layers["verdict"])
+    assert "slower" not in set(found.by("layer")["verdict"])
 
 
 def test_a_trace_without_steps_is_compared_as_a_whole() -> None:

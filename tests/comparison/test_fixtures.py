@@ -37,7 +37,7 @@ def test_labels_are_no_feature() -> None:
 @pytest.mark.parametrize(("one", "other"), list(combinations(RUNS, 2)))
 def test_rows_of_two_frameworks_add_up(one: str, other: str) -> None:
     found = diff(FIXTURES / RUNS[one][0], FIXTURES / RUNS[other][0])
-    rows = found.layers
+    rows = found.by("layer")
     for which, run in (("a", found.baseline.steps), ("b", found.candidate.steps)):
         assert int(rows[f"time_{which}_ns"].sum()) == (
             int(run.frame["available_ns"].sum()) // run.count

@@ -39,7 +39,7 @@ COMPILED = run("compiled", ("net.0", CONV, 450), ("net.1+2", "fused", 100), ("ne
 
 def rows(a: Trace, b: Trace, **options: dict[str, str]) -> set[tuple[str | None, str | None]]:
     """Return the rows of layers of a diff: the names in both runs."""
-    table = diff(a, b, **options).layers  # type: ignore[arg-type]
+    table = diff(a, b, **options).by("layer")  # type: ignore[arg-type]
     layers = table.filter(table["role"] == "layer")
     return set(layers.select("a", "b").iter_rows())
 
@@ -48,7 +48,7 @@ def test_layers_are_together_where_the_other_run_fused_them() -> None:
     for a, b in ((EAGER, COMPILED), (COMPILED, EAGER)):
         found = diff(a, b)
         assert rows(a, b) == {(one, one) for one in ("net.0", "net.1+2", "net.3")}
-        fused = found.layers.filter(found.layers["a"] == "net.1+2").to_dicts()[0]
+        fused = found.by("layer").filter(found.by("layer")["a"] == "net.1+2").to_dicts()[0]
         assert sorted((fused["time_a_ns"], fused["time_b_ns"])) == [100, 500]
         assert (fused["calls_a"] + fused["calls_b"], fused["type_a"]) == (3, "fused")
         assert found.counts["only_a"] == found.counts["only_b"] == 0

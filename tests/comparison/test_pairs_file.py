@@ -26,13 +26,13 @@ B = training(seed=2)
 def test_forced_pairs_are_rows(tmp_path: Path, name: str, text: str) -> None:
     file = tmp_path / name
     file.write_text(text)
-    rows = diff(A, B, pairs=file).layers.filter(pl.col("how") == "map")
+    rows = diff(A, B, pairs=file).by("layer").filter(pl.col("how") == "map")
     assert set(rows.select("a", "b").iter_rows()) == {("conv1", "conv2"), ("conv2", "conv1")}
     assert set(rows["confidence"]) == {1.0}
 
 
 def test_a_mapping_forces_pairs_too() -> None:
-    rows = diff(A, B, pairs={"relu1": "relu2"}).layers.filter(pl.col("how") == "map")
+    rows = diff(A, B, pairs={"relu1": "relu2"}).by("layer").filter(pl.col("how") == "map")
     assert rows.select("a", "b").rows() == [("relu1", "relu2")]
 
 

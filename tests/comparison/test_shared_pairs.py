@@ -41,7 +41,7 @@ def test_a_recording_is_the_same_as_itself(pair: str) -> None:
     trace = shared.opened(PAIRS[pair][0])
     found = diff(trace, trace)
     assert found.counts["only_a"] == found.counts["only_b"] == found.counts["moved"] == 0
-    layers = found.layers
+    layers = found.by("layer")
     assert (layers["a"] == layers["b"]).all()
     assert (layers["delta_ns"] == 0).all()
     assert set(layers["verdict"]) == {"same"}
@@ -54,7 +54,7 @@ def test_turned_around_it_is_mirrored(pair: str) -> None:
     a, b = PAIRS[pair]
     back = shared.diff_of(b, a)
     columns = ["a", "b", "confidence", "time_a_ns", "time_b_ns", "delta_ns", "p"]
-    mirrored = back.layers.select(
+    mirrored = back.by("layer").select(
         pl.col("b").alias("a"),
         pl.col("a").alias("b"),
         "confidence",
@@ -64,12 +64,12 @@ def test_turned_around_it_is_mirrored(pair: str) -> None:
         "p",
     )
     order = ["a", "b", "time_a_ns"]
-    assert there.layers.select(columns).sort(order).equals(mirrored.sort(order))
+    assert there.by("layer").select(columns).sort(order).equals(mirrored.sort(order))
 
 
 def test_one_model_on_two_vendors_gpus_is_paired_layer_by_layer() -> None:
     found = of("timesformer")
-    rows = found.layers.filter(pl.col("role") == "layer")
+    rows = found.by("layer").filter(pl.col("role") == "layer")
     assert (rows["a"] == rows["b"]).all()
     assert found.counts["pairs"] == 172
     assert found.step.verdict == "not enough steps"
@@ -82,14 +82,14 @@ def test_the_same_work_with_more_workers_is_the_data_loader() -> None:
     first = found.changes.row(0, named=True)
     assert (first["change"], first["subject"]) == ("idle", "data_loader")
     assert first["verdict"] == "faster"
-    idle = found.layers.row(by_predicate=pl.col("a") == IDLE, named=True)
+    idle = found.by("layer").row(by_predicate=pl.col("a") == IDLE, named=True)
     whole = found.step.mean.b - found.step.mean.a
     # All that the step gained, the device idles less; its own work differs by 2 of 100 ms.
     assert idle["delta_ns"] == pytest.approx(whole, rel=0.1)
     # The kernel changes are real: cuDNN's search chose others in some convolutions.
     for row in found.changes.filter(pl.col("change") == "algorithm").iter_rows(named=True):
         assert abs(row["of_step"]) < 0.005
-    others = found.layers.filter(
+    others = found.by("layer").filter(
         (pl.col("role") == "layer") & pl.col("verdict").is_in(["faster", "slower"])
     )
     assert set(others["type_a"]) == {"conv2d"}
@@ -104,8 +104,8 @@ def test_a_gpu_without_tf32_changes_gemm_precision() -> None:
     reported = {
         (row["p"], row["verdict"])
         for frame in (
-            found.layers.filter(pl.col("a") == "(collective)"),
-            found.algorithms.filter(category="collective"),
+            found.by("layer").filter(pl.col("a") == "(collective)"),
+            found.by("algorithm").filter(category="collective"),
             found.changes.filter(change="communication"),
         )
         for row in frame.to_dicts()
@@ -115,7 +115,7 @@ def test_a_gpu_without_tf32_changes_gemm_precision() -> None:
     assert (compiled["count_a"], compiled["verdict"]) == (0, "slower")
     alone = found.changes.row(by_predicate=pl.col("change") == "layers", named=True)
     assert (alone["before"], alone["after"]) == (None, "compiled")
-    same = found.layers.filter(pl.col("a") == "linear_0")
+    same = found.by("layer").filter(pl.col("a") == "linear_0")
     assert same["b"].to_list() == ["linear_0"]
 
 

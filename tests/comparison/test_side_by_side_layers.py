@@ -105,7 +105,7 @@ def frameworks() -> Comparison:
 
 
 def test_weighted_layers_of_three_frameworks_stand_in_one_row_each(frameworks: Comparison) -> None:
-    rows = frameworks.layers.filter(role="layer")
+    rows = frameworks.by("layer").frame.filter(role="layer")
     for layer in WEIGHTED:
         (item,) = rows.filter(run="pytorch", path=layer)["item"]
         paths = rows.filter(item=item)
@@ -117,7 +117,7 @@ def test_layers_are_those_of_each_run_alone(frameworks: Comparison) -> None:
     columns = ["calls", "forward_ns", "backward_ns", "other_ns", "time_ns"]
     for run in frameworks.runs:
         alone = layers(run.trace, costs=False).frame
-        found = frameworks.layers.filter(run=run.label)
+        found = frameworks.by("layer").frame.filter(run=run.label)
         assert sorted(found.select("path", "role", *columns).iter_rows()) == sorted(
             alone.select("layer", "role", *columns).iter_rows()
         )
@@ -125,7 +125,7 @@ def test_layers_are_those_of_each_run_alone(frameworks: Comparison) -> None:
 
 
 def test_three_frameworks_have_images_and_flops(frameworks: Comparison) -> None:
-    pytorch, keras, jax = frameworks.summary.to_dicts()
+    pytorch, keras, jax = frameworks.by("summary").frame.to_dicts()
     assert [one["batch"] for one in (pytorch, keras, jax)] == [8, 4, 4]
     for one in (pytorch, keras, jax):
         assert one["image_ns"] == one["wall_ns"] // one["batch"]

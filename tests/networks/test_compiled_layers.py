@@ -108,7 +108,7 @@ def test_generated_kernels_are_on_layers(tmp_path: Path) -> None:
     assert (fused["backward_ns"] > 0).all()
     # Beside the network without a compiler, its layers are those of this row together.
     eager = opened(both, tmp_path, None)
-    pairs = traceana.diff(eager, trace).summary.layers.filter(pl.col("role") == "layer")
+    pairs = traceana.diff(eager, trace).frame.filter(pl.col("role") == "layer")
     alike = pairs.filter(pl.col("a") == pl.col("b"))["a"].to_list()
     assert {"0", "1+2", "3"} <= set(alike)
     apart = layers(eager).frame.filter(pl.col("layer").is_in(["1", "2"]))["time_ns"].sum()
@@ -161,7 +161,7 @@ def test_generated_code_names_the_layers_of_a_residual_network(
     assert of_layer["0"] == {"aten::mkldnn_convolution", "aten::convolution_backward"}
     # Convolutions and the linear layer are those of the network without a compiler.
     assert of_products(trace) == pytest.approx(of_products(eager), rel=0.02)
-    pairs = traceana.diff(eager, trace).summary.layers.filter(pl.col("role") == "layer")
+    pairs = traceana.diff(eager, trace).frame.filter(pl.col("role") == "layer")
     alike = pairs.filter(pl.col("a") == pl.col("b"))["a"].to_list()
     # The activation is one layer, called twice.
     assert {"0", "1+2+3", "4.conv1", "5.downsample.0"} <= set(alike)

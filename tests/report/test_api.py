@@ -116,7 +116,7 @@ def test_a_diff_shows_its_summary() -> None:
     found = traceana.diff(cnn_steps(), cnn_steps())
     assert repr(found).startswith("Baseline")
     assert "Step time" in found._repr_html_()
-    assert found.frame.equals(found.summary.layers)
+    assert found.frame.equals(found.summary.by("layer"))
     assert traceana.compare([cnn_steps(), cnn_steps()], by="class").frame.height
 
 

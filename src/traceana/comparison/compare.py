@@ -179,8 +179,8 @@ _TABLES: Final[dict[By, Callable[[Sequence[Run]], Table]]] = {
 class Comparison(msgspec.Struct, frozen=True):
     """Several runs side by side.
 
-    The properties are frames with one row per run and item; :meth:`by` returns the same as a
-    :class:`~traceana.comparison.run_tables.Table`, which can be pivoted (:meth:`Table.pivot`).
+    :meth:`by` returns a :class:`~traceana.comparison.run_tables.Table` with one row per run and
+    item, which can be pivoted (:meth:`Table.pivot`).
     """
 
     runs: tuple[Run, ...]
@@ -191,36 +191,6 @@ class Comparison(msgspec.Struct, frozen=True):
             for run in self.runs:
                 needs_timeline(run.trace, "compare --by layer")
         return _TABLES[what](self.runs)
-
-    @property
-    def summary(self) -> pl.DataFrame:
-        """One row per run: :func:`traceana.comparison.compare.summary_table`."""
-        return self.by("summary").frame
-
-    @property
-    def layers(self) -> pl.DataFrame:
-        """Time by layer and pass: :func:`traceana.comparison.layer_table.layer_table`."""
-        return self.by("layer").frame
-
-    @property
-    def classes(self) -> pl.DataFrame:
-        """The work by class: :func:`traceana.comparison.run_tables.classes`."""
-        return self.by("class").frame
-
-    @property
-    def algorithms(self) -> pl.DataFrame:
-        """The work by algorithm: :func:`traceana.comparison.run_tables.algorithms`."""
-        return self.by("algorithm").frame
-
-    @property
-    def kernels(self) -> pl.DataFrame:
-        """The work by kernel: :func:`traceana.comparison.run_tables.kernels`."""
-        return self.by("kernel").frame
-
-    @property
-    def transfers(self) -> pl.DataFrame:
-        """Copies by direction: :func:`traceana.comparison.run_tables.transfers`."""
-        return self.by("transfer").frame
 
 
 def compare(

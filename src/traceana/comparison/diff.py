@@ -94,26 +94,6 @@ class Diff(msgspec.Struct, frozen=True):
         return gated(self.step.decides, limit, None if kernels is None else kernels.decides)
 
     @property
-    def layers(self) -> pl.DataFrame:
-        """The work by layer."""
-        return self.by("layer")
-
-    @property
-    def classes(self) -> pl.DataFrame:
-        """The work by class."""
-        return self.by("class")
-
-    @property
-    def algorithms(self) -> pl.DataFrame:
-        """The work of convolutions by algorithm, other work by category."""
-        return self.by("algorithm")
-
-    @property
-    def kernels(self) -> pl.DataFrame:
-        """The work by kernel."""
-        return self.by("kernel")
-
-    @property
     def counts(self) -> dict[str, int]:
         """The numbers of ``pairs`` (also ``moved``, ``forced``), ``only_a`` and ``only_b``."""
         pairs = self.alignment.pairs
