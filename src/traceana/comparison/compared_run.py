@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -142,8 +143,9 @@ class RunSteps(msgspec.Struct, frozen=True):
         """Return the relative standard deviation of the step time between runs."""
         sums = self.frame.select(pl.col("wall_ns", "kernel_ns", "copy_ns").sum()).row(0)
         wall, kernels, copied = sums
-        work = self.cells.filter(pl.col("kind") == "memcpy").select("time_ns", "spread_ns").sum()
-        time, error = work.row(0)
+        work = self.cells.filter(pl.col("kind") == "memcpy")
+        # Exact, as the order of the cells can differ from run to run.
+        time, error = int(work["time_ns"].sum()), math.fsum(work["spread_ns"].drop_nulls())
         parts = (
             (kernels, RUN_TO_RUN_KERNELS),
             (copied, error / time if time else 0.0),
