@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 import traceana
+from tests.support.every_command import COMMANDS as EVERY
 from tests.support.traces import TraceBuilder, cnn_steps
 from tools.api import EXAMPLES, PAGE, api
 from traceana.commands import COMMANDS
@@ -39,6 +40,11 @@ def test_every_command_with_a_result_is_a_function_with_its_options(name: str) -
         assert command.own or (parameters[option.name].default or None) == (default or None)
     assert function.__name__ == name
     assert (inspect.getdoc(function) or "").split()
+
+
+def test_every_command_of_a_trace_is_tried_on_every_trace() -> None:
+    of_trace = {one.name for one in COMMANDS.values() if one.of == "trace" and one.options}
+    assert of_trace | {"report", "info", "advise"} <= {one.split()[0] for one in EVERY}
 
 
 def test_type_checkers_know_every_method() -> None:
