@@ -31,7 +31,7 @@ class _Method:
 for command in COMMANDS.values():
     if command.of == "trace":
         setattr(Trace, command.name, _Method(command.name))
-Trace.select = select
+Trace.select = in_python(select)
 
 
 def __getattr__(name: str) -> Any:

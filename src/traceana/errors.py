@@ -156,7 +156,8 @@ class RecordingError(TraceanaError):
     exit_code = ExitCode.RECORDING_FAILED
 
 
-_KEYWORDS: Final = {"force": "overwrite=True", "map": "pairs="} | {
+_PLURALS: Final = {"step": "steps=", "device": "devices=", "rank": "ranks="}
+_KEYWORDS: Final = {"force": "overwrite=True", "map": "pairs=", **_PLURALS} | {
     option: f"{option.replace('-', '_')}="
     for option in (
         *("by", "calibrate", "capture", "collectives", "counters", "device-model"),

@@ -87,6 +87,8 @@ def test_errors_name_the_keywords_of_python(tmp_path: Path) -> None:
             save(path)
     with pytest.raises(UsageError, match=r"shape have no classes: leave out unclassified=$"):
         trace.kernels(by="shape", unclassified=True)
+    with pytest.raises(NoSuchSelectionError, match=r"no steps: omit steps=, or record"):
+        trace.with_tables(steps=trace.tables.steps.clear()).select(steps=[1])
     with pytest.raises(NotFoundError, match=r"^inductor_cache=/nowhere: no such folder$"):
         traceana.open(ROOT / "fixtures" / "alexnet-cpu-ranges.json.gz", inductor_cache="/nowhere")
 
