@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 import polars as pl
 import pytest
@@ -15,6 +16,7 @@ from tests.support.synthetic.scenario import Scenario
 from tests.support.synthetic.traces import kineto, nsys
 from tests.support.traces import TraceBuilder
 from tests.support.training import KERNELS, training
+from traceana.commands import CompareBy
 from traceana.comparison.compare import summary_table
 from traceana.comparison.compared_run import NO_TILE, OTHER, Run, run_flops, step_flops
 from traceana.comparison.layer_table import layer_table
@@ -242,10 +244,8 @@ def test_a_comparison_of_two_runs_equals_their_diff(by: str) -> None:
 def test_python_gives_frames_and_needs_two_runs() -> None:
     found = traceana.compare([training(seed=1), training(seed=2)]).summary
     assert [run.label for run in found.runs] == ["built", "built (2)"]
-    for frame in (
-        *(found.summary, found.layers, found.classes, found.algorithms, found.kernels),
-        *(found.by("gemm").frame, found.by("epilogue").frame, found.transfers),
-    ):
+    for by in get_args(CompareBy):
+        frame = found.by(by).frame
         assert frame["run"].unique().sort().to_list() == ["built", "built (2)"]
     with pytest.raises(ValueError, match="two or more"):
         traceana.compare([training(seed=1)])

@@ -287,7 +287,8 @@ def test_durations_of_csv_are_exact(
 ) -> None:
     header, units = CSV.splitlines()[:2]
     lines = [
-        f'{at}.5,{one // 10**6}.{one % 10**6:06},{"," * 13}"X (0)","1","7","k",{at + 1}'
+        # Far apart: a kernel around many others of its stream is impossible, and left out.
+        f'{at}000.5,{one // 10**6}.{one % 10**6:06},{"," * 13}"X (0)","1","7","k",{at + 1}'
         for at, one in enumerate(ns)
     ]
     text = "\n".join([header, units.replace("ms,us", "s,ms"), *lines])
