@@ -5,6 +5,8 @@ Nothing below imports this module: a Trace is data, and analyses and pages are f
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from types import MethodType
 from typing import Any
 
@@ -17,6 +19,11 @@ from traceana.trace import Trace
 __all__ = ["Trace", "open"]
 
 
+@cache
+def _public(name: str) -> Callable[..., Any]:
+    return in_python(function_of(name))
+
+
 class _Method:
     """A command as a method, whose function is imported when it is first asked for."""
 
@@ -24,7 +31,7 @@ class _Method:
         self._name = name
 
     def __get__(self, of: Trace | None, _: object = None) -> Any:
-        function = in_python(function_of(self._name))
+        function = _public(self._name)
         return function if of is None else MethodType(function, of)
 
 
@@ -37,7 +44,7 @@ Trace.select = in_python(select)
 def __getattr__(name: str) -> Any:
     """Return a command that is not of one trace: ``diff``, ``compare`` …"""
     if name in COMMANDS and COMMANDS[name].of == "traceana":
-        return in_python(function_of(name))
+        return _public(name)
     raise AttributeError(f"module 'traceana.api' has no attribute {name!r}")
 
 

@@ -50,7 +50,7 @@ class Option:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words of which it takes one; empty for other kinds."""
+        """The words that it accepts; empty for other kinds."""
         return get_args(self.kind) if get_origin(self.kind) is Literal else ()
 
 
@@ -60,8 +60,8 @@ class Command:
 
     ``function`` makes its result, ``module:name``: of a trace and the ``options``, where it is
     called ``of`` a trace. With ``own`` it has a module in :mod:`traceana.cli`, for arguments or
-    exit codes of its own. ``pictures``: the result has some. ``needs`` are the tables of which one
-    has rows where there is something to show.
+    exit codes of its own. ``pictures``: the result has some. There is
+    something to show where one of the tables ``needs`` has rows.
     """
 
     name: str
@@ -384,24 +384,21 @@ def function_of(name: str) -> Callable[..., Any]:
     command = COMMANDS[name]
     module, _, attribute = command.function.partition(":")
     function = getattr(import_module(module), attribute)
-    signature = inspect.signature(function)
+    parameters = inspect.signature(function).parameters
+    known = [one.name for one in parameters.values() if one.kind == one.KEYWORD_ONLY]
 
     @wraps(function)
     def run(*given: Any, **options: Any) -> Any:
-        known = [one.name for one in signature.parameters.values() if one.kind == one.KEYWORD_ONLY]
-
-        def default(one: Option) -> Any:
-            return signature.parameters[one.name].default
-
         for option in options:
-            if option not in signature.parameters:
+            if option not in parameters:
                 raise TypeError(
                     f"{name}() has no option {option!r}{suggested(option, known)}: "
                     + (f"options: {', '.join(known)}" if known else "it has none")
                 )
         for one in command.options:
-            if one.words and one.name in options and options[one.name] != default(one):
-                _check(one, options[one.name])
+            given_word = options.get(one.name, parameters[one.name].default)
+            if one.words and given_word != parameters[one.name].default:
+                _check(one, given_word)
         return function(*given, **options)
 
     run.__module__, run.__name__, run.__qualname__ = "traceana", name, name

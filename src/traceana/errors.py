@@ -114,7 +114,7 @@ class UnknownFormatError(TraceanaError):
 
 
 class NotATraceError(TraceanaError):
-    """The format is recognized, and there are no events: in a folder the file is skipped."""
+    """A file of a recognized format without events: in a folder it is skipped."""
 
     exit_code = ExitCode.UNRECOGNIZED_FORMAT
 
@@ -156,8 +156,10 @@ class RecordingError(TraceanaError):
     exit_code = ExitCode.RECORDING_FAILED
 
 
-_PLURALS: Final = {"step": "steps=", "device": "devices=", "rank": "ranks="}
-_KEYWORDS: Final = {"force": "overwrite=True", "map": "pairs=", **_PLURALS} | {
+_KEYWORDS: Final = {
+    **{"force": "overwrite=True", "map": "pairs="},
+    **{"step": "steps=", "device": "devices=", "rank": "ranks="},
+} | {
     option: f"{option.replace('-', '_')}="
     for option in (
         *("by", "calibrate", "capture", "collectives", "counters", "device-model"),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -71,11 +70,12 @@ def arrange(
     *,
     sort: str | None = None,
     limit: int | None = None,
-    titles: Mapping[str, str] = MappingProxyType({}),
+    titles: Callable[[], Mapping[str, str]] = dict,
 ) -> Arranged:
     """Return the first ``limit`` rows of ``result`` (all: ``None``) after sorting it.
 
-    ``sort`` is a column, with or without its ``_ns``, or one of ``titles``, which name columns;
+    ``sort`` is a column, with or without its ``_ns``, or one of ``titles``, which name
+    columns and are made where no column is meant;
     numbers come largest first, text in alphabetical order, nulls last; ``:asc`` or ``:desc`` after
     it selects the order. Equal rows keep their order. Raises
     :class:`~traceana.errors.NoSuchSelectionError` on an unknown column.
@@ -95,16 +95,23 @@ def arrange(
     )
 
 
-def _sorted(frame: pl.DataFrame, sort: str, titles: Mapping[str, str]) -> pl.DataFrame:
+def _sorted(
+    frame: pl.DataFrame, sort: str, titles: Callable[[], Mapping[str, str]]
+) -> pl.DataFrame:
     name, _, order = sort.partition(":")
     if order not in ("", "asc", "desc"):
         raise NoSuchSelectionError(f"invalid sort order {order}: use {name}:asc or {name}:desc")
     by_name = {one.removesuffix("_ns"): one for one in frame.columns}
-    known = {**titles, **by_name, **{one: one for one in frame.columns}}
-    column = known.get(name) or known.get(name.lower())
+    known = {**by_name, **{one: one for one in frame.columns}}
+    column = known.get(name)
+    if column is None:
+        shown = titles()
+        column = shown.get(name.lower())
     if column is None:
         # All names are long to read where one of them was meant.
-        meant = suggested(name, known) or f"; columns: {', '.join(titles or frame.columns)}"
+        meant = (
+            suggested(name, [*shown, *known]) or f"; columns: {', '.join(shown or frame.columns)}"
+        )
         raise NoSuchSelectionError(f"cannot sort by {name}{meant}")
     descending = order == "desc" if order else frame.schema[column].is_numeric()
     return frame.sort(column, descending=descending, nulls_last=True, maintain_order=True)

@@ -61,8 +61,7 @@ class CommandResult(Result, frozen=True, kw_only=True):
 
         ``sort`` can be the title of a column too, as the page has it.
         """
-        titles = {} if sort is None else self._titles()
-        return self._make_page(arrange(self, sort=sort, limit=limit, titles=titles))
+        return self._make_page(arrange(self, sort=sort, limit=limit, titles=self._titles))
 
     def _titles(self) -> dict[str, str]:
         blocks = self._make_page(arrange(self)).blocks

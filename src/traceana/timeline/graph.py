@@ -255,17 +255,18 @@ def _graph(
     launch[known] = moments.find(launching[known], launched[known])
     awaited = np.where(device.by_event != NONE, device.by_event, device.by_record)
     done = np.concatenate((moments.time, device.end))
+    reasons = []
+    for source, kind, why in (
+        (launch, LAUNCH, BY_LAUNCH),
+        (take(work, device.on_stream), STREAM, BY_STREAM),
+        (take(work, awaited), EVENT, BY_EVENT),
+    ):
+        has, because = source != NONE, device.why == why
+        lag = _lag(device.start - take(done, source), because, has)
+        reasons += [(source, kind, has & because, lag), (source, kind, has & ~because, lag)]
     # Of edges that are over at one moment the first counts: the one that decided.
-    for decided in (True, False):
-        for source, kind, why in (
-            (launch, LAUNCH, BY_LAUNCH),
-            (take(work, device.on_stream), STREAM, BY_STREAM),
-            (take(work, awaited), EVENT, BY_EVENT),
-        ):
-            has, because = source != NONE, device.why == why
-            lag = _lag(device.start - take(done, source), because, has)
-            has &= because == decided
-            edges.add(source[has], work[has], kind, lag[has])
+    for source, kind, rows, lag in (*reasons[::2], *reasons[1::2]):
+        edges.add(source[rows], work[rows], kind, lag[rows])
     waiting = calling.call[waited]
     edges.add(work[calling.waited[waited]], returned[waited], SYNC, late, call=waiting)
     also = returned[calling.also]
