@@ -8,8 +8,8 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-from traceana.flops.passive import PASSIVE
 from traceana.flops.registry import Reader, formulas, operators
+from traceana.vocabulary.operators import without_work
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "flops.md"
 
@@ -93,7 +93,7 @@ def operator_table() -> str:
     rows = sorted((_names(of), inspect.getdoc(reader) or "") for reader, of in names.items())
     lines = ["## Operators", "", "| operators | inputs read |", "|---|---|"]
     lines += [f"| {of} | {_plain(' '.join(text.split()))} |" for of, text in rows]
-    free = _names(sorted(PASSIVE))
+    free = _names(sorted(without_work()))
     return "\n".join(
         [
             *lines,

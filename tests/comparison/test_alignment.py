@@ -20,7 +20,8 @@ from tests.support.networks import (
 )
 from traceana.comparison import layer_alignment
 from traceana.comparison.layer_alignment import Alignment, align
-from traceana.comparison.layer_features import Layer, RunLayers, type_of
+from traceana.comparison.layer_features import Layer, RunLayers
+from traceana.vocabulary.layer_types import type_of
 
 SEEDS = range(40)
 Change = Callable[[RunLayers, int], Changed]

@@ -24,7 +24,7 @@ from traceana.flops.peaks import (
 )
 from traceana.trace.schema import DEVICES
 
-FOLDER = resources.files("traceana.flops") / "devices"
+FOLDER = resources.files("traceana.vocabulary")
 
 
 def table(file: str, key: str) -> list[dict[str, Any]]:

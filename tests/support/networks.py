@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from traceana.comparison.layer_features import Layer, RunLayers, type_of
+from traceana.comparison.layer_features import Layer, RunLayers
+from traceana.vocabulary.layer_types import type_of
 
 Pairs = dict[int, int]
 """Place in the first network -> place in the second."""

@@ -9,35 +9,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
-from traceana.enrich.layers.from_ranges import OPERAND_POSITIONS
-from traceana.enrich.layers.roles import WEIGHTED
 from traceana.flops.call import Call, decoded_instruction
 from traceana.flops.convolution import as_written
 from traceana.flops.cost import Shape, UncountableError
-from traceana.flops.registry import MOST_INPUTS
 from traceana.trace import per_trace
+from traceana.vocabulary.operators import WEIGHTED, of_kinds, operator_row
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
 _NO_TENSOR: Final = r"^\[\s*(\]|\[\s*\])"
 """Recorded shapes that are empty or begin with a scalar."""
-
-_WEIGHTED: Final = (
-    WEIGHTED + r"|^(?:_Mkl)?(?:Native)?_?(?:Fused)?(?:Conv[23]D|DepthwiseConv2dNative|"
-    r"(?:Batch)?MatMul(?:V[23])?|BatchNorm(?:V[23])?)(?:WithBias)?$"
-)
-"""Operators of PyTorch and TensorFlow with a weight."""
-
-_APPLIES_WEIGHT: Final = (
-    r"(?:^|::|\.)_?(?:conv(?:olution|_transpose)?(?:[123]d)?(?:_pointwise)?|"
-    r"(?:mkl_)?linear(?:_pointwise)?|addmm(?:_activation)?)$"
-)
-"""Operators of PyTorch whose second operand is a weight."""
-
-_OF_ACTIVATIONS: Final = re.compile(r"(?i)bmm$|matmul|scaled_dot_product|lstm$|gru$")
-"""Operators whose second input may be an activation, or a list of weights. A matrix of two
-dimensions is always a weight: activations of a batch have three."""
 
 
 class Operands(NamedTuple):
@@ -77,8 +59,8 @@ def operands(trace: Trace) -> dict[int, Operands]:
         .sort("depth", "start", maintain_order=True)
         .select(
             *("layer", name, "input_shapes", "input_strides"),
-            name.str.contains(_WEIGHTED).alias("weighted"),
-            name.str.contains(_APPLIES_WEIGHT).alias("applies"),
+            name.str.contains(of_kinds(*WEIGHTED)).alias("weighted"),
+            name.str.contains(of_kinds("convolution", "linear")).alias("applies"),
         )
     )
     found = {
@@ -92,7 +74,10 @@ def operands(trace: Trace) -> dict[int, Operands]:
         )
     for row, operator, text, _ in _first(named.filter("weighted")):
         weight = _shape(operator, text, 1)
-        parameter = _OF_ACTIVATIONS.search(operator) is None or (weight and len(weight) == 2)
+        # A matrix of two dimensions is a weight: activations of a batch have three.
+        parameter = operator_row(operator).kind not in ("batched_mm", "attention", "recurrent") or (
+            weight and len(weight) == 2
+        )
         found[row] = found[row]._replace(weight=weight, parameter=bool(parameter))
     for row, operator, text, strides in _first(named.filter("applies")):
         shape, weight = (_shape(operator, text, which) for which in (0, 1))
@@ -150,9 +135,10 @@ def _shape(operator: str, text: str, which: int, strides: str | None = None) -> 
     try:
         call = Call.decode(operator, text)
         # TorchScript records further inputs before the operator's own.
-        beyond = max(len(call.shapes) - MOST_INPUTS.get(operator, len(call.shapes)), 0)
+        row = operator_row(operator)
+        beyond = max(len(call.shapes) - (row.inputs or len(call.shapes)), 0)
         sized = call if strides is None else Call.decode(operator, strides)
-        return sized.shape(beyond + OPERAND_POSITIONS.get(operator, (0, 1))[which])
+        return sized.shape(beyond + (row.weight if which else row.input))
     except UncountableError:
         return None
 

@@ -19,6 +19,7 @@ import msgspec
 import polars as pl
 
 from traceana.model.manifest import Layer
+from traceana.vocabulary.operators import of_kinds
 
 MOST_LAYERS: Final = 8
 """Layers of one kernel, and of a row that ``diff`` takes together, at most: an activation that a
@@ -128,6 +129,9 @@ class _Flow(msgspec.Struct, frozen=True):
 def _flows(graph_calls: pl.DataFrame, position_of: Mapping[int, int]) -> Iterator[_Flow]:
     columns = ["name", "generated", "reads", "layer", "backward"]
     names = pl.col("name").cast(pl.String)
+    # Not products of two activations.
+    forward = of_kinds("convolution", "linear", "mm").removesuffix("$")
+    has_weight = re.compile(rf"{forward}(?:_backward)?$")
     by_graph = graph_calls.with_columns(names).partition_by("rank", "graph", maintain_order=True)
     for graph in by_graph:
         calls = list(graph.select(columns).iter_rows())
@@ -147,15 +151,11 @@ def _flows(graph_calls: pl.DataFrame, position_of: Mapping[int, int]) -> Iterato
                 node: position_of.get(row)
                 for node, (name, generated, _, row, _) in enumerate(calls)
                 # A generated kernel of a layer with a weight is from a template.
-                if (row in position_of if generated else _HAS_WEIGHT.search(name))
+                if (row in position_of if generated else has_weight.search(name))
             },
             next=forth,
             previous=back,
         )
-
-
-_HAS_WEIGHT: Final = re.compile(r"::_?(?:\w*conv\w*|addmm|mm|linear\w*|mkl_linear)$")
-"""Operators with a weight; products of two activations (``bmm``, attention) have none."""
 
 
 class _Segment(msgspec.Struct, frozen=True):

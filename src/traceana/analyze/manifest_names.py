@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
+from traceana.analyze.flop_coverage import PRODUCTS
 from traceana.analyze.layer_operands import operands
 from traceana.enrich.layers.layer_intervals import SEPARATOR
 from traceana.model.manifest import Layer
 from traceana.settings import MANIFEST_AGREEMENT, MANIFEST_COVERAGE
 from traceana.timeline.work import work
+from traceana.vocabulary.layer_types import type_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,12 +34,17 @@ SEPARATORS: Final = re.compile(r"[./]")
 _SUFFIXED: Final = re.compile(r"(.+)_[1-9]\d*")
 _SNAKE: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
-_PRODUCTS: Final = ("conv", "gemm", "attention", "rnn")
 _DOUBTFUL: Final = ("other", "fused")
-_PRODUCT: Final = re.compile(r"(?:Separable|Depthwise)?Conv|Linear|EinsumDense|RNN|LSTM|GRU|Multih")
-"""Types of layers that are convolutions or matrix products."""
-_NO_PRODUCT: Final = re.compile(r".*Pool|Flatten|Concat|ZeroPad|Crop|Dropout|Embedding|Upsample")
-"""Types that are never fused with a convolution or product."""
+_PRODUCT: Final = ("conv", "linear", "attention", "recurrent")
+"""Kinds of layers that are convolutions or matrix products."""
+_NO_PRODUCT: Final = ("pool", "shape", "dropout", "embedding")
+"""Kinds that are never fused with a convolution or product."""
+
+
+def _kind(layer: Layer) -> str | None:
+    known = type_of(layer.type)
+    return None if known is None else known.kind
+
 
 _MOST_OPENED: Final = 4
 """Maximum number of times that Keras opens the scope of a layer for one call."""
@@ -115,7 +122,7 @@ class Evidence(msgspec.Struct, frozen=True):
     def of(cls, trace: Trace) -> Evidence:
         names = trace.tables.names.select(
             pl.int_range(pl.len(), dtype=pl.UInt32).alias("name_id"),
-            pl.col("category").cast(pl.String).is_in(_PRODUCTS).fill_null(False).alias("product"),
+            pl.col("category").cast(pl.String).is_in(PRODUCTS).fill_null(False).alias("product"),
             pl.col("category").cast(pl.String).is_in(_DOUBTFUL).fill_null(True).alias("possible"),
         )
         # A fused kernel has several operators and layers.
@@ -145,11 +152,11 @@ class Evidence(msgspec.Struct, frozen=True):
         """Return whether the work of ``node`` cannot be that of ``layer``."""
         if node.row is not None and self.against_row(node.row, layer):
             return True
-        if _NO_PRODUCT.match(layer.type):
+        if _kind(layer) in _NO_PRODUCT:
             return self.multiplies_in(node)
         rows = {one.row for one in node.within()}
         other = bool(rows & self.forward) and not rows & (self.multiplies | self.possible)
-        return bool(_PRODUCT.match(layer.type)) and other
+        return _kind(layer) in _PRODUCT and other
 
     def against_row(self, row: int, layer: Layer) -> bool:
         """Return whether the weight of ``row`` is neither one of ``layer`` nor a shard of it.
@@ -313,7 +320,7 @@ class Matching:
         be in both.
         """
         layers = [one.layer for one in model.within() if one.layer is not None]
-        weighted = [one for one in layers if _PRODUCT.match(one.type)]
+        weighted = [one for one in layers if _kind(one) in _PRODUCT]
         positions = found.leaves()
         matched = [one for one in layers if one.position in positions]
         if 2 * sum(is_default_name(one) for one in matched) < len(matched):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from math import prod
@@ -16,38 +15,15 @@ from traceana.analyze.layer_operands import operands
 from traceana.enrich.layers.compiled_regions import REGION
 from traceana.enrich.layers.from_order import short_name
 from traceana.enrich.layers.layer_intervals import SEPARATOR
-from traceana.enrich.layers.roles import WEIGHTED
 from traceana.flops.call import Call
 from traceana.flops.cost import Shape, UncountableError
 from traceana.flops.registry import TEMPLATE
 from traceana.model.manifest import Layer, Manifest
+from traceana.vocabulary.layer_types import type_of
+from traceana.vocabulary.operators import WEIGHTED, of_kinds
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
-
-_TYPES: Final = {
-    "conv1d": "conv",
-    "conv2d": "conv",
-    "conv3d": "conv",
-    "convolution": "conv",
-    # ``aten::convolution`` is either.
-    "convtranspose1d": "conv",
-    "convtranspose2d": "conv",
-    "convtranspose3d": "conv",
-    "batchnorm1d": "batchnorm",
-    "batchnorm2d": "batchnorm",
-    "batchnorm3d": "batchnorm",
-    "syncbatchnorm": "batchnorm",
-    "mkldnn::convolutionpointwise": "conv",
-    "mkldnn::linearpointwise": "linear",
-    "mkl::mkllinear": "linear",
-    "addmm": "linear",
-    "mm": "linear",
-    "hardtanh": "relu6",
-    "rnntanh": "rnn",
-    "rnnrelu": "rnn",
-}
-"""Equivalent operators of PyTorch and types of layers, without ``_``."""
 
 FUSED: Final = "fused"
 """The beginning of the type of a kernel that a compiler generated for several operators."""
@@ -55,9 +31,6 @@ _NOT_FUSED: Final = frozenset(("conv", "linear", "lstm", "gru", "rnn"))
 """Types of layers whose operator is not part of such a kernel."""
 _MOST_TOGETHER: Final = 4
 """Layers in the path of one such kernel, at most."""
-
-_ACTIVATIONS_ALONE: Final = re.compile(r"^(?:matmul|bmm|baddbmm|scaled_dot_product)")
-"""Weighted operators that multiply two activations."""
 
 
 class _Seen(msgspec.Struct, frozen=True):
@@ -138,8 +111,8 @@ def _positional(trace: Trace) -> list[_Seen]:
         .unique("layer", keep="first", maintain_order=True)
         .with_columns(
             (
-                pl.col("name").str.contains(WEIGHTED)
-                & ~pl.col("short").str.contains(_ACTIVATIONS_ALONE.pattern)
+                pl.col("name").str.contains(of_kinds(*WEIGHTED))
+                & ~pl.col("name").str.contains(of_kinds("batched_mm", "attention"))
             ).alias("weighted")
         )
     )
@@ -521,8 +494,12 @@ def _common(paths: Sequence[str]) -> str:
 
 
 def _family(kind: str) -> str:
-    plain = kind.lower().replace("_", "")
-    return _TYPES.get(plain, plain)
+    """Return the type of an operator or layer; one for all convolutions: ``aten::convolution`` is
+    of any rank, and transposed or not."""
+    known = type_of(kind)
+    if known is None:
+        return ""
+    return "conv" if known.kind == "conv" else known.word
 
 
 def _sorted(shape: Shape | None) -> tuple[int, ...] | None:

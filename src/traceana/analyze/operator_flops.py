@@ -33,9 +33,9 @@ from traceana.flops.call import Call, element_size
 from traceana.flops.convolution import Convolution
 from traceana.flops.cost import LARGEST, Cost, Refusal, Shape, UncountableError
 from traceana.flops.executed import Direction, executed
-from traceana.flops.passive import passive
-from traceana.flops.registry import MOST_INPUTS, NO_FORMULA, cost, reader_of
+from traceana.flops.registry import NO_FORMULA, cost, reader_of
 from traceana.trace import per_small_trace
+from traceana.vocabulary.operators import PRODUCTS, of_kinds, operator_row, passive
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -72,7 +72,7 @@ def read(
     try:
         hint = None if output is None else Call.decode("", output).shape(0)
         call = Call.decode(name, shapes, types, inputs, output=hint)
-        most = MOST_INPUTS.get(name, len(call.shapes))
+        most = operator_row(name).inputs or len(call.shapes)
         call = call.inputs(slice(max(len(call.shapes) - most, 0), None))
         size = element_size(call.types[0]) if call.types else None
         if name in FORWARD:
@@ -244,9 +244,6 @@ _ATEN: Final = re.compile(r"^(?:torch\.nn\.functional\.|torch\.|Tensor\.|(?=[a-z
 
 _SPARSE: Final = "sparse"
 _KEY: Final = ("name", "input_shapes", "input_types", "inputs", OUTPUT, WANTED, _SPARSE)
-
-_PRODUCT: Final = r"(?:^|::)(?:_sparse_)?(?:add)?(?:mm|mv|bmm)$|(?:^|::)(?:matmul|baddbmm)$"
-"""Operators that multiply sparse matrices too."""
 
 
 class OperatorCosts(msgspec.Struct, frozen=True):
@@ -478,7 +475,9 @@ def _sparse(ops: pl.DataFrame) -> pl.Series:
     A sparse matrix has a shape and no strides; how many of its elements are stored is not recorded.
     """
     calls = ops.select("input_shapes", "input_strides").with_row_index("op")
-    calls = calls.filter(pl.Series(Texts.of(ops["name"]).matching(_PRODUCT), dtype=pl.Boolean))
+    calls = calls.filter(
+        pl.Series(Texts.of(ops["name"]).matching(of_kinds(*PRODUCTS)), dtype=pl.Boolean)
+    )
     distinct = calls.select("input_shapes", "input_strides").drop_nulls().unique()
     sparse = [_lacks_strides(*texts) for texts in distinct.iter_rows()]
     found = calls.join(

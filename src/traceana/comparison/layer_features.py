@@ -6,15 +6,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
-from functools import cache
-from importlib.resources import files
 from math import prod
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import polars as pl
-import rtoml
 
+from traceana.analyze.flop_coverage import PRODUCTS
 from traceana.analyze.layer_operands import operands
 from traceana.analyze.layers import layers
 from traceana.analyze.manifest_order import fused_parts
@@ -22,6 +20,7 @@ from traceana.analyze.manifest_pairing import paired, with_names_of
 from traceana.enrich.keys import layer_keys
 from traceana.timeline.work import work
 from traceana.trace import per_trace
+from traceana.vocabulary.layer_types import Type, plain_word, type_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,15 +33,6 @@ if TYPE_CHECKING:
 _SEPARATOR: Final = re.compile(r"[./]")
 _SUFFIX: Final = re.compile(r"_\d+$")
 _NUMBERED: Final = re.compile(r"^(.*?)(?:_\d+)?$")
-
-_PRODUCTS: Final = ("conv", "gemm", "attention", "rnn")
-"""Categories of a layer's main work."""
-_NO_LETTER: Final = re.compile(r"[^a-z0-9]")
-_ONEDNN: Final = re.compile(r"^_(?:mkl)(?:native)?(?:fused)?|(?:withbias|eager)$")
-"""TensorFlow's marks of operators that oneDNN runs: ``_MklNativeConv2DWithBias``."""
-_PART_OF_ANY: Final = "pointwise"
-"""Pointwise operators occur in layers of any kind: a normalization that a framework composes of
-them has the name of one of them."""
 
 
 class Layer(msgspec.Struct, frozen=True):
@@ -275,7 +265,7 @@ def execution_order(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("step"), pl.col("start").alias("of_step")
     )
     products = trace.tables.names.with_row_index("name_id").filter(
-        pl.col("category").cast(pl.String).is_in(_PRODUCTS)
+        pl.col("category").cast(pl.String).is_in(PRODUCTS)
     )["name_id"]
     rows = (
         work(trace)
@@ -323,37 +313,3 @@ def weights(
         if "weight" in layer.parameters:
             found[row] = (tuple(layer.parameters["weight"]), True)
     return found
-
-
-class Type(NamedTuple):
-    """The common word for a type of layer, and its kind; None outside the vocabulary."""
-
-    word: str
-    kind: str | None
-
-
-def type_of(written: str | None) -> Type | None:
-    """Return the type of the name ``written``: ``Conv2d``, ``conv2d``, ``aten::convolution``.
-
-    The word of a name outside the vocabulary is the name itself; None without a name.
-    """
-    if not written:
-        return None
-    plain = plain_word(written)
-    return _vocabulary().get(plain) or (Type(plain, None) if plain else None)
-
-
-def plain_word(written: str) -> str:
-    """Return the letters and digits of the last part of ``written``, in lower case."""
-    return _NO_LETTER.sub("", _ONEDNN.sub("", written.rpartition("::")[2].lower()))
-
-
-@cache
-def _vocabulary() -> dict[str, Type]:
-    text = files("traceana.comparison").joinpath("layer_types.toml").read_text(encoding="utf-8")
-    return {
-        word: Type(type_, None if kind == _PART_OF_ANY else kind)
-        for kind, types in rtoml.loads(text).items()
-        for type_, words in types.items()
-        for word in words
-    }

@@ -5,7 +5,7 @@ nested operators, not on shares of time, so that two recordings of a program hav
 
 1. Every operator has a rank by its name: 3 for what multiplies matrices (:data:`_MULTIPLIES`); 2
    for other operators that compute, and unknown operators; 1 for copies and fills; 0 for views,
-   allocations and operators that only call others (:mod:`traceana.flops.passive`).
+   allocations and operators that only call others (:func:`traceana.vocabulary.operators.passive`).
 2. An operator is *entered* if an operator inside it, at any depth, has at least the same rank and
    at least rank 1. ``aten::conv2d`` is entered down to ``aten::mkldnn_convolution``. A transposed
    convolution computes in ``aten::_convolution`` and has allocations and copies inside: it is one
@@ -35,8 +35,8 @@ from traceana.columns.nesting import NONE, Flags, Ints, Nesting
 from traceana.enrich.operators import EarlyStopped
 from traceana.enrich.ranges import DIRECTION_ALONE
 from traceana.enrich.steps import OUTSIDE_TEXT, STEP_TEXT
-from traceana.flops.passive import passive
 from traceana.trace.schema import CPU_DEVICE
+from traceana.vocabulary.operators import copying, passive
 
 _FRAMES: Final = f"{STEP_TEXT}|{OUTSIDE_TEXT}|(?i){DIRECTION_ALONE}"
 """Ranges that mark a step or a whole pass; their self time is not work."""
@@ -48,7 +48,6 @@ _MULTIPLIES: Final = ascii_classes(
 )
 """Names of convolutions (not of conversions), matrix products, attention, and layers of recurrent
 networks that are one operator of a library."""
-_MOVES: Final = r"^aten::(?:copy_|_copy_from|fill_|zero_|cat|stack)$"
 _DISPATCHERS: Final = ascii_classes(
     r"^(?:aten::|torch\.|Tensor\.|autograd::engine::|torch::autograd::)|Backward\d+$|"
     r"^(?:while|call|conditional)(?:\.\d+)*$"
@@ -68,7 +67,7 @@ def operator_activities(ops: pl.DataFrame, nesting: Nesting) -> tuple[pl.DataFra
         .then(_MULTIPLY)
         .when(passive(name))
         .then(0)
-        .when(name.str.contains(_MOVES))
+        .when(name.is_in(sorted(copying())))
         .then(_MOVE)
         .otherwise(_COMPUTE)
         .cast(pl.Int64)

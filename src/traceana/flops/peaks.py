@@ -166,7 +166,7 @@ def devices() -> tuple[_Device, ...]:
     on GeForce boards accumulation in float16 is twice as fast. An MI250 or MI250X is two devices,
     and drivers show each: its peaks are a die's.
     """
-    text = (resources.files("traceana.flops") / "devices" / "devices.csv").read_text("utf-8")
+    text = (resources.files("traceana.vocabulary") / "devices.csv").read_text("utf-8")
     found = []
     for row in csv.DictReader(text.splitlines()):
         given = {name: value for name, value in row.items() if value}
@@ -246,7 +246,7 @@ def _listed(model: str) -> _Device:
 
 @functools.cache
 def _capabilities() -> dict[tuple[str, str], Mapping[str, Any]]:
-    file = resources.files("traceana.flops") / "devices" / "capabilities.toml"
+    file = resources.files("traceana.vocabulary") / "capabilities.toml"
     tables = rtoml.loads(file.read_text(encoding="utf-8"))["capability"]
     return {(table.get("vendor", "NVIDIA"), table["version"]): table for table in tables}
 

@@ -24,7 +24,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from traceana.errors import InvalidInputError
 from traceana.flops.call import Call, Entry
 from traceana.flops.cost import Refusal
-from traceana.flops.passive import PASSIVE
 from traceana.flops.registry import NO_FORMULA, cost, total_flops
 from traceana.model.manifest import Layout, Manifest, Shape, manifest
 from traceana.model.manifest_rows import Details, finished, model_inputs
@@ -36,6 +35,7 @@ from traceana.model.recorded_calls import (
     same_pads,
     total_padding,
 )
+from traceana.vocabulary.operators import operator_row, without_work
 
 
 def describe_pytorch(
@@ -262,7 +262,7 @@ class _OperatorCounts(TorchDispatchMode):  # type: ignore[misc]  # not checked: 
         self, row: _Row, function: Any, arguments: Any, named: Mapping[str, Any], result: Any
     ) -> None:
         call = _call(function, arguments, named, result)
-        if call.name in PASSIVE:
+        if call.name in without_work():
             return
         costs = cost(call)
         if isinstance(costs, Refusal):
@@ -326,15 +326,14 @@ def _only_product(row: _Row) -> tuple[int, int] | None:
 
 def _product(call: Call) -> list[tuple[int, int, int]]:
     """Return (rows, in, out) of a matrix product; empty for another operator."""
-    at = _PRODUCTS.get(call.name)
-    if at is None:
+    if call.name not in ("aten::mm", "aten::addmm"):
         return []
+    at = operator_row(call.name).input
     rows, in_features = call.shape(at)
     return [(rows, in_features, call.shape(at + 1)[1])]
 
 
 _MULTIPLIES: Final = ("matmul", "attention")
-_PRODUCTS: Final = {"aten::mm": 0, "aten::addmm": 1}
 
 
 def _computes(call: Call, result: Any) -> bool:
@@ -344,21 +343,7 @@ def _computes(call: Call, result: Any) -> bool:
     """
     outputs = [tensor for tensor in _tensors(result) if tensor.is_floating_point()]
     inputs = [one for one in call.types if "float" in one or "complex" in one]
-    return bool(outputs and inputs) and call.name.removeprefix("aten::").rstrip("_") not in _MOVES
-
-
-_MOVES: Final = frozenset(
-    (
-        *("bernoulli", "copy", "fill", "flip", "gather", "index", "index_select", "masked_fill"),
-        *("masked_scatter", "repeat", "repeat_interleave", "roll", "rot90", "scatter", "sort"),
-        *("take", "tril", "triu", "where", "zero", "cat", "stack", "topk", "constant_pad_nd"),
-        *("index_put", "_index_put_impl", "slice_scatter", "select_scatter", "unfold_copy"),
-        *("embedding", "normal", "uniform", "random", "exponential", "lift_fresh_copy"),
-        *("reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "pixel_shuffle"),
-        *("replication_pad1d", "replication_pad2d", "replication_pad3d", "pixel_unshuffle"),
-    )
-)
-"""Operators that move or fill elements."""
+    return bool(outputs and inputs) and operator_row(call.name).work not in ("copies", "moves")
 
 
 def _call(function: Any, arguments: Any, named: Mapping[str, Any], result: Any) -> Call:

@@ -6,7 +6,6 @@ passes of a network in a step, because micro-batches and evaluation call the sam
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import numpy as np
@@ -14,12 +13,11 @@ import polars as pl
 
 from traceana.columns.distinct import Texts
 from traceana.columns.nesting import NONE, Ints
-from traceana.enrich.layers.from_ranges import OPERAND_POSITIONS
 from traceana.enrich.layers.inductor_code import GENERATED
 from traceana.enrich.layers.layer_intervals import Layer
-from traceana.enrich.layers.roles import WEIGHTED
 from traceana.flops.call import Call
 from traceana.flops.cost import Shape, UncountableError
+from traceana.vocabulary.operators import WEIGHTED, of_kinds, operator_row
 
 _SHORT: Final = (
     r"^(?:autograd::engine::evaluate_function: |aten::|torch\.nn\.functional\.|torch\.|Tensor\.)|"
@@ -180,11 +178,6 @@ def _counts_batches() -> pl.Expr:
     return adds & follows & pl.when(recorded).then(integer & scalar).otherwise(every)
 
 
-_OF_ACTIVATIONS: Final = re.compile(
-    r"(?:^|::|\.)_?(?:matmul|bmm|baddbmm_?|scaled_dot_product_\w+)$"
-)
-"""Weighted operators whose second operand may be an activation: its shape depends on the batch."""
-
 _THREAD: Final = ("process", "thread", "step")
 _PASS: Final = ("piece", "copy")
 _UNIT: Final = " | "
@@ -294,7 +287,7 @@ def _described(forward: pl.DataFrame) -> pl.DataFrame:
     kinds = (
         forward.select("name", "input_shapes")
         .unique()
-        .filter(pl.col("name").cast(pl.String).str.contains(WEIGHTED))
+        .filter(pl.col("name").cast(pl.String).str.contains(of_kinds(*WEIGHTED)))
     )
     described = [(name, text, True, *_of_call(str(name), text)) for name, text in kinds.iter_rows()]
     frame = pl.DataFrame(
@@ -322,15 +315,16 @@ def _described(forward: pl.DataFrame) -> pl.DataFrame:
 def _of_call(name: str, text: str | None) -> tuple[str, int | None, int | None]:
     """Return the name with its weight's shape, and the numbers of input and output features."""
     short = name.rpartition("::")[2]
-    if _OF_ACTIVATIONS.search(name):
+    row = operator_row(name)
+    # The second operand may be an activation, whose shape depends on the batch.
+    if row.kind in ("batched_mm", "attention"):
         return short, None, None
-    at, weight_at = OPERAND_POSITIONS.get(name, (0, 1))
     try:
         call = Call.decode(name, text)
-        weight = call.shape(weight_at)
+        weight = call.shape(row.weight)
     except UncountableError:
         return short, None, None
-    input_shape = _shape(call, at)
+    input_shape = _shape(call, row.input)
     key = f"{short} {list(weight)}"
     if short == "embedding":
         # Its input is integer indices, which are not the output of a layer.

@@ -25,10 +25,11 @@ from traceana.enrich.layers.layer_intervals import (
     nest,
     tree_of,
 )
-from traceana.enrich.layers.roles import WEIGHTED, role_of
+from traceana.enrich.layers.roles import role_of
 from traceana.enrich.operators import OPERATOR_TEXT
 from traceana.enrich.ranges import BOTH_DIRECTIONS, DIRECTION_ALONE, DIRECTION_WORD
 from traceana.enrich.steps import OUTSIDE_TEXT, STEP_TEXT
+from traceana.vocabulary.operators import WEIGHTED, of_kinds
 
 _PREFIX: Final = "nn.Module: "
 _INSTANCE: Final = re.compile(r"_\d+$")
@@ -93,28 +94,6 @@ _MODULE: Final = re.compile(r"^nn\.Module\.forward: ")
 _LIBRARIES: Final = ("NCCL", "cuDNN", "cuBLAS")
 """NVTX domains in which libraries mark their own calls."""
 
-OPERAND_POSITIONS: Final[dict[str, tuple[int, int]]] = {
-    **dict.fromkeys(
-        [f"aten::{name}" for name in ("embedding", "embedding_bag", "_embedding_bag")], (1, 0)
-    ),
-    **dict.fromkeys(("aten::layer_norm", "aten::native_layer_norm", "aten::group_norm"), (0, 2)),
-    # The first input is the addend, such as a bias.
-    **dict.fromkeys(
-        [
-            f"aten::{name}{in_place}"
-            for name in ("addmm", "baddbmm", "addbmm", "addmv", "sspaddmm")
-            for in_place in ("", "_")
-        ],
-        (1, 2),
-    ),
-    "aten::_addmm_activation": (1, 2),
-    # The first is added to, in place.
-    "mkldnn::_convolution_pointwise_": (1, 2),
-    # The second is the weight in a layout of the library.
-    "mkl::_mkl_linear": (0, 2),
-}
-"""Positions of the input and the weight among an operator's inputs, if not 0 and 1."""
-
 
 def annotation_intervals(
     ranges: pl.DataFrame, texts: Texts, key: Ints, ops: pl.DataFrame, op_names: Texts, op_key: Ints
@@ -171,7 +150,7 @@ def _crowded(
     """Return the nodes with a range that is the innermost around two weighted operators."""
     crowded = np.zeros(len(tree.parent), dtype=np.bool_)
     forward = (ops["direction"] == "forward").fill_null(False).to_numpy()
-    weighted = op_names.matching(WEIGHTED) & forward
+    weighted = op_names.matching(of_kinds(*WEIGHTED)) & forward
     # Of nested weighted operators (conv2d > convolution), the outermost counts.
     parent = ops["parent"].cast(pl.Int64).fill_null(NONE).to_numpy()
     outermost = weighted & ~((parent != NONE) & weighted[parent])

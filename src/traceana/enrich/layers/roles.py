@@ -10,6 +10,7 @@ import polars as pl
 from traceana.columns.distinct import Texts
 from traceana.columns.nesting import NONE, Flags, Ints, Nesting, from_rows, roots, take
 from traceana.enrich.layers.layer_intervals import Layer, LayerIntervals, codes, nest
+from traceana.vocabulary.operators import WEIGHTED, of_kinds
 
 ROLE_OF_TEXT: Final = {
     "optimizer": r"(?i)^Optimizer\.|^(?:## )?optimizer(?:[._ ]?step)?(?: ##)?$",
@@ -121,13 +122,6 @@ OPTIMIZER: Layer = ("optimizer", None, "optimizer")
 MULTI_TENSOR: Final = "multi_tensor_apply"
 """Part of the names of kernels that Apex and DeepSpeed launch outside operators."""
 
-WEIGHTED: Final = (
-    r"(?:^|::|\.)_?(?:conv(?:olution|_transpose)?(?:[123]d)?(?:_pointwise_?)?|"
-    r"(?:mkl_)?linear(?:_pointwise)?|addmm(?:_activation)?|mm|bmm|matmul|"
-    r"(?:native_|cudnn_|miopen_)?(?:batch|layer|group)_norm(?:_impl_index)?|embedding(?:_bag)?|scaled_dot_product_attention|lstm|gru)$"
-)
-"""Operators with weights. A program's own range around several is taken for that of a network."""
-
 SEEDS: Final = "aten::randint"
 """Draws the seeds of a compiled graph, whose generated code computes random numbers with them."""
 
@@ -187,7 +181,7 @@ def _manual_updates(
     root = roots(nesting)
     rows = np.flatnonzero(root == np.arange(ops.height))
     opens = np.zeros(ops.height, dtype=np.bool_)
-    opens[root[op_names.matching(WEIGHTED) & is_forward]] = True
+    opens[root[op_names.matching(of_kinds(*WEIGHTED)) & is_forward]] = True
     creators = forward[forward != NONE]
     opens[root[creators[is_forward[creators]]]] = True
     texts = Texts.of(ranges["text"])

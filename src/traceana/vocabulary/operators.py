@@ -1,0 +1,119 @@
+"""What operators are called, and what is known of each by its name: the rows of ``operators.csv``.
+
+``kind`` is what a forward operator computes (:data:`Kind`), empty for others. ``work`` says why an
+operator computes nothing: it is a ``view``, an ``allocation``, the operators ``inside`` it do the
+work, it ``copies`` or fills, or it ``moves`` elements otherwise; empty where it computes.
+``inputs`` is the most that PyTorch's schemas take, with which a test compares them; ``input`` and
+``weight`` are the positions of these among the inputs where they are not 0 and 1: ``aten::addmm``
+has its addend, such as a bias, first.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Kind: TypeAlias = Literal[
+    "convolution",
+    "linear",  # the product of an activation with a weight, such as aten::addmm
+    "mm",  # the product of two matrices, of which the second may be a weight
+    "batched_mm",  # the product of two tensors that may both be activations, such as aten::matmul
+    "attention",
+    "recurrent",
+    "normalization",
+    "embedding",
+]
+
+PRODUCTS: Final[tuple[Kind, ...]] = ("linear", "mm", "batched_mm")
+WEIGHTED: Final[tuple[Kind, ...]] = (
+    "convolution",
+    *PRODUCTS,
+    "attention",
+    "recurrent",
+    "normalization",
+    "embedding",
+)
+"""Kinds of layers with weights. A program's own range around several is that of a network."""
+
+
+class Operator(NamedTuple):
+    """A row of ``operators.csv``. None: nothing is known."""
+
+    kind: str
+    work: str
+    inputs: int | None
+    input: int
+    weight: int
+
+
+_UNKNOWN: Final = Operator("", "", None, 0, 1)
+
+
+@cache
+def operators() -> dict[str, Operator]:
+    """Return all rows by name, in the file's order."""
+    text = files("traceana.vocabulary").joinpath("operators.csv").read_text(encoding="utf-8")
+    return {
+        name: Operator(
+            kind, work, int(inputs) if inputs else None, int(first or 0), int(weight or 1)
+        )
+        for name, kind, work, inputs, first, weight in list(csv.reader(text.splitlines()))[1:]
+    }
+
+
+def operator_row(name: str) -> Operator:
+    """Return the row of ``name``; one of which nothing is known for another name."""
+    return operators().get(name, _UNKNOWN)
+
+
+@cache
+def of_kinds(*kinds: Kind) -> str:
+    """Return a regular expression for the operators of ``kinds``, in any namespace:
+    ``aten::conv2d``, ``torch.nn.functional.conv2d``, ``conv2d``."""
+    names = {
+        re.escape(name.rpartition("::")[2])
+        for name, row in operators().items()
+        if row.kind in kinds
+    }
+    return rf"(?:^|::|\.)(?:{'|'.join(sorted(names))})$"
+
+
+@cache
+def without_work() -> frozenset[str]:
+    """Return the operators that make views, allocate, or call others, which do the work."""
+    return frozenset(
+        name for name, row in operators().items() if row.work in ("view", "allocation", "inside")
+    )
+
+
+@cache
+def copying() -> frozenset[str]:
+    """Return the operators that copy or fill."""
+    return frozenset(name for name, row in operators().items() if row.work == "copies")
+
+
+_WRAPPERS: Final = (
+    r"^autograd::engine::evaluate_function: |^torch::autograd::AccumulateGrad$|Backward\d+$|"
+    r"(?:^|:|\.)CheckpointFunction(?:Backward)?$|^BackwardHookFunction(?:Backward)?$|"
+    r"^Torch-Compiled Region|"
+    r"^TorchDynamo Cache Lookup$|^AOTDispatcher Runtime Wrapper|^Pregraph bytecode$|"
+    r"^Optimizer\.|^ProfilerStep|^enumerate\(DataLoader\)|^nn\.Module: "
+)
+
+
+def passive(name: pl.Expr) -> pl.Expr:
+    """Return whether the operators of ``name`` (text) have no self work.
+
+    Nodes of autograd's graph, optimizers, annotations and the wrappers of torch.compile count by
+    the operators inside them.
+    A node whose name ends without a number is defined by the program, or is of PyTorch before 1.9:
+    it may launch kernels and is not passive. A reentrant checkpoint and the node that calls a
+    module's backward hooks launch no kernels.
+    """
+    return name.is_in(sorted(without_work())) | name.str.contains(_WRAPPERS)
