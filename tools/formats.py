@@ -60,7 +60,7 @@ one or, by folder or prefix, all of a run; of ROCm 6.2 and later, and of `rocpd 
 | Perfetto traces of rocprofv3 | `.pftrace`, `.pftrace.gz` | `rocprof/pftrace.py` |
 | rocprof, rocprofv2 | `results.db`, `results.csv`, `--plugin file` | `rocprof` |
 | Nsight Compute | `ncu --csv`, `--page raw` and `--page details`; its text | `ncu` |
-| folders of ranks | any of these, one per rank | `ranks.py` |
+| folders of ranks | any of these, one per rank | `inputs.py`, `ranks.py` |
 
 The readers are in `src/traceana/ingest/`. Empty cells: not in the trace. Problems are integrity
 problems in the ledger.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from traceana.errors import InvalidInputError, NotFoundError, UnknownFormatError, UsageError
+from traceana.errors import InvalidInputError, NotFoundError, UsageError
 from traceana.files import as_unicode
 from traceana.ingest.source import Progress, enter, silent
 from traceana.runs.run_files import INDUCTOR_FOLDER
@@ -22,7 +22,6 @@ from traceana.trace import Trace
 if TYPE_CHECKING:
     from traceana.enrich import Code, Reference
     from traceana.enrich.layers.inductor_code import Graph
-    from traceana.ingest.ranks import Open
     from traceana.model import Manifest
     from traceana.runs.run_files import Timing
 
@@ -68,7 +67,8 @@ def open_trace(
     Every name has a class. Activities have their launching call, operator, range, layer, step and
     direction, and a class refined by that context. Raises the errors of :mod:`traceana.errors`.
     """
-    from traceana.trace.bundle import is_bundle
+    from traceana.ingest.inputs import Kind, resolve
+    from traceana.ingest.ranks import read_folder, read_ranks
 
     manifest = None if model is None else _manifest_of(model)
     if not isinstance(path, str | os.PathLike | Sequence):
@@ -77,7 +77,8 @@ def open_trace(
     if not sources:
         raise NotFoundError("no input: give a trace, or the files of one run's ranks")
     (source, *others) = sources
-    bundle = not others and is_bundle(source)
+    found = None if others else resolve(source)
+    bundle = found is not None and found.kind is Kind.BUNDLE
     other = None if capture is None else _reference(Path(capture), progress)
     if inductor_cache is None:
         code = _code_beside(source)
@@ -89,10 +90,14 @@ def open_trace(
         code = _code_in(Path(inductor_cache))
     read_one = partial(_read, step_marker=step_marker, other=other, code=code)
     timeline = partial(_timeline, step_marker=step_marker, other=other, code=code)
-    if not bundle and (others or source.is_dir()):
-        trace = _read_folder(source, sources, read_one, timeline, progress)
+    if found is None:
+        trace = read_ranks(str(source.parent), sources, timeline, progress)
+    elif found.kind is Kind.FOLDER:
+        trace = read_folder(found, timeline, progress)
+    elif len(found.files) > 1:
+        trace = read_ranks(str(source), found.files, timeline, progress)
     else:
-        trace = read_one(source, progress)
+        trace = read_one(found.files[0], progress)
     if inductor_cache is not None and trace.tables.graph_calls.is_empty():
         raise UsageError(
             f"{source}: --inductor-cache {inductor_cache} lacks the code of all its graphs; give "
@@ -187,38 +192,6 @@ def _code(folder: Path) -> Code:
         return graphs_in(folder)
 
     return graphs
-
-
-def _read_folder(
-    source: Path, files: Sequence[Path], read_one: Open, timeline: Open, progress: Progress
-) -> Trace:
-    """Return the Trace of the ranks ``files``, or of the run or the ranks in ``source``."""
-    from traceana.ingest.ranks import read_folder, read_ranks
-
-    if len(files) > 1:
-        return read_ranks(str(source.parent), files, timeline, progress)
-    if of_run := _traces_of_run(source):
-        if len(of_run) == 1:
-            return read_one(of_run[0], progress)
-        return read_ranks(str(source), of_run, timeline, progress)
-    return read_folder(source, timeline, progress)
-
-
-def _traces_of_run(source: Path) -> list[Path]:
-    """Return the traces of the recorded run ``source``; empty if it is not one.
-
-    ``source`` is a folder. Raises if it has several runs, an unfinished run, or no trace.
-    """
-    from traceana.runs.run_folders import check_finished, is_run, read_run, runs_below
-
-    check_finished(source)
-    if is_run(source):
-        return read_run(source).traces()
-    if below := runs_below(source):
-        raise UnknownFormatError(
-            f"{source} contains {len(below)} recorded runs: give one of them, such as {below[0]}"
-        )
-    return []
 
 
 def _timing(folder: Path) -> Timing | None:

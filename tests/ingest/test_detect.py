@@ -18,7 +18,7 @@ import pytest
 from tests.support.manifest import FIXTURES
 from traceana.errors import CorruptError, NotATraceError, NotFoundError, UnknownFormatError
 from traceana.ingest.detect import Format, detect
-from traceana.ingest.ranks import find, is_name_of_trace
+from traceana.ingest.inputs import is_name_of_trace, resolve
 from traceana.model.manifest import Layer, manifest
 from traceana.runs.run_files import TIMING_FILE, Timing
 
@@ -34,10 +34,10 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
 def test_a_pipe_in_a_folder_is_passed_over(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UnknownFormatError):
-        find(tmp_path)
+        resolve(tmp_path)
     trace = tmp_path / "a.json"
     trace.write_text('{"traceEvents": []}')
-    assert find(tmp_path).files == [trace]
+    assert resolve(tmp_path).files == [trace]
 
 
 @pytest.mark.parametrize("text", ['"text, \\" and more"', "12.5e3", " true ", "null\n"])
@@ -145,10 +145,10 @@ def test_what_lies_beside_a_trace_is_no_rank(tmp_path: Path) -> None:
         shutil.copy(file, tmp_path)
     (tmp_path / TIMING_FILE).write_bytes(msgspec.json.encode(Timing()))
     with pytest.raises(NotATraceError):
-        find(tmp_path)
+        resolve(tmp_path)
     trace = tmp_path / "trace.json"
     trace.write_text('{"traceEvents": []}')
-    assert find(tmp_path).files == [trace]
+    assert resolve(tmp_path).files == [trace]
     # At a URL the names decide.
     names = [file.name for file in tmp_path.iterdir()]
     assert [name for name in names if is_name_of_trace(name)] == ["trace.json"]
@@ -200,3 +200,10 @@ def test_a_file_of_no_bytes_is_empty_also_compressed(tmp_path: Path, content: by
     path.write_bytes(content)
     with pytest.raises(CorruptError, match="is empty: record it again"):
         detect(path)
+
+
+def test_of_a_folder_of_printed_tables_one_is_to_be_given(tmp_path: Path) -> None:
+    printed = tmp_path / "gpu.txt"
+    printed.write_text("==7== Profiling result:\nNo kernels were profiled.\n")
+    with pytest.raises(UnknownFormatError, match=r"pass one of the files, such as .*gpu\.txt$"):
+        resolve(tmp_path)

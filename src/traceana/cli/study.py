@@ -187,13 +187,12 @@ def _communication(run: RecordedRun, known: Recorded, reading: Reading) -> Commu
 
 def _traced(paths: Sequence[Path], left_out: list[str], reading: Reading) -> list[Traced]:
     """Return the runs with their traces; other paths are traces."""
+    from traceana.ingest.inputs import Kind, kind_of
     from traceana.runs import find_runs
-    from traceana.runs.run_folders import is_run, runs_below
 
     found: list[Traced] = []
     for path in paths:
-        recorded = path.is_dir() and (is_run(path) or runs_below(path))
-        if path.exists() and not recorded:
+        if path.exists() and kind_of(path) not in (Kind.RUN, Kind.RUNS):
             found.append(_without_run(path, reading))
             continue
         for run in find_runs([path]):

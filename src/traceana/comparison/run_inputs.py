@@ -22,8 +22,8 @@ from traceana.advise.saved import save
 from traceana.comparison.layer_features import RunLayers
 from traceana.errors import CannotWriteError, InvalidInputError, NotFoundError
 from traceana.files import as_unicode, text_content
+from traceana.ingest.inputs import Kind, kind_of
 from traceana.runs import RecordedRun, find_runs, is_run, read_run
-from traceana.runs.run_folders import runs_below
 from traceana.trace.bundle import is_bundle
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def runs_in(given: Sequence[Path]) -> Found:
     left_out: list[str] = []
     recorded: list[RecordedRun] = []
     for path in given:
-        if not path.is_dir() or is_run(path) or not runs_below(path):
+        if kind_of(path) is not Kind.RUNS:
             paths.append(path)
             continue
         for run in find_runs([path]):

@@ -7,70 +7,30 @@ rank is left out whole.
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import polars as pl
 
 from traceana.errors import (
-    CorruptError,
     NotATraceError,
-    NotFoundError,
     TraceanaError,
-    UnknownFormatError,
     UsageError,
 )
 from traceana.files import as_unicode
-from traceana.ingest.detect import Format, detect, is_nsys_export, rocprof_files, rocprof_run
+from traceana.ingest.inputs import Input, numberless
 from traceana.ingest.integrity import FARTHEST_NS, LARGEST_SUM, LONGEST_TRACE_NS
 from traceana.ingest.source import Progress
-from traceana.runs.run_files import is_name_beside
 from traceana.trace import Ledger, Trace, TraceMeta
-from traceana.trace.bundle import is_bundle
-from traceana.trace.bundle import sources as bundle_sources
 from traceana.trace.merge import merge
 from traceana.trace.schema import TABLES, TIME_COLUMNS
 
-# A run is often stored twice: a report and its export, an xplane.pb and its trace.json. The first
-# of these is read.
-# Tables of counters have no timeline, and printed tables are often logs: a folder's are not read.
-_PREFERRED: Final = (
-    Format.XPLANE,
-    Format.SQLITE,
-    Format.NSYS_TABLES,
-    Format.NSYS_REPORT,
-    Format.NSYS_STREAM,
-    Format.ROCPROF_CSV,
-    Format.PFTRACE,
-    Format.KINETO,
-    Format.XPLANE_JSON,
-    Format.MXNET,
-    Format.CHROME_JSON,
-)
-
-_RUNS: Final = ("plugins", "profile")
-"""The folder in which TensorFlow's and JAX's profilers write a folder per run, a file per host."""
-_PASS: Final = re.compile(r"(?:pmc|pass)_\d+")
-"""The folder in which rocprofv3 writes each run of the program for more counters."""
-_ENDINGS: Final = (
-    "_results.db", "_results.json", "_results.pftrace", ".pftrace", ".db",
-    ".pt.trace.json.gz", ".pt.trace.json", ".trace.json.gz", ".trace.json", ".json.gz", ".json",
-    ".xplane.pb", ".pb", ".nsys-rep", ".qdrep", ".qdstrm", ".sqlite", ".nvvp", ".nvprof", ".sql",
-)  # fmt: skip
-
-_COMPRESSED: Final = (".zst", ".xz", ".bz2", ".lz4", ".zip", ".7z", ".tar", ".tgz", ".tar.gz")
-"""Endings behind :data:`_ENDINGS` of files that no reader opens."""
-
 _IN_NAME: Final = re.compile(r"(?i)(?:rank|worker|gpu|proc|process|node)[-_.]?(\d{1,6})(?!\d)")
 _WORKER: Final = re.compile(r"(.+)\.\d{10,19}\.pt\.trace\.json(?:\.gz)?")
-_NUMBERS: Final = re.compile(r"\d+")
 _MOST_RANKS: Final = 1 << 20
 """Larger worlds are damaged numbers."""
 _MOST_SPANS: Final = 8
@@ -82,24 +42,15 @@ Open = Callable[[Path, Progress], Trace]
 """Function that reads and attributes one file."""
 
 
-class Found(msgspec.Struct, frozen=True):
-    """The traces and bundles of a folder: ``files``, and those beside one of the same name and
-    format, as pairs (not read, read)."""
+def read_folder(folder: Input, open_one: Open, progress: Progress) -> Trace:
+    """Return one Trace of the files of ``folder``.
 
-    files: list[Path]
-    beside: list[tuple[Path, Path]]
-
-
-def read_folder(folder: Path, open_one: Open, progress: Progress) -> Trace:
-    """Return one Trace of the files below ``folder``.
-
-    Raises the errors of :func:`find` and :func:`read_ranks`. A second recording of the same name
-    and format is counted in the ledger as ``other_recording``.
+    Raises the errors of :func:`read_ranks`. A second recording of the same name and format is
+    counted in the ledger as ``other_recording``.
     """
-    found = find(folder)
-    trace = read_ranks(str(folder), found.files, open_one, progress, found_in_folder=True)
+    trace = read_ranks(str(folder.path), folder.files, open_one, progress, found_in_folder=True)
     notes = Ledger()
-    for other, read in found.beside:
+    for other, read in folder.beside:
         detail = f"{other.name} beside {read.name}"
         notes.add("other_recording", 1, table="-", kept=True, detail=detail)
     return (
@@ -150,9 +101,9 @@ def read_ranks(
         raise first_error
     # A folder may hold other JSON files, but not beside a trace with the same name but for numbers;
     # every file of a list should be a trace.
-    named = {_numberless(file) for file in read}
+    named = {numberless(file) for file in read}
     for file, why in others:
-        if not found_in_folder or _numberless(file) in named:
+        if not found_in_folder or numberless(file) in named:
             ledger.add("skipped_file", 1, table="-", kept=True, detail=str(why))
     if len(traces) == 1 and not ledger:
         return traces[0]
@@ -176,150 +127,6 @@ def read_ranks(
     merged = merge(traces, numbers, meta)
     added = ledger.frame()
     return merged.with_tables(ledger=pl.concat([merged.tables.ledger, added]))
-
-
-def find(folder: Path) -> Found:
-    """Return the traces and bundles below ``folder``, in order of their paths.
-
-    Other files (layer manifests, logs, pictures) are skipped. Damaged traces are returned: their
-    reader raises the error. Raises ``UnknownFormatError`` where there is no trace,
-    ``NotATraceError`` where there is JSON only, ``UsageError`` where there are several runs of
-    TensorFlow's or JAX's profiler, ``NotFoundError`` where the folder cannot be listed.
-    """
-    if is_nsys_export(folder) or rocprof_files(folder):
-        return Found([folder], [])
-    known: dict[tuple[Path, str], list[tuple[int, Path]]] = {}
-    unknown: list[Path] = []
-    for path in _walk(folder):
-        rank = 0 if is_bundle(path) else _preference(path)
-        if rank is not None:
-            if rank == _PREFERRED.index(Format.ROCPROF_CSV):
-                path = rocprof_run(path)
-            recordings = known.setdefault((path.parent, _stem(path.name)), [])
-            # The files of a run of rocprofv3 are one recording.
-            if (rank, path) not in recordings:
-                recordings.append((rank, path))
-        elif path.is_file():
-            unknown.append(path)
-    if not known:
-        for path in unknown:
-            _check_for_events(path)
-        raise UnknownFormatError(
-            f"{folder} is a directory without traces: pass a trace, or its folder"
-        )
-    for recordings in known.values():
-        recordings.sort()
-    first = _without_saved([recordings[0] for recordings in known.values()])
-    alike = {(path.parent, _numberless(path)) for _, path in first}
-    damaged = [path for path in unknown if (path.parent, _numberless(path)) in alike]
-    runs = sorted({path.parent for _, path in first if path.parent.parent.parts[-2:] == _RUNS})
-    if len(runs) > 1:
-        raise UsageError(
-            f"{folder} holds {len(runs)} runs of the profiler: pass the folder of one; "
-            f"the last is {runs[-1]}"
-        )
-    passes = {path.parent for _, path in first if _PASS.fullmatch(path.parent.name)}
-    if len(passes) > 1:
-        raise UsageError(
-            f"{folder} holds {len(passes)} runs of rocprofv3, one for each group of counters: pass "
-            f"the folder of one, such as {min(passes)}"
-        )
-    return Found(
-        sorted([*(path for _, path in first), *damaged]),
-        [
-            (other, path)
-            for (rank, path), *others in known.values()
-            for its_rank, other in others
-            if its_rank == rank
-        ],
-    )
-
-
-def _without_saved(found: list[tuple[int, Path]]) -> list[tuple[int, Path]]:
-    """Return ``found`` without the files that bundles in it were saved from."""
-    saved: set[Path] = set()
-    for _, path in found:
-        if is_bundle(path):
-            # A relative path was relative to another folder, and a bundle may have moved with it.
-            given = [Path(text) for text in bundle_sources(path)]
-            saved |= {one.resolve() for one in given if one.is_absolute()}
-            saved |= {(path.parent / one.name).resolve() for one in given}
-    return [one for one in found if is_bundle(one[1]) or one[1].resolve() not in saved]
-
-
-def _walk(folder: Path) -> Iterator[Path]:
-    def fail(error: OSError) -> None:
-        raise NotFoundError(
-            f"{folder} cannot be listed ({error.strerror}): check its permissions"
-        ) from error
-
-    listed: set[Path] = set()
-    top = folder.resolve()
-    for root, folders, files in os.walk(folder, onerror=fail, followlinks=True):
-        here = Path(root)
-        # Links to folders may form a cycle.
-        if (real := here.resolve()) in listed:
-            folders.clear()
-            continue
-        listed.add(real)
-        for name in list(folders):
-            if name.startswith(".") or is_bundle(here / name) or is_nsys_export(here / name):
-                folders.remove(name)
-                if not name.startswith("."):
-                    yield here / name
-        visible = (here / name for name in files if not name.startswith("."))
-        shown = (path for path in visible if path.is_file() or not path.exists())
-        yield from (path for path in shown if not _is_walked_too(path, top))
-
-
-def _is_walked_too(path: Path, top: Path) -> bool:
-    """Return whether ``path`` is a link, such as ``latest``, to a file that is below ``top``."""
-    if not path.is_symlink() or not path.exists():
-        return False
-    target = path.resolve()
-    return target.is_relative_to(top) and not any(
-        part.startswith(".") for part in target.relative_to(top).parts
-    )
-
-
-def _preference(path: Path) -> int | None:
-    try:
-        return _PREFERRED.index(detect(path))
-    except NotATraceError:
-        return None
-    except ValueError:  # of a format that is not preferred
-        return None
-    except (CorruptError, UnknownFormatError):
-        # Named as a trace and not readable as one: the damaged file of a rank.
-        return len(_PREFERRED) if _is_named_as_trace(path) else None
-    except NotFoundError:
-        return len(_PREFERRED)
-
-
-def _check_for_events(path: Path) -> None:
-    """Raise ``NotATraceError`` if ``path`` is JSON without events."""
-    with suppress(CorruptError, UnknownFormatError):
-        detect(path)
-
-
-def _is_named_as_trace(path: Path) -> bool:
-    name = path.name.lower()
-    ending = next((ending for ending in _COMPRESSED if name.endswith(ending)), "")
-    return name.removesuffix(ending).endswith(_ENDINGS)
-
-
-def _numberless(path: Path) -> str:
-    return _NUMBERS.sub("#", path.name)
-
-
-def _stem(name: str) -> str:
-    """Return ``name`` without its ending: recordings with one stem are of one run.
-
-    rocprof writes ``results.csv`` and ``results.db``; other tables in CSV are not named as traces.
-    """
-    endings = (*_ENDINGS, ".csv.gz", ".csv")
-    ending = next((ending for ending in endings if name.endswith(ending)), "")
-    return name[: len(name) - len(ending)]
 
 
 def spans(numbers: Sequence[int]) -> str | None:
@@ -388,14 +195,6 @@ def _check_workers(files: Sequence[Path]) -> None:
         for what, key in keys.items():
             if key is not None and (other := known.setdefault(key, file)) is not file:
                 raise UsageError(f"{other} and {file} are {what}: pass one of them")
-
-
-def is_name_of_trace(name: str) -> bool:
-    """Return whether files of this name can be traces, by its ending.
-
-    Names of files beside a trace are not: at a URL, their content costs a download.
-    """
-    return name.endswith(_ENDINGS) and not is_name_beside(name)
 
 
 def rank_in(file: Path) -> int | None:

@@ -59,7 +59,7 @@ def sources(given: Sequence[str | os.PathLike[str]]) -> list[Source]:
     Paths are traces, folders of traces, recorded runs and saved bundles. URLs are files
     (``https://``, and ``s3://``, ``gs://``, ``az://`` with the credentials of the environment), and
     of object stores folders (ending with ``/``) and patterns. Raises the errors of
-    :func:`traceana.ingest.ranks.find`, ``NotFoundError`` where an object store
+    :func:`traceana.ingest.inputs.resolve`, ``NotFoundError`` where an object store
     cannot be listed, and ``MissingDependencyError``.
     """
     if not given:
@@ -71,25 +71,17 @@ def sources(given: Sequence[str | os.PathLike[str]]) -> list[Source]:
     return list(found)
 
 
-def _files(path: Path) -> Iterator[Path]:
-    from traceana.ingest.ranks import find
-    from traceana.runs.run_folders import check_finished, is_run, read_run
-    from traceana.trace.bundle import is_bundle
+def _files(path: Path) -> list[Path]:
+    from traceana.ingest.inputs import resolve
 
     if not path.exists():
         raise NotFoundError(f"{path} does not exist: give the files of a job's ranks")
-    check_finished(path)
-    if not path.is_dir() or is_bundle(path):
-        yield path
-    elif is_run(path):
-        yield from read_run(path).traces()
-    else:
-        yield from find(path).files
+    return resolve(path).files
 
 
 def _at(url: str) -> list[Remote]:
     """Return the files at ``url``: of a folder those with the names of traces, of a pattern all."""
-    from traceana.ingest.ranks import is_name_of_trace
+    from traceana.ingest.inputs import is_name_of_trace
 
     store, key = _store(url)
     root = url.removesuffix(key).removesuffix("/") + "/"
