@@ -68,7 +68,6 @@ def open_trace(
     direction, and a class refined by that context. Raises the errors of :mod:`traceana.errors`.
     """
     from traceana.ingest.inputs import Kind, resolve
-    from traceana.ingest.ranks import read_folder, read_ranks
 
     manifest = None if model is None else _manifest_of(model)
     if not isinstance(path, str | os.PathLike | Sequence):
@@ -90,14 +89,17 @@ def open_trace(
         code = _code_in(Path(inductor_cache))
     read_one = partial(_read, step_marker=step_marker, other=other, code=code)
     timeline = partial(_timeline, step_marker=step_marker, other=other, code=code)
-    if found is None:
-        trace = read_ranks(str(source.parent), sources, timeline, progress)
-    elif found.kind is Kind.FOLDER:
-        trace = read_folder(found, timeline, progress)
-    elif len(found.files) > 1:
-        trace = read_ranks(str(source), found.files, timeline, progress)
-    else:
+    if found is not None and found.kind is not Kind.FOLDER and len(found.files) == 1:
         trace = read_one(found.files[0], progress)
+    else:
+        from traceana.ingest.ranks import read_folder, read_ranks
+
+        if found is None:
+            trace = read_ranks(str(source.parent), sources, timeline, progress)
+        elif found.kind is Kind.FOLDER:
+            trace = read_folder(found, timeline, progress)
+        else:
+            trace = read_ranks(str(source), found.files, timeline, progress)
     if inductor_cache is not None and trace.tables.graph_calls.is_empty():
         raise UsageError(
             f"{source}: --inductor-cache {inductor_cache} lacks the code of all its graphs; give "

@@ -23,7 +23,6 @@ from traceana.analyze.transfers import transfers
 from traceana.columns.intervals import computing, exposed, exposed_within
 from traceana.enrich.keys import SOURCE, category_of
 from traceana.enrich.layers.compiled_regions import REGION
-from traceana.enrich.layers.inductor_code import GENERATED
 from traceana.settings import (
     BOTTLENECK_SHARE,
     FEWEST_TIMED_STEPS,
@@ -43,6 +42,7 @@ from traceana.timeline.steps import (
 )
 from traceana.timeline.work import work
 from traceana.trace import per_trace
+from traceana.vocabulary.operators import GENERATED
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -10,19 +10,26 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.costs import charges, on_flops
-from traceana.analyze.flop_coverage import NO_ARITHMETIC, PRODUCTS
+from traceana.analyze.flop_coverage import NO_ARITHMETIC, PRODUCTS, counted, incomplete
 from traceana.analyze.layer_operands import Operands, operands
-from traceana.analyze.layer_rows import DIRECTIONS, by_direction, located
 from traceana.analyze.manifest_pairing import paired, with_names_of
-from traceana.analyze.measured import added, measured_notes, with_rates
+from traceana.analyze.measured import added, measured_notes, measured_sums, with_rates
 from traceana.analyze.rates import COLUMNS as COSTS
-from traceana.analyze.rates import UNEXPLAINED, machine, peak_note, with_costs
-from traceana.enrich.keys import KEYS, OUTSIDE, layer_keys, with_layer_keys
+from traceana.analyze.rates import PASSES, UNEXPLAINED, machine, peak_note, with_costs
+from traceana.enrich.keys import (
+    KEYS,
+    OUTSIDE,
+    SOURCE,
+    classified,
+    described,
+    layer_keys,
+    with_layer_keys,
+)
 from traceana.enrich.layers.compiled_regions import REGION
 from traceana.enrich.layers.layer_intervals import SEPARATOR
 from traceana.result import Result, sums, with_share
 from traceana.settings import UNSCOPED_PERCENT
-from traceana.timeline.work import why_no_work
+from traceana.timeline.work import why_no_work, work
 
 if TYPE_CHECKING:
     from traceana.commands import LayersBy
@@ -30,6 +37,9 @@ if TYPE_CHECKING:
     from traceana.model import Manifest
     from traceana.model.manifest import Layer
     from traceana.trace import Trace
+
+DIRECTIONS: Final = ("forward_ns", "backward_ns", "optimizer_ns", "other_ns")
+"""Columns of :func:`by_direction`."""
 
 MEASURED: Final = ("measured", "measured_flops", "measured_flops_per_s", "dram_bytes")
 """Of :data:`traceana.analyze.measured.COLUMNS`."""
@@ -499,4 +509,74 @@ def _numbered(nodes: pl.DataFrame) -> pl.DataFrame:
         nodes.join(numbers, on="above", how="left", maintain_order="left")
         .select(list(_SCHEMA))
         .cast(_SCHEMA)  # type: ignore[arg-type]
+    )
+
+
+def by_direction() -> list[pl.Expr]:
+    """Return the sums of ``time_ns`` by direction (:data:`DIRECTIONS`), which add up to its sum.
+
+    ``other_ns`` is of work with unknown direction. Where there is such work, a direction
+    without any time is null: the work may be of that direction.
+    """
+    time = pl.col("time_ns")
+    of = {
+        name: time.filter(pl.col("direction") == name.removesuffix("_ns")).sum()
+        for name in DIRECTIONS[:-1]
+    }
+    other = time.filter(pl.col("direction").is_null()).sum()
+    return [
+        *(
+            pl.when((value > 0) | (other == 0)).then(value).alias(name)
+            for name, value in of.items()
+        ),
+        other.alias(DIRECTIONS[-1]),
+    ]
+
+
+def located(trace: Trace, reason: pl.Series | None = None) -> pl.DataFrame:
+    """Return the work by ``layer_row``, ``direction``, class, precision and tensor cores.
+
+    ``reason`` is the reason why each row of ``work(trace)`` has no FLOP count
+    (:func:`traceana.analyze.flop_coverage.coverage`). Columns: ``direction`` (forward, backward,
+    optimizer or null), ``pass`` (of :data:`PASSES`, or null), ``category``, ``part``,
+    ``precision``, ``tensor_core``, ``calls``, ``time_ns``, ``counted_ns`` (of counted work),
+    ``incomplete`` (whether some of it has no count) and those of
+    :func:`traceana.analyze.measured.measured_sums`.
+    """
+    keys = (*SOURCE, "layer", "direction")
+    why = pl.col("reason")
+    by_source = (
+        work(trace, *keys, "duration")
+        .with_columns(pl.lit(None, pl.String).alias("reason") if reason is None else reason)
+        # A sum of a column takes a fraction of the time of a filtered sum in each group.
+        .with_columns(
+            pl.when(counted(why)).then("duration").otherwise(0).alias("counted_ns"),
+            incomplete(why).fill_null(False).alias("incomplete"),
+        )
+        .group_by(keys)
+        .agg(
+            pl.len().cast(pl.Int64).alias("calls"),
+            pl.col("duration").sum().alias("time_ns"),
+            pl.col("counted_ns").sum(),
+            pl.col("incomplete").any(),
+        )
+        .join(measured_sums(trace, *keys), on=keys, how="left", nulls_equal=True)
+        .with_columns(pl.col("direction").cast(pl.String))
+    )
+    of_class = described(by_source.select(SOURCE), trace)
+    gradient = of_class["direction"].is_in(["dgrad", "wgrad"]) & of_class["category"].is_in(
+        ["conv", "gemm"]
+    )
+    return (
+        classified(by_source, trace)
+        .with_columns(
+            of_class["precision"],
+            of_class["tensor_core"],
+            pl.when(gradient)
+            .then(of_class["direction"])
+            .otherwise("direction")
+            .cast(PASSES)
+            .alias("pass"),
+        )
+        .rename({"layer": "layer_row"})
     )

@@ -12,7 +12,6 @@ import polars as pl
 
 from traceana.analyze.costs import COUNTS, whole_sum
 from traceana.analyze.flop_coverage import PRODUCTS
-from traceana.analyze.layer_rows import PASSES
 from traceana.flops.cost import Refusal
 from traceana.flops.peaks import Peaks, peak_for, peaks_of
 from traceana.timeline.work import work
@@ -20,6 +19,9 @@ from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
+
+PASSES: Final = pl.Enum(["forward", "dgrad", "wgrad", "backward", "optimizer"])
+"""``dgrad`` and ``wgrad`` are of convolutions and products; ``backward`` is the rest."""
 
 COLUMNS: Final = (
     *("flops", "executed_flops", "flops_per_s", "of_peak", "over_peak"),

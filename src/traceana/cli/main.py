@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import typer
 
 from traceana import __version__
-from traceana.cli import completion, interrupt, streams
+from traceana.cli import interrupt, streams
 from traceana.cli.command import command, of_trace
 from traceana.commands import COMMANDS
 from traceana.cores import stay_on_one
@@ -31,6 +31,8 @@ def application(
     ``listed``, their modules are not imported and they cannot be run.
     """
     if complete:
+        from traceana.cli import completion
+
         completion.use()
     app = typer.Typer(
         name=PROGRAM,

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from traceana.analyze import summaries
 from traceana.analyze.flop_coverage import PRODUCTS
-from traceana.analyze.layer_rows import PASSES
 from traceana.analyze.layers import layers
 from traceana.analyze.manifest_pairing import with_names_of
+from traceana.analyze.rates import PASSES
 from traceana.analyze.run_to_run import relative_spread, spread_of_work
 from traceana.columns.intervals import Busy, computing
 from traceana.comparison.layer_features import RunLayers, run_layers

@@ -155,7 +155,7 @@ def _folded(passes: pl.DataFrame) -> pl.DataFrame:
 
 def _categories(trace: Trace, label_of: dict[int, str]) -> dict[str, str]:
     """Return by layer the category with most of its time."""
-    from traceana.analyze.layer_rows import located
+    from traceana.analyze.layers import located
 
     named = pl.DataFrame(
         {"layer_row": list(label_of), "label": list(label_of.values())},

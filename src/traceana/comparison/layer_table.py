@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
-from traceana.analyze.layer_rows import DIRECTIONS, by_direction
+from traceana.analyze.layers import DIRECTIONS, by_direction
 from traceana.comparison.compared_run import Run
 from traceana.comparison.fused_layers import fused_alike
 from traceana.comparison.layer_alignment import align

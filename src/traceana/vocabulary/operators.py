@@ -30,6 +30,9 @@ Kind: TypeAlias = Literal[
     "embedding",
 ]
 
+GENERATED: Final = r"^(?:graph_\d+_)?(?:cpp|triton_[a-z]+)_(fused.*?)_*\d*$"
+"""The name of a kernel that Inductor generated; its group is without backend and number."""
+
 PRODUCTS: Final[tuple[Kind, ...]] = ("linear", "mm", "batched_mm")
 WEIGHTED: Final[tuple[Kind, ...]] = (
     "convolution",

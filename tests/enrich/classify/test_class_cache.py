@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 
 from tests.support.manifest import FIXTURES
 from traceana.cache import folder as cache_folder
-from traceana.enrich.classify import class_cache, classify_names, load_rules
+from traceana.enrich.classify import classify_names, engine, load_rules
 
 NAMES = ("ampere_sgemm_128x64_nn", 'a "name"\n\u2028\x00 of nothing', "", "Memset (Device)")
 TRACE = FIXTURES / "alexnet-cpu-ranges.json.gz"
@@ -30,42 +30,42 @@ def classes() -> pl.DataFrame:
 
 
 def test_what_is_written_is_read(cache: Path) -> None:
-    assert class_cache.read().is_empty()
-    class_cache.write(classes(), classes().head(1))
-    assert_frame_equal(class_cache.read(), classes())
+    assert engine.kept_classes().is_empty()
+    engine.keep(classes(), classes().head(1))
+    assert_frame_equal(engine.kept_classes(), classes())
     assert [file.name for file in cache.parent.iterdir()] == [cache.name]
 
 
 @pytest.mark.parametrize("cut", [0, 1, 64, 65, 66, 200, -1])
 def test_a_damaged_file_is_as_none(cache: Path, cut: int) -> None:
-    class_cache.write(classes(), classes())
+    engine.keep(classes(), classes())
     whole = cache.read_bytes()
     cache.write_bytes(whole[:cut])
-    assert class_cache.read().is_empty()
+    assert engine.kept_classes().is_empty()
     cache.write_bytes(whole[:cut] + bytes([whole[cut] ^ 1]) + whole[cut:][1:])
-    assert class_cache.read().is_empty()
+    assert engine.kept_classes().is_empty()
 
 
 def test_other_rules_or_another_polars_find_classes_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class_cache.write(classes(), classes())
+    engine.keep(classes(), classes())
     monkeypatch.setattr(pl, "__version__", "0.0")
-    assert class_cache.read().is_empty()
+    assert engine.kept_classes().is_empty()
 
 
 def test_too_many_names_leave_those_that_were_added() -> None:
-    many = classify_names([f"kernel_{i:050}" for i in range(class_cache.MOST_KEPT // 50)])
-    class_cache.write(many, classes())
-    assert_frame_equal(class_cache.read(), classes())
-    class_cache.write(many, many)
-    assert_frame_equal(class_cache.read(), classes())
+    many = classify_names([f"kernel_{i:050}" for i in range(engine.MOST_IN_FILE // 50)])
+    engine.keep(many, classes())
+    assert_frame_equal(engine.kept_classes(), classes())
+    engine.keep(many, many)
+    assert_frame_equal(engine.kept_classes(), classes())
 
 
 def test_without_a_place_to_write_nothing_is_kept(tmp_path: Path) -> None:
     (tmp_path / "traceana").write_text("not a folder", "utf-8")
-    class_cache.write(classes(), classes())
-    assert class_cache.read().is_empty()
+    engine.keep(classes(), classes())
+    assert engine.kept_classes().is_empty()
 
 
 def printed(*words: str) -> str:
@@ -79,10 +79,10 @@ def printed(*words: str) -> str:
 def test_the_next_process_uses_what_this_one_kept(cache: Path, tmp_path: Path) -> None:
     words = ("kernels", str(TRACE), "--format", "csv")
     first = printed(*words)
-    kept = class_cache.read()
+    kept = engine.kept_classes()
     assert kept.height
     assert printed(*words) == first
-    class_cache.write(kept.with_columns(category=pl.lit("image"), algorithm=None), kept)
+    engine.keep(kept.with_columns(category=pl.lit("image"), algorithm=None), kept)
     assert "image" in printed(*words)
     # Rules of the user's own come before traceana's: nothing kept is of them.
     rules = tmp_path / "rules.toml"
@@ -96,8 +96,8 @@ def test_the_next_process_uses_what_this_one_kept(cache: Path, tmp_path: Path) -
 def test_names_that_two_threads_added_are_kept_once(cache: Path) -> None:
     """A name that is there twice would shift the classes of all names that are new later."""
     twice = pl.concat([classes(), classes().reverse()])
-    class_cache.write(twice, twice)
-    assert_frame_equal(class_cache.read(), classes())
+    engine.keep(twice, twice)
+    assert_frame_equal(engine.kept_classes(), classes())
     again = subprocess.run(
         [sys.executable, "-c", _CLASSIFIES], capture_output=True, text=True, check=False
     )

@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
 from itertools import compress
 from typing import Final
 
@@ -24,8 +25,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.enrich.classify import class_cache
+from traceana import cache
 from traceana.enrich.classify.ruleset import Attribute, ClassValue, Rule, RuleSet, load_rules
+from traceana.files import UNDECODABLE, code_in, digest
 from traceana.trace.taxonomy import CLASS_COLUMNS, CLASS_SCHEMA, FAMILY_OF_ALGORITHM
 
 Indices = npt.NDArray[np.int64]
@@ -34,6 +36,12 @@ _GROUP: Final = re.compile(r"\$(\d)")
 _AT_ONCE: Final = 64
 """Rules per batch; names that a rule decides are dropped at the end of its batch."""
 
+_FILE: Final = "classes.json"
+"""The classes that earlier processes found by traceana's own rules, in the user's cache. Reading
+the rules, and compiling the patterns that a trace's names may match, takes a fifth of the time of
+a report on a small trace; most traces of one user have the same names."""
+MOST_IN_FILE: Final = 300_000
+"""Bytes of the names in the file: some thousand names, read in milliseconds."""
 _MOST_KEPT: Final = 4_000_000
 """Bytes of the names whose classes are kept. Recordings of one program have far fewer."""
 
@@ -62,7 +70,7 @@ class _Classified:
 
     def __init__(self, rules: RuleSet | None) -> None:
         self._rules = rules
-        known = pl.DataFrame(schema=CLASS_SCHEMA) if rules is not None else class_cache.read()
+        known = pl.DataFrame(schema=CLASS_SCHEMA) if rules is not None else kept_classes()
         # Replaced as one, so that threads may classify at the same time.
         self._kept = {text: row for row, text in enumerate(known["name"])}, known
         self._unsaved: list[pl.DataFrame] = []
@@ -86,7 +94,57 @@ class _Classified:
         """Keep what this process has classified for the next one."""
         if self._unsaved:
             added, self._unsaved = pl.concat(self._unsaved), []
-            class_cache.write(self._kept[1], added)
+            keep(self._kept[1], added)
+
+
+def kept_classes() -> pl.DataFrame:
+    """Return the kept classes, as :data:`CLASS_SCHEMA`: no rows where the file cannot be used.
+
+    It cannot where it is damaged, or was written with other rules.
+    """
+    nothing = pl.DataFrame(schema=CLASS_SCHEMA)
+    content = cache.read("classes", _FILE, _key())
+    try:
+        return (
+            nothing
+            if content is None
+            else pl.DataFrame(msgspec.json.decode(content), schema=CLASS_SCHEMA)
+        )
+    except (*UNDECODABLE, pl.exceptions.PolarsError):
+        return nothing
+
+
+def keep(classes: pl.DataFrame, added: pl.DataFrame) -> None:
+    """Keep ``classes``, all that this process knows, or ``added`` where these are too many.
+
+    Without a place to write, the next process classifies the names again.
+    """
+    found = (one for one in (classes, added) if one["name"].estimated_size() <= MOST_IN_FILE)
+    if (chosen := next(found, None)) is None:
+        return
+    # Two threads may have added the same names.
+    chosen = chosen.unique("name", keep="first", maintain_order=True)
+    cache.write("classes", _FILE, _key(), msgspec.json.encode(chosen.to_dict(as_series=False)))
+
+
+def _key() -> str:
+    """Return what decides on a class: polars, the rules and the code that applies them."""
+    return f"{pl.__version__}\n{_state()}"
+
+
+@functools.cache
+def _state() -> str:
+    return digest(_deciding())
+
+
+def _deciding() -> Iterator[bytes]:
+    """Yield the code and the rules, file by file."""
+    enrich = resources.files("traceana.enrich")
+    classify = enrich / "classify"
+    yield (resources.files("traceana.columns") / "distinct.py").read_bytes()
+    yield (resources.files("traceana.trace") / "taxonomy.py").read_bytes()
+    for folder in (classify, classify / "rules"):
+        yield from code_in(folder)
 
 
 # The rules of users are read anew for each trace: kept classes belong to one rule set.

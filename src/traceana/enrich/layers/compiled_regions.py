@@ -22,9 +22,9 @@ import polars as pl
 
 from traceana.columns.distinct import Texts, first_rows, numbered
 from traceana.columns.nesting import NONE, WIDEST, Flags, Ints, Nesting, roots, take
-from traceana.enrich.layers.inductor_code import GENERATED
 from traceana.enrich.layers.layer_intervals import Layer
 from traceana.enrich.layers.roles import SEEDS
+from traceana.vocabulary.operators import GENERATED
 
 if TYPE_CHECKING:
     from traceana.enrich import Code

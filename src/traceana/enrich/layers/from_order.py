@@ -13,11 +13,10 @@ import polars as pl
 
 from traceana.columns.distinct import Texts
 from traceana.columns.nesting import NONE, Ints
-from traceana.enrich.layers.inductor_code import GENERATED
 from traceana.enrich.layers.layer_intervals import Layer
 from traceana.flops.call import Call
 from traceana.flops.cost import Shape, UncountableError
-from traceana.vocabulary.operators import WEIGHTED, of_kinds, operator_row
+from traceana.vocabulary.operators import GENERATED, WEIGHTED, of_kinds, operator_row
 
 _SHORT: Final = (
     r"^(?:autograd::engine::evaluate_function: |aten::|torch\.nn\.functional\.|torch\.|Tensor\.)|"

@@ -18,10 +18,11 @@ import msgspec
 import polars as pl
 
 from traceana.columns.nesting import NONE, Ints
-from traceana.enrich.layers.inductor_code import GENERATED, Graph
+from traceana.enrich.layers.inductor_code import Graph
 from traceana.flops.call import Call
 from traceana.flops.cost import UncountableError
 from traceana.trace.schema import conform
+from traceana.vocabulary.operators import GENERATED
 
 _PREFIX: Final = re.compile(r"^graph_\d+_")
 """The beginning of the names of a CPU's kernels in a trace."""

@@ -20,8 +20,6 @@ import msgspec
 
 from traceana.enrich.layers.roles import SEEDS
 
-GENERATED: Final = r"^(?:graph_\d+_)?(?:cpp|triton_[a-z]+)_(fused.*?)_*\d*$"
-"""The name of a kernel that Inductor generated; its group is without backend and number."""
 LARGEST_FILE: Final = 16 << 20
 """Bytes of a file of generated code, at most."""
 MOST_FILES: Final = 20_000

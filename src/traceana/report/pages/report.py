@@ -16,8 +16,7 @@ from traceana.analyze.classes import Line, breakdown, condensed
 from traceana.analyze.devices import busy
 from traceana.analyze.facts import facts
 from traceana.analyze.kernels import kernels
-from traceana.analyze.layer_rows import DIRECTIONS
-from traceana.analyze.layers import layers
+from traceana.analyze.layers import DIRECTIONS, layers
 from traceana.analyze.transfers import transfers
 from traceana.report import display_names, numbers
 from traceana.report.columns import Kind
