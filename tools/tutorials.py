@@ -47,6 +47,7 @@ class _Decoded(Training):
             self._free = self._at = begins + time
             self._spend(12_000)
             self.scenario.operator("aten::copy_", start, self._at)
+            self._spend(8_000)
 
 
 def training(loading_ms: float, seed: int = 1) -> Training:

@@ -197,6 +197,7 @@ class Training:
         self.scenario.copy("HtoD", size, at=self._at, begins=begins, duration=time, call=7_000)
         self._spend(12_000)
         self.scenario.operator("aten::copy_", start, self._at)
+        self._spend(8_000)
         self._free = begins + time
 
     def _layer(self, path: str, operator: str, start: int, shapes: Sequence[Shape]) -> None:
