@@ -114,6 +114,16 @@ def test_under_vmap_the_operators_on_the_whole_batch_count() -> None:
     assert _counted(ops) == [(batch, 2 * 16 * 64 * 256 * 32)]
 
 
+def test_of_a_dtensor_the_shard_counts() -> None:
+    """The operator is recorded with the whole tensors, and inside it with those of this rank."""
+    ops, whole = Ops(), [[2048, 1024], [1024, 1024]]
+    row = ops.add("aten::linear", [[128, 16, 1024], [1024, 1024], []])
+    for name, shapes in (("aten::matmul", [[128, 16, 1024], [1024, 1024]]), ("aten::mm", whole)):
+        row = ops.add(name, shapes, parent=row)
+    shard = ops.add("aten::mm", [[2048, 1024], [1024, 512]], parent=row)
+    assert _counted(ops) == [(shard, 2 * 2048 * 1024 * 512)]
+
+
 def test_inputs_twice_with_nothing_inside_are_the_operator_itself() -> None:
     """As ``torch.func.grad`` records a product."""
     ops, product = Ops(), [[256, 64], [64, 256]]

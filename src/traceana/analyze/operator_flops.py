@@ -282,6 +282,7 @@ def operator_costs(ops: pl.DataFrame) -> OperatorCosts:
     has_cost = calls.parts[calls.of_op] > 0
     has_cost &= ~(left.innermost | left.around)
     has_cost &= ~_around_more(calls, tree, has_cost, repeats)
+    has_cost &= ~tree.holding(repeats.shards)
     counted = tree.outermost(has_cost)
     op = np.flatnonzero(counted)
     costs = (
@@ -302,10 +303,13 @@ class Repeats(msgspec.Struct, frozen=True):
 
     ``again`` are the inner records, ``twice`` those of them whose inputs are recorded more than
     once; ``source`` is for each operator the row whose inputs are the operator's own, once.
+    ``shards`` are inner records of smaller inputs: an operator of a ``DTensor`` is recorded with
+    the shapes of the whole tensors, and inside it with those of the shards, which are what runs.
     """
 
     again: Flags
     twice: Flags
+    shards: Flags
     source: Ints
 
     @classmethod
@@ -328,9 +332,10 @@ class Repeats(msgspec.Struct, frozen=True):
             .alias("times")
         )
         times = pairs.join(distinct, on=["own", "of_parent"], how="left", nulls_equal=True)["times"]
-        again, twice = np.zeros((2, ops.height), dtype=np.bool_)
+        again, twice, shards = np.zeros((3, ops.height), dtype=np.bool_)
         source = np.arange(ops.height)
         again[rows[(times > 0).to_numpy()]] = True
+        shards[rows[(times < 0).to_numpy()]] = True
         more = (times > 1).to_numpy()
         twice[rows[more]] = True
         if more.any():
@@ -340,11 +345,15 @@ class Repeats(msgspec.Struct, frozen=True):
                 above = parent[row]
                 if number > 1 or twice[above]:
                     twice[row], source[row] = True, source[above]
-        return cls(again, twice, source)
+        return cls(again, twice, shards, source)
+
+
+_EXTENT: Final = re.compile(r"\d+")
 
 
 def _times(own: str | None, of_parent: str | None) -> int:
-    """Return how often the shapes ``of_parent`` are in ``own``; 0 where ``own`` has others.
+    """Return how often the shapes ``of_parent`` are in ``own``; -1 where ``own`` are those of
+    shards, 0 where it has others.
 
     Scalars have no extents that show whether there are more of them or the same ones again.
     """
@@ -352,6 +361,9 @@ def _times(own: str | None, of_parent: str | None) -> int:
         return int(own is not None)
     if of_parent is None or not any(sign.isdigit() for sign in of_parent):
         return 0
+    if _EXTENT.sub("", own) == _EXTENT.sub("", of_parent):
+        extents = zip(_EXTENT.findall(own), _EXTENT.findall(of_parent), strict=True)
+        return -int(all(int(one) <= int(whole) for one, whole in extents))
     once = f"{of_parent[1:-1]}, "
     number = (len(own) - len("[]") + len(", ")) // len(once)
     return number if f"{own[1:-1]}, " == number * once else 0
