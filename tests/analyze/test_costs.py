@@ -232,6 +232,19 @@ def test_self_time_around_operators_without_a_count_has_its_reason() -> None:
     assert share == "time without FLOP counts: 100.0 %"
 
 
+def test_kernels_of_a_wrapper_have_no_count() -> None:
+    """A replayed graph has no operators below the region that launches it."""
+    b = TraceBuilder()
+    b.row("ops", name="Torch-Compiled Region: 0/0", process=9, thread=1, start=0, duration=50)
+    b.row("ops", name="aten::mm", process=9, thread=1, start=100, duration=50, **PRODUCT)
+    _launches(b, 10, ("sgemm_128x64_tn", 900))
+    _launches(b, 110, ("sgemm_128x64_nn", 100))
+    trace = attribute(b.build())
+    assert "time without FLOP counts: 90.0 %" in flops(trace).notes
+    reasons = dict(flops(trace).frame.select("operator", "reason").iter_rows())
+    assert reasons == {"Torch-Compiled Region: 0/0": "no operator recorded", "aten::mm": None}
+
+
 def test_the_rate_of_a_layer_is_over_the_time_of_what_is_counted() -> None:
     b = TraceBuilder()
     b.row("ops", name="aten::mm", process=9, thread=1, start=10, duration=50, **PRODUCT)

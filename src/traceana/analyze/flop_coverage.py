@@ -13,6 +13,7 @@ from traceana.columns.distinct import first_rows, numbered
 from traceana.columns.nesting import NONE, Flags, Ints, Tree, from_rows, take, to_rows
 from traceana.enrich.keys import SOURCE, classified
 from traceana.timeline.work import work
+from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -112,7 +113,7 @@ def coverage(
     null where it has one. All commands use this table. ``costs`` are those of the counted
     operators, ``known`` is of :func:`flops_by_run`.
     """
-    rows = work(trace, "op", "call", "instruction", *SOURCE)
+    rows = work(trace, "op", "call", "instruction", "device", *SOURCE)
     counted = np.zeros(trace.tables.ops.height, dtype=np.bool_)
     counted[costs["op"].to_numpy()] = True
     own = from_rows(rows["op"])
@@ -143,6 +144,10 @@ def coverage(
     # Its operator has others inside, whose counts are not those of the kernel.
     generated = fused & instruction.is_null() & reason.is_in([PASSIVE, AROUND, PARTLY, HOLDING])
     reason = pl.when(generated).then(pl.lit(GENERATED)).otherwise(reason)
+    # A wrapper launches no kernels itself: the operators of the graph that it replays, or of the
+    # code that it calls, are not recorded. On the CPU its own time is work.
+    launched = (pl.col("device") != CPU_DEVICE) & (reason == PASSIVE)
+    reason = pl.when(launched).then(pl.lit(NO_OPERATOR)).otherwise(reason)
     left = reason.is_not_null() & ~reason.is_in(COUNTED)
     return rows.select(
         pl.lit(op).alias("op"),

@@ -126,10 +126,12 @@ SEEDS: Final = "aten::randint"
 """Draws the seeds of a compiled graph, whose generated code computes random numbers with them."""
 
 _OPTIMIZER_OP: Final = (
-    r"(?:^|::|\.)(?:_fused_\w+_|_foreach_\w+|_amp_(?:foreach|update)_\w+|multi_tensor_\w+)(?:\.\w+)?$|"
+    r"(?:^|::|\.)(?:_fused_\w+_|_amp_(?:foreach|update)_\w+|multi_tensor_\w+)(?:\.\w+)?$|"
     # MXNet's optimizers are operators.
     r"^\w*(?:sgd|adam|rmsprop|ftrl|ftml|nag|signum|lamb|adagrad|adadelta)\w*_update(?:_phase[12])?$"
 )
+_FOREACH: Final = r"(?:^|::|\.)_foreach_\w+(?:\.\w+)?$"
+_FOREACH_COPY: Final = r"(?:^|::|\.)_foreach_copy_(?:\.\w+)?$"
 _UPDATE: Final = r"(?:^|::|\.)(?:add|sub|mul|div|addcmul|addcdiv|lerp|zero)_$"
 _ZERO_GRAD: Final = "zero_grad"
 
@@ -144,13 +146,15 @@ def optimizer_layers(
 ) -> tuple[Ints, list[Layer]]:
     """Return the row of each operator that updates parameters or is inside one, and the rows.
 
-    These are the operators of fused and foreach optimizers, one row per name. In a process without
+    These are the operators of fused optimizers, and the foreach operators after the begin of a
+    step's backward pass, one row per name: an inference scales and copies lists of tensors too, as
+    sharded parameters before they are gathered. In a process without
     them and without a range of an optimizer's step, they are the operators after the backward pass
     of a step, up to the last in-place operator, and before the first operator that has weights or
     a backward node: an update without an optimizer class.
     ``forward`` is that of :func:`traceana.enrich.operators.forward_of`.
     """
-    named = op_names.matching(_OPTIMIZER_OP)
+    named = op_names.matching(_OPTIMIZER_OP) | _foreach_updates(ops, op_names, step)
     names = ops["name"].filter(pl.Series(named)).unique(maintain_order=True)
     numbered = ops.select("name").join(
         names.to_frame().with_row_index("layer", offset=1),
@@ -163,6 +167,16 @@ def optimizer_layers(
         own[_manual_updates(ops, op_names, nesting, forward, step, named, ranges)] = 0
     layers: list[Layer] = [(name, None, "optimizer") for name in names.cast(pl.String).to_list()]
     return nesting.inherit(own), [OPTIMIZER, *layers]
+
+
+def _foreach_updates(ops: pl.DataFrame, op_names: Texts, step: Ints) -> Flags:
+    foreach = op_names.matching(_FOREACH) & ~op_names.matching(_FOREACH_COPY)
+    if not foreach.any():
+        return foreach
+    timed = ops.select("process", "start", "direction", step=pl.Series(step))
+    backward = pl.col("start").filter(pl.col("direction") == "backward").min()
+    after = timed.select((pl.col("start") > backward.over("process", "step")).fill_null(False))
+    return np.asarray(foreach & after.to_series().to_numpy())
 
 
 def _manual_updates(
