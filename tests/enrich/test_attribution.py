@@ -277,6 +277,56 @@ def test_named_ranges_are_layers_unless_they_hold_many() -> None:
     assert trace.tables.steps["number"].to_list() == [0]
 
 
+@pytest.mark.parametrize("kind", ["annotation", "nvtx_start"])
+def test_ranges_around_several_layers_are_their_path(kind: str) -> None:
+    """The ranges of a transformer's block keep their time, with everything in them."""
+    b = TraceBuilder()
+    for at, (text, *inside) in enumerate(
+        [
+            ("block0", "attention: linear linear matmul", "mlp: linear relu linear"),
+            ("block1", "attention: linear linear matmul", "mlp: linear relu linear"),
+            ("head: linear",),
+        ]
+    ):
+        begin = 1000 * at
+        around, _, alone = text.partition(": ")
+        annotate(b, around, begin, begin + 900, kind)
+        pieces = [(None, alone)] if alone else [part.split(": ") for part in inside]
+        for number, (within, names) in enumerate(pieces):
+            start = begin + 400 * number + 10
+            if within is not None:
+                annotate(b, within, start, start + 390, kind)
+            for place, name in enumerate(names.split()):
+                op(b, f"aten::{name}", start + 100 * place + 5, start + 100 * place + 80)
+                launch(b, len(b._rows["ops"]), start + 100 * place + 10)
+    trace = attribute(b.build())
+    attention = ["linear_0", "linear_1", "matmul_0"]
+    mlp = ["linear_0", "relu_0", "linear_1"]
+    assert paths(trace) == [
+        *(
+            f"block{n}.{part}.{name}"
+            for n in range(2)
+            for part, names in (("attention", attention), ("mlp", mlp))
+            for name in names
+        ),
+        "head",
+    ]
+    by_block = layers(trace, depth=1).frame.select("layer", "time_ns").rows()
+    assert by_block == [("block0", 60), ("block1", 60), ("head", 10)]
+
+
+def test_one_range_around_all_layers_and_those_of_libraries_are_no_path() -> None:
+    b = TraceBuilder()
+    annotate(b, "generate", 0, 1000)
+    annotate(b, "DistributedDataParallel.forward", 5, 990)
+    b.row("ranges", text="Sum", kind="nvtx", domain="CCCL", process=9, thread=1, start=100,
+          duration=100)  # fmt: skip
+    for place, name in enumerate(("linear", "sum", "linear")):
+        op(b, f"aten::{name}", 100 * place + 10, 100 * place + 90)
+        launch(b, place, 100 * place + 20)
+    assert paths(attribute(b.build())) == ["linear_0", "sum_0", "linear_1"]
+
+
 def test_nvtx_ranges_alone_give_layers_and_directions() -> None:
     b = TraceBuilder()
     annotate(b, "forward", 0, 100, "nvtx")

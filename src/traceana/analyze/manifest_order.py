@@ -92,6 +92,7 @@ def _by_dataflow(
 def _positional(trace: Trace) -> list[_Seen]:
     """Return the layers whose path is the name of their outermost operator and its number."""
     short = short_name(trace.tables.ops["name"])
+    stem = pl.col("path").str.replace(r"_\d+$", "")
     layers = trace.tables.layers.select(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("layer"), "path", "type", "role", "position"
     )
@@ -104,7 +105,7 @@ def _positional(trace: Trace) -> list[_Seen]:
         .join(layers, on="layer")
         .filter(
             (pl.col("role") == "layer")
-            & (pl.col("path").str.replace(r"_\d+$", "") == pl.col("short"))
+            & ((stem == pl.col("short")) | stem.str.ends_with("." + pl.col("short")))
             & pl.col("path").str.contains(r"_\d+$")
         )
         .sort("position", "start", maintain_order=True)

@@ -28,7 +28,7 @@ from traceana.enrich.layers.layer_intervals import (
 from traceana.enrich.layers.roles import role_of
 from traceana.enrich.operators import OPERATOR_TEXT
 from traceana.enrich.ranges import BOTH_DIRECTIONS, DIRECTION_ALONE, DIRECTION_WORD
-from traceana.enrich.steps import OUTSIDE_TEXT, STEP_TEXT
+from traceana.enrich.steps import OUTSIDE_TEXT, SET_BY_PROGRAM, STEP_TEXT
 from traceana.vocabulary.operators import WEIGHTED, of_kinds
 
 _PREFIX: Final = "nn.Module: "
@@ -91,8 +91,13 @@ _DIRECTION: Final = re.compile(
 _MODULE: Final = re.compile(r"^nn\.Module\.forward: ")
 """A module's call in a recording of traceana; the rest of the text is the module's whole path."""
 
-_LIBRARIES: Final = ("NCCL", "cuDNN", "cuBLAS")
-"""NVTX domains in which libraries mark their own calls."""
+_LIBRARIES: Final = (
+    *("nccl", "cudnn", "cublas", "cublaslt", "cusolver", "cusparse", "cufft", "cutensor"),
+    *("cccl", "cub", "thrust", "nvfuser"),
+)
+"""NVTX domains in which libraries mark their own calls, in lower case."""
+_OF_LIBRARY: Final = r"^(?:cub|thrust)::|^DistributedDataParallel\.forward$"
+"""Ranges that a library opens in the program's domain."""
 
 
 def annotation_intervals(
@@ -104,11 +109,13 @@ def annotation_intervals(
 
     Ranges that mark steps, roles or single operators are excluded. A word for the direction is not
     part of the path, so that both directions of a layer have one row. In a trace with operators, a
-    range that directly contains more than one weighted operator is not a layer, such as
+    range that directly contains more than one weighted operator has ``several`` layers, such as
     ``model`` around a whole network, unless it is the call of a module (:data:`_MODULE`).
     """
-    by_library = Texts.of(ranges["domain"]).where(pl.col("text").is_in(_LIBRARIES))
-    of_program = ranges["kind"].is_in(["annotation", "nvtx"]).to_numpy()
+    by_library = Texts.of(ranges["domain"]).where(
+        pl.col("text").str.to_lowercase().is_in(_LIBRARIES)
+    )
+    of_program = ranges["kind"].is_in(SET_BY_PROGRAM).to_numpy()
     wanted = texts.where(_names_a_layer()) & of_program & ~by_library
     chosen = ranges.select("text", "start", "duration").filter(wanted)
     nesting = nest(chosen, key[wanted])
@@ -124,11 +131,11 @@ def annotation_intervals(
     layer_of_node = np.full(len(paths), NONE, dtype=np.int64)
     layers: dict[str, int] = {}
     for node, path in enumerate(paths):
-        if path and not crowded[node]:
+        if path:
             layer_of_node[node] = layers.setdefault(path, len(layers))
     rows: list[Layer] = [(path, None, "layer") for path in layers]
     layer = layer_of_node[tree.node] if len(tree.node) else np.zeros(0, dtype=np.int64)
-    return LayerIntervals(nesting, layer, rows, too_long)
+    return LayerIntervals(nesting, layer, rows, too_long, crowded[tree.node])
 
 
 def _names_a_layer() -> pl.Expr:
@@ -139,6 +146,7 @@ def _names_a_layer() -> pl.Expr:
         | role_of(text).is_not_null()
         | text.str.contains(OPERATOR_TEXT)
         | text.str.contains(BOTH_DIRECTIONS)
+        | text.str.contains(_OF_LIBRARY)
         | text.str.starts_with(CALL)
         | (text.str.strip_chars() == "")
     )

@@ -22,13 +22,15 @@ class LayerIntervals(msgspec.Struct, frozen=True):
 
     ``layer[i]`` is the index into ``layers`` of interval ``i``. Other ranges are excluded before
     nesting. ``too_long`` counts those that have the path of their parent, because theirs is longer
-    than :data:`LONGEST_PATH`.
+    than :data:`LONGEST_PATH`. ``several`` are the intervals with several layers directly inside,
+    None without any: such as the attention of a transformer around its products.
     """
 
     nesting: Nesting
     layer: Ints
     layers: list[Layer]
     too_long: int = 0
+    several: Flags | None = None
 
     def at(self, key: Ints, time: Ints) -> Ints:
         """Return the index into ``layers`` at each (thread, time), NONE outside all layers."""

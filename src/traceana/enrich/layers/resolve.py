@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -105,7 +106,8 @@ def resolve(
     The sources, in order: a role (optimizer, collective); the module call around the operator, or
     its Module Hierarchy; its name scope; a named range that a checkpoint opens in the backward
     pass; for a backward operator, the layer of its forward operator; the operators of an optimizer;
-    the program's own named ranges; for other than backward operators, the position in the step.
+    the program's own named ranges; for other than backward operators, the position in the step,
+    within the path of a range around several layers: ``block0.attention.linear_0``.
     Position is not used in a trace with name scopes, nor for a ``compiled`` program, nor where
     operators of gradients have no scope. ``names`` and ``nesting`` are those of the operators,
     ``forward`` that of :func:`traceana.enrich.operators.forward_of`, ``copying`` the operators that
@@ -135,7 +137,11 @@ def resolve(
     by_role = number(np.where(in_closure, NONE, take(roles.layer, around)), roles.layers)
     by_module = within.finer(number(modules.at(op_key, start), modules.layers))
     around = named.nesting.innermost(op_key, start)
-    by_name = number(take(named.layer, around), named.layers)
+    in_range = number(take(named.layer, around), named.layers)
+    several = np.zeros(ops.height, dtype=np.bool_)
+    if named.several is not None and named.several.any():
+        several = (around != NONE) & named.several[around]
+    by_name = np.where(several, NONE, in_range)
     by_collective = number(*collective_layers(ops, nesting))
     by_hierarchy = within.finer(number(*hierarchy_layers(ops, nesting)))
     by_scope = number(scopes.layer_of(ops["scope"]), scopes.layers)
@@ -148,7 +154,13 @@ def resolve(
     by_position, first_by_position = nowhere, len(layers)
     if scopes.table.is_empty() and not scopes.trains and not compiled:
         settled = _first(own, by_optimizer)
-        by_position = number(*position_layers(ops, within.root, op_step, settled, forward, copying))
+        positions, positional = position_layers(
+            ops, within.root, op_step, settled, forward, copying
+        )
+        if several.any():
+            inside = np.where(several, in_range, NONE)[within.root]
+            positions, positional = _within(positions, positional, inside, layers)
+        by_position = number(positions, positional)
 
     fallback = _first(by_optimizer, by_name, by_position)
     of_forward = _first(own, fallback)[forward] if len(forward) else own
@@ -163,6 +175,39 @@ def resolve(
         within,
         of_stretch,
     )
+
+
+def _within(
+    positions: Ints, positional: list[Layer], inside: Ints, layers: list[Layer]
+) -> tuple[Ints, list[Layer]]:
+    """Return the layers by position, those in a range with its path and their number in it.
+
+    ``inside`` is the range around each operator, of ``layers``. One range around all of them, such
+    as ``generate``, tells none from another.
+    """
+    of_layers = np.array([role == "layer" for *_, role in positional], dtype=np.bool_)
+    known = np.flatnonzero(positions != NONE)
+    if len(np.unique(inside[known[of_layers[positions[known]]]])) < 2:
+        return positions, positional
+    pairs = pl.DataFrame({"inside": inside, "layer": positions})
+    chosen = (pl.col("inside") != NONE) & (pl.col("layer") != NONE)
+    found = pairs.filter(chosen).unique().sort("inside", "layer")
+    rows, numbers = list(positional), []
+    seen: Counter[tuple[str, str]] = Counter()
+    for number, layer in found.iter_rows():
+        _, kind, role = positional[layer]
+        around, short = layers[number][0], str(kind)
+        numbers.append(len(rows) if role == "layer" else layer)
+        if role == "layer":
+            rows.append((f"{around}{SEPARATOR}{short}_{seen[around, short]}", kind, role))
+            seen[around, short] += 1
+    joined = pairs.join(
+        found.with_columns(pl.Series("own", numbers, dtype=pl.Int64)),
+        on=["inside", "layer"],
+        how="left",
+        maintain_order="left",
+    )
+    return joined.select(pl.coalesce("own", "layer")).to_series().to_numpy(), rows
 
 
 def _recomputed(
