@@ -291,10 +291,11 @@ def test_ranges_around_several_layers_are_their_path(kind: str) -> None:
         begin = 1000 * at
         around, _, alone = text.partition(": ")
         annotate(b, around, begin, begin + 900, kind)
-        pieces = [(None, alone)] if alone else [part.split(": ") for part in inside]
-        for number, (within, names) in enumerate(pieces):
+        pieces = [f": {alone}"] if alone else inside
+        for number, piece in enumerate(pieces):
+            within, _, names = piece.partition(": ")
             start = begin + 400 * number + 10
-            if within is not None:
+            if within:
                 annotate(b, within, start, start + 390, kind)
             for place, name in enumerate(names.split()):
                 op(b, f"aten::{name}", start + 100 * place + 5, start + 100 * place + 80)

@@ -137,7 +137,12 @@ _PROCESS: Final = _number("operating system's process id")
 _THREAD: Final = _number("operating system's thread id")
 _DEVICE: Final = _small("device number within its rank; -1: the CPU")
 _RANK: Final = _small("rank in a distributed run")
-_SCOPE: Final = _label("framework's name scope, TensorFlow's or HLO's: \"AlexNet/conv1/Conv2D\"")
+_SCOPE: Final = _label(
+    "framework's name scope, TensorFlow's or HLO's: \"AlexNet/conv1/Conv2D\"; of a CUDA graph's "
+    'annotated kernel, "nn.Module: " and its module'
+)
+MODULE_SCOPE: Final = "nn.Module: "
+"""The begin of a scope that is the path of a PyTorch module, without an operator behind it."""
 _SIZES: Final = {
     f"{what}_{axis}": _small(f"{what} size, {axis}", unit)
     for what, unit in (("grid", "blocks"), ("block", "threads"))

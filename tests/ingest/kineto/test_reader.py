@@ -252,6 +252,25 @@ def test_collectives_have_their_process_group(tmp_path: Path) -> None:
     assert rows["output_bytes"].to_list()[:2] == [40, None]
 
 
+def test_annotated_kernels_of_a_graph_have_their_module_and_message(tmp_path: Path) -> None:
+    """As torch.cuda.graph's annotations write them: numbers and types as text."""
+    message = {"dtype": "bfloat16", "In msg nelems": "10", "Out msg nelems": "40"}
+    events = [
+        call("cudaGraphLaunch", 1, 5, 1),
+        kernel("gemm", 10, 1, annotation="layers.0.attention.wq", correlation=1),
+        kernel("gemm", 12, 2, **{"str": "layers.0.feed_forward.w1", "correlation": 1}),
+        kernel("gemm", 15, 1, annotation='{"note": 1}', correlation=1),
+        kernel(NCCL, 17, 3, **_in_group("fsdp", None, 0, **message) | {"Group size": "4"}),
+    ]
+    trace = traceana.open(write(tmp_path / "t.json", events))
+    rows = trace.tables.activities.sort("start")
+    path = trace.tables.layers["path"].gather(rows["layer"]).to_list()
+    assert path[:2] == ["layers.0.attention.wq", "layers.0.feed_forward.w1"]
+    assert path[2].startswith("(")
+    assert rows["direction"].to_list()[:2] == [None, None]
+    assert rows.select("group_size", "bytes", "output_bytes").row(3) == (4, 20, 80)
+
+
 @pytest.mark.parametrize(
     ("text", "size", "listed", "ranks", "number"),
     [

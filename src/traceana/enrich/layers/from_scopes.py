@@ -16,7 +16,7 @@ import polars as pl
 
 from traceana.columns.nesting import NONE, Ints
 from traceana.enrich.layers.layer_intervals import SEPARATOR, Layer
-from traceana.trace.schema import Direction
+from traceana.trace.schema import MODULE_SCOPE, Direction
 
 _WRAPPED: Final = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
 _CALLS: Final = frozenset({"jit", "pjit", "pmap", "xmap", "shard_map", "custom_jvp", "custom_vjp"})
@@ -91,6 +91,7 @@ class _Scope(NamedTuple):
     parts: _Path
     direction: str | None
     of_jax: bool = False
+    of_module: bool = False
     transfer: bool = False
     loops: frozenset[_Path] = frozenset()
 
@@ -101,13 +102,15 @@ class ScopeLayers(msgspec.Struct, frozen=True):
     ``table`` has the columns scope, layer, direction and operator. ``operator`` is the function or
     primitive that the operator implements, null if that is the operator's own name. ``gradients``
     are the names of TensorFlow's operators of gradients without a scope, which run outside a
-    tf.function. ``trains`` is true if there is one, or if some scope is of a gradient.
+    tf.function. ``trains`` is true if there is one, or if some scope is of a gradient;
+    ``of_modules`` if all scopes, if any, are the modules of a CUDA graph's kernels.
     """
 
     table: pl.DataFrame
     layers: list[Layer]
     trains: bool
     gradients: pl.Series
+    of_modules: bool
 
     @classmethod
     def of(cls, ops: pl.DataFrame, activities: pl.DataFrame) -> ScopeLayers:
@@ -142,7 +145,8 @@ class ScopeLayers(msgspec.Struct, frozen=True):
                 "operator": pl.Series([_operator(text) for text in texts], dtype=pl.String),
             }
         )
-        return cls(table, list(layers), trains, gradients)
+        of_modules = all(scope.of_module for scope in found)
+        return cls(table, list(layers), trains, gradients, of_modules)
 
     def layer_of(self, scopes: pl.Series) -> Ints:
         """Return the index into ``layers`` of each scope, NONE without a layer."""
@@ -202,7 +206,7 @@ def replica_of(scopes: pl.Series) -> pl.Series:
 
 def _unmarked(scope: _Scope, path: _Path, trains: bool) -> str | None:
     """Return the direction of a scope without a marked pass."""
-    if scope.transfer or (path and _layer(path)[2] == "optimizer"):
+    if scope.of_module or scope.transfer or (path and _layer(path)[2] == "optimizer"):
         return None
     return "forward" if path or not trains else None
 
@@ -239,6 +243,9 @@ def _called(component: str) -> str | None:
 
 def _parsed(scope: str) -> _Scope:
     """Return a parsed scope; of several joined by ``;``, the first that is in a layer."""
+    if scope.startswith(MODULE_SCOPE):
+        # Of both passes: a graph may hold a whole training step.
+        return _Scope((scope.removeprefix(MODULE_SCOPE),), None, of_module=True)
     pieces = [_split(piece, "/") for piece in scope.split(";")]
     of_jax = [_parsed_jax(piece) for piece in pieces if _called(piece[0]) is not None]
     if not of_jax:
@@ -351,6 +358,8 @@ def _repeated(parts: _Path, loops: AbstractSet[_Path]) -> _Path:
 
 def _path(scope: _Scope, operators: set[str], names: set[str], loops: AbstractSet[_Path]) -> _Path:
     """Return the layer's path: the scope without the operator and the operators' own scopes."""
+    if scope.of_module:
+        return scope.parts
     if scope.of_jax:
         return scope.parts[:-1]
     parts = _repeated(scope.parts, loops) if loops else scope.parts

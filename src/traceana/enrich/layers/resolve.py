@@ -152,7 +152,7 @@ def resolve(
     del by_role, by_collective, by_module, by_hierarchy, by_scope, around, recomputed
     by_optimizer = number(*optimizer_layers(ops, names, nesting, forward, op_step, ranges))
     by_position, first_by_position = nowhere, len(layers)
-    if scopes.table.is_empty() and not scopes.trains and not compiled:
+    if scopes.of_modules and not scopes.trains and not compiled:
         settled = _first(own, by_optimizer)
         positions, positional = position_layers(
             ops, within.root, op_step, settled, forward, copying

@@ -57,7 +57,10 @@ class Args(Struct, gc=False, frozen=True):
     strides: Raw = named(default=ABSENT, name="Input Strides")
     inputs: Raw = named(default=ABSENT, name="Concrete Inputs")
     module: str | None = named(default=None, name="Module Hierarchy")
-    # Collectives; other events have a "dtype" of any kind.
+    # What torch.cuda.graph's annotations add to the kernels of a CUDA graph: the module's path.
+    annotation: object = None
+    annotation_text: object = named(default=None, name="str")
+    # Collectives; other events have a "dtype" of any kind, and annotations write numbers as text.
     message_elements: object = named(default=None, name="In msg nelems")
     message_type: object = named(default=None, name="dtype")
     collective: object = named(default=None, name="Collective name")
@@ -136,6 +139,7 @@ FRAMES: Final[dict[str, dict[str, pl.DataType | type[pl.DataType]]]] = {
         "collective": _TEXT,
         **_GROUP,
         "output_bytes": pl.Int64,
+        "annotation": _TEXT,
     },
     "call": {
         **_COMMON,
@@ -246,8 +250,14 @@ LAUNCH: Final = "record_param_comms"
 MEMORY: Final = "[memory]"
 """The name of the allocator's events."""
 
-# c10::ScalarType's names.
+# c10::ScalarType's names, and torch's.
 ELEMENT_BYTES: Final = {
+    **dict.fromkeys(("bool", "uint8", "int8", "float8_e4m3fn", "float8_e5m2"), 1),
+    **dict.fromkeys(("float8_e4m3fnuz", "float8_e5m2fnuz"), 1),
+    **dict.fromkeys(("int16", "float16", "bfloat16"), 2),
+    **dict.fromkeys(("int32", "float32"), 4),
+    **dict.fromkeys(("int64", "float64", "complex64"), 8),
+    "complex128": 16,
     "Bool": 1,
     "Byte": 1,
     "Char": 1,
@@ -364,6 +374,13 @@ def _complete(events: list[Event]) -> _Columns:
 
 def _device(events: list[Event]) -> _Columns:
     args = [event.args for event in events]
+    messages, outputs = (
+        integers([value if isinstance(value, int | str) else None for value in values])
+        for values in (
+            [arg.message_elements for arg in args],
+            [arg.output_elements for arg in args],
+        )
+    )
     return {
         **_complete(events),
         "device": integers([arg.device for arg in args]),
@@ -375,15 +392,20 @@ def _device(events: list[Event]) -> _Columns:
         "shared_memory": integers([arg.shared_memory for arg in args]),
         "bytes": integers(
             [
-                arg.bytes if arg.message_elements is None else _bytes(arg, arg.message_elements)
-                for arg in args
+                arg.bytes if arg.message_elements is None else _bytes(arg, elements)
+                for arg, elements in zip(args, messages, strict=True)
             ]
         ),
-        "output_bytes": integers([_bytes(arg, arg.output_elements) for arg in args]),
+        "output_bytes": integers(
+            [_bytes(arg, elements) for arg, elements in zip(args, outputs, strict=True)]
+        ),
         "graph_node": integers([arg.graph_node for arg in args]),
         "event_stream": integers([arg.event_stream for arg in args]),
         "event_correlation": integers([arg.event_correlation for arg in args]),
         "collective": _labels([arg.collective for arg in args]),
+        "annotation": _labels(
+            [arg.annotation_text if arg.annotation is None else arg.annotation for arg in args]
+        ),
         **_group(args),
         **{
             f"{what}_{axis}": integers(
@@ -408,7 +430,7 @@ def _group(args: list[Args]) -> _Columns:
         "group_name": _labels([arg.group_name for arg in args]),
         "group_description": _labels([arg.group_description for arg in args]),
         "group_ranks": _labels([arg.group_ranks for arg in args]),
-        "group_size": integers([size if isinstance(size, int) else None for size in sizes]),
+        "group_size": integers([size if isinstance(size, int | str) else None for size in sizes]),
         "collective_sequence": integers(
             [number if isinstance(number, int) else None for number in numbers]
         ),
@@ -431,10 +453,10 @@ def _launch(events: list[Event]) -> _Columns:
     return {"external": _external(events), **_group([event.args for event in events])}
 
 
-def _bytes(args: Args, elements: object) -> int | None:
+def _bytes(args: Args, elements: int | None) -> int | None:
     """Return the bytes of ``elements`` of a collective's type, None where not recorded."""
     kind = args.message_type
-    if not isinstance(elements, int) or not isinstance(kind, str) or kind not in ELEMENT_BYTES:
+    if elements is None or not isinstance(kind, str) or kind not in ELEMENT_BYTES:
         return None
     return elements * ELEMENT_BYTES[kind]
 

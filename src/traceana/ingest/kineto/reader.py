@@ -21,7 +21,7 @@ from traceana.ingest.kineto.scan import DECODER
 from traceana.ingest.source import ByteSource, Progress
 from traceana.trace import Tables, Trace, TraceMeta
 from traceana.trace.ledger import Ledger
-from traceana.trace.schema import CPU_DEVICE, ROW, TABLES
+from traceana.trace.schema import CPU_DEVICE, MODULE_SCOPE, ROW, TABLES
 
 
 def read(path: Path, progress: Progress) -> Trace:
@@ -178,6 +178,7 @@ def activities(device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         "collective_sequence",
         "peer",
         "output_bytes",
+        _module_scope(pl.col("annotation")),
     ).join(_copies(device["name"]), on="name", how="left", maintain_order="left")
     is_copy = pl.col("kind") == "memcpy"
     frame = frame.with_columns(
@@ -186,6 +187,17 @@ def activities(device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         pl.when(is_copy).then("destination_memory").alias("destination_memory"),
     )
     return _with_bytes_of_calls(frame, calls)
+
+
+def _module_scope(annotation: pl.Expr) -> pl.Expr:
+    """Return the path of the module that annotations of a CUDA graph give, as a scope."""
+    text = annotation.cast(pl.String)
+    return (
+        pl.when(text.str.contains(r"^[A-Za-z_][\w.]*$"))
+        .then(pl.concat_str(pl.lit(MODULE_SCOPE), text))
+        .cast(pl.Categorical)
+        .alias("scope")
+    )
 
 
 def with_launches(device: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:

@@ -48,7 +48,8 @@ _COMMON: Final[dict[str, Column]] = {
 _EXTERNAL: Final[dict[str, Column]] = {"external": ("i", "external", "external_old")}
 _GROUP: Final[dict[str, Column]] = {
     **_each("s", "group_name", "group_description", "group_ranks"),
-    **_each("n", "group_size", "collective_sequence"),
+    **_each("i", "group_size"),
+    **_each("n", "collective_sequence"),
     "peer": ("i", "destination_rank", "source_rank"),
 }
 _COLUMNS: Final[dict[str, dict[str, Column]]] = {
@@ -60,7 +61,8 @@ _COLUMNS: Final[dict[str, dict[str, Column]]] = {
         **_each("i", "registers", "shared_memory", "bytes", "graph_node"),
         **_each("i", "event_stream", "event_correlation"),
         **_each("s", "collective", "message_type"),
-        **_each("n", "message_elements", "output_elements"),
+        **_each("i", "message_elements", "output_elements"),
+        "annotation": ("s", "annotation", "annotation_text"),
         **_GROUP,
     },
     "call": {
