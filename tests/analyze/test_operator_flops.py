@@ -234,6 +234,14 @@ def test_a_checkpoint_recomputes_the_forward_pass() -> None:
     assert costs["part"].to_list() == ["forward", "forward", "backward", "forward"]
 
 
+def test_the_engine_adds_up_gradients_without_a_node() -> None:
+    ops = Ops()
+    ops.add("aten::add", [[4], [4], []], direction="forward")
+    ops.add("aten::add", [[4], [4], []], direction="backward")
+    costs = operator_costs(ops.frame()).costs
+    assert costs["part"].to_list() == ["forward", "backward"]
+
+
 def test_products_of_a_backward_operator_are_of_its_pass() -> None:
     ops = Ops()
     product = [[18, 8], [18, 6], [6, 8], [], []]

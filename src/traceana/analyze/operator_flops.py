@@ -642,19 +642,27 @@ _GENERIC: Final = (
 def _with_parts(costs: pl.DataFrame, ops: pl.DataFrame, tree: Tree) -> pl.DataFrame:
     """Return ``costs`` (columns ``op``, ``part``, ``kind`` …) with the parts of backward operators.
 
-    Kinds with formulas for the backward pass keep the part of the formula.
+    Kinds with formulas for the backward pass keep the part of the formula. An operator of the
+    autograd engine itself, without a node around it, adds up gradients.
     """
     if costs.is_empty():
         return costs
     node = _nodes(costs, ops, tree)
     names = pl.col("_node_name")
-    marked = costs.join(node, on="op", how="left", maintain_order="left")
+    row = from_rows(costs["op"])
+    alone = tree.nearest(Texts.of(ops["name"]).matching(_NODE), row) == NONE
+    backward = (ops["direction"].gather(costs["op"]) == "backward").fill_null(False)
+    marked = costs.with_columns((backward & pl.Series(alone)).alias("_of_engine")).join(
+        node, on="op", how="left", maintain_order="left"
+    )
     linear = marked.filter(names.str.contains(_LINEAR_NODE) & (pl.col("kind") == "matmul")).select(
         "op", "node"
     )
     gradients = _products(linear, ops)
     same = pl.col("kind").is_in(_GENERIC) | (pl.col("_gradients") & (pl.col("kind") == "linear"))
-    generic = (pl.col("part") == "forward") & names.is_not_null() & same
+    of_engine = pl.col("_of_engine").fill_null(False) & pl.col("kind").is_in(_GENERIC)
+    in_node = names.is_not_null() & same
+    generic = (pl.col("part") == "forward") & (in_node | of_engine)
     is_bias = (pl.col("kind") == "reduction") & names.str.contains(_LINEAR_NODE)
     part = (
         pl.when(generic & pl.col("_gradient").is_not_null())
