@@ -582,6 +582,26 @@ def test_a_kernel_of_either_form_is_batched_by_the_operator(
     assert column(run.refined(), "batched") == [batched]
 
 
+SORT = "void at_cuda_detail::cub::DeviceRadixSortOnesweepKernel<int, false, long, long>(int*)"
+
+
+def test_the_sort_of_an_embeddings_gradient_is_embedding() -> None:
+    run = Run()
+    run.launch(SORT, op=run.op("aten::embedding_dense_backward"))
+    run.launch(SORT, op=run.op("aten::sort"))
+    assert column(run.refined(), "category") == ["embedding", None]
+
+
+@pytest.mark.parametrize(
+    ("types", "precision"), [('["c10::BFloat16"]', "bf16"), ('["c10::Half"]', None)]
+)
+def test_the_operand_decides_on_an_attention_of_cudnn(types: str, precision: str | None) -> None:
+    run = Run()
+    op = run.op("aten::_cudnn_attention_forward", input_types=types)
+    run.launch("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128", op=op)
+    assert column(run.refined(), "precision") == [precision]
+
+
 def test_batched_by_the_grid() -> None:
     run = Run()
     run.launch(CUTLASS, grid_z=64)

@@ -203,6 +203,8 @@ def _holds(rule: ContextRule, withins: Sequence[str]) -> pl.Expr:
         ("category", rule.category),
         ("function", rule.function),
         ("library", rule.library),
+        ("precision", rule.precision),
+        ("operand", rule.operand),
         ("purpose_category", rule.purpose),
     ):
         if values:

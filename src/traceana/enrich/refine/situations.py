@@ -416,6 +416,8 @@ class ContextRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     category: tuple[str, ...] = ()
     function: tuple[str, ...] = ()
     library: tuple[str, ...] = ()
+    precision: tuple[str, ...] = ()
+    operand: tuple[str, ...] = ()
     batched_unknown: bool = False
     precision_unknown: bool = False
     operator: str | None = None
