@@ -549,8 +549,8 @@ def heads_of(names: pl.Series) -> pl.Series:
     """Return the head of each of ``names``: its qualified function name.
 
     ``void at::native::(anonymous namespace)::elementwise_kernel<128, 4, …>(int, …)`` has the head
-    ``at::native::{anon}::elementwise_kernel``. An unnamed namespace at the start is left out, except
-    of device variables. Most rules match heads only: there are far fewer heads than names, and the
+    ``at::native::{anon}::elementwise_kernel``. An unnamed namespace at the start is left out, but
+    for device variables. Most rules match heads only: there are far fewer heads than names, and the
     type of a template argument must not match as the kernel's own name.
     """
     heads = (

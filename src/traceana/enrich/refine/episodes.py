@@ -18,6 +18,7 @@ from traceana.enrich.refine.situations import QUEUE, Context, Operators, by_queu
 PRODUCTS: Final = ("conv", "gemm")
 _PARTS: Final = (*PRODUCTS, "layout")
 _COMPLEX: Final = ("c64", "c128")
+_BETWEEN: Final = "|"
 _PROCESS_DEVICE: Final = tuple(column for column in QUEUE if column != "stream")
 
 
@@ -45,14 +46,11 @@ def possible_parts(
     certain = (by_name["category"] == "conv").fill_null(value=False)
     scopes = operators.scopes.filter("convolution")["scope"]
     found = others & (certain.gather(name) | activities["scope"].is_in(scopes.implode()))
-    (process_device,) = numbered(activities.select(_PROCESS_DEVICE))
     described = (
         activities.lazy()
         .select("name_id", "kind", "start", "op", "scope", "direction", "layer", *QUEUE)
         .with_row_index("row")
-        .with_columns(
-            pl.Series("convolution", convolution), pl.Series("process_device", process_device)
-        )
+        .with_columns(pl.Series("convolution", convolution))
         # Without a convolution no run is one, and its rows have no use.
         .filter(owned | others if found.fill_null(value=False).any() else owned)
         .join(by_name.lazy(), on="name_id", how="left", maintain_order="left")
@@ -66,6 +64,8 @@ def possible_parts(
         )
         .collect()
     )
+    (process_device,) = numbered(described.select(_PROCESS_DEVICE))
+    described = described.with_columns(pl.Series("process_device", process_device))
     own = pl.col("convolution") != NONE
     of_operators = described.filter(own).with_columns(pl.col("convolution").alias("run"))
     chosen = [of_operators, _neighbours(described.filter(~own), len(operators.of_op))]
@@ -124,10 +124,10 @@ def _names(names: pl.DataFrame, context: Context) -> pl.DataFrame:
         )
     )
     directions = pl.coalesce(
-        pl.lit(None, pl.List(pl.String)),
+        pl.lit(None, pl.String),
         *(
             pl.when(text.str.contains(ascii_classes(pattern.name))).then(
-                pl.lit(list(pattern.directions), pl.List(pl.String))
+                pl.lit(_BETWEEN.join(pattern.directions))
             )
             for pattern in context.directions
         ),
@@ -268,13 +268,15 @@ def _with_segments(parts: pl.DataFrame) -> pl.DataFrame:
     kind = pl.struct("category", "algorithm", "named_direction", product.alias("product"))
     rank, main = pl.col("rank"), pl.col("rank") == 1
     convolution = pl.col("category") == "conv"
-    stream = pl.struct("run", "stream")
+    other_stream = (pl.col("run") != pl.col("run").shift()) | pl.col("stream").ne_missing(
+        pl.col("stream").shift()
+    )
     fft = (convolution & pl.col("algorithm").is_in(_FFT)).fill_null(False)
     # Tiles on other streams complete while one is prepared; another convolution waits for them.
     another = ~fft | pl.col("directions").is_not_null()
     waits = (rank == 0) & (rank.shift().over("run") > 0) & another
     by_phase = (
-        (stream != stream.shift())
+        other_stream
         | (rank < rank.shift())
         | pl.col("waits")
         | (main & main.shift() & (pl.col("kind") != pl.col("kind").shift()))
@@ -433,7 +435,7 @@ def _with_directions_by_kernels(segments: pl.DataFrame) -> pl.DataFrame:
     prepares or completes.
     """
     owned = pl.col("convolution").is_not_null()
-    several = pl.col("directions")
+    several = pl.col("directions").str.split(_BETWEEN)
     named = (
         pl.when("names_wgrad")
         .then(pl.lit("wgrad"))
@@ -448,8 +450,11 @@ def _with_directions_by_kernels(segments: pl.DataFrame) -> pl.DataFrame:
         .then(several.list.first())
     )
     place = "process_device"
-    before, same = pl.col("named").shift().over(place), pl.struct("run", "algorithm")
-    continues = before.is_null() & (same == same.shift().over(place))
+    before = pl.col("named").shift().over(place)
+    same_run = (pl.col("run") == pl.col("run").shift()) & (
+        pl.col("algorithm") == pl.col("algorithm").shift()
+    )
+    continues = before.is_null() & same_run
     forward_or_weight = pl.col("named").is_null() & several.is_not_null()
     chosen = (
         pl.when(~forward_or_weight)
