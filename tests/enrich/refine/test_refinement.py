@@ -317,6 +317,84 @@ def test_without_operators_the_neighbours_decide() -> None:
     assert column(frame, "episode") == [0] * 4 + [None] * 2 + [1] * 4 + [None]
 
 
+PRODUCT_OF_TRANSFORMS = "sm80_xmma_gemm_cf32cf32_f32f32_cf32_{}_n_tilesize32x32x8_stage3_ffma"
+FLIP = "void flip_filter<float, float>(float*, float const*, int, int, int, int)"
+
+
+def launch_tiles(run: Run, layout: str, op: int | None = None) -> None:
+    """Launch an FFT convolution of two tiles on streams of their own, as cuDNN 9 does."""
+    product = PRODUCT_OF_TRANSFORMS.format(layout)
+    run.launch(R2C, op=op)
+    for streams in ((30, 31), (31, 30)):
+        for stream in streams:
+            run.launch(R2C, product, op=op, stream=stream)
+        for stream in streams:
+            run.launch(C2R, op=op, stream=stream)
+
+
+def test_a_gradient_by_tiles_on_several_streams_has_one_direction() -> None:
+    run = Run()
+    inputs = '["","[True, True, False]"]'
+    op = run.op("aten::convolution_backward", inputs=inputs, direction="backward")
+    launch_tiles(run, "nt", op)
+    run.launch(XMMA.replace("fprop", "wgrad"), op=op)
+    frame = run.refined()
+    assert column(frame, "direction") == ["dgrad"] * 13 + ["wgrad"]
+    assert column(frame, "episode") == [0] * 13 + [1]
+
+
+def test_without_operators_names_of_the_products_have_the_direction_of_an_fft() -> None:
+    run = Run()
+    run.launch(FLIP)
+    launch_tiles(run, "tn")
+    run.launch(ADD)
+    launch_tiles(run, "nt")
+    run.launch(WGRAD, ADD)
+    launch_tiles(run, "nt")
+    run.launch(FLIP)
+    launch_tiles(run, "tn")
+    frame = run.refined()
+    assert column(frame, "direction")[:14] == ["fprop"] * 14
+    assert column(frame, "direction")[15:29] == ["dgrad"] * 13 + ["wgrad"]
+    assert column(frame, "direction")[30:] == ["dgrad"] * 13 + ["wgrad"] * 14
+    assert column(frame, "algorithm")[15:29] == ["fft"] * 13 + ["algo_0"]
+
+
+def test_without_operators_a_product_between_transforms_has_their_algorithm() -> None:
+    run = Run()
+    run.launch(R2C)
+    run.launch(WINOGRAD.format("WgradData"), WINOGRAD.format("WgradDelta"), SGEMM)
+    run.launch(WINOGRAD.format("WgradOutput"))
+    run.launch(R2C, XMMA)
+    episodes = with_classes(run.build()).tables.episodes
+    assert episodes["algorithm"].to_list() == ["fft", "winograd_nonfused", "fft", "implicit_gemm"]
+    assert episodes["direction"].to_list()[1::2] == ["wgrad", "fprop"]
+
+
+def test_a_forward_algorithm_of_cudnn_is_fprop_without_an_operator() -> None:
+    run = Run()
+    run.launch("void implicit_convolve_sgemm<float, float, 1024, 5, 5, 3, 3, 3, 1, false>(int)")
+    assert column(run.refined(), "direction") == ["fprop"]
+
+
+BROADCAST_ADD = (
+    "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<"
+    "at::native::CUDAFunctor_add<float> >(at::TensorIteratorBase&)::{lambda(int)#1}>(int)"
+)
+
+
+def test_without_operators_the_product_before_decides_on_a_bias() -> None:
+    run = Run()
+    run.launch(XMMA, BROADCAST_ADD, XMMA, ADD, MUTE, BROADCAST_ADD)
+    run.launch(WGRAD, SUM, MUTE, SUM)
+    run.launch("volta_sgemm_128x64_nt", "void splitKreduce_kernel<float>(int)", SUM, SGEMM, SUM)
+    run.launch(WGRAD, SUM, op=run.op("aten::sum"))
+    frame = run.refined()
+    bias = [i for i, category in enumerate(column(frame, "category")) if category == "bias"]
+    assert bias == [1, 7, 12]
+    assert [frame["direction"][i] for i in bias] == [None, "backward", "backward"]
+
+
 def test_neighbours_of_another_stream_are_none() -> None:
     run = Run()
     run.launch(R2C)
@@ -347,7 +425,7 @@ def test_transforms_of_two_algorithms_on_one_stream_are_two_episodes() -> None:
     frame = run.refined()
     assert column(frame, "algorithm") == ["fft"] * 4 + ["winograd_nonfused"] * 4
     assert column(frame, "direction")[4:] == ["wgrad"] * 4
-    assert column(frame, "episode") == [0] + [1] * 3 + [2] * 4
+    assert column(frame, "episode") == [0] * 4 + [1] * 4
 
 
 FLASH = "_attention_kernel_of_nobody"
@@ -504,16 +582,45 @@ def test_a_kernel_of_either_form_is_batched_by_the_operator(
     assert column(run.refined(), "batched") == [batched]
 
 
+SORT = "void at_cuda_detail::cub::DeviceRadixSortOnesweepKernel<int, false, long, long>(int*)"
+
+
+def test_the_sort_of_an_embeddings_gradient_is_embedding() -> None:
+    run = Run()
+    run.launch(SORT, op=run.op("aten::embedding_dense_backward"))
+    run.launch(SORT, op=run.op("aten::sort"))
+    assert column(run.refined(), "category") == ["embedding", None]
+
+
+@pytest.mark.parametrize(
+    ("types", "precision"), [('["c10::BFloat16"]', "bf16"), ('["c10::Half"]', None)]
+)
+def test_the_operand_decides_on_an_attention_of_cudnn(types: str, precision: str | None) -> None:
+    run = Run()
+    op = run.op("aten::_cudnn_attention_forward", input_types=types)
+    run.launch("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128", op=op)
+    assert column(run.refined(), "precision") == [precision]
+
+
 def test_batched_by_the_grid() -> None:
     run = Run()
-    run.launch(CUTLASS, grid_z=16)
+    run.launch(CUTLASS, grid_z=64)
     run.launch(CUTLASS, grid_z=1)
-    run.launch(CUTLASS, grid_z=3)
+    run.launch(CUTLASS, grid_z=32)
     run.launch("void splitKreduce_kernel<32, 16, int, float, float, float>(int)", grid_z=1)
-    run.launch(TENSILE, grid_z=16)
-    run.launch(SGEMM, grid_z=16)
-    assert column(run.refined(), "batched")[:3] == [True, False, None]
-    assert column(run.refined(), "batched")[4:] == [None, None]
+    run.launch(TENSILE, grid_z=64)
+    run.launch(SGEMM, grid_z=64)
+    run.launch("nvjet_sm90_hsh_128x128_64x6_2x1_v_bz_NNT", grid_z=1)
+    assert column(run.refined(), "batched")[:4] == [True, False, False, False]
+    assert column(run.refined(), "batched")[4:] == [None, None, None]
+
+
+def test_a_few_blocks_along_z_are_slices_of_one_sum() -> None:
+    run = Run()
+    run.launch(CUTLASS, grid_z=7)
+    run.launch("sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize128x128x8_stage3_ffma", grid_z=16)
+    run.launch(CUTLASS, grid_z=8, op=run.op("aten::bmm"))
+    assert column(run.refined(), "batched") == [False, False, True]
 
 
 def test_an_empty_trace_and_one_of_copies() -> None:

@@ -539,6 +539,8 @@ _RETURN_TYPE: Final = (
     r"(?:(?:std|cuda::std)(?:::__\w+)?::enable_if(?:_t)?<.*?>(?:::type)? "
     r"|(?:void|bool|int|unsigned int|float|double|__half)\*? )"
 )
+_FILE_VARIABLE: Final = r"^_INTERNAL_"
+"""Device variables of a source file, which nvcc puts into a namespace named after the file."""
 _MANGLED: Final = re.compile(r"_Z(?:N[KVr]*|L)?")
 _SOURCE_NAME: Final = re.compile(r"([1-9]\d{0,3})|(S[at])|(12_GLOBAL__N_)")
 
@@ -547,8 +549,9 @@ def heads_of(names: pl.Series) -> pl.Series:
     """Return the head of each of ``names``: its qualified function name.
 
     ``void at::native::(anonymous namespace)::elementwise_kernel<128, 4, …>(int, …)`` has the head
-    ``at::native::{anon}::elementwise_kernel``. Most rules match heads only: there are far fewer
-    heads than names, and the type of a template argument must not match as the kernel's own name.
+    ``at::native::{anon}::elementwise_kernel``. An unnamed namespace at the start is left out, but
+    for device variables. Most rules match heads only: there are far fewer heads than names, and the
+    type of a template argument must not match as the kernel's own name.
     """
     heads = (
         names.str.replace_all(_ANONYMOUS, "{anon}")
@@ -556,8 +559,11 @@ def heads_of(names: pl.Series) -> pl.Series:
         .str.extract(r"(?s)^(.[^<(]*)", 1)
         .str.strip_suffix(".kd")
         .str.strip_chars()
+        .str.replace(r"^(?:\{anon\}::)+", "")
         .fill_null("")
     )
+    variables = names.str.contains(_FILE_VARIABLE)
+    heads = heads.zip_with(~variables, "{anon}::" + heads) if variables.any() else heads
     mangled = names.str.starts_with("_Z")
     if not mangled.any():
         return heads
@@ -584,4 +590,6 @@ def mangled_head(name: str) -> str:
         part = name[position : position + length]
         position += length
         parts.append("{anon}" if part.startswith("_GLOBAL__N_") else part)
+    while parts[1:] and parts[0] == "{anon}":
+        parts = parts[1:]
     return "::".join(parts) or name

@@ -11,12 +11,15 @@ from typing import Final
 import msgspec
 import polars as pl
 
-from traceana.columns.distinct import ascii_classes
+from traceana.columns.distinct import ascii_classes, numbered
 from traceana.columns.nesting import NONE, Ints, from_rows
 from traceana.enrich.refine.situations import QUEUE, Context, Operators, by_queue
 
 PRODUCTS: Final = ("conv", "gemm")
 _PARTS: Final = (*PRODUCTS, "layout")
+_COMPLEX: Final = ("c64", "c128")
+_BETWEEN: Final = "|"
+_PROCESS_DEVICE: Final = tuple(column for column in QUEUE if column != "stream")
 
 
 def possible_parts(
@@ -26,10 +29,11 @@ def possible_parts(
 
     A run is the launches of one convolution operator, or, without such an operator, consecutive
     possible parts on a stream. Columns: ``row`` (of ``activities``), ``run``, ``start``,
-    ``convolution`` (row of the operator, or null), ``scoped`` (whether its name scope is a
-    convolution's), ``direction_by_name`` (of the scope), ``direction`` and ``layer`` (of the
-    activity), and those of the name: ``name_id``, ``category``, ``algorithm``,
-    ``named_direction``, ``function``, ``precision``, ``phase`` and ``phase_by_name``.
+    ``stream``, ``process_device`` (a number), ``convolution`` (row of the operator, or null),
+    ``scoped`` (whether its name scope is a convolution's), ``direction_by_name`` (of the scope),
+    ``direction`` and ``layer`` (of the activity), and those of the name: ``name_id``, ``category``,
+    ``algorithm``, ``named_direction``, ``directions``, ``function``, ``precision``, ``phase`` and
+    ``phase_by_name``.
     """
     by_name = _names(names, context)
     op = from_rows(activities["op"])
@@ -60,13 +64,15 @@ def possible_parts(
         )
         .collect()
     )
+    (process_device,) = numbered(described.select(_PROCESS_DEVICE))
+    described = described.with_columns(pl.Series("process_device", process_device))
     own = pl.col("convolution") != NONE
     of_operators = described.filter(own).with_columns(pl.col("convolution").alias("run"))
     chosen = [of_operators, _neighbours(described.filter(~own), len(operators.of_op))]
     columns = [
         *by_name.columns,
-        *("row", "run", "start", "convolution", "scoped", "direction_by_name"),
-        *("direction", "layer"),
+        *("row", "run", "start", "stream", "process_device", "convolution"),
+        *("scoped", "direction_by_name", "direction", "layer"),
     ]
     return (
         pl.concat(
@@ -82,33 +88,30 @@ def _neighbours(rows: pl.DataFrame, first_run: int) -> pl.DataFrame:
     """Return the runs of possible parts among ``rows`` without a convolution operator."""
     possible = (pl.col("category").is_in(_PARTS) | pl.col("phase_by_name")).fill_null(False)
     run = pl.struct("possible", "op", "scope", "queue").rle_id().cast(pl.Int64) + first_run
-    runs = by_queue(rows).with_columns(possible.alias("possible")).with_columns(run.alias("run"))
-    return _with_complex_products(runs).filter("possible")
+    runs = _with_tiles_together(by_queue(rows)).with_columns(possible.alias("possible"))
+    return runs.with_columns(run.alias("run")).filter("possible")
 
 
-def _with_complex_products(runs: pl.DataFrame) -> pl.DataFrame:
-    """Return ``runs``, with complex products between transforms assigned to the preceding run.
+def _with_tiles_together(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return ``rows`` with one ``queue`` for the streams of FFT convolutions, in order of time.
 
-    An FFT convolution computes its tiles on several streams, so a product may run on a stream
-    without transforms.
+    An FFT convolution computes its tiles on several streams of a device.
     """
-    transform = (pl.col("category") == "conv") & (pl.col("algorithm") == "fft")
-    product = (pl.col("category") == "gemm") & pl.col("precision").is_in(["c64", "c128"])
-    if not runs.select(product.any()).item():
-        return runs
-    device_queue = [part for part in QUEUE if part != "stream"]
-    near = pl.when(transform | pl.col("phase_by_name")).then("run")
-    # Other work gets -1: it separates a product from the transforms of another convolution.
-    seen = pl.when(product).then(None).otherwise(near.fill_null(-1))
-    before, behind = seen.forward_fill().over(device_queue), seen.backward_fill().over(device_queue)
-    alone = ~(transform.any().over("run"))
+    product = (pl.col("category") == "gemm") & pl.col("precision").is_in(_COMPLEX)
+    transform = (pl.col("category") == "conv") & pl.col("algorithm").is_in(_FFT)
+    tiled = (product | transform).fill_null(False)
+    if not rows.select(transform.any()).item():
+        return rows
+    together = tiled.any().over("queue") & transform.any().over("process_device")
     return (
-        runs.sort(*device_queue, "start", "row")
+        rows.with_columns(together.fill_null(False).alias("together"))
         .with_columns(
-            pl.when(product & alone & (before >= 0) & (behind >= 0)).then(before).alias("its_run")
+            pl.when("together")
+            .then(pl.col("queue").min().over("process_device", "together"))
+            .otherwise("queue")
+            .alias("queue")
         )
-        .with_columns(pl.coalesce("its_run", "run").alias("run"))
-        .drop("its_run")
+        .sort("queue", "start", "row")
     )
 
 
@@ -120,6 +123,15 @@ def _names(names: pl.DataFrame, context: Context) -> pl.DataFrame:
             for pattern in context.phases
         )
     )
+    directions = pl.coalesce(
+        pl.lit(None, pl.String),
+        *(
+            pl.when(text.str.contains(ascii_classes(pattern.name))).then(
+                pl.lit(_BETWEEN.join(pattern.directions))
+            )
+            for pattern in context.directions
+        ),
+    )
     category = names["category"]
     return names.select(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("name_id"),
@@ -129,6 +141,7 @@ def _names(names: pl.DataFrame, context: Context) -> pl.DataFrame:
         "function",
         "precision",
         phase.alias("phase"),
+        directions.alias("directions"),
     ).with_columns(
         pl.col("phase").is_not_null().alias("phase_by_name"),
         pl.coalesce(
@@ -240,20 +253,49 @@ def _since(begins: pl.Expr, counted: pl.Expr) -> pl.Expr:
     return total - pl.when(begins).then(total - counted.cast(pl.Int64)).forward_fill()
 
 
+_FFT: Final = ("fft", "fft_tiling")
+_BY_TRANSFORMS: Final = (*_FFT, "winograd_nonfused")
+"""Algorithms of a preparation, products and completion: no kernel of another is among them."""
+
+
 def _with_segments(parts: pl.DataFrame) -> pl.DataFrame:
+    """Return ``parts`` with ``segment``, stream by stream of each run, in order of time.
+
+    A segment has one algorithm as far as the names have it. ``between`` is whether transforms of
+    FFT convolutions are before and behind in the run.
+    """
     product = pl.when(pl.col("category") == "gemm").then("name_id")
     kind = pl.struct("category", "algorithm", "named_direction", product.alias("product"))
     rank, main = pl.col("rank"), pl.col("rank") == 1
-    named = (pl.col("category") == "conv") & (pl.col("algorithm") != "unknown")
-    transform = pl.when(named & (rank == 0)).then("algorithm")
-    begins = (
-        (pl.col("run") != pl.col("run").shift())
+    convolution = pl.col("category") == "conv"
+    other_stream = (pl.col("run") != pl.col("run").shift()) | pl.col("stream").ne_missing(
+        pl.col("stream").shift()
+    )
+    fft = (convolution & pl.col("algorithm").is_in(_FFT)).fill_null(False)
+    # Tiles on other streams complete while one is prepared; another convolution waits for them.
+    another = ~fft | pl.col("directions").is_not_null()
+    waits = (rank == 0) & (rank.shift().over("run") > 0) & another
+    by_phase = (
+        other_stream
         | (rank < rank.shift())
-        | (transform != transform.shift()).fill_null(False)
+        | pl.col("waits")
         | (main & main.shift() & (pl.col("kind") != pl.col("kind").shift()))
     )
-    return parts.with_columns(kind.rle_id().alias("kind")).with_columns(
-        begins.fill_null(True).cum_sum().alias("segment")
+    algorithm = pl.when(convolution & (pl.col("algorithm") != "unknown")).then("algorithm")
+    other = pl.col("named").forward_fill().shift().over("phases")
+    of_transforms = pl.col("named").is_in(_BY_TRANSFORMS) | other.is_in(_BY_TRANSFORMS)
+    prepares = (rank == 0) & (rank.shift() == 0)
+    by_name = (pl.col("named") != other) & (of_transforms | prepares)
+    seen = fft.cast(pl.Int64).cum_sum().over("run")
+    between = (seen > 0) & (seen < fft.sum().over("run"))
+    return (
+        parts.with_columns(between.alias("between"), waits.fill_null(False).alias("waits"))
+        .sort("run", "stream", "start", "row")
+        .with_columns(kind.rle_id().alias("kind"), algorithm.alias("named"))
+        .with_columns(by_phase.fill_null(True).alias("by_phase"))
+        .with_columns(pl.col("by_phase").cum_sum().alias("phases"))
+        .with_columns((by_name.fill_null(False) | pl.col("by_phase")).cum_sum().alias("segment"))
+        .drop("named", "by_phase", "phases", "waits")
     )
 
 
@@ -264,12 +306,18 @@ def _segments(parts: pl.DataFrame) -> pl.DataFrame:
     of_main = pl.col("algorithm").filter(
         convolution & (pl.col("algorithm") != "unknown") & (pl.col("rank") == 1)
     )
-    complex_product = (product & pl.col("precision").is_in(["c64", "c128"])).any()
+    complex_product = product & pl.col("precision").is_in(_COMPLEX)
     segments = (
         parts.group_by("segment", maintain_order=True)
         .agg(
-            pl.col("run", "convolution").first(),
+            pl.col("run", "convolution", "process_device").first(),
             pl.col("start").min(),
+            (pl.col("rank") == 1).any().alias("multiplies"),
+            (pl.col("rank") == 2).any().alias("completes"),
+            pl.coalesce(
+                pl.col("directions").filter(pl.col("rank") == 1).drop_nulls().first(),
+                pl.col("directions").drop_nulls().first(),
+            ).alias("directions"),
             pl.col("scoped").fill_null(False).any(),
             pl.col("direction_by_name").first(),
             pl.col("direction").first().cast(pl.String).alias("activity_direction"),
@@ -278,16 +326,18 @@ def _segments(parts: pl.DataFrame) -> pl.DataFrame:
                 (convolution & (pl.col("named_direction") == way)).any().alias(f"names_{way}")
                 for way in _DIRECTIONS
             ),
-            convolution.any().alias("certain"),
+            # The tiles of an FFT convolution may be multiplied on a stream without transforms.
+            (convolution | (complex_product & pl.col("between"))).any().alias("certain"),
             pl.coalesce(
                 of_main.first(),
                 known.first(),
-                pl.when(complex_product).then(pl.lit("fft")),
+                pl.when(complex_product.any()).then(pl.lit("fft")),
                 pl.when(product.any()).then(pl.lit("gemm")),
                 pl.when(convolution.any()).then(pl.lit("unknown")),
             ).alias("algorithm"),
         )
         .filter(pl.col("convolution").is_not_null() | pl.col("scoped") | pl.col("certain"))
+        .sort("run", "start", "segment")
     )
     # A segment without a product belongs to the convolution before it, else to the next one.
     algorithm = pl.col("algorithm")
@@ -342,15 +392,6 @@ def _with_directions(segments: pl.DataFrame, ops: pl.DataFrame, known: Operators
         )
     )
     owned = pl.col("convolution").is_not_null()
-    by_kernels = (
-        pl.when("names_wgrad")
-        .then(pl.lit("wgrad"))
-        .when("names_dgrad")
-        .then(pl.lit("dgrad"))
-        .when("names_fprop")
-        # A backward convolution with forward kernels computes the gradient of the input.
-        .then(pl.when(owned).then(pl.lit("dgrad")).otherwise(pl.lit("fprop")))
-    )
     named, in_pass = pl.col("direction_by_name"), pl.col("activity_direction")
     also = segments.filter("scoped", (named == "dgrad") & (in_pass == "forward"))["layer"]
     transposed = transposed.extend(also.drop_nulls())
@@ -374,17 +415,88 @@ def _with_directions(segments: pl.DataFrame, ops: pl.DataFrame, known: Operators
         pl.when(first & ~last).then(pl.lit("dgrad")),
         pl.when(last & ~first).then(pl.lit("wgrad")),
     )
-    return (
-        segments.join(operators, on="convolution", how="left", maintain_order="left")
-        .with_columns(by_kernels.alias("by_kernels"))
-        .with_columns(
-            pl.coalesce(
-                "by_operator",
-                pl.when("scoped").then(by_scope),
-                "by_kernels",
-                pl.when(owned & pl.col("both").fill_null(False)).then(by_order),
-            ).alias("direction")
+    of_operators = segments.join(operators, on="convolution", how="left", maintain_order="left")
+    return _with_directions_by_kernels(of_operators).with_columns(
+        pl.coalesce(
+            "by_operator",
+            pl.when("scoped").then(by_scope),
+            "by_kernels",
+            pl.when(owned & pl.col("both").fill_null(False)).then(by_order),
+        ).alias("direction")
+    )
+
+
+def _with_directions_by_kernels(segments: pl.DataFrame) -> pl.DataFrame:
+    """Return ``segments`` with ``by_kernels``: the direction that the names of the kernels have.
+
+    A kernel of several directions (``directions``) has the backward one under an operator of
+    ``both`` gradients. Without an operator it has the first one, or the weight's behind the
+    gradient of the input. A segment without a product has the direction of the convolution that it
+    prepares or completes.
+    """
+    owned = pl.col("convolution").is_not_null()
+    several = pl.col("directions").str.split(_BETWEEN)
+    named = (
+        pl.when("names_wgrad")
+        .then(pl.lit("wgrad"))
+        .when("names_dgrad")
+        .then(pl.lit("dgrad"))
+        .when("names_fprop")
+        # A backward convolution with forward kernels computes the gradient of the input.
+        .then(pl.when(owned).then(pl.lit("dgrad")).otherwise(pl.lit("fprop")))
+        .when(pl.col("both").fill_null(False))
+        .then(several.list.last())
+        .when(~several.list.contains("wgrad"))
+        .then(several.list.first())
+    )
+    place = "process_device"
+    before = pl.col("named").shift().over(place)
+    same_run = (pl.col("run") == pl.col("run").shift()) & (
+        pl.col("algorithm") == pl.col("algorithm").shift()
+    )
+    continues = before.is_null() & same_run
+    forward_or_weight = pl.col("named").is_null() & several.is_not_null()
+    chosen = (
+        pl.when(~forward_or_weight)
+        .then("named")
+        .when(~continues.fill_null(False))
+        .then(pl.when(before == "dgrad").then(pl.lit("wgrad")).otherwise(pl.lit("fprop")))
+    )
+    decided = (
+        segments.filter("multiplies")
+        .sort(place, "start", "segment")
+        .with_columns(named.alias("named"))
+        .with_columns(chosen.alias("chosen"), forward_or_weight.alias("continued"))
+        .select(
+            "segment",
+            pl.when("continued")
+            .then(pl.col("chosen").forward_fill().over(place))
+            .otherwise("chosen")
+            .alias("of_product"),
         )
+    )
+    served = ("run", "algorithm")
+    next_product = pl.col("of_product").backward_fill().over(served)
+    last_product = pl.col("of_product").forward_fill().over(served)
+    serves = pl.when("completes").then(last_product).otherwise(next_product)
+    return (
+        segments.with_columns(named.alias("named"))
+        .join(decided, on="segment", how="left", maintain_order="left")
+        .with_columns(
+            pl.when("multiplies")
+            .then("of_product")
+            .otherwise(
+                pl.coalesce(
+                    pl.when(several.is_null()).then("named"),
+                    serves,
+                    next_product,
+                    last_product,
+                    "named",
+                )
+            )
+            .alias("by_kernels")
+        )
+        .drop("named", "of_product")
     )
 
 

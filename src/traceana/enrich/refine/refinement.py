@@ -23,6 +23,7 @@ from traceana.enrich.refine.situations import (
     context,
     counts_a_batch,
     operand_precision,
+    product_before,
 )
 from traceana.trace import Trace
 from traceana.trace.schema import conform
@@ -48,7 +49,9 @@ def refine(trace: Trace, of_operators: pl.DataFrame) -> Trace:
     computes = activities["kind"].is_in(["kernel", "op"]).to_numpy()
     (number,) = numbered(per_activity.filter(computes).drop("episode"))
     first = np.sort(first_rows(number))
-    contexts = per_activity[np.flatnonzero(computes)[first]].cast({"operand": pl.String})
+    contexts = per_activity[np.flatnonzero(computes)[first]].cast(
+        {"operand": pl.String, "behind": pl.String}
+    )
     described = contexts.join(
         kinds.with_row_index("kind"), on="kind", how="left", maintain_order="left"
     )
@@ -98,6 +101,9 @@ def _contexts(
         *of_member,
         counts_a_batch(activities, names).alias("many"),
         operand_precision(trace).cast(pl.Categorical).alias("operand"),
+        product_before(activities, names, kinds["direction"].gather(of_member["kind"]))
+        .cast(pl.Categorical)
+        .alias("behind"),
     )
 
 
@@ -110,8 +116,8 @@ def _apply(
     """Return the distinct refined classes, and the row of each of ``contexts`` among them.
 
     ``contexts`` has ``name_id``, ``situation``, ``algorithm`` and ``direction`` of the episode,
-    ``main``, ``many`` and ``operand``. The row is null if no rule applies. Classes have the class
-    columns and ``context_rule``.
+    ``main``, ``many``, ``operand`` and ``behind``. The row is null if no rule applies. Classes have
+    the class columns and ``context_rule``.
     """
     facts = _facts(contexts, names, operators)
     categories = set(facts["category"].unique())
@@ -154,12 +160,12 @@ def _apply(
 def _facts(contexts: pl.DataFrame, names: pl.DataFrame, operators: Operators) -> pl.DataFrame:
     """Return the values of the numbers of ``contexts``, one row each.
 
-    The columns are the class columns of the name, ``operator`` (text), ``within`` (bits),
+    The columns are the ``name``, its class columns, ``operator`` (text), ``within`` (bits),
     ``channel``, ``many``, ``purpose_category`` and ``purpose_function``, ``own_purpose`` (whether
     the purpose is that of the launching operator), ``episode_algorithm``, ``episode_direction`` and
     ``main``.
     """
-    classes = names.select(*CLASS_COLUMNS).with_row_index("name_id")
+    classes = names.select("name", *CLASS_COLUMNS).with_row_index("name_id")
     texts = operators.names.select("text", "category", "function").with_row_index("number")
     of_operator = texts.select(pl.col("number").alias("operator"), pl.col("text"))
     of_purpose = texts.select(
@@ -197,6 +203,8 @@ def _holds(rule: ContextRule, withins: Sequence[str]) -> pl.Expr:
         ("category", rule.category),
         ("function", rule.function),
         ("library", rule.library),
+        ("precision", rule.precision),
+        ("operand", rule.operand),
         ("purpose_category", rule.purpose),
     ):
         if values:
@@ -217,6 +225,10 @@ def _holds(rule: ContextRule, withins: Sequence[str]) -> pl.Expr:
         conditions.append(pl.col("episode_algorithm").is_not_null())
     if rule.many is not None:
         conditions.append(pl.col("many") == rule.many)
+    if rule.behind is not None:
+        conditions.append(pl.col("behind") == rule.behind)
+    if rule.name is not None:
+        conditions.append(pl.col("name").str.contains(ascii_classes(rule.name)))
     return pl.all_horizontal(condition.fill_null(False) for condition in conditions)
 
 

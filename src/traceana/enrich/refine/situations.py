@@ -1,8 +1,8 @@
 """The situation of each activity: the context that determines its class, and the context rules.
 
 The context is the operators around the launch (:class:`Operators`), whether an addition is along
-channels (by the recorded shapes), the precision (by the recorded types), and whether a GEMM is
-batched (by the launch's grid).
+channels (by the recorded shapes), the precision (by the recorded types), whether a GEMM is batched
+(by the launch's grid), and without an operator the product before a sum.
 """
 
 from __future__ import annotations
@@ -286,6 +286,11 @@ def _precisions(types: pl.Series) -> pl.Series:
 
 
 _SPLITS: Final = r"(?i)split_?k|stream_?k"
+_PERSISTENT: Final = r"^nvjet_"
+"""GEMMs whose blocks loop over tiles and matrices: their grid has the size of the device."""
+MOST_SLICES: Final = 16
+"""cuBLAS splits the inner dimension of a GEMM into this many slices, with few exceptions. Batches
+of attention are heads times sequences, so nearly all are larger."""
 QUEUE: Final = ("rank", "process", "device", "stream")
 """Columns of the stream of an activity."""
 
@@ -301,15 +306,17 @@ def by_queue(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def counts_a_batch(activities: pl.DataFrame, names: pl.DataFrame) -> pl.Series:
-    """Return whether the grid of a GEMM has several blocks along z.
+    """Return whether the blocks along z of a GEMM's grid are of the matrices of a batch.
 
-    Null except for GEMMs whose name does not show whether they are batched. Null too if the grid is
-    not recorded, and for split-K GEMMs: by name, or because the next kernel on the stream adds up
-    the slices.
+    Up to :data:`MOST_SLICES` blocks are the slices of a split-K GEMM, more are a batch. Split-K by
+    name, or by the next kernel on the stream, which adds up the slices, is none. Null except for
+    GEMMs whose name does not show whether they are batched, and for kernels that loop over the
+    batch. Null too if the grid is not recorded.
     """
     splits = names["name"].str.contains(_SPLITS)
     product = names["category"] == "gemm"
-    undecided = product & names["batched"].is_null() & ~splits
+    loops = names["name"].str.contains(_PERSISTENT)
+    undecided = product & names["batched"].is_null() & (splits | ~loops)
     name = activities["name_id"]
     result = pl.repeat(None, activities.height, dtype=pl.Boolean, eager=True)
     if not undecided.gather(name.unique()).any():
@@ -322,12 +329,61 @@ def counts_a_batch(activities: pl.DataFrame, names: pl.DataFrame) -> pl.Series:
             undecided.gather(name[rows]).alias("undecided"),
         )
     )
-    sliced = pl.col("splits").shift(-1).over("queue").fill_null(False)
+    sliced = pl.col("splits") | pl.col("splits").shift(-1).over("queue").fill_null(False)
     counted = products.select(
-        "row",
-        pl.when(pl.col("undecided") & ~sliced).then(pl.col("grid_z") > 1).alias("many"),
+        "row", pl.when("undecided").then((pl.col("grid_z") > MOST_SLICES) & ~sliced).alias("many")
     )
     return result.scatter(counted["row"], counted["many"])
+
+
+_BIASES: Final = (pl.col("category") == "elementwise") & (pl.col("function") == "add") | (
+    pl.col("category") == "reduction"
+) & (pl.col("function") == "sum")
+
+
+def product_before(
+    activities: pl.DataFrame, names: pl.DataFrame, convolution_of: pl.Series
+) -> pl.Series:
+    """Return the direction of the product that ran before each sum or addition of PyTorch's.
+
+    It is the kernel before on the stream: fprop, dgrad or wgrad for a convolution
+    (``convolution_of``: the direction of each activity's episode), wgrad for a GEMM of layout nt,
+    which PyTorch calls for the gradient of a weight. Null for activities with an operator or a name
+    scope, whose class these decide.
+    """
+    result = pl.repeat(None, activities.height, dtype=pl.String, eager=True)
+    wanted = names.select(_BIASES & (pl.col("library") == "aten")).to_series()
+    alone = activities["op"].is_null() & activities["scope"].is_null()
+    asked = wanted.gather(activities["name_id"]).fill_null(value=False) & alone
+    if not asked.any():
+        return result
+    is_product = names["category"] == "gemm"
+    product = is_product & (names["gemm_layout"] == "nt")
+    slices = is_product & names["name"].str.contains(_SPLITS) & names["gemm_layout"].is_null()
+    name = activities["name_id"]
+    kernels = activities["kind"] == "kernel"
+    rows = by_queue(
+        activities.select("start", *QUEUE)
+        .with_row_index("row")
+        .with_columns(
+            asked.alias("asked"),
+            convolution_of.alias("convolution"),
+            product.gather(name).fill_null(value=False).alias("product"),
+            slices.gather(name).fill_null(value=False).alias("slices"),
+        )
+        .filter(kernels)
+    )
+    ran = (
+        pl.when(pl.col("convolution").is_not_null())
+        .then("convolution")
+        .when("product")
+        .then(pl.lit("wgrad"))
+        .when(~pl.col("slices"))
+        .then(pl.lit(""))
+    )
+    before = ran.forward_fill().shift().over("queue")
+    found = rows.with_columns(before.alias("before")).filter("asked", pl.col("before") != "")
+    return result.scatter(found["row"], found["before"])
 
 
 Phase = Literal["before", "main", "after"]
@@ -337,6 +393,14 @@ class PhasePattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The ``phase`` within a convolution of the kernels that match ``name``."""
 
     phase: Phase
+    name: str
+
+
+class DirectionPattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The ``directions`` of convolutions whose kernels match ``name``, the forward one first."""
+
+    directions: tuple[str, ...]
+    reason: str
     name: str
 
 
@@ -352,6 +416,8 @@ class ContextRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     category: tuple[str, ...] = ()
     function: tuple[str, ...] = ()
     library: tuple[str, ...] = ()
+    precision: tuple[str, ...] = ()
+    operand: tuple[str, ...] = ()
     batched_unknown: bool = False
     precision_unknown: bool = False
     operator: str | None = None
@@ -361,6 +427,8 @@ class ContextRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     channel: bool = False
     episode: bool = False
     many: bool | None = None
+    behind: str | None = None
+    name: str | None = None
     set: dict[str, ClassValue] = msgspec.field(default_factory=dict)
     from_episode: tuple[str, ...] = ()
     from_purpose: tuple[str, ...] = ()
@@ -372,6 +440,7 @@ class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     purposes: tuple[str, ...]
     purposeless: str
     phases: tuple[PhasePattern, ...]
+    directions: tuple[DirectionPattern, ...]
     rules: tuple[ContextRule, ...]
 
 

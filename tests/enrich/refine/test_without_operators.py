@@ -1,0 +1,68 @@
+"""Classes of the H100 recordings without their operators, compared with those by the operators."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.support.opened import opened
+from traceana.enrich.keys import described
+
+RECORDINGS = Path(__file__).resolve().parents[4] / "shared" / "gpu"
+NAMES = [
+    "llm/convs_fp32_nchw_benchmark",
+    "variants/vgg11_b32",
+    "variants/gpt_b8",
+    "comp/alexnet_eager",
+]
+COLUMNS = ("category", "algorithm", "direction", "precision", "batched")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not RECORDINGS.is_dir(), reason="no shared recordings"),
+]
+
+
+def classes(path: Path) -> pl.DataFrame:
+    trace = opened(path)
+    rows = trace.tables.activities.filter(pl.col("kind") == "kernel")
+    rows = rows.select("name_id", "class", "start", "stream", "duration")
+    return described(rows, trace).sort("start", "stream").select("name", "duration", *COLUMNS)
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
+    """Return the kernels with their classes by operators and, prefixed ``no_``, without."""
+    folder, parts = tmp_path_factory.mktemp("bare"), []
+    for name in NAMES:
+        path = RECORDINGS / f"{name}.json.gz"
+        recorded = json.loads(gzip.decompress(path.read_bytes()))
+        events = [event for event in recorded["traceEvents"] if event.get("cat") != "cpu_op"]
+        bare = folder / f"{path.parent.name}_{path.name.removesuffix('.gz')}"
+        bare.write_text(json.dumps(recorded | {"traceEvents": events}))
+        with_operators, without = classes(path), classes(bare)
+        assert with_operators["name"].equals(without["name"])
+        parts.append(with_operators.hstack(without.select(pl.col(COLUMNS).name.prefix("no_"))))
+    return pl.concat(parts)
+
+
+@pytest.mark.parametrize(
+    ("column", "categories", "least"),
+    [
+        ("category", None, 0.995),
+        ("algorithm", ["conv"], 0.99),
+        ("direction", ["conv"], 0.99),
+        ("precision", ["attention", "conv", "gemm", "rnn"], 0.99),
+        ("batched", ["gemm"], 0.98),
+    ],
+)
+def test_names_and_neighbours_find_the_classes_of_the_operators(
+    kernels: pl.DataFrame, column: str, categories: list[str] | None, least: float
+) -> None:
+    chosen = kernels if categories is None else kernels.filter(pl.col("category").is_in(categories))
+    alike = chosen.filter(pl.col(column).eq_missing(pl.col(f"no_{column}")))
+    assert int(alike["duration"].sum()) >= least * int(chosen["duration"].sum())
