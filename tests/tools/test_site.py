@@ -95,7 +95,7 @@ def test_every_page_of_the_documentation_has_a_place_in_the_navigation() -> None
     [
         ("first-look", ["94.3 % of step time", "Conv2d"]),
         ("two-runs", ["input-bound → GPU-bound", "(idle)", "76.9"]),
-        ("kernels-and-flops", ["implicit_precomp_gemm", "129791292", "stage4.conv2"]),
+        ("kernels-and-flops", ["implicit_precomp_gemm", "129948127", "stage4.conv2"]),
     ],
 )
 def test_a_notebook_is_executed_into_its_page(site: Path, notebook: str, shown: list[str]) -> None:
