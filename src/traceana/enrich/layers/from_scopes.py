@@ -400,7 +400,8 @@ def _roles(
     Optimizers have known names. Of TensorFlow's other scopes without a gradient, those whose
     operators run after the start of the backward pass update variables or clip gradients; those
     whose operators run on other threads than the model's are a ``tf.data`` pipeline, which has its
-    own threads. The remaining scopes run before the backward pass, such as a frozen model. ``paths`` and ``scopes`` belong to the scopes ``found``.
+    own threads. The remaining scopes run before the backward pass, such as a frozen model.
+    ``paths`` and ``scopes`` belong to the scopes ``found``.
     """
     outermost = {path[0] for path in paths if path}
     roles = dict.fromkeys(filter(_OPTIMIZER.fullmatch, outermost), "optimizer")
@@ -441,7 +442,10 @@ def _roles(
         .group_by("outermost", *key)
         .agg(
             (pl.col("start") > pl.col("begin")).fill_null(value=False).all().alias("after"),
-            (~pl.col("thread").is_in(threads.implode())).fill_null(value=False).all().alias("apart"),
+            (~pl.col("thread").is_in(threads.implode()))
+            .fill_null(value=False)
+            .all()
+            .alias("apart"),
         )
         .group_by("outermost")
         .agg(pl.col("after").mean(), pl.col("apart").all())
