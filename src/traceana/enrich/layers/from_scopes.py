@@ -80,11 +80,11 @@ _TF_DROPOUT: Final = re.compile(r"dropout")
 _SUFFIX: Final = re.compile(r"_\d+$")
 _OPTIMIZER: Final = re.compile(
     r"(?i)(?:optimizer|sgd|n?adam\w*|rms_?prop|ada_?(?:grad|delta|factor)|ftrl|lamb|lion|momentum|lars|"
-    r"muon|schedule_free_\w+)(?:_\d+)*"
+    r"muon|schedule_free_\w+|global_norm|clip_by_(?:global_|average_)?norm)(?:_\d+)*"
 )
-_NEED_GRADIENTS: Final = 0.05
-"""Share of a scope's operators that always run after the start of the backward pass, above which
-they update variables. A forward pass has none; half of an optimizer's or more read gradients."""
+_ASSIGNS: Final = r"^(?:Assign\w*VariableOp|ResourceApply\w+)$"
+_NEED_GRADIENTS: Final = 0.25
+"""Least share of an optimizer's operators that read gradients: of Keras', almost half or more."""
 
 _Path = tuple[str, ...]
 
@@ -397,10 +397,12 @@ def _roles(
 ) -> dict[str, str]:
     """Return the role of each outermost scope that belongs to neither pass: optimizer or data.
 
-    Optimizers have known names. Of TensorFlow's other scopes without a gradient, those whose
-    operators run after the start of the backward pass update variables or clip gradients; those
-    whose operators run on other threads than the model's are a ``tf.data`` pipeline, which has its
-    own threads. The remaining scopes run before the backward pass, such as a frozen model.
+    Optimizers have known names. Of TensorFlow's other scopes without a gradient, those that assign
+    variables, with many operators that always run after the start of the backward pass, are
+    optimizers, too; those of which all operators do clip gradients. Scopes whose operators run on
+    other threads than the model's are a ``tf.data`` pipeline, which has its own threads. The
+    remaining scopes are parts of the forward pass, such as a loss or a frozen model. The order of
+    XLA's instructions is not that of the passes.
     ``paths`` and ``scopes`` belong to the scopes ``found``.
     """
     outermost = {path[0] for path in paths if path}
@@ -420,7 +422,8 @@ def _roles(
     )
     key = ("process", "scope", "name")
     ran = (
-        ops.select(*key, "thread", "start")
+        ops.filter(pl.col("instruction").is_null())
+        .select(*key, "thread", "start")
         .join(table, on="scope")
         .sort("start")
         .with_columns(
@@ -448,11 +451,15 @@ def _roles(
             .alias("apart"),
         )
         .group_by("outermost")
-        .agg(pl.col("after").mean(), pl.col("apart").all())
+        .agg(
+            pl.col("after").mean(),
+            pl.col("apart").all(),
+            pl.col("name").cast(pl.String).str.contains(_ASSIGNS).any().alias("assigns"),
+        )
     )
-    for scope, after, apart in of_scopes.iter_rows():
+    for scope, after, apart, assigns in of_scopes.iter_rows():
         if apart:
             roles[scope] = "data"
-        elif after > _NEED_GRADIENTS:
+        elif after == 1 or (assigns and after > _NEED_GRADIENTS):
             roles[scope] = "optimizer"
     return roles
