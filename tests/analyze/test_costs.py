@@ -700,3 +700,39 @@ def test_the_flops_of_work_without_a_pass_are_beside_its_time() -> None:
     found = layers(attribute(b.build()), direction=True).frame
     rows = found.select(pl.col("direction").cast(pl.String), "time_ns", "flops").rows()
     assert set(rows) == {(None, 50, 2 * 8**3), ("forward", 5, None), ("backward", 5, None)}
+
+
+def test_a_convolution_that_is_timed_in_a_following_row_has_no_rate() -> None:
+    b = TraceBuilder(framework="TensorFlow")
+    b.name("_FusedConv2D", category="conv")
+    b.name("Conv2D", category="conv")
+    b.name("Conv2DBackpropFilter", category="conv")
+    described = []
+    weight: dict[str, tuple[int, ...]] = {"weight": (4, 4, 3, 3)}
+    calls: dict[str, tuple[str, dict[str, tuple[int, ...]], list[tuple[str, str]]]] = {
+        "alone": ("Conv2d", weight, [("Conv2D", "forward"), ("Conv2DBackpropFilter", "backward")]),
+        "conv": ("Conv2d", weight, [("ReadVariableOp", "forward"),
+                                    ("Conv2DBackpropFilter", "backward")]),
+        "relu": ("ReLU", {}, [("_FusedConv2D", "forward"), ("ReluGrad", "backward")]),
+    }  # fmt: skip
+    b.step(0, 0, 1000)
+    at = 0
+    for number, (name, (kind, parameters, ran)) in enumerate(calls.items()):
+        row = b.layer(f"net.{name}", kind)
+        for operator, direction in ran:
+            columns = {"layer": row, "direction": direction}
+            scope = f"net/{name}/{operator}"
+            op = b.row("ops", name=operator, scope=scope, start=at, duration=50, depth=0, **columns)
+            b.operator(operator, at, 50, op=op, step=0, **columns)
+            at += 60
+        described.append(
+            Layer(path=f"net/{name}", type=kind, framework_type=kind, position=number,
+                  inputs=((2, 4, 8, 8),), outputs=((2, 4, 8, 8),), parameters=parameters,
+                  kernel=(3, 3) if parameters else None, groups=1 if parameters else None)
+        )  # fmt: skip
+    model = manifest(network="net", framework="Keras", inputs=(), layers=tuple(described))
+    found = layers(b.build(), model=model)
+    rates = dict(found.frame.select("layer", "flops_per_s").iter_rows())
+    assert rates["net.alone"] and rates["net.conv"] is None and rates["net.relu"] is None
+    assert "no rate, fused into a following layer's row: 66.7 %" in found.notes
+    assert set(found.frame.filter(pl.col("layer") != "net.relu")["flops"].is_null()) == {False}

@@ -69,6 +69,17 @@ def test_the_optimizer_is_a_role() -> None:
     assert [role for _, role, _ in found] == ["optimizer"] * 3
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("rm_sprop_1", "rmsprop", "adafactor", "adadelta", "adagrad", "adamax", "nadam", "muon"),
+        *("schedule_free_adam_w", "adam_w_2", "lion", "lamb", "ftrl", "clip_by_global_norm_1"),
+    ],
+)
+def test_optimizers_that_xla_compiled_have_known_names(name: str) -> None:
+    assert resolved([f"{name}/mul", "gradient_tape/net/fc/MatMul"])[0] == (name, "optimizer", None)
+
+
 def test_numbers_are_kept_for_they_may_be_the_layer_s_own() -> None:
     twice = resolved(["net_1/conv_1/Conv2D", "net_1/fc_1/MatMul"])
     assert [path for path, *_ in twice] == ["net_1.conv_1", "net_1.fc_1"]

@@ -9,7 +9,6 @@ import msgspec
 import polars as pl
 
 from traceana.advise.rule import Change, Found, rule
-from traceana.analyze.convolutions import of_input
 from traceana.flops.convolution import Convolution, forward
 from traceana.flops.cost import Refusal, UncountableError
 from traceana.flops.executed import Direction, executed
@@ -229,7 +228,7 @@ def first_data_gradient(figures: Figures) -> Found | None:
     optimized through a frozen network.
     """
     table = figures.convolutions
-    rows = table.filter(of_input(table)).join(_for_themselves(table), on="layer", how="anti")
+    rows = table.filter("unused").join(_for_themselves(table), on="layer", how="anti")
     total = int(rows["time_ns"].sum()) + int(rows["layout_ns"].sum())
     if not figures.worth(total):
         return None

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.costs import whole_sum
+from traceana.analyze.flop_coverage import PRODUCTS
+from traceana.analyze.layer_operands import operands
+from traceana.analyze.manifest_pairing import paired
 from traceana.analyze.operator_flops import SHAPE, executed_convolutions, shapes_of
-from traceana.enrich.keys import OUTSIDE, SEARCH, described, layer_keys
+from traceana.enrich.keys import OUTSIDE, SEARCH, SOURCE, category_of, described, layer_keys
 from traceana.result import Result, sums, with_share
 from traceana.settings import IMAGE_CHANNELS
 from traceana.timeline.work import work
@@ -19,7 +22,10 @@ if TYPE_CHECKING:
 _KEYS: Final = (
     *("layer", "position", "operator", "direction", "algorithm", "precision", "tensor_core"),
     *SHAPE,
+    "unused",
 )
+_READS: Final = ("ReadVariableOp", "ResourceGather")
+"""TensorFlow's operators that read a variable."""
 
 
 def convolutions(trace: Trace) -> Result:
@@ -31,8 +37,9 @@ def convolutions(trace: Trace) -> Result:
     :data:`~traceana.analyze.operator_flops.SHAPE` (null where not known), ``count``
     (convolutions), ``kernels``, ``time_ns`` (without layout changes, except those of trials),
     ``layout_ns`` (of the layout changes around them), ``flops`` (of a direct computation),
-    ``executed_flops``, ``tried`` (number of trials of an algorithm search among them),
-    ``tried_ns`` (their time), ``share`` (of the time of all rows). Most time first.
+    ``executed_flops``, ``unused`` (data gradients that nothing uses), ``tried`` (number of trials
+    of an algorithm search among them), ``tried_ns`` (their time), ``share`` (of the time of all
+    rows). Most time first.
     """
     each = each_convolution(trace)
     frame = each.group_by(_KEYS).agg(
@@ -52,29 +59,13 @@ def convolutions(trace: Trace) -> Result:
     return Result(frame, sums(frame, "count", "time_ns", "layout_ns", "tried_ns"), notes)
 
 
-def of_input(table: pl.DataFrame) -> pl.Series:
-    """Return which rows of a table of convolutions are data gradients of a network's input.
-
-    An image has at most four channels; without shapes the first layer is known from the forward
-    passes only.
-    """
-    forward = table.filter((pl.col("direction") == "fprop") & pl.col("position").is_not_null())
-    first = forward.filter(pl.col("position") == pl.col("position").min())["layer"]
-    of_image = (
-        (pl.col("in_channels") <= IMAGE_CHANNELS) & (pl.col("groups") == 1) & ~pl.col("transposed")
-    )
-    unknown = pl.col("in_channels").is_null() & pl.col("layer").is_in(first.implode())
-    wanted = (pl.col("direction") == "dgrad") & (of_image | unknown)
-    return table.select(wanted.fill_null(value=False)).to_series()
-
-
 def tries_algorithms(trace: Trace) -> bool:
     """Return whether any algorithm search ran, in any step."""
     return bool((trace.tables.layers["role"] == SEARCH).any())
 
 
 def each_convolution(trace: Trace) -> pl.DataFrame:
-    """Return one row per convolution."""
+    """Return one row per convolution; ``unused`` are the data gradients that nothing uses."""
     executed = executed_convolutions(trace.whole)
     episodes = trace.tables.episodes.with_row_index("episode").hstack(
         executed.select("operator", pl.col("direct_flops").alias("flops"), "executed_flops")
@@ -95,7 +86,72 @@ def each_convolution(trace: Trace) -> pl.DataFrame:
         )
     )
     operators = trace.tables.ops["name"].gather(found["op"]).cast(pl.String)
-    return found.with_columns(operators.alias("operator"))
+    found = found.with_columns(operators.alias("operator"))
+    return found.with_columns(_unused(trace, found).alias("unused"))
+
+
+def _unused(trace: Trace, each: pl.DataFrame) -> pl.Series:
+    """Return which convolutions of ``each`` are data gradients that nothing uses.
+
+    Whether the gradient of a layer's input is used is in the layer manifest. Where it is not, the
+    gradients of images are unused unless a layer that is trained runs before. An image has at most
+    four channels; without shapes the first layer is known from the forward passes only.
+    """
+    gradient = pl.col("direction") == "dgrad"
+    if not each.select(gradient.any()).item():
+        return pl.Series([False], dtype=pl.Boolean).new_from_index(0, each.height)
+    forward = each.filter((pl.col("direction") == "fprop") & pl.col("position").is_not_null())
+    first = forward.filter(pl.col("position") == pl.col("position").min())["layer"]
+    of_image = (
+        (pl.col("in_channels") <= IMAGE_CHANNELS) & (pl.col("groups") == 1) & ~pl.col("transposed")
+    )
+    unknown = pl.col("in_channels").is_null() & pl.col("layer").is_in(first.implode())
+    pairs = {} if trace.manifest is None else paired(trace, trace.manifest).layer_of
+    in_manifest = {row: layer.input_gradient for row, layer in pairs.items()}
+    row = pl.col("layer_row")
+    used = row.replace_strict(in_manifest, default=None, return_dtype=pl.Boolean)
+    trained = pl.when(row.is_in(_after_trained(trace))).then(True)
+    wanted = gradient & ~pl.coalesce(used, trained, ~(of_image | unknown))
+    return each.select(wanted.fill_null(value=False)).to_series()
+
+
+def _after_trained(trace: Trace) -> list[int]:
+    """Return the rows of the layers that run after a trained layer, in more than half of the steps.
+
+    A layer is trained if it has a weight or a product, and work in the backward pass, or if it
+    reads a variable of TensorFlow, where an embedding has no work in the backward pass.
+    """
+    ops, is_layer = trace.tables.ops, trace.tables.layers["role"].cast(pl.String) == "layer"
+    ran = work(trace, "layer", "start", "duration", "direction", "step", *SOURCE)
+    ran = ran.filter(is_layer.gather(ran["layer"]).fill_null(value=False))
+    backward = ran.filter(pl.col("direction") == "backward")["layer"].unique()
+    products = ran.filter(category_of(ran, trace).cast(pl.String).is_in(PRODUCTS))["layer"]
+    weighted = {*(row for row, one in operands(trace.whole).items() if one.parameter), *products}
+    reads = ops.filter(pl.col("name").cast(pl.String).is_in(_READS))["layer"].drop_nulls().unique()
+    trained = {*backward.filter(backward.is_in(weighted)), *reads}
+    forward = ran.filter(pl.col("direction") == "forward")
+    longest = (
+        forward.group_by("layer", "name_id")
+        .agg(pl.col("duration").sum())
+        .sort("duration", "name_id", descending=[True, False])
+        .unique("layer", keep="first", maintain_order=True)
+    )
+    begins = (
+        forward.join(longest, on=("layer", "name_id"), how="semi")
+        .group_by("step", "layer")
+        .agg(pl.col("start").min())
+    )
+    earliest = (
+        begins.filter(pl.col("layer").is_in(trained))
+        .group_by("step")
+        .agg(pl.col("start").min().alias("trained"))
+    )
+    after = (
+        begins.join(earliest, on="step", nulls_equal=True)
+        .group_by("layer")
+        .agg((pl.col("start") > pl.col("trained")).mean().alias("after"))
+    )
+    return after.filter(pl.col("after") > 0.5)["layer"].to_list()
 
 
 def _timed(trace: Trace) -> pl.DataFrame:

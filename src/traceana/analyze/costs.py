@@ -16,6 +16,7 @@ import polars as pl
 
 from traceana.analyze.flop_coverage import (
     BY_MODEL,
+    ELSEWHERE,
     PRODUCTS,
     Uncounted,
     coverage,
@@ -44,6 +45,7 @@ from traceana.model.manifest import Layer, Manifest
 from traceana.timeline.work import work
 from traceana.trace import per_small_trace
 from traceana.trace.schema import ROW
+from traceana.vocabulary.layer_types import type_of
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -108,7 +110,14 @@ def charges(trace: Trace, model: Manifest | None) -> Charges:
         kept = ~pl.col("layer").is_in(replaced).fill_null(False)
         charged, operators = charged.filter(kept), operators.filter(kept)
         by_model = layer.is_in(replaced).fill_null(False)
-        reason = pl.when(by_model).then(pl.lit(BY_MODEL)).otherwise("reason")
+        elsewhere = layer.is_in(_fused_products(trace, model, of_model["layer"])).fill_null(False)
+        reason = (
+            pl.when(elsewhere)
+            .then(pl.lit(ELSEWHERE))
+            .when(by_model)
+            .then(pl.lit(BY_MODEL))
+            .otherwise("reason")
+        )
         covered = covered.with_columns(reason.alias("reason"))
     return Charges(
         pl.concat([charged, of_model]), operators, instructions, of_model, covered, on_shapes
@@ -369,6 +378,28 @@ def model_charges(
     if compiled:
         note.append(f"no FLOPs: counted outside layers, in XLA programs ({_some(compiled)})")
     return pl.DataFrame(rows, schema=CHARGES, orient="row"), (*note, *_missing(model, found))
+
+
+def _fused_products(trace: Trace, model: Manifest, counted: pl.Series) -> list[int]:
+    """Return the rows of layers of which one has the forward convolution or product of another.
+
+    TensorFlow runs them as one operator (``_FusedConv2D``) in the scope of the last of its layers:
+    the row of the convolution has its FLOPs, and that of the activation its time. ``counted`` are
+    the rows that the manifest counts.
+    """
+    if trace.meta.framework != "TensorFlow":
+        return []
+    partner = paired(trace, model).layer_of
+    each = _executions(trace, partner).filter(pl.col("direction") == "forward")
+    products = set(each.filter("product")["layer"])
+    own = {row for row, layer in partner.items() if _multiplies(layer)}
+    without = (own & set(each["layer"]) & set(counted)) - products
+    return sorted(without | (products - own)) if without else []
+
+
+def _multiplies(layer: Layer) -> bool:
+    known = type_of(layer.type)
+    return known is not None and known.kind in ("conv", "linear", "attention", "recurrent")
 
 
 def _products_apart(trace: Trace, charged: pl.DataFrame) -> bool:

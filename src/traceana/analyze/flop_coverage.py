@@ -24,13 +24,14 @@ PARTLY: Final = "partly counted: some child operators have no FLOP count"
 HOLDING: Final = "child operators have no FLOP count"
 
 BY_MODEL: Final = "counted by the layer manifest in separate rows"
+ELSEWHERE: Final = "forward pass of a convolution or GEMM timed in the row of a following layer"
 MOVES: Final = "no arithmetic (copy, memset, collective, layout)"
 NOT_LAUNCHED: Final = "launched before capture"
 NO_OPERATOR: Final = "no operator recorded"
 GENERATED: Final = "compiler-fused kernel: its operators are not recorded"
 NO_PRODUCT: Final = "XLA: only convolutions and GEMMs are counted"
 
-COUNTED: Final = (PASSIVE, AROUND, PARTLY, BY_MODEL, MOVES)
+COUNTED: Final = (PASSIVE, AROUND, PARTLY, BY_MODEL, ELSEWHERE, MOVES)
 """Reasons of work that is counted elsewhere, or in part."""
 
 PRODUCTS: Final = ("conv", "gemm", "attention", "rnn")
@@ -196,7 +197,7 @@ def incomplete(reason: pl.Expr) -> pl.Expr:
     products adds little to the count.
     """
     missing = [NOT_LAUNCHED, NO_OPERATOR, NO_PRODUCT]
-    return (without_count(reason) & ~reason.is_in(missing)) | (reason == PARTLY)
+    return (without_count(reason) & ~reason.is_in(missing)) | reason.is_in([PARTLY, ELSEWHERE])
 
 
 def coverage_notes(reason: pl.Series, time: pl.Series) -> tuple[str, ...]:
@@ -205,6 +206,7 @@ def coverage_notes(reason: pl.Series, time: pl.Series) -> tuple[str, ...]:
     labels = (
         ("time without FLOP counts", without_count(pl.col("reason"))),
         ("time with partial FLOP counts", pl.col("reason") == PARTLY),
+        ("no rate, fused into a following layer's row", pl.col("reason") == ELSEWHERE),
     )
     found = [(label, int(rows.filter(which)["time"].sum())) for label, which in labels]
     return tuple(f"{label}: {100 * part / total:.1f} %" for label, part in found if part)

@@ -206,12 +206,18 @@ NO_EVENTS: Final = (
     "no allocator events: record with torch.profiler.profile(profile_memory=True), or with the "
     "profiler of TensorFlow or JAX (.xplane.pb)"
 )
+NO_EVENTS_OF_XLA: Final = (
+    "no allocator events: on a CPU this profiler records those of TensorFlow's operators, "
+    "not of XLA's programs"
+)
 
 
 def no_events(trace: Trace) -> str:
     """Return why ``trace`` has no allocator events, and what records them."""
     if trace.meta.format == "nsys":
         return NO_EVENTS.replace("no allocator events", "memory events of nsys not supported")
+    if trace.meta.format == "xplane" and trace.on_cpu:
+        return NO_EVENTS_OF_XLA
     return NO_EVENTS
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -12,6 +12,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.comparison.diff_rows import PairedRun, low_confidence
+from traceana.comparison.layer_features import modules_of, plain_name
 from traceana.comparison.verdicts import (
     SCHEMA,
     Criteria,
@@ -321,14 +322,18 @@ def compiled(a: PairedRun, b: PairedRun) -> Iterator[Change]:
 
 
 def layers(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
-    """Yield the layers without a match in the other run.
+    """Yield the layers without a match in the other run, which has them inside no module.
 
     ``before`` and ``after`` are ``compiled`` where most of their time is within compiled functions,
     which contain several layers.
     """
     numbered = pairs.with_row_index("pair").filter(pl.col("role") == "layer")
-    only_a = numbered.filter(pl.col("b").is_null())["pair"]
-    only_b = numbered.filter(pl.col("a").is_null())["pair"]
+    alone_a = dict(numbered.filter(pl.col("b").is_null()).select("pair", "a").iter_rows())
+    alone_b = dict(numbered.filter(pl.col("a").is_null()).select("pair", "b").iter_rows())
+    inside = _inside(alone_a, alone_b) | _inside(alone_b, alone_a)
+    only_a, only_b = (
+        pl.Series(sorted(alone.keys() - inside), dtype=pl.UInt32) for alone in (alone_a, alone_b)
+    )
     if len(only_a) or len(only_b):
         in_a, in_b = (pl.col("pair").is_in(only.implode()) for only in (only_a, only_b))
         yield Change(
@@ -340,6 +345,21 @@ def layers(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
             count_a=float(len(only_a)),
             count_b=float(len(only_b)),
         )
+
+
+def _inside(layers: Mapping[int, str], others: Mapping[int, str]) -> set[int]:
+    """Return the rows of ``layers`` in a module that is a row of ``others``, and of that module.
+
+    A framework names a layer that another runs as a function of the module around it.
+    """
+    module = {plain_name(label): row for row, label in others.items()}
+    found = {
+        (row, module[plain_name(around)])
+        for row, label in layers.items()
+        for around in modules_of(label)
+        if plain_name(around) in module
+    }
+    return {row for pair in found for row in pair}
 
 
 def _mostly_compiled(run: PairedRun, chosen: pl.Expr) -> str | None:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from traceana.comparison.layer_features import RunLayers
+from traceana.comparison.layer_features import RunLayers, plain_name
 from traceana.comparison.sequence_alignment import Gaps, Matrix, best_alignment, posterior
 from traceana.settings import MOVED, ORDER_ALONE, SAME_FLOPS, TEMPERED
 
@@ -41,6 +41,14 @@ _WINDOW: Final = 256
 _MOST_MOVED: Final = 600
 _OF_ONE_LAYER: Final = frozenset(("path", "number", "takes", "gives", "weight", "flops"))
 """Features that distinguish layers of one type."""
+
+_OF_ANOTHER_LAYER: Final = frozenset(("kind", "takes", "gives", "weight"))
+"""Features that are equal in one layer of two frameworks."""
+_ONE_NAME: Final = 3.0
+"""Least evidence (nats) for layers of one path where paths are trusted and nothing else differs
+that is equal in two frameworks: they may run in another order, and in other passes."""
+_NEVER: Final = -50.0
+"""Evidence for a layer and the rest of a module, whose other layers are rows of their own."""
 
 Codes = npt.NDArray[np.int64]
 Truths = npt.NDArray[np.bool_]
@@ -132,6 +140,8 @@ def align(a: RunLayers, b: RunLayers, forced: Mapping[int, int] | None = None) -
         kept = [(i, j) for i, j in aligned if likely[i, j] >= min(alone[0][i], alone[1][j])]
         kept = _without_weak(evidence, kept)
         sure = likely * np.where(evidence.of_one_layer, 1.0, ORDER_ALONE)
+        # The order of execution says less of layers with one name than the other evidence.
+        sure = np.where(evidence.same_path, np.maximum(sure, _regardless_of_order(odds)), sure)
         found += [Pair(rows[i], columns[j], float(sure[i, j]), "order") for i, j in kept]
         for i, j, confidence in _moved(evidence, kept):
             found.append(Pair(rows[i], columns[j], confidence, "moved"))
@@ -252,18 +262,27 @@ def _evidence(
     of_one_layer, same_path = (
         any_agrees(chosen, names)[np.ix_(rows, columns)] for names in (_OF_ONE_LAYER, trusted)
     )
+    one_name = same_path & ~any_differs(chosen, _OF_ANOTHER_LAYER)[np.ix_(rows, columns)]
+    odds = np.where(one_name, np.maximum(odds, _ONE_NAME), odds)
+    holds = [np.array([layer.holds for layer in run.layers]) for run in (a, b)]
+    odds = np.where(holds[0][rows][:, None] == holds[1][columns], odds, _NEVER)
     return _Evidence(odds, of_one_layer, same_path)
 
 
 def _without_weak(evidence: _Evidence, kept: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return ``kept`` without pairs that nothing but their order supports, where one of the layers
-    has the path of another that is not paired better."""
-    strong = [(i, j) for i, j in kept if evidence.odds[i, j] > 0]
-    free = evidence.same_path & (evidence.odds > 0)
-    free[[i for i, _ in strong]] = False
-    free[:, [j for _, j in strong]] = False
-    rows, columns = (set(places.tolist()) for places in np.nonzero(free))
-    return [(i, j) for i, j in kept if evidence.odds[i, j] > 0 or not (i in rows or j in columns)]
+    """Return ``kept`` without pairs of which a layer has the path of one that it fits better, which
+    is not paired with a layer of its path."""
+    named = evidence.same_path & (evidence.odds > 0)
+    free = np.where(named, evidence.odds, -np.inf)
+    rows, columns = ([pair[side] for pair in kept if named[pair]] for side in (0, 1))
+    free[rows] = -np.inf
+    free[:, columns] = -np.inf
+    better_a, better_b = free.max(axis=1), free.max(axis=0)
+    return [
+        (i, j)
+        for i, j in kept
+        if named[i, j] or evidence.odds[i, j] > max(better_a[i], better_b[j])
+    ]
 
 
 def _moved(evidence: _Evidence, kept: list[tuple[int, int]]) -> list[tuple[int, int, float]]:
@@ -284,13 +303,20 @@ def _moved(evidence: _Evidence, kept: list[tuple[int, int]]) -> list[tuple[int, 
     if max(len(some_a), len(some_b)) > _MOST_MOVED:
         return []
     small = worth[np.ix_(some_a, some_b)]
-    weight = np.exp(np.minimum(worth * TEMPERED, 500.0))
+    sure = _regardless_of_order(worth)
     moved = []
     for row, column in best_assignment(small):
         i, j = int(some_a[row]), int(some_b[column])
-        others = 1 + weight[i].sum() + weight[:, j].sum() - weight[i, j]
-        moved.append((left[i], right[j], float(weight[i, j] / others)))
+        moved.append((left[i], right[j], float(sure[i, j])))
     return moved
+
+
+def _regardless_of_order(odds: Matrix) -> Matrix:
+    """Return the probability of each pair among all pairs of its two layers, and none."""
+    weight = np.exp(np.minimum(odds * TEMPERED, 500.0))
+    others = weight.sum(axis=1)[:, None] + weight.sum(axis=0) - weight
+    found: Matrix = weight / (1 + others)
+    return found
 
 
 def _integers(odds: Matrix) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
@@ -329,13 +355,14 @@ def features(a: RunLayers, b: RunLayers, shift: float | None) -> list[Feature]:
         codes = _codes([of(one) for one in a.layers], [of(one) for one in b.layers])
         return Feature(name, _AGREEMENT[name] if agrees is None else agrees, *codes)
 
-    paths_a, paths_b = ({one.path for one in run.layers if one.path} for run in (a, b))
+    names = _common_names(a, b)
+    paths_a, paths_b = ({name for name in side if name} for side in names)
     fewest = min(len(paths_a), len(paths_b))
     common = len(paths_a & paths_b) / fewest if fewest else 0.0
     return [
         feature("kind", lambda one: one.known.kind if one.known else None),
         _type_feature(a, b),
-        feature("path", lambda one: one.path, min(max(common, _LEAST_AGREEMENT), _MOST_PATHS)),
+        Feature("path", min(max(common, _LEAST_AGREEMENT), _MOST_PATHS), *_codes(*names)),
         feature("number", lambda one: one.number),
         feature("takes", lambda one: one.takes),
         feature("gives", lambda one: one.gives),
@@ -376,6 +403,16 @@ def any_agrees(features: Sequence[Feature], names: Set[str]) -> Truths:
     return found
 
 
+def any_differs(features: Sequence[Feature], names: Set[str]) -> Truths:
+    """Return for each pair whether any of the features ``names`` is known and differs."""
+    found = np.zeros((len(features[0].a), len(features[0].b)), dtype=np.bool_)
+    for feature in features:
+        if feature.name in names:
+            known = (feature.a >= 0)[:, None] & (feature.b >= 0)[None, :]
+            found |= known & (feature.a[:, None] != feature.b[None, :])
+    return found
+
+
 def estimated(features: Sequence[Feature], pairs: Sequence[tuple[int, int]]) -> list[float]:
     """Return m of each feature, estimated from ``pairs`` of layers (rows of a and b)."""
     rows, columns = (np.array([pair[side] for pair in pairs], dtype=np.int64) for side in (0, 1))
@@ -404,6 +441,29 @@ def flops_shift(a: RunLayers, b: RunLayers) -> float | None:
     best = np.flatnonzero(counts == counts.max())
     centres = [float(np.median(ratios[at : within[at]])) for at in best[:_MOST_TIES]]
     return min(centres, key=abs)
+
+
+def _common_names(a: RunLayers, b: RunLayers) -> tuple[list[str | None], list[str | None]]:
+    """Return the paths of the layers, equal where they differ in case or instance numbers alone.
+
+    ``net.bn1`` and ``Net.bn1``, or ``conv_1`` and ``conv``: only where no path is equal, and one
+    layer of each run has that name.
+    """
+    names = tuple([one.path for one in run.layers] for run in (a, b))
+    for plain in (str.casefold, plain_name):
+        alone = [
+            _unique({i: plain(path) for i, path in enumerate(own) if path and path not in other})
+            for own, other in zip(names, map(set, reversed(names)), strict=True)
+        ]
+        for name in alone[0].keys() & alone[1].keys():
+            names[1][alone[1][name]] = names[0][alone[0][name]]
+    return names[0], names[1]
+
+
+def _unique(names: Mapping[int, str]) -> dict[str, int]:
+    """Return the layer of each name that one layer has alone."""
+    counts = Counter(names.values())
+    return {name: i for i, name in names.items() if counts[name] == 1}
 
 
 def _type_feature(a: RunLayers, b: RunLayers) -> Feature:

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 _SEPARATOR: Final = re.compile(r"[./]")
 _SUFFIX: Final = re.compile(r"_\d+$")
+_INSTANCE: Final = re.compile(r"_\d+(?=[./]|$)")
+MOST_IN_MODEL: Final = 0.75
+"""Least part of the nested paths that begin with the model's."""
 _NUMBERED: Final = re.compile(r"^(.*?)(?:_\d+)?$")
 
 
@@ -58,6 +61,7 @@ class Layer(msgspec.Struct, frozen=True):
     backward: bool | None = None
     kernel: str | None = None
     memory_format: str | None = None
+    holds: bool = False
 
 
 class RunLayers(msgspec.Struct, frozen=True):
@@ -99,11 +103,12 @@ def run_layers(trace: Trace, model: Manifest | None = None) -> RunLayers:
     of_class = _categories(trace, label_of)
     trains = any(row["backward"] for row in rows)
     labels = [row["layer"] for row in rows]
-    prefix, suffix = _common_prefix(labels), _common_suffix(labels)
+    modules = {module for label in labels for module in modules_of(label)}
+    prefix = _common_prefix(labels)
+    suffix = _common_suffix(labels, prefix)
     found = []
     for row in rows:
-        plain = row["layer"].replace(f"{suffix}.", ".").removesuffix(suffix)
-        name, counted = _named(plain, row["type"], prefix)
+        name, counted = _named(row["layer"], row["type"], prefix, suffix)
         flops = row["flops"]
         found.append(
             Layer(
@@ -120,6 +125,7 @@ def run_layers(trace: Trace, model: Manifest | None = None) -> RunLayers:
                 backward=row["backward"] if trains else None,
                 kernel=_extents(*weight.get(row["layer"], ((), False))),
                 memory_format=formats.get(row["layer"]),
+                holds=row["layer"] in modules,
             )
         )
     return RunLayers(tuple(found), batch)
@@ -208,25 +214,42 @@ def _by_size(shape: Sequence[int]) -> str:
     return "x".join(str(size) for size in sorted(shape) if size != 1) or "1"
 
 
-def _common_prefix(labels: list[str]) -> int:
-    """Return the number of leading parts common to all paths that have more parts than that."""
-    paths = [_SEPARATOR.split(label) for label in labels]
-    nested = [path for path in paths if len(path) > 1]
-    if len(nested) < 2 or len(nested) * 2 < len(paths):
-        return 0
-    shortest = min(len(path) for path in nested) - 1
-    for depth in range(shortest):
-        if len({path[depth] for path in nested}) > 1:
-            return depth
-    return shortest
+def modules_of(label: str) -> list[str]:
+    """Return the labels of the modules around a layer."""
+    return [label[: part.start()] for part in _SEPARATOR.finditer(label)]
 
 
-def _common_suffix(labels: list[str]) -> str:
-    """Return the suffix (``_1``) of all parts of all nested paths, or an empty text.
+def plain_name(path: str) -> str:
+    """Return a path without case and instance numbers: ``net.bn`` of ``Net_1.bn_2``."""
+    return _INSTANCE.sub("", path.casefold())
+
+
+def _common_prefix(labels: list[str]) -> list[str]:
+    """Return the leading parts that most paths of several parts have in common.
+
+    Other paths are of functions outside the model, such as its loss.
+    """
+    nested = [path for label in labels if len(path := _SEPARATOR.split(label)) > 1]
+    first, count = max(Counter(path[0] for path in nested).items(), key=_count, default=("", 0))
+    if count < max(2, len(labels) / 2, MOST_IN_MODEL * len(nested)):
+        return []
+    inside = [path for path in nested if path[0] == first]
+    least, most = min(path[:-1] for path in inside), max(path[:-1] for path in inside)
+    different = (at for at, part in enumerate(least) if part != most[at])
+    return least[: next(different, len(least))]
+
+
+def _count(item: tuple[str, int]) -> int:
+    return item[1]
+
+
+def _common_suffix(labels: list[str], prefix: list[str]) -> str:
+    """Return the suffix (``_1``) of all parts of all paths that begin with ``prefix``, or none.
 
     TensorFlow appends it to each scope of a model that is built a second time.
     """
-    nested = [path for label in labels if len(path := _SEPARATOR.split(label)) > 1]
+    paths = [path for label in labels if (path := _SEPARATOR.split(label))[: len(prefix)] == prefix]
+    nested = [path for path in paths if len(path) > 1]
     if len(nested) < 2 or len(nested) * 2 < len(labels):
         return ""
     found = [_SUFFIX.search(part) for path in nested for part in path]
@@ -234,10 +257,13 @@ def _common_suffix(labels: list[str]) -> str:
     return suffixes.pop() if len(suffixes) == 1 else ""
 
 
-def _named(label: str, type_: str | None, prefix: int) -> tuple[str | None, str | None]:
+def _named(
+    label: str, type_: str | None, prefix: list[str], suffix: str
+) -> tuple[str | None, str | None]:
     """Return the path if it is not a default name, else the numbered name."""
     parts = _SEPARATOR.split(label)
-    kept = parts[prefix:] if len(parts) > prefix else parts
+    inside = len(parts) > len(prefix) and parts[: len(prefix)] == prefix
+    kept = [part.removesuffix(suffix) for part in parts[len(prefix) :]] if inside else parts
     path = ".".join(kept)
     last = kept[-1]
     base = _NUMBERED.match(last)

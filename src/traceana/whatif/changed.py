@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.analyze.convolutions import each_convolution, of_input
+from traceana.analyze.convolutions import each_convolution
 from traceana.columns.distinct import Texts, first_rows, numbered
 from traceana.columns.nesting import NONE, Flags, Ints, Tree, from_rows
 from traceana.enrich.keys import SOURCE, classified
@@ -269,7 +269,7 @@ def selected_work(trace: Trace, change: Change) -> Flags:
         found &= _of_input_gradients(trace)
         if not found.any():
             raise NoSuchSelectionError(
-                "no convolution in the trace computes the gradient of the network's input"
+                "no convolution in the trace computes a gradient of its input that nothing uses"
             )
     if not found.any():
         raise NoSuchSelectionError(
@@ -309,9 +309,8 @@ def _by_class(trace: Trace, change: Change) -> Flags:
 
 
 def _of_input_gradients(trace: Trace) -> Flags:
-    """Return the activities of data gradients of the networks' inputs, which nothing needs."""
-    each = each_convolution(trace)
-    episodes = each.filter(of_input(each))["episode"]
+    """Return the activities of data gradients of the networks' inputs, which nothing uses."""
+    episodes = each_convolution(trace).filter("unused")["episode"]
     return (
         trace.tables.activities["episode"]
         .is_in(episodes.implode())

@@ -8,6 +8,7 @@ are ``gradient_tape/AlexNet/conv1/Conv2D/Conv2DBackpropFilter`` in TensorFlow an
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
@@ -73,11 +74,17 @@ _TF_INNER: Final = re.compile(
 """Scopes of TensorFlow's own functions within a layer."""
 _TF_READ: Final = re.compile(r"(?:add|sub|mul|matmul|split)(?:_\d+)?")
 """Scopes of functions that read a variable; layers with these names have no variables."""
+_TF_DEPTHWISE: Final = re.compile(r"(?:separable_conv\w+|depthwise)(?:_\d+)?")
+"""Scopes in a layer around the operator of a depthwise convolution, and around what it reads."""
 _TF_DROPOUT: Final = re.compile(r"dropout")
 _SUFFIX: Final = re.compile(r"_\d+$")
 _OPTIMIZER: Final = re.compile(
-    r"(?i)(?:optimizer|sgd|n?adam\w*|rmsprop|adagrad|adadelta|ftrl|lamb|lion|momentum|lars)(?:_\d+)*"
+    r"(?i)(?:optimizer|sgd|n?adam\w*|rm_?sprop|ada_?(?:grad|delta|factor)|ftrl|lamb|lion|momentum|lars|"
+    r"muon|schedule_free_\w+|global_norm|clip_by_(?:global_|average_)?norm)(?:_\d+)*"
 )
+_ASSIGNS: Final = r"^(?:Assign\w*VariableOp|ResourceApply\w+)$"
+_NEED_GRADIENTS: Final = 0.25
+"""Least share of an optimizer's operators that read gradients: of Keras', almost half or more."""
 
 _Path = tuple[str, ...]
 
@@ -118,8 +125,8 @@ class ScopeLayers(msgspec.Struct, frozen=True):
 
         A scope without a marked pass belongs to the forward pass if it belongs to a layer. Outside
         layers it belongs to the forward pass only if the program does not train: otherwise it may
-        be the optimizer, a metric or the input. Transfers and the optimizer belong to neither pass.
-        Rematerialization belongs to the backward pass.
+        be the optimizer, a metric or the input. Transfers, the optimizer and the input pipeline
+        (:func:`_roles`) belong to neither pass. Rematerialization belongs to the backward pass.
         """
         scopes = pl.concat([ops["scope"], activities["scope"]]).unique(maintain_order=True)
         distinct = scopes.drop_nulls()
@@ -130,11 +137,14 @@ class ScopeLayers(msgspec.Struct, frozen=True):
         loops: frozenset[_Path] = frozenset().union(*(_loops(scope) for scope in found))
         paths = [_path(scope, operators, names, loops) for scope in found]
         layers: dict[Layer, int] = {}
-        codes = [layers.setdefault(_layer(path), len(layers)) if path else NONE for path in paths]
+        roles = _roles(found, paths, distinct, ops)
+        codes = [
+            layers.setdefault(_layer(path, roles), len(layers)) if path else NONE for path in paths
+        ]
         gradients = _names_matching(_TF_GRADIENT, ops.filter(pl.col("scope").is_null())["name"])
         trains = len(gradients) > 0 or any(scope.direction for scope in found)
         directions = [
-            scope.direction or _unmarked(scope, path, trains)
+            scope.direction or _unmarked(scope, path, roles, trains)
             for scope, path in zip(found, paths, strict=True)
         ]
         table = pl.DataFrame(
@@ -204,9 +214,9 @@ def replica_of(scopes: pl.Series) -> pl.Series:
     return found["replica"].fill_null(0)
 
 
-def _unmarked(scope: _Scope, path: _Path, trains: bool) -> str | None:
+def _unmarked(scope: _Scope, path: _Path, roles: Mapping[str, str], trains: bool) -> str | None:
     """Return the direction of a scope without a marked pass."""
-    if scope.of_module or scope.transfer or (path and _layer(path)[2] == "optimizer"):
+    if scope.of_module or scope.transfer or (path and path[0] in roles):
         return None
     return "forward" if path or not trains else None
 
@@ -370,7 +380,11 @@ def _path(scope: _Scope, operators: set[str], names: set[str], loops: AbstractSe
     )
     functions = (i for i, part in enumerate(path) if _TF_FUNCTION.fullmatch(_SUFFIX.sub("", part)))
     path = path[: next(functions, len(path))]
-    if path and _TF_READ.fullmatch(path[-1]) and _SUFFIX.sub("", parts[-1]) == "ReadVariableOp":
+    operator = _SUFFIX.sub("", parts[-1]) if parts else ""
+    if path and _TF_READ.fullmatch(path[-1]) and operator == "ReadVariableOp":
+        path = path[:-1]
+    depthwise = operator == "ReadVariableOp" or operator.startswith("DepthwiseConv2dNative")
+    if len(path) > 1 and depthwise and _TF_DEPTHWISE.fullmatch(path[-1]):
         path = path[:-1]
     while path and (
         _TF_INNER.fullmatch(_SUFFIX.sub("", path[-1]))
@@ -382,7 +396,79 @@ def _path(scope: _Scope, operators: set[str], names: set[str], loops: AbstractSe
     return () if len(path) == 1 and _TF_UPDATE.fullmatch(path[0]) else path
 
 
-def _layer(path: tuple[str, ...]) -> Layer:
-    if _OPTIMIZER.fullmatch(path[0]):
-        return path[0], None, "optimizer"
-    return SEPARATOR.join(path), None, "layer"
+def _layer(path: _Path, roles: Mapping[str, str]) -> Layer:
+    role = roles.get(path[0])
+    return (SEPARATOR.join(path), None, "layer") if role is None else (path[0], None, role)
+
+
+def _roles(
+    found: Sequence[_Scope], paths: Sequence[_Path], scopes: pl.Series, ops: pl.DataFrame
+) -> dict[str, str]:
+    """Return the role of each outermost scope that belongs to neither pass: optimizer or data.
+
+    Optimizers have known names. Of TensorFlow's other scopes without a gradient, those that assign
+    variables, with many operators that always run after the start of the backward pass, are
+    optimizers, too; those of which all operators do clip gradients. Scopes whose operators run on
+    other threads than the model's are a ``tf.data`` pipeline, which has its own threads. The
+    remaining scopes are parts of the forward pass, such as a loss or a frozen model. The order of
+    XLA's instructions is not that of the passes.
+    ``paths`` and ``scopes`` belong to the scopes ``found``.
+    """
+    outermost = {path[0] for path in paths if path}
+    roles = dict.fromkeys(filter(_OPTIMIZER.fullmatch, outermost), "optimizer")
+    marked = [scope.direction is not None for scope in found]
+    model = {path[0] for path, is_marked in zip(paths, marked, strict=True) if path and is_marked}
+    of_jax = {path[0] for scope, path in zip(found, paths, strict=True) if path and scope.of_jax}
+    if not model or not outermost - model - roles.keys() - of_jax:
+        return roles
+    table = pl.DataFrame(
+        {
+            "scope": scopes,
+            "outermost": [path[0] if path else None for path in paths],
+            "backward": [scope.direction == "backward" for scope in found],
+        },
+        schema_overrides={"outermost": pl.String},
+    )
+    key = ("process", "scope", "name")
+    ran = (
+        ops.filter(pl.col("instruction").is_null())
+        .select(*key, "thread", "start")
+        .join(table, on="scope")
+        .sort("start")
+        .with_columns(
+            pl.int_range(pl.len()).over(key).alias("run"), pl.len().over(key).alias("runs")
+        )
+    )
+    threads = ran.filter(pl.col("outermost").is_in(model) | pl.col("backward"))["thread"].unique()
+    # The first operator of the backward pass that runs once in each: others are in loops.
+    first = (
+        ran.filter("backward")
+        .filter(pl.col("runs") == pl.col("runs").min().over("process"))
+        .filter(pl.col("scope") == pl.col("scope").first().over("process"))
+        .group_by("process", "runs", "run")
+        .agg(pl.col("start").min().alias("begin"))
+    )
+    of_scopes = (
+        ran.filter(pl.col("outermost").is_in(outermost - model - roles.keys() - of_jax))
+        .join(first, on=("process", "runs", "run"), how="left", nulls_equal=True)
+        .group_by("outermost", *key)
+        .agg(
+            (pl.col("start") > pl.col("begin")).fill_null(value=False).all().alias("after"),
+            (~pl.col("thread").is_in(threads.implode()))
+            .fill_null(value=False)
+            .all()
+            .alias("apart"),
+        )
+        .group_by("outermost")
+        .agg(
+            pl.col("after").mean(),
+            pl.col("apart").all(),
+            pl.col("name").cast(pl.String).str.contains(_ASSIGNS).any().alias("assigns"),
+        )
+    )
+    for scope, after, apart, assigns in of_scopes.iter_rows():
+        if apart:
+            roles[scope] = "data"
+        elif after == 1 or (assigns and after > _NEED_GRADIENTS):
+            roles[scope] = "optimizer"
+    return roles

@@ -24,10 +24,11 @@ _Input = tuple[tuple[Any, ...], str]
 
 
 class KerasModel:
-    """The largest model that is not called by another model."""
+    """The largest of the outermost models: no call of another model contains a call of it."""
 
     def __init__(self) -> None:
         self._called: dict[int, tuple[Any, list[_Input] | None]] = {}
+        self._inner: set[int] = set()
         self._batch: int | None = None
         self._depth = 0
 
@@ -39,6 +40,8 @@ class KerasModel:
         def called(this: Any, *arguments: Any, **keywords: Any) -> Any:
             if self._depth == 0:
                 guarded(lambda: self._add_call(this, arguments), report)
+            else:
+                self._inner.add(id(this))
             self._depth += 1
             try:
                 # Layer.__call__ may be replaced later, so it is looked up at each call.
@@ -67,7 +70,7 @@ class KerasModel:
                 del model.__call__
             else:
                 model.__call__ = own
-            self._called, self._batch = {}, None
+            self._called, self._inner, self._batch = {}, set(), None
 
         return restore
 
@@ -95,7 +98,9 @@ class KerasModel:
         except ImportError:
             report.note("no layers.json: the script's Python has no traceana")
             return
-        model, inputs = max(self._called.values(), key=lambda one: _size(one[0]))
+        # A model may be called alone too, as where a functional model is made of it.
+        outermost = [one for key, one in self._called.items() if key not in self._inner]
+        model, inputs = max(outermost or self._called.values(), key=lambda one: _size(one[0]))
         if inputs is None:
             report.note("no layers.json: the model has inputs other than tensors")
             return

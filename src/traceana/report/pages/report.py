@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -220,15 +221,35 @@ def report(
     return CommandResult.of(whole.breakdown, make, pictures=pictures, summary=whole.summary)
 
 
+def _model(trace: Trace) -> str | None:
+    """Return the name of the model, or of the function that XLA compiled; None if not recorded.
+
+    It is the class of PyTorch's outermost module. Scopes have no classes: their types are those of
+    operators in them.
+    """
+    programs = trace.tables.instructions["program"]
+    ran = work(trace, "instruction", "duration").drop_nulls("instruction")
+    if ran.height and trace.meta.framework == "JAX":
+        named = ran.with_columns(programs.gather(ran["instruction"]).cast(pl.String))
+        time = named.group_by("program").agg(pl.col("duration").sum())
+        return str(_COMPILED.sub("", time.sort("duration", "program")["program"].item(-1)))
+    roots = trace.tables.layers.filter((pl.col("role") == "layer") & pl.col("parent").is_null())
+    scopes = trace.tables.ops["scope"].is_not_null().any()
+    return roots["path" if scopes else "type"].item() if roots.height == 1 else None
+
+
+_COMPILED: Final = re.compile(r"^(?:jit|pjit|pmap)_+")
+"""Begin of the name of a compiled program, before that of its function."""
+
+
 def overview(trace: Trace, *, batches: BatchSeries | None = None) -> Overview:
     """Return the sections of the report on ``trace``."""
-    roots = trace.tables.layers.filter((pl.col("role") == "layer") & pl.col("parent").is_null())
     tables = breakdown(trace), layers(trace, costs=False), transfers(trace)
     return Overview(
         trace=trace,
         facts=facts(trace),
         processor=processor(trace),
-        model=roots["type"].item() if roots.height == 1 else None,
+        model=_model(trace),
         steps=steps(trace),
         breakdown=tables[0],
         layers=tables[1],
