@@ -155,6 +155,7 @@ FILTERINGS: Final[Mapping[tuple[int, int], Filtering]] = {
         Filtering(4, 3, Operations(7, 12), Operations(6, 6), Operations(3, 10)),
         Filtering(3, 4, Operations(7, 12), Operations(7, 8), Operations(2, 9)),
         Filtering(5, 5, Operations(50, 53), Operations(28, 28), Operations(12, 23)),
+        Filtering(5, 9, Operations(122, 127), Operations(84, 88), Operations(20, 37)),
     )
 }
 """The filterings of cuDNN's kernels, F(2, 3) and F(4, 3) as counted by Lavin and Gray. The counts
@@ -168,6 +169,11 @@ and Gray. cuDNN does not document its tiles."""
 NONFUSED_OUTPUTS: Final[Mapping[int, int]] = {3: 4, 5: 5}
 """Outputs per tile side of the non-fused kernels: F(4x4, 3x3) and F(5x5, 5x5), by the names of
 cuDNN's kernels (``winogradForwardData4x4``, and ``…9x9_5x5`` for 9x9 tiles and 5x5 filters)."""
+
+WGRAD_OUTPUTS: Final[Mapping[int, int]] = {3: 4, 5: 9}
+"""Gradients of outputs per tile side of the non-fused kernels of weight gradients: cuDNN's
+``winogradWgradDelta9x9_5x5`` transforms 9x9 of them to 13x13 points, which an H100's counters of
+the product between the transforms confirm."""
 
 
 @formula("executed.winograd")
@@ -189,7 +195,8 @@ def winograd(conv: Convolution, direction: Direction, algorithm: str, size: int)
     """
     output = _stride_of_one(conv, "Winograd")
     fused = algorithm == "winograd"
-    outputs = _outputs(conv, FUSED_OUTPUTS if fused else NONFUSED_OUTPUTS)
+    nonfused = WGRAD_OUTPUTS if direction == "wgrad" else NONFUSED_OUTPUTS
+    outputs = _outputs(conv, FUSED_OUTPUTS if fused else nonfused)
     sides = [
         FILTERINGS[(r, m) if direction == "wgrad" else (m, r)]
         for m, r in zip(outputs, conv.window, strict=True)
