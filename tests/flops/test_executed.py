@@ -16,8 +16,8 @@ from traceana.flops.executed import (
     Executed,
     Operations,
     executed,
+    plane,
     real_transform,
-    smooth,
     spectrum,
     supported,
 )
@@ -201,9 +201,18 @@ def test_a_real_transform_is_half_a_complex_one() -> None:
     assert spectrum((8, 8)) == 8 * 5
 
 
-def test_fft_lengths_have_small_factors() -> None:
-    lengths = {1: 1, 11: 12, 13: 14, 31: 32, 17: 18, 23: 24, 29: 30, 121: 125, 127: 128, 211: 216}
-    assert {length: smooth(length) for length in lengths} == lengths
+def test_fft_planes_have_the_sides_of_cudnns_kernels() -> None:
+    lengths = {1: 16, 15: 16, 16: 16, 17: 32, 31: 32, 60: 64, 65: 128, 256: 256}
+    assert {length: plane(length) for length in lengths} == lengths
+
+
+def test_fft_of_alexnet_beside_the_counters_of_an_h100() -> None:
+    """The complex products of its second and fifth convolution, 128 images: 6.925, 9.692 GFLOP."""
+    second = run(conv(128, 64, 192, side=27, window=(5, 5)), "fft")
+    fifth = run(conv(128, 256, 256, side=13), "fft")
+    assert second.product.flops == pytest.approx(6.925e9, rel=0.02)
+    assert fifth.product.flops == pytest.approx(9.692e9, rel=0.02)
+    assert fifth.flops == pytest.approx(10.27e9, rel=0.05)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -260,7 +269,8 @@ ALEXNET = {
 def test_alexnet_orders_as_in_the_study() -> None:
     """Kim et al. (2017), figure 9 (c): FFT needs the fewest operations, Winograd halves and more.
 
-    The first layer's stride is 4: no FFT and no Winograd.
+    The first layer's stride is 4: no FFT and no Winograd. Planes of 15 points are transformed at
+    16, which brings FFT to 1.03 of Winograd's operations.
     """
     for layer, (channels, filters, side, window, stride, output) in ALEXNET.items():
         one = conv(
@@ -279,7 +289,8 @@ def test_alexnet_orders_as_in_the_study() -> None:
                 assert isinstance(executed(one, algorithm), Refusal)
             continue
         fft, winograd = run(one, "fft").flops, run(one, "winograd_nonfused").flops
-        assert fft < winograd < gemm / 2, layer
+        assert fft < 1.04 * winograd < gemm / 2, layer
+        assert window == 3 or fft < winograd
         assert run(one, "gemm").flops == gemm
         if window == 3:
             assert winograd < run(one, "winograd").flops < gemm, layer
