@@ -524,3 +524,32 @@ def test_the_layers_of_a_tensorrt_engine_are_its_ranges() -> None:
         launch(b, at + 2, at + 300)
     found = paths(attribute(b.build()))
     assert found == ["ExecutionContext::enqueue.conv1 + relu1", "ExecutionContext::enqueue.fc"] * 2
+
+
+def test_the_node_of_a_cpp_function_belongs_to_the_operator_of_its_name() -> None:
+    """As FBGEMM's embedding bags are recorded: the lookup itself has no sequence number."""
+    b = TraceBuilder()
+    lookup = "fbgemm::split_embedding_codegen_lookup_rowwise_adagrad_function"
+    node = "torch::autograd::CppNode<SplitLookupFunction_rowwise_adagrad_Op>"
+    for number in range(2):
+        at = 1000 * number
+        op(b, "fbgemm::bounds_check_indices", at + 10, at + 90)
+        op(b, "aten::zero_", at + 20, at + 80, sequence=number)
+        launch(b, 4 * number, at + 30)
+        op(b, lookup, at + 100, at + 190)
+        launch(b, 4 * number + 1, at + 110)
+    for number in (1, 0):
+        at = 5000 - 1000 * number
+        engine = f"autograd::engine::evaluate_function: {node}"
+        op(b, engine, at, at + 300, thread=2, sequence=number)
+        op(b, node, at + 10, at + 290, thread=2, sequence=number)
+        launch(b, 4 * number + 2, at + 20, thread=2)
+    trace = attribute(b.build())
+    checks, lookups = ([f"{name}_{n}" for n in range(2)] for name in
+                       ("fbgemm::bounds_check_indices", lookup))  # fmt: skip
+    assert paths(trace) == [
+        *(one for pair in zip(checks, lookups, strict=True) for one in pair),
+        lookups[1],
+        lookups[0],
+    ]
+    assert trace.tables.activities["direction"].to_list() == ["forward"] * 4 + ["backward"] * 2

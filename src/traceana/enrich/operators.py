@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
@@ -230,6 +231,7 @@ def forward_of(
     node = is_node(names) & (ops["direction"] == "backward").fill_null(False).to_numpy()
     forward = _by_flow(ops, nesting, links)
     by_number = _by_sequence(ops, names, node)
+    by_number = _of_custom_nodes(ops, names, nesting, node, by_number)
     forward = np.where(forward == NONE, by_number, forward)
     forward = np.where(forward == NONE, _by_order(ops, nesting, node, forward, step), forward)
     for around in (_OF_VIEW, _EVALUATES):
@@ -308,6 +310,54 @@ def _by_sequence(ops: pl.DataFrame, names: Texts, node: Flags) -> Ints:
     of_views = np.flatnonzero(node & (forward == NONE) & names.matching(_AFTER_VIEW))
     forward[of_views] = _of_views(ops, of_views)
     return forward
+
+
+_CUSTOM_NODE: Final = re.compile(r"CppNode<(?:.*::)?(\w+)>$")
+_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_NO_NAME: Final = frozenset(("op", "function", "fn", "autograd", "torch"))
+
+
+def _words(name: str) -> frozenset[str]:
+    return frozenset(word.lower() for word in _WORD.findall(name)) - _NO_NAME
+
+
+def _of_custom_nodes(
+    ops: pl.DataFrame, names: Texts, nesting: Nesting, node: Flags, forward: Ints
+) -> Ints:
+    """Return ``forward``, where nodes of C++ functions have the operator of their name.
+
+    Such an operator may have no number of its own, as FBGEMM's: the last one with the node's number
+    ran before it. ``CppNode<SplitLookupFunction_rowwise_adagrad_Op>`` is of the next operator whose
+    name has all these words: ``fbgemm::split_embedding_codegen_lookup_rowwise_adagrad_function``.
+    """
+    texts = dict(zip(names.codes.tolist(), names.distinct.cast(pl.String).to_list(), strict=True))
+    found = {code: _CUSTOM_NODE.search(text or "") for code, text in texts.items()}
+    custom = {code: of[1] for code, of in found.items() if of is not None}
+    if not custom:
+        return forward
+    is_forward = (ops["direction"] == "forward").fill_null(False).to_numpy()
+    code = names.code_of_row
+    words = {one: _words(texts.get(one) or "") for one in np.unique(code[is_forward]).tolist()}
+    start, result = ops["start"].to_numpy(), forward.copy()
+    for of_node, written in custom.items():
+        rows = np.flatnonzero(node & (code == of_node) & (forward != NONE))
+        wanted = _words(written)
+        fitting = [one for one, has in words.items() if wanted and wanted <= has]
+        if not len(rows) or not fitting:
+            continue
+        named = is_forward & (code == min(fitting, key=lambda one: len(words[one])))
+        last = forward[rows]
+        around = nesting.nearest(named, last)
+        for key in np.unique(nesting.key[last]).tolist():
+            calls = np.flatnonzero(named & (nesting.key == key))
+            calls = calls[np.argsort(start[calls], kind="stable")]
+            here = np.flatnonzero((nesting.key[last] == key) & (around == NONE))
+            place = np.searchsorted(start[calls], start[last[here]], side="right")
+            there = place < len(calls)
+            around[here[there]] = calls[place[there]]
+        known = (around != NONE) & (start[around] < start[rows])
+        result[rows[known]] = around[known]
+    return result
 
 
 def _of_views(ops: pl.DataFrame, nodes: Ints) -> Ints:
