@@ -124,6 +124,14 @@ def test_of_a_dtensor_the_shard_counts() -> None:
     assert _counted(ops) == [(shard, 2 * 2048 * 1024 * 512)]
 
 
+def test_an_operator_inside_itself_with_other_ranks_is_no_shard() -> None:
+    """A number where the operator around it has a vector."""
+    ops = Ops()
+    row = ops.add("aten::mul", [[5], [5]])
+    ops.add("aten::mul", [[], []], parent=row)
+    assert _counted(ops) == [(row, 5)]
+
+
 def test_inputs_twice_with_nothing_inside_are_the_operator_itself() -> None:
     """As ``torch.func.grad`` records a product."""
     ops, product = Ops(), [[256, 64], [64, 256]]

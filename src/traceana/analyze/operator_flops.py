@@ -361,7 +361,7 @@ def _times(own: str | None, of_parent: str | None) -> int:
         return int(own is not None)
     if of_parent is None or not any(sign.isdigit() for sign in of_parent):
         return 0
-    if _EXTENT.sub("", own) == _EXTENT.sub("", of_parent):
+    if _EXTENT.sub("n", own) == _EXTENT.sub("n", of_parent):
         extents = zip(_EXTENT.findall(own), _EXTENT.findall(of_parent), strict=True)
         return -int(all(int(one) <= int(whole) for one, whole in extents))
     once = f"{of_parent[1:-1]}, "
