@@ -99,7 +99,7 @@ def _unused(trace: Trace, each: pl.DataFrame) -> pl.Series:
     """
     gradient = pl.col("direction") == "dgrad"
     if not each.select(gradient.any()).item():
-        return pl.Series([False], dtype=pl.Boolean).new_from_index(0, each.height)
+        return pl.repeat(False, each.height, dtype=pl.Boolean, eager=True)
     forward = each.filter((pl.col("direction") == "fprop") & pl.col("position").is_not_null())
     first = forward.filter(pl.col("position") == pl.col("position").min())["layer"]
     of_image = (

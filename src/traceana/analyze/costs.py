@@ -45,7 +45,8 @@ from traceana.model.manifest import Layer, Manifest
 from traceana.timeline.work import work
 from traceana.trace import per_small_trace
 from traceana.trace.schema import ROW
-from traceana.vocabulary.layer_types import type_of
+from traceana.vocabulary.layer_types import PRODUCTS as LAYERS_OF_PRODUCTS
+from traceana.vocabulary.layer_types import kind_of
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -381,7 +382,7 @@ def model_charges(
 
 
 def _fused_products(trace: Trace, model: Manifest, counted: pl.Series) -> list[int]:
-    """Return the rows of layers of which one has the forward convolution or product of another.
+    """Return the rows of layers where one has the forward convolution or product of another.
 
     TensorFlow runs them as one operator (``_FusedConv2D``) in the scope of the last of its layers:
     the row of the convolution has its FLOPs, and that of the activation its time. ``counted`` are
@@ -392,14 +393,9 @@ def _fused_products(trace: Trace, model: Manifest, counted: pl.Series) -> list[i
     partner = paired(trace, model).layer_of
     each = _executions(trace, partner).filter(pl.col("direction") == "forward")
     products = set(each.filter("product")["layer"])
-    own = {row for row, layer in partner.items() if _multiplies(layer)}
+    own = {row for row, layer in partner.items() if kind_of(layer.type) in LAYERS_OF_PRODUCTS}
     without = (own & set(each["layer"]) & set(counted)) - products
     return sorted(without | (products - own)) if without else []
-
-
-def _multiplies(layer: Layer) -> bool:
-    known = type_of(layer.type)
-    return known is not None and known.kind in ("conv", "linear", "attention", "recurrent")
 
 
 def _products_apart(trace: Trace, charged: pl.DataFrame) -> bool:

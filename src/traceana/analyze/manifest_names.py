@@ -22,7 +22,8 @@ from traceana.enrich.layers.layer_intervals import SEPARATOR
 from traceana.model.manifest import Layer
 from traceana.settings import MANIFEST_AGREEMENT, MANIFEST_COVERAGE
 from traceana.timeline.work import work
-from traceana.vocabulary.layer_types import type_of
+from traceana.vocabulary.layer_types import PRODUCTS as LAYERS_OF_PRODUCTS
+from traceana.vocabulary.layer_types import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,16 +36,8 @@ _SUFFIXED: Final = re.compile(r"(.+)_[1-9]\d*")
 _SNAKE: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 _DOUBTFUL: Final = ("other", "fused")
-_PRODUCT: Final = ("conv", "linear", "attention", "recurrent")
-"""Kinds of layers that are convolutions or matrix products."""
 _NO_PRODUCT: Final = ("pool", "shape", "dropout", "embedding")
 """Kinds that are never fused with a convolution or product."""
-
-
-def _kind(layer: Layer) -> str | None:
-    known = type_of(layer.type)
-    return None if known is None else known.kind
-
 
 _MOST_OPENED: Final = 4
 """Maximum number of times that Keras opens the scope of a layer for one call."""
@@ -152,11 +145,11 @@ class Evidence(msgspec.Struct, frozen=True):
         """Return whether the work of ``node`` cannot be that of ``layer``."""
         if node.row is not None and self.against_row(node.row, layer):
             return True
-        if _kind(layer) in _NO_PRODUCT:
+        if kind_of(layer.type) in _NO_PRODUCT:
             return self.multiplies_in(node)
         rows = {one.row for one in node.within()}
         other = bool(rows & self.forward) and not rows & (self.multiplies | self.possible)
-        return _kind(layer) in _PRODUCT and other
+        return kind_of(layer.type) in LAYERS_OF_PRODUCTS and other
 
     def against_row(self, row: int, layer: Layer) -> bool:
         """Return whether the weight of ``row`` is neither one of ``layer`` nor a shard of it.
@@ -320,7 +313,7 @@ class Matching:
         be in both.
         """
         layers = [one.layer for one in model.within() if one.layer is not None]
-        weighted = [one for one in layers if _kind(one) in _PRODUCT]
+        weighted = [one for one in layers if kind_of(one.type) in LAYERS_OF_PRODUCTS]
         positions = found.leaves()
         matched = [one for one in layers if one.position in positions]
         if 2 * sum(is_default_name(one) for one in matched) < len(matched):

@@ -649,12 +649,7 @@ def _with_parts(costs: pl.DataFrame, ops: pl.DataFrame, tree: Tree) -> pl.DataFr
         return costs
     node = _nodes(costs, ops, tree)
     names = pl.col("_node_name")
-    row = from_rows(costs["op"])
-    alone = tree.nearest(Texts.of(ops["name"]).matching(_NODE), row) == NONE
-    backward = (ops["direction"].gather(costs["op"]) == "backward").fill_null(False)
-    marked = costs.with_columns((backward & pl.Series(alone)).alias("_of_engine")).join(
-        node, on="op", how="left", maintain_order="left"
-    )
+    marked = costs.join(node, on="op", how="left", maintain_order="left")
     linear = marked.filter(names.str.contains(_LINEAR_NODE) & (pl.col("kind") == "matmul")).select(
         "op", "node"
     )
@@ -687,21 +682,25 @@ def _with_parts(costs: pl.DataFrame, ops: pl.DataFrame, tree: Tree) -> pl.DataFr
 
 
 def _nodes(costs: pl.DataFrame, ops: pl.DataFrame, tree: Tree) -> pl.DataFrame:
-    """Return the node around each counted operator, null where it recomputes.
+    """Return the node around each counted operator, without a row where it recomputes.
 
-    ``_gradients`` is whether an operator of the backward pass is around it as well.
+    ``_gradients`` is whether an operator of the backward pass is around it as well, ``_of_engine``
+    whether it is one of the backward pass without a node.
     """
     names = Texts.of(ops["name"])
     found = pl.DataFrame({"op": costs["op"].unique()})
     node = tree.nearest(names.matching(_NODE), from_rows(found["op"]))
-    found = found.with_columns(to_rows(node).alias("node")).drop_nulls("node")
+    found = found.with_columns(to_rows(node).alias("node"))
     found = found.with_columns(
+        (pl.col("node").is_null() & (ops["direction"].gather(found["op"]) == "backward"))
+        .fill_null(False)
+        .alias("_of_engine"),
         ops["name"].gather(found["node"]).cast(pl.String).alias("_node_name"),
         pl.Series(
             "_gradients", tree.nearest(names.matching(_GRADIENT), from_rows(found["op"])) != NONE
         ),
     )
-    return found.filter(~pl.col("_node_name").str.contains(_RECOMPUTING))
+    return found.filter(~pl.col("_node_name").str.contains(_RECOMPUTING).fill_null(False))
 
 
 def _products(linear: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:

@@ -270,8 +270,8 @@ def _evidence(
 
 
 def _without_weak(evidence: _Evidence, kept: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return ``kept`` without pairs of which a layer has the path of one that it fits better, which
-    is not paired with a layer of its path."""
+    """Return ``kept`` without pairs where a layer has the path of one that it fits better, which is
+    not paired with a layer of its path."""
     named = evidence.same_path & (evidence.odds > 0)
     free = np.where(named, evidence.odds, -np.inf)
     rows, columns = ([pair[side] for pair in kept if named[pair]] for side in (0, 1))

@@ -230,17 +230,13 @@ def _common_prefix(labels: list[str]) -> list[str]:
     Other paths are of functions outside the model, such as its loss.
     """
     nested = [path for label in labels if len(path := _SEPARATOR.split(label)) > 1]
-    first, count = max(Counter(path[0] for path in nested).items(), key=_count, default=("", 0))
+    ((first, count),) = Counter(path[0] for path in nested).most_common(1) or [("", 0)]
     if count < max(2, len(labels) / 2, MOST_IN_MODEL * len(nested)):
         return []
     inside = [path for path in nested if path[0] == first]
     least, most = min(path[:-1] for path in inside), max(path[:-1] for path in inside)
     different = (at for at, part in enumerate(least) if part != most[at])
     return least[: next(different, len(least))]
-
-
-def _count(item: tuple[str, int]) -> int:
-    return item[1]
 
 
 def _common_suffix(labels: list[str], prefix: list[str]) -> str:

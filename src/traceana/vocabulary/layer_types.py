@@ -35,6 +35,16 @@ def type_of(written: str | None) -> Type | None:
     return _vocabulary().get(plain) or (Type(plain, None) if plain else None)
 
 
+PRODUCTS: Final = ("conv", "linear", "attention", "recurrent")
+"""Kinds of layers that are convolutions or matrix products."""
+
+
+def kind_of(written: str) -> str | None:
+    """Return the kind of the type ``written``; None outside the vocabulary."""
+    known = type_of(written)
+    return None if known is None else known.kind
+
+
 def plain_word(written: str) -> str:
     """Return the letters and digits of the last part of ``written``, in lower case."""
     return _NO_LETTER.sub("", _ONEDNN.sub("", written.rpartition("::")[2].lower()))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal[
     "convolution",
     "linear",  # the product of an activation with a weight, such as aten::addmm
-    "mm",  # the product of two matrices, of which the second may be a weight
+    "mm",  # the product of two matrices; the second may be a weight
     "batched_mm",  # the product of two tensors that may both be activations, such as aten::matmul
     "attention",
     "recurrent",
@@ -71,7 +71,7 @@ def operators() -> dict[str, Operator]:
 
 
 def operator_row(name: str) -> Operator:
-    """Return the row of ``name``; one of which nothing is known for another name."""
+    """Return the row of ``name``; an empty one for another name."""
     return operators().get(name, _UNKNOWN)
 
 

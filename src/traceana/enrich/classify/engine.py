@@ -17,7 +17,7 @@ import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
-from itertools import compress
+from itertools import chain, compress
 from typing import Final
 
 import msgspec
@@ -134,17 +134,14 @@ def _key() -> str:
 
 @functools.cache
 def _state() -> str:
-    return digest(_deciding())
-
-
-def _deciding() -> Iterator[bytes]:
-    """Yield the code and the rules, file by file."""
-    enrich = resources.files("traceana.enrich")
-    classify = enrich / "classify"
-    yield (resources.files("traceana.columns") / "distinct.py").read_bytes()
-    yield (resources.files("traceana.trace") / "taxonomy.py").read_bytes()
-    for folder in (classify, classify / "rules"):
-        yield from code_in(folder)
+    classify = resources.files("traceana.enrich") / "classify"
+    return digest(
+        chain(
+            [(resources.files("traceana.columns") / "distinct.py").read_bytes()],
+            [(resources.files("traceana.trace") / "taxonomy.py").read_bytes()],
+            *map(code_in, (classify, classify / "rules")),
+        )
+    )
 
 
 # The rules of users are read anew for each trace: kept classes belong to one rule set.

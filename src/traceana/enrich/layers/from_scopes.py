@@ -408,7 +408,7 @@ def _roles(
 
     Optimizers have known names. Of TensorFlow's other scopes without a gradient, those that assign
     variables, with many operators that always run after the start of the backward pass, are
-    optimizers, too; those of which all operators do clip gradients. Scopes whose operators run on
+    optimizers, too; those whose operators all do clip gradients. Scopes whose operators run on
     other threads than the model's are a ``tf.data`` pipeline, which has its own threads. The
     remaining scopes are parts of the forward pass, such as a loss or a frozen model. The order of
     XLA's instructions is not that of the passes.
