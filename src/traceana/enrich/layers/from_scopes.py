@@ -408,7 +408,8 @@ def _roles(
 
     Optimizers have known names. Of TensorFlow's other scopes without a gradient, those that assign
     variables, with many operators that always run after the start of the backward pass, are
-    optimizers, too; those whose operators all do clip gradients. Scopes whose operators run on
+    optimizers, too. A loss may run late as well: nothing waits for its value. Scopes whose
+    operators run on
     other threads than the model's are a ``tf.data`` pipeline, which has its own threads. The
     remaining scopes are parts of the forward pass, such as a loss or a frozen model. The order of
     XLA's instructions is not that of the passes.
@@ -469,6 +470,6 @@ def _roles(
     for scope, after, apart, assigns in of_scopes.iter_rows():
         if apart:
             roles[scope] = "data"
-        elif after == 1 or (assigns and after > _NEED_GRADIENTS):
+        elif assigns and after > _NEED_GRADIENTS:
             roles[scope] = "optimizer"
     return roles
