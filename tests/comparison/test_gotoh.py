@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceana.comparison.sequence_alignment import Gaps, best_alignment, posterior
+from traceana.match.alignment import Gaps, best_alignment, posterior
 
 Pairs = tuple[tuple[int, int], ...]
 

@@ -23,10 +23,10 @@ from tests.support.graph_replays import (
     steps,
     write,
 )
-from tests.support.manifest import TRACES
+from tests.support.manifest import H100, TRACES
 from tests.support.opened import opened
-from traceana.enrich.graph_alignment import Launches, align
 from traceana.errors import UsageError
+from traceana.match.alignment import agreed
 from traceana.trace import Trace
 
 NAMES = ["conv2d_0", "relu_0", "conv2d_1", "linear_0"]
@@ -223,7 +223,14 @@ def test_launches_without_a_node_are_left_out(
     lost = data.draw(st.sets(st.integers(0, count - 1), max_size=min(4, count - 1)))
     kept = np.array([i for i in range(count) if i not in lost])
     own = np.arange(count)
-    source = align(Launches(kinds, bits, own), kinds[kept], bits[kept], in_order=False)
+    source = agreed(
+        lambda i, j: np.where(
+            (kinds[j] == kinds[kept[i]]) & (bits[j] == bits[kept[i]]), 4, -np.inf
+        ),
+        (len(kept), count),
+        1,
+        own,
+    )
     pairs = [(launch, i) for i, launch in enumerate(source.tolist()) if launch >= 0]
     assert pairs == sorted(pairs)
     assert all(kinds[launch] == kinds[kept[i]] for launch, i in pairs)
@@ -232,6 +239,31 @@ def test_launches_without_a_node_are_left_out(
     # Where each launch is of a kind that no other is, the alignment is certain.
     if len(set(zip(kinds.tolist(), bits.tolist(), strict=True))) == count:
         assert source.tolist() == kept.tolist()
+
+
+@pytest.mark.skipif(not H100.is_dir(), reason="no shared recordings of an H100")
+def test_a_training_step_as_one_graph_has_the_layers_of_the_eager_run() -> None:
+    """The graph adds up gradients, which the eager run does not, and runs branches on streams."""
+    eager = opened(H100 / "variants" / "resnet18_b8.json.gz")
+    path = H100 / "variants" / "resnet18_b8_graph.json.gz"
+    graph = traceana.open(path, capture=H100 / "variants" / "resnet18_b8.json.gz")
+
+    def kernels(trace: Trace) -> dict[tuple[str, str], int]:
+        """Return the kernels of each layer and pass in a step."""
+        work = trace.tables.activities.filter(pl.col("call").is_not_null())
+        layers = trace.tables.layers.select("path", "role")[work["layer"]]
+        counted = work.with_columns(*layers).filter(pl.col("role") == "layer")
+        by_pass = counted.group_by("path", "direction").len().rows()
+        return {(path, direction): many // 5 for path, direction, many in by_pass}
+
+    assert kernels(graph) == kernels(eager)
+    work = graph.tables.activities
+    roles = graph.tables.layers["role"].cast(pl.String).gather(work["layer"])
+    time_ns = work.filter(roles != "unattributed")["duration"].sum()
+    assert time_ns >= 0.92 * work["duration"].sum()
+    reasons = dict(graph.tables.ledger.select("reason", "count").iter_rows())
+    # 62 additions of gradients in each of 5 steps.
+    assert reasons["graph_unknown"] == 310
 
 
 def test_json_of_the_generator_is_a_trace(tmp_path: Path) -> None:

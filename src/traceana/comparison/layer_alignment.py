@@ -19,7 +19,7 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from traceana.comparison.layer_features import RunLayers, plain_name
-from traceana.comparison.sequence_alignment import Gaps, Matrix, best_alignment, posterior
+from traceana.match.alignment import Gaps, Matrix, best_alignment, posterior
 from traceana.settings import MOVED, ORDER_ALONE, SAME_FLOPS, TEMPERED
 
 if TYPE_CHECKING:

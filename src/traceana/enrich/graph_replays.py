@@ -1,4 +1,4 @@
-"""CUDA graphs: operators, layers and directions of the work of replays, from their capture.
+"""Work of CUDA graphs: operators, layers and directions of the work of replays, from their capture.
 
 A replay launches all of a graph's nodes by one call, within no operator of the network. The
 operators ran once, when the graph was captured: their launch calls have no work of their own.
@@ -6,37 +6,87 @@ operators ran once, when the graph was captured: their launch calls have no work
 
 1. Nsight Systems records when each node was captured (``capture_time``).
 2. The launch calls of a capture, in this trace or in another recording of the program, are in the
-   order of the replay's activities (:mod:`traceana.enrich.graph_alignment.by_order`).
-3. The network ran without graphs, in this trace or in the other recording: work of the same
-   sequence of names and grids belongs to the same layers. The whole replay may be a sequence there,
-   or runs of its activities (:mod:`traceana.enrich.graph_alignment.by_sequence`).
+   order of the replay's activities.
+3. The network ran without graphs, in this trace or in the other recording: work of the same names
+   and sizes in the same order belongs to the same layers.
 
+2 and 3 are alignments of two sequences (:func:`traceana.match.alignment.agreed`), whose evidence is
+the kind of work and the operator around the launch in one, the kernel and its grid in the other.
 Where sources of equal standing disagree on an activity's layer, it gets none. Every replay gets
 operators of its own, of no duration, so that counts by operator are counts of executions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from traceana.columns.distinct import Texts
 from traceana.columns.nesting import NONE, Flags, Ints, from_rows, take, to_rows
-from traceana.enrich.graph_alignment import (
-    NODE_KINDS,
-    Found,
-    Replays,
-    by_order,
-    by_sequence,
-    captures,
-    pass_codes,
-)
 from traceana.enrich.launches import BEGIN_CAPTURE, GRAPH_LAUNCH, KERNEL_LAUNCH
+from traceana.enrich.layers.repetition import Repetitions
+from traceana.enrich.layers.resolve import NO_LAUNCH
+from traceana.match.alignment import SPARE, agreed
+from traceana.settings import (
+    BY_ORDER,
+    BY_ORDER_OF_STREAMS,
+    BY_SEQUENCE,
+    BY_WHOLE_SEQUENCE,
+    CAPTURE_DISAGREEMENT,
+    LARGEST_CAPTURE_GAP,
+)
 from traceana.trace import Ledger, Trace
-from traceana.trace.schema import ActivityKind, Direction, conform
+from traceana.trace.schema import DEVICE_WORK, ActivityKind, Direction, conform
+
+NODE_KINDS: Final = tuple(kind for kind in DEVICE_WORK if kind != "graph")
+"""Kinds of the work of a node. A graph that was recorded whole has no nodes."""
+
+
+class Replays(msgspec.Struct, frozen=True):
+    """The activities of graph replays, the replay of each, and the launches of the replays."""
+
+    rows: Ints
+    """Rows of ``activities``."""
+    replay: Ints
+    """The replay of each of ``rows``."""
+    calls: pl.DataFrame
+    """The launch call of each replay: process, thread, start."""
+    turn: Ints
+    """The number of each replay among those of its graph."""
+
+    @classmethod
+    def of(cls, trace: Trace) -> Replays:
+        """Return the replays of ``trace``, whose activities have their calls."""
+        calls, activities = trace.tables.calls, trace.tables.activities
+        launches = Texts.of(calls["name"]).matching(GRAPH_LAUNCH)
+        call = from_rows(activities["call"])
+        of_graph = np.append(launches, False)[call] & (call != NONE)
+        nodes = activities["kind"].is_in(NODE_KINDS)
+        rows = np.flatnonzero(of_graph & nodes.to_numpy())
+        distinct, replay = np.unique(call[rows], return_inverse=True)
+        launched = calls.select("process", "thread", "start")[distinct]
+        found = cls(rows, replay.astype(np.int64), launched, np.zeros(len(distinct), np.int64))
+        names = activities["name_id"].to_numpy()[rows]
+        graphs: dict[bytes, int] = {}
+        for at, places in enumerate(found.each(activities["start"].to_numpy()[rows])):
+            graph = names[places].tobytes()
+            found.turn[at] = graphs[graph] = graphs.get(graph, -1) + 1
+        return found
+
+    def each(self, order: Ints) -> Iterator[Ints]:
+        """Yield the places in ``rows`` of each replay's activities, sorted by ``order``."""
+        by_replay = np.lexsort((order, self.replay))
+        ends = np.flatnonzero(np.diff(self.replay[by_replay], append=-1)) + 1
+        begin = 0
+        for end in ends.tolist():
+            yield by_replay[begin:end]
+            begin = end
+
 
 _END: Final = r"^(?:cu|cuda|hip)StreamEndCapture"
 _LAUNCH: Final = {
@@ -124,6 +174,269 @@ def _captured_calls(calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFra
     return table.select(pl.col("row", "kind", "capture").cast(pl.Int64))
 
 
+Bits = npt.NDArray[np.uint32]
+_OF_OPERATOR: Final = {
+    r"(?i)convolve|winograd|fprop|dgrad|wgrad|implicit_gemm|conv[123]d": r"(?i)conv",
+    r"(?i)gemm|Cijk_|cutlass_\d|nvjet|gemv|splitKreduce": r"(?i)mm|linear|matmul|conv|mv|attention|"
+    r"lstm|gru|rnn|einsum|moe|expert|compiled",
+    r"(?i)softmax": r"(?i)softmax|attention|loss|moe|compiled",
+    r"(?i)batch_?norm|bn_(?:fw|bw)": r"(?i)norm",
+    r"(?i)layer_?norm": r"(?i)norm|compiled",
+    r"(?i)max_?pool|avg_?pool": r"(?i)pool",
+    r"(?i)embedding": r"(?i)embedding|index|lookup|gather",
+    r"(?i)nccl(?:Dev)?Kernel|rcclGenericKernel": r"(?i)nccl|c10d|reduce|broadcast|gather|scatter|"
+    r"comms|all_?to_?all|barrier|send|recv",
+    r"FillFunctor": r"(?i)fill|zero|ones|full|arange|scalar|norm|grad|index|embedding|pool|new_",
+    r"threshold_kernel|launch_clamp": r"(?i)threshold|relu|clamp",
+    r"multi_tensor_apply": r"(?i)foreach|fused|multi_tensor|optim|amp|norm",
+    r"direct_copy_kernel": r"(?i)copy|to|contiguous|clone|cat|cast|expand",
+    r"sigmoid": r"(?i)sigmoid|silu|swish|lstm|gru|bce|loss",
+    r"tanh": r"(?i)tanh|gelu|lstm|gru",
+    r"(?i)dropout": r"(?i)dropout|attention",
+}
+"""Kernels that only operators with such names launch: a check of an alignment by order."""
+
+
+_SIZES: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "bytes")
+_NUMBER: Final = {kind: code for code, kind in enumerate(NODE_KINDS)}
+_SAME: Final = 4
+_FITS: Final = 6
+_CONFLICT: Final = -12
+_ALONE: Final = 1
+"""Scores of a pair, of one whose operator launches such kernels or does not, and cost of one alone.
+A conflict costs more than both alone."""
+_PASSES: Final = len(Direction.categories) + 1
+_LEAST_PART: Final = 0.5
+"""Least part of a replay that has equal work in a step, for it to be of the same program."""
+_MOST_STEPS: Final = 4
+_MOST_CELLS: Final = 8_000_000
+"""Most pairs of activities that are weighed against each other; time and memory grow with them."""
+
+
+class _Sequence(msgspec.Struct, frozen=True):
+    """Activities of a recording in the order of their launches: what a replay may repeat.
+
+    ``meaning`` is the number of the path, role and direction of the layer of each.
+    """
+
+    of: Trace
+    rows: Ints
+    meaning: Ints
+
+
+class _Capture(_Sequence, frozen=True):
+    """The launch calls of a capture: the kind of each, recognized operators around it as bits."""
+
+    kinds: Ints
+    operators: Bits
+
+
+class _Step(_Sequence, frozen=True):
+    """Work that was launched one by one: the number of the name and the sizes of each."""
+
+    symbols: Ints
+
+
+class _Match(NamedTuple):
+    """The sequence that a replay repeats, the place in it of each activity, and the confidence."""
+
+    sequence: _Sequence
+    place: Ints
+    confidence: float
+
+
+class _Sources:
+    """The sequences of a trace and of another recording, and what replays repeat of them."""
+
+    def __init__(
+        self, trace: Trace, replays: Replays, captured: list[tuple[Trace, pl.DataFrame]]
+    ) -> None:
+        """``captured`` are recordings, and the captured calls of each: its last activities."""
+        self._replays = replays
+        work = trace.tables.activities[replays.rows]
+        self._stream, self._start = from_rows(work["stream"]), work["start"].to_numpy()
+        self._node = from_rows(work["graph_node"])
+        kind = work["kind"].cast(pl.String)
+        self._kind = kind.replace_strict(_NUMBER, return_dtype=pl.Int64).to_numpy()
+        recognized = _recognized(trace.tables.names["name"], list(_OF_OPERATOR))
+        self._kernel = recognized[work["name_id"].to_numpy()]
+        self._meanings: dict[str, int] = {}
+        self._captures = [one for pair in captured for one in self._of_captures(*pair)]
+
+    def _meaning(self, of: Trace, rows: Ints) -> Ints:
+        """Return the number of the layer and direction of each of ``rows``, NONE without one."""
+        work, layers = of.tables.activities[to_rows(rows)], of.tables.layers
+        named = pl.when(pl.col("role") != NO_LAUNCH[2]).then(pl.format("{} {}", "path", "role"))
+        layer = layers.select(named).to_series().gather(work["layer"])
+        texts = layer + " " + work["direction"].cast(pl.String).fill_null("")
+        numbers = self._meanings
+        known = [NONE if one is None else numbers.setdefault(one, len(numbers)) for one in texts]
+        return np.array(known, dtype=np.int64)
+
+    def _of_captures(self, of: Trace, calls: pl.DataFrame) -> Iterator[_Capture]:
+        first = of.tables.activities.height - calls.height
+        ops, names = of.tables.ops, of.tables.ops["name"].cast(pl.String)
+        parent, op = from_rows(ops["parent"]), from_rows(of.tables.activities["op"])
+        numbered = calls.with_columns(pl.int_range(pl.len()).alias("place") + first)
+        for _, capture in numbered.group_by("capture", maintain_order=True):
+            rows = capture["place"].to_numpy()
+            around = pl.Series([""] * len(rows), dtype=pl.String)
+            row = op[rows]
+            while (row != NONE).any():
+                around = around + "/" + names.gather(to_rows(row)).fill_null("")
+                row = take(parent, row)
+            operators = _recognized(around, list(_OF_OPERATOR.values()))
+            kinds = capture["kind"].to_numpy()
+            yield _Capture(of, rows, self._meaning(of, rows), kinds, operators)
+
+    def captured(self, wanted: Flags, *, across_streams: bool) -> Iterator[tuple[Ints, _Match]]:
+        """Yield places of ``wanted`` activities in the replays with the capture that they repeat.
+
+        Nodes are in the order of their ids, where the trace has them, else in that of their starts:
+        for replays on several streams only if ``across_streams``.
+        """
+        done = ~wanted
+        known: dict[tuple[bytes, bytes], _Match | None] = {}
+        for order in [self._node, self._start] if (self._node != NONE).all() else [self._start]:
+            for places in self._replays.each(order):
+                if done[places].all():
+                    continue
+                if order is self._node and len(np.unique(order[places])) != len(places):
+                    continue
+                several = order is self._start and len(np.unique(self._stream[places])) > 1
+                if several and not across_streams:
+                    continue
+                kinds, kernels = self._kind[places], self._kernel[places]
+                key = (kinds.tobytes(), kernels.tobytes())
+                if key not in known:
+                    found = [
+                        _in_capture(one, kinds, kernels, not several) for one in self._captures
+                    ]
+                    known[key] = _best([one for one in found if one is not None])
+                match = known[key]
+                if match is not None:
+                    done[places] = True
+                    standing = BY_ORDER_OF_STREAMS if several else BY_ORDER
+                    yield places, match._replace(confidence=standing * match.confidence)
+
+    def eager(self, trace: Trace, other: Trace, wanted: Flags) -> Iterator[tuple[Ints, _Match]]:
+        """Yield places of ``wanted`` activities with the work of ``other`` that they repeat.
+
+        It is the work of one of the last distinct steps that no replay launched, or all of it
+        without steps.
+        """
+        work = other.tables.activities.with_row_index("at").filter(pl.col("kind").is_in(NODE_KINDS))
+        if other is trace:
+            work = work.filter(~pl.col("at").is_in(self._replays.rows))
+        own = trace.tables.activities[self._replays.rows]
+        # Sizes that the replays were recorded without do not tell them from other work.
+        kernels = own.filter(pl.col("kind") == "kernel")
+        sizes = [name for name in _SIZES if name == "bytes" or not kernels[name].null_count()]
+        names = [
+            frame.select(
+                names["name"].cast(pl.String).gather(frame["name_id"]).alias("name"), *sizes
+            )
+            for frame, names in ((own, trace.tables.names), (work, other.tables.names))
+        ]
+        symbol = pl.concat(names).select(pl.struct(pl.all()).rank("dense")).to_series().to_numpy()
+        symbols, theirs = symbol[: own.height].astype(np.int64), symbol[own.height :]
+        launched = other.tables.calls["start"].gather(work["call"])
+        in_order = work.with_columns(
+            pl.Series("symbol", theirs), pl.coalesce(launched, "start").alias("launched")
+        ).sort("launched", "start")
+        distinct: dict[bytes, _Step] = {}
+        for _, step in in_order.group_by("step", maintain_order=True):
+            rows, of_step = step["at"].to_numpy(), step["symbol"].to_numpy().astype(np.int64)
+            distinct.pop(of_step.tobytes(), None)
+            distinct[of_step.tobytes()] = _Step(other, rows, self._meaning(other, rows), of_step)
+        known_here = [one for one in distinct.values() if (one.meaning != NONE).any()]
+        candidates = known_here[-_MOST_STEPS:]
+        known: dict[bytes, _Match | None] = {}
+        order = self._node if (self._node != NONE).all() else self._start
+        for places in self._replays.each(order):
+            key = symbols[places].tobytes()
+            if wanted[places].any() and key not in known:
+                found = [_in_step(one, symbols[places]) for one in candidates]
+                known[key] = _best([one for one in found if one is not None])
+            if wanted[places].any() and (match := known[key]) is not None:
+                yield places, match
+
+
+def _in_capture(capture: _Capture, kinds: Ints, kernels: Bits, in_order: bool) -> _Match | None:
+    """Return the launch in ``capture`` of each activity of a replay; None for another network.
+
+    ``kinds`` are those of the activities; ``kernels`` are bits: a kernel with a bit is launched by
+    operators with it, a kernel without a bit by any. In the best alignments, a pair of one kind
+    counts, and a launch or an activity alone costs. Activities ``in_order`` are those of one
+    stream, or sorted by node: if they are as many as the launches, and of the same kinds, each has
+    its own.
+    """
+    n, m = len(kinds), len(capture.kinds)
+    if abs(n - m) > LARGEST_CAPTURE_GAP * n:
+        return None
+    conflict = (kernels != 0) & ((kernels & capture.operators) == 0) if n == m else np.ones(1)
+    allowed = CAPTURE_DISAGREEMENT if in_order else 0
+    if n == m and (kinds == capture.kinds).all() and conflict.mean() <= allowed:
+        place = np.arange(n)
+    else:
+
+        def score(i: int, j: Ints) -> npt.NDArray[np.float64]:
+            fits = (capture.operators[j] & kernels[i]) != 0
+            pair = np.where(kernels[i] == 0, _SAME, np.where(fits, _FITS, _CONFLICT))
+            return np.where(capture.kinds[j] == kinds[i], pair, -np.inf)
+
+        place = agreed(score, (n, m), _ALONE, capture.meaning)
+    checked = (kernels != 0) & (place != NONE)
+    fits = (np.append(capture.operators, np.uint32(0))[place] & kernels) != 0
+    fit = float(fits[checked].mean()) if checked.any() else 1.0
+    part = float((place != NONE).mean())
+    if fit < 1 - CAPTURE_DISAGREEMENT or part < 1 - LARGEST_CAPTURE_GAP:
+        return None
+    return _Match(capture, place, fit * part)
+
+
+def _in_step(step: _Step, symbols: Ints) -> _Match | None:
+    """Return the equal work in ``step`` of each activity of a replay; None for other work."""
+    n, m = len(symbols), len(step.symbols)
+    if n * (abs(n - m) + 2 * SPARE + 1) > _MOST_CELLS:
+        return None
+    place = agreed(
+        lambda i, j: np.where(step.symbols[j] == symbols[i], _SAME, -np.inf),
+        (n, m),
+        _ALONE,
+        step.meaning,
+    )
+    part = float((place != NONE).mean())
+    if part < _LEAST_PART:
+        return None
+    place = np.where(np.append(step.meaning, NONE)[place] == NONE, NONE, place)
+    return _Match(step, place, BY_WHOLE_SEQUENCE if part == 1 else BY_SEQUENCE * part)
+
+
+def _best(found: list[_Match]) -> _Match | None:
+    """Return the last match of those that fit best; an activity that means another layer in another
+    of them has no place."""
+    if not found:
+        return None
+    most = max(one.confidence for one in found)
+    *others, chosen = (one for one in found if one.confidence == most)
+    meaning = np.append(chosen.sequence.meaning, NONE)[chosen.place]
+    place = chosen.place
+    for other in others:
+        agrees = np.append(other.sequence.meaning, NONE)[other.place] == meaning
+        place = np.where(agrees, place, NONE)
+    return chosen._replace(place=place)
+
+
+def _recognized(texts: pl.Series, patterns: list[str]) -> Bits:
+    """Return a bit for each of ``patterns`` that each of ``texts`` contains."""
+    bits = np.zeros(len(texts), dtype=np.uint32)
+    for place, pattern in enumerate(patterns):
+        found = texts.cast(pl.String).str.contains(pattern).fill_null(value=False).to_numpy()
+        bits |= found.astype(np.uint32) << np.uint32(place)
+    return bits
+
+
 _BY_NODE: Final = 1.0
 """Confidence of the records of nodes."""
 
@@ -143,108 +456,99 @@ def of_replays(
         activities=trace.tables.activities.head(kept),
         names=trace.tables.names.head(trace.tables.names.height - (1 if captured.height else 0)),
     )
-    if not len(replays.rows):
+    rows = replays.rows
+    if not len(rows):
         return trace
-    found_captures = [*captures(own, captured)]
-    if reference is not None:
-        found_captures += captures(*reference)
+    activities = trace.tables.activities
+    layers, instances = _Layers(trace.tables.layers), _Instances(trace.tables.ops, replays)
+    op, layer = (from_rows(activities[key]).copy() for key in ("op", "layer"))
+    direction = _codes(activities["direction"]).copy()
+    confidence = np.full(activities.height, np.nan)
     ledger = Ledger()
-    result = _Attribution(trace, own, replays)
-    result.take_nodes()
-    for found in by_order(trace, replays, found_captures, result.open(), across_streams=False):
-        result.take(found)
-    result.count(ledger, "graph_capture")
-    for other in [trace] if reference is None else [trace, reference[0]]:
-        if result.open().any():
-            for found in by_sequence(trace, replays, other, result.open()):
-                result.take(found)
-    result.count(ledger, "graph_sequence")
-    for found in by_order(trace, replays, found_captures, result.open(), across_streams=True):
-        result.take(found)
-    result.count(ledger, "graph_capture")
-    result.count_rest(ledger)
-    return result.trace(ledger)
 
+    def count(reason: str, of: Ints) -> None:
+        time_ns = int(activities["duration"].gather(of).sum())
+        ledger.add(reason, len(of), table="activities", kept=True, time_ns=time_ns)
 
-class _Attribution:
-    """The sources found so far for the activities of replays, and the Trace with them."""
-
-    def __init__(self, trace: Trace, own: Trace, replays: Replays) -> None:
-        """``own`` is ``trace`` with the activities of its captured launches."""
-        self._trace, self._own_traces, self._replays = trace, (trace, own), replays
-        size = len(replays.rows)
-        self._confidence = np.full(size, np.nan)
-        self._from: list[tuple[Trace, Ints]] = []
-        self._counted = np.zeros(size, dtype=np.bool_)
-        self._by_node = np.zeros(size, dtype=np.bool_)
-
-    def open(self) -> Flags:
-        """Return which activities have no source so far."""
-        found: Flags = np.isnan(self._confidence)
+    def is_open() -> Flags:
+        found: Flags = np.isnan(confidence[rows])
         return found
 
-    def take_nodes(self) -> None:
-        """Accept the operators and layers at the times of capture, which are those in the trace."""
-        times = self._trace.tables.activities["capture_time"][to_rows(self._replays.rows)]
-        self._by_node = times.is_not_null().to_numpy()
-        self._confidence[self._by_node] = _BY_NODE
-
-    def take(self, found: Found) -> None:
-        """Accept the sources ``found`` for activities that have none."""
-        new = self.open() & (found.row != NONE)
-        self._confidence[new] = found.confidence[new]
-        self._from.append((found.trace, np.where(new, found.row, NONE)))
-
-    def count(self, ledger: Ledger, reason: str) -> None:
-        """Count in ``ledger`` what has a source since the last call."""
-        new = ~self.open() & ~self._counted
-        self._counted |= new
-        self._add(ledger, reason, new)
-
-    def count_rest(self, ledger: Ledger) -> None:
-        """Count in ``ledger`` what has no source."""
-        self._add(ledger, "graph_unknown", self.open())
-
-    def _add(self, ledger: Ledger, reason: str, which: Flags) -> None:
-        rows = to_rows(self._replays.rows[which])
-        time_ns = int(self._trace.tables.activities["duration"].gather(rows).sum())
-        ledger.add(reason, int(which.sum()), table="activities", kept=True, time_ns=time_ns)
-
-    def trace(self, ledger: Ledger) -> Trace:
-        """Return the Trace with what was found, and with the entries of ``ledger``."""
-        trace, rows = self._trace, self._replays.rows
-        layers = _Layers(trace.tables.layers)
-        op, layer = (from_rows(trace.tables.activities[key]).copy() for key in ("op", "layer"))
-        direction = pass_codes(trace.tables.activities["direction"]).copy()
-        instances = _Instances(trace.tables.ops, self._replays)
-        if self._by_node.any():
-            places = np.flatnonzero(self._by_node)
-            op[rows[places]] = instances.add(trace, places, op[rows[places]], _same)
-        for source, found in self._from:
-            places = np.flatnonzero(found != NONE)
-            if not len(places):
-                continue
-            at = found[places]
-            own = any(source is one for one in self._own_traces)
-            to_layer = _same if own else layers.of(source)
-            theirs = source.tables.activities
+    def take_all(reason: str, matches: Iterator[tuple[Ints, _Match]]) -> None:
+        """Accept sources for activities that have none."""
+        before = is_open()
+        by_recording: dict[int, tuple[Trace, Ints]] = {}
+        for places, match in matches:
+            of = match.sequence.of
+            source = by_recording.setdefault(id(of), (of, np.full(len(rows), NONE)))[1]
+            new = before[places] & (match.place != NONE)
+            source[places[new]] = match.sequence.rows[match.place[new]]
+            confidence[rows[places[new]]] = match.confidence
+        for of, source in by_recording.values():
+            places = np.flatnonzero(source != NONE)
+            at, theirs = source[places], of.tables.activities
+            to_layer = _same if of is trace or of is own else layers.of(of)
             layer[rows[places]] = to_layer(from_rows(theirs["layer"])[at])
-            direction[rows[places]] = pass_codes(theirs["direction"])[at]
-            op[rows[places]] = instances.add(source, places, from_rows(theirs["op"])[at], to_layer)
-        confidence = np.full(trace.tables.activities.height, np.nan)
-        confidence[rows] = self._confidence
-        directions = pl.Series(Direction.categories, dtype=Direction).gather(to_rows(direction))
-        return trace.with_tables(
-            activities=trace.tables.activities.with_columns(
-                to_rows(op).alias("op"),
-                to_rows(layer).alias("layer"),
-                directions.alias("direction"),
-                pl.Series("layer_confidence", confidence).fill_nan(None),
-            ),
-            ops=instances.ops(),
-            layers=layers.frame(),
-            ledger=pl.concat([trace.tables.ledger, ledger.frame()]),
-        )
+            direction[rows[places]] = _codes(theirs["direction"])[at]
+            op[rows[places]] = instances.add(of, places, from_rows(theirs["op"])[at], to_layer)
+        count(reason, rows[before & ~is_open()])
+
+    # The operators and layers at the times of capture are those in the trace.
+    by_node = np.flatnonzero(activities["capture_time"][to_rows(rows)].is_not_null().to_numpy())
+    if len(by_node):
+        confidence[rows[by_node]] = _BY_NODE
+        op[rows[by_node]] = instances.add(trace, by_node, op[rows[by_node]], _same)
+        count("graph_capture", rows[by_node])
+    recordings = [(own, captured)] if reference is None else [(own, captured), reference]
+    sources = _Sources(trace, replays, recordings)
+    take_all("graph_capture", sources.captured(is_open(), across_streams=False))
+    for other in [trace] if reference is None else [trace, reference[0]]:
+        take_all("graph_sequence", sources.eager(trace, other, is_open()))
+    take_all("graph_capture", sources.captured(is_open(), across_streams=True))
+    # Runs of equal work around what is still open, and around work of replays that were launched
+    # before the recording.
+    left, codes = is_open(), layer * _PASSES + direction + 1
+    paths, roles = (layers.frame()[key].cast(pl.String) for key in ("path", "role"))
+    attributed = np.append((roles != NO_LAUNCH[2]).to_numpy(), False)[layer]
+    early = np.append((paths == NO_LAUNCH[0]).to_numpy(), False)[layer]
+    attributed_before = attributed.copy()
+    attributed[rows[left]] = early[rows] = False
+    eager = attributed.copy()
+    eager[rows] = False
+    wanted = early.copy()
+    wanted[rows[left]] = True
+    launched, repeated = Repetitions(activities).sources(
+        [np.where(known, codes, NONE) for known in (eager, attributed)], pl.Series(wanted)
+    )
+    places = np.flatnonzero(left & (launched[rows] != NONE))
+    op[rows[places]] = instances.add(trace, places, op[launched[rows[places]]], _same)
+    early &= repeated != NONE
+    source = np.where(early, repeated, NONE)
+    source[rows[places]] = launched[rows[places]]
+    met = source != NONE
+    layer[met], direction[met] = layer[source[met]], direction[source[met]]
+    confidence[met] = BY_SEQUENCE
+    count("graph_sequence", rows[places])
+    # What has no source keeps the layer around the launch of the graph, if any.
+    count("graph_unknown", rows[is_open() & ~attributed_before[rows]])
+    count("by_repetition", np.flatnonzero(early))
+    directions = pl.Series(Direction.categories, dtype=Direction).gather(to_rows(direction))
+    return trace.with_tables(
+        activities=activities.with_columns(
+            to_rows(op).alias("op"),
+            to_rows(layer).alias("layer"),
+            directions.alias("direction"),
+            pl.Series("layer_confidence", confidence).fill_nan(None),
+        ),
+        ops=instances.ops(),
+        layers=layers.frame(),
+        ledger=pl.concat([trace.tables.ledger, ledger.frame()]),
+    )
+
+
+def _codes(directions: pl.Series) -> Ints:
+    """Return the number of each direction, NONE without one."""
+    return directions.to_physical().cast(pl.Int64).fill_null(NONE).to_numpy()
 
 
 def _same(rows: Ints) -> Ints:

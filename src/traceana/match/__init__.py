@@ -1,0 +1,1 @@
+"""Which element of one sequence is which of another."""
