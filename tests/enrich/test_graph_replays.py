@@ -259,8 +259,8 @@ def test_a_training_step_as_one_graph_has_the_layers_of_the_eager_run() -> None:
     assert kernels(graph) == kernels(eager)
     work = graph.tables.activities
     roles = graph.tables.layers["role"].cast(pl.String).gather(work["layer"])
-    time_ns = work.filter(roles != "unattributed")["duration"].sum()
-    assert time_ns >= 0.92 * work["duration"].sum()
+    time_ns = work["duration"].to_numpy()
+    assert time_ns[(roles != "unattributed").to_numpy()].sum() >= 0.92 * time_ns.sum()
     reasons = dict(graph.tables.ledger.select("reason", "count").iter_rows())
     # 62 additions of gradients in each of 5 steps.
     assert reasons["graph_unknown"] == 310

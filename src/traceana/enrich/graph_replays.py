@@ -515,11 +515,11 @@ def of_replays(
     attributed[rows[left]] = early[rows] = False
     eager = attributed.copy()
     eager[rows] = False
-    wanted = early.copy()
-    wanted[rows[left]] = True
-    launched, repeated = Repetitions(activities).sources(
-        [np.where(known, codes, NONE) for known in (eager, attributed)], pl.Series(wanted)
-    )
+    open_rows = np.zeros(activities.height, dtype=np.bool_)
+    open_rows[rows[left]] = True
+    runs = Repetitions(activities)
+    (launched,) = runs.sources([np.where(eager, codes, NONE)], pl.Series(open_rows))
+    (repeated,) = runs.sources([np.where(attributed, codes, NONE)], pl.Series(early))
     places = np.flatnonzero(left & (launched[rows] != NONE))
     op[rows[places]] = instances.add(trace, places, op[launched[rows[places]]], _same)
     early &= repeated != NONE
