@@ -10,7 +10,7 @@ import pytest
 from tests.support.traces import TraceBuilder
 from traceana.analyze.layers import layers
 from traceana.enrich import attribute
-from traceana.enrich.layers.layer_intervals import DEEPEST_PATH, LONGEST_PATH
+from traceana.enrich.layers.source import DEEPEST_PATH, LONGEST_PATH
 from traceana.trace import Trace
 
 

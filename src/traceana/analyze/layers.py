@@ -25,11 +25,11 @@ from traceana.enrich.keys import (
     layer_keys,
     with_layer_keys,
 )
-from traceana.enrich.layers.compiled_regions import REGION
-from traceana.enrich.layers.layer_intervals import SEPARATOR
+from traceana.enrich.layers.source import SEPARATOR
 from traceana.result import Result, sums, with_share
 from traceana.settings import UNSCOPED_PERCENT
 from traceana.timeline.work import why_no_work, work
+from traceana.vocabulary.operators import COMPILED_REGION
 
 if TYPE_CHECKING:
     from traceana.commands import LayersBy
@@ -313,7 +313,7 @@ def _on_backward(work: pl.DataFrame) -> tuple[str, ...]:
 
 def _on_regions(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
     """Return a note on backward passes of ``torch.compile`` that are not divided by layer."""
-    regions = pl.col("layer").str.starts_with(REGION)
+    regions = pl.col("layer").str.starts_with(COMPILED_REGION)
     if "backward_ns" not in frame.columns or trace.tables.ops["input_shapes"].null_count() < len(
         trace.tables.ops
     ):
