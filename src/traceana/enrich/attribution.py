@@ -168,7 +168,9 @@ def attribute(
     # The order of the layers is that of steps whose launches are recorded.
     complete = np.append(step_table["complete"].fill_null(value=True).to_numpy(), [False])
     first = np.where(complete[step], when, when + _NOT_IN_ORDER) if complete.any() else when
-    table, layer_row, rows_of_layers = layer_table(layers, layer, first, lost.to_numpy(), backward)
+    table, layer_row, rows_of_layers = layer_table(
+        layers, layer, first, activities["start"].to_numpy(), lost.to_numpy(), backward
+    )
     activities = activities.with_columns(
         to_rows(op).alias("op"),
         to_rows(thread_ranges.innermost(key, time)).alias("range"),

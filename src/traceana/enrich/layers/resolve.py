@@ -207,6 +207,7 @@ def layer_table(
     layers: list[Layer],
     used: Ints,
     time: Ints,
+    start: Ints,
     lost: Flags,
     backward: Flags,
 ) -> tuple[pl.DataFrame, Ints, Ints]:
@@ -214,7 +215,8 @@ def layer_table(
     the row of each of ``layers`` (NONE: not in use).
 
     ``used`` indexes ``layers`` (NONE: outside all layers). ``time`` is the time of each entry, and
-    ``lost`` whether its launch is missing. Layers of one path and role are one row. The enclosing
+    ``start`` decides where it is equal, as in a launch of a graph; ``lost`` is whether its launch
+    is missing. Layers of one path and role are one row. The enclosing
     modules of a layer get rows too. Rows are in order of first use. Layers that are used in the
     ``backward`` pass only come last, because a compiled program may start a step with the rest of
     the backward pass.
@@ -223,25 +225,29 @@ def layer_table(
         return empty("layers"), used, np.full(len(layers), NONE, dtype=np.int64)
     all_layers = [*layers, OUTSIDE, NO_LAUNCH]
     index = np.where(used == NONE, len(layers) + lost, used)
+    # The first time in another than the backward pass, if there is one.
+    counts = ~pl.col("backward") | pl.col("backward").all()
+    time_of_first = pl.col("time").filter(counts).min()
     first = (
-        pl.DataFrame({"index": index, "time": time, "backward": backward})
+        pl.DataFrame({"index": index, "time": time, "start": start, "backward": backward})
         .group_by("index")
         .agg(
             pl.col("backward").all(),
-            pl.coalesce(pl.col("time").filter(~pl.col("backward")).min(), pl.col("time").min()),
+            time_of_first,
+            pl.col("start").filter(counts & (pl.col("time") == time_of_first)).min(),
         )
         .sort("index")
     )
-    rows: dict[tuple[str, str], tuple[str | None, tuple[bool, int]]] = {}
+    rows: dict[tuple[str, str], tuple[str | None, tuple[bool, int, int]]] = {}
     """By (path, role): the type, and when the layer is used first."""
 
-    def enter(path: str, kind: str | None, role: str, when: tuple[bool, int]) -> None:
+    def enter(path: str, kind: str | None, role: str, when: tuple[bool, int, int]) -> None:
         known, earlier = rows.get((path, role), (None, when))
         rows[path, role] = known or kind, min(earlier, when)
 
-    for i, only_backward, time_of_first in first.iter_rows():
+    for i, only_backward, first_time, first_start in first.iter_rows():
         path, kind, role = all_layers[i]
-        enter(path, kind, role, (only_backward and role == "layer", time_of_first))
+        enter(path, kind, role, (only_backward and role == "layer", first_time, first_start))
     types = {path: kind for path, kind, role in layers if role == "layer"}
     reached: set[str] = set()
     # In the order of first use an ancestor is reached first by the layer that is used first: the
