@@ -106,7 +106,7 @@ def attribute(
         ledger.add("no_work", int(launches["lost"].sum()), table="calls", kept=True)
     elif ops.height or len(thread_ranges.row):
         if ops.height:
-            found, names = operator_activities(ops, nesting)
+            found, names = operator_activities(ops, nesting, ranges, trace.tables.instructions)
         else:
             rows = thread_ranges.row
             found, names = range_activities(ranges[rows], thread_ranges.nesting)
