@@ -149,6 +149,11 @@ COMMANDS: Final = {
                     "One row per layer and pass: forward, dgrad, wgrad, backward, optimizer.",
                 ),
                 Option(
+                    "tree",
+                    bool,
+                    "One row per node of the layers' tree: own and total time, blocks folded.",
+                ),
+                Option(
                     "calibrate",
                     bool,
                     "Measure the peaks of this machine's CPU, for CPU traces recorded on it.",

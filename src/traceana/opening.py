@@ -21,7 +21,7 @@ from traceana.trace import Trace
 
 if TYPE_CHECKING:
     from traceana.enrich import Code, Reference
-    from traceana.enrich.layers.inductor_code import Graph
+    from traceana.enrich.layers.generated_code import Graph
     from traceana.model import Manifest
     from traceana.runs.run_files import Timing
 
@@ -189,7 +189,7 @@ def _code(folder: Path) -> Code:
     # Read once for all ranks of a run.
     @cache
     def graphs() -> Collection[Graph]:
-        from traceana.enrich.layers.inductor_code import graphs_in
+        from traceana.enrich.layers.generated_code import graphs_in
 
         return graphs_in(folder)
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.traces import TraceBuilder
 from traceana.analyze.layers import layers
 from traceana.enrich import attribute
-from traceana.enrich.layers.layer_intervals import DEEPEST_PATH, LONGEST_PATH
+from traceana.enrich.layers.source import DEEPEST_PATH, LONGEST_PATH
 from traceana.trace import Trace
 
 
@@ -112,6 +112,19 @@ def test_many_kernels_of_one_graph_launch() -> None:
     trace = attribute(b.build())
     assert trace.tables.activities["call"].to_list() == [0, 0, 0]
     assert trace.tables.activities["range"].to_list() == [step] * 3
+
+
+def test_layers_of_one_graph_launch_are_in_the_order_of_their_kernels() -> None:
+    b = TraceBuilder()
+    b.row("calls", name="cudaGraphLaunch", process=9, thread=1, start=10, duration=5, correlation=4)
+    for start, module in ((30, "block.wq"), (40, "block.sdpa"), (20, "embedding")):
+        scope = f"nn.Module: {module}"
+        b.kernel("k", start, 5, process=9, correlation=4, scope=scope)
+    assert attribute(b.build()).tables.layers["path"].to_list() == [
+        "embedding",
+        "block.wq",
+        "block.sdpa",
+    ]
 
 
 def test_backward_by_sequence_number_takes_the_last_forward_operator_that_saw_it() -> None:

@@ -10,9 +10,11 @@ import pytest
 
 import traceana
 from tests.enrich.test_attribution import annotate, op, paths
+from tests.enrich.test_thunks import WAIT
 from tests.support.forked import script, with_torch
 from tests.support.frameworks import needs
 from tests.support.traces import TraceBuilder
+from traceana.columns.intervals import length, times, union
 from traceana.enrich import attribute
 from traceana.trace import Trace
 
@@ -123,13 +125,29 @@ def timed(trace: Trace) -> list[tuple[str, int, int]]:
 
 
 def assert_conserved(trace: Trace) -> None:
-    """Assert that activities do not overlap and add up to the time inside operators."""
+    """Assert that activities do not overlap and add up to the time inside operators.
+
+    Where XLA waits for its thunks, what is added is the time in which no operator runs, once.
+    """
     rows = trace.tables.activities.sort("process", "stream", "start", "duration")
     next_start = pl.col("start").shift(-1).over("process", "stream")
     overlapping = rows.filter(next_start < pl.col("start") + pl.col("duration"))
     assert overlapping.is_empty()
     if trace.tables.ops.height:
         outermost = trace.tables.ops.filter(pl.col("depth") == 0)
+        waits = trace.tables.ranges.filter(pl.col("text").cast(pl.String) == WAIT)
+        if waits.height:
+            inside, busy, all_busy = (
+                length(union(*times(table)))
+                for table in (
+                    outermost,
+                    rows,
+                    pl.concat(one.select("start", "duration") for one in (rows, waits)),
+                )
+            )
+            assert busy == all_busy
+            assert rows["duration"].sum() - outermost["duration"].sum() == busy - inside
+            return
         by_thread = outermost.group_by("process", "thread").agg(pl.col("duration").sum())
         reported = rows.group_by("process", pl.col("stream").alias("thread")).agg(
             pl.col("duration").sum()

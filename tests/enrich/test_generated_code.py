@@ -15,7 +15,7 @@ from tests.support.inductor import Line, convolution, gradient, on_cpu, on_gpu
 from traceana import Trace
 from traceana.analyze.manifest_pairing import named_in_order, with_names_of
 from traceana.enrich import attribute
-from traceana.enrich.layers.inductor_code import Graph, graph_of
+from traceana.enrich.layers.generated_code import Graph, graph_of
 from traceana.model.manifest import Input, Layer, Manifest, manifest
 
 EMPTY = "empty_strided_cpu((2, 4), (4, 1), torch.float32)"

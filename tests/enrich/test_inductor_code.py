@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.inductor import Line, convolution, gradient, on_cpu, on_gpu
-from traceana.enrich.layers import inductor_code
-from traceana.enrich.layers.inductor_code import GraphCall, graph_of, graphs_in
+from traceana.enrich.layers import generated_code
+from traceana.enrich.layers.generated_code import GraphCall, graph_of, graphs_in
 
 EMPTY = "empty_strided_cpu((2, 4), (4, 1), torch.float32)"
 RELU = "cpp_fused_relu_0"
@@ -158,6 +158,6 @@ def test_a_folder_has_each_graph_once(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "cd" / "kernel.py").write_text("import triton")
     (tmp_path / "cd" / "folder.py").mkdir()
     (tmp_path / "cd" / "gone.py").symlink_to(tmp_path / "nothing")
-    monkeypatch.setattr(inductor_code, "LARGEST_FILE", len(text))
+    monkeypatch.setattr(generated_code, "LARGEST_FILE", len(text))
     (tmp_path / "cd" / "large.py").write_text(on_cpu([convolution("buf0", "x")] * 2))
     assert graphs_in(tmp_path) == {(GraphCall("aten::convolution", (), generated=False),)}

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.traces import TraceBuilder, cnn_steps
 from traceana.analyze.facts import facts
+from traceana.errors import UsageError
 from traceana.report.page import Page
 from traceana.report.pages.info import info
 from traceana.report.pages.kernels import kernels
@@ -151,10 +152,26 @@ def test_every_key_of_the_json_is_documented(section: str) -> None:
     keys: list[str] = {
         "info": list(facts(trace)),
         "kernels": kernels(trace).frame.columns,
-        "layers": [*layers(trace).frame.columns, "direction"],
+        "layers": [
+            *(*layers(trace).frame.columns, "direction"),
+            *layers(trace, tree=True).frame.columns,
+        ],
         "report": [c for result in sections for c in result.frame.columns],
         "classify": ["name", "reason", "file", "head", "also_matched"],
     }[section]
     meta = json.loads(out(kernels(trace).page(), Format.JSON))
     missing = [key for key in [*keys, *meta["meta"]] if f"`{key}`" not in text]
     assert not missing
+
+
+def test_a_tree_is_indented_on_the_terminal_only() -> None:
+    found = layers(cnn_steps(), tree=True)
+    node = found.frame.filter(depth=1)["node"][0]
+    assert f"\n\u00a0\u00a0{node} " in out(found.page(), Format.TABLE)
+    assert node in [row["node"] for row in json.loads(out(found.page(), Format.JSON))["rows"]]
+    assert f"\n{found.frame['layer'][1]} " in out(found.page(sort="time"), Format.TABLE)
+
+
+def test_a_tree_has_neither_types_nor_directions() -> None:
+    with pytest.raises(UsageError, match="--tree has a row per node"):
+        layers(cnn_steps(), tree=True, by="type")

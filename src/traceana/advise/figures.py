@@ -22,7 +22,6 @@ from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.transfers import transfers
 from traceana.columns.intervals import computing, exposed, exposed_within
 from traceana.enrich.keys import SOURCE, category_of
-from traceana.enrich.layers.compiled_regions import REGION
 from traceana.settings import (
     BOTTLENECK_SHARE,
     FEWEST_TIMED_STEPS,
@@ -42,7 +41,7 @@ from traceana.timeline.steps import (
 )
 from traceana.timeline.work import work
 from traceana.trace import per_trace
-from traceana.vocabulary.operators import GENERATED
+from traceana.vocabulary.operators import COMPILED_REGION, GENERATED
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -535,7 +534,7 @@ def _is_network(trace: Trace) -> bool:
 
 
 def _is_compiled(trace: Trace) -> bool:
-    calls = trace.tables.ops["name"].unique().cast(pl.String).str.starts_with(REGION)
+    calls = trace.tables.ops["name"].unique().cast(pl.String).str.starts_with(COMPILED_REGION)
     return bool(calls.any()) or _has(trace, GENERATED)
 
 

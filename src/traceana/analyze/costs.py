@@ -37,7 +37,7 @@ from traceana.analyze.operator_flops import (
 from traceana.columns.nesting import NONE, Tree, from_rows, to_rows
 from traceana.enrich.keys import SEARCH, SOURCE, category_of
 from traceana.enrich.layers.from_scopes import replica_of
-from traceana.enrich.layers.layer_intervals import SEPARATOR
+from traceana.enrich.layers.source import SEPARATOR
 from traceana.flops.cost import LARGEST, Refusal
 from traceana.flops.layer_formulas import Layer as Shapes
 from traceana.flops.layer_formulas import layer_costs

@@ -1,4 +1,4 @@
-"""Time, work and rates by layer, as rows or as a tree: both add up to the work of the trace."""
+"""Time, work and rates by layer, as rows that add up to the work of the trace."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ from traceana.enrich.keys import (
     layer_keys,
     with_layer_keys,
 )
-from traceana.enrich.layers.compiled_regions import REGION
-from traceana.enrich.layers.layer_intervals import SEPARATOR
 from traceana.result import Result, sums, with_share
 from traceana.settings import UNSCOPED_PERCENT
 from traceana.timeline.work import why_no_work, work
+from traceana.vocabulary.operators import COMPILED_REGION
 
 if TYPE_CHECKING:
     from traceana.commands import LayersBy
@@ -313,7 +312,7 @@ def _on_backward(work: pl.DataFrame) -> tuple[str, ...]:
 
 def _on_regions(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
     """Return a note on backward passes of ``torch.compile`` that are not divided by layer."""
-    regions = pl.col("layer").str.starts_with(REGION)
+    regions = pl.col("layer").str.starts_with(COMPILED_REGION)
     if "backward_ns" not in frame.columns or trace.tables.ops["input_shapes"].null_count() < len(
         trace.tables.ops
     ):
@@ -325,30 +324,6 @@ def _on_regions(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
     return (
         f"backward time in regions of torch.compile: {share:.1f} % (without recorded shapes "
         "nothing tells its calls apart: record_shapes=True)",
-    )
-
-
-SMALLEST: Final = 50_000
-"""Nodes below this part of the whole are one node of their parent, if there are many nodes."""
-
-MOST_NODES: Final = 20_000
-
-_NODE: Final = "\x1f"
-"""Separates the parts of a node's key; no path of a layer contains it as a part of its own."""
-
-
-def layer_tree(trace: Trace) -> pl.DataFrame:
-    """Return one row per node, parents before children, siblings in order of first execution.
-
-    The root is all work; below it are the layers by the parts of their paths, and the roles outside
-    layers; in each layer its own work, a node per pass and category. Columns: ``parent`` (row
-    number, null for the root), ``label``, ``path``, ``category`` (that of most of its time),
-    ``calls``, ``time_ns`` (with its children). The children of a node add up to its time. With more
-    than :data:`MOST_NODES` nodes, small ones are merged into one child of their parent, with their
-    number in its label. Empty without work.
-    """
-    return work_tree(
-        with_layer_keys(located(trace), layer_keys(trace.tables.layers, "layer", None))
     )
 
 
@@ -380,85 +355,10 @@ def layer_classes(
     of_layers = work.filter(pl.col("role") == "layer").with_columns(
         pl.col("pass").alias("direction")
     )
-    return _largest(of_layers.filter(rank == rank.min().over(keys)), *keys)
+    return largest(of_layers.filter(rank == rank.min().over(keys)), *keys)
 
 
-def work_tree(work: pl.DataFrame) -> pl.DataFrame:
-    """Return the tree of ``work``, as :func:`layer_tree`.
-
-    ``work`` has ``layer``, ``role``, ``position`` (the order of layers), ``direction``,
-    ``category``, ``calls`` and ``time_ns``.
-    """
-    rows = _leaves(work)
-    if rows.is_empty():
-        return pl.DataFrame(schema=_SCHEMA)
-    nodes = _nodes(rows)
-    if nodes.height > MOST_NODES:
-        nodes = _without_small(nodes)
-    return _numbered(nodes)
-
-
-_SCHEMA: Final[dict[str, type[pl.DataType]]] = {
-    "parent": pl.Int64,
-    "label": pl.String,
-    "path": pl.String,
-    "category": pl.String,
-    "calls": pl.Int64,
-    "time_ns": pl.Int64,
-}
-
-
-def _leaves(work: pl.DataFrame) -> pl.DataFrame:
-    """Return ``work`` by layer, pass and category: its ``parts``, ``order``, calls and time."""
-    grouped = (
-        work.group_by("layer", "role", "position", "direction", "category")
-        .agg(pl.col("calls").sum(), pl.col("time_ns").sum())
-        .sort("position", "layer", "direction", "category", nulls_last=True)
-        .with_row_index("order")
-    )
-    inside = pl.when(pl.col("role") == "layer").then(pl.col("layer").str.split(SEPARATOR))
-    leaf = pl.concat_str("direction", "category", separator=" ", ignore_nulls=True)
-    return grouped.select(
-        pl.concat_list(inside.otherwise(pl.concat_list("layer")), leaf).alias("parts"),
-        "order",
-        "category",
-        "calls",
-        "time_ns",
-    )
-
-
-def _nodes(leaves: pl.DataFrame) -> pl.DataFrame:
-    """Return every node with its ``key`` and that of its parent, ``depth`` and ``order``."""
-    every = (
-        leaves.with_columns(pl.int_ranges(0, pl.col("parts").list.len() + 1).alias("depth"))
-        .explode("depth")
-        .with_columns(pl.col("parts").list.head("depth").alias("parts"))
-        .with_columns(
-            pl.col("parts").list.join(_NODE).alias("key"),
-            pl.col("parts").list.last().fill_null("all work").alias("label"),
-            _path().alias("path"),
-        )
-    )
-    return (
-        every.group_by("key")
-        .agg(
-            pl.col("label").first(),
-            pl.col("path").first(),
-            pl.col("depth").first(),
-            pl.col("parts").first().list.head(pl.col("depth").first() - 1).alias("above"),
-            pl.col("order").min(),
-            pl.col("calls").sum(),
-            pl.col("time_ns").sum(),
-        )
-        .with_columns(
-            pl.when(pl.col("depth") > 0).then(pl.col("above").list.join(_NODE)).alias("above")
-        )
-        .join(_largest(every, "key"), on="key")
-        .sort("order", "depth")
-    )
-
-
-def _largest(rows: pl.DataFrame, *keys: str) -> pl.DataFrame:
+def largest(rows: pl.DataFrame, *keys: str) -> pl.DataFrame:
     """Return the ``category`` with most time of each of ``keys``."""
     return (
         rows.group_by(*keys, "category")
@@ -466,49 +366,6 @@ def _largest(rows: pl.DataFrame, *keys: str) -> pl.DataFrame:
         .sort("time_ns", "category", descending=[True, False])
         .unique(keys, keep="first", maintain_order=True)
         .select(*keys, "category")
-    )
-
-
-def _path() -> pl.Expr:
-    joined = pl.col("parts").list.join(SEPARATOR)
-    return pl.when(joined == "").then(pl.lit("all work")).otherwise(joined)
-
-
-def _without_small(nodes: pl.DataFrame) -> pl.DataFrame:
-    """Return ``nodes`` with the small children of a node merged into one."""
-    whole = nodes["time_ns"].max()
-    assert isinstance(whole, int)
-    small = pl.col("time_ns") * SMALLEST < whole
-    kept = nodes.filter(~small)
-    # Of a small subtree only its top is merged: what is below it is part of its time.
-    merged = (
-        nodes.filter(small & pl.col("above").is_in(kept["key"].implode()))
-        .group_by("above", maintain_order=True)
-        .agg(
-            pl.len().alias("count"),
-            pl.col("depth").first(),
-            pl.col("order").max(),
-            pl.col("calls").sum(),
-            pl.col("time_ns").sum(),
-            pl.lit("other").alias("category"),
-        )
-        .with_columns(pl.format("{} smaller", "count").alias("label"))
-        .with_columns(
-            pl.concat_str("above", pl.lit(_NODE), "label").alias("key"),
-            pl.col("above").str.replace_all(_NODE, SEPARATOR).alias("path"),
-        )
-    )
-    return pl.concat([kept, merged.select(kept.columns)], how="vertical_relaxed").sort(
-        "order", "depth"
-    )
-
-
-def _numbered(nodes: pl.DataFrame) -> pl.DataFrame:
-    numbers = nodes.select(pl.col("key").alias("above")).with_row_index("parent")
-    return (
-        nodes.join(numbers, on="above", how="left", maintain_order="left")
-        .select(list(_SCHEMA))
-        .cast(_SCHEMA)  # type: ignore[arg-type]
     )
 
 

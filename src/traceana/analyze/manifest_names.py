@@ -18,7 +18,7 @@ import polars as pl
 
 from traceana.analyze.flop_coverage import PRODUCTS
 from traceana.analyze.layer_operands import operands
-from traceana.enrich.layers.layer_intervals import SEPARATOR
+from traceana.enrich.layers.source import SEPARATOR
 from traceana.model.manifest import Layer
 from traceana.settings import MANIFEST_AGREEMENT, MANIFEST_COVERAGE
 from traceana.timeline.work import work

@@ -12,15 +12,14 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.analyze.layer_operands import operands
-from traceana.enrich.layers.compiled_regions import REGION
 from traceana.enrich.layers.from_order import short_name
-from traceana.enrich.layers.layer_intervals import SEPARATOR
+from traceana.enrich.layers.source import SEPARATOR
 from traceana.flops.call import Call
 from traceana.flops.cost import Shape, UncountableError
 from traceana.flops.registry import TEMPLATE
 from traceana.model.manifest import Layer, Manifest
 from traceana.vocabulary.layer_types import type_of
-from traceana.vocabulary.operators import WEIGHTED, of_kinds
+from traceana.vocabulary.operators import COMPILED_REGION, WEIGHTED, of_kinds
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -54,7 +53,7 @@ def paths_in_order(trace: Trace, model: Manifest) -> dict[int, str]:
     """
     seen = _positional(trace)
     calls = _sequence(model, most=len(seen) + 1)
-    compiled = any(one.family.startswith(_family(REGION)) for one in seen)
+    compiled = any(one.family.startswith(_family(COMPILED_REGION)) for one in seen)
     anchors = _anchors([one for one in seen if one.weighted], calls, compiled=compiled)
     if not anchors:
         return {}

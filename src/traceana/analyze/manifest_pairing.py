@@ -22,7 +22,7 @@ from traceana.analyze.manifest_names import (
     tree_of_rows,
 )
 from traceana.analyze.manifest_order import FUSED, fused_parts, paths_in_order
-from traceana.enrich.layers.layer_intervals import SEPARATOR
+from traceana.enrich.layers.source import SEPARATOR
 from traceana.model.manifest import Layer, Manifest
 from traceana.trace import per_trace
 from traceana.trace.schema import conform

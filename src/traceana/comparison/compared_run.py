@@ -28,7 +28,6 @@ from traceana.enrich.keys import (
     layer_keys,
     with_layer_keys,
 )
-from traceana.enrich.layers.compiled_regions import CALL, REGION
 from traceana.settings import (
     LEAST_COUNTED,
     RUN_TO_RUN_CPU,
@@ -41,6 +40,7 @@ from traceana.timeline.steps import device_windows, measured_steps, select, step
 from traceana.timeline.work import work
 from traceana.trace import per_small_trace, per_trace
 from traceana.trace.schema import TABLES
+from traceana.vocabulary.operators import COMPILED_GRAPH, COMPILED_REGION
 
 if TYPE_CHECKING:
     from traceana.model import Manifest
@@ -297,7 +297,7 @@ _CLASS: Final = (
 
 _FUNCTION: Final = "CompiledFunction"
 """AOTAutograd's function of a compiled graph, and (with ``Backward``) that of its gradient."""
-_BEGINS: Final = (REGION, CALL)
+_BEGINS: Final = (COMPILED_REGION, COMPILED_GRAPH)
 """The ranges of Dynamo and Inductor around compiled code."""
 Kind = Literal["class", "algorithm", "kernel", "gemm", "transfer"]
 KEYS: Final[dict[Kind, tuple[str, ...]]] = {

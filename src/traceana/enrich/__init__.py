@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from traceana.enrich.classify import RuleSet
-    from traceana.enrich.layers.inductor_code import Graph
+    from traceana.enrich.layers.generated_code import Graph
     from traceana.trace import Trace
 
 __all__ = ["Code", "Reference", "attribute", "reference", "replays_graphs", "with_classes"]

@@ -21,6 +21,11 @@ nested operators, not on shares of time, so that two recordings of a program hav
 
 The activities of a thread do not overlap, and their sum is the time in which the thread was inside
 any operator.
+
+An operator of XLA, a thunk, may end when it has handed its work to a pool of threads, which records
+nothing. Where a compiled program waits for completion and no thunk runs, the work is that of the
+thunk that ended last, if it is a convolution or a product. Else it is not known which thunk has
+not completed, and the time is an activity of the wait.
 """
 
 from __future__ import annotations
@@ -30,11 +35,13 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from traceana.columns.distinct import ascii_classes
-from traceana.columns.nesting import NONE, Flags, Ints, Nesting
+from traceana.columns.distinct import Texts, ascii_classes
+from traceana.columns.intervals import times
+from traceana.columns.nesting import NONE, Flags, Ints, Nesting, from_rows, take
 from traceana.enrich.operators import EarlyStopped
 from traceana.enrich.ranges import DIRECTION_ALONE
 from traceana.enrich.steps import OUTSIDE_TEXT, STEP_TEXT
+from traceana.settings import LONGEST_DISPATCH_NS
 from traceana.trace.schema import CPU_DEVICE
 from traceana.vocabulary.operators import copying, passive
 
@@ -56,10 +63,19 @@ _DISPATCHERS: Final = ascii_classes(
 _MOVE, _COMPUTE, _MULTIPLY = 1, 2, 3
 
 
-def operator_activities(ops: pl.DataFrame, nesting: Nesting) -> tuple[pl.DataFrame, pl.DataFrame]:
+_WAIT: Final = "ThunkExecutor::Execute (wait for completion)"
+"""The range of XLA's executor around the time after its own thread has run out of thunks."""
+_BY_POOL: Final = ("convolution", "dot")
+"""Instructions of which a pool of threads runs the work."""
+
+
+def operator_activities(
+    ops: pl.DataFrame, nesting: Nesting, ranges: pl.DataFrame, instructions: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return (activities, names) of the operators ``ops``, by the rules of this module.
 
-    Column ``op`` is the row in ``ops``; ``stream`` is the thread.
+    Column ``op`` is the row in ``ops``, and ``range`` that of a wait in ``ranges``; ``stream`` is
+    the thread.
     """
     name = pl.col("name").cast(pl.String)
     ranks = ops.select(pl.col("name").unique()).with_columns(
@@ -81,7 +97,8 @@ def operator_activities(ops: pl.DataFrame, nesting: Nesting) -> tuple[pl.DataFra
     stopped_or_around = stopped.innermost | stopped.around
     rank = np.where(stopped_or_around, 0, ranked["rank"].fill_null(_COMPUTE).to_numpy())
     found = _exclusive(nesting, rank, dispatches.to_numpy(), np.zeros(ops.height, dtype=np.bool_))
-    return _activities(ops, "name", found, "op")
+    found, waits = _with_work_of_pools(found, ops, ranges, instructions)
+    return _activities(("op", ops, found), ("range", ranges, waits))
 
 
 def range_activities(ranges: pl.DataFrame, nesting: Nesting) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -94,18 +111,81 @@ def range_activities(ranges: pl.DataFrame, nesting: Nesting) -> tuple[pl.DataFra
     frames = text.str.contains(_FRAMES).fill_null(False).to_numpy()
     rank = np.full(ranges.height, _COMPUTE, dtype=np.int64)
     found = _exclusive(nesting, rank, np.zeros(ranges.height, dtype=np.bool_), frames)
-    return _activities(ranges, "text", found, "range")
+    return _activities(("range", ranges, found))
+
+
+def _with_work_of_pools(
+    found: pl.DataFrame, ops: pl.DataFrame, ranges: pl.DataFrame, instructions: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the activities ``found``, longer by the work of pools of threads, and other waits.
+
+    Both have ``row`` (of ``ops``, and of ``ranges``), ``start`` and ``duration``.
+    """
+    rows = np.flatnonzero(Texts.of(ranges["text"]).where(pl.col("text") == _WAIT))
+    if not len(rows):
+        return found, found.clear()
+    # Where a program waits and no thunk runs, between the moments at which one begins or ends.
+    start, end = times(found)
+    wait_start, wait_end = times(ranges[rows])
+    moments = np.unique(np.concatenate([start, end, wait_start, wait_end]))
+
+    def running(begins: Ints, ends: Ints) -> Flags:
+        begun, ended = (
+            np.searchsorted(np.sort(of), moments[:-1], side="right") for of in (begins, ends)
+        )
+        return begun > ended
+
+    idle = np.flatnonzero(running(wait_start, wait_end) & ~running(start, end))
+    idle_start, idle_end = moments[idle], moments[idle + 1]
+
+    multiplies = instructions["opcode"].is_in(_BY_POOL).to_numpy()
+    by_pool = np.append(multiplies, False)
+    by_pool[from_rows(instructions["parent"])[multiplies]] = True
+    by_pool[-1] = False
+    order = np.argsort(end, kind="stable")
+    place = np.searchsorted(end[order], idle_start, side="right") - 1
+    last = take(order, place)
+    recent = idle_start - end[last] < LONGEST_DISPATCH_NS
+    asynchronous = by_pool[from_rows(ops["instruction"])[found["row"].to_numpy()[last]]]
+    known = (place != NONE) & recent & asynchronous
+    np.maximum.at(end, last[known], idle_end[known])
+    in_order = np.argsort(wait_start, kind="stable")
+    around = in_order[np.searchsorted(wait_start[in_order], idle_start[~known], side="right") - 1]
+    waits = pl.DataFrame(
+        {
+            "row": rows[around],
+            "start": idle_start[~known],
+            "duration": (idle_end - idle_start)[~known],
+        },
+        schema=found.schema,
+    )
+    return found.with_columns(pl.Series("duration", end - start)), waits
 
 
 def _activities(
-    host: pl.DataFrame, name: str, found: pl.DataFrame, row: str
+    *parts: tuple[str, pl.DataFrame, pl.DataFrame],
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    named = host[found["row"]].with_columns(
-        pl.col(name).alias("name"), found["row"].alias(row), found["start"], found["duration"]
+    """Return (activities, names) of ``row``, ``start`` and ``duration`` in tables of the host.
+
+    Each of ``parts`` has the name of the column for the row, the table, and these columns.
+    """
+    named = pl.concat(
+        (
+            table[found["row"]]
+            .select(
+                pl.col("^(?:name|text)$").cast(pl.Categorical).alias("name"),
+                *("process", "thread"),
+                # Ranges do not have this column.
+                pl.col("^instruction$"),
+            )
+            .with_columns(found["row"].alias(row), found["start"], found["duration"])
+            for row, table, found in parts
+        ),
+        how="diagonal",
     )
     names = named.select(pl.col("name").unique(maintain_order=True)).with_row_index("name_id")
     activities = named.join(names, on="name", maintain_order="left").select(
-        row,
+        pl.col("^(?:op|range|instruction)$"),
         "name_id",
         pl.lit("op").alias("kind"),
         "start",
@@ -113,8 +193,6 @@ def _activities(
         "process",
         pl.lit(CPU_DEVICE).alias("device"),
         pl.col("thread").alias("stream"),
-        # Ranges do not have this column.
-        pl.col("^instruction$"),
     )
     return activities, names.select(pl.col("name").cast(pl.String))
 

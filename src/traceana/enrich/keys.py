@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.columns.distinct import first_rows, numbered
-from traceana.enrich.layers.layer_intervals import SEPARATOR
+from traceana.enrich.layers.source import SEPARATOR
 from traceana.enrich.refine.searches import FUNCTION, ROLE
 from traceana.trace.taxonomy import CLASS_COLUMNS
 

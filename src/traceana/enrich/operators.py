@@ -56,6 +56,23 @@ def from_nvtx(ranges: pl.DataFrame) -> pl.DataFrame:
     arguments = pl.col("_text").str.extract_all(_PYPROF_ARGUMENT)
     emitted = pl.col("_text").str.extract_groups(_EMIT_NVTX).struct
     traced = pl.col("_text").str.extract_groups(_PYPROF).struct
+
+    def listed(part: pl.Expr) -> pl.Expr:
+        """Return a JSON list of ``part`` of each of PyProf's arguments, null without arguments."""
+        parts = arguments.list.eval(part)
+        return pl.when(parts.list.len() > 0).then(pl.format("[{}]", parts.list.join(", ")))
+
+    def extracted(pattern: str) -> pl.Expr:
+        return pl.element().str.extract(pattern).fill_null("")
+
+    def quoted(text: pl.Expr) -> pl.Expr:
+        """Return ``text`` in quotes, without quotes and backslashes inside."""
+        return pl.format('"{}"', text.str.replace_all(r'["\\]', ""))
+
+    shape = pl.format("[{}]", extracted(r"'shape': \(([^)]*?),?\)"))
+    sequence = extracted(r"'value': [\[(]([^\])]*?),?[\])]\}$")
+    plain = extracted(r"'value': ([\w.+-]+)\}$").replace("None", "")
+    value = pl.when(sequence != "").then(pl.format("[{}]", sequence)).otherwise(plain)
     return (
         ranges.lazy()
         .filter(pl.col("kind") == "nvtx")
@@ -71,41 +88,14 @@ def from_nvtx(ranges: pl.DataFrame) -> pl.DataFrame:
             "start",
             "duration",
             emitted.field("sequence").cast(pl.Int64, strict=False).alias("sequence"),
-            pl.coalesce(_joined(arguments, _shape()), emitted.field("shapes")).alias(
-                "input_shapes"
-            ),
-            _joined(arguments, _quoted(_extracted(r"'dtype': '([\w.]*)'"))).alias("input_types"),
-            _joined(arguments, _quoted(_value())).alias("inputs"),
+            pl.coalesce(listed(shape), emitted.field("shapes")).alias("input_shapes"),
+            listed(quoted(extracted(r"'dtype': '([\w.]*)'"))).alias("input_types"),
+            listed(quoted(value)).alias("inputs"),
         )
         .filter(pl.col("name").is_not_null())
         .with_columns(pl.col("name").cast(pl.Categorical))
         .collect()
     )
-
-
-def _joined(arguments: pl.Expr, part: pl.Expr) -> pl.Expr:
-    """Return a JSON list of ``part`` of each of PyProf's arguments, null without arguments."""
-    parts = arguments.list.eval(part)
-    return pl.when(parts.list.len() > 0).then(pl.format("[{}]", parts.list.join(", ")))
-
-
-def _extracted(pattern: str) -> pl.Expr:
-    return pl.element().str.extract(pattern).fill_null("")
-
-
-def _shape() -> pl.Expr:
-    return pl.format("[{}]", _extracted(r"'shape': \(([^)]*?),?\)"))
-
-
-def _value() -> pl.Expr:
-    sequence = _extracted(r"'value': [\[(]([^\])]*?),?[\])]\}$")
-    plain = _extracted(r"'value': ([\w.+-]+)\}$").replace("None", "")
-    return pl.when(sequence != "").then(pl.format("[{}]", sequence)).otherwise(plain)
-
-
-def _quoted(text: pl.Expr) -> pl.Expr:
-    """Return ``text`` in quotes, without quotes and backslashes inside."""
-    return pl.format('"{}"', text.str.replace_all(r'["\\]', ""))
 
 
 def is_node(names: Texts) -> Flags:
@@ -120,9 +110,31 @@ def with_nesting(ops: pl.DataFrame, names: Texts, nesting: Nesting) -> pl.DataFr
     or if it runs between nodes on a thread of the autograd engine, which reduces and adds gradients
     there. A collective on a backend's thread has no direction, because that thread belongs to
     neither pass.
+
+    A thread belongs to the engine if it runs nodes and creates none: no other outermost operator on
+    it has a sequence number above 0 (the count starts at 0 on each thread). If no thread of the
+    process has such a number, a thread that starts with a node belongs to the engine. The backward
+    pass of a CPU runs on the thread of the forward pass, which does not belong to the engine.
     """
     node = is_node(names)
-    backward = np.where(node | _between_nodes(ops, nesting, node), 1, NONE).astype(np.int64)
+    roots = ops.select("process", "start", pl.col("sequence").fill_null(0)).with_columns(
+        pl.Series("thread", nesting.key), pl.Series("node", node)
+    )
+    creates = ~pl.col("node") & (pl.col("sequence") > 0)
+    between = (
+        roots.with_row_index("row")
+        .filter(pl.Series(nesting.parent == NONE))
+        .sort("start", maintain_order=True)
+        .with_columns(creates.any().over("process").alias("numbered"))
+        .filter(
+            pl.col("node").any().over("thread")
+            & creates.any().over("thread").not_()
+            & (pl.col("numbered") | pl.col("node").first().over("thread"))
+            & ~pl.col("node")
+        )
+    )
+    backward = np.where(node, 1, NONE).astype(np.int64)
+    backward[between["row"].to_numpy()] = 1
     of_backend = pl.Series(names.matching(_OF_BACKEND))
     return ops.with_columns(
         to_rows(nesting.parent).alias("parent"),
@@ -133,34 +145,6 @@ def with_nesting(ops: pl.DataFrame, names: Texts, nesting: Nesting) -> pl.DataFr
         .then(pl.lit("forward"))
         .alias("direction"),
     )
-
-
-def _between_nodes(ops: pl.DataFrame, nesting: Nesting, node: Flags) -> Flags:
-    """Return which outermost operators the autograd engine runs outside its nodes.
-
-    A thread belongs to the engine if it runs nodes and creates none: no other outermost operator on
-    it has a sequence number above 0 (the count starts at 0 on each thread). If no thread of the
-    process has such a number, a thread that starts with a node belongs to the engine. The backward
-    pass of a CPU runs on the thread of the forward pass, which does not belong to the engine.
-    """
-    roots = ops.select("process", "start", pl.col("sequence").fill_null(0)).with_columns(
-        pl.Series("thread", nesting.key), pl.Series("node", node)
-    )
-    roots = roots.with_row_index("row").filter(pl.Series(nesting.parent == NONE))
-    creates = ~pl.col("node") & (pl.col("sequence") > 0)
-    found = (
-        roots.sort("start", maintain_order=True)
-        .with_columns(creates.any().over("process").alias("numbered"))
-        .filter(
-            pl.col("node").any().over("thread")
-            & creates.any().over("thread").not_()
-            & (pl.col("numbered") | pl.col("node").first().over("thread"))
-            & ~pl.col("node")
-        )
-    )
-    between = np.zeros(ops.height, dtype=np.bool_)
-    between[found["row"].to_numpy()] = True
-    return between
 
 
 class EarlyStopped(msgspec.Struct, frozen=True):
@@ -221,7 +205,7 @@ def forward_of(
     1. A flow from the forward to the backward operator.
     2. The sequence number. It grows when a node is created, so the last forward operator with
        number *s* created node *s*. In place on a view an operator creates further nodes
-       (:func:`_of_views`).
+       (:func:`_by_sequence`).
     3. In a process without both, the order: a backward pass runs in reverse.
 
     Operators inside a backward node, and the engine's call of the node, belong to the node,
@@ -230,41 +214,40 @@ def forward_of(
     """
     node = is_node(names) & (ops["direction"] == "backward").fill_null(False).to_numpy()
     forward = _by_flow(ops, nesting, links)
-    by_number = _by_sequence(ops, names, node)
-    by_number = _of_custom_nodes(ops, names, nesting, node, by_number)
+    by_number = _of_custom_nodes(ops, names, nesting, node, _by_sequence(ops, names, node))
     forward = np.where(forward == NONE, by_number, forward)
     forward = np.where(forward == NONE, _by_order(ops, nesting, node, forward, step), forward)
-    for around in (_OF_VIEW, _EVALUATES):
-        forward = _of_inner_node(names.matching(around), nesting, forward)
-    forward = nesting.inherit(forward)
-    return nesting.inherit(_behind_nodes(ops, names, nesting, node, forward))
-
-
-def _of_inner_node(around: Flags, nesting: Nesting, forward: Ints) -> Ints:
-    """Return ``forward``, where operators ``around`` a node get that of the node if they have none.
-
-    PyTorch writes the engine's call of a node without its sequence number if a range of hooks
-    overlaps it.
-    """
+    # PyTorch writes the engine's call of a node without its sequence number if a range of hooks
+    # overlaps it: it has that of the node inside.
     parent = nesting.parent
-    node = np.flatnonzero((forward != NONE) & (parent != NONE))
-    node = node[around[parent[node]] & (forward[parent[node]] == NONE)]
-    completed = forward.copy()
-    completed[parent[node]] = forward[node]
-    return completed
+    for pattern in (_OF_VIEW, _EVALUATES):
+        inner = np.flatnonzero((forward != NONE) & (parent != NONE))
+        around = names.matching(pattern)[parent[inner]] & (forward[parent[inner]] == NONE)
+        forward[parent[inner[around]]] = forward[inner[around]]
+    forward = nesting.inherit(forward)
+
+    # What the engine runs between nodes, such as AccumulateGrad, belongs to the node before it.
+    order = np.lexsort((ops["start"].to_numpy(), nesting.key))
+    order = order[parent[order] == NONE]
+    if not len(order):
+        return forward
+    backward = (ops["direction"] == "backward").fill_null(False).to_numpy()[order]
+    follows = backward & (names.matching(_ACCUMULATES) | ~node)[order]
+    leader = np.maximum.accumulate(np.where(follows, NONE, np.arange(len(order))))
+    taken = follows & (leader != NONE) & (forward[order] == NONE)
+    taken &= backward[leader] & (nesting.key[order[leader]] == nesting.key[order])
+    forward[order[taken]] = forward[order[leader[taken]]]
+    return nesting.inherit(forward)
 
 
 def _by_flow(ops: pl.DataFrame, nesting: Nesting, links: pl.DataFrame) -> Ints:
     forward = np.full(ops.height, NONE, dtype=np.int64)
     if links.is_empty():
         return forward
-    origin = links.select(
-        pl.col("from_process").alias("process"), pl.col("from_thread").alias("thread")
+    ends = (
+        links.select(process=f"{end}_process", thread=f"{end}_thread") for end in ("from", "to")
     )
-    target = links.select(
-        pl.col("to_process").alias("process"), pl.col("to_thread").alias("thread")
-    )
-    op_keys, *both = thread_numbers(ops, origin, target)
+    op_keys, *both = thread_numbers(ops, *ends)
     # Threads without operators have no number in the nesting.
     key = np.full(max(int(keys.max(initial=0)) for keys in (op_keys, *both)) + 1, NONE)
     key[op_keys] = nesting.key
@@ -278,17 +261,24 @@ def _by_flow(ops: pl.DataFrame, nesting: Nesting, links: pl.DataFrame) -> Ints:
 
 
 def _by_sequence(ops: pl.DataFrame, names: Texts, node: Flags) -> Ints:
+    """Return the operator whose number each node has.
+
+    In place on a view, an operator creates its node, that of the base, and that of the view as it
+    is then, with consecutive numbers. It is the last operator before the number, if a later one has
+    a larger number. Only processes whose forward operators are on one thread, with growing numbers,
+    have these.
+    """
     numbered = (
         ops.lazy()
         .with_row_index("op")
         .with_columns(pl.Series("node", node))
         .filter(pl.col("sequence") >= 0)
-        .select("op", "process", "sequence", "start", "direction", "node")
+        .select("op", "process", "thread", "sequence", "start", "direction", "node")
     )
     creators = (
         numbered.filter(pl.col("direction") == "forward")
-        .sort("start")
-        .select("process", "sequence", "start", pl.col("op").alias("forward"))
+        .sort("start", maintain_order=True)
+        .select("process", "thread", "sequence", "start", pl.col("op").alias("forward"))
     )
     # Numbers are per thread and may repeat: the last creator before the backward node counts.
     found = (
@@ -307,8 +297,30 @@ def _by_sequence(ops: pl.DataFrame, names: Texts, node: Flags) -> Ints:
     )
     forward = np.full(ops.height, NONE, dtype=np.int64)
     forward[found["op"].to_numpy()] = found["forward"].to_numpy()
-    of_views = np.flatnonzero(node & (forward == NONE) & names.matching(_AFTER_VIEW))
-    forward[of_views] = _of_views(ops, of_views)
+    of_views = node & (forward == NONE) & names.matching(_AFTER_VIEW)
+    if not of_views.any():
+        return forward
+    asked = numbered.filter(pl.col("op").is_in(np.flatnonzero(of_views)) & (pl.col("sequence") > 0))
+    grow = (pl.col("sequence").diff().fill_null(0) >= 0).all().over("process")
+    alone = (pl.col("thread").n_unique() == 1).over("process")
+    found = (
+        asked.sort("sequence")
+        .join_asof(
+            creators.filter(pl.col("sequence") > 0)
+            .with_columns(pl.col("sequence").max().over("process").alias("last"))
+            .filter(grow & alone)
+            .select("process", "sequence", "last", "forward")
+            .sort("sequence", maintain_order=True),
+            on="sequence",
+            by="process",
+            strategy="backward",
+            check_sortedness=False,
+        )
+        .filter(pl.col("last") > pl.col("sequence"))
+        .select("op", "forward")
+        .collect()
+    )
+    forward[found["op"].to_numpy()] = found["forward"].to_numpy()
     return forward
 
 
@@ -358,51 +370,6 @@ def _of_custom_nodes(
         known = (around != NONE) & (start[around] < start[rows])
         result[rows[known]] = around[known]
     return result
-
-
-def _of_views(ops: pl.DataFrame, nodes: Ints) -> Ints:
-    """Return the operator that created each of ``nodes``, whose numbers no operator has, or NONE.
-
-    In place on a view, an operator creates its node, that of the base, and that of the view as it
-    is then, with consecutive numbers. It is the last operator before the number, if a later one has
-    a larger number. Only processes whose forward operators are on one thread, with growing numbers,
-    have these.
-    """
-    found = np.full(len(nodes), NONE, dtype=np.int64)
-    asked = ops[nodes].select("process", "sequence").with_row_index("asked")
-    asked = asked.filter(pl.col("sequence") > 0)
-    if asked.is_empty():
-        return found
-    creators = (
-        ops.lazy()
-        .with_row_index("op")
-        .filter((pl.col("direction") == "forward") & (pl.col("sequence") > 0))
-        .filter(pl.col("process").is_in(asked["process"].unique().implode(), nulls_equal=True))
-        .sort("start", maintain_order=True)
-        .with_columns(
-            (pl.col("sequence").diff().fill_null(0) >= 0).all().over("process").alias("grows"),
-            (pl.col("thread").n_unique() == 1).over("process").alias("alone"),
-            pl.col("sequence").max().over("process").alias("last"),
-        )
-        .filter("grows", "alone")
-        .select("process", "sequence", "last", pl.col("op").alias("forward"))
-    )
-    pairs = (
-        asked.lazy()
-        .sort("sequence")
-        .join_asof(
-            creators.sort("sequence", maintain_order=True),
-            on="sequence",
-            by="process",
-            strategy="backward",
-            check_sortedness=False,
-        )
-        .filter(pl.col("last") > pl.col("sequence"))
-        .select("asked", "forward")
-        .collect()
-    )
-    found[pairs["asked"].to_numpy()] = pairs["forward"].to_numpy()
-    return found
 
 
 _KEY: Final = r"(?i)^autograd::engine::evaluate_function: |^\w+::|^_backward_|Backward\d*$|_"
@@ -480,25 +447,3 @@ def _mirrored(chosen: pl.DataFrame) -> pl.DataFrame:
         forward.select(*of_pass, "position", pl.col("row").alias("forward")),
         on=[*of_pass, "position"],
     ).select("row", "forward")
-
-
-def _behind_nodes(
-    ops: pl.DataFrame, names: Texts, nesting: Nesting, node: Flags, forward: Ints
-) -> Ints:
-    """Return ``forward``, where operators between nodes get that of the node before them.
-
-    These are AccumulateGrad and other operators that the engine runs between nodes.
-    """
-    order = np.lexsort((ops["start"].to_numpy(), nesting.key))
-    order = order[nesting.parent[order] == NONE]
-    if not len(order):
-        return forward
-    backward = (ops["direction"] == "backward").fill_null(False).to_numpy()[order]
-    follows = backward & (names.matching(_ACCUMULATES) | ~node)[order]
-    position = np.arange(len(order))
-    leader = np.maximum.accumulate(np.where(follows, NONE, position))
-    taken = follows & (leader != NONE) & (forward[order] == NONE)
-    taken &= backward[leader] & (nesting.key[order[leader]] == nesting.key[order])
-    completed = forward.copy()
-    completed[order[taken]] = forward[order[leader[taken]]]
-    return completed

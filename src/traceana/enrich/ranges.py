@@ -1,4 +1,4 @@
-"""Lookup of the innermost range by thread and time, and of the direction in its text."""
+"""The innermost range by thread and time; the direction and the role in the text of a range."""
 
 from __future__ import annotations
 
@@ -21,6 +21,22 @@ _FORWARD: Final = r"(?i)(?:^|[ ._:/#-])(?:forward|fwd|fprop)(?: ?##|: .*)?$"
 DIRECTION_WORD: Final = r"(?:forward|backward|fwd|bwd|fprop|bprop)"
 DIRECTION_ALONE: Final = rf"^(?:## ?)?{DIRECTION_WORD}(?: ?##)?$"
 """A range around a whole pass."""
+
+
+ROLE_OF_TEXT: Final = {
+    "optimizer": r"(?i)^Optimizer\.|^(?:## )?optimizer(?:[._ ]?step)?(?: ##)?$",
+    "data": r"(?i)^enumerate\(DataLoader\)|^(?:load[._ ]?data|data[._ ]?load(?:er|ing)?)$",
+    "collective": r"^(?:nccl|gloo|mpi|ucc):|^nccl[A-Z]|^c10d::",
+}
+"""Pattern of the range texts, by role."""
+
+
+def role_of(text: pl.Expr) -> pl.Expr:
+    """Return the role in a range's text, null without one."""
+    return pl.coalesce(
+        pl.when(text.str.contains(pattern)).then(pl.lit(role))
+        for role, pattern in ROLE_OF_TEXT.items()
+    )
 
 
 class ThreadRanges(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ import msgspec
 import polars as pl
 
 from traceana import __version__
-from traceana.analyze.layers import layer_tree
+from traceana.analyze.layer_tree import layer_tree
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.timeline import Window, capture
 from traceana.columns.distinct import first_rows, numbered

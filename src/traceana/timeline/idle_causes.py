@@ -21,7 +21,7 @@ from traceana.columns.distinct import Texts, Threads, rows_of
 from traceana.columns.intervals import Intervals, times, union, until
 from traceana.columns.nesting import NONE, Flags, Ints, Nesting, from_rows, take, to_rows
 from traceana.enrich.keys import SOURCE, category_of
-from traceana.enrich.layers.roles import ROLE_OF_TEXT
+from traceana.enrich.ranges import ROLE_OF_TEXT
 from traceana.settings import LONGEST_DISPATCH_NS, LONGEST_EVENT_LATENCY_NS
 from traceana.timeline.copies import blocking_copies
 from traceana.timeline.idle_gaps import (

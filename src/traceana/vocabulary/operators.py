@@ -33,6 +33,13 @@ Kind: TypeAlias = Literal[
 GENERATED: Final = r"^(?:graph_\d+_)?(?:cpp|triton_[a-z]+)_(fused.*?)_*\d*$"
 """The name of a kernel that Inductor generated; its group is without backend and number."""
 
+COMPILED_REGION: Final = "Torch-Compiled Region"
+"""The beginning of the name of an operator around what ``torch.compile`` compiled."""
+COMPILED_GRAPH: Final = "## Call CompiledFxGraph"
+"""Inductor's range around a graph; without recorded shapes, PyTorch writes it as an operator."""
+SEEDS: Final = "aten::randint"
+"""Draws the seeds of a compiled graph, whose generated code computes random numbers with them."""
+
 PRODUCTS: Final[tuple[Kind, ...]] = ("linear", "mm", "batched_mm")
 WEIGHTED: Final[tuple[Kind, ...]] = (
     "convolution",
@@ -104,7 +111,7 @@ def copying() -> frozenset[str]:
 _WRAPPERS: Final = (
     r"^autograd::engine::evaluate_function: |^torch::autograd::AccumulateGrad$|Backward\d+$|"
     r"(?:^|:|\.)CheckpointFunction(?:Backward)?$|^BackwardHookFunction(?:Backward)?$|"
-    r"^Torch-Compiled Region|"
+    rf"^{COMPILED_REGION}|"
     r"^TorchDynamo Cache Lookup$|^AOTDispatcher Runtime Wrapper|^Pregraph bytecode$|"
     r"^Optimizer\.|^ProfilerStep|^enumerate\(DataLoader\)|^nn\.Module: "
 )

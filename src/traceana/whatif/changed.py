@@ -15,7 +15,7 @@ from traceana.analyze.convolutions import each_convolution
 from traceana.columns.distinct import Texts, first_rows, numbered
 from traceana.columns.nesting import NONE, Flags, Ints, Tree, from_rows
 from traceana.enrich.keys import SOURCE, classified
-from traceana.enrich.layers.roles import ROLE_OF_TEXT
+from traceana.enrich.ranges import ROLE_OF_TEXT
 from traceana.errors import NoSuchSelectionError, near
 from traceana.settings import LONGEST_DISPATCH_NS, REPLAYED_ACTIVITIES
 from traceana.timeline.graph import EVENT, LAUNCH, STREAM, SYNC, WAIT, Graph

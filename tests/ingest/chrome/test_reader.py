@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.ingest.xplane.writing import accounted
+from traceana.enrich import attribute
 from traceana.errors import CorruptError, NotATraceError, UnknownFormatError
 from traceana.ingest import read
 from traceana.ingest.detect import Format, detect
@@ -22,7 +23,7 @@ def named(kind: str, pid: int, name: str, tid: int | None = None) -> Event:
     return event if tid is None else {**event, "tid": tid}
 
 
-def span(name: str, ts: float, dur: float, pid: Any = 1, tid: Any = 1, **args: Any) -> Event:
+def span(name: str, ts: float, dur: float, pid: Any = 1, tid: Any = 1, /, **args: Any) -> Event:
     return {"ph": "X", "pid": pid, "tid": tid, "ts": ts, "dur": dur, "name": name, "args": args}
 
 
@@ -128,6 +129,20 @@ def test_planes_of_a_tensorflow_trace(tmp_path: Path) -> None:
     )
     assert trace.meta.format == "xplane-json"
     assert accounted(trace) == trace.meta.events == len(events)
+
+
+def test_jax_writes_the_scope_of_a_kernel_as_its_name(tmp_path: Path) -> None:
+    scope = "jit(step)/transpose(jvp(net))/conv1/conv_general_dilated"
+    xla = {"tf_op": "XlaModule:", "hlo_module": "jit_step"}
+    events = [
+        *PLANES,
+        span("k", 10, 3, 1, 70, hlo_op="cudnn-conv.1", name=scope, **xla),
+        span("k", 20, 3, 1, 70, hlo_op="fusion", name="state['conv1']", **xla),
+        span("k", 30, 3, 1, 70, tf_op="net/fc/MatMul:MatMul", name="a/b"),
+    ]
+    trace = read(written(tmp_path / "t.json", events))
+    assert trace.tables.activities["scope"].to_list() == [scope, None, "net/fc/MatMul"]
+    assert {"net.fc", "net.conv1"} <= set(attribute(trace).tables.layers["path"])
 
 
 def test_any_other_trace_is_read_generically(tmp_path: Path) -> None:

@@ -313,7 +313,8 @@ def test_almost_all_of_a_training_step_is_on_a_layer() -> None:
         trace.tables.layers["path"].gather(trace.tables.activities["layer"]).alias("path"),
     )
     reported = pl.col("role").is_in(["layer", "optimizer"]).fill_null(False)
-    assert time(placed.filter(reported)) > 0.999 * time(placed)
+    # The rest is time in which it is not known which thunk has not completed.
+    assert time(placed.filter(reported)) > 0.998 * time(placed)
     # The gradient of the weight takes about as long as the forward convolution.
     first = placed.filter(pl.col("path") == "alexnet.conv1")
     assert time(first.filter(pl.col("direction") == "backward")) > 0.4 * time(first)

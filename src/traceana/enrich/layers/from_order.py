@@ -1,11 +1,14 @@
 """Layers from the order of operators: the third conv2d of a step is ``conv2d_2``.
 
-:func:`position_layers` names the layers. :func:`_numbered` counts operators, once for all forward
+:func:`positions` names the layers. :func:`_numbered` counts operators, once for all forward
 passes of a network in a step, because micro-batches and evaluation call the same layers again.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import numpy as np
@@ -13,7 +16,7 @@ import polars as pl
 
 from traceana.columns.distinct import Texts
 from traceana.columns.nesting import NONE, Ints
-from traceana.enrich.layers.layer_intervals import Layer
+from traceana.enrich.layers.source import SEPARATOR, Found, Layer, Program
 from traceana.flops.call import Call
 from traceana.flops.cost import Shape, UncountableError
 from traceana.vocabulary.operators import GENERATED, WEIGHTED, of_kinds, operator_row
@@ -48,26 +51,23 @@ def short_name(names: pl.Series) -> pl.Series:
     return Texts.of(names).replaced(_SHORT, "$1").alias("name")
 
 
-def position_layers(
-    ops: pl.DataFrame,
-    root: Ints,
-    step: Ints,
-    resolved: Ints,
-    forward: Ints,
-    copying: Ints | None,
-) -> tuple[Ints, list[Layer]]:
+def positions(
+    program: Program, root: Ints, settled: Ints, around: Ints, ranges: Sequence[Layer]
+) -> Found:
     """Return a layer of each operator, by the position of its outermost operator in the step.
 
-    ``root`` is the row of each operator's outermost operator, ``step`` its step, ``resolved`` its
-    layer if known otherwise, ``forward`` the forward operator of each backward operator. A network
+    ``root`` is the row of each operator's outermost operator, ``settled`` its layer if known
+    otherwise, ``around`` its range of several layers, as index into ``ranges``, or NONE. A network
     runs its operators in the same order in each step, so equal positions are the same layer. A step
     may run the network several times (:func:`_numbered`). The update of ``num_batches_tracked``
     belongs to the normalization after it. A backward operator has no position: it has the layer of
-    its forward operator.
+    its forward operator. Layers in several ranges have the path of their range, and their number in
+    it; one range around all of them, such as ``generate``, tells none from another.
     """
+    ops, forward, copying = program.ops, program.forward, program.copying
     rows = np.flatnonzero(root == np.arange(len(root)))
     if not len(root):
-        return root, []
+        return Found(root, [])
     linked = np.zeros(len(root), dtype=np.bool_)
     linked[root[forward[forward != NONE]]] = True
     # Without recorded calls any conversion may have copied.
@@ -80,38 +80,24 @@ def position_layers(
             (pl.col("direction") == "backward").fill_null(False).alias("backward"),
         )[rows]
         .with_columns(
-            pl.Series("step", step[rows]),
+            pl.Series("step", program.step[rows]),
             pl.Series("row", rows),
-            pl.Series("resolved", resolved[rows] != NONE),
+            pl.Series("resolved", settled[rows] != NONE),
             pl.Series("linked", linked[rows]),
             pl.Series("copied", copied[rows]),
             short_name(ops["name"].gather(rows)).alias("short"),
         )
         .sort("start", maintain_order=True)
-        .with_columns(_counts_batches().alias("counting"))
-    )
-    passing = ~(pl.col("resolved") | pl.col("backward") | pl.col("counting"))
-    passing = passing & ~_has_role()
-    backward = outermost.filter("backward")
-    through = outermost.filter(passing).with_columns(
-        pl.lit(0, dtype=pl.Int64).alias("backward_before")
-    )
-    through = through.with_columns(
-        pl.Series(
-            "backward_before",
-            _backward_before(
-                through["process"],
-                through["start"].to_numpy(),
-                backward["process"],
-                backward["start"].to_numpy(),
-            ),
+        .with_columns(_counts_batches().alias("counting"), _has_role().alias("with_role"))
+        .with_columns(
+            (~pl.any_horizontal("resolved", "backward", "counting", "with_role")).alias("passing"),
+            pl.col("backward").cum_sum().over("process").alias("backward_before"),
         )
     )
     alike = ("process", "thread", "step", "short", "passing", "resolved")
-    same = groups(outermost.with_columns(passing.alias("passing")), *alike)
     outermost = (
-        outermost.with_columns(pl.Series("nth", nth(same)))
-        .join(_numbered(through), on="row", how="left", maintain_order="left")
+        outermost.with_columns(pl.Series("nth", nth(groups(outermost, *alike))))
+        .join(_numbered(outermost.filter("passing")), on="row", how="left", maintain_order="left")
         # Operators outside forward passes are numbered after those of the passes.
         .with_columns(
             pl.coalesce(
@@ -121,7 +107,7 @@ def position_layers(
             ).alias("position")
         )
         .with_columns(
-            pl.when(_has_role())
+            pl.when("with_role")
             .then(pl.col("short"))
             .otherwise(pl.format("{}_{}", "short", "position"))
             .alias("path")
@@ -133,18 +119,42 @@ def position_layers(
             .alias(column)
             for column in ("path", "short")
         )
+        .filter(~pl.col("backward"))
     )
-    outermost = outermost.filter(~pl.col("backward"))
     distinct = outermost.select("path", "short").unique("path", maintain_order=True)
     numbers = distinct.select("path").with_row_index("layer")
     joined = outermost.join(numbers, on="path", maintain_order="left")
     layer = np.full(len(root), NONE, dtype=np.int64)
     layer[joined["row"].to_numpy()] = joined["layer"].to_numpy()
+    layer = layer[root]
     layers: list[Layer] = [
         (path, short, _ROLES[short] if path == short else "layer")
         for path, short in distinct.iter_rows()
     ]
-    return layer[root], layers
+    of_layers = np.array([role == "layer" for *_, role in layers], dtype=np.bool_)
+    placed = np.flatnonzero(layer != NONE)
+    around = around[root]
+    if len(np.unique(around[placed[of_layers[layer[placed]]]])) < 2:
+        return Found(layer, layers)
+    pairs = pl.DataFrame({"around": around, "layer": layer})
+    chosen = (pl.col("around") != NONE) & (pl.col("layer") != NONE)
+    found = pairs.filter(chosen).unique().sort("around", "layer")
+    own = []
+    seen: Counter[tuple[str, str]] = Counter()
+    for one, number in found.iter_rows():
+        _, kind, role = layers[number]
+        path, short = ranges[one][0], str(kind)
+        own.append(len(layers) if role == "layer" else number)
+        if role == "layer":
+            layers.append((f"{path}{SEPARATOR}{short}_{seen[path, short]}", kind, role))
+            seen[path, short] += 1
+    in_ranges = pairs.join(
+        found.with_columns(pl.Series("own", own, dtype=pl.Int64)),
+        on=["around", "layer"],
+        how="left",
+        maintain_order="left",
+    )
+    return Found(in_ranges.select(pl.coalesce("own", "layer")).to_series().to_numpy(), layers)
 
 
 def _has_role() -> pl.Expr:
@@ -177,7 +187,6 @@ def _counts_batches() -> pl.Expr:
     return adds & follows & pl.when(recorded).then(integer & scalar).otherwise(every)
 
 
-_THREAD: Final = ("process", "thread", "step")
 _PASS: Final = ("piece", "copy")
 _UNIT: Final = " | "
 _FEATURES: Final = ("in_features", "out_features")
@@ -198,7 +207,37 @@ def _numbered(forward: pl.DataFrame) -> pl.DataFrame:
     a pass that occurs alone elsewhere. Repetition alone does not separate passes, so repeated
     blocks within a pass keep separate numbers.
     """
-    cut = _cut(_with_numbers(_described(forward)))
+    texts = (
+        forward.select("name", "input_shapes")
+        .unique()
+        .filter(pl.col("name").cast(pl.String).str.contains(of_kinds(*WEIGHTED)))
+    )
+    described = pl.DataFrame(
+        [(name, text, True, *_of_call(str(name), text)) for name, text in texts.iter_rows()],
+        schema={
+            **texts.schema,
+            "weighted": pl.Boolean,
+            "key": pl.String,
+            "in_features": pl.Int64,
+            "out_features": pl.Int64,
+        },
+        orient="row",
+    )
+    # Grouping by one number takes a fraction of the time of grouping by five columns: that of a
+    # thread and step (``line``), and of a stretch of it without backward operators (``piece``).
+    first = pl.col("row").first()
+    cut = _cut(
+        forward.join(
+            described, on=texts.columns, how="left", maintain_order="left", nulls_equal=True
+        )
+        .with_columns(
+            pl.col("weighted").fill_null(False),
+            pl.coalesce("key", "short").alias("key"),
+            first.over("process", "thread", "step").alias("line"),
+            pl.col("short").cast(pl.Categorical).to_physical(),
+        )
+        .with_columns(first.over("line", "backward_before").alias("piece"))
+    )
     weighted = cut["weighted"].to_numpy().astype(np.int64)
     slots = cut.with_columns(pl.Series("slot", running_sum(groups(cut, *_PASS), weighted)))
     slots = slots.with_columns(pl.Series("nth", nth(groups(slots, *_PASS, "slot", "short"))))
@@ -267,50 +306,6 @@ def _numbered(forward: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _with_numbers(forward: pl.DataFrame) -> pl.DataFrame:
-    """Return ``forward`` with ``line``, a number for each thread and step, and ``piece``, one for
-    each segment of it; ``short`` is a number too.
-
-    Grouping by one number takes a fraction of the time of grouping by five columns.
-    """
-    first = pl.col("row").first()
-    return forward.with_columns(
-        first.over(_THREAD).alias("line"),
-        pl.col("short").cast(pl.Categorical).to_physical(),
-    ).with_columns(first.over("line", "segment").alias("piece"))
-
-
-def _described(forward: pl.DataFrame) -> pl.DataFrame:
-    """Return ``forward`` with ``weighted``, ``key`` (name and weight), and ``in_features`` and
-    ``out_features`` of weighted operators, null where unknown."""
-    kinds = (
-        forward.select("name", "input_shapes")
-        .unique()
-        .filter(pl.col("name").cast(pl.String).str.contains(of_kinds(*WEIGHTED)))
-    )
-    described = [(name, text, True, *_of_call(str(name), text)) for name, text in kinds.iter_rows()]
-    frame = pl.DataFrame(
-        described,
-        schema={
-            "name": kinds.schema["name"],
-            "input_shapes": pl.String,
-            "weighted": pl.Boolean,
-            "key": pl.String,
-            "in_features": pl.Int64,
-            "out_features": pl.Int64,
-        },
-        orient="row",
-    )
-    return forward.join(
-        frame, on=["name", "input_shapes"], how="left", maintain_order="left", nulls_equal=True
-    ).with_columns(
-        pl.col("weighted").fill_null(False),
-        pl.coalesce("key", "short").alias("key"),
-        # Backward operators that started between two operators of the thread end a pass.
-        pl.col("backward_before").alias("segment"),
-    )
-
-
 def _of_call(name: str, text: str | None) -> tuple[str, int | None, int | None]:
     """Return the name with its weight's shape, and the numbers of input and output features."""
     short = name.rpartition("::")[2]
@@ -323,7 +318,9 @@ def _of_call(name: str, text: str | None) -> tuple[str, int | None, int | None]:
         weight = call.shape(row.weight)
     except UncountableError:
         return short, None, None
-    input_shape = _shape(call, row.input)
+    input_shape: Shape | None = None
+    with suppress(UncountableError):
+        input_shape = call.shape(row.input) or None
     key = f"{short} {list(weight)}"
     if short == "embedding":
         # Its input is integer indices, which are not the output of a layer.
@@ -340,13 +337,6 @@ def _of_call(name: str, text: str | None) -> tuple[str, int | None, int | None]:
     if short == "linear":
         return key, input_shape[-1], weight[0]
     return key, input_shape[-1], weight[-1]
-
-
-def _shape(call: Call, at: int) -> Shape | None:
-    try:
-        return call.shape(at) or None
-    except UncountableError:
-        return None
 
 
 def _cut(ops: pl.DataFrame) -> pl.DataFrame:
@@ -368,31 +358,36 @@ def _cut(ops: pl.DataFrame) -> pl.DataFrame:
         .filter(pl.col("count") > 0)
         .with_columns(pl.col("weights", "all").list.join(_UNIT))
     )
-    alone = set(segments.filter("last_link")["weights"])
+    alone = sorted(segments.filter("last_link")["weights"].unique().to_list(), key=len)
     # Most segments of a run are alike, and are decided once.
     alike = ["whole_trace", "weights", "any_link", "first_link", "all", *_FEATURES, "count"]
     segments = segments.with_columns((pl.col("step") == NONE).alias("whole_trace"))
     kinds = segments.select(alike).unique(maintain_order=True)
-    cuts: dict[str, int] = {}
     units: list[int] = []
     for (
         whole_trace, weights, any_link, first_link, whole, in_features, out_features, count
     ) in kinds.iter_rows():  # fmt: skip
-        if weights not in cuts:
-            cuts[weights] = _unit(weights, alone)
-        unit = cuts[weights]
+        # The number of weighted operators per pass: those of a pass that occurs alone, repeated.
+        lengths = ((one, one.count(_UNIT) + 1) for one in alone if one != weights)
+        whole_passes = (
+            length for one, length in lengths if weights == _UNIT.join([one] * (count // length))
+        )
+        unit = next(whole_passes, count)
         if any_link and first_link < count - unit:
             unit = count
         unmarked = whole_trace and not any_link and unit == count
-        if (
-            unmarked
-            and in_features is not None
-            and out_features is not None
-            and in_features != out_features
-        ):
-            unit = count // _repeats(whole.split(_UNIT))
+        known = in_features is not None and out_features is not None
+        if unmarked and known and in_features != out_features:
+            # The shortest period of the operators.
+            codes = np.unique(np.array(whole.split(_UNIT)), return_inverse=True)[1]
+            periods = (
+                period
+                for period in range(1, len(codes) // 2 + 1)
+                if len(codes) % period == 0 and (codes[period:] == codes[:-period]).all()
+            )
+            unit = count // (len(codes) // next(periods, len(codes)))
         units.append(unit)
-    known = segments.join(
+    of_pieces = segments.join(
         kinds.with_columns(pl.Series("unit", units, dtype=pl.Int64)),
         on=alike,
         how="left",
@@ -403,7 +398,7 @@ def _cut(ops: pl.DataFrame) -> pl.DataFrame:
     counted = ops.with_columns(pl.Series("seen", running_sum(piece, weighted)))
     left = nth(groups(counted, "piece", "seen")[::-1])[::-1] + 1
     return (
-        counted.join(known, on="piece", how="left", maintain_order="left")
+        counted.join(of_pieces, on="piece", how="left", maintain_order="left")
         .with_columns(
             # Operators after the last weighted operator of a copy belong to that copy, except as
             # many as precede the first weighted operator of the segment.
@@ -425,38 +420,6 @@ def _cut(ops: pl.DataFrame) -> pl.DataFrame:
         )
         .drop("seen", "left", "most", "prefix", "unit")
     )
-
-
-def _unit(weights: str, alone: set[str]) -> int:
-    """Return the number of weighted operators per pass of a segment of one or several passes."""
-    keys = weights.split(_UNIT)
-    for other in sorted(alone, key=len):
-        unit = other.split(_UNIT)
-        times, rest = divmod(len(keys), len(unit))
-        if not rest and times > 1 and unit * times == keys:
-            return len(unit)
-    return len(keys)
-
-
-def _repeats(keys: list[str]) -> int:
-    """Return how often the shortest period of ``keys`` repeats; 1 if ``keys`` is not periodic."""
-    codes = np.unique(np.array(keys), return_inverse=True)[1]
-    for period in range(1, len(keys) // 2 + 1):
-        if len(keys) % period == 0 and bool((codes[period:] == codes[:-period]).all()):
-            return len(keys) // period
-    return 1
-
-
-def _backward_before(
-    process: pl.Series, start: Ints, backward_process: pl.Series, backward_start: Ints
-) -> Ints:
-    """Return the number of backward operators of the same process before each start."""
-    found = np.zeros(len(start), dtype=np.int64)
-    for one in process.unique().to_list():
-        here = process.eq_missing(one).to_numpy()
-        backward = np.sort(backward_start[backward_process.eq_missing(one).to_numpy()])
-        found[here] = np.searchsorted(backward, start[here])
-    return found
 
 
 def groups(frame: pl.DataFrame, *keys: str) -> Ints:

@@ -1,86 +1,87 @@
 """Layers from annotations: nn.Module calls, Module Hierarchy, NVTX and record_function.
 
-:func:`module_intervals` reads Kineto's Python events (``with_stack=True``),
-:func:`hierarchy_layers` the ``Module Hierarchy`` of TorchScript's operators, and
-:func:`annotation_intervals` the program's own ranges.
+:func:`modules` reads Kineto's Python events (``with_stack=True``), :func:`hierarchy` the
+``Module Hierarchy`` of TorchScript's operators, and :func:`named_ranges` the program's own ranges.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from traceana.columns.distinct import Texts
-from traceana.columns.nesting import NONE, Ints, Nesting
-from traceana.enrich.layers.compiled_regions import CALL
-from traceana.enrich.layers.layer_intervals import (
+from traceana.columns.nesting import NONE, Flags, take
+from traceana.enrich.layers.source import (
     SEPARATOR,
+    Found,
     Layer,
     LayerIntervals,
     PathTree,
+    Program,
     codes,
     nest,
-    tree_of,
 )
-from traceana.enrich.layers.roles import role_of
 from traceana.enrich.operators import OPERATOR_TEXT
-from traceana.enrich.ranges import BOTH_DIRECTIONS, DIRECTION_ALONE, DIRECTION_WORD
+from traceana.enrich.ranges import BOTH_DIRECTIONS, DIRECTION_ALONE, DIRECTION_WORD, role_of
 from traceana.enrich.steps import OUTSIDE_TEXT, SET_BY_PROGRAM, STEP_TEXT
-from traceana.vocabulary.operators import WEIGHTED, of_kinds
+from traceana.vocabulary.operators import COMPILED_GRAPH, WEIGHTED, of_kinds
 
 _PREFIX: Final = "nn.Module: "
 _INSTANCE: Final = re.compile(r"_\d+$")
 
 
-def module_intervals(ranges: pl.DataFrame, key: Ints) -> LayerIntervals:
-    """Return the module calls among ``ranges`` as layers.
+def modules(program: Program) -> Found:
+    """Return the module calls around operators.
 
     Kineto numbers the instances of a class (``Conv2d_3``), so a text identifies one module. Its
     path is the longest one recorded, because a recomputed forward pass starts in the middle of the
     model. Of a module that several others share it is that of the first call.
     """
-    rows = np.flatnonzero((ranges["kind"] == "module").to_numpy())
-    rows = rows[np.argsort(ranges["start"].to_numpy()[rows], kind="stable")]
-    nesting, tree, texts = tree_of(ranges[rows], key[rows])
+    rows = np.flatnonzero((program.ranges["kind"] == "module").to_numpy())
+    rows = rows[np.argsort(program.ranges["start"].to_numpy()[rows], kind="stable")]
+    calls = program.ranges[rows]
+    nesting = nest(calls, program.range_key[rows])
+    code, texts = codes(calls["text"])
+    tree = PathTree.of(nesting, code)
     names = [text.removeprefix(_PREFIX) for text in texts]
     paths, too_long = tree.paths(names, SEPARATOR)
     longest: dict[int, tuple[int, str]] = {}
-    for code, depth, path in zip(tree.code.tolist(), tree.depths().tolist(), paths, strict=True):
-        if code not in longest or depth > longest[code][0]:
-            longest[code] = (depth, path)
+    for text, depth, path in zip(tree.code.tolist(), tree.depths().tolist(), paths, strict=True):
+        if text not in longest or depth > longest[text][0]:
+            longest[text] = (depth, path)
     layers: list[Layer] = [
-        (longest[code][1], _INSTANCE.sub("", name), "layer") for code, name in enumerate(names)
+        (longest[text][1], _INSTANCE.sub("", name), "layer") for text, name in enumerate(names)
     ]
-    layer = tree.code[tree.node] if len(tree.node) else np.zeros(0, dtype=np.int64)
-    return LayerIntervals(nesting, layer, layers, too_long)
+    intervals = LayerIntervals(nesting, code, too_long)
+    return Found(intervals.at(program.op_key, program.start), layers, intervals)
 
 
 # "TOP(AlexNet)::forward.features(Sequential)::forward.0(Conv2d)::_conv_forward"
 _CALL: Final = r"[^.():<>]+\([^()]*\)::"
 
 
-def hierarchy_layers(ops: pl.DataFrame, nesting: Nesting) -> tuple[Ints, list[Layer]]:
-    """Return the innermost module of each operator's Module Hierarchy (NONE without), and layers.
+def hierarchy(program: Program) -> Found:
+    """Return the innermost module of each operator's Module Hierarchy.
 
     An operator without a Module Hierarchy inherits the module of the enclosing operator. The
     outermost call, the model itself, is not part of the path.
     """
-    if ops["module"].null_count() == ops.height:
-        return np.full(ops.height, NONE, dtype=np.int64), []
-    code, texts = codes(ops["module"].cast(pl.String).fill_null(""))
-    calls = pl.Series(texts, dtype=pl.String).str.extract_all(_CALL)
+    texts = program.ops["module"]
+    if texts.null_count() == len(texts):
+        return Found(np.full(len(texts), NONE, dtype=np.int64), [])
+    code, distinct = codes(texts.cast(pl.String).fill_null(""))
+    calls = pl.Series(distinct, dtype=pl.String).str.extract_all(_CALL)
     layers: dict[Layer, int] = {}
-    layer_of_text = np.full(len(texts), NONE, dtype=np.int64)
+    layer_of_text = np.full(len(distinct), NONE, dtype=np.int64)
     for i, found in enumerate(calls.to_list()):
-        modules = [call.removesuffix(")::").split("(", 1) for call in found[1:]]
-        if modules:
-            path = SEPARATOR.join(name for name, _ in modules)
-            layer_of_text[i] = layers.setdefault((path, modules[-1][1], "layer"), len(layers))
-    own = layer_of_text[code] if len(texts) else code
-    return nesting.inherit(own), list(layers)
+        around = [call.removesuffix(")::").split("(", 1) for call in found[1:]]
+        if around:
+            path = SEPARATOR.join(name for name, _ in around)
+            layer_of_text[i] = layers.setdefault((path, around[-1][1], "layer"), len(layers))
+    return Found(program.nesting.inherit(layer_of_text[code]), list(layers))
 
 
 _DIRECTION: Final = re.compile(
@@ -100,69 +101,79 @@ _OF_LIBRARY: Final = r"^(?:cub|thrust)::|^DistributedDataParallel\.forward$"
 """Ranges that a library opens in the program's domain."""
 
 
-def annotation_intervals(
-    ranges: pl.DataFrame, texts: Texts, key: Ints, ops: pl.DataFrame, op_names: Texts, op_key: Ints
-) -> LayerIntervals:
-    """Return the innermost named ranges as layers, by the path of the ranges around them.
+class NamedRanges(NamedTuple):
+    """The innermost named range around each operator.
 
-    ``texts`` are those of ``ranges``, ``op_names`` the names of ``ops``.
+    ``several`` are the operators in ranges around several layers, such as the attention of a
+    transformer around its products. ``recomputed`` are those that recompute a layer's forward pass
+    in the backward pass.
+    """
+
+    found: Found
+    several: Flags
+    recomputed: Flags
+
+
+def named_ranges(program: Program) -> NamedRanges:
+    """Return the program's own ranges as layers, by the path of the ranges around them.
 
     Ranges that mark steps, roles or single operators are excluded. A word for the direction is not
     part of the path, so that both directions of a layer have one row. In a trace with operators, a
     range that directly contains more than one weighted operator has ``several`` layers, such as
     ``model`` around a whole network, unless it is the call of a module (:data:`_MODULE`).
     """
-    by_library = Texts.of(ranges["domain"]).where(
-        pl.col("text").str.to_lowercase().is_in(_LIBRARIES)
-    )
-    of_program = ranges["kind"].is_in(SET_BY_PROGRAM).to_numpy()
-    wanted = texts.where(_names_a_layer()) & of_program & ~by_library
-    chosen = ranges.select("text", "start", "duration").filter(wanted)
-    nesting = nest(chosen, key[wanted])
-    code, names = codes(chosen["text"])
-    tree = PathTree.of(nesting, code)
-    modules = np.array([_MODULE.search(name) is not None for name in names], dtype=np.bool_)
-    shown = [
-        _MODULE.sub("", name) if module else _DIRECTION.sub("", name).strip()
-        for name, module in zip(names, modules, strict=True)
-    ]
-    paths, too_long = tree.paths(shown, SEPARATOR, whole=modules)
-    crowded = _crowded(nesting, tree, ops, op_names, op_key) & ~modules[tree.code]
-    layer_of_node = np.full(len(paths), NONE, dtype=np.int64)
-    layers: dict[str, int] = {}
-    for node, path in enumerate(paths):
-        if path:
-            layer_of_node[node] = layers.setdefault(path, len(layers))
-    rows: list[Layer] = [(path, None, "layer") for path in layers]
-    layer = layer_of_node[tree.node] if len(tree.node) else np.zeros(0, dtype=np.int64)
-    return LayerIntervals(nesting, layer, rows, too_long, crowded[tree.node])
-
-
-def _names_a_layer() -> pl.Expr:
-    text = pl.col("text")
-    return ~(
+    text, ranges = pl.col("text"), program.ranges
+    names_no_layer = (
         text.str.contains(STEP_TEXT)
         | text.str.contains(OUTSIDE_TEXT)
         | role_of(text).is_not_null()
         | text.str.contains(OPERATOR_TEXT)
         | text.str.contains(BOTH_DIRECTIONS)
         | text.str.contains(_OF_LIBRARY)
-        | text.str.starts_with(CALL)
+        | text.str.starts_with(COMPILED_GRAPH)
         | (text.str.strip_chars() == "")
     )
+    by_library = Texts.of(ranges["domain"]).where(text.str.to_lowercase().is_in(_LIBRARIES))
+    of_program = ranges["kind"].is_in(SET_BY_PROGRAM).to_numpy()
+    wanted = program.texts.where(~names_no_layer) & of_program & ~by_library
+    chosen = ranges.select("text", "start", "duration").filter(wanted)
+    nesting = nest(chosen, program.range_key[wanted])
+    code, names = codes(chosen["text"])
+    tree = PathTree.of(nesting, code)
+    of_modules = np.array([_MODULE.search(name) is not None for name in names], dtype=np.bool_)
+    shown = [
+        _MODULE.sub("", name) if module else _DIRECTION.sub("", name).strip()
+        for name, module in zip(names, of_modules, strict=True)
+    ]
+    paths, too_long = tree.paths(shown, SEPARATOR, whole=of_modules)
+    layers: dict[str, int] = {}
+    layer_of_node = np.array(
+        [layers.setdefault(path, len(layers)) if path else NONE for path in paths], dtype=np.int64
+    )
+    rows: list[Layer] = [(path, None, "layer") for path in layers]
+    intervals = LayerIntervals(nesting, take(layer_of_node, tree.node), too_long)
+    around = nesting.innermost(program.op_key, program.start)
+    of_op = take(intervals.layer, around)
+    found = Found(of_op, rows, intervals)
+    nowhere = np.zeros(program.ops.height, dtype=np.bool_)
+    if not rows or not len(around):
+        return NamedRanges(found, nowhere, nowhere)
 
-
-def _crowded(
-    nesting: Nesting, tree: PathTree, ops: pl.DataFrame, op_names: Texts, op_key: Ints
-) -> np.ndarray:
-    """Return the nodes with a range that is the innermost around two weighted operators."""
-    crowded = np.zeros(len(tree.parent), dtype=np.bool_)
-    forward = (ops["direction"] == "forward").fill_null(False).to_numpy()
-    weighted = op_names.matching(of_kinds(*WEIGHTED)) & forward
     # Of nested weighted operators (conv2d > convolution), the outermost counts.
-    parent = ops["parent"].cast(pl.Int64).fill_null(NONE).to_numpy()
-    outermost = weighted & ~((parent != NONE) & weighted[parent])
-    around = nesting.innermost(op_key[outermost], ops["start"].to_numpy()[outermost])
-    instance, count = np.unique(around[around != NONE], return_counts=True)
+    weighted = program.names.matching(of_kinds(*WEIGHTED)) & program.of_direction("forward")
+    parent = program.nesting.parent
+    weighted &= ~((parent != NONE) & weighted[parent]) & (around != NONE)
+    instance, count = np.unique(around[weighted], return_counts=True)
+    crowded = np.zeros(len(tree.parent), dtype=np.bool_)
     crowded[tree.node[instance[count > 1]]] = True
-    return crowded
+    crowded &= ~of_modules[tree.code]
+    several = (around != NONE) & crowded[tree.node[around]]
+
+    # A checkpoint opens the ranges of its layers within the node of the backward graph that needs
+    # them. A range that only occurs within nodes is not part of a layer's forward pass.
+    backward = program.of_direction("backward")
+    of_layers = np.where(several, NONE, of_op)
+    opened = np.where(around == NONE, NONE, nesting.start[around])
+    recomputed = (opened > program.start[program.root]) & backward & (of_layers != NONE)
+    recomputed &= np.isin(of_layers, np.unique(of_layers[~backward]))
+    return NamedRanges(found, several, recomputed)

@@ -8,7 +8,7 @@ are ``gradient_tape/AlexNet/conv1/Conv2D/Conv2DBackpropFilter`` in TensorFlow an
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
@@ -16,7 +16,7 @@ import msgspec
 import polars as pl
 
 from traceana.columns.nesting import NONE, Ints
-from traceana.enrich.layers.layer_intervals import SEPARATOR, Layer
+from traceana.enrich.layers.source import SEPARATOR, Found, Layer, Program
 from traceana.trace.schema import MODULE_SCOPE, Direction
 
 _WRAPPED: Final = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
@@ -134,19 +134,27 @@ class ScopeLayers(msgspec.Struct, frozen=True):
         operators = set(ops["name"].unique().cast(pl.String).to_list()) if texts else set()
         found = [_parsed(text) for text in texts]
         names = {SEPARATOR.join(scope.parts) for scope in found}
-        loops: frozenset[_Path] = frozenset().union(*(_loops(scope) for scope in found))
+        # Compiled by XLA, a loop of TensorFlow is an operator, and its functions have no scopes of
+        # their own: ``net/rnn/while``, ``net/rnn/while/cell/MatMul``.
+        loops = {
+            scope.parts
+            for scope in found
+            if not scope.of_jax and scope.parts and _TF_LOOP.fullmatch(scope.parts[-1])
+        }.union(*(scope.loops for scope in found))
         paths = [_path(scope, operators, names, loops) for scope in found]
-        layers: dict[Layer, int] = {}
         roles = _roles(found, paths, distinct, ops)
-        codes = [
-            layers.setdefault(_layer(path, roles), len(layers)) if path else NONE for path in paths
-        ]
         gradients = _names_matching(_TF_GRADIENT, ops.filter(pl.col("scope").is_null())["name"])
         trains = len(gradients) > 0 or any(scope.direction for scope in found)
-        directions = [
-            scope.direction or _unmarked(scope, path, roles, trains)
-            for scope, path in zip(found, paths, strict=True)
-        ]
+        layers: dict[Layer, int] = {}
+        codes: list[int] = []
+        directions: list[str | None] = []
+        for scope, path in zip(found, paths, strict=True):
+            role = roles.get(path[0]) if path else None
+            name = SEPARATOR.join(path) if role is None else path[0]
+            layer = name, None, role or "layer"
+            codes.append(layers.setdefault(layer, len(layers)) if path else NONE)
+            no_pass = scope.of_module or scope.transfer or role or (trains and not path)
+            directions.append(scope.direction or (None if no_pass else "forward"))
         table = pl.DataFrame(
             {
                 "scope": distinct,
@@ -197,6 +205,12 @@ class ScopeLayers(msgspec.Struct, frozen=True):
         return frame.join(self.table, on="scope", how="left", maintain_order="left")
 
 
+def name_scopes(program: Program) -> Found:
+    """Return the layers of the name scopes of operators, and of the operators around others."""
+    of_op = program.scopes.layer_of(program.ops["scope"])
+    return Found(program.nesting.inherit(of_op), program.scopes.layers)
+
+
 def _names_matching(pattern: re.Pattern[str], names: pl.Series) -> pl.Series:
     """Return the distinct ``names`` that are of the pattern."""
     distinct = names.unique().drop_nulls()
@@ -212,13 +226,6 @@ def replica_of(scopes: pl.Series) -> pl.Series:
     )
     found = frame.join(replicas, on="scope", how="left", nulls_equal=True, maintain_order="left")
     return found["replica"].fill_null(0)
-
-
-def _unmarked(scope: _Scope, path: _Path, roles: Mapping[str, str], trains: bool) -> str | None:
-    """Return the direction of a scope without a marked pass."""
-    if scope.of_module or scope.transfer or (path and path[0] in roles):
-        return None
-    return "forward" if path or not trains else None
 
 
 def _operator(scope: str) -> str | None:
@@ -347,17 +354,6 @@ def _joined(around: list[str], path: list[str]) -> list[str]:
     return path if around and path and around[0] == path[0] else around + path
 
 
-def _loops(scope: _Scope) -> frozenset[_Path]:
-    """Return the paths of TensorFlow's loops and conditionals in a scope.
-
-    Compiled by XLA, a loop is an operator, and its functions have no scopes of their own:
-    ``net/rnn/while``, ``net/rnn/while/cell/MatMul``.
-    """
-    if scope.of_jax or not scope.parts or not _TF_LOOP.fullmatch(scope.parts[-1]):
-        return scope.loops
-    return scope.loops | {scope.parts}
-
-
 def _repeated(parts: _Path, loops: AbstractSet[_Path]) -> _Path:
     """Return ``parts`` without the loop that a gradient repeats: ``net/while/net/while/Tanh``."""
     for end in range(1, len(parts)):
@@ -394,11 +390,6 @@ def _path(scope: _Scope, operators: set[str], names: set[str], loops: AbstractSe
     ):
         path = path[:-1]
     return () if len(path) == 1 and _TF_UPDATE.fullmatch(path[0]) else path
-
-
-def _layer(path: _Path, roles: Mapping[str, str]) -> Layer:
-    role = roles.get(path[0])
-    return (SEPARATOR.join(path), None, "layer") if role is None else (path[0], None, role)
 
 
 def _roles(

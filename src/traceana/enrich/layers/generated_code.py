@@ -1,28 +1,328 @@
-"""The graphs of a trace with Inductor's generated code: what runs between the calls with events,
-and what each call reads.
+"""Inductor's generated code: the calls of its graphs, and where a trace ran them.
+
+Inductor writes a Python file for each graph that it compiles. Its function ``call`` calls operators
+of libraries (``extern_kernels.convolution``) and generated kernels in the order in which they run,
+with the buffers that they read and write. The files are text from anywhere: they are parsed by
+:mod:`ast` and never executed, and a file with a statement that is not understood is left out.
 
 A kernel belongs to the convolutions and products whose results it reads; one of the backward pass
-to those whose gradients read its result. Code of both passes that belongs to the same ones is of
-the same layers.
+to those whose gradients read its result (its *owners*). Code of both passes that has the same
+owners is of the same layers.
 """
 
 from __future__ import annotations
 
+import ast
 import re
+import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import takewhile
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain, pairwise, takewhile, zip_longest
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 import polars as pl
 
 from traceana.columns.nesting import NONE, Ints
-from traceana.enrich.layers.inductor_code import Graph
 from traceana.flops.call import Call
 from traceana.flops.cost import UncountableError
 from traceana.trace.schema import conform
-from traceana.vocabulary.operators import GENERATED
+from traceana.vocabulary.operators import GENERATED, SEEDS
+
+LARGEST_FILE: Final = 16 << 20
+"""Bytes of a file of generated code, at most."""
+MOST_FILES: Final = 20_000
+"""Files of generated code, at most: a cache keeps those of earlier programs and single kernels."""
+
+
+class GraphCall(msgspec.Struct, frozen=True):
+    """One call of a compiled graph.
+
+    ``name`` is that of its event in a trace. ``reads`` are the positions in the graph of the
+    earlier calls whose results it reads. ``generated`` is whether Inductor generated the kernel.
+    ``shapes`` are those of the operator's positional operands, None where the code has none; empty
+    where it has none of them.
+    """
+
+    name: str
+    reads: tuple[int, ...]
+    generated: bool
+    shapes: tuple[tuple[int, ...] | None, ...] = ()
+
+
+Graph: TypeAlias = tuple[GraphCall, ...]
+"""The calls of one graph, in the order in which they run."""
+
+
+def graphs_in(folder: Path) -> frozenset[Graph]:
+    """Return the graphs whose generated code is below ``folder``, equal ones once.
+
+    Files without a graph, and those that cannot be read or are larger than :data:`LARGEST_FILE`,
+    are passed over; of more than :data:`MOST_FILES` files, the newest are read.
+    """
+    files = []
+    for path in folder.rglob("*.py"):
+        with suppress(OSError):
+            facts = path.stat()
+            if path.is_file() and facts.st_size <= LARGEST_FILE:
+                files.append((-facts.st_mtime_ns, path))
+    found: set[Graph] = set()
+    for _, path in sorted(files)[:MOST_FILES]:
+        with suppress(OSError):
+            if (graph := graph_of(path.read_bytes())) is not None:
+                found.add(graph)
+    return frozenset(found)
+
+
+_OF_A_GRAPH: Final = re.compile(rb"^ *def call\((?:self, )?args\)", re.MULTILINE)
+
+
+def graph_of(content: bytes) -> Graph | None:
+    """Return the graph of a file of generated code; None for another file, and for code with a
+    statement that is not understood."""
+    if not _OF_A_GRAPH.search(content):
+        return None
+    try:
+        with warnings.catch_warnings():
+            # Python warns of damaged code, such as a number with letters behind it.
+            warnings.simplefilter("ignore")
+            module = ast.parse(content)
+        # Newer versions have ``call`` as a method of ``Runner``.
+        runners = (one for one in module.body if isinstance(one, ast.ClassDef))
+        inside = [module.body, *(one.body for one in runners if one.name == "Runner")]
+        functions = (
+            function
+            for function in chain(*inside)
+            if isinstance(function, ast.FunctionDef) and function.name == "call"
+        )
+        if (function := next(functions, None)) is None:
+            return None
+        reading = _Reading(_signatures(module))
+        reading.run(function.body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError, _NotUnderstoodError):
+        return None
+    return tuple(reading.calls) or None
+
+
+class _NotUnderstoodError(Exception):
+    """What a statement does with the buffers is unknown."""
+
+
+class _Role(NamedTuple):
+    """What a kernel does with one of its arguments."""
+
+    read: bool
+    written: bool
+
+
+_ROLES: Final = {"in_out_ptr": _Role(True, True), "out_ptr": _Role(False, True)}
+"""By the beginning of the parameter's name; other parameters are read."""
+_SIGNATURE: Final = re.compile(r"(?:\bvoid\s+\w+|^def\s+\w+)\s*\(([^()]*)\)", re.MULTILINE)
+_PARAMETER: Final = re.compile(r"^(\w+) *(?::.*)?$|(\w+)$", re.DOTALL)
+"""Python's, perhaps with a type, or that of C++."""
+
+
+def _signatures(module: ast.Module) -> dict[str, list[_Role]]:
+    """Return, for each kernel that the module compiles, the roles of its parameters in order."""
+    found: dict[str, list[_Role]] = {}
+    for one in module.body:
+        match one:
+            case ast.Assign(targets=[ast.Name(kernel)], value=ast.Call(func=made, args=arguments)):
+                texts = [
+                    argument.value
+                    for argument in arguments
+                    if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+                ]
+                signature = _SIGNATURE.search(max(texts, key=len, default=""))
+                if not _dotted(made).startswith("async_compile.") or signature is None:
+                    continue
+                found[kernel] = roles = []
+                for part in signature[1].split(","):
+                    name = _PARAMETER.search(part.strip())
+                    words = (name[1] or name[2]) if name else ""
+                    known = (role for start, role in _ROLES.items() if words.startswith(start))
+                    roles.append(next(known, _Role(True, False)))
+    return found
+
+
+def _dotted(function: ast.expr) -> str:
+    """Return ``torch.ops.aten.mm.default`` of such an expression, "" of any other."""
+    parts = []
+    while isinstance(function, ast.Attribute):
+        parts.append(function.attr)
+        function = function.value
+    return ".".join([function.id, *reversed(parts)]) if isinstance(function, ast.Name) else ""
+
+
+def _numbers(sizes: list[ast.expr]) -> tuple[int, ...] | None:
+    """Return sizes that are written as numbers, None where one is a symbol."""
+    values = [one.value if isinstance(one, ast.Constant) else None for one in sizes]
+    found = tuple(value for value in values if isinstance(value, int))
+    return found if len(found) == len(sizes) else None
+
+
+class _Buffer(NamedTuple):
+    """What a name stands for: memory by number, and whether it is a part of that memory only."""
+
+    memory: frozenset[int]
+    part: bool
+
+
+_NOTHING: Final = _Buffer(frozenset(), part=True)
+_ALLOCATION: Final = re.compile(r"^(?:torch\.)?empty(?:_strided)?(?:_[a-z]+)*$")
+_OPERATOR: Final = re.compile(r"^(?:torch\.ops\.(\w+)|aten|extern_kernels)\.(\w+)")
+_SAME: Final = {"bias_addmm": "addmm"}
+"""Functions of Inductor that call an operator of another name."""
+_VIEW: Final = re.compile(
+    r"^(?:reinterpret_tensor|inductor_ops\._?reinterpret_tensor|as_strided|c_void_p|c_long|"
+    r"assert_size_stride|assert_alignment|get_raw_stream|get_cuda_stream|grid|print|"
+    r"torch\.(?:cuda|xpu)\.\w+|\w+\.(?:clear|data_ptr|size|stride|item))$"
+)
+"""Functions that compute nothing: the result is a view of their arguments, or a number."""
+
+
+class _Reading:
+    """The statements of a graph's function, followed for what they do with the buffers.
+
+    ``calls`` are the calls so far. For each memory, the calls are kept that wrote its content.
+    """
+
+    def __init__(self, signatures: dict[str, list[_Role]]) -> None:
+        self.calls: list[GraphCall] = []
+        self._signatures = signatures
+        self._buffers: dict[str, _Buffer] = {}
+        self._writers: list[frozenset[int]] = []
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._used_again: set[int] = set()
+        """Memory whose content is that of an earlier buffer."""
+
+    def run(self, body: list[ast.stmt]) -> None:
+        """Follow the statements in order."""
+        for one, following in zip_longest(body, body[1:]):
+            match one:
+                case ast.Assign(targets=[target], value=value):
+                    self._assign(target, value, following)
+                case ast.Expr(value=value):
+                    self._value(value)
+                case ast.With(body=inside):
+                    self.run(inside)
+                case ast.Delete() | ast.Return() | ast.Assert() | ast.Pass():
+                    pass
+                case _:
+                    raise _NotUnderstoodError
+
+    def _assign(self, target: ast.expr, value: ast.expr, following: ast.stmt | None) -> None:
+        result = self._value(value)
+        # Memory is used again for another buffer: "buf2 = buf1; del buf1".
+        if isinstance(following, ast.Delete) and following.lineno == value.lineno:
+            result = self._new(self._content(result))
+            self._used_again |= result.memory
+        shape = self._shape(value)
+        for one in ast.walk(target):
+            if isinstance(one, ast.Name):
+                self._buffers[one.id] = result
+                self._shapes.pop(one.id, None)
+                if shape is not None:
+                    self._shapes[one.id] = shape
+
+    def _value(self, value: ast.expr) -> _Buffer:
+        """Return what an expression stands for, and add the calls in it."""
+        match value:
+            case ast.Name(id=name):
+                return self._buffers.get(name, _NOTHING)
+            case ast.Call(func=function, args=arguments, keywords=keywords):
+                return self._call(_dotted(function), arguments, keywords)
+            case ast.Subscript(value=whole):
+                return self._view([whole])
+            case _:
+                return self._view(list(ast.iter_child_nodes(value)))
+
+    def _shape(self, value: ast.expr) -> tuple[int, ...] | None:
+        """Return the shape of an expression that is a buffer, allocates one, or views one."""
+        match value:
+            case ast.Name(id=name):
+                return self._shapes.get(name)
+            case ast.Call(func=function, args=[ast.Tuple(elts=sizes), *_]) if _ALLOCATION.match(
+                _dotted(function)
+            ):
+                return _numbers(sizes)
+            case ast.Call(func=function, args=[_, ast.Tuple(elts=sizes), *_]) if _dotted(
+                function
+            ).endswith("reinterpret_tensor"):
+                return _numbers(sizes)
+            case _:
+                return None
+
+    def _view(self, nodes: Iterable[ast.AST]) -> _Buffer:
+        memory = [self._value(one).memory for one in nodes if isinstance(one, ast.expr)]
+        return _Buffer(frozenset().union(*memory), part=True)
+
+    def _call(
+        self, function: str, arguments: list[ast.expr], keywords: list[ast.keyword]
+    ) -> _Buffer:
+        """Return the result of a call, and add it if it computes."""
+        kernel = function.removesuffix(".run")
+        operator = _OPERATOR.match(function)
+        if kernel in self._signatures:
+            roles = self._signatures[kernel]
+            given = [self._value(one) for one in arguments]
+            if len(given) < sum(role.written for role in roles):
+                raise _NotUnderstoodError
+            # Behind the buffers older versions have the grid.
+            used = list(zip(given, roles, strict=False))
+            reads = self._content(*(one for one, role in used if role.read))
+            self.calls.append(GraphCall(kernel, tuple(sorted(reads)), generated=True))
+            for one, role in used:
+                if role.written:
+                    self._write(one)
+            return _NOTHING
+        if _ALLOCATION.match(function):
+            return self._new(frozenset())
+        if operator is not None:
+            name = f"{operator[1] or 'aten'}::{_SAME.get(operator[2], operator[2])}"
+            if name == SEEDS:
+                return self._view(arguments)
+            given = [self._value(one) for one in arguments]
+            named = {one.arg: self._value(one.value) for one in keywords}
+            out = named.pop("out", None)
+            shapes = tuple(map(self._shape, arguments))
+            known = shapes if any(one is not None for one in shapes) else ()
+            reads = self._content(*given, *named.values())
+            self.calls.append(GraphCall(name, tuple(sorted(reads)), generated=False, shapes=known))
+            for one in [
+                *(given[:1] if name.endswith("_") else []),
+                *([] if out is None else [out]),
+            ]:
+                self._write(one)
+            return self._new(frozenset([len(self.calls) - 1]))
+        if _VIEW.match(function):
+            match function, arguments:
+                case "assert_size_stride", [ast.Name(id=name), ast.Tuple(elts=sizes), *_]:
+                    if (shape := _numbers(sizes)) is not None:
+                        self._shapes[name] = shape
+            own = self._buffers.get(function.partition(".")[0], _NOTHING)
+            return _Buffer(own.memory | self._view(arguments).memory, part=True)
+        raise _NotUnderstoodError
+
+    def _new(self, content: frozenset[int]) -> _Buffer:
+        self._writers.append(content)
+        return _Buffer(frozenset([len(self._writers) - 1]), part=False)
+
+    def _content(self, *buffers: _Buffer) -> frozenset[int]:
+        """Return the calls that wrote what is in the buffers."""
+        memory = frozenset[int]().union(*(buffer.memory for buffer in buffers))
+        return frozenset().union(*(self._writers[one] for one in memory))
+
+    def _write(self, buffer: _Buffer) -> None:
+        """Note that the last call wrote to the buffer: to all of it, or besides other calls."""
+        last = frozenset([len(self.calls) - 1])
+        for one in buffer.memory:
+            earlier = buffer.part and one not in self._used_again
+            self._writers[one] = self._writers[one] | last if earlier else last
+        self._used_again -= buffer.memory
+
 
 _PREFIX: Final = re.compile(r"^graph_\d+_")
 """The beginning of the names of a CPU's kernels in a trace."""
@@ -47,21 +347,22 @@ class CodeOfGraph(msgspec.Struct, frozen=True, eq=False):
     backward: bool
     code: Graph
     places: tuple[int, ...]
-    calls: tuple[int, ...]
-    stretches: tuple[int, ...]
+    calls: Sequence[int]
+    stretches: Sequence[int]
     owners: tuple[Owners, ...]
     weighted: frozenset[int]
-    ahead: tuple[int, ...]
+    ahead: Sequence[int]
 
     @property
     def kernels_have_events(self) -> bool:
         """Whether generated kernels have events of their own."""
         return len(self.places) == len(self.code)
 
-    def inside(self, stretch: int) -> range:
-        """Return the positions of the kernels of a stretch, by its order in the graph."""
-        begin = self.places[stretch - 1] + 1 if stretch else 0
-        return range(begin, self.places[stretch] if stretch < len(self.places) else len(self.code))
+    def inside(self) -> Iterator[tuple[int, range]]:
+        """Yield each stretch with the positions of its kernels."""
+        ends = pairwise((-1, *self.places, len(self.code)))
+        for stretch, (before, end) in zip(self.stretches, ends, strict=True):
+            yield stretch, range(before + 1, end)
 
     def owners_of(self, positions: Iterable[int]) -> Owners:
         """Return the owners of the code at the positions together."""
@@ -98,56 +399,57 @@ class CodeSearch:
         """Return the code of a graph whose calls have these ``names``; None where it is unclear.
 
         ``shapes`` are the recorded ones of the calls' inputs, ``calls`` their operators,
-        ``forward`` the forward operators of those in the backward pass. All calls have to be equal
-        in order: operators, and generated kernels where these have events. Of several graphs with
-        these calls it is the one with these shapes; where such graphs differ, it is unclear. Copies
-        that come first may be those of a gradient in another layout, which are not in the code.
+        ``forward`` the forward operators of those in the backward pass. Copies that come first may
+        be those of a gradient in another layout, which are not in the code.
         """
         copies = sum(1 for _ in takewhile(_COPIES.__contains__, names))
         for begin in sorted({0, copies}):
-            found = self._match(tuple(names[begin:]), tuple(shapes[begin:]))
-            if found is not None:
-                of_calls = calls[begin:], forward[begin:], stretches[begin:]
-                ahead = tuple(stretches[:begin])
-                return self._code(*found, *of_calls, ahead, backward=backward)
+            key = tuple(names[begin:]), tuple(shapes[begin:])
+            if key not in self._found:
+                self._found[key] = self._match(*key)
+            if (found := self._found[key]) is None:
+                continue
+            code, places = found
+            operators = dict(zip(places, (forward if backward else calls)[begin:], strict=True))
+            weighted = frozenset(at for at, one in enumerate(code) if self._weighted(one.name))
+            owners: list[set[int]] = [set() for _ in code]
+            for reader, one in enumerate(code):
+                for read in one.reads:
+                    kernel, call = (read, reader) if backward else (reader, read)
+                    if call in weighted:
+                        owners[kernel].add(operators.get(call, NONE))
+            return CodeOfGraph(
+                backward,
+                code,
+                places,
+                calls[begin:],
+                stretches[begin:],
+                tuple(map(Owners, owners)),
+                weighted,
+                stretches[:begin],
+            )
         return None
 
     def _match(self, names: tuple[str, ...], shapes: tuple[str | None, ...]) -> _Match | None:
-        key = names, shapes
-        if key not in self._found:
-            plain = tuple(_PREFIX.sub("", name) for name in names)
-            matches = [(one, at) for one in self._graphs if (at := _places(one, plain)) is not None]
-            if _differ(matches):
-                matches = [one for one in matches if _has_shapes(*one, shapes)]
-            self._found[key] = None if _differ(matches) else next(iter(matches), None)
-        return self._found[key]
+        """Return the graph whose calls are all equal in order, None where it is unclear.
 
-    def _code(
-        self,
-        code: Graph,
-        places: tuple[int, ...],
-        calls: Sequence[int],
-        forward: Sequence[int],
-        stretches: Sequence[int],
-        ahead: tuple[int, ...],
-        *,
-        backward: bool,
-    ) -> CodeOfGraph:
-        operators = dict(zip(places, forward if backward else calls, strict=True))
-        weighted = frozenset(at for at, one in enumerate(code) if self._weighted(one.name))
-        owners: list[set[int]] = [set() for _ in code]
-        for reader, one in enumerate(code):
-            for read in one.reads:
-                kernel, call = (read, reader) if backward else (reader, read)
-                if call in weighted:
-                    owners[kernel].add(operators.get(call, NONE))
-        of_calls = tuple(calls), tuple(stretches), tuple(map(Owners, owners))
-        return CodeOfGraph(backward, code, places, *of_calls, weighted, ahead)
+        They are operators, and generated kernels where these have events. Of several graphs with
+        these calls it is the one with these shapes; where such graphs differ, it is unclear.
+        """
+        plain = tuple(_PREFIX.sub("", name) for name in names)
+        matches = []
+        for code in self._graphs:
+            recorded = any(one.generated and one.name in plain for one in code)
+            places = tuple(at for at, one in enumerate(code) if recorded or not one.generated)
+            if tuple(code[at].name for at in places) == plain:
+                matches.append((code, places))
 
+        def differ() -> bool:
+            return len({tuple((one.name, one.reads) for one in code) for code, _ in matches}) > 1
 
-def _differ(matches: Iterable[_Match]) -> bool:
-    """Return whether the calls of the graphs differ in more than their shapes."""
-    return len({tuple((one.name, one.reads) for one in code) for code, _ in matches}) > 1
+        if differ():
+            matches = [one for one in matches if _has_shapes(*one, shapes)]
+        return None if not matches or differ() else matches[0]
 
 
 def _has_shapes(code: Graph, places: Sequence[int], shapes: Sequence[str | None]) -> bool:
@@ -161,13 +463,6 @@ def _has_shapes(code: Graph, places: Sequence[int], shapes: Sequence[str | None]
             if shape is not None and call.has(number) and call.shapes[number] != shape:
                 return False
     return True
-
-
-def _places(code: Graph, names: tuple[str, ...]) -> tuple[int, ...] | None:
-    """Return the positions of the calls of ``code`` with these names; None if it has others."""
-    recorded = any(one.generated and one.name in names for one in code)
-    places = tuple(position for position, one in enumerate(code) if recorded or not one.generated)
-    return places if tuple(code[position].name for position in places) == names else None
 
 
 class Own(msgspec.Struct, frozen=True, eq=False):
@@ -190,50 +485,40 @@ def place(
     Yields code whose owners no code of the forward graph has. Code without known owners stays.
     """
     for own, of_forward in pairs:
+        with_code: set[int] = set()
+        """Forward calls that are kernels, or that code runs behind."""
+        alike: defaultdict[Owners, list[int]] = defaultdict(list)
         if own.kernels_have_events and of_forward.kernels_have_events:
-            yield from _place_kernels(own, of_forward, forward)
+            for position, one in enumerate(of_forward.code):
+                if one.generated and position not in of_forward.weighted:
+                    alike[of_forward.owners[position]].append(of_forward.calls[position])
+                    with_code.add(of_forward.calls[position])
+            for position, one in enumerate(own.code):
+                owners, call = own.owners[position], own.calls[position]
+                code = one.generated and position not in own.weighted
+                if not code or not owners or NONE in owners or forward[call] in alike[owners]:
+                    continue
+                if len(alike[owners]) == 1:
+                    forward[call] = alike[owners][0]
+                elif int(forward[call]) in with_code:
+                    # That kernel is of other layers.
+                    forward[call] = NONE
+                    yield Own(own, position, owners, call=call)
         elif not own.kernels_have_events:
-            yield from _place_stretches(own, of_forward, behind)
-
-
-def _place_stretches(own: CodeOfGraph, of_forward: CodeOfGraph, behind: Ints) -> Iterator[Own]:
-    alike: dict[Owners, list[int]] = defaultdict(list)
-    with_code = set()
-    for order, stretch in enumerate(of_forward.stretches):
-        if of_forward.inside(order):
-            alike[of_forward.owners_of(of_forward.inside(order))].append(stretch)
-            # What runs before all forward calls has no call that it is behind.
-            with_code |= {int(behind[stretch])} & set(of_forward.calls)
-    for order, stretch in enumerate(own.stretches):
-        positions = own.inside(order)
-        owners = own.owners_of(positions)
-        if not owners or NONE in owners:
-            continue
-        if len(alike[owners]) == 1:
-            behind[stretch] = behind[alike[owners][0]]
-        elif int(behind[stretch]) in with_code:
-            # What is there in the forward pass is of other layers.
-            yield Own(own, positions[0], owners, stretch=stretch)
-
-
-def _place_kernels(own: CodeOfGraph, of_forward: CodeOfGraph, forward: Ints) -> Iterator[Own]:
-    alike: dict[Owners, list[int]] = defaultdict(list)
-    kernels = set()
-    for position, one in enumerate(of_forward.code):
-        if one.generated and position not in of_forward.weighted:
-            alike[of_forward.owners[position]].append(of_forward.calls[position])
-            kernels.add(of_forward.calls[position])
-    for position, one in enumerate(own.code):
-        owners, call = own.owners[position], own.calls[position]
-        code = one.generated and position not in own.weighted
-        if not code or not owners or NONE in owners or forward[call] in alike[owners]:
-            continue
-        if len(alike[owners]) == 1:
-            forward[call] = alike[owners][0]
-        elif int(forward[call]) in kernels:
-            # That kernel is of other layers.
-            forward[call] = NONE
-            yield Own(own, position, owners, call=call)
+            for stretch, positions in of_forward.inside():
+                if positions:
+                    alike[of_forward.owners_of(positions)].append(stretch)
+                    # What runs before all forward calls has no call that it is behind.
+                    with_code |= {int(behind[stretch])} & set(of_forward.calls)
+            for stretch, positions in own.inside():
+                owners = own.owners_of(positions)
+                if not owners or NONE in owners:
+                    continue
+                if len(alike[owners]) == 1:
+                    behind[stretch] = behind[alike[owners][0]]
+                elif int(behind[stretch]) in with_code:
+                    # What is there in the forward pass is of other layers.
+                    yield Own(own, positions[0], owners, stretch=stretch)
 
 
 def idle(codes: Iterable[CodeOfGraph]) -> list[int]:
@@ -243,8 +528,7 @@ def idle(codes: Iterable[CodeOfGraph]) -> list[int]:
     for one in codes:
         found += one.ahead
         read = {position for call in one.code for position in call.reads}
-        for order, stretch in enumerate(one.stretches):
-            inside = one.inside(order)
+        for stretch, inside in one.inside():
             named = [at for at in inside if label(one.code[at].name) != _NO_OPERATOR]
             used = any(one.code[at].reads or at in read for at in named)
             if not named or (len(named) < len(inside) and not used):
@@ -262,8 +546,8 @@ def labels(codes: Iterable[CodeOfGraph], layer_of: Ints) -> dict[int, str]:
         backward: defaultdict(dict) for backward in (True, False)
     }
     for one in codes:
-        for order, stretch in enumerate(one.stretches):
-            names = (label(one.code[position].name) for position in one.inside(order))
+        for stretch, inside in one.inside():
+            names = (label(one.code[position].name) for position in inside)
             found[one.backward][int(layer_of[stretch])] |= dict.fromkeys(names)
     both = {**found[True], **{layer: names for layer, names in found[False].items() if names}}
     return {layer: "+".join(names) for layer, names in both.items() if len(names) <= _MOST_NAMES}
@@ -285,29 +569,19 @@ def graph_calls(
     distinct: dict[tuple[Graph, tuple[int, ...]], bool] = {}
     for one in codes:
         layers = [NONE] * len(one.code)
-        for order, stretch in enumerate(one.stretches):
-            for position in one.inside(order):
+        for stretch, inside in one.inside():
+            for position in inside:
                 layers[position] = int(of_stretch[stretch])
         for position, call in zip(one.places, one.calls, strict=True):
             layers[position] = int(of_op[call])
         distinct[one.code, tuple(layers)] = one.backward
+    # The last entry is that of NONE.
+    row_of = [*(None if row == NONE else row for row in rows.tolist()), None]
     found = [
-        (number, backward, call.name, call.generated, list(call.reads), _row(rows, layer))
+        (number, backward, call.name, call.generated, list(call.reads), row_of[layer])
         for number, ((code, layers_), backward) in enumerate(distinct.items())
         for call, layer in zip(code, layers_, strict=True)
     ]
     names = ("graph", "backward", "name", "generated", "reads", "layer")
     columns = zip(names, zip(*found, strict=True), strict=True) if found else ()
     return conform("graph_calls", pl.DataFrame(dict(columns), strict=False))
-
-
-def _row(rows: Ints, layer: int) -> int | None:
-    return None if layer == NONE or rows[layer] == NONE else int(rows[layer])
-
-
-def own_keys(owns: Iterable[Own], of_op: Ints) -> Mapping[Own, tuple[Graph, int, frozenset[int]]]:
-    """Return what is equal for the runs of one kernel in several steps."""
-    return {
-        one: (one.code.code, one.position, frozenset(int(of_op[owner]) for owner in one.owners))
-        for one in owns
-    }

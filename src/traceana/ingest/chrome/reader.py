@@ -230,6 +230,9 @@ class JsonEvents(msgspec.Struct, frozen=True):
 STATS: Final = tuple(dict.fromkeys((*DEVICE_STATS, *HOST_STATS)))
 """Arguments that are XPlane's stats; their values are texts."""
 
+_SCOPE: Final = re.compile(r"\w+\(.*?\)/")
+"""JAX's scopes begin with a transformation: ``jit(step)/net/conv1/conv_general_dilated``."""
+
 _Schema = dict[str, pl.DataType | type[pl.DataType]]
 _TEXT: Final = pl.Categorical()
 _COMMON: Final[_Schema] = {"pid": _TEXT, "tid": _TEXT, "name": _TEXT, "start": pl.Int64}
@@ -334,6 +337,13 @@ def _complete(events: list[Event]) -> pl.DataFrame:
             ],
             "duration": to_nanoseconds([event.dur for event in events]),
             **{stat: [_text(arg.get(stat)) for arg in args] for stat in STATS},
+            # The HLO is in the XPlane file only; the scope of XLA's instruction is here the name.
+            "tf_op": [
+                f"{name}:"
+                if "hlo_op" in arg and _SCOPE.match(name := _text(arg.get("name")) or "")
+                else _text(arg.get("tf_op"))
+                for arg in args
+            ],
         },
         schema=COMPLETE,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.analyze.layers import work_tree
+from traceana.analyze.layer_tree import work_tree
 from traceana.comparison.diff_rows import IDLE
 from traceana.report import display_names, numbers
 from traceana.report.columns import Kind

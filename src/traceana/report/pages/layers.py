@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.analyze.fused_rows import divided
 from traceana.analyze.rates import EXPLAINED, UNEXPLAINED
@@ -14,7 +15,7 @@ from traceana.analyze.summaries import needs_timeline
 from traceana.errors import UsageError
 from traceana.flops.peaks import calibrated
 from traceana.report import display_names, numbers
-from traceana.report.page import Block, Facts, Notes, Page
+from traceana.report.page import Block, Facts, Notes, Page, Rows
 from traceana.report.pages.analysis_pictures import above, layer_icicle, roofline_chart
 from traceana.report.pages.bars import operator_bars, type_bars
 from traceana.report.pages.single_table import table_page
@@ -46,6 +47,14 @@ LAYERS_DROPPED: Final = (
     *("dram_bytes", "measured_flops", "layout_ns", "arithmetic_intensity", "executed_flops"),
     *("calls", "bar", "type", "bound", "flops", "of_peak", "flops_per_s", "algorithm"),
     *("other_ns", "optimizer_ns"),
+)
+
+TREE: Final = (
+    *("node", "type", "count", "calls", "forward_ns", "backward_ns", "optimizer_ns", "other_ns"),
+    *("own_ns", "time_ns", "share", "min_ns", "max_ns", "flops"),
+)
+TREE_DROPPED: Final = (
+    *("calls", "bar", "type", "other_ns", "optimizer_ns", "flops", "max_ns", "min_ns", "own_ns"),
 )
 
 OPERATORS: Final = (
@@ -97,13 +106,16 @@ def layers(
     by: LayersBy = "layer",
     depth: int | None = None,
     direction: bool = False,
+    tree: bool = False,
     calibrate: bool = False,
 ) -> CommandResult:
     """Return one row per layer: time by direction, FLOPs, rates and algorithms.
 
     ``depth`` groups layers by the first parts of their paths; with ``direction`` there is one row
-    per layer and pass. ``calibrate`` measures the peaks of this machine's CPU. Raises
-    :class:`~traceana.errors.UsageError` to calibrate for a trace of a GPU.
+    per layer and pass; with ``tree`` one row per node of the tree of layers, repeated blocks
+    folded. ``calibrate`` measures the peaks of this machine's CPU. Raises
+    :class:`~traceana.errors.UsageError` to calibrate for a trace of a GPU, and for a tree by type
+    or direction.
     """
     needs_timeline(trace, "layers")
     from traceana.analyze.layers import layers as analysis
@@ -114,12 +126,17 @@ def layers(
             raise UsageError("--calibrate applies to CPU traces only")
         peaks = calibrated(again=True)
 
+    if tree and (by == "type" or direction):
+        raise UsageError("--tree has a row per node: leave out --by type and --direction")
+    if tree:
+        return _tree(trace, analysis(trace, model=model), depth)
     found = analysis(trace, by=by, depth=depth, direction=direction, model=model, peaks=peaks)
     own = {"type"} if by == "type" else set()
     columns = [name for name in LAYERS if name in found.frame.columns and name not in own]
 
     def pictures() -> Sequence[Block]:
-        from traceana.analyze.layers import layer_classes, layer_tree
+        from traceana.analyze.layer_tree import layer_tree
+        from traceana.analyze.layers import layer_classes
 
         known = _peaks_of(trace) or peaks
         rates: Sequence[Block] = ()
@@ -153,6 +170,37 @@ def layers(
         )
 
     return CommandResult.of(found, page, screenful=30, pictures=above(pictures))
+
+
+_INDENT: Final = "\u00a0\u00a0"
+
+
+def _tree(trace: Trace, found: Result, depth: int | None) -> CommandResult:
+    """Return the tree of the layers ``found``."""
+    from traceana.analyze.layer_tree import folded_tree, layer_tree
+
+    folded = Result(folded_tree(found.frame, depth), {}, found.notes)
+
+    def page(shown: Arranged) -> Page:
+        # In another order, a row has its path. HTML and Markdown collapse plain spaces.
+        indent = pl.lit(_INDENT).repeat_by("depth").list.join("")
+        name = pl.concat_str(indent, "node").alias("node")
+        indented = shown.frame.with_columns(name)
+        made = table_page(
+            "layers",
+            replace(shown, frame=indented),
+            trace,
+            columns=TREE if shown.sort is None else ("layer", *TREE[1:]),
+            dropped=TREE_DROPPED,
+            bars="share",
+            titles={"node": "layer", "own_ns": "own", "min_ns": "min", "max_ns": "max"},
+            order="rows in order of first execution",
+            summed=True,
+        )
+        return replace(made, data=replace(made.data, rows=Rows(shown.frame)))
+
+    pictures = above(lambda: layer_icicle(layer_tree(trace)))
+    return CommandResult.of(folded, page, screenful=60, pictures=pictures)
 
 
 _MOST_FUSED: Final = 3

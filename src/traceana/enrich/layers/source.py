@@ -1,15 +1,21 @@
-"""Intervals on threads that are layers, and the paths of nested ranges."""
+"""What a source of layers takes and returns; layers of ranges, and their paths."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.columns.nesting import NONE, Flags, Ints, Nesting, take
+from traceana.columns.distinct import Texts
+from traceana.columns.nesting import NONE, Flags, Ints, Nesting, roots, take
+
+if TYPE_CHECKING:
+    from traceana.enrich.layers.from_scopes import ScopeLayers
 
 SEPARATOR: Final = "."
 
@@ -17,25 +23,72 @@ Layer = tuple[str, str | None, str]
 """(path, type, role) of one row of ``layers``."""
 
 
+@dataclass(frozen=True)
+class Program:
+    """A recorded program: the input of each source of layers.
+
+    ``ops`` have parent and direction. Each operator has a thread (``op_key``), a ``step`` and a
+    ``forward`` operator, NONE without. ``ranges`` are those that may be layers, ``copying`` the
+    operators that called for a copy, None where calls are not recorded.
+    """
+
+    ops: pl.DataFrame
+    names: Texts
+    op_key: Ints
+    nesting: Nesting
+    step: Ints
+    forward: Ints
+    ranges: pl.DataFrame
+    range_key: Ints
+    scopes: ScopeLayers
+    copying: Ints | None
+
+    @cached_property
+    def start(self) -> Ints:
+        """The start of each operator."""
+        return self.ops["start"].to_numpy()
+
+    @cached_property
+    def root(self) -> Ints:
+        """The outermost operator around each operator."""
+        return roots(self.nesting)
+
+    @cached_property
+    def texts(self) -> Texts:
+        """The texts of the ranges."""
+        return Texts.of(self.ranges["text"])
+
+    def of_direction(self, direction: str) -> Flags:
+        """Return which operators are of the ``direction``."""
+        return (self.ops["direction"] == direction).fill_null(value=False).to_numpy()
+
+
 class LayerIntervals(msgspec.Struct, frozen=True):
     """Intervals on threads, each of them a layer.
 
-    ``layer[i]`` is the index into ``layers`` of interval ``i``. Other ranges are excluded before
-    nesting. ``too_long`` counts those that have the path of their parent, because theirs is longer
-    than :data:`LONGEST_PATH`. ``several`` are the intervals with several layers directly inside,
-    None without any: such as the attention of a transformer around its products.
+    ``layer[i]`` is the layer of interval ``i``, as :class:`Found` has it. Other ranges are excluded
+    before nesting. ``too_long`` counts those that have the path of their parent, because theirs is
+    longer than :data:`LONGEST_PATH`.
     """
 
     nesting: Nesting
     layer: Ints
-    layers: list[Layer]
     too_long: int = 0
-    several: Flags | None = None
 
     def at(self, key: Ints, time: Ints) -> Ints:
-        """Return the index into ``layers`` at each (thread, time), NONE outside all layers."""
-        row = self.nesting.innermost(key, time)
-        return take(self.layer, row)
+        """Return the layer at each (thread, time), NONE outside all layers."""
+        return take(self.layer, self.nesting.innermost(key, time))
+
+
+class Found(NamedTuple):
+    """What a source returns: the layer of each operator, as index into ``layers``, or NONE.
+
+    ``intervals`` are the ranges that have these layers.
+    """
+
+    of_op: Ints
+    layers: Sequence[Layer]
+    intervals: LayerIntervals | None = None
 
 
 def codes(text: pl.Series) -> tuple[Ints, list[str]]:
@@ -53,13 +106,6 @@ def codes(text: pl.Series) -> tuple[Ints, list[str]]:
 def nest(frame: pl.DataFrame, key: Ints) -> Nesting:
     """Return the nesting of the rows of ``frame`` by their ``start`` and ``duration``."""
     return Nesting.of(key, frame["start"].to_numpy(), frame["duration"].to_numpy())
-
-
-def tree_of(frame: pl.DataFrame, key: Ints) -> tuple[Nesting, PathTree, list[str]]:
-    """Return the nesting of ranges, the tree of their texts, and the texts by number."""
-    nesting = nest(frame, key)
-    code, texts = codes(frame["text"])
-    return nesting, PathTree.of(nesting, code), texts
 
 
 DEEPEST_PATH: Final = 256

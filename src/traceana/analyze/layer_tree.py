@@ -1,0 +1,287 @@
+"""Trees of layers: that of the table, with repeated blocks folded, and that of pictures."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from traceana.analyze.layers import DIRECTIONS, largest, located
+from traceana.enrich.keys import layer_keys, with_layer_keys
+from traceana.enrich.layers.source import SEPARATOR
+from traceana.result import share_of
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+ROOT: Final = "all work"
+_SUMS: Final = ("calls", *DIRECTIONS, "time_ns", "flops")
+_FOLDED: Final[dict[str, type[pl.DataType]]] = {
+    "node": pl.String,
+    "layer": pl.String,
+    "depth": pl.Int64,
+    "parent": pl.Int64,
+    "type": pl.String,
+    "role": pl.String,
+    "count": pl.Int64,
+    **dict.fromkeys(_SUMS[:-2], pl.Int64),
+    "own_ns": pl.Int64,
+    **dict.fromkeys(("time_ns", "min_ns", "max_ns", "flops"), pl.Int64),
+}
+_LAST_NUMBER: Final = re.compile(r"(.*\D|)(\d+)(\D*)", re.DOTALL)
+_MOST_LISTED: Final = 3
+"""Numbers of folded nodes that are listed where they are not consecutive."""
+
+
+class _Node:
+    """A node of the tree of layers: a part of a path, and the rows of its own work, if any."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.type: str | None = None
+        self.role = "layer"
+        self.children: dict[str, _Node] = {}
+        self.own: list[dict[str, Any]] = []
+        self.sums: dict[str, int | None] = {}
+        self.alike: object = None
+
+    def add_up(self) -> None:
+        """Sum up the subtree, and find what it has in common with those that it is folded with."""
+        for child in self.children.values():
+            child.add_up()
+        parts = [*self.own, *(child.sums for child in self.children.values())]
+        for name in _SUMS:
+            known = [part[name] for part in parts if part.get(name) is not None]
+            self.sums[name] = sum(known) if known else None
+        numbered = _LAST_NUMBER.fullmatch(self.label)
+        label = (numbered[1], numbered[3]) if numbered else self.label
+        # The type of a range is the operator with most of its time, which may vary.
+        kind = () if self.children else (self.type, self.own[0].get("input_shape"))
+        below = tuple(child.alike for child in self.children.values())
+        self.alike = label, self.role, kind, below
+
+
+def folded_tree(layers: pl.DataFrame, depth: int | None = None) -> pl.DataFrame:
+    """Return one row per node of the tree of ``layers``, parents before children.
+
+    ``layers`` has a row per layer: :func:`traceana.analyze.layers.layers`. The root is all work;
+    below it are the layers by the parts of their paths, and the roles outside layers. Siblings are
+    one row if their labels differ only in the last number, and so do their subtrees; leaves have
+    the same type and input shape, and without children the same FLOPs. Nodes deeper than ``depth``
+    are part of their parent.
+
+    Columns: ``node`` (``block{0..11}``), ``layer`` (the path of such nodes), ``depth``, ``parent``
+    (row number, null for the root), ``type``, ``role``, ``count`` (of folded nodes), ``calls``,
+    the times by direction, ``own_ns`` (outside of its children), ``time_ns`` (with them),
+    ``min_ns`` and ``max_ns`` (``time_ns`` of the folded nodes, null for one), ``flops`` and
+    ``share``. ``own_ns`` adds up to the time of all work.
+    """
+    root = _Node(ROOT)
+    for row in layers.iter_rows(named=True):
+        node = root
+        for part in row["layer"].split(SEPARATOR) if row["role"] == "layer" else [row["layer"]]:
+            node = node.children.setdefault(part, _Node(part))
+        node.own.append(row)
+        node.type, node.role = row["type"], row["role"]
+    if layers.is_empty():
+        return pl.DataFrame(schema={**_FOLDED, "share": pl.Float64})
+    root.add_up()
+    rows: list[dict[str, Any]] = []
+
+    def enter(nodes: list[_Node], level: int, parent: int | None, above: str) -> None:
+        label, number = _label([node.label for node in nodes]), len(rows)
+        path = f"{above}{SEPARATOR}{label}" if above else label
+        times = [node.sums["time_ns"] or 0 for node in nodes]
+        children = [node.children.values() for node in nodes if level != depth]
+        # Folded nodes have the same children in the same order.
+        slots = list(zip(*children, strict=True))
+        inside = sum(node.sums["time_ns"] or 0 for slot in slots for node in slot)
+        types = {node.type for node in nodes}
+        sums = {name: [node.sums[name] for node in nodes] for name in _SUMS}
+        known = {name: [one for one in values if one is not None] for name, values in sums.items()}
+        rows.append(
+            {
+                "node": label,
+                "layer": path,
+                "depth": level,
+                "parent": parent,
+                "type": types.pop() if len(types) == 1 else None,
+                "role": nodes[0].role if level else None,
+                "count": len(nodes),
+                **{name: sum(values) if values else None for name, values in known.items()},
+                "own_ns": sum(times) - inside,
+                "min_ns": min(times) if len(nodes) > 1 else None,
+                "max_ns": max(times) if len(nodes) > 1 else None,
+            }
+        )
+        folded: dict[object, list[_Node]] = {}
+        for slot in slots:
+            # Blocks are alike where some are cut by the ends of the recording; leaves alone have to
+            # compute the same.
+            same = None if slot[0].children else slot[0].sums["flops"]
+            folded.setdefault((slot[0].alike, same), []).extend(slot)
+        for alike in folded.values():
+            enter(alike, level + 1, number, path if level else "")
+
+    enter([root], 0, None, "")
+    frame = pl.DataFrame(rows, schema=_FOLDED)
+    return frame.with_columns(share_of(root.sums["time_ns"] or 0))
+
+
+def _label(labels: list[str]) -> str:
+    """Return one label of nodes whose labels differ in the last number: ``block{0..11}``."""
+    found = [_LAST_NUMBER.fullmatch(label) for label in dict.fromkeys(labels)]
+    if len(found) == 1:
+        return labels[0]
+    numbers = sorted({int(one[2]) for one in found if one})
+    if numbers[-1] - numbers[0] == len(numbers) - 1:
+        text = f"{numbers[0]}..{numbers[-1]}"
+    elif len(numbers) <= _MOST_LISTED:
+        text = ",".join(map(str, numbers))
+    else:
+        text = f"{numbers[0]},{numbers[1]},…,{numbers[-1]}"
+    (before, _, after) = found[0].groups() if found[0] else ("", "", "")
+    return f"{before}{{{text}}}{after}"
+
+
+SMALLEST: Final = 50_000
+"""Nodes below this part of the whole are one node of their parent, if there are many nodes."""
+
+MOST_NODES: Final = 20_000
+
+_NODE: Final = "\x1f"
+"""Separates the parts of a node's key; no path of a layer contains it as a part of its own."""
+
+
+def layer_tree(trace: Trace) -> pl.DataFrame:
+    """Return one row per node, parents before children, siblings in order of first execution.
+
+    The root is all work; below it are the layers by the parts of their paths, and the roles outside
+    layers; in each layer its own work, a node per pass and category. Columns: ``parent`` (row
+    number, null for the root), ``label``, ``path``, ``category`` (that of most of its time),
+    ``calls``, ``time_ns`` (with its children). The children of a node add up to its time. With more
+    than :data:`MOST_NODES` nodes, small ones are merged into one child of their parent, with their
+    number in its label. Empty without work.
+    """
+    return work_tree(
+        with_layer_keys(located(trace), layer_keys(trace.tables.layers, "layer", None))
+    )
+
+
+def work_tree(work: pl.DataFrame) -> pl.DataFrame:
+    """Return the tree of ``work``, as :func:`layer_tree`.
+
+    ``work`` has ``layer``, ``role``, ``position`` (the order of layers), ``direction``,
+    ``category``, ``calls`` and ``time_ns``.
+    """
+    rows = _leaves(work)
+    if rows.is_empty():
+        return pl.DataFrame(schema=_SCHEMA)
+    nodes = _nodes(rows)
+    if nodes.height > MOST_NODES:
+        nodes = _without_small(nodes)
+    return _numbered(nodes)
+
+
+_SCHEMA: Final[dict[str, type[pl.DataType]]] = {
+    "parent": pl.Int64,
+    "label": pl.String,
+    "path": pl.String,
+    "category": pl.String,
+    "calls": pl.Int64,
+    "time_ns": pl.Int64,
+}
+
+
+def _leaves(work: pl.DataFrame) -> pl.DataFrame:
+    """Return ``work`` by layer, pass and category: its ``parts``, ``order``, calls and time."""
+    grouped = (
+        work.group_by("layer", "role", "position", "direction", "category")
+        .agg(pl.col("calls").sum(), pl.col("time_ns").sum())
+        .sort("position", "layer", "direction", "category", nulls_last=True)
+        .with_row_index("order")
+    )
+    inside = pl.when(pl.col("role") == "layer").then(pl.col("layer").str.split(SEPARATOR))
+    leaf = pl.concat_str("direction", "category", separator=" ", ignore_nulls=True)
+    return grouped.select(
+        pl.concat_list(inside.otherwise(pl.concat_list("layer")), leaf).alias("parts"),
+        "order",
+        "category",
+        "calls",
+        "time_ns",
+    )
+
+
+def _nodes(leaves: pl.DataFrame) -> pl.DataFrame:
+    """Return every node with its ``key`` and that of its parent, ``depth`` and ``order``."""
+    every = (
+        leaves.with_columns(pl.int_ranges(0, pl.col("parts").list.len() + 1).alias("depth"))
+        .explode("depth")
+        .with_columns(pl.col("parts").list.head("depth").alias("parts"))
+        .with_columns(
+            pl.col("parts").list.join(_NODE).alias("key"),
+            pl.col("parts").list.last().fill_null("all work").alias("label"),
+            _path().alias("path"),
+        )
+    )
+    return (
+        every.group_by("key")
+        .agg(
+            pl.col("label").first(),
+            pl.col("path").first(),
+            pl.col("depth").first(),
+            pl.col("parts").first().list.head(pl.col("depth").first() - 1).alias("above"),
+            pl.col("order").min(),
+            pl.col("calls").sum(),
+            pl.col("time_ns").sum(),
+        )
+        .with_columns(
+            pl.when(pl.col("depth") > 0).then(pl.col("above").list.join(_NODE)).alias("above")
+        )
+        .join(largest(every, "key"), on="key")
+        .sort("order", "depth")
+    )
+
+
+def _path() -> pl.Expr:
+    joined = pl.col("parts").list.join(SEPARATOR)
+    return pl.when(joined == "").then(pl.lit("all work")).otherwise(joined)
+
+
+def _without_small(nodes: pl.DataFrame) -> pl.DataFrame:
+    """Return ``nodes`` with the small children of a node merged into one."""
+    whole = nodes["time_ns"].max()
+    assert isinstance(whole, int)
+    small = pl.col("time_ns") * SMALLEST < whole
+    kept = nodes.filter(~small)
+    # Of a small subtree only its top is merged: what is below it is part of its time.
+    merged = (
+        nodes.filter(small & pl.col("above").is_in(kept["key"].implode()))
+        .group_by("above", maintain_order=True)
+        .agg(
+            pl.len().alias("count"),
+            pl.col("depth").first(),
+            pl.col("order").max(),
+            pl.col("calls").sum(),
+            pl.col("time_ns").sum(),
+            pl.lit("other").alias("category"),
+        )
+        .with_columns(pl.format("{} smaller", "count").alias("label"))
+        .with_columns(
+            pl.concat_str("above", pl.lit(_NODE), "label").alias("key"),
+            pl.col("above").str.replace_all(_NODE, SEPARATOR).alias("path"),
+        )
+    )
+    return pl.concat([kept, merged.select(kept.columns)], how="vertical_relaxed").sort(
+        "order", "depth"
+    )
+
+
+def _numbered(nodes: pl.DataFrame) -> pl.DataFrame:
+    numbers = nodes.select(pl.col("key").alias("above")).with_row_index("parent")
+    return (
+        nodes.join(numbers, on="above", how="left", maintain_order="left")
+        .select(list(_SCHEMA))
+        .cast(_SCHEMA)  # type: ignore[arg-type]
+    )
