@@ -8,11 +8,12 @@ import polars as pl
 import pytest
 
 from tests.comparison import shared
+from tests.comparison.shared import compare
 from traceana.analyze.classes import breakdown
 from traceana.analyze.layers import layers
 from traceana.analyze.transfers import transfers
-from traceana.comparison.compare import Comparison, compare
 from traceana.comparison.compared_run import OTHER
+from traceana.comparison.run_tables import Comparison
 from traceana.enrich.keys import SOURCE, described
 from traceana.timeline.work import work
 

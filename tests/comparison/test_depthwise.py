@@ -11,11 +11,11 @@ import polars as pl
 import pytest
 
 import traceana
+from tests.comparison.shared import diff
 from tests.support import depthwise
 from tests.support.depthwise import NAMES
 from tests.support.forked import with_keras
 from tests.support.frameworks import needs
-from traceana.comparison.diff import diff
 from traceana.comparison.layer_features import plain_name
 from traceana.trace import Trace
 

@@ -11,11 +11,11 @@ import polars as pl
 import pytest
 
 import traceana
+from tests.comparison.shared import diff
 from tests.support.traces import TraceBuilder, cnn_steps
 from tests.support.training import KERNELS, LAYERS, Kernel, training
 from traceana.analyze.layer_operands import operands
-from traceana.comparison.diff import Diff, diff
-from traceana.comparison.diff_rows import IDLE, OVERLAP, VIEWS, By
+from traceana.comparison.diff import IDLE, OVERLAP, VIEWS, By, Diff
 from traceana.trace import Trace
 
 pytestmark = pytest.mark.slow

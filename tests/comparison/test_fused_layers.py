@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.comparison.shared import compare, diff
 from tests.support.traces import TraceBuilder
-from traceana.comparison.compare import compare
 from traceana.comparison.compared_run import Run
-from traceana.comparison.diff import diff
-from traceana.comparison.fused_layers import fused_alike
+from traceana.comparison.layer_rows import fused_alike
 from traceana.model.manifest import Layer, manifest
 from traceana.trace import Trace
 
@@ -39,7 +38,7 @@ COMPILED = run("compiled", ("net.0", CONV, 450), ("net.1+2", "fused", 100), ("ne
 
 def rows(a: Trace, b: Trace, **options: dict[str, str]) -> set[tuple[str | None, str | None]]:
     """Return the rows of layers of a diff: the names in both runs."""
-    table = diff(a, b, **options).by("layer")  # type: ignore[arg-type]
+    table = diff(a, b, **options).by("layer")
     layers = table.filter(table["role"] == "layer")
     return set(layers.select("a", "b").iter_rows())
 

@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from tests.comparison import shared
-from traceana.comparison.diff import Diff, diff
-from traceana.comparison.diff_rows import IDLE, VIEWS
+from tests.comparison.shared import diff
+from traceana.comparison.diff import IDLE, VIEWS, Diff
 
 pytestmark = pytest.mark.slow
 

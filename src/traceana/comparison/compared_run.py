@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
@@ -20,7 +23,14 @@ from traceana.analyze.run_to_run import relative_spread, spread_of_work
 from traceana.columns.intervals import Busy, computing
 from traceana.columns.nesting import NONE, Tree, from_rows
 from traceana.comparison.layer_features import RunLayers, run_layers
-from traceana.comparison.run_inputs import Pairs
+from traceana.comparison.run_inputs import (
+    Given,
+    Pairs,
+    labels,
+    opened,
+    recorded_batch,
+    runs_in,
+)
 from traceana.enrich.keys import (
     SOURCE,
     category_of,
@@ -155,6 +165,40 @@ class RunSteps(msgspec.Struct, frozen=True):
         return RUN_TO_RUN_CPU if on_cpu else relative_spread(parts)
 
 
+def loaded(
+    runs: Sequence[Given] | Mapping[str, Given] | str | os.PathLike[str],
+    models: Sequence[Manifest | None] | None = None,
+    pairs: Sequence[Pairs | None] | None = None,
+) -> tuple[Run, ...]:
+    """Return the runs of a comparison, labelled.
+
+    The parameters, and the errors raised, are those of :func:`traceana.compare`.
+    """
+    names: Sequence[str] = ()
+    if isinstance(runs, Mapping):
+        names, given = list(map(str, runs)), list(runs.values())
+    else:
+        given = [runs] if isinstance(runs, str | os.PathLike) else list(runs)
+        paths = [Path(one) for one in given if isinstance(one, str | os.PathLike)]
+        if len(paths) == len(given):
+            found = runs_in(paths)
+            names, given = found.labels, [*found.paths]
+    if len(given) < 2:
+        raise ValueError(f"{len(given)} runs given: a comparison needs two or more")
+    models = [None] * len(given) if models is None else models
+    forced = [None] * (len(given) - 1) if pairs is None else pairs
+    if len(models) != len(given) or len(forced) != len(given) - 1:
+        raise ValueError(f"{len(given)} runs need {len(given)} models and {len(given) - 1} pairs")
+    traces = [opened(one, model) for one, model in zip(given, models, strict=True)]
+    names = names or labels([Path(trace.meta.source) for trace, _ in traces])
+    return tuple(
+        Run(name, trace, model, recorded_batch(one), own)
+        for name, (trace, model), one, own in zip(
+            names, traces, given, (None, *forced), strict=True
+        )
+    )
+
+
 @per_small_trace
 def run_steps(trace: Trace, *, whole: bool = False) -> RunSteps:
     """Return the measured steps of ``trace``, without warm-up, and their work.
@@ -167,9 +211,9 @@ def run_steps(trace: Trace, *, whole: bool = False) -> RunSteps:
         row: dict[str, int] = {"number": 0}
         if trace.is_summary:
             rows = summaries.counted(trace)
-            row["calls"] = rows["calls"].sum()
+            row["calls"] = int(rows["calls"].sum())
             windows = ("wall_ns", "available_ns", "work_ns", "busy_ns")
-            row |= dict.fromkeys(windows, rows["total_ns"].sum())
+            row |= dict.fromkeys(windows, int(rows["total_ns"].sum()))
             note = "printed summary without steps: all its work is one step"
         else:
             rows = work(trace, "rank", "device", "start", "duration")
@@ -187,14 +231,14 @@ def run_steps(trace: Trace, *, whole: bool = False) -> RunSteps:
     rows = work(trace, "rank", "device", "start", "duration", *SOURCE)
     kernels = computing(rows.filter(category_of(rows, trace).ne_missing("collective")))
     and_copies = kernels.with_also(rows.filter(pl.col("kind") == "memcpy"))
-    windows = device_windows(trace)
-    kernel_ns = kernels.within(windows)
+    of_step = device_windows(trace)
+    kernel_ns = kernels.within(of_step)
     numbers = trace.tables.steps["number"]
     of_devices = (
-        windows.select(
-            numbers.gather(windows["step"]),
+        of_step.select(
+            numbers.gather(of_step["step"]),
             kernel_ns.alias("kernel_ns"),
-            (and_copies.within(windows) - kernel_ns).alias("copy_ns"),
+            (and_copies.within(of_step) - kernel_ns).alias("copy_ns"),
         )
         .group_by("number")
         .agg(pl.col("kernel_ns", "copy_ns").mean().round().cast(pl.Int64))

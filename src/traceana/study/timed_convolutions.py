@@ -12,8 +12,7 @@ import polars as pl
 
 from traceana.analyze.layers import layers
 from traceana.comparison.compared_run import Run
-from traceana.comparison.layer_table import layer_table
-from traceana.comparison.run_tables import algorithms
+from traceana.comparison.run_tables import layer_table, work
 from traceana.flops.cost import Refusal
 from traceana.flops.executed import executed
 from traceana.flops.timed_algorithms import AlgorithmStudy
@@ -200,7 +199,7 @@ def _timed_by_batch(study: AlgorithmStudy, name: str) -> pl.DataFrame:
 
 
 def _chosen_by_batch(traced: Traced, name: str) -> pl.DataFrame:
-    table = algorithms([Run(name, traced.trace, traced.model)])
+    table = work([Run(name, traced.trace, traced.model)], "algorithm")
     frame = of_basis(table).filter(pl.col("category") == "conv").rename({"pass": "direction"})
     return _rows(
         frame.with_columns(pl.lit(traced.run.batch, pl.Int64).alias("batch")),

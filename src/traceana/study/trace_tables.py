@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.comparison.compared_run import OTHER, Run
-from traceana.comparison.layer_table import layer_table
-from traceana.comparison.run_tables import Table, epilogues, sgemms, transfers
+from traceana.comparison.run_tables import Table, epilogues, layer_table, sgemms, transfers
 from traceana.result import Result
 from traceana.study import Name
 from traceana.study.recorded_runs import Traced, conditions, labels, on_a_gpu, to_record
@@ -41,7 +40,7 @@ FRAMEWORKS_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "to_first": pl.Float64,
     "per": pl.String,
 }
-"""One row per run and layer, as in :func:`traceana.comparison.layer_table.layer_table`."""
+"""One row per run and layer, as in :func:`traceana.comparison.run_tables.layer_table`."""
 EPILOGUES_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "network": pl.String,
     "run": pl.String,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -12,9 +13,10 @@ from msgspec.structs import replace
 
 from traceana.advise.bottleneck import bottleneck
 from traceana.advise.figures import Figures
-from traceana.comparison.diff import diff as analysis
-from traceana.comparison.diff_rows import IDLE
-from traceana.comparison.verdicts import mean_available, step_times
+from traceana.comparison.compared_run import Run, devices
+from traceana.comparison.diff import IDLE, compared
+from traceana.comparison.run_inputs import opened
+from traceana.comparison.verdicts import Criteria, mean_available, step_times
 from traceana.report import display_names, numbers
 from traceana.report.columns import Kind
 from traceana.report.numbers import arrow, percent, signed
@@ -33,12 +35,12 @@ from traceana.result import Arranged, Result, sums
 from traceana.settings import CONFIDENCE_LEVEL, MINIMUM_EFFECT
 from traceana.timeline.idle_gaps import MEANINGS
 from traceana.timeline.work import processor, work
+from traceana.trace import Trace
 
 if TYPE_CHECKING:
     from traceana.commands import DiffBy, Statistic
-    from traceana.comparison.diff import Diff, Given
-    from traceana.comparison.diff_rows import PairedRun
-    from traceana.comparison.run_inputs import Pairs
+    from traceana.comparison.diff import Diff, PairedRun
+    from traceana.comparison.run_inputs import Given, Pairs
     from traceana.comparison.verdicts import StatisticVerdict, Step
     from traceana.model import Manifest
 
@@ -135,11 +137,12 @@ def diff(
     Raises ``ValueError`` on an invalid level, minimum, statistic or number of runs, and the errors
     of :mod:`traceana.errors`.
     """
-    found = analysis(
-        a, b, pairs=pairs, model_a=model_a, model_b=model_b, level=level,
-        minimum_effect=minimum_effect, statistic=statistic,
-    )  # fmt: skip
-    return differences(found, by=by)
+    criteria = Criteria(level, minimum_effect, statistic)
+    sides: list[list[Run]] = []
+    for label, given, model in (("a", a, model_a), ("b", b, model_b)):
+        listed = [given] if isinstance(given, Trace | str | os.PathLike) else list(given)
+        sides.append([Run(label, *opened(one, model)) for one in listed])
+    return differences(compared(sides[0], sides[1], criteria, pairs), by=by)
 
 
 def differences(found: Diff, *, by: DiffBy | None = None) -> CommandResult:
@@ -261,8 +264,8 @@ def _whole(found: Diff) -> bool:
 
 
 def _head(found: Diff) -> Iterator[tuple[str, str]]:
-    yield "Baseline", _run(found.baseline.about, found.runs[0])
-    yield "Candidate", _run(found.candidate.about, found.runs[1])
+    yield "Baseline", _run(found.baseline, found.runs[0])
+    yield "Candidate", _run(found.candidate, found.runs[1])
     yield from _times(found)
     yield from _kernel_time(found)
     if found.per_image is not None:
@@ -293,9 +296,11 @@ def _limits(found: Diff) -> Iterator[tuple[str, str]]:
         yield "Bottleneck", " → ".join(limit or "not determined" for limit in limits)
 
 
-def _run(run: Mapping[str, Any], runs: int) -> str:
-    parts = [display_names.trace_file(run["file"]), *(run[key] for key in ("devices", "framework"))]
-    parts.append(numbers.counted(run["steps"], "step") if run["marked"] else "no steps marked")
+def _run(run: PairedRun, runs: int) -> str:
+    trace = run.run.trace
+    parts = [display_names.trace_file(trace.meta.source), devices(trace), trace.meta.framework]
+    steps = numbers.counted(run.steps.count, "step")
+    parts.append(steps if run.steps.marked else "no steps marked")
     parts.append(f"first of {runs} runs" if runs > 1 else "")
     return " · ".join(str(one) for one in parts if one)
 
