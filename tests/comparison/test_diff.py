@@ -407,6 +407,21 @@ def test_new_collectives_are_listed() -> None:
     assert changed(found, "communication")["verdict"] == "slower"
 
 
+def test_another_gpu_is_listed_first() -> None:
+    def on(name: str | None, trace: Trace) -> Trace:
+        return trace.with_tables(devices=trace.tables.devices.with_columns(name=pl.lit(name)))
+
+    slower = {path: [(name, 2 * ns) for name, ns in own] for path, own in KERNELS.items()}
+    other = training(seed=2, kernels=slower)
+    found = diff(on("NVIDIA A100", A), on("Tesla V100", other))
+    row = found.changes.row(0, named=True)
+    assert (row["change"], row["before"], row["after"]) == ("gpu", "NVIDIA A100", "Tesla V100")
+    assert row["time_b_ns"] > 1.9 * row["time_a_ns"] > 0
+    assert "gpu" in kinds(diff(on("NVIDIA A100", A), on("Tesla V100", B)))
+    assert "gpu" not in kinds(diff(on("NVIDIA A100", A), on(None, other)))
+    assert "gpu" not in kinds(diff(on("NVIDIA A100", A), on("NVIDIA A100", other)))
+
+
 def test_layers_without_a_match_are_listed() -> None:
     found = diff(A, training(seed=2, layers=LAYERS[:3] + LAYERS[4:]))
     row = changed(found, "layers")

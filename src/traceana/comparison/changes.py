@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
+from traceana.comparison.compared_run import UNKNOWN_GPU, devices
 from traceana.comparison.layer_features import modules_of, plain_name
 from traceana.comparison.verdicts import SCHEMA, Criteria, RowPairs, RowTimes, Step, step_times
 from traceana.settings import LEAST_CONFIDENCE, RUN_TO_RUN_HOST
@@ -36,10 +37,13 @@ _FIGURES: Final = (
 )
 _TIME_ALONE: Final = ("idle", "communication", "copies")
 """Kinds of changes that are in every run: their time can change alone."""
+_ALWAYS: Final = ("gpu", "batch")
+"""Causes that are listed whatever their effect."""
 _CERTAIN: Final = ("faster", "slower")
 
 _KERNELS: Final = pl.col("kind").is_in(["kernel", "op"])
 """Kernels, and operators where the device is the CPU."""
+_COMPUTING: Final = _KERNELS & pl.col("category").ne_missing("collective")
 
 _HOST: Final = ("pageable", "pinned", "managed")
 _PRODUCTS: Final = ("conv", "gemm")
@@ -101,7 +105,11 @@ def _of_work(
 
 
 def _of_run(a: PairedRun, b: PairedRun) -> Iterator[Change]:
-    """Yield the changes of the batch, idle time, collectives, copies, layouts and launches."""
+    """Yield the changes of GPU, batch, idle time, collectives, copies, layouts and launches."""
+    used = devices(a.run.trace), devices(b.run.trace)
+    if used[0] != used[1] and not any(UNKNOWN_GPU in one for one in used):
+        kernels = _of_work("gpu", a, b, _COMPUTING)
+        yield replace(kernels, before=used[0], after=used[1])
     nothing = a.times(pl.lit(value=False)), b.times(pl.lit(value=False))
     batches = a.layers.batch, b.layers.batch
     if all(batches) and batches[0] != batches[1]:
@@ -424,7 +432,7 @@ def change_table(
     least = (
         pl.when(kind == "launches")
         .then(counts.abs() < fewer)
-        .otherwise((pl.col("delta_ns").abs() < smallest) & (kind != "batch"))
+        .otherwise((pl.col("delta_ns").abs() < smallest) & ~kind.is_in(_ALWAYS))
     )
     by_time = kind.is_in(_TIME_ALONE) & (
         (kind != "copies") | (pl.col("count_a") == pl.col("count_b"))

@@ -265,6 +265,9 @@ def run_steps(trace: Trace, *, whole: bool = False) -> RunSteps:
     return RunSteps(frame, cells(trace, step), True, measured.notes)
 
 
+UNKNOWN_GPU: Final = "unknown GPU"
+
+
 def devices(trace: Trace) -> str:
     """Return the names of the used devices with their counts: ``2 x Tesla V100``."""
     if trace.on_cpu:
@@ -272,7 +275,7 @@ def devices(trace: Trace) -> str:
     used = work(trace, "rank", "device").drop_nulls("device").unique()
     known = trace.tables.devices.with_columns(pl.col("device").cast(pl.Int32))
     names = used.join(known, on=["rank", "device"], how="left", nulls_equal=True)
-    counted = names.group_by(pl.col("name").fill_null("unknown GPU")).len().sort("name")
+    counted = names.group_by(pl.col("name").fill_null(UNKNOWN_GPU)).len().sort("name")
     return ", ".join(f"{n} x {name}" if n > 1 else str(name) for name, n in counted.iter_rows())
 
 

@@ -417,7 +417,7 @@ def _change(row: Row, whole: bool) -> Finding:
 _SECTIONS: Final = {
     **{"kernels": "kernel", "launches": "kernel", "compiled": "kernel", "layers": "layer"},
     **{"copies": "transfer", "host_memory": "transfer", "layouts": "class", "calls": "kernel"},
-    **{"communication": "class", "idle": "idle"},
+    **{"communication": "class", "idle": "idle", "gpu": "kernel"},
 }
 """The section with the rows of a change that is not of one layer."""
 
@@ -494,6 +494,7 @@ def _of_layers(row: Row, _: str) -> tuple[str, str]:
 
 
 _TEXTS: Final[dict[str, Callable[[Row, str], tuple[str, str]]]] = {
+    "gpu": lambda row, _: ("GPU", f"{row['before']} → {row['after']}"),
     "batch": lambda row, _: ("batch size", f"{row['before']} → {row['after']}"),
     "idle": lambda row, _: (
         f"idle: {display_names.part(row['subject'])}",
