@@ -113,9 +113,7 @@ def test_a_gpu_without_tf32_changes_gemm_precision() -> None:
     assert len(reported) == 1
     compiled = found.changes.row(by_predicate=pl.col("change") == "compiled", named=True)
     assert (compiled["count_a"], compiled["verdict"]) == (0, "slower")
-    alone = found.changes.row(by_predicate=pl.col("change") == "layers", named=True)
-    # What one run compiled is a row of its range, inside which the other has its layers.
-    assert (alone["count_a"], alone["count_b"]) == (1, 1)
+    assert not {"kernels", "layers"} & set(found.changes["change"])
     rows = found.by("layer")
     over = "## forward:over_arch ##"
     assert rows.filter(pl.col("b") == over)["a"].to_list() == [None]

@@ -87,12 +87,15 @@ def found_changes(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> list[Chang
     sure_a, sure_b = (replace(run, cells=run.cells.with_columns(pair)) for run in (a, b))
     columns = [f"{what}_{side}" for what in ("shape", "weight", "memory_format") for side in "ab"]
     known = [pl.when(~low_confidence()).then(one).alias(one) for one in columns]
-    return [
-        *_of_run(a, b),
-        *_of_kernels(a, b, pairs),
-        *_of_unmatched_layers(a, b, pairs),
-        *_inside_layers(sure_a, sure_b, pairs.with_columns(known)),
-    ]
+    inside = _inside_layers(sure_a, sure_b, pairs.with_columns(known))
+    compiled = _of_work("compiled", a, b, pl.col("compiled"))
+    if bool(compiled.count_a) != bool(compiled.count_b):
+        # The compiled kernels replace others: together they are one change, not a sum of kernels
+        # and layers that are in one run only.
+        whole = replace(compiled, a=a.times(_COMPUTING), b=b.times(_COMPUTING))
+        return [whole, *_of_run(a, b), *inside]
+    alone = (*_of_kernels(a, b, pairs), *_of_unmatched_layers(a, b, pairs))
+    return [*_of_run(a, b), *alone, *inside]
 
 
 def _of_work(
@@ -150,10 +153,6 @@ def _of_run(a: PairedRun, b: PairedRun) -> Iterator[Change]:
     launches = _of_work("launches", a, b, pl.col("kind") == "kernel")
     if launches.count_a != launches.count_b:
         yield replace(launches, a=nothing[0], b=nothing[1])
-    # Only where one run alone has compiled functions.
-    compiled = _of_work("compiled", a, b, pl.col("compiled"))
-    if bool(compiled.count_a) != bool(compiled.count_b):
-        yield compiled
 
 
 def _idle(run: PairedRun) -> dict[str, RowTimes]:
@@ -226,8 +225,7 @@ def _of_unmatched_layers(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Ite
     """Yield the layers without a match in the other run, which has them inside no module.
 
     A framework names a layer that another runs as a function of the module around it: such layers,
-    and the module, are left out. ``before`` and ``after`` are ``compiled`` where most of their time
-    is within compiled functions, which contain several layers.
+    and the module, are left out.
     """
     numbered = pairs.with_row_index("pair").filter(pl.col("role") == "layer")
     alone = [
@@ -245,16 +243,8 @@ def _of_unmatched_layers(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Ite
     if not any(map(len, only)):
         return
     in_a, in_b = (pl.col("pair").is_in(rows.implode()) for rows in only)
-    before, after = a.times(in_a), b.times(in_b)
-    mostly_a, mostly_b = (
-        "compiled" if 2 * inside_it.times.sum() > own.times.sum() else None
-        for own, inside_it in (
-            (before, a.times(in_a & pl.col("compiled"))),
-            (after, b.times(in_b & pl.col("compiled"))),
-        )
-    )
     counts = float(len(only[0])), float(len(only[1]))
-    yield Change("layers", before, after, None, mostly_a, mostly_b, *counts)
+    yield Change("layers", a.times(in_a), b.times(in_b), None, None, None, *counts)
 
 
 def _inside_layers(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:

@@ -484,13 +484,18 @@ def _class(row: Row) -> str:
     return display_names.class_of(category, part or None)
 
 
+def _compiled(row: Row, per: str) -> tuple[str, str]:
+    now = bool(row["count_b"])
+    kernels = numbers.mean(row["count_b"] if now else row["count_a"])
+    return (
+        "torch.compile",
+        f"{'compiled now' if now else 'no longer compiled'}: {kernels} kernels{per}",
+    )
+
+
 def _of_layers(row: Row, _: str) -> tuple[str, str]:
     a, b = (round(row[f"count_{side}"]) for side in ("a", "b"))
-    text = f"{a} in the baseline only, {b} in the candidate only"
-    for run, of in (("baseline", "before"), ("candidate", "after")):
-        if row[of] == "compiled":
-            text += f" ({run}: compiled functions, several layers each)"
-    return "layers", text
+    return "layers", f"{a} in the baseline only, {b} in the candidate only"
 
 
 _TEXTS: Final[dict[str, Callable[[Row, str], tuple[str, str]]]] = {
@@ -510,7 +515,7 @@ _TEXTS: Final[dict[str, Callable[[Row, str], tuple[str, str]]]] = {
     "launches": lambda row, per: ("kernel launches", f"{_counts(row)}{per}"),
     "kernels": _kernels,
     "calls": lambda row, per: ("calls", f"{_class(row)}: {_counts(row)}{per}"),
-    "compiled": lambda row, per: ("torch.compile", f"{_counts(row)} kernels{per}"),
+    "compiled": _compiled,
     "layers": _of_layers,
     "algorithm": _algorithm,
     "bias_apart": lambda row, _: ("bias fusion", f"bias is now a separate kernel {_where(row)}"),
