@@ -53,6 +53,20 @@ def test_layers_are_together_where_the_other_run_fused_them() -> None:
         assert found.counts["only_a"] == found.counts["only_b"] == 0
 
 
+def test_layers_are_in_the_row_of_the_module_that_another_run_has() -> None:
+    """A compiled function, or a function of the module around it, has no row of its own."""
+    module = run("module", ("Net", "Net", 800), ("Net.3", CONV, 390))
+    for a, b in ((EAGER, module), (module, EAGER)):
+        assert {one and one.casefold() for pair in rows(a, b) for one in pair} == {"net", "net.3"}
+        found = diff(a, b)
+        whole = found.by("layer").filter(found.by("layer")["a"] == "Net").to_dicts()[0]
+        assert sorted((whole["time_a_ns"], whole["time_b_ns"])) == [800, 1000]
+        assert "layers" not in set(found.changes["change"])
+    # The rest of a module that has other layers is no row for them.
+    other = run("other", ("net", "Net", 10), ("net.0", CONV, 500), ("net.gelu", "GELU", 90))
+    assert ("net.1", None) in rows(EAGER, other)
+
+
 def test_the_layers_of_all_runs_are_together() -> None:
     more = run("more", ("net.0", CONV, 1), ("net.1", NORM, 1), ("net.2+3", "fused", 1))
     table = compare({"a": EAGER, "b": COMPILED, "c": more}).by("layer").frame

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from traceana.analyze.manifest_order import FUSED
 from traceana.comparison.changes import (
     change_table,
     change_times,
@@ -243,9 +244,10 @@ def layer_rows(
                 {
                     side: layer.label,
                     f"type_{side}": layer.type,
-                    f"shape_{side}": layer.takes,
-                    f"weight_{side}": layer.kernel,
-                    f"memory_format_{side}": layer.memory_format,
+                    # A row of several layers has no input of its own.
+                    f"shape_{side}": None if layer.type == FUSED else layer.takes,
+                    f"weight_{side}": None if layer.type == FUSED else layer.kernel,
+                    f"memory_format_{side}": None if layer.type == FUSED else layer.memory_format,
                     f"flops_{side}": flops.get(layer.label),
                 }
                 for layer in run.layers.layers

@@ -2,13 +2,15 @@
 
 The kernels between two products of a compiled graph compute several layers, and their row is named
 after all of these (``features.1+2``). Beside a run in which they are rows of their own, they are
-taken together there: all runs have the same rows, and no time is divided that was measured as one.
+taken together there, and so are the layers inside a module that is one row of another run: all runs
+have the same rows, and no time is divided that was measured as one.
 Then the layers of each run are aligned with those of one of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 import msgspec
 import polars as pl
@@ -18,6 +20,7 @@ from traceana.analyze.manifest_order import FUSED, fused_parts, together
 from traceana.analyze.manifest_pairing import in_rows
 from traceana.comparison.compared_run import Run
 from traceana.comparison.layer_alignment import align
+from traceana.comparison.layer_features import modules_of, plain_name
 from traceana.comparison.run_inputs import forced_pairs
 from traceana.trace import Trace
 
@@ -52,12 +55,44 @@ def fused_alike(runs: Sequence[Run]) -> list[Run]:
         }
         if len(group) <= MOST_LAYERS and len(rows_of - {frozenset()}) > 1:
             names |= dict.fromkeys(group, together([part for part in order if part in group]))
+    names = _in_modules(runs) | names
     if not names:
         return list(runs)
     return [
         run.with_trace(_renamed(run.trace, of_run, names))
         for run, of_run in zip(runs, rows, strict=True)
     ]
+
+
+def _in_modules(runs: Sequence[Run]) -> dict[str, str]:
+    """Return the path of the module's row of each layer that another run has inside that row.
+
+    A compiled function, or a layer that runs as a function of the module around it, has no row of
+    its own. A module is left out if it has further layers in that run that the other lacks: its row
+    is then the rest of a module.
+    """
+    labels: list[dict[str, list[str]]] = [{} for _ in runs]
+    inside: list[dict[str, set[str]]] = [{} for _ in runs]
+    for run, own, around in zip(runs, labels, inside, strict=True):
+        for layer in run.layers.layers:
+            own.setdefault(plain_name(layer.label), []).append(layer.label)
+            if layer.type is not None:
+                for module in map(plain_name, modules_of(layer.label)):
+                    around.setdefault(module, set()).add(plain_name(layer.label))
+    found: dict[str, str] = {}
+    for own, within in zip(labels, inside, strict=True):
+        for module in sorted(own, key=len):  # the innermost module last
+            here = within.get(module, set())
+            lacking = [
+                there - own.keys()
+                for other, around in zip(labels, inside, strict=True)
+                if module not in other and here <= (there := around.get(module, set()))
+            ]
+            if any(lacking):
+                for one in {module}.union(*lacking):
+                    for label in chain.from_iterable(of_run.get(one, ()) for of_run in labels):
+                        found[label] = own[module][0]
+    return found
 
 
 def _renamed(trace: Trace, rows: Mapping[str, tuple[str, ...]], names: Mapping[str, str]) -> Trace:
