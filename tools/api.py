@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import traceana
 from traceana.commands import COMMANDS, function_of
-from traceana.comparison.compare import Comparison
 from traceana.comparison.diff import Diff
+from traceana.comparison.run_tables import Comparison
 
 _INTERNAL: Final = ("of", "illustrated", "screenful")
 """What commands and renderers use of a result."""

@@ -173,9 +173,9 @@ def _gated(
         before, model_before = opened(baseline)
         failed += [f"baseline: {line}" for line in _unfit(before)]
         if not failed:
-            from traceana.comparison.diff import diff
+            from traceana.report.pages.diff import diff
 
-            found = diff(before, trace, model_a=model_before, model_b=model)
+            found = diff(before, trace, model_a=model_before, model_b=model).summary
             outcome, reason = found.gated(slowdown)
             if outcome != "passed":
                 (failed if outcome == "failed" else inconclusive).append(reason)

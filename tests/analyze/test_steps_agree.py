@@ -14,9 +14,8 @@ from traceana.advise.figures import Figures
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import layers
 from traceana.analyze.transfers import transfers
-from traceana.comparison.compare import summary_table
 from traceana.comparison.compared_run import Run
-from traceana.comparison.run_tables import classes
+from traceana.comparison.run_tables import summary_table, work
 from traceana.report.pages.report import Overview
 from traceana.result import arrange
 from traceana.timeline.critical import critical
@@ -136,7 +135,7 @@ def test_compare_has_the_same_steps_and_means(stepped: Opened) -> None:
     assert row["steps"] == len(stepped.numbers)
     assert row["step_ns"] == stepped.total() // len(stepped.numbers)
     assert row["to_first"] == 1.0
-    own = classes(runs).frame.filter(pl.col("run") == "one")
+    own = work(runs, "class").frame.filter(pl.col("run") == "one")
     assert adds_up(own["step_ns"], len(stepped.numbers), stepped.total())
     if len(stepped.numbers) == len(stepped.rows):
         found = stepped.overview.step_time

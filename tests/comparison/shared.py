@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import pytest
 
+import traceana
 from tests.support import opened as traces
 from tests.support.manifest import TRACES
-from traceana.comparison.diff import Diff, diff
+from traceana.comparison.diff import Diff
+from traceana.comparison.run_tables import Comparison
 from traceana.trace import Trace
 
 CONTROL = ("kineto/diff_control_a100.json.gz", "kineto/diff_test_v100.json.gz")
@@ -28,6 +31,16 @@ def opened(name: str) -> Trace:
     if not path.exists():
         pytest.skip("no shared traces")
     return traces.opened(path)
+
+
+def diff(a: Any, b: Any, **options: Any) -> Diff:
+    found: Diff = traceana.diff(a, b, **options).summary
+    return found
+
+
+def compare(runs: Any, **options: Any) -> Comparison:
+    found: Comparison = traceana.compare(runs, **options).summary
+    return found
 
 
 @cache

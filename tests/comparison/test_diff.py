@@ -11,11 +11,11 @@ import polars as pl
 import pytest
 
 import traceana
+from tests.comparison.shared import diff
 from tests.support.traces import TraceBuilder, cnn_steps
 from tests.support.training import KERNELS, LAYERS, Kernel, training
 from traceana.analyze.layer_operands import operands
-from traceana.comparison.diff import Diff, diff
-from traceana.comparison.diff_rows import IDLE, OVERLAP, VIEWS, By
+from traceana.comparison.diff import IDLE, OVERLAP, VIEWS, By, Diff
 from traceana.trace import Trace
 
 pytestmark = pytest.mark.slow
@@ -407,6 +407,21 @@ def test_new_collectives_are_listed() -> None:
     assert changed(found, "communication")["verdict"] == "slower"
 
 
+def test_another_gpu_is_listed_first() -> None:
+    def on(name: str | None, trace: Trace) -> Trace:
+        return trace.with_tables(devices=trace.tables.devices.with_columns(name=pl.lit(name)))
+
+    slower = {path: [(name, 2 * ns) for name, ns in own] for path, own in KERNELS.items()}
+    other = training(seed=2, kernels=slower)
+    found = diff(on("NVIDIA A100", A), on("Tesla V100", other))
+    row = found.changes.row(0, named=True)
+    assert (row["change"], row["before"], row["after"]) == ("gpu", "NVIDIA A100", "Tesla V100")
+    assert row["time_b_ns"] > 1.9 * row["time_a_ns"] > 0
+    assert "gpu" in kinds(diff(on("NVIDIA A100", A), on("Tesla V100", B)))
+    assert "gpu" not in kinds(diff(on("NVIDIA A100", A), on(None, other)))
+    assert "gpu" not in kinds(diff(on("NVIDIA A100", A), on("NVIDIA A100", other)))
+
+
 def test_layers_without_a_match_are_listed() -> None:
     found = diff(A, training(seed=2, layers=LAYERS[:3] + LAYERS[4:]))
     row = changed(found, "layers")
@@ -491,16 +506,18 @@ def within(trace: Trace, names: Sequence[str]) -> Trace:
     )
 
 
-def test_layers_within_compiled_functions_are_marked() -> None:
+def test_compiled_kernels_are_compared_with_those_that_they_replace() -> None:
     names = ["Torch-Compiled Region: 0/0", "CompiledFunction", "aten::mm"]
     rest = [kernel for path, _ in LAYERS[1:] for kernel in KERNELS[path]]
     layers = [LAYERS[0], ("net", "Embedding")]
     whole = training(seed=2, layers=layers, kernels=with_kernels(net=rest))
     found = diff(A, within(whole, names))
     reported = changed(found, "compiled")
-    assert (reported["count_a"], reported["count_b"], reported["time_a_ns"]) == (0, 7, 0)
-    alone = changed(found, "layers")
-    assert (alone["before"], alone["after"]) == (None, "compiled")
+    assert (reported["count_a"], reported["count_b"]) == (0, 7)
+    before, after = (sum(ns for own in KERNELS.values() for _, ns in own), reported["time_b_ns"])
+    assert reported["time_a_ns"] == pytest.approx(before, rel=0.1)
+    assert after == pytest.approx(before, rel=0.1)
+    assert not kinds(found) & {"kernels", "calls", "layers"}
     assert "compiled" not in kinds(diff(A, within(whole, ["aten::mm"])))
     assert "compiled" not in kinds(diff(within(A, names), within(whole, names)))
 

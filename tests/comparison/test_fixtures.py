@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 from msgspec.structs import replace
 
+from tests.comparison.shared import diff
 from tests.support.opened import opened
-from traceana.comparison.diff import diff
 from traceana.comparison.layer_alignment import align
 from traceana.comparison.layer_features import RunLayers, run_layers
 from traceana.model import read

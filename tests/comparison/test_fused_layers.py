@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.comparison.shared import compare, diff
 from tests.support.traces import TraceBuilder
-from traceana.comparison.compare import compare
 from traceana.comparison.compared_run import Run
-from traceana.comparison.diff import diff
-from traceana.comparison.fused_layers import fused_alike
+from traceana.comparison.layer_rows import fused_alike
 from traceana.model.manifest import Layer, manifest
 from traceana.trace import Trace
 
@@ -39,7 +38,7 @@ COMPILED = run("compiled", ("net.0", CONV, 450), ("net.1+2", "fused", 100), ("ne
 
 def rows(a: Trace, b: Trace, **options: dict[str, str]) -> set[tuple[str | None, str | None]]:
     """Return the rows of layers of a diff: the names in both runs."""
-    table = diff(a, b, **options).by("layer")  # type: ignore[arg-type]
+    table = diff(a, b, **options).by("layer")
     layers = table.filter(table["role"] == "layer")
     return set(layers.select("a", "b").iter_rows())
 
@@ -52,6 +51,20 @@ def test_layers_are_together_where_the_other_run_fused_them() -> None:
         assert sorted((fused["time_a_ns"], fused["time_b_ns"])) == [100, 500]
         assert (fused["calls_a"] + fused["calls_b"], fused["type_a"]) == (3, "fused")
         assert found.counts["only_a"] == found.counts["only_b"] == 0
+
+
+def test_layers_are_in_the_row_of_the_module_that_another_run_has() -> None:
+    """A compiled function, or a function of the module around it, has no row of its own."""
+    module = run("module", ("Net", "Net", 800), ("Net.3", CONV, 390))
+    for a, b in ((EAGER, module), (module, EAGER)):
+        assert {one and one.casefold() for pair in rows(a, b) for one in pair} == {"net", "net.3"}
+        found = diff(a, b)
+        whole = found.by("layer").filter(found.by("layer")["a"] == "Net").to_dicts()[0]
+        assert sorted((whole["time_a_ns"], whole["time_b_ns"])) == [800, 1000]
+        assert "layers" not in set(found.changes["change"])
+    # The rest of a module that has other layers is no row for them.
+    other = run("other", ("net", "Net", 10), ("net.0", CONV, 500), ("net.gelu", "GELU", 90))
+    assert ("net.1", None) in rows(EAGER, other)
 
 
 def test_the_layers_of_all_runs_are_together() -> None:

@@ -12,12 +12,13 @@ import polars as pl
 import pytest
 
 import traceana
+from tests.comparison.shared import diff
 from tests.support.forked import with_keras
 from tests.support.frameworks import needs
 from tests.support.keras_names import all_of_keras, all_of_pytorch
 from traceana.analyze.layers import layers
 from traceana.analyze.manifest_pairing import paired, with_names_of
-from traceana.comparison.diff import Diff, diff
+from traceana.comparison.diff import Diff
 from traceana.model import Manifest, find, read
 from traceana.model.manifest import Layer
 from traceana.trace import Trace

@@ -7,8 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from tests.comparison.shared import diff
 from tests.support.training import training
-from traceana.comparison.diff import diff
 from traceana.errors import ExitCode, InvalidInputError, NotFoundError
 
 A = training(seed=1)

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.comparison.shared import diff
 from tests.support.command_line import Run
 from tests.support.training import KERNELS, training
 from traceana import Trace
-from traceana.comparison.diff import diff
 from traceana.comparison.resampling import between_runs, decided, mean_intervals
 from traceana.errors import ExitCode
 from traceana.report.pages.diff import differences

@@ -17,22 +17,17 @@ from tests.support.synthetic.traces import kineto, nsys
 from tests.support.traces import TraceBuilder
 from tests.support.training import KERNELS, training
 from traceana.commands import CompareBy
-from traceana.comparison.compare import summary_table
-from traceana.comparison.compared_run import NO_TILE, OTHER, Run, run_flops, step_flops
-from traceana.comparison.layer_table import layer_table
+from traceana.comparison.compared_run import NO_TILE, OTHER, Kind, Run, run_flops, step_flops
 from traceana.comparison.run_tables import (
-    ITEM,
-    RATIO,
-    RUN,
-    algorithms,
-    classes,
     epilogues,
     gemms,
-    kernels,
+    layer_table,
     sgemms,
+    summary_table,
     transfers,
-    with_ratio,
+    work,
 )
+from traceana.result import ratio
 
 pytestmark = pytest.mark.slow
 
@@ -148,13 +143,13 @@ def test_the_summary_is_of_a_step(runs: list[Run]) -> None:
     assert caffe["libraries"] == "cublas, cudnn"
 
 
-@pytest.mark.parametrize("table", [classes, algorithms, kernels, gemms])
+@pytest.mark.parametrize("by", ["class", "algorithm", "kernel", "gemm"])
 @pytest.mark.parametrize("time", ["time_ns", "step_ns"])
-def test_rows_of_a_run_add_up_to_its_work(runs: list[Run], table: object, time: str) -> None:
-    frame = table(runs).frame  # type: ignore[operator]
-    for run, work in (("caffe", 6400), ("tensorflow", 3674)):
+def test_rows_of_a_run_add_up_to_its_work(runs: list[Run], by: Kind, time: str) -> None:
+    frame = work(runs, by).frame
+    for run, whole in (("caffe", 6400), ("tensorflow", 3674)):
         steps = 3 if time == "time_ns" else 1
-        assert frame.filter(run=run)[time].sum() == steps * work
+        assert frame.filter(run=run)[time].sum() == steps * whole
 
 
 def test_an_item_has_one_number_in_all_runs(runs: list[Run]) -> None:
@@ -253,12 +248,12 @@ def test_python_gives_frames_and_needs_two_runs() -> None:
 
 def test_the_first_run_is_exactly_as_slow_as_itself() -> None:
     for time in range(1000, 1040):
-        rows = pl.DataFrame({RUN: ["a", "b"], ITEM: ["x", "x"], "time": [time, 2 * time + 1]})
-        assert with_ratio(rows, ["a", "b"], "time", ratios=True)[RATIO][0] == 1, time
+        rows = pl.DataFrame({"time": [time, 2 * time + 1], "first": [time, time]})
+        assert rows.select(ratio(pl.col("time"), pl.col("first"))).item(0, 0) == 1, time
 
 
 def test_compare_and_diff_are_functions_whatever_was_imported_before() -> None:
-    before = "import traceana.comparison.compare, traceana.comparison.diff, traceana"
+    before = "import traceana.comparison.run_tables, traceana.comparison.diff, traceana"
     after = "import traceana; traceana.compare, traceana.diff; import traceana.comparison.diff"
     for imports in (before, after):
         said = "print(type(traceana.compare).__name__, type(traceana.diff).__name__)"

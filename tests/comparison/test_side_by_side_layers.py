@@ -9,13 +9,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from tests.comparison.shared import compare
 from tests.support.networks import network
 from tests.support.training import KERNELS, LAYERS, training
 from traceana.analyze.layers import layers
-from traceana.comparison.compare import Comparison, compare
 from traceana.comparison.compared_run import Run
 from traceana.comparison.layer_features import RunLayers
-from traceana.comparison.layer_table import aligned, layer_table
+from traceana.comparison.layer_rows import aligned
+from traceana.comparison.run_tables import Comparison, layer_table
 
 pytestmark = pytest.mark.slow
 

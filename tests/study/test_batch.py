@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.study.conftest import Make
-from traceana.study.throughput import batch_study
+from traceana.study.step_times import batch_study
 
 
 def test_time_per_image_is_the_median_step_over_the_batch(make: Make) -> None:

@@ -9,8 +9,9 @@ import polars as pl
 from tests.study.conftest import Make
 from tests.support.traces import cnn_steps
 from traceana.flops.timed_algorithms import AlgorithmStudy, Device, Layer, Measurement
+from traceana.study import Name
 from traceana.study.recorded_runs import Traced
-from traceana.study.timed_convolutions import algorithms_study, layerwise_study
+from traceana.study.timed_convolutions import convolution_study
 
 NS = 1_000
 
@@ -71,7 +72,7 @@ def timed(**changed: Any) -> AlgorithmStudy:
 
 
 def test_by_batch_adds_up_the_layers_and_counts_them() -> None:
-    study = algorithms_study([timed()], [])
+    study = convolution_study(Name.ALGORITHMS, [timed()], [])
     rows = study.result.frame.select(
         "batch", "algorithm", "time_ns", "workspace_bytes", "layers", "of_layers"
     ).rows()
@@ -89,7 +90,9 @@ def test_by_batch_adds_up_the_layers_and_counts_them() -> None:
 
 
 def test_by_layer_has_each_algorithm_and_why_one_has_no_time() -> None:
-    frame = layerwise_study([timed()], []).result.frame.filter(pl.col("batch") == 1)
+    frame = convolution_study(Name.LAYERWISE, [timed()], []).result.frame.filter(
+        pl.col("batch") == 1
+    )
     rows = frame.select("layer", "algorithm", "time_ns", "status").rows()
     assert rows == [
         ("conv1", "winograd", 5 * NS, "ok"),
@@ -105,26 +108,26 @@ def test_by_layer_has_each_algorithm_and_why_one_has_no_time() -> None:
 
 
 def test_an_interrupted_timing_has_a_note() -> None:
-    study = layerwise_study([timed(ended="interrupted")], [])
+    study = convolution_study(Name.LAYERWISE, [timed(ended="interrupted")], [])
     assert "alexnet: measurement incomplete: interrupted" in study.result.notes
 
 
 def test_two_timings_of_a_library_have_distinct_labels() -> None:
-    study = algorithms_study([timed(), timed()], [])
+    study = convolution_study(Name.ALGORITHMS, [timed(), timed()], [])
     assert set(study.result.frame["run"]) == {"oneDNN 3.1", "oneDNN 3.1 (2)"}
-    study = algorithms_study([timed(), timed(precision="tf32")], [])
+    study = convolution_study(Name.ALGORITHMS, [timed(), timed(precision="tf32")], [])
     assert set(study.result.frame["run"]) == {"oneDNN 3.1, fp32, own", "oneDNN 3.1, tf32, own"}
 
 
 def test_a_recorded_run_shows_what_was_chosen(make: Make) -> None:
     traced = [Traced(make(batch=4), cnn_steps())]
-    frame = algorithms_study([], traced).result.frame
+    frame = convolution_study(Name.ALGORITHMS, [], traced).result.frame
     assert frame.select("direction", "batch", "algorithm", "time_ns", "calls").rows() == [
         ("forward", 4, "winograd", 600, 1.0),
         ("forward", 4, "implicit_precomp_gemm", 1000, 1.0),
         ("backward", 4, "implicit_precomp_gemm", 2000, 1.0),
     ]
-    by_layer = layerwise_study([], traced).result.frame
+    by_layer = convolution_study(Name.LAYERWISE, [], traced).result.frame
     assert by_layer.select("layer", "direction", "algorithm", "time_ns").rows() == [
         ("features.0", "forward", "implicit_precomp_gemm", 1000),
         ("features.0", "backward", "implicit_precomp_gemm", 2000),
@@ -133,6 +136,9 @@ def test_a_recorded_run_shows_what_was_chosen(make: Make) -> None:
 
 
 def test_without_input_both_name_the_commands_to_run() -> None:
-    for study in (algorithms_study([], []), layerwise_study([], [])):
+    for study in (
+        convolution_study(Name.ALGORITHMS, [], []),
+        convolution_study(Name.LAYERWISE, [], []),
+    ):
         assert study.result.frame.is_empty()
         assert "python -m workloads.algorithms" in study.missing[0]

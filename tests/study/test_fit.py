@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from traceana.study.scaling import fits
+from traceana.study.step_times import fits
 
 COUNTS = (1, 2, 4, 8)
 

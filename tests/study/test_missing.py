@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.study.conftest import Make
 from traceana.study.recorded_runs import NETWORKS, command
-from traceana.study.throughput import batch_study, ratio_study
+from traceana.study.step_times import batch_study, ratio_study
 from workloads import networks
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from traceana.study import Name, scaling
+from traceana.study import Name, step_times
+from traceana.study.step_times import BATCH_SCHEMA, RATIO_SCHEMA
 from traceana.study.study import PAPERS, exhibits, rows
-from traceana.study.throughput import BATCH_SCHEMA, RATIO_SCHEMA
 from traceana.study.timed_convolutions import BY_BATCH_SCHEMA, BY_LAYER_SCHEMA
 from traceana.study.trace_tables import (
     EPILOGUES_SCHEMA,
@@ -28,7 +28,7 @@ SCHEMAS: Mapping[Name, Mapping[str, Any]] = {
     Name.EPILOGUES: EPILOGUES_SCHEMA,
     Name.ALGORITHMS: BY_BATCH_SCHEMA,
     Name.LAYERWISE: BY_LAYER_SCHEMA,
-    Name.SCALING: scaling.SCHEMA,
+    Name.SCALING: step_times.SCALING_SCHEMA,
     Name.BATCH: BATCH_SCHEMA,
     Name.SGEMM: SGEMM_SCHEMA,
     Name.TRANSFERS: TRANSFERS_SCHEMA,

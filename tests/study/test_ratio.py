@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from tests.study.conftest import Make
-from traceana.study.throughput import ratio_study
+from traceana.study.step_times import ratio_study
 
 
 def test_speed_is_over_that_of_the_first_run_of_the_network(make: Make) -> None:

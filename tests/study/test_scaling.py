@@ -9,7 +9,7 @@ import pytest
 
 from tests.study.conftest import Make
 from traceana.study.recorded_runs import Recorded
-from traceana.study.scaling import STRONG, WEAK, Communication, communicated, scaling_study
+from traceana.study.step_times import STRONG, WEAK, Communication, communicated, scaling_study
 
 MS = 1_000_000
 

@@ -8,12 +8,10 @@ import pytest
 from tests.study.conftest import Make
 from tests.support.traces import TraceBuilder, cnn_steps
 from tests.support.training import training
+from traceana.study import Name
 from traceana.study.recorded_runs import Traced
 from traceana.study.trace_tables import (
-    epilogues_study,
-    frameworks_study,
-    sgemm_study,
-    transfers_study,
+    traced_study,
 )
 from traceana.trace import Tables, Trace
 
@@ -44,7 +42,7 @@ def products() -> Trace:
 
 
 def test_frameworks_has_each_layer_forward_and_backward_a_step(pair: list[Traced]) -> None:
-    frame = frameworks_study(pair).result.frame
+    frame = traced_study(Name.FRAMEWORKS, pair).result.frame
     first = frame.filter(pl.col("run") == "PyTorch", pl.col("layer") == "features.0").to_dicts()
     assert [(row["forward_ns"], row["backward_ns"], row["time_ns"]) for row in first] == [
         (1000, 2000, 3000)
@@ -59,7 +57,9 @@ def test_frameworks_has_each_layer_forward_and_backward_a_step(pair: list[Traced
 def test_a_run_without_steps_makes_figures_those_of_recordings(make: Make) -> None:
     whole = training(steps=4, noise=0)
     unmarked = Trace(whole.meta, Tables({**_tables(whole), "steps": whole.tables.steps.head(0)}))
-    study = frameworks_study([Traced(make(), whole), Traced(make(framework="JAX"), unmarked)])
+    study = traced_study(
+        Name.FRAMEWORKS, [Traced(make(), whole), Traced(make(framework="JAX"), unmarked)]
+    )
     frame = study.result.frame.filter(pl.col("layer") == "conv1")
     assert frame["forward_ns"].to_list() == [4 * 200_000, 4 * 200_000]
     assert set(frame["per"]) == {"recording"}
@@ -72,13 +72,13 @@ def _tables(trace: Trace) -> dict[str, pl.DataFrame]:
 
 def test_networks_are_not_mixed(make: Make) -> None:
     traced = [Traced(make(network=name), cnn_steps()) for name in ("alexnet", "vgg16")]
-    frame = frameworks_study(traced).result.frame
+    frame = traced_study(Name.FRAMEWORKS, traced).result.frame
     assert set(frame["network"]) == {"alexnet", "vgg16"}
     assert set(frame["to_first"].drop_nulls()) == {1.0}
 
 
 def test_epilogues_leave_the_other_work_out(pair: list[Traced]) -> None:
-    frame = epilogues_study(pair).result.frame
+    frame = traced_study(Name.EPILOGUES, pair).result.frame
     assert frame.select("run", "operation", "direction", "time_ns").rows() == [
         ("PyTorch", "relu", "forward", 200),
         ("JAX", "relu", "forward", 200),
@@ -86,7 +86,7 @@ def test_epilogues_leave_the_other_work_out(pair: list[Traced]) -> None:
 
 
 def test_sgemm_by_tile_and_form(make: Make) -> None:
-    frame = sgemm_study([Traced(make(), products())]).result.frame
+    frame = traced_study(Name.SGEMM, [Traced(make(), products())]).result.frame
     assert frame.select("gemm", "form", "calls", "time_ns", "mean_ns").rows() == [
         ("64x64_nt", "batched", 1.0, 30, 30),
         ("128x64_nn", "plain", 2.0, 20, 10),
@@ -94,13 +94,13 @@ def test_sgemm_by_tile_and_form(make: Make) -> None:
 
 
 def test_transfers_by_direction_and_memory(pair: list[Traced]) -> None:
-    frame = transfers_study(pair).result.frame
+    frame = traced_study(Name.TRANSFERS, pair).result.frame
     rows = frame.select("direction", "host_memory", "count", "bytes", "time_ns").rows()
     assert rows == [("HtoD", "pageable", 1.0, 4096, 100)] * 2
     assert frame["bytes_per_s"][0] == pytest.approx(4096 / 100 * 1e9)
 
 
-@pytest.mark.parametrize("study", [frameworks_study, epilogues_study, sgemm_study, transfers_study])
+@pytest.mark.parametrize("study", [traced_study, traced_study, traced_study, traced_study])
 def test_without_runs_each_error_names_the_command(study: object, pair: list[Traced]) -> None:
     assert callable(study)
     empty = study([])
@@ -110,7 +110,7 @@ def test_without_runs_each_error_names_the_command(study: object, pair: list[Tra
     assert study(pair).missing == ()
 
 
-@pytest.mark.parametrize("study", [sgemm_study, transfers_study])
+@pytest.mark.parametrize("study", [traced_study, traced_study])
 def test_what_only_a_gpu_has_is_asked_of_one(study: object, make: Make) -> None:
     assert callable(study)
     (sentence,) = study([Traced(make(), cnn_steps())] * 2).missing

@@ -14,9 +14,9 @@ from typing import Any, Final
 import polars as pl
 import pytest
 
+from tests.comparison.shared import diff
 from tests.support.every_command import as_json
 from tests.support.opened import opened
-from traceana.comparison.diff import diff
 from traceana.enrich.launches import GRAPH_LAUNCH
 
 pytestmark = pytest.mark.profiler_cost

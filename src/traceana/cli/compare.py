@@ -90,9 +90,9 @@ def compare(
     strict: Strict = False,
 ) -> ExitCode:
     """Run the command; :mod:`traceana.commands` has its help."""
-    from traceana.comparison.compare import Comparison
     from traceana.comparison.compared_run import Run
     from traceana.comparison.run_inputs import recorded_batch, resolved, runs_in
+    from traceana.comparison.run_tables import Comparison
     from traceana.files import as_unicode
     from traceana.report.pages.compare import side_by_side as page
 

@@ -135,10 +135,9 @@ def diff(
     by: By = None,
 ) -> ExitCode:
     """Run the command; :mod:`traceana.commands` has its help."""
-    from traceana.comparison.diff import diff as analysis
     from traceana.comparison.run_inputs import repetitions, save_baseline
     from traceana.comparison.verdicts import Criteria
-    from traceana.report.pages.diff import differences as page
+    from traceana.report.pages.diff import diff as page
 
     if b is None and comparing.save_baseline is None:
         raise typer.BadParameter("give a candidate, or --save-baseline", param_hint="B")
@@ -174,20 +173,22 @@ def diff(
     if len(traces) == 1 or ExitCode.EMPTY_SELECTION in codes:
         return failed
     first = len(sides[0])
-    found = analysis(
+    result = page(
         traces[:first],
         traces[first:],
+        by=by,
         pairs=comparing.map,
         level=level,
         minimum_effect=least,
         statistic=comparing.statistic,
     )
-    output.write(page(found, by=by))
+    output.write(result)
     if failed is not ExitCode.OK:
         return failed
     if gate is None:
         return ExitCode.OK
-    return _exit_code(*found.gated(gate), comparing.on_inconclusive)
+    outcome, reason = result.summary.gated(gate)
+    return _exit_code(outcome, reason, comparing.on_inconclusive)
 
 
 def _jobs(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -16,11 +16,7 @@ from traceana.errors import ExitCode
 from traceana.study import Name
 
 if TYPE_CHECKING:
-    from traceana.flops.timed_algorithms import AlgorithmStudy
     from traceana.model import Manifest
-    from traceana.runs import RecordedRun
-    from traceana.study.recorded_runs import Recorded, Traced
-    from traceana.study.scaling import Communication
     from traceana.study.study import Study
 
 Which = Annotated[Name, typer.Argument(metavar="STUDY", help="The study.", show_default=False)]
@@ -98,7 +94,7 @@ def of_trials(name: Name, paths: Sequence[Path], pattern: str) -> tuple[Study, l
 
     Raises the errors of :mod:`traceana.errors`.
     """
-    from traceana.study.throughput import batch_study
+    from traceana.study.step_times import batch_study
     from traceana.study.timed_convolutions import trials_study
     from traceana.study.trials import as_runs, find_trials, kernel_times, read_trials
 
@@ -118,131 +114,67 @@ def studied(name: Name, paths: Sequence[Path], reading: Reading) -> tuple[Study,
 
     Raises the errors of :mod:`traceana.errors`.
     """
+    from traceana.analyze.communication import communication
+    from traceana.comparison.run_inputs import labels
+    from traceana.errors import NotFoundError, UnknownFormatError
+    from traceana.files import as_unicode
+    from traceana.flops.timed_algorithms import AlgorithmStudy, read
+    from traceana.ingest.inputs import Kind, kind_of
+    from traceana.model import read as read_manifest
+    from traceana.runs import RecordedRun, find_runs
+    from traceana.study.recorded_runs import Recorded, Traced, recorded
+    from traceana.study.step_times import batch_study, communicated, ratio_study, scaling_study
+    from traceana.study.timed_convolutions import convolution_study
+    from traceana.study.trace_tables import traced_study
+
+    def known(run: RecordedRun) -> tuple[Recorded, Manifest | None]:
+        model = None if run.layers is None else read_manifest(run.layers)
+        folder = as_unicode(str(run.folder))
+        return recorded(folder, run.run, run.environment(), run.timing(), model), model
+
     left_out: list[str] = []
     if name in OF_STEPS:
-        return _of_steps(name, paths, reading), left_out
-    if name in OF_ALGORITHMS:
-        from traceana.study.timed_convolutions import algorithms_study, layerwise_study
-
-        of = algorithms_study if name is Name.ALGORITHMS else layerwise_study
-        measured, rest = _measured(paths)
-        return of(measured, _traced(rest, left_out, reading)), left_out
-    return _of_traces(name)(_traced(paths, left_out, reading)), left_out
-
-
-def _of_steps(name: Name, paths: Sequence[Path], reading: Reading) -> Study:
-    from traceana.runs import find_runs
-    from traceana.study.scaling import scaling_study
-    from traceana.study.throughput import batch_study, ratio_study
-
-    found = find_runs(paths)
-    runs = [_recorded(run, _manifest(run)) for run in found]
-    if name is Name.BATCH:
-        return batch_study(runs)
-    if name is Name.RATIO:
-        return ratio_study(runs)
-    exchanged = [_communication(run, one, reading) for run, one in zip(found, runs, strict=True)]
-    return scaling_study(runs, exchanged)
-
-
-def _of_traces(name: Name) -> Callable[[Sequence[Traced]], Study]:
-    from traceana.study.trace_tables import (
-        epilogues_study,
-        frameworks_study,
-        sgemm_study,
-        transfers_study,
-    )
-
-    studies: Mapping[Name, Callable[[Sequence[Traced]], Study]] = {
-        Name.FRAMEWORKS: frameworks_study,
-        Name.EPILOGUES: epilogues_study,
-        Name.SGEMM: sgemm_study,
-        Name.TRANSFERS: transfers_study,
-    }
-    return studies[name]
-
-
-def _manifest(run: RecordedRun) -> Manifest | None:
-    from traceana.model import read
-
-    return None if run.layers is None else read(run.layers)
-
-
-def _recorded(run: RecordedRun, manifest: Manifest | None) -> Recorded:
-    from traceana.files import as_unicode
-    from traceana.study.recorded_runs import recorded
-
-    return recorded(as_unicode(str(run.folder)), run.run, run.environment(), run.timing(), manifest)
-
-
-def _communication(run: RecordedRun, known: Recorded, reading: Reading) -> Communication | None:
-    """Return the collective communication of a run; None for one rank or without a trace."""
-    from traceana.analyze.communication import communication
-    from traceana.study.scaling import communicated
-
-    if known.devices == 1 or known.failure or not run.run.traces:
-        return None
-    return communicated(communication(open_trace([run.folder], reading)).frame)
-
-
-def _traced(paths: Sequence[Path], left_out: list[str], reading: Reading) -> list[Traced]:
-    """Return the runs with their traces; other paths are traces."""
-    from traceana.ingest.inputs import Kind, kind_of
-    from traceana.runs import find_runs
-
-    found: list[Traced] = []
+        folders = find_runs(paths)
+        runs = [known(run)[0] for run in folders]
+        if name is not Name.SCALING:
+            return (batch_study if name is Name.BATCH else ratio_study)(runs), left_out
+        exchanged = [
+            communicated(communication(open_trace([one.folder], reading)).frame)
+            if run.devices > 1 and not run.failure and one.run.traces
+            else None
+            for one, run in zip(folders, runs, strict=True)
+        ]
+        return scaling_study(runs, exchanged), left_out
+    measured: list[AlgorithmStudy] = []
+    traced: list[Traced] = []
     for path in paths:
-        if path.exists() and kind_of(path) not in (Kind.RUN, Kind.RUNS):
-            found.append(_without_run(path, reading))
-            continue
-        for run in find_runs([path]):
-            if run.complete and run.run.traces:
-                found.append(_of_run(run, reading))
-            else:
-                why = run.run.reason or "no trace"
-                left_out.append(f"{run.folder}: {why}")
-    return found
-
-
-def _of_run(run: RecordedRun, reading: Reading) -> Traced:
-    from traceana.study.recorded_runs import Traced
-
-    model = _manifest(run)
-    return Traced(_recorded(run, model), open_trace([run.folder], reading), model)
-
-
-def _without_run(path: Path, reading: Reading) -> Traced:
-    """Return a trace without a recorded-run folder, such as a published one."""
-    from traceana.comparison.run_inputs import labels
-    from traceana.study.recorded_runs import Recorded, Traced
-
-    trace = open_trace([path], reading)
-    model = trace.manifest
-    names = trace.tables.devices["name"].drop_nulls().to_list()
-    known = Recorded(
-        folder=labels([path])[0],
-        framework=trace.meta.framework,
-        network=None if model is None else model.network,
-        device_kind="CPU" if trace.on_cpu else "GPU",
-        device_name=names[0] if names and not trace.on_cpu else None,
-    )
-    return Traced(known, trace, model)
-
-
-def _measured(paths: Sequence[Path]) -> tuple[list[AlgorithmStudy], list[Path]]:
-    """Return the files of timed algorithms among ``paths``, and the other paths."""
-    from traceana.errors import NotFoundError, UnknownFormatError
-    from traceana.flops.timed_algorithms import read
-
-    found, rest = [], []
-    for path in paths:
-        try:
-            if path.is_file():
-                found.append(read(path))
+        if name in OF_ALGORITHMS and path.is_file():
+            try:
+                measured.append(read(path))
                 continue
-        except (UnknownFormatError, NotFoundError):
-            # The file is opened as a trace, which reports unrecognized formats. It may be longer
-            # than any file of timed algorithms.
-            pass
-        rest.append(path)
-    return found, rest
+            except (UnknownFormatError, NotFoundError):
+                # The file is opened as a trace, which reports unrecognized formats. It may be
+                # longer than any file of timed algorithms.
+                pass
+        if path.exists() and kind_of(path) not in (Kind.RUN, Kind.RUNS):
+            # A trace without the folder of a recorded run, such as a published one.
+            trace = open_trace([path], reading)
+            devices = trace.tables.devices["name"].drop_nulls().to_list()
+            alone = Recorded(
+                folder=labels([path])[0],
+                framework=trace.meta.framework,
+                network=None if trace.manifest is None else trace.manifest.network,
+                device_kind="CPU" if trace.on_cpu else "GPU",
+                device_name=devices[0] if devices and not trace.on_cpu else None,
+            )
+            traced.append(Traced(alone, trace, trace.manifest))
+            continue
+        for one in find_runs([path]):
+            if one.complete and one.run.traces:
+                run, model = known(one)
+                traced.append(Traced(run, open_trace([one.folder], reading), model))
+            else:
+                left_out.append(f"{one.folder}: {one.run.reason or 'no trace'}")
+    if name in OF_ALGORITHMS:
+        return convolution_study(name, measured, traced), left_out
+    return traced_study(name, traced), left_out

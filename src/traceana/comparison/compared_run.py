@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
@@ -18,8 +21,16 @@ from traceana.analyze.manifest_pairing import with_names_of
 from traceana.analyze.rates import PASSES
 from traceana.analyze.run_to_run import relative_spread, spread_of_work
 from traceana.columns.intervals import Busy, computing
+from traceana.columns.nesting import NONE, Tree, from_rows
 from traceana.comparison.layer_features import RunLayers, run_layers
-from traceana.comparison.run_inputs import Pairs
+from traceana.comparison.run_inputs import (
+    Given,
+    Pairs,
+    labels,
+    opened,
+    recorded_batch,
+    runs_in,
+)
 from traceana.enrich.keys import (
     SOURCE,
     category_of,
@@ -154,92 +165,107 @@ class RunSteps(msgspec.Struct, frozen=True):
         return RUN_TO_RUN_CPU if on_cpu else relative_spread(parts)
 
 
+def loaded(
+    runs: Sequence[Given] | Mapping[str, Given] | str | os.PathLike[str],
+    models: Sequence[Manifest | None] | None = None,
+    pairs: Sequence[Pairs | None] | None = None,
+) -> tuple[Run, ...]:
+    """Return the runs of a comparison, labelled.
+
+    The parameters, and the errors raised, are those of :func:`traceana.compare`.
+    """
+    names: Sequence[str] = ()
+    if isinstance(runs, Mapping):
+        names, given = list(map(str, runs)), list(runs.values())
+    else:
+        given = [runs] if isinstance(runs, str | os.PathLike) else list(runs)
+        paths = [Path(one) for one in given if isinstance(one, str | os.PathLike)]
+        if len(paths) == len(given):
+            found = runs_in(paths)
+            names, given = found.labels, [*found.paths]
+    if len(given) < 2:
+        raise ValueError(f"{len(given)} runs given: a comparison needs two or more")
+    models = [None] * len(given) if models is None else models
+    forced = [None] * (len(given) - 1) if pairs is None else pairs
+    if len(models) != len(given) or len(forced) != len(given) - 1:
+        raise ValueError(f"{len(given)} runs need {len(given)} models and {len(given) - 1} pairs")
+    traces = [opened(one, model) for one, model in zip(given, models, strict=True)]
+    names = names or labels([Path(trace.meta.source) for trace, _ in traces])
+    return tuple(
+        Run(name, trace, model, recorded_batch(one), own)
+        for name, (trace, model), one, own in zip(
+            names, traces, given, (None, *forced), strict=True
+        )
+    )
+
+
 @per_small_trace
 def run_steps(trace: Trace, *, whole: bool = False) -> RunSteps:
     """Return the measured steps of ``trace``, without warm-up, and their work.
 
-    With ``whole``, and where the trace marks no steps, the whole recording is one step.
+    With ``whole``, and where the trace marks no steps, the whole recording is one step. A summary
+    has no wall time: its window is its summed work.
     """
     measured = measured_steps(trace)
     if whole or not measured.rows:
-        return _whole(trace)
-    rows = (
+        row: dict[str, int] = {"number": 0}
+        if trace.is_summary:
+            rows = summaries.counted(trace)
+            row["calls"] = int(rows["calls"].sum())
+            windows = ("wall_ns", "available_ns", "work_ns", "busy_ns")
+            row |= dict.fromkeys(windows, int(rows["total_ns"].sum()))
+            note = "printed summary without steps: all its work is one step"
+        else:
+            rows = work(trace, "rank", "device", "start", "duration")
+            busy = Busy.of(rows)
+            row["wall_ns"] = capture_ns(trace) or 0
+            used = rows.select("rank", "device").drop_nulls("device").unique().height
+            row["available_ns"] = row["wall_ns"] * max(used, 1)
+            row["work_ns"] = int(rows["duration"].sum())
+            row["busy_ns"] = sum(busy.total(device) for device in busy.by_device)
+            row["calls"] = rows.height
+            note = "no steps marked: whole recording"
+        one_step = cells(trace, pl.zeros(rows.height, pl.UInt32, eager=True))
+        frame = pl.DataFrame([row], schema=STEPS)
+        return RunSteps(frame, one_step, False, (note,), timed=not trace.is_summary)
+    rows = work(trace, "rank", "device", "start", "duration", *SOURCE)
+    kernels = computing(rows.filter(category_of(rows, trace).ne_missing("collective")))
+    and_copies = kernels.with_also(rows.filter(pl.col("kind") == "memcpy"))
+    of_step = device_windows(trace)
+    kernel_ns = kernels.within(of_step)
+    numbers = trace.tables.steps["number"]
+    of_devices = (
+        of_step.select(
+            numbers.gather(of_step["step"]),
+            kernel_ns.alias("kernel_ns"),
+            (and_copies.within(of_step) - kernel_ns).alias("copy_ns"),
+        )
+        .group_by("number")
+        .agg(pl.col("kernel_ns", "copy_ns").mean().round().cast(pl.Int64))
+    )
+    frame = (
         steps(trace)
         .frame.filter("measured")
         .with_columns((pl.col("wall_ns") * pl.max_horizontal("devices", 1)).alias("available_ns"))
-    )
-    by_number = (
-        rows.group_by("step")
+        .group_by(pl.col("step").alias("number"))
         .agg(
             pl.col("start_ns").min(),
             pl.col("wall_ns").max(),
             pl.col("available_ns", "work_ns", "busy_ns", "calls").sum(),
         )
-        .sort("start_ns", "step")
-        .rename({"step": "number"})
-        .join(_kernels_and_copies(trace), on="number", how="left")
+        .sort("start_ns", "number")
+        .join(of_devices, on="number", how="left")
         .with_columns(pl.col("kernel_ns", "copy_ns").fill_null(0))
         .select(*STEPS)
         .cast(pl.Schema(STEPS))
     )
-    place_of = {number: row for row, number in enumerate(by_number["number"])}
-    numbers = trace.tables.steps["number"].gather(list(measured.rows))
-    step_of = {row: place_of[number] for row, number in zip(measured.rows, numbers, strict=True)}
+    place = {number: row for row, number in enumerate(frame["number"])}
+    step_of = {row: place[numbers[row]] for row in measured.rows}
     step = work(trace, "step")["step"].replace_strict(step_of, default=None, return_dtype=pl.UInt32)
-    return RunSteps(by_number, cells(trace, step), True, measured.notes)
+    return RunSteps(frame, cells(trace, step), True, measured.notes)
 
 
-def _kernels_and_copies(trace: Trace) -> pl.DataFrame:
-    """Return ``kernel_ns`` and ``copy_ns`` of :class:`RunSteps` for each ``number`` of a step."""
-    rows = work(trace, "rank", "device", "start", "duration", *SOURCE)
-    kernels = computing(rows.filter(category_of(rows, trace).ne_missing("collective")))
-    both = kernels.with_also(rows.filter(pl.col("kind") == "memcpy"))
-    windows = device_windows(trace)
-    kernel_ns, both_ns = kernels.within(windows), both.within(windows)
-    return (
-        windows.select(
-            trace.tables.steps["number"].gather(windows["step"]).alias("number"),
-            kernel_ns.alias("kernel_ns"),
-            (both_ns - kernel_ns).alias("copy_ns"),
-        )
-        .group_by("number")
-        .agg(pl.col("kernel_ns", "copy_ns").mean().round().cast(pl.Int64))
-    )
-
-
-def _whole(trace: Trace) -> RunSteps:
-    if trace.is_summary:
-        return _printed(trace)
-    activities = work(trace, "rank", "device", "start", "duration")
-    span = capture_ns(trace) or 0
-    devices = activities.select("rank", "device").drop_nulls("device").unique()
-    busy = Busy.of(activities)
-    row = {
-        "number": 0,
-        "wall_ns": span,
-        "available_ns": span * max(devices.height, 1),
-        "work_ns": int(activities["duration"].sum()),
-        "busy_ns": sum(busy.total(device) for device in busy.by_device),
-        "calls": activities.height,
-    }
-    step = pl.zeros(activities.height, pl.UInt32, eager=True)
-    note = "no steps marked: whole recording"
-    return RunSteps(pl.DataFrame([row], schema=STEPS), cells(trace, step), False, (note,))
-
-
-def _printed(trace: Trace) -> RunSteps:
-    """Return a summary as one step. It has no wall time: its window is its summed work."""
-    rows = summaries.counted(trace)
-    time = dict.fromkeys(("wall_ns", "available_ns", "work_ns", "busy_ns"), rows["total_ns"].sum())
-    row = {"number": 0, **time, "calls": rows["calls"].sum()}
-    note = "printed summary without steps: all its work is one step"
-    return RunSteps(
-        pl.DataFrame([row], schema=STEPS),
-        cells(trace, pl.Series([], dtype=pl.UInt32)),
-        False,
-        (note,),
-        timed=False,
-    )
+UNKNOWN_GPU: Final = "unknown GPU"
 
 
 def devices(trace: Trace) -> str:
@@ -249,7 +275,7 @@ def devices(trace: Trace) -> str:
     used = work(trace, "rank", "device").drop_nulls("device").unique()
     known = trace.tables.devices.with_columns(pl.col("device").cast(pl.Int32))
     names = used.join(known, on=["rank", "device"], how="left", nulls_equal=True)
-    counted = names.group_by(pl.col("name").fill_null("unknown GPU")).len().sort("name")
+    counted = names.group_by(pl.col("name").fill_null(UNKNOWN_GPU)).len().sort("name")
     return ", ".join(f"{n} x {name}" if n > 1 else str(name) for name, n in counted.iter_rows())
 
 
@@ -331,7 +357,35 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
     ``epilogue``; ``calls``, ``time_ns``, ``spread_ns`` (its standard deviation between runs),
     ``bytes`` (null where the size of a copy is unknown).
     """
-    summed = _printed_work(trace) if trace.is_summary else _summed(trace, step)
+    if trace.is_summary:
+        described_copies = (
+            summaries.copies(trace)
+            .select("table", "name", pl.col("direction").alias("copy"), "host_memory")
+            .unique()
+        )
+        rows = summaries.counted(trace).join(described_copies, on=["table", "name"], how="left")
+        summed = summaries.added(rows, *SOURCE, *_COPY).with_columns(
+            pl.lit(0, pl.UInt32).alias("step"),
+            pl.lit(None, TABLES["activities"]["layer"]).alias("layer"),
+            pl.lit(None, pl.String).alias("direction"),
+            pl.lit(value=False).alias("compiled"),
+        )
+    else:
+        size = pl.col("bytes")
+        each = work(trace).with_columns(step.alias("step"), compiled(trace)).with_row_index("at")
+        asked = copies(trace).select(pl.col("direction").alias("copy"), "host_memory")
+        asked = asked.hstack(each.filter(pl.col("kind") == "memcpy").select("at"))
+        summed = (
+            each.filter(pl.col("step").is_not_null())
+            .join(asked, on="at", how="left", maintain_order="left")
+            .group_by(*SOURCE, "layer", "direction", "step", "compiled", *_COPY)
+            .agg(
+                pl.len().cast(pl.Int64).alias("calls"),
+                pl.col("duration").sum().alias("time_ns"),
+                pl.when(size.is_not_null().all()).then(size.sum()),
+            )
+            .with_columns(pl.col("direction").cast(pl.String))
+        )
     classes = described(summed.select(SOURCE), trace)
     gradient = classes["direction"].is_in(["dgrad", "wgrad"]) & classes["category"].is_in(
         ["conv", "gemm"]
@@ -359,82 +413,32 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
     )
 
 
-def _summed(trace: Trace, step: pl.Series) -> pl.DataFrame:
-    """Return calls, time and bytes of the work with a ``step``."""
-    size = pl.col("bytes")
-    keys = (*SOURCE, "layer", "direction", "step", "compiled", *_COPY)
-    return (
-        _with_copies(trace, step)
-        .group_by(keys)
-        .agg(
-            pl.len().cast(pl.Int64).alias("calls"),
-            pl.col("duration").sum().alias("time_ns"),
-            pl.when(size.is_not_null().all()).then(size.sum()),
-        )
-        .with_columns(pl.col("direction").cast(pl.String))
-    )
-
-
-def _printed_work(trace: Trace) -> pl.DataFrame:
-    """Return the work of a summary as one step, without layers and directions."""
-    rows = summaries.counted(trace).join(
-        summaries.copies(trace)
-        .select("table", "name", pl.col("direction").alias("copy"), "host_memory")
-        .unique(),
-        on=["table", "name"],
-        how="left",
-    )
-    return summaries.added(rows, *SOURCE, *_COPY).with_columns(
-        pl.lit(0, pl.UInt32).alias("step"),
-        pl.lit(None, TABLES["activities"]["layer"]).alias("layer"),
-        pl.lit(None, pl.String).alias("direction"),
-        pl.lit(value=False).alias("compiled"),
-    )
-
-
-def _with_copies(trace: Trace, step: pl.Series) -> pl.DataFrame:
-    """Return the work with a ``step``; copies have their direction and host memory."""
-    each = work(trace).with_columns(step.alias("step"), compiled(trace)).with_row_index("at")
-    asked = copies(trace).select(pl.col("direction").alias("copy"), "host_memory")
-    asked = asked.hstack(each.filter(pl.col("kind") == "memcpy").select("at"))
-    chosen = each.filter(pl.col("step").is_not_null())
-    return chosen.join(asked, on="at", how="left", maintain_order="left")
-
-
 def compiled(trace: Trace) -> pl.Series:
     """Return for each row of the work whether code of ``torch.compile`` launched it."""
     rows = work(trace, "op", "range")
-    inside = _inside(trace.tables.ops, "name", rows["op"]) | _inside(
-        trace.tables.ranges, "text", rows["range"]
-    )
-    return inside.alias("compiled")
-
-
-def _inside(table: pl.DataFrame, name: str, rows: pl.Series) -> pl.Series:
-    """Return whether each of ``rows`` of ``table``, or a parent, is compiled code."""
-    text = pl.col(name).cast(pl.String)
-    marks = text.str.contains(_FUNCTION, literal=True)
-    for begin in _BEGINS:
-        marks |= text.str.starts_with(begin)
-    found = table.select(marks.fill_null(False))[name].to_numpy()
-    if not found.any():
-        return pl.repeat(False, len(rows), dtype=pl.Boolean, eager=True)
-    parent = table["parent"].cast(pl.Int64).fill_null(-1).to_numpy()
-    while True:
-        around = found | np.where(parent >= 0, found[parent], False)
-        if (around == found).all():
-            break
-        found = around
-    at = rows.cast(pl.Int64).fill_null(-1).to_numpy()
-    return pl.Series(np.where(at >= 0, found[at], False))
+    found = np.zeros(rows.height, dtype=np.bool_)
+    for table, name, column in (
+        (trace.tables.ops, "name", "op"),
+        (trace.tables.ranges, "text", "range"),
+    ):
+        text = pl.col(name).cast(pl.String)
+        marks = text.str.contains(_FUNCTION, literal=True)
+        for begin in _BEGINS:
+            marks |= text.str.starts_with(begin)
+        marked = table.select(marks.fill_null(value=False))[name].to_numpy()
+        if marked.any():
+            at = from_rows(rows[column])
+            found |= (at != NONE) & (marked | Tree.of_table(table).inside(marked))[at]
+    return pl.Series("compiled", found)
 
 
 def keyed(cells: pl.DataFrame, by: Kind) -> pl.DataFrame:
     """Return ``cells`` (:func:`cells`) with the columns :data:`KEYS`.
 
     ``algorithm`` and ``pass`` are those of convolutions. For GEMMs ``gemm`` is the tile and the
-    layout of the operands in the kernel's name (``128x64_nn``), and ``form`` is that of
-    :func:`form`. For copies ``direction`` and ``host_memory`` are those of ``transfers``.
+    layout of the operands in the kernel's name (``128x64_nn``), and ``form`` is ``plain``,
+    ``batched``, ``strided batched``, or ``plain or batched`` where name and launch are ambiguous.
+    For copies ``direction`` and ``host_memory`` are those of ``transfers``.
     """
     if by == "algorithm":
         conv = pl.col("category") == "conv"
@@ -446,9 +450,24 @@ def keyed(cells: pl.DataFrame, by: Kind) -> pl.DataFrame:
         gemm = pl.col("category") == "gemm"
         name = pl.concat_str("tile", "gemm_layout", separator="_", ignore_nulls=True)
         named = pl.when(name == "").then(pl.lit(NO_TILE)).otherwise(name)
+        # Tensile's ProblemType.__str__ marks only kernels with arrays of pointers (_GB) or groups
+        # (_GG); all its other batched kernels are strided. Kernels of other libraries named batched
+        # may also be strided.
+        kernel, batched = pl.col("name"), pl.col("batched")
+        tensile = kernel.str.contains(_TENSILE) & ~kernel.str.contains(_TENSILE_POINTERS)
+        strided = kernel.str.contains(_STRIDED) | tensile
+        form = (
+            pl.when(batched.is_null())
+            .then(pl.lit("plain or batched"))
+            .when(batched & strided)
+            .then(pl.lit("strided batched"))
+            .when(batched)
+            .then(pl.lit("batched"))
+            .otherwise(pl.lit("plain"))
+        )
         return cells.with_columns(
             pl.when(gemm).then(named).otherwise(pl.lit(OTHER)).alias("gemm"),
-            pl.when(gemm).then(form()).alias("form"),
+            pl.when(gemm).then(form).alias("form"),
             *(
                 pl.when(gemm).then(column)
                 for column in ("precision", "library", "tile", "gemm_layout")
@@ -457,25 +476,3 @@ def keyed(cells: pl.DataFrame, by: Kind) -> pl.DataFrame:
     if by == "transfer":
         return cells.with_columns(pl.col("copy").fill_null(OTHER).alias("direction"))
     return cells
-
-
-def form() -> pl.Expr:
-    """Return whether a GEMM is ``plain``, ``batched``, ``strided batched``, or unknown.
-
-    ``plain or batched`` is a GEMM whose name and launch are ambiguous. ``strided batched`` follows
-    from the kernel's name: Tensile's ``ProblemType.__str__`` marks only kernels with arrays of
-    pointers (``_GB``) or groups (``_GG``). Kernels of other libraries named ``batched`` may also
-    be strided.
-    """
-    name = pl.col("name")
-    tensile = name.str.contains(_TENSILE) & ~name.str.contains(_TENSILE_POINTERS)
-    strided = name.str.contains(_STRIDED) | tensile
-    return (
-        pl.when(pl.col("batched").is_null())
-        .then(pl.lit("plain or batched"))
-        .when(pl.col("batched") & strided)
-        .then(pl.lit("strided batched"))
-        .when("batched")
-        .then(pl.lit("batched"))
-        .otherwise(pl.lit("plain"))
-    )

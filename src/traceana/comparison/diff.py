@@ -1,41 +1,44 @@
-"""The differences between two runs, baseline and candidate, and which are significant."""
+"""The differences between two runs, baseline and candidate, and which are significant.
+
+The work of both runs is in rows by layer, class, kernel, GEMM or copy that add up to the step.
+"""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Final, Literal
 
 import msgspec
+import numpy as np
 import polars as pl
 
-from traceana.comparison.changes import change_table, change_times, found_changes, idle_table
-from traceana.comparison.compared_run import Run, RunSteps, step_flops
-from traceana.comparison.diff_rows import (
-    VIEWS,
-    By,
-    PairedRun,
-    layer_rows,
+from traceana.analyze.manifest_order import FUSED
+from traceana.comparison.changes import (
+    change_table,
+    change_times,
+    found_changes,
+    idle_table,
     low_confidence,
-    paired_run,
-    view_of,
-    view_table,
 )
-from traceana.comparison.fused_layers import fused_alike
+from traceana.comparison.compared_run import KEYS, Kind, Run, RunSteps, keyed, step_flops
 from traceana.comparison.layer_alignment import Alignment, align
-from traceana.comparison.run_inputs import Pairs, forced_pairs, opened
+from traceana.comparison.layer_features import RunLayers
+from traceana.comparison.layer_rows import fused_alike
+from traceana.comparison.run_inputs import Pairs, forced_pairs
 from traceana.comparison.verdicts import (
     Criteria,
     Gated,
+    RowPairs,
+    RowTimes,
     Step,
     gated,
+    mean_available,
     step_verdict,
     verdict_tables,
+    with_deltas,
 )
 from traceana.settings import (
-    CONFIDENCE_LEVEL,
     LEAST_CONFIDENCE,
-    MINIMUM_EFFECT,
     RUN_TO_RUN_COPIES,
     RUN_TO_RUN_CPU,
     RUN_TO_RUN_HOST,
@@ -44,13 +47,47 @@ from traceana.settings import (
 )
 from traceana.timeline.steps import only_sums
 
-if TYPE_CHECKING:
-    from traceana.commands import Statistic
-    from traceana.model import Manifest
-    from traceana.trace import Trace
+By = Literal["layer"] | Kind
+
+VIEWS: Final[tuple[By, ...]] = ("layer", *KEYS)
+
+IDLE: Final = "(idle)"
+"""Time of the step in which a device was idle, summed over the devices."""
+
+OVERLAP: Final = "(overlap correction)"
+"""The difference between the step and the rows' sum: work of several streams overlaps, work of a
+step may end after it, and means are rounded down."""
+
+_PAIRS: Final = {
+    **{"a": pl.String, "b": pl.String, "role": pl.String},
+    **{"type_a": pl.String, "type_b": pl.String},
+    **{"confidence": pl.Float64, "how": pl.String},
+    **{"shape_a": pl.String, "shape_b": pl.String},
+    **{"weight_a": pl.String, "weight_b": pl.String},
+    **{"memory_format_a": pl.String, "memory_format_b": pl.String},
+    **{"flops_a": pl.Float64, "flops_b": pl.Float64},
+}
 
 
-Given: TypeAlias = "Trace | str | os.PathLike[str]"
+class PairedRun(msgspec.Struct, frozen=True):
+    """A run of a diff: the compared steps, and their cells with ``pair``.
+
+    ``pair`` is the row of :func:`layer_rows` of a cell's layer or role.
+    """
+
+    run: Run
+    steps: RunSteps
+    cells: pl.DataFrame
+
+    @property
+    def layers(self) -> RunLayers:
+        """The layers of the run."""
+        return self.run.layers
+
+    def times(self, chosen: pl.Expr) -> RowTimes:
+        """Return the time of the ``chosen`` cells in each step, as one row."""
+        row = pl.when(chosen).then(pl.lit(0)).alias("_row")
+        return RowTimes.of(self.steps, self.cells.with_columns(row)["_row"], 1)
 
 
 class Diff(msgspec.Struct, frozen=True):
@@ -82,7 +119,7 @@ class Diff(msgspec.Struct, frozen=True):
     def by(self, what: By) -> pl.DataFrame:
         """Return all work by layer, class, algorithm, kernel, gemm or transfer.
 
-        The columns are those of :func:`traceana.comparison.diff_rows.view_table`. ``delta_ns`` adds
+        The columns are those of :func:`traceana.comparison.diff.view`. ``delta_ns`` adds
         up to the difference of the steps' mean device time. All views and changes are tested
         together.
         """
@@ -119,31 +156,14 @@ class Diff(msgspec.Struct, frozen=True):
         return self.alignment.confidence
 
 
-def diff(
-    a: Given | Sequence[Given],
-    b: Given | Sequence[Given],
-    *,
-    pairs: Pairs | None = None,
-    model_a: Manifest | None = None,
-    model_b: Manifest | None = None,
-    level: float = CONFIDENCE_LEVEL,
-    minimum_effect: float = MINIMUM_EFFECT,
-    statistic: Statistic = "median",
+def compared(
+    a: Sequence[Run], b: Sequence[Run], criteria: Criteria, pairs: Pairs | None = None
 ) -> Diff:
-    """Return the differences between baseline ``a`` and candidate ``b``, with their significance.
+    """Return the differences between the runs of baseline ``a`` and those of candidate ``b``.
 
     The parameters, and the errors raised, are those of :func:`traceana.diff`.
     """
-    if not 0.5 < level < 1 or minimum_effect < 0 or statistic not in ("median", "mean"):
-        raise ValueError(
-            f"invalid criteria: {level=} {minimum_effect=} {statistic=}: give 0.5 < level < 1, "
-            "minimum_effect >= 0, and median or mean"
-        )
-    criteria = Criteria(level, minimum_effect, "mean" if statistic == "mean" else "median")
-    (first_a, *more_a), (first_b, *more_b) = (
-        [Run(label, *opened(one, model)) for one in _listed(given)]
-        for label, given, model in (("a", a, model_a), ("b", b, model_b))
-    )
+    (first_a, *more_a), (first_b, *more_b) = a, b
     if bool(more_a) != bool(more_b):
         raise ValueError("several runs of one program only: give at least 2 runs of each")
     both = first_a, first_b
@@ -151,40 +171,35 @@ def diff(
     alignment = align(run_a.layers, run_b.layers, forced_pairs(pairs, run_a.layers, run_b.layers))
     sides = (run_a, *more_a), (run_b, *more_b)
     runs = len(sides[0]), len(sides[1])
-    both_marked = all(run.measured.marked for side in sides for run in side)
-    steps_a, steps_b = (run.measured if both_marked else run.whole for run in (run_a, run_b))
+    marked = all(run.measured.marked for side in sides for run in side)
+    every = [[run.measured if marked else run.whole for run in side] for side in sides]
+    steps_a, steps_b = every[0][0], every[1][0]
     if not (steps_a.timed and steps_b.timed):
-        steps_a, steps_b = steps_a.untimed(), steps_b.untimed()
-    rows = layer_rows(
-        (run_a.layers, run_b.layers),
-        alignment,
-        (steps_a, steps_b),
-        (step_flops(run_a.trace, run_a.model), step_flops(run_b.trace, run_b.model)),
+        steps_a, steps_b = every[0][0], every[1][0] = steps_a.untimed(), steps_b.untimed()
+    rows = layer_rows((run_a, run_b), (steps_a, steps_b), alignment)
+    baseline, candidate = (
+        PairedRun(run, steps, steps.cells.with_columns(_layer_row(steps, rows, side).alias("pair")))
+        for run, steps, side in ((run_a, steps_a, "a"), (run_b, steps_b, "b"))
     )
-    baseline = paired_run(run_a, steps_a, rows, "a")
-    candidate = paired_run(run_b, steps_b, rows, "b")
-    walls = steps_a.frame["wall_ns"], steps_b.frame["wall_ns"]
-    every = [
-        [one, *(run.measured if both_marked else run.whole for run in side[1:])]
-        for one, side in zip((steps_a, steps_b), sides, strict=True)
-    ]
-    views = [view_of(steps_a, steps_b, by, rows) for by in VIEWS]
-    alike = not more_a and walls[0].equals(walls[1]) and all(view.rows.identical for view in views)
-    on_cpu = run_a.trace.on_cpu, run_b.trace.on_cpu
+    views = [_view(baseline, candidate, by, rows) for by in VIEWS]
+    walls_a, walls_b = ([one.frame["wall_ns"] for one in side] for side in every)
+    alike = (
+        not more_a and walls_a[0].equals(walls_b[0]) and all(one.rows.identical for one in views)
+    )
+    on_cpu = [run.trace.on_cpu for run in (run_a, run_b)]
     spreads = steps_a.spread(on_cpu=on_cpu[0]), steps_b.spread(on_cpu=on_cpu[1])
-    step = step_verdict(*_column(every, "wall_ns"), criteria, spreads=spreads, alike=alike)
+    step = step_verdict(walls_a, walls_b, criteria, spreads=spreads, alike=alike)
     kernel_time = None
-    if both_marked and not any(on_cpu):
+    if marked and not any(on_cpu):
         spreads = RUN_TO_RUN_KERNELS, RUN_TO_RUN_KERNELS
-        kernels = _column(every, "kernel_ns")
-        kernel_time = step_verdict(*kernels, criteria, spreads=spreads, alike=alike)
+        kernels_a, kernels_b = ([one.frame["kernel_ns"] for one in side] for side in every)
+        kernel_time = step_verdict(kernels_a, kernels_b, criteria, spreads=spreads, alike=alike)
     found = found_changes(baseline, candidate, rows)
     of_changes, *of_views = verdict_tables(
-        [change_times(found, baseline, candidate), *(view.rows for view in views)],
+        [change_times(found, baseline, candidate), *(one.rows for one in views)],
         *(steps_a, steps_b, criteria),
         alike=alike,
     )
-    batches = run_a.layers.batch, run_b.layers.batch
     return Diff(
         baseline,
         candidate,
@@ -195,8 +210,8 @@ def diff(
         runs,
         rows,
         {
-            view.by: view_table(view, figures, steps_a, steps_b, batches)
-            for view, figures in zip(views, of_views, strict=True)
+            one.by: _view_table(one, figures, baseline, candidate)
+            for one, figures in zip(views, of_views, strict=True)
         },
         change_table(found, of_changes, (baseline, candidate), step, criteria),
         idle_table(found, of_changes),
@@ -209,19 +224,179 @@ def diff(
     )
 
 
-def _listed(given: Given | Sequence[Given]) -> Sequence[Given]:
-    """Return the runs of a program."""
-    from traceana.trace import Trace
+def layer_rows(
+    runs: tuple[Run, Run], steps: tuple[RunSteps, RunSteps], alignment: Alignment
+) -> pl.DataFrame:
+    """Return one row per pair of layers, per layer without a match, and per role.
 
-    return [given] if isinstance(given, Trace | str | os.PathLike) else list(given)
+    Columns: ``a`` and ``b`` (names), ``role``, ``type_a``, ``type_b``, ``confidence`` (of a layer
+    without a match: of having none), ``how`` (``map``, ``order``, ``moved``), ``shape_a``,
+    ``shape_b`` (of the first input of one image, axes by size), ``weight_a``, ``weight_b`` (extents
+    of its weight, by size), ``memory_format_a``, ``memory_format_b`` (``contiguous`` or
+    ``channels_last``, of its first input), ``flops_a``, ``flops_b`` (per step). Roles (optimizer,
+    data …) are paired by their names.
+    """
+    of_layers = []
+    for side, run in zip("ab", runs, strict=True):
+        flops = step_flops(run.trace, run.model)
+        of_layers.append(
+            [
+                {
+                    side: layer.label,
+                    f"type_{side}": layer.type,
+                    # A row of several layers has no input of its own.
+                    f"shape_{side}": None if layer.type == FUSED else layer.takes,
+                    f"weight_{side}": None if layer.type == FUSED else layer.kernel,
+                    f"memory_format_{side}": None if layer.type == FUSED else layer.memory_format,
+                    f"flops_{side}": flops.get(layer.label),
+                }
+                for layer in run.layers.layers
+            ]
+        )
+    partner = {pair.a: pair for pair in alignment.pairs}
+    rows: list[dict[str, object]] = []
+    for place, own in enumerate(of_layers[0]):
+        if place in partner:
+            pair = partner[place]
+            own |= {**of_layers[1][pair.b], "confidence": pair.confidence, "how": pair.how}
+        rows.append({"confidence": alignment.alone_a[place], **own, "role": "layer"})
+    paired_b = {pair.b for pair in alignment.pairs}
+    rows += [
+        {**own, "confidence": alignment.alone_b[place], "role": "layer"}
+        for place, own in enumerate(of_layers[1])
+        if place not in paired_b
+    ]
+    roles = [
+        set(one.cells.filter(pl.col("role") != "layer").select("layer", "role").iter_rows())
+        for one in steps
+    ]
+    for label, role in sorted(roles[0] | roles[1]):
+        in_a, in_b = ((label, role) in own for own in roles)
+        rows.append({"a": label if in_a else None, "b": label if in_b else None, "role": role})
+    return pl.DataFrame(rows, schema=_PAIRS)
 
 
-def _column(
-    sides: Sequence[Sequence[RunSteps]], name: str
-) -> tuple[list[pl.Series], list[pl.Series]]:
-    """Return for both programs a column of the steps of each run."""
-    a, b = ([run.frame[name] for run in side] for side in sides)
-    return a, b
+def _layer_row(steps: RunSteps, rows: pl.DataFrame, side: str) -> pl.Series:
+    """Return for each cell of ``steps`` the row of :func:`layer_rows` with its layer or role."""
+    is_layer = (pl.col("role") == "layer").alias("_layer")
+    named = rows.with_row_index("_row").select("_row", pl.col(side).alias("layer"), is_layer)
+    on = ["layer", "_layer"]
+    cells = steps.cells.select("layer", is_layer)
+    return cells.join(named.drop_nulls("layer"), on=on, how="left", maintain_order="left")["_row"]
+
+
+class _View(msgspec.Struct, frozen=True):
+    """All work of two runs in the rows ``named``, before any test.
+
+    ``row_a`` and ``row_b`` have the row of each cell, ``rows`` the times of the rows in each step.
+    """
+
+    by: By
+    named: pl.DataFrame
+    row_a: pl.Series
+    row_b: pl.Series
+    rows: RowPairs
+
+
+def _view(a: PairedRun, b: PairedRun, by: By, pairs: pl.DataFrame) -> _View:
+    """Return all work by ``by``; ``pairs`` is that of :func:`layer_rows`."""
+    if by == "layer":
+        named, places = pairs, [one.cells["pair"] for one in (a, b)]
+    else:
+        keys = KEYS[by]
+        cells = [keyed(one.steps.cells, by).select(keys) for one in (a, b)]
+        named = pl.concat(cells).unique().sort(keys, nulls_last=True)
+        numbered = named.with_row_index("_row")
+        on = list(keys)
+        places = [
+            one.join(numbered, on=on, how="left", nulls_equal=True, maintain_order="left")["_row"]
+            for one in cells
+        ]
+    sides = []
+    for one, place in zip((a.steps, b.steps), places, strict=True):
+        work = RowTimes.of(one, place, named.height)
+        available, busy = (one.frame[c].to_numpy() for c in ("available_ns", "busy_ns"))
+        rest = np.column_stack([available - busy, busy - work.times.sum(axis=1)])
+        spread = RUN_TO_RUN_HOST * np.abs(rest.mean(axis=0))
+        sides.append(RowTimes.joined([work, RowTimes(rest, np.zeros_like(rest), spread)]))
+    rows = RowPairs(sides[0], sides[1], np.arange(named.height + 2) >= named.height)
+    rest_rows = pl.DataFrame({named.columns[0]: [IDLE, OVERLAP]})
+    if by == "layer":
+        rest_rows = rest_rows.with_columns(b="a", role=pl.lit("unattributed"))
+    return _View(by, pl.concat([named, rest_rows], how="diagonal"), places[0], places[1], rows)
+
+
+def _view_table(
+    view: _View, figures: pl.DataFrame, baseline: PairedRun, candidate: PairedRun
+) -> pl.DataFrame:
+    """Return the rows of ``view``, largest difference first; they add up to the step.
+
+    By layer the first columns are those of :func:`layer_rows`, otherwise
+    :data:`traceana.comparison.compared_run.KEYS`. Then come ``figures``, those of
+    :func:`traceana.comparison.verdicts.verdict_tables`; by layer ``flops_per_s_a``,
+    ``flops_per_s_b`` (FLOPs over all time of the layer) and, where the batch sizes differ,
+    ``image_a_ns``, ``image_b_ns`` (time over batch, rounded down; else null); by transfer
+    ``bytes_a``, ``bytes_b`` (mean per step, rounded down; null where the size of a copy is
+    unknown), ``bytes_per_s_a`` and ``bytes_per_s_b``. Two rows are :data:`IDLE` and
+    :data:`OVERLAP`, unless a run is a summary, whose idle time is unknown. ``delta_ns``, its bounds
+    and ratios are null for pairs of layers below :data:`LEAST_CONFIDENCE`.
+    """
+    named, rows = view.named, pl.int_range(pl.len(), dtype=pl.UInt32)
+    runs = (("a", baseline, view.row_a), ("b", candidate, view.row_b))
+    # The times of a run add up to the mean of its steps' device time, by the last row. That has no
+    # relative change.
+    last = rows == figures.height - 1
+    for side, run, _ in runs:
+        column = f"time_{side}_ns"
+        rest = mean_available(run.steps) - int(figures[column].head(figures.height - 1).sum())
+        figures = figures.with_columns(pl.when(last).then(rest).otherwise(column).alias(column))
+    relative = pl.when(~last).then("relative").alias("relative")
+    figures = with_deltas(figures, mean_available(baseline.steps)).with_columns(relative)
+    batches = {run.layers.batch for _, run, _ in runs}
+    per_image = None not in batches and len(batches) > 1
+    for side, run, row in runs:
+        time = pl.col(f"time_{side}_ns")
+        if view.by == "layer":
+            rate = named[f"flops_{side}"] / figures[f"time_{side}_ns"].replace(0, None) * 1e9
+            image = time // run.layers.batch if per_image else pl.lit(None, pl.Int64)
+            figures = figures.with_columns(
+                rate.alias(f"flops_per_s_{side}"), image.alias(f"image_{side}_ns")
+            )
+        elif view.by == "transfer":
+            size, spent = pl.col("bytes"), pl.col("time_ns")
+            sized = (size.is_not_null() & pl.col("copy").is_not_null()).all().over("_row")
+            known = (
+                run.steps.cells.select("copy", "bytes", "time_ns", row.alias("_row"))
+                .filter(sized)
+                .group_by("_row")
+                .agg(size.sum(), spent.sum())
+                .select(
+                    "_row",
+                    (size // run.steps.count).alias(f"bytes_{side}"),
+                    pl.when(spent > 0).then(size * 1e9 / spent).alias(f"bytes_per_s_{side}"),
+                )
+            )
+            on = figures.with_columns(rows.alias("_row"))
+            figures = on.join(known, on="_row", how="left", maintain_order="left").drop("_row")
+    texts = [column for column in named.columns if named.schema[column] == pl.String]
+    found = (
+        named.hstack(figures)
+        .with_columns(pl.col("delta_ns").abs().alias("_size"))
+        .sort("_size", *texts, descending=[True, *(False for _ in texts)], nulls_last=True)
+        .drop("_size")
+    )
+    if not baseline.steps.timed:
+        found = found.filter(~pl.col(named.columns[0]).is_in([IDLE, OVERLAP]).fill_null(False))
+    if view.by != "layer":
+        return found
+    differences = ("delta_ns", "low_ns", "high_ns", "relative", "of_step", "p")
+    return found.with_columns(
+        *(pl.when(~low_confidence()).then(column).alias(column) for column in differences),
+        pl.when(low_confidence())
+        .then(pl.lit("inconclusive"))
+        .otherwise("verdict")
+        .alias("verdict"),
+    )
 
 
 def _caveats(

@@ -103,7 +103,7 @@ def run_layers(trace: Trace, model: Manifest | None = None) -> RunLayers:
     of_class = _categories(trace, label_of)
     trains = any(row["backward"] for row in rows)
     labels = [row["layer"] for row in rows]
-    modules = {module for label in labels for module in modules_of(label)}
+    modules = {plain_name(module) for label in labels for module in modules_of(label)}
     prefix = _common_prefix(labels)
     suffix = _common_suffix(labels, prefix)
     found = []
@@ -125,7 +125,7 @@ def run_layers(trace: Trace, model: Manifest | None = None) -> RunLayers:
                 backward=row["backward"] if trains else None,
                 kernel=_extents(*weight.get(row["layer"], ((), False))),
                 memory_format=formats.get(row["layer"]),
-                holds=row["layer"] in modules,
+                holds=plain_name(row["layer"]) in modules,
             )
         )
     return RunLayers(tuple(found), batch)

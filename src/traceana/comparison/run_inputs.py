@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 import rtoml
@@ -42,11 +42,10 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _Entry = tuple[str, str, int]
 Pairs = Mapping[str, str] | str | os.PathLike[str]
 """Forced pairs of layers of two runs: a mapping of names, or a file of them."""
+Given: TypeAlias = "Trace | str | os.PathLike[str]"
 
 
-def opened(
-    given: Trace | str | os.PathLike[str], model: Manifest | None = None
-) -> tuple[Trace, Manifest | None]:
+def opened(given: Given, model: Manifest | None = None) -> tuple[Trace, Manifest | None]:
     """Return the trace of a run and its layer manifest: ``model``, or the one beside its file.
 
     Raises the errors of :mod:`traceana.errors`.
@@ -57,7 +56,7 @@ def opened(
     return trace, model or trace.manifest
 
 
-def recorded_batch(given: Trace | str | os.PathLike[str]) -> int | None:
+def recorded_batch(given: Given) -> int | None:
     """Return the images per step from the folder of a recorded run; else None.
 
     Raises the errors of :func:`traceana.runs.read_run` where that folder is damaged.

@@ -1,20 +1,24 @@
-"""Tables of several runs side by side: by class, algorithm, kernel, GEMM, copy, or epilogue.
-
-Bias and activations of several runs by library (Kim et al. 2017, Table IV).
-"""
+"""Several runs side by side: a summary of each, and tables by layer, class, kernel, GEMM …"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final, Literal
 
 import msgspec
 import polars as pl
 from msgspec.structs import replace
 
+from traceana.analyze.devices import launches
+from traceana.analyze.layers import DIRECTIONS, by_direction
+from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.transfers import transfers as of_one
-from traceana.comparison.compared_run import KEYS, OTHER, Kind, Run, keyed
+from traceana.comparison.compared_run import KEYS, OTHER, Kind, Run, devices, keyed, run_flops
+from traceana.comparison.layer_rows import aligned, fused_alike
 from traceana.result import ratio, with_share
+from traceana.settings import LEAST_CONFIDENCE
+
+By = Literal["summary", "layer", "class", "algorithm", "kernel", "gemm", "epilogue", "transfer"]
 
 RUN: Final = "run"
 ITEM: Final = "item"
@@ -23,11 +27,33 @@ RATIO: Final = "to_first"
 _WHOLE: Final = "totals of whole recordings"
 SGEMM: Final = ("fp32", "tf32")
 """The operand types of SGEMM in BLAS; TF32 uses the same interface."""
-_KEYS: Final = ("direction", "host_memory")
-_FIGURES: Final = (
-    *("count", "bytes", "mean_bytes", "bytes_per_s", "time_ns", "share", "exposed_ns"),
-    *("blocking", "step_count", "step_bytes", "step_ns", "step_share"),
-)
+BATCHES: Final = "batch sizes differ: times are per step, not per image"
+_KERNELS: Final = ("kernel", "op", "graph")
+_MOST_LIBRARIES: Final = 3
+_TIMES: Final = (*DIRECTIONS, "time_ns")
+SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    RUN: pl.String,
+    "file": pl.String,
+    "framework": pl.String,
+    "devices": pl.String,
+    "libraries": pl.String,
+    "steps": pl.Int64,
+    "batch": pl.Int64,
+    "layers": pl.Int64,
+    "wall_ns": pl.Int64,
+    "mean_wall_ns": pl.Int64,
+    "image_ns": pl.Int64,
+    RATIO: pl.Float64,
+    "image_to_first": pl.Float64,
+    "step_kernels": pl.Float64,
+    "step_launches": pl.Float64,
+    "step_copies": pl.Float64,
+    "step_ns": pl.Int64,
+    "idle_ns": pl.Int64,
+    "idle_share": pl.Float64,
+    "flops": pl.Float64,
+    "flops_per_s": pl.Float64,
+}
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -53,10 +79,17 @@ class Table(msgspec.Struct, frozen=True):
         :meth:`column` names their columns. Numbers of several rows of an item are summed, texts
         joined by commas.
         """
-        kinds = self.frame.schema
-        by_item = self.frame.group_by(RUN, ITEM, maintain_order=True).agg(
-            _together(figure, kinds[figure]) for figure in self.figures
-        )
+        together = []
+        for figure in self.figures:
+            one = pl.col(figure)
+            if self.frame.schema[figure] == pl.String:
+                texts = one.drop_nulls().unique(maintain_order=True)
+                together.append(texts.str.join(", ").replace("", None))
+            elif figure == RATIO:
+                together.append(one.first())
+            else:
+                together.append(pl.when(one.is_not_null().any()).then(one.sum()))
+        by_item = self.frame.group_by(RUN, ITEM, maintain_order=True).agg(together)
         wide = self.frame.select(ITEM, *self.keys).unique(ITEM, keep="first").sort(ITEM)
         for run in self.runs:
             own = by_item.filter(pl.col(RUN) == run).drop(RUN)
@@ -70,92 +103,126 @@ class Table(msgspec.Struct, frozen=True):
         return f"{run} {figure}"
 
 
+class Basis(msgspec.Struct, frozen=True):
+    """By what runs are compared: the columns of time and calls, and whether ratios have a meaning.
+
+    They have for steps, and for recordings without steps with equal numbers of kernels; other
+    recordings may have different numbers of iterations. ``notes`` are on runs without steps.
+    """
+
+    time: str
+    calls: str
+    ratios: bool
+    notes: tuple[str, ...]
+
+
+def basis(runs: Sequence[Run]) -> Basis:
+    """Return by what ``runs`` are compared: by step, or by recording where not all mark steps."""
+    without = [run.label for run in runs if not run.measured.marked]
+    if not without:
+        return Basis("step_ns", "step_calls", True, ())
+    if len(without) < len(runs):
+        note = f"no steps marked in {', '.join(without)}: {_WHOLE}, no ratios"
+        return Basis("time_ns", "calls", False, (note,))
+    counts = [_kernels(run.whole.cells) for run in runs]
+    alike = len(set(counts)) == 1
+    why = f"no ratios (kernel counts {', '.join(f'{count:,}' for count in counts)})"
+    note = f"{_WHOLE} (equal kernel counts)" if alike else f"{_WHOLE}, {why}"
+    return Basis("time_ns", "calls", alike, (f"no steps marked: {note}",))
+
+
+def _kernels(cells: pl.DataFrame) -> int:
+    return int(cells.filter(pl.col("kind").is_in(_KERNELS))["calls"].sum())
+
+
 def table(
-    parts: Sequence[tuple[str, pl.DataFrame]],
+    runs: Sequence[Run],
+    frames: Sequence[pl.DataFrame],
     keys: tuple[str, ...],
     figures: tuple[str, ...],
-    time: str,
-    *,
-    ratios: bool,
-    last: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> Table:
-    """Return the table of ``parts``, one labelled frame per run.
+    """Return the table of ``frames``, one per run.
 
-    ``keys`` identify the items and are columns of every frame; items are sorted by their ``time``
-    in all runs, those whose first key is in ``last`` at the end. ``to_first`` is appended as the
-    last of the figures; it is null without ``ratios``.
+    ``keys`` identify the items and are columns of every frame. Items are sorted by their time in
+    all runs, other work at the end, unless the frames number them. ``to_first`` is appended as the
+    last of the figures.
     """
-    labels = tuple(label for label, _ in parts)
+    by = basis(runs)
+    labels = tuple(run.label for run in runs)
     rows = pl.concat(
-        [frame.with_columns(pl.lit(label).alias(RUN)) for label, frame in parts], how="vertical"
+        [
+            frame.with_columns(pl.lit(label).alias(RUN))
+            for label, frame in zip(labels, frames, strict=True)
+        ]
     )
-    items = (
-        rows.group_by(keys)
-        .agg(pl.col(time).sum().alias("_most"))
-        .sort(
-            [pl.col(keys[0]).is_in(list(last)), "_most", *keys],
-            descending=[False, True, *(False for _ in keys)],
-            nulls_last=True,
+    if ITEM not in rows.columns:
+        items = (
+            rows.group_by(keys)
+            .agg(pl.col(by.time).sum().alias("_most"))
+            .sort(
+                [pl.col(keys[0]) == OTHER, "_most", *keys],
+                descending=[False, True, *(False for _ in keys)],
+                nulls_last=True,
+            )
+            .drop("_most")
+            .with_row_index(ITEM)
+            .cast({ITEM: pl.Int64})
         )
-        .drop("_most")
-        .with_row_index(ITEM)
-        .with_columns(pl.col(ITEM).cast(pl.Int64))
-    )
-    numbered = rows.join(items, on=list(keys), how="left", nulls_equal=True, maintain_order="left")
-    return Table(
-        with_ratio(numbered, labels, time, ratios=ratios).select(
-            RUN, ITEM, *keys, *(c for c in rows.columns if c not in (RUN, *keys)), RATIO
-        ),
-        keys,
-        (*figures, RATIO),
-        time,
-        labels,
-        tuple(notes),
-    )
-
-
-def with_ratio(
-    rows: pl.DataFrame, labels: Sequence[str], time: str, *, ratios: bool
-) -> pl.DataFrame:
-    """Return ``rows`` by run and item with ``to_first`` (see :class:`Table`).
-
-    It is null without ``ratios``.
-    """
-    summed = rows.group_by(RUN, ITEM).agg(pl.col(time).sum().alias("_sum"))
+        rows = rows.join(items, on=keys, how="left", nulls_equal=True, maintain_order="left")
+    summed = rows.group_by(RUN, ITEM).agg(pl.col(by.time).sum().alias("_sum"))
     first = summed.filter(pl.col(RUN) == labels[0]).select(ITEM, pl.col("_sum").alias("_first"))
-    known = (pl.col("_first") > 0) & ratios
+    known = (pl.col("_first") > 0) & by.ratios
     to_first = pl.when(known).then(ratio(pl.col("_sum"), pl.col("_first")))
-    by_item = summed.join(first, on=ITEM, how="left").select(RUN, ITEM, to_first.alias(RATIO))
+    ratios = summed.join(first, on=ITEM, how="left").select(RUN, ITEM, to_first.alias(RATIO))
     place = {label: at for at, label in enumerate(labels)}
     order = pl.col(RUN).replace_strict(place, return_dtype=pl.Int64)
-    return rows.join(by_item, on=[RUN, ITEM], how="left", maintain_order="left").sort(
-        order, ITEM, maintain_order=True
+    own = [column for column in rows.columns if column not in (RUN, ITEM, *keys)]
+    frame = (
+        rows.join(ratios, on=[RUN, ITEM], how="left", maintain_order="left")
+        .sort(order, ITEM, maintain_order=True)
+        .select(RUN, ITEM, *keys, *own, RATIO)
     )
+    return Table(frame, keys, (*figures, RATIO), by.time, labels, (*by.notes, *notes))
 
 
-def _together(figure: str, kind: pl.DataType) -> pl.Expr:
-    column = pl.col(figure)
-    if kind == pl.String:
-        return column.drop_nulls().unique(maintain_order=True).str.join(", ").replace("", None)
-    if figure == RATIO:
-        return column.first()
-    return pl.when(column.is_not_null().any()).then(column.sum())
+def added(
+    run: Run,
+    keys: Sequence[str],
+    prepared: Callable[[pl.DataFrame], pl.DataFrame] = lambda cells: cells,
+    times: Sequence[pl.Expr] = (),
+) -> pl.DataFrame:
+    """Return the work of ``run`` by ``keys``, columns of its cells when they are ``prepared``.
 
-
-def classes(runs: Sequence[Run]) -> Table:
-    """Return all work by category and part, as in ``report``."""
-    return work(runs, "class")
-
-
-def algorithms(runs: Sequence[Run]) -> Table:
-    """Return all work by category, convolutions by algorithm and pass."""
-    return work(runs, "algorithm")
-
-
-def kernels(runs: Sequence[Run]) -> Table:
-    """Return all work by the name of the kernel."""
-    return work(runs, "kernel")
+    Columns: ``keys``, ``calls`` and ``time_ns`` (of the whole recording) with further sums of
+    ``times`` between them, ``step_calls``, …, ``step_ns`` (means over the measured steps, times
+    rounded down; null without marked steps), ``share`` (of all work of the recording). Most time
+    first.
+    """
+    figures = [pl.col("calls").sum(), *times, pl.col("time_ns").sum()]
+    frame = prepared(run.whole.cells).group_by(keys).agg(figures)
+    sums = [name for name in frame.columns if name not in keys]
+    of_step = {name: "step_ns" if name == "time_ns" else f"step_{name}" for name in sums}
+    if run.measured.marked:
+        steps = run.measured.count
+        own = prepared(run.measured.cells).group_by(keys).agg(figures)
+        means = own.select(
+            *keys,
+            (pl.col("calls") / steps).alias("step_calls"),
+            *((pl.col(name) // steps).alias(of_step[name]) for name in sums[1:]),
+        )
+        absent = pl.col("step_ns").is_null()
+        frame = frame.join(means, on=keys, how="left", nulls_equal=True).with_columns(
+            pl.when(absent).then(0).otherwise(name).alias(name) for name in of_step.values()
+        )
+    else:
+        frame = frame.with_columns(
+            pl.lit(None, pl.Float64 if name == "calls" else pl.Int64).alias(of_step[name])
+            for name in sums
+        )
+    return with_share(frame).sort(
+        ["time_ns", *keys], descending=[True, *(False for _ in keys)], nulls_last=True
+    )
 
 
 def work(runs: Sequence[Run], by: Kind, notes: Sequence[str] = ()) -> Table:
@@ -163,87 +230,9 @@ def work(runs: Sequence[Run], by: Kind, notes: Sequence[str] = ()) -> Table:
 
     Columns: those of :func:`added`, then ``to_first``. The rows of a run add up to all its work.
     """
-    keys = KEYS[by]
-    parts = [(run.label, added(run, keys, lambda cells: keyed(cells, by))) for run in runs]
-    time, calls = basis(runs)
-    return table(
-        parts,
-        keys,
-        (time, calls),
-        time,
-        ratios=comparable(runs),
-        last=[OTHER],
-        notes=[*unmarked(runs), *notes],
-    )
-
-
-def added(
-    run: Run, keys: Sequence[str], prepared: Callable[[pl.DataFrame], pl.DataFrame]
-) -> pl.DataFrame:
-    """Return the work of ``run`` by ``keys``, columns of its cells when they are ``prepared``.
-
-    Columns: ``keys``, ``calls`` and ``time_ns`` (of the whole recording), ``step_calls`` and
-    ``step_ns`` (means over the measured steps, time rounded down; null without marked steps),
-    ``share`` (of all work of the recording). Most time first.
-    """
-    figures = [pl.col("calls", "time_ns").sum()]
-    frame = prepared(run.whole.cells).group_by(keys).agg(figures)
-    if run.measured.marked:
-        steps = run.measured.count
-        own = prepared(run.measured.cells).group_by(keys).agg(figures)
-        means = own.select(
-            *keys,
-            (pl.col("calls") / steps).alias("step_calls"),
-            (pl.col("time_ns") // steps).alias("step_ns"),
-        )
-        frame = frame.join(means, on=keys, how="left", nulls_equal=True)
-        frame = frame.with_columns(pl.col("step_calls", "step_ns").fill_null(0))
-    else:
-        frame = frame.with_columns(
-            pl.lit(None, pl.Float64).alias("step_calls"), pl.lit(None, pl.Int64).alias("step_ns")
-        )
-    return with_share(frame).sort(
-        ["time_ns", *keys], descending=[True, *(False for _ in keys)], nulls_last=True
-    )
-
-
-def marked(runs: Sequence[Run]) -> bool:
-    """Return whether all runs mark steps; if not, whole recordings are compared."""
-    return all(run.measured.marked for run in runs)
-
-
-def basis(runs: Sequence[Run]) -> tuple[str, str]:
-    """Return the columns of time and calls by which ``runs`` are compared."""
-    return ("step_ns", "step_calls") if marked(runs) else ("time_ns", "calls")
-
-
-def comparable(runs: Sequence[Run]) -> bool:
-    """Return whether ratios of :func:`basis` are meaningful.
-
-    They are for steps, and for recordings without steps with equal numbers of kernels; other
-    recordings may have different numbers of iterations.
-    """
-    if marked(runs):
-        return True
-    return not any(run.measured.marked for run in runs) and len(set(_kernels(runs))) == 1
-
-
-def _kernels(runs: Sequence[Run]) -> list[int]:
-    kernel = pl.col("kind").is_in(["kernel", "op", "graph"])
-    return [int(run.whole.cells.filter(kernel)["calls"].sum()) for run in runs]
-
-
-def unmarked(runs: Sequence[Run]) -> tuple[str, ...]:
-    """Return the notes on runs without steps."""
-    without = [run.label for run in runs if not run.measured.marked]
-    if not without:
-        return ()
-    if len(without) < len(runs):
-        return (f"no steps marked in {', '.join(without)}: {_WHOLE}, no ratios",)
-    if comparable(runs):
-        return (f"no steps marked: {_WHOLE} (equal kernel counts)",)
-    counts = ", ".join(f"{count:,}" for count in _kernels(runs))
-    return (f"no steps marked: {_WHOLE}, no ratios (kernel counts {counts})",)
+    of = basis(runs)
+    frames = [added(run, KEYS[by], lambda cells: keyed(cells, by)) for run in runs]
+    return table(runs, frames, KEYS[by], (of.time, of.calls), notes)
 
 
 def gemms(runs: Sequence[Run]) -> Table:
@@ -252,10 +241,12 @@ def gemms(runs: Sequence[Run]) -> Table:
     The items are ``gemm`` (tile and layout as the name prints them, ``128x64_nn``), ``form``
     (``plain``, ``batched``, ``strided batched``, ``plain or batched``), ``precision``,
     ``library``; ``tile`` and ``gemm_layout`` are the parts of ``gemm``. Columns of figures: those
-    of :func:`traceana.comparison.run_tables.added` and ``to_first``. All other work is a further
+    of :func:`added` and ``to_first``. All other work is a further
     item: the rows of a run add up to all its work.
     """
-    return work(runs, "gemm", _without(runs, "GEMMs"))
+    is_gemm = pl.col("category") == "gemm"
+    without = [run.label for run in runs if run.whole.cells.filter(is_gemm).is_empty()]
+    return work(runs, "gemm", [f"{label}: no GEMMs" for label in without])
 
 
 def sgemms(runs: Sequence[Run]) -> Table:
@@ -267,14 +258,6 @@ def sgemms(runs: Sequence[Run]) -> Table:
     return replace(whole, frame=kept, notes=(*whole.notes, *notes))
 
 
-def _without(runs: Sequence[Run], what: str) -> list[str]:
-    return [
-        f"{run.label}: no {what}"
-        for run in runs
-        if run.whole.cells.filter(pl.col("category") == "gemm").is_empty()
-    ]
-
-
 def transfers(runs: Sequence[Run]) -> Table:
     """Return the copies by direction and host memory.
 
@@ -283,19 +266,22 @@ def transfers(runs: Sequence[Run]) -> Table:
     alone (``bytes_per_s`` is the bandwidth), and ``to_first``. The rows of a run are all its
     copies.
     """
-    parts = [(run.label, of_one(run.trace).frame.select(*_KEYS, *_FIGURES)) for run in runs]
-    time, _ = basis(runs)
-    count, size = ("step_count", "step_bytes") if time == "step_ns" else ("count", "bytes")
-    notes = [f"{label}: no copies" for label, frame in parts if frame.is_empty()]
-    figures = (count, size, "bytes_per_s", time)
-    all_notes = [*unmarked(runs), *notes]
-    return table(parts, _KEYS, figures, time, ratios=comparable(runs), notes=all_notes)
+    figures = (
+        *("count", "bytes", "mean_bytes", "bytes_per_s", "time_ns", "share", "exposed_ns"),
+        *("blocking", "step_count", "step_bytes", "step_ns", "step_share"),
+    )
+    keys = KEYS["transfer"]
+    frames = [of_one(run.trace).frame.select(*keys, *figures) for run in runs]
+    time = basis(runs).time
+    shown = ("step_count", "step_bytes") if time == "step_ns" else ("count", "bytes")
+    none = [run.label for run, own in zip(runs, frames, strict=True) if own.is_empty()]
+    notes = [f"{label}: no copies" for label in none]
+    return table(runs, frames, keys, (*shown, "bytes_per_s", time), notes)
 
 
 SEPARATE: Final = "separate kernel"
 FUSED: Final = "fused"
 
-_EPILOGUE_KEYS: Final = ("operation", "direction", "library", "how")
 _NEITHER: Final = ("bn_stats",)
 """Epilogues that are neither a bias nor an activation."""
 
@@ -316,87 +302,218 @@ def epilogues(runs: Sequence[Run]) -> Table:
     ``separate kernel``, or ``fused`` for convolution and GEMM kernels whose names imply such an
     epilogue. The time of fused operations is unknown: it is null, and ``calls`` counts them. Each
     row also has a ``library`` (null: unknown). Other columns: those of
-    :func:`traceana.comparison.run_tables.added` and ``to_first``. All other work is a further item:
+    :func:`added` and ``to_first``. All other work is a further item:
     the rows of a run add up to all its work.
     """
-    time, calls = basis(runs)
-    parts = [
-        (run.label, pl.concat([added(run, _EPILOGUE_KEYS, _separate), _fused_calls(run)]))
-        for run in runs
-    ]
+    named = pl.col("named_direction").replace_strict(_PASSES, default=None, return_dtype=pl.String)
+    direction = pl.coalesce("direction", named).alias("direction")
+    category = pl.col("category")
+
+    def separate(cells: pl.DataFrame) -> pl.DataFrame:
+        here = category.is_in(["bias", "activation"])
+        operation = (
+            pl.when(category == "bias")
+            .then(pl.lit("bias"))
+            .when(category == "activation")
+            .then(pl.col("function").fill_null("activation"))
+            .otherwise(pl.lit(OTHER))
+        )
+        how = pl.lit(SEPARATE).alias("how")
+        keys = (pl.when(here).then(one) for one in (direction, pl.col("library"), how))
+        return cells.select("calls", "time_ns", operation.alias("operation"), *keys)
+
+    def fused(cells: pl.DataFrame) -> pl.DataFrame:
+        """Return the convolutions and GEMMs once per part of their epilogue."""
+        operation = pl.col("epilogue").str.split("+").alias("operation")
+        how = pl.lit(FUSED).alias("how")
+        gradient = pl.col("operation").is_in(list(_GRADIENTS))
+        backward = pl.when(gradient).then(pl.lit("backward")).otherwise("direction")
+        return (
+            cells.filter(category.is_in(["conv", "gemm"]) & pl.col("epilogue").is_not_null())
+            .select("calls", "time_ns", operation, direction, "library", how)
+            .explode("operation")
+            .filter(~pl.col("operation").is_in(_NEITHER))
+            .with_columns(backward.alias("direction"), pl.col("operation").replace(_GRADIENTS))
+        )
+
+    keys = ("operation", "direction", "library", "how")
+    unknown = pl.lit(None)
+    frames = []
+    for run in runs:
+        own = added(run, keys, separate)
+        calls_only = added(run, keys, fused).with_columns(
+            unknown.cast(own.schema[name]).alias(name) for name in ("time_ns", "step_ns", "share")
+        )
+        frames.append(pl.concat([own, calls_only]))
     notes = [
-        f"{label}: no bias additions or activations"
-        for label, frame in parts
+        f"{run.label}: no bias additions or activations"
+        for run, frame in zip(runs, frames, strict=True)
         if (frame["operation"] == OTHER).all()
     ]
-    if any((frame["how"] == FUSED).any() for _, frame in parts):
+    if any((frame["how"] == FUSED).any() for frame in frames):
         notes.append("fused: part of a convolution or GEMM kernel, no time of its own")
-    return table(
-        parts,
-        ("operation", "direction", "how"),
-        (time, "library", calls),
-        time,
-        ratios=comparable(runs),
-        last=[OTHER],
-        notes=[*unmarked(runs), *notes],
-    )
+    of = basis(runs)
+    figures = (of.time, "library", of.calls)
+    return table(runs, frames, ("operation", "direction", "how"), figures, notes)
 
 
-def _fused_calls(run: Run) -> pl.DataFrame:
-    """Return the calls of operations fused into other kernels."""
-    found = added(run, _EPILOGUE_KEYS, _fused)
-    return found.with_columns(
-        pl.lit(None, found.schema[column]).alias(column)
-        for column in ("time_ns", "step_ns", "share")
-    )
+def layer_table(runs: Sequence[Run]) -> Table:
+    """Return all work by layer, the layers of all runs aligned.
+
+    The items are ``layer`` (its name in the first run that has it; roles such as the optimizer are
+    in parentheses), ``type`` and ``role``. Columns: ``path`` (the layer's name in the run),
+    ``confidence`` (probability that it belongs to the item; null for roles, and in the run that the
+    others are aligned with), ``calls``, ``forward_ns``, ``backward_ns``, ``optimizer_ns``,
+    ``other_ns`` (unknown direction) and ``time_ns`` of the whole recording; ``step_calls``,
+    ``step_forward_ns``, ``step_backward_ns``, ``step_optimizer_ns``, ``step_other_ns``, ``step_ns``
+    (means over the measured steps, rounded down; ``step_other_ns`` is the rest); ``share``,
+    ``to_first``. In the order of the model; the rows of a run add up to all its work.
+    """
+    runs = fused_alike(runs)
+    rows: list[dict[str, Any]] = []
+    matched = aligned(runs)
+    for item, members in enumerate(matched):
+        there = [(runs[at], members[at]) for at in sorted(members)]
+        seen = [run.layers.layers[one.index] for run, one in there]
+        kind = next((layer.type for layer in seen if layer.type is not None), None)
+        rows += [
+            {RUN: run.label, ITEM: item, "layer": seen[0].label, "type": kind, "role": "layer"}
+            | {"path": own.label, "confidence": one.confidence}
+            for (run, one), own in zip(there, seen, strict=True)
+        ]
+    roles = [
+        set(run.whole.cells.filter(pl.col("role") != "layer").select("layer", "role").iter_rows())
+        for run in runs
+    ]
+    for item, (label, role) in enumerate(sorted(set().union(*roles)), start=len(matched)):
+        rows += [
+            {RUN: run.label, ITEM: item, "layer": label, "role": role, "path": label}
+            for run, own in zip(runs, roles, strict=True)
+            if (label, role) in own
+        ]
+    texts = dict.fromkeys((RUN, "layer", "type", "role", "path"), pl.String)
+    items = pl.DataFrame(rows, schema={**texts, ITEM: pl.Int64, "confidence": pl.Float64})
+    rest = pl.col("step_ns") - pl.sum_horizontal(f"step_{one}" for one in DIRECTIONS[:-1])
+    frames = []
+    for run in runs:
+        named = items.filter(pl.col(RUN) == run.label).drop(RUN)
+        times = added(run, ("layer", "role"), times=by_direction()).rename({"layer": "path"})
+        own = named.join(times, on=["path", "role"])
+        frames.append(own.with_columns(rest.alias("step_other_ns")))
+    of = basis(runs)
+    shown = [one if of.time == "time_ns" else f"step_{one}" for one in DIRECTIONS]
+    shown = [one for one in shown if any(frame[one].sum() for frame in frames)]
+    none = [f"{run.label}: no layers" for run in runs if not run.layers.layers]
+    found = table(runs, frames, ("layer", "type", "role"), (*shown, of.time, "confidence"), none)
+    unsure = (pl.col("confidence") < LEAST_CONFIDENCE).fill_null(value=False)
+    to_first = pl.when(~unsure).then(RATIO).alias(RATIO)
+    return replace(found, frame=found.frame.with_columns(to_first))
 
 
-def _separate(cells: pl.DataFrame) -> pl.DataFrame:
-    """Return all ``cells``, those of separate kernels with their keys."""
-    category = pl.col("category")
-    here = category.is_in(["bias", "activation"])
-    operation = (
-        pl.when(category == "bias")
-        .then(pl.lit("bias"))
-        .when(category == "activation")
-        .then(pl.col("function").fill_null("activation"))
-        .otherwise(pl.lit(OTHER))
-    )
-    return cells.select(
-        "calls",
-        "time_ns",
-        operation.alias("operation"),
-        pl.when(here).then(_direction()).alias("direction"),
-        pl.when(here).then("library").alias("library"),
-        pl.when(here).then(pl.lit(SEPARATE)).alias("how"),
-    )
+def summary_table(runs: Sequence[Run]) -> Table:
+    """Return one row per run: its file, devices and libraries, and the time and work of a step.
 
+    ``file``, ``framework``, ``devices``, ``libraries``
+        ``libraries`` are those of its kernels, by time, comma-separated. Null: unknown.
+    ``steps``, ``batch``, ``layers``
+        Measured steps (null without marked steps), images per step (of the recorded run, or by the
+        shapes of the layers' inputs), layers with work.
+    ``wall_ns``, ``mean_wall_ns``, ``image_ns``
+        Median and mean of the step's wall time; the median over the batch; all rounded down.
+    ``to_first``, ``image_to_first``
+        ``wall_ns`` and ``image_ns`` over those of the first run. Null for recordings
+        that may differ in iterations (:class:`Basis`).
+    ``step_kernels``, ``step_launches``, ``step_copies``
+        Mean numbers per step; launches are calls that launched work, on all devices, null where the
+        trace has no calls.
+    ``step_ns``, ``idle_ns``, ``idle_share``
+        Means: the durations of the work; the time in which the devices that a step used did
+        nothing, summed over the devices, and its share of their time.
+    ``flops``, ``flops_per_s``
+        FLOPs of the layers per step, a multiply-accumulate being two; FLOP/s over ``mean_wall_ns``,
+        idle time included. Null if neither the trace nor its manifest has shapes.
 
-def _fused(cells: pl.DataFrame) -> pl.DataFrame:
-    """Return the convolutions and GEMMs among ``cells`` once per part of their epilogue."""
-    done = pl.col("category").is_in(["conv", "gemm"]) & pl.col("epilogue").is_not_null()
-    return (
-        cells.filter(done)
-        .select(
-            "calls",
-            "time_ns",
-            pl.col("epilogue").str.split("+").alias("operation"),
-            _direction().alias("direction"),
-            "library",
-            pl.lit(FUSED).alias("how"),
+    Where not all runs mark steps, each run is one step from its first to the end of its last work.
+    """
+    of = basis(runs)
+    whole = of.time == "time_ns"
+    rows: list[dict[str, Any]] = []
+    for run in runs:
+        one = run.whole if whole else run.measured
+        steps, cells = one.frame, one.cells
+        # A summary has the time of the work alone.
+        wall = None if run.trace.is_summary else steps["wall_ns"]
+        mean = None if wall is None else int(wall.sum()) // one.count
+        median = None if wall is None else int(wall.median() or 0)  # type: ignore[arg-type]
+        available, busy = int(steps["available_ns"].sum()), int(steps["busy_ns"].sum())
+        launched = launches(run.trace)["launches" if whole else "step_launches"]
+        libraries = (
+            run.whole.cells.filter(pl.col("kind").is_in(_KERNELS))
+            .drop_nulls("library")
+            .group_by("library")
+            .agg(pl.col("time_ns").sum())
+            .sort(["time_ns", "library"], descending=[True, False])["library"]
         )
-        .explode("operation")
-        .filter(~pl.col("operation").is_in(_NEITHER))
-        .with_columns(
-            pl.when(pl.col("operation").is_in(list(_GRADIENTS)))
-            .then(pl.lit("backward"))
-            .otherwise("direction")
-            .alias("direction"),
-            pl.col("operation").replace(_GRADIENTS),
+        flops = run_flops(run.trace, run.model, whole=whole)
+        copied = int(cells.filter(pl.col("kind") == "memcpy")["calls"].sum())
+        idle = None if wall is None else available - busy
+        rows.append(
+            {
+                RUN: run.label,
+                "file": run.trace.meta.source,
+                "framework": run.trace.meta.framework,
+                "devices": devices(run.trace) or None,
+                "libraries": ", ".join(libraries.head(_MOST_LIBRARIES)) or None,
+                "steps": run.measured.count if run.measured.marked else None,
+                "batch": run.batch,
+                "layers": len(run.layers.layers),
+                "wall_ns": median,
+                "mean_wall_ns": mean,
+                "image_ns": median // run.batch if run.batch and median and not whole else None,
+                "step_kernels": _kernels(cells) / one.count,
+                "step_launches": float(launched.sum()) if launched.count() else None,
+                "step_copies": copied / one.count,
+                "step_ns": int(steps["work_ns"].sum()) // one.count,
+                "idle_ns": None if idle is None else idle // one.count,
+                "idle_share": idle / available if idle is not None and available else None,
+                "flops": flops,
+                "flops_per_s": flops / mean * 1e9 if flops is not None and mean else None,
+            }
         )
-    )
+    for row in rows:
+        for name, column in ((RATIO, "wall_ns"), ("image_to_first", "image_ns")):
+            known = of.ratios and row[column] is not None and rows[0][column]
+            row[name] = row[column] / rows[0][column] if known else None
+    figures = tuple(column for column in SCHEMA if column != RUN)
+    labels = tuple(run.label for run in runs)
+    differ = len({row["batch"] for row in rows} - {None}) > 1
+    notes = (*of.notes, *((BATCHES,) if differ else ()))
+    return Table(pl.DataFrame(rows, schema=SCHEMA), (), figures, "wall_ns", labels, notes)
 
 
-def _direction() -> pl.Expr:
-    named = pl.col("named_direction").replace_strict(_PASSES, default=None, return_dtype=pl.String)
-    return pl.coalesce("direction", named)
+_TABLES: Final[dict[By, Callable[[Sequence[Run]], Table]]] = {
+    "summary": summary_table,
+    "layer": layer_table,
+    "gemm": gemms,
+    "epilogue": epilogues,
+    "transfer": transfers,
+}
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """Several runs side by side.
+
+    :meth:`by` returns a :class:`Table` with one row per run and item, which can be pivoted
+    (:meth:`Table.pivot`).
+    """
+
+    runs: tuple[Run, ...]
+
+    def by(self, what: By) -> Table:
+        """Return the table of all runs; its function describes the columns."""
+        if what == "layer":
+            for run in self.runs:
+                needs_timeline(run.trace, "compare --by layer")
+        if what in ("class", "algorithm", "kernel"):
+            return work(self.runs, what)
+        return _TABLES[what](self.runs)

@@ -80,6 +80,15 @@ class Criteria(msgspec.Struct, frozen=True):
     minimum_effect: float = MINIMUM_EFFECT
     statistic: Statistic = "median"
 
+    def __post_init__(self) -> None:
+        """Raise ``ValueError`` on values that no difference can meet."""
+        level, minimum_effect, statistic = self.level, self.minimum_effect, self.statistic
+        if not 0.5 < level < 1 or minimum_effect < 0 or statistic not in ("median", "mean"):
+            raise ValueError(
+                f"invalid criteria: {level=} {minimum_effect=} {statistic=}: give 0.5 < level < 1, "
+                "minimum_effect >= 0, and median or mean"
+            )
+
     def enough(self, a: int, b: int) -> bool:
         """Return whether ``a`` and ``b`` steps can show a difference at this level."""
         return min(a, b) >= FEWEST_COMPARED and smallest_p(a, b) <= self.alpha
@@ -236,6 +245,43 @@ class RowTimes(msgspec.Struct, frozen=True):
     calls: Times
     spread: Floats
 
+    @classmethod
+    def of(cls, steps: RunSteps, rows: pl.Series, count: int) -> RowTimes:
+        """Return the cells of ``steps`` summed by step and row; ``rows`` has the row of a cell.
+
+        Cells without a row are left out.
+        """
+        kept = rows.is_not_null()
+        cells, places = steps.cells.filter(kept), rows.filter(kept).cast(pl.Int64).to_numpy()
+        at = (cells["step"].cast(pl.Int64).to_numpy(), places)
+        times = np.zeros((steps.count, count), dtype=np.int64)
+        calls = np.zeros_like(times)
+        spread = np.zeros(count)
+        np.add.at(times, at, cells["time_ns"].to_numpy())
+        np.add.at(calls, at, cells["calls"].fill_null(0).to_numpy())
+        np.add.at(spread, places, cells["spread_ns"].to_numpy() / steps.count)
+        return cls(times, calls, spread)
+
+    @classmethod
+    def alone(cls, times: Times, spread: float) -> RowTimes:
+        """Return a single row without calls."""
+        return cls(times[:, None], np.zeros_like(times)[:, None], np.array([spread]))
+
+    @classmethod
+    def none(cls, steps: RunSteps) -> RowTimes:
+        """Return no row."""
+        times = np.zeros((steps.count, 0), dtype=np.int64)
+        return cls(times, times, np.zeros(0))
+
+    @classmethod
+    def joined(cls, parts: Sequence[RowTimes]) -> RowTimes:
+        """Return the rows of ``parts`` one after the other."""
+        return cls(
+            np.hstack([one.times for one in parts]),
+            np.hstack([one.calls for one in parts]),
+            np.concatenate([one.spread for one in parts]),
+        )
+
 
 class RowPairs(msgspec.Struct, frozen=True):
     """Rows of two runs.
@@ -248,11 +294,6 @@ class RowPairs(msgspec.Struct, frozen=True):
     a: RowTimes
     b: RowTimes
     of_step: Flags
-
-    @property
-    def spread(self) -> Floats:
-        """The standard deviation of each difference between runs (ns)."""
-        return np.hypot(self.a.spread, self.b.spread)
 
     @property
     def identical(self) -> bool:
@@ -278,35 +319,76 @@ def verdict_tables(
     All p values are of one family, so that a row and its change have the same p value and verdict.
     ``alike``: both runs are the same recording.
     """
-    x, y = (np.hstack([getattr(one, column).times for one in groups]) for column in ("a", "b"))
+    every = [RowTimes.joined([getattr(one, side) for one in groups]) for side in "ab"]
+    x, y = (one.times for one in every)
+    of_step = np.concatenate([one.of_step for one in groups])
     enough = criteria.enough(len(x), len(y))
-    mean = sum(int(one.frame["available_ns"].sum()) for one in (a, b)) / (len(x) + len(y))
-    columns = x.shape[1]
-    low = high = p = np.full(columns, np.nan)
+    low = high = p = np.full(x.shape[1], np.nan)
     if enough:
-        of_step = np.concatenate([one.of_step for one in groups])
-        spread = np.concatenate([one.spread for one in groups])
+        mean = sum(int(one.frame["available_ns"].sum()) for one in (a, b)) / (len(x) + len(y))
+        spread = np.hypot(every[0].spread, every[1].spread).round().astype(np.int64)
+        # Equal columns count once.
+        both = np.vstack([x, y, spread, of_step])
+        distinct, back = np.unique(both, axis=1, return_inverse=True)
+        one_a, one_b, (between,) = np.split(
+            distinct[:-1].astype(np.float64), [len(x), len(x) + len(y)]
+        )
+        alone = distinct[-1].astype(bool)
+        p = np.ones(len(alone))
         floor = NOISE_FLOOR * criteria.minimum_effect * mean
-        p, low, high = _figures(x, y, of_step, spread, criteria, floor)
-    found, at = [], 0
-    for one in groups:
-        cut = slice(at, at + len(one.of_step))
-        at = cut.stop
-        figures = pl.DataFrame(
-            {
-                "calls_a": one.a.calls.mean(axis=0),
-                "calls_b": one.b.calls.mean(axis=0),
-                "time_a_ns": one.a.times.sum(axis=0) // len(x),
-                "time_b_ns": one.b.times.sum(axis=0) // len(y),
-                "low_ns": _whole(low[cut]),
-                "high_ns": _whole(high[cut]),
-                "p": p[cut],
-                "_of_step": one.of_step,
-                "_identical": _identical(one, always=alike),
-            }
-        ).with_columns(pl.col("p", "low_ns", "high_ns").fill_nan(None))
-        found.append(_with_verdict(figures, step_times(a, b), criteria, enough=enough))
-    return found
+        p[~alone] = family_p(one_a[:, ~alone], one_b[:, ~alone], floor)
+        for at in np.flatnonzero(alone):
+            p[at] = family_p(one_a[:, [at]], one_b[:, [at]])[0]
+        low, high, own = mean_intervals(one_a, one_b, criteria.level, between)
+        p = np.maximum(p, own)
+        low, high = agreeing(low, high, p, criteria.level)
+        # Bounds in whole ns: one other than 0 stays other than 0.
+        low, high = (
+            np.where((one.round() == 0) & (one != 0), np.sign(one), one.round())
+            for one in (low, high)
+        )
+        p, low, high = (one[back.reshape(-1)] for one in (p, low, high))
+    identical = np.full(x.shape[1], alike)
+    if not alike and len(x) == len(y) > 1:  # for a single step an equal time may be chance
+        identical = (x == y).all(axis=0)
+    steps = step_times(a, b)
+    time_a, time_b, work = pl.col("time_a_ns"), pl.col("time_b_ns"), ~pl.col("_of_step")
+    shorter = pl.when(work).then(pl.min_horizontal(time_a, time_b)).otherwise(min(steps))
+    least = criteria.minimum_effect * shorter
+    significant = (pl.col("p") <= criteria.alpha) & ((time_b - time_a).abs() >= least)
+    verdict = (
+        pl.when(work & (pl.col("calls_a") == 0) & (pl.col("calls_b") > 0))
+        .then(pl.lit("only in candidate"))
+        .when(work & (pl.col("calls_b") == 0) & (pl.col("calls_a") > 0))
+        .then(pl.lit("only in baseline"))
+        .when("_identical")
+        .then(pl.lit("same"))
+        .when(pl.lit(not enough))
+        .then(pl.lit("not enough steps"))
+        .when(pl.max_horizontal(-pl.col("low_ns"), "high_ns") <= least)
+        .then(pl.lit("same"))
+        .when(significant & (time_b > time_a))
+        .then(pl.lit("slower"))
+        .when(significant & (time_b < time_a))
+        .then(pl.lit("faster"))
+        .otherwise(pl.lit("inconclusive"))
+    )
+    table = pl.DataFrame(
+        {
+            "calls_a": every[0].calls.mean(axis=0),
+            "calls_b": every[1].calls.mean(axis=0),
+            "time_a_ns": x.sum(axis=0) // len(x),
+            "time_b_ns": y.sum(axis=0) // len(y),
+            "low_ns": low,
+            "high_ns": high,
+            "p": p,
+            "_of_step": of_step,
+            "_identical": identical,
+        }
+    ).with_columns(pl.col("p", "low_ns", "high_ns").fill_nan(None))
+    found = with_deltas(table.with_columns(verdict.alias("verdict")), steps[0])
+    ends = np.cumsum([len(one.of_step) for one in groups]).tolist()
+    return [found[at:end] for at, end in zip([0, *ends], ends, strict=False)]
 
 
 def with_deltas(frame: pl.DataFrame, step_a: int) -> pl.DataFrame:
@@ -318,66 +400,3 @@ def with_deltas(frame: pl.DataFrame, step_a: int) -> pl.DataFrame:
         pl.when(pl.col("time_a_ns") > 0).then(delta / pl.col("time_a_ns")).alias("relative"),
         of_step.alias("of_step"),
     ).select(pl.col(name).cast(kind) for name, kind in SCHEMA.items())
-
-
-def _figures(
-    x: Times, y: Times, of_step: Flags, spread: Floats, criteria: Criteria, floor: float
-) -> tuple[Floats, Floats, Floats]:
-    """Return the p value and the interval's bounds of each column; equal columns count once."""
-    both = np.vstack([x, y, spread.round().astype(np.int64), of_step])
-    distinct, back = np.unique(both, axis=1, return_inverse=True)
-    back = back.reshape(-1)
-    a, b, (between,) = np.split(distinct[:-1].astype(np.float64), [len(x), len(x) + len(y)])
-    alone = distinct[-1].astype(bool)
-    p = np.ones(len(alone))
-    p[~alone] = family_p(a[:, ~alone], b[:, ~alone], floor)
-    for at in np.flatnonzero(alone):
-        p[at] = family_p(a[:, [at]], b[:, [at]])[0]
-    low, high, own = mean_intervals(a, b, criteria.level, between)
-    p = np.maximum(p, own)
-    low, high = agreeing(low, high, p, criteria.level)
-    return p[back], low[back], high[back]
-
-
-def _whole(bounds: Floats) -> Floats:
-    """Return the bounds in whole ns; a bound other than 0 stays other than 0."""
-    rounded = bounds.round()
-    return np.where((rounded == 0) & (bounds != 0), np.sign(bounds), rounded)
-
-
-def _identical(one: RowPairs, *, always: bool) -> Flags:
-    a, b = one.a.times, one.b.times
-    if always or len(a) != len(b):
-        return np.full(a.shape[1], always)
-    # For a single step an equal time may be chance.
-    return np.asarray((a == b).all(axis=0) & (len(a) > 1))
-
-
-def _with_verdict(
-    frame: pl.DataFrame, steps: tuple[int, int], criteria: Criteria, *, enough: bool
-) -> pl.DataFrame:
-    a, b = pl.col("time_a_ns"), pl.col("time_b_ns")
-    work = ~pl.col("_of_step")
-    least = criteria.minimum_effect * pl.when(work).then(pl.min_horizontal(a, b)).otherwise(
-        min(steps)
-    )
-    low, high = pl.col("low_ns"), pl.col("high_ns")
-    real = (pl.col("p") <= criteria.alpha) & ((b - a).abs() >= least) & (b != a)
-    verdict = (
-        pl.when(work & (pl.col("calls_a") == 0) & (pl.col("calls_b") > 0))
-        .then(pl.lit("only in candidate"))
-        .when(work & (pl.col("calls_b") == 0) & (pl.col("calls_a") > 0))
-        .then(pl.lit("only in baseline"))
-        .when("_identical")
-        .then(pl.lit("same"))
-        .when(pl.lit(not enough))
-        .then(pl.lit("not enough steps"))
-        .when(pl.max_horizontal(-low, high) <= least)
-        .then(pl.lit("same"))
-        .when(real & (b > a))
-        .then(pl.lit("slower"))
-        .when(real)
-        .then(pl.lit("faster"))
-        .otherwise(pl.lit("inconclusive"))
-    )
-    return with_deltas(frame.with_columns(verdict.alias("verdict")), steps[0])

@@ -25,7 +25,7 @@ class CommandResult(Result, frozen=True, kw_only=True):
     empty ``frame`` always has a note with the reason. ``summary`` has the figures of the page's
     head: of ``report`` a :class:`~traceana.report.pages.report.Summary`, of ``diff`` a
     :class:`~traceana.comparison.diff.Diff`, of ``compare`` a
-    :class:`~traceana.comparison.compare.Comparison`.
+    :class:`~traceana.comparison.run_tables.Comparison`.
 
     A notebook shows the pictures and tables of the command of the same name.
     """

@@ -14,7 +14,7 @@ from traceana.model import Manifest
 from traceana.trace import Trace
 
 if TYPE_CHECKING:
-    from traceana.runs import Environment, Run, StepTimes, Timing
+    from traceana.runs import Environment, Run, Timing
 
 _DISTRIBUTIONS: Final = {
     "PyTorch": ("torch",),
@@ -87,15 +87,33 @@ class Recorded(msgspec.Struct, frozen=True):
         low, _, high = quantiles(self.steps_ns, n=4, method="inclusive")
         return low, high
 
-    @property
-    def images_per_s(self) -> float | None:
-        """The images per second, None without a batch or a time."""
-        return self.batch * 1e9 / self.step_ns if self.batch and self.step_ns else None
+    def row(self, name: str) -> dict[str, object]:
+        """Return the run, called ``name``, as a row of a study of step times.
 
-    @property
-    def status(self) -> str:
-        """``ok``, or the reason for a missing step time."""
-        return self.failure or "ok"
+        ``status`` is ``ok`` or the reason for a missing time. ``image_ns`` is the time per step
+        divided by ``batch``, rounded to the nanosecond; ``low_ns`` and ``high_ns`` are the
+        quartiles of the steps divided by ``batch``. The times of a failed run are null.
+        """
+        batch, step = self.batch or 1, self.step_ns
+        low, high = self.middle_half_ns or (None, None)
+        return {
+            "network": self.network,
+            "run": name,
+            "framework": self.framework,
+            "version": self.version,
+            "device_kind": self.device_kind,
+            "device_name": self.device_name,
+            "batch": self.batch,
+            "devices": self.devices,
+            "status": self.failure or "ok",
+            "steps": len(self.steps_ns),
+            "timed": self.timed,
+            "step_ns": step,
+            "image_ns": None if step is None else round(step / batch),
+            "low_ns": None if low is None else round(low / batch),
+            "high_ns": None if high is None else round(high / batch),
+            "images_per_s": self.batch * 1e9 / step if self.batch and step else None,
+        }
 
     @property
     def failure(self) -> str | None:
@@ -120,7 +138,18 @@ def recorded(
         framework = manifest.framework
     gpus = environment.gpus if environment is not None else ()
     on_gpu = options["device"] in _GPU_OPTIONS if "device" in options else bool(gpus)
-    steps, timed = _steps(timing)
+    version = device_name = None
+    if environment is not None:
+        packages = _DISTRIBUTIONS.get(framework or "", ())
+        version = next(filter(None, map(environment.packages.get, packages)), None)
+        device_name = f"{environment.cpu} ({environment.cpu_cores} cores)"
+        if on_gpu:
+            device_name = gpus[0].name if gpus else None
+    steps, timed = None, None
+    if timing is not None and timing.without_profiler is not None:
+        steps, timed = timing.without_profiler, WITHOUT
+    elif timing is not None and timing.with_profiler is not None:
+        steps, timed = timing.with_profiler, WITH
     complete = run.status == "complete"
     devices = options.get("processes")
     return Recorded(
@@ -128,12 +157,12 @@ def recorded(
         complete=complete,
         reason=run.reason,
         framework=framework,
-        version=_version(framework, environment),
+        version=version,
         network=work.network if work else manifest.network if manifest else None,
         batch=work.batch if work else timing.images_per_step if timing else None,
         devices=devices if isinstance(devices, int) else max(1, len(run.traces)),
         device_kind="GPU" if on_gpu else "CPU",
-        device_name=_device_name(environment, on_gpu=on_gpu),
+        device_name=device_name,
         libraries={} if environment is None else environment.libraries,
         options=options,
         steps_ns=steps.steps_ns if steps is not None and complete else (),
@@ -141,29 +170,6 @@ def recorded(
         timed=timed if complete else None,
         parameters=None if manifest is None else manifest.parameter_count,
     )
-
-
-def _steps(timing: Timing | None) -> tuple[StepTimes | None, str | None]:
-    if timing is not None and timing.without_profiler is not None:
-        return timing.without_profiler, WITHOUT
-    if timing is not None and timing.with_profiler is not None:
-        return timing.with_profiler, WITH
-    return None, None
-
-
-def _version(framework: str | None, environment: Environment | None) -> str | None:
-    if framework is None or environment is None:
-        return None
-    known = (environment.packages.get(name) for name in _DISTRIBUTIONS.get(framework, ()))
-    return next((version for version in known if version), None)
-
-
-def _device_name(environment: Environment | None, *, on_gpu: bool) -> str | None:
-    if environment is None:
-        return None
-    if on_gpu:
-        return environment.gpus[0].name if environment.gpus else None
-    return f"{environment.cpu} ({environment.cpu_cores} cores)"
 
 
 Cell = Callable[[Recorded], Hashable]
@@ -177,7 +183,10 @@ def labels(runs: Sequence[Recorded], cell: Cell, columns: frozenset[str] = TIMED
     ``cell`` of the table (its network, batch …) get their folders appended. ``columns`` are options
     with columns of their own.
     """
-    facts = [_facts(run, columns) for run in runs]
+    facts: list[dict[str, object]] = []
+    for run in runs:
+        every = {**run.options, "batch": run.batch, "processes": run.devices}
+        facts.append({name: every[name] for name in every.keys() - columns - _IGNORED})
     kinds = {run.device_kind for run in runs}
     versions: dict[str | None, set[str | None]] = defaultdict(set)
     given: dict[tuple[str | None, str], set[object]] = defaultdict(set)
@@ -195,42 +204,17 @@ def labels(runs: Sequence[Recorded], cell: Cell, columns: frozenset[str] = TIMED
         differing = sorted(name for name in own if len(given[run.framework, name]) > 1)
         parts += [f"{name.replace('_', '-')} {_value(own[name])}" for name in differing]
         names.append(", ".join(parts))
-    return _distinct(runs, names, cell)
-
-
-def _facts(run: Recorded, columns: frozenset[str]) -> dict[str, object]:
-    """Return the options of ``run`` with its batch and devices, without ``columns``."""
-    facts = {**run.options, "batch": run.batch, "processes": run.devices}
-    return {name: facts[name] for name in facts.keys() - columns - _IGNORED}
-
-
-def _distinct(runs: Sequence[Recorded], names: Sequence[str], cell: Cell) -> list[str]:
-    """Return ``names``; names that repeat in a cell get the parts of the folders that differ."""
+    # Names that repeat in a cell get the parts of the folders that differ.
     cells = [(name, cell(run)) for run, name in zip(runs, names, strict=True)]
-    counts = Counter(cells)
-    repeated_names = {name for (name, _), count in counts.items() if count > 1}
-    found = list(names)
-    for part in (_parent, _own, _both):
-        found = [
-            f"{name} ({part(run)})" if name in repeated_names else name
-            for run, name in zip(runs, names, strict=True)
-        ]
-        repeated = Counter((name, at) for name, (_, at) in zip(found, cells, strict=True))
-        if max(repeated.values(), default=0) == 1:
-            break
-    return found
-
-
-def _parent(run: Recorded) -> str:
-    return PurePath(run.folder).parent.name
-
-
-def _own(run: Recorded) -> str:
-    return PurePath(run.folder).name
-
-
-def _both(run: Recorded) -> str:
-    return f"{_parent(run)}/{_own(run)}"
+    repeated = {name for (name, _), count in Counter(cells).items() if count > 1}
+    for part in (slice(-2, -1), slice(-1, None), slice(-2, None)):
+        if max(Counter(cells).values(), default=0) > 1:
+            folders = ["/".join(PurePath(run.folder).parts[part]) for run in runs]
+            cells = [
+                (f"{name} ({folder})" if name in repeated else name, at)
+                for (_, at), name, folder in zip(cells, names, folders, strict=True)
+            ]
+    return [name for name, _ in cells]
 
 
 def _value(value: object) -> str:
@@ -252,39 +236,31 @@ def conditions(runs: Sequence[Recorded], *, timed: bool = True) -> tuple[str, ..
     software = _listed(
         run.framework + (f" {run.version}" if run.version else "") for run in runs if run.framework
     )
-    networks = _listed(run.network for run in runs) if timed else _with_batches(runs)
-    first = " · ".join(part for part in (networks, machines, software, libraries) if part)
-    how = _timing(runs) if timed else "times as recorded by the profiler" if runs else ""
-    return tuple(line for line in (first, how) if line)
-
-
-def _timing(runs: Sequence[Recorded]) -> str:
-    timed = [run for run in runs if run.steps_ns]
-    if not timed:
-        return ""
-    least, most = (pick(len(run.steps_ns) for run in timed) for pick in (min, max))
-    steps = f"{least}" if least == most else f"{least} to {most}"
-    if all(run.timed == KERNELS for run in timed):
-        return f"median of {steps} {'trial' if most == 1 else 'trials'}, kernels only"
-    kinds = {"median" if run.exact else "mean" for run in timed}
-    profiled = {run.timed == WITH for run in timed}
-    how = "with profiler" if profiled == {True} else "without profiler"
-    if len(profiled) > 1:
-        how += ", some with profiler (column timed)"
-    noun = "step" if most == 1 else "steps"
-    return f"{' or '.join(sorted(kinds))} of {steps} {noun} {how}, warm-up excluded"
-
-
-def _with_batches(runs: Sequence[Recorded]) -> str:
     batches: dict[str, list[str]] = {}
     for run in runs:
         if run.network is not None:
             own = batches.setdefault(run.network, [])
             own += [str(run.batch)] if run.batch and str(run.batch) not in own else []
-    return ", ".join(
-        f"{network} at batch {', '.join(own)}" if own else network
+    networks = ", ".join(
+        f"{network} at batch {', '.join(own)}" if own and not timed else network
         for network, own in batches.items()
     )
+    first = " · ".join(part for part in (networks, machines, software, libraries) if part)
+    measured = [run for run in runs if run.steps_ns]
+    how = "times as recorded by the profiler" if runs and not timed else ""
+    if timed and measured:
+        least, most = (pick(len(run.steps_ns) for run in measured) for pick in (min, max))
+        steps = f"{least}" if least == most else f"{least} to {most}"
+        kinds = " or ".join(sorted({"median" if run.exact else "mean" for run in measured}))
+        profiled = {run.timed == WITH for run in measured}
+        with_profiler = "with profiler" if profiled == {True} else "without profiler"
+        if len(profiled) > 1:
+            with_profiler += ", some with profiler (column timed)"
+        noun = "step" if most == 1 else "steps"
+        how = f"{kinds} of {steps} {noun} {with_profiler}, warm-up excluded"
+        if all(run.timed == KERNELS for run in measured):
+            how = f"median of {steps} {'trial' if most == 1 else 'trials'}, kernels only"
+    return tuple(line for line in (first, how) if line)
 
 
 def _listed(texts: Iterable[str | None]) -> str:

@@ -12,8 +12,7 @@ import polars as pl
 
 from traceana.analyze.layers import layers
 from traceana.comparison.compared_run import Run
-from traceana.comparison.layer_table import layer_table
-from traceana.comparison.run_tables import algorithms
+from traceana.comparison.run_tables import layer_table, work
 from traceana.flops.cost import Refusal
 from traceana.flops.executed import executed
 from traceana.flops.timed_algorithms import AlgorithmStudy
@@ -86,25 +85,47 @@ def direction_order() -> pl.Expr:
     )
 
 
-def names(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> list[str]:
-    """Return the names of all sources: libraries with timed algorithms, then runs.
+def convolution_study(
+    name: Name, measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]
+) -> Study:
+    """Return the study of timed algorithms, and of the algorithms that recorded runs chose.
 
-    Several files of one library are numbered.
+    ``algorithms``: time and workspace of each algorithm over the layers that it ran on, by batch.
+    ``layerwise``: the fastest run of each algorithm for each layer. Several files of one library
+    are numbered.
     """
-    libraries: list[str] = []
+    sources: list[str] = []
     variants = {(one.precision, one.layout) for one in measured}
     for one in measured:
-        name = f"{one.library} {one.library_version}"
-        name += f", {one.precision}, {one.layout}" if len(variants) > 1 else ""
-        libraries.append(name if name not in libraries else f"{name} ({len(libraries) + 1})")
+        source = f"{one.library} {one.library_version}"
+        source += f", {one.precision}, {one.layout}" if len(variants) > 1 else ""
+        sources.append(source if source not in sources else f"{source} ({len(sources) + 1})")
     runs = [one.run for one in traced]
-    return [*libraries, *labels(runs, lambda run: (run.network, run.batch), HAVE_COLUMNS)]
+    names = labels(runs, lambda run: (run.network, run.batch), HAVE_COLUMNS)
+    order: tuple[str | pl.Expr, ...]
+    if name is Name.ALGORITHMS:
+        title = "Time and workspace of convolution algorithms by batch size"
+        frames = [pl.DataFrame(schema=BY_BATCH_SCHEMA)]
+        for study, source in zip(measured, sources, strict=True):
+            table = by_batch(measurements(study)).rename({"median_ns": "time_ns"})
+            rounded = table.with_columns(pl.col("time_ns", "fastest_ns").round())
+            frames.append(_rows(rounded, network=study.network, run=source))
+        for own, label in zip(traced, names, strict=True):
+            chosen = of_basis(work([Run(label, own.trace, own.model)], "algorithm"))
+            chosen = chosen.filter(pl.col("category") == "conv").rename({"pass": "direction"})
+            chosen = chosen.with_columns(pl.lit(own.run.batch, pl.Int64).alias("batch"))
+            frames.append(_rows(chosen, network=own.run.network, run=label))
+        order = ("network", "run", direction_order(), "batch", "time_ns")
+    else:
+        title = "Time and FLOPs of convolution algorithms by layer"
+        frames = [pl.DataFrame(schema=BY_LAYER_SCHEMA)]
+        frames += [
+            _timed_by_layer(one, source) for one, source in zip(measured, sources, strict=True)
+        ]
+        frames += _chosen_by_layer(traced, names)
+        order = ("network", "run", "batch", "position", direction_order(), "time_ns")
+    frame = pl.concat(frames).sort(*order, nulls_last=True, maintain_order=True)
 
-
-def source_conditions(
-    measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]
-) -> tuple[str, ...]:
-    """Return the machines and software of the sources, one line each."""
     lines = []
     for one in measured:
         count = one.device.threads
@@ -114,57 +135,30 @@ def source_conditions(
             f"{one.precision}: each algorithm timed alone, median, "
             f"{_counted(one.warm_up, 'warm-up run')}"
         )
-    runs = [one.run for one in traced]
-    return (*dict.fromkeys(lines), *conditions(runs, timed=False))
-
-
-def notes(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> list[str]:
-    """Return the notes on the sources."""
-    found = [f"{one.network}: measurement incomplete: {one.ended}" for one in measured if one.ended]
+    notes = [f"{one.network}: measurement incomplete: {one.ended}" for one in measured if one.ended]
     if traced:
-        found.append(
+        notes.append(
             "recorded runs: convolution kernels per step, by the algorithm in their names; no "
             "workspace sizes"
         )
-    return found
-
-
-def to_measure(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> tuple[str, ...]:
-    """Return instructions to record if there are no timed algorithms."""
-    if measured:
-        return ()
-    if traced:
-        return (f"recorded runs have chosen algorithms only; time all: {_MEASURE}",)
-    return (f"record: {_MEASURE}",)
+    if name is Name.ALGORITHMS and (frame["layers"] < frame["of_layers"]).any():
+        notes.append("times: over the layers that the algorithm ran on")
+    missing = ""
+    if not measured:
+        missing = f"record: {_MEASURE}"
+        if traced:
+            missing = f"recorded runs have chosen algorithms only; time all: {_MEASURE}"
+    return Study(
+        name,
+        title,
+        (*dict.fromkeys(lines), *conditions(runs, timed=False)),
+        Result(frame, {}, tuple(notes)),
+        missing=(missing,) if missing else (),
+    )
 
 
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def algorithms_study(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> Study:
-    """Return time and workspace of each algorithm over the layers that it ran on, by batch."""
-    sources = names(measured, traced)
-    frames = [pl.DataFrame(schema=BY_BATCH_SCHEMA)]
-    frames += [_timed_by_batch(one, name) for one, name in zip(measured, sources, strict=False)]
-    rest = sources[len(measured) :]
-    frames += [_chosen_by_batch(one, name) for one, name in zip(traced, rest, strict=True)]
-    frame = pl.concat(frames).sort(
-        "network",
-        "run",
-        direction_order(),
-        "batch",
-        "time_ns",
-        nulls_last=True,
-        maintain_order=True,
-    )
-    return Study(
-        Name.ALGORITHMS,
-        "Time and workspace of convolution algorithms by batch size",
-        source_conditions(measured, traced),
-        Result(frame, {}, (*notes(measured, traced), *_partial(frame))),
-        missing=to_measure(measured, traced),
-    )
 
 
 def trials_study(trials: Trials) -> Study:
@@ -188,50 +182,9 @@ def trials_study(trials: Trials) -> Study:
     )
 
 
-def _partial(frame: pl.DataFrame) -> list[str]:
-    some = frame.filter(pl.col("layers") < pl.col("of_layers"))
-    return ["times: over the layers that the algorithm ran on"] if some.height else []
-
-
-def _timed_by_batch(study: AlgorithmStudy, name: str) -> pl.DataFrame:
-    table = by_batch(measurements(study)).rename({"median_ns": "time_ns"})
-    rounded = table.with_columns(pl.col("time_ns", "fastest_ns").round())
-    return _rows(rounded, network=study.network, run=name)
-
-
-def _chosen_by_batch(traced: Traced, name: str) -> pl.DataFrame:
-    table = algorithms([Run(name, traced.trace, traced.model)])
-    frame = of_basis(table).filter(pl.col("category") == "conv").rename({"pass": "direction"})
-    return _rows(
-        frame.with_columns(pl.lit(traced.run.batch, pl.Int64).alias("batch")),
-        network=traced.run.network,
-        run=name,
-    )
-
-
 def _rows(frame: pl.DataFrame, *, network: str | None, run: str) -> pl.DataFrame:
     of_run = pl.lit(network, pl.String).alias("network"), pl.lit(run).alias("run")
     return conformed(frame.with_columns(of_run), BY_BATCH_SCHEMA)
-
-
-def layerwise_study(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> Study:
-    """Return the fastest run of each algorithm for each layer, and the choices of recorded runs."""
-    sources = names(measured, traced)
-    frames = [pl.DataFrame(schema=BY_LAYER_SCHEMA)]
-    frames += [_timed_by_layer(one, name) for one, name in zip(measured, sources, strict=False)]
-    frames += _chosen_by_layer(traced, sources[len(measured) :])
-    frame = pl.concat(frames).sort(
-        *("network", "run", "batch", "position", direction_order(), "time_ns"),
-        nulls_last=True,
-        maintain_order=True,
-    )
-    return Study(
-        Name.LAYERWISE,
-        "Time and FLOPs of convolution algorithms by layer",
-        source_conditions(measured, traced),
-        Result(frame, {}, tuple(notes(measured, traced))),
-        missing=to_measure(measured, traced),
-    )
 
 
 def _timed_by_layer(study: AlgorithmStudy, name: str) -> pl.DataFrame:
@@ -261,64 +214,50 @@ def _timed_by_layer(study: AlgorithmStudy, name: str) -> pl.DataFrame:
 
 def _chosen_by_layer(traced: Sequence[Traced], names: Sequence[str]) -> list[pl.DataFrame]:
     """Return the rows of recorded runs, with one name per layer in all runs of its network."""
+    algorithm = pl.col("algorithm").fill_null("")
+    convolves = ((algorithm != "") | pl.col("type").str.contains(_CONVOLVES)).any().over("layer")
+    chosen = algorithm.filter(algorithm != "").unique(maintain_order=True).str.join(", ")
     found = []
     for network in dict.fromkeys(one.run.network for one in traced):
         own = [(one, name) for one, name in zip(traced, names, strict=True)
                if one.run.network == network]  # fmt: skip
         runs = [Run(name, one.trace, one.model) for one, name in own]
         aligned = layer_table(runs).frame.filter(pl.col("role") == "layer")
-        called = aligned.select("run", "path", pl.col("layer").alias("_name"), "item")
+        called = aligned.select("run", "path", "layer", "item")
         for one, name in own:
-            rows = _of_run(one, name).join(
-                called.filter(pl.col("run") == name).drop("run"),
-                left_on="layer",
-                right_on="path",
-                how="left",
-            )
-            found.append(
-                rows.with_columns(
-                    pl.coalesce("_name", "layer").alias("layer"), pl.col("item").alias("position")
-                )
-                .select(list(BY_LAYER_SCHEMA))
-                .cast(dict(BY_LAYER_SCHEMA))  # type: ignore[arg-type]
-            )
-    return found
-
-
-def _of_run(traced: Traced, name: str) -> pl.DataFrame:
-    trace = traced.trace
-    numbers = measured_steps(trace).numbers or None
-    steps = len(numbers) if numbers else 1
-    frame = layers(select(trace, steps=numbers), direction=True, model=traced.model).frame
-    algorithm = pl.col("algorithm").fill_null("")
-    convolves = ((algorithm != "") | pl.col("type").str.contains(_CONVOLVES)).any().over("layer")
-    chosen = algorithm.filter(algorithm != "").unique(maintain_order=True).str.join(", ")
-    return (
-        frame.filter(pl.col("role") == "layer", convolves)
-        .with_columns(pl.col("direction").replace(dict.fromkeys(("dgrad", "wgrad"), "backward")))
-        .group_by("layer", "direction", maintain_order=True)
-        .agg(
-            chosen.replace("", "unknown").alias("algorithm"),
-            pl.col("time_ns").sum() // steps,
-            *(
+            numbers = measured_steps(one.trace).numbers or None
+            steps = len(numbers) if numbers else 1
+            part = select(one.trace, steps=numbers)
+            frame = layers(part, direction=True, model=one.model).frame
+            whole = [
                 (pl.when(pl.col(column).is_not_null().all()).then(pl.col(column).sum()) // steps)
                 .cast(pl.Int64)
-                .alias(called)
-                for column, called in (
-                    ("executed_flops", "executed_flops"),
-                    ("flops", "direct_flops"),
+                .alias(column)
+                for column in ("executed_flops", "flops")
+            ]
+            backward = dict.fromkeys(("dgrad", "wgrad"), "backward")
+            rows = (
+                frame.filter(pl.col("role") == "layer", convolves)
+                .with_columns(pl.col("direction").replace(backward))
+                .group_by("layer", "direction", maintain_order=True)
+                .agg(
+                    chosen.replace("", "unknown").alias("algorithm"),
+                    pl.col("time_ns").sum() // steps,
+                    *whole,
                 )
-            ),
-        )
-        .with_columns(
-            pl.lit(traced.run.network, pl.String).alias("network"),
-            pl.lit(name).alias("run"),
-            pl.lit(traced.run.batch, pl.Int64).alias("batch"),
-            pl.lit(None, pl.String).alias("name"),
-            pl.lit(None, pl.Int64).alias("workspace_bytes"),
-            pl.lit("ok").alias("status"),
-        )
-    )
+                .rename({"layer": "path", "flops": "direct_flops"})
+                .join(called.filter(pl.col("run") == name), on="path", how="left")
+                .with_columns(
+                    pl.coalesce("layer", "path").alias("layer"),
+                    pl.col("item").alias("position"),
+                    pl.lit(network, pl.String).alias("network"),
+                    pl.lit(name).alias("run"),
+                    pl.lit(one.run.batch, pl.Int64).alias("batch"),
+                    pl.lit("ok").alias("status"),
+                )
+            )
+            found.append(conformed(rows, BY_LAYER_SCHEMA))
+    return found
 
 
 _TEXT, _COUNT = pl.String, pl.Int64

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.comparison.shared import diff
 from tests.report.html.browser import Browser, needs_chromium
 from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
-from traceana.comparison.diff import Diff, diff
+from traceana.comparison.diff import Diff
 from traceana.report.page import Chart, Findings, Table
 from traceana.report.pages.diff import differences
 from traceana.report.pages.diff_html import icicles, pictures

@@ -15,16 +15,13 @@ from tests.study.test_traced import products
 from tests.support.traces import cnn_steps
 from traceana.report.pages.study import picture_of
 from traceana.report.panels import Panel, Panels
+from traceana.study import Name
 from traceana.study.recorded_runs import Traced
-from traceana.study.scaling import Communication, scaling_study
+from traceana.study.step_times import Communication, batch_study, ratio_study, scaling_study
 from traceana.study.study import Study, with_published
-from traceana.study.throughput import batch_study, ratio_study
-from traceana.study.timed_convolutions import algorithms_study, layerwise_study
+from traceana.study.timed_convolutions import convolution_study
 from traceana.study.trace_tables import (
-    epilogues_study,
-    frameworks_study,
-    sgemm_study,
-    transfers_study,
+    traced_study,
 )
 
 pytestmark = pytest.mark.slow
@@ -98,7 +95,7 @@ def pair(make: Make) -> Sequence[Traced]:
 
 
 def test_frameworks(make: Make) -> None:
-    forward, backward = drawn(frameworks_study(pair(make))).panels
+    forward, backward = drawn(traced_study(Name.FRAMEWORKS, pair(make))).panels
     assert list(forward.rows) == ["features.0", "features.1", "features.2", "classifier"]
     assert bars_of(forward)["PyTorch", "features.0"] == 1.0
     assert forward.x.label == "time (µs)"
@@ -106,7 +103,7 @@ def test_frameworks(make: Make) -> None:
 
 
 def test_both_passes_are_drawn_to_one_scale(make: Make) -> None:
-    study = frameworks_study(pair(make))
+    study = traced_study(Name.FRAMEWORKS, pair(make))
     longer = study.result.frame.with_columns(pl.col("backward_ns") * 10_000)
     picture = drawn(Study(study.name, study.title, (), type(study.result)(longer, {}, ())))
     assert [panel.x.label for panel in picture.panels] == ["time (ms)", "time (ms)"]
@@ -115,7 +112,7 @@ def test_both_passes_are_drawn_to_one_scale(make: Make) -> None:
 
 
 def test_too_many_layers_are_cut_with_a_note(make: Make) -> None:
-    study = frameworks_study(pair(make)[:1])
+    study = traced_study(Name.FRAMEWORKS, pair(make)[:1])
     row = study.result.frame.filter(pl.col("layer") == "features.0")
     many = [
         row.with_columns(
@@ -132,7 +129,7 @@ def test_too_many_layers_are_cut_with_a_note(make: Make) -> None:
 
 
 def test_epilogues_with_what_was_printed(make: Make) -> None:
-    (panel,) = drawn(with_published(epilogues_study(pair(make)))).panels
+    (panel,) = drawn(with_published(traced_study(Name.EPILOGUES, pair(make)))).panels
     found = bars_of(panel)
     assert found["Theano 0.8.2 (Kim et al. 2017, Table IV)", "bias"] == 7.88
     assert found["PyTorch", "relu, forward"] == 0.0002
@@ -140,7 +137,7 @@ def test_epilogues_with_what_was_printed(make: Make) -> None:
 
 
 def test_sgemm(make: Make) -> None:
-    time, calls = drawn(sgemm_study([Traced(make(), products())])).panels
+    time, calls = drawn(traced_study(Name.SGEMM, [Traced(make(), products())])).panels
     assert bars_of(time) == {
         ("PyTorch", "64x64_nt, batched"): 30.0,
         ("PyTorch", "128x64_nn, plain"): 20.0,
@@ -149,7 +146,7 @@ def test_sgemm(make: Make) -> None:
 
 
 def test_transfers(make: Make) -> None:
-    size, throughput, time = drawn(transfers_study(pair(make))).panels
+    size, throughput, time = drawn(traced_study(Name.TRANSFERS, pair(make))).panels
     key = ("PyTorch", "HtoD, pageable")
     assert bars_of(size)[key] == 4.096
     assert bars_of(throughput)[key] == pytest.approx(40.96)
@@ -157,7 +154,7 @@ def test_transfers(make: Make) -> None:
 
 
 def test_algorithms() -> None:
-    time, memory = drawn(algorithms_study([timed()], [])).panels
+    time, memory = drawn(convolution_study(Name.ALGORITHMS, [timed()], [])).panels
     lines = {line.label: dict(zip(line.x, line.y, strict=True)) for line in time.lines}
     assert lines == {"GEMM": {1: 31.0, 2: 21.0}, "Winograd (not on all layers)": {1: 5.0}}
     assert {line.label: list(line.y) for line in memory.lines} == {
@@ -168,7 +165,9 @@ def test_algorithms() -> None:
 
 
 def test_algorithms_of_traces_without_batch(make: Make) -> None:
-    forward, backward = drawn(algorithms_study([], [Traced(make(batch=None), cnn_steps())])).panels
+    forward, backward = drawn(
+        convolution_study(Name.ALGORITHMS, [], [Traced(make(batch=None), cnn_steps())])
+    ).panels
     assert bars_of(forward) == {
         ("PyTorch", "Winograd"): 0.6,
         ("PyTorch", "implicit precomp GEMM"): 1.0,
@@ -177,7 +176,7 @@ def test_algorithms_of_traces_without_batch(make: Make) -> None:
 
 
 def test_layerwise_is_of_the_largest_batch_with_operations_beside() -> None:
-    study = layerwise_study([timed(measurements=timed().measurements[:4])], [])
+    study = convolution_study(Name.LAYERWISE, [timed(measurements=timed().measurements[:4])], [])
     time, operations = drawn(study).panels
     assert bars_of(time) == {
         ("Winograd", "conv1"): 5.0,
@@ -186,5 +185,5 @@ def test_layerwise_is_of_the_largest_batch_with_operations_beside() -> None:
     }
     direct = 2 * 16 * 16 * 8 * 4 * 9
     assert bars_of(operations)["GEMM", "conv1"] == direct / 1e3
-    whole = drawn(layerwise_study([timed()], []))
+    whole = drawn(convolution_study(Name.LAYERWISE, [timed()], []))
     assert whole.title.endswith("batch 2")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from traceana.comparison.compare import compare as analysis
-from traceana.comparison.run_tables import comparable
+from traceana.comparison.compared_run import loaded
+from traceana.comparison.run_tables import Comparison, basis
 from traceana.report import display_names, numbers
 from traceana.report.columns import has_values, kind_of, scale_of, title_of
 from traceana.report.page import Block, Column, Facts, Heading, Page, Table
@@ -31,9 +31,8 @@ from traceana.result import Arranged, Result, arrange
 
 if TYPE_CHECKING:
     from traceana.commands import CompareBy
-    from traceana.comparison.compare import Comparison, Given
     from traceana.comparison.compared_run import Run
-    from traceana.comparison.run_inputs import Pairs
+    from traceana.comparison.run_inputs import Given, Pairs
     from traceana.comparison.run_tables import Table as OfRuns
     from traceana.model import Manifest
 
@@ -98,7 +97,7 @@ def compare(
     for fewer than two runs, or another number of models or pairs, and the errors of
     :mod:`traceana.errors`.
     """
-    return side_by_side(analysis(runs, models=models, pairs=pairs), by=by)
+    return side_by_side(Comparison(loaded(runs, models, pairs)), by=by)
 
 
 def side_by_side(found: Comparison, *, by: CompareBy = "summary") -> CommandResult:
@@ -134,7 +133,7 @@ def _page(
         "runs": [
             _source(run, row) for run, row in zip(found.runs, summary.to_dicts(), strict=True)
         ],
-        "ratio_of": table.time if comparable(found.runs) else None,
+        "ratio_of": table.time if basis(found.runs).ratios else None,
     }
     return Page("compare", (*blocks, *notes_of(shown.notes)), data_of(shown, source))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -12,9 +13,10 @@ from msgspec.structs import replace
 
 from traceana.advise.bottleneck import bottleneck
 from traceana.advise.figures import Figures
-from traceana.comparison.diff import diff as analysis
-from traceana.comparison.diff_rows import IDLE
-from traceana.comparison.verdicts import mean_available, step_times
+from traceana.comparison.compared_run import Run, devices
+from traceana.comparison.diff import IDLE, compared
+from traceana.comparison.run_inputs import opened
+from traceana.comparison.verdicts import Criteria, mean_available, step_times
 from traceana.report import display_names, numbers
 from traceana.report.columns import Kind
 from traceana.report.numbers import arrow, percent, signed
@@ -33,12 +35,12 @@ from traceana.result import Arranged, Result, sums
 from traceana.settings import CONFIDENCE_LEVEL, MINIMUM_EFFECT
 from traceana.timeline.idle_gaps import MEANINGS
 from traceana.timeline.work import processor, work
+from traceana.trace import Trace
 
 if TYPE_CHECKING:
     from traceana.commands import DiffBy, Statistic
-    from traceana.comparison.diff import Diff, Given
-    from traceana.comparison.diff_rows import PairedRun
-    from traceana.comparison.run_inputs import Pairs
+    from traceana.comparison.diff import Diff, PairedRun
+    from traceana.comparison.run_inputs import Given, Pairs
     from traceana.comparison.verdicts import StatisticVerdict, Step
     from traceana.model import Manifest
 
@@ -135,11 +137,12 @@ def diff(
     Raises ``ValueError`` on an invalid level, minimum, statistic or number of runs, and the errors
     of :mod:`traceana.errors`.
     """
-    found = analysis(
-        a, b, pairs=pairs, model_a=model_a, model_b=model_b, level=level,
-        minimum_effect=minimum_effect, statistic=statistic,
-    )  # fmt: skip
-    return differences(found, by=by)
+    criteria = Criteria(level, minimum_effect, statistic)
+    sides: list[list[Run]] = []
+    for label, given, model in (("a", a, model_a), ("b", b, model_b)):
+        listed = [given] if isinstance(given, Trace | str | os.PathLike) else list(given)
+        sides.append([Run(label, *opened(one, model)) for one in listed])
+    return differences(compared(sides[0], sides[1], criteria, pairs), by=by)
 
 
 def differences(found: Diff, *, by: DiffBy | None = None) -> CommandResult:
@@ -261,8 +264,8 @@ def _whole(found: Diff) -> bool:
 
 
 def _head(found: Diff) -> Iterator[tuple[str, str]]:
-    yield "Baseline", _run(found.baseline.about, found.runs[0])
-    yield "Candidate", _run(found.candidate.about, found.runs[1])
+    yield "Baseline", _run(found.baseline, found.runs[0])
+    yield "Candidate", _run(found.candidate, found.runs[1])
     yield from _times(found)
     yield from _kernel_time(found)
     if found.per_image is not None:
@@ -293,9 +296,11 @@ def _limits(found: Diff) -> Iterator[tuple[str, str]]:
         yield "Bottleneck", " → ".join(limit or "not determined" for limit in limits)
 
 
-def _run(run: Mapping[str, Any], runs: int) -> str:
-    parts = [display_names.trace_file(run["file"]), *(run[key] for key in ("devices", "framework"))]
-    parts.append(numbers.counted(run["steps"], "step") if run["marked"] else "no steps marked")
+def _run(run: PairedRun, runs: int) -> str:
+    trace = run.run.trace
+    parts = [display_names.trace_file(trace.meta.source), devices(trace), trace.meta.framework]
+    steps = numbers.counted(run.steps.count, "step")
+    parts.append(steps if run.steps.marked else "no steps marked")
     parts.append(f"first of {runs} runs" if runs > 1 else "")
     return " · ".join(str(one) for one in parts if one)
 
@@ -412,7 +417,7 @@ def _change(row: Row, whole: bool) -> Finding:
 _SECTIONS: Final = {
     **{"kernels": "kernel", "launches": "kernel", "compiled": "kernel", "layers": "layer"},
     **{"copies": "transfer", "host_memory": "transfer", "layouts": "class", "calls": "kernel"},
-    **{"communication": "class", "idle": "idle"},
+    **{"communication": "class", "idle": "idle", "gpu": "kernel"},
 }
 """The section with the rows of a change that is not of one layer."""
 
@@ -479,16 +484,22 @@ def _class(row: Row) -> str:
     return display_names.class_of(category, part or None)
 
 
+def _compiled(row: Row, per: str) -> tuple[str, str]:
+    now = bool(row["count_b"])
+    kernels = numbers.mean(row["count_b"] if now else row["count_a"])
+    return (
+        "torch.compile",
+        f"{'compiled now' if now else 'no longer compiled'}: {kernels} kernels{per}",
+    )
+
+
 def _of_layers(row: Row, _: str) -> tuple[str, str]:
     a, b = (round(row[f"count_{side}"]) for side in ("a", "b"))
-    text = f"{a} in the baseline only, {b} in the candidate only"
-    for run, of in (("baseline", "before"), ("candidate", "after")):
-        if row[of] == "compiled":
-            text += f" ({run}: compiled functions, several layers each)"
-    return "layers", text
+    return "layers", f"{a} in the baseline only, {b} in the candidate only"
 
 
 _TEXTS: Final[dict[str, Callable[[Row, str], tuple[str, str]]]] = {
+    "gpu": lambda row, _: ("GPU", f"{row['before']} → {row['after']}"),
     "batch": lambda row, _: ("batch size", f"{row['before']} → {row['after']}"),
     "idle": lambda row, _: (
         f"idle: {display_names.part(row['subject'])}",
@@ -504,7 +515,7 @@ _TEXTS: Final[dict[str, Callable[[Row, str], tuple[str, str]]]] = {
     "launches": lambda row, per: ("kernel launches", f"{_counts(row)}{per}"),
     "kernels": _kernels,
     "calls": lambda row, per: ("calls", f"{_class(row)}: {_counts(row)}{per}"),
-    "compiled": lambda row, per: ("torch.compile", f"{_counts(row)} kernels{per}"),
+    "compiled": _compiled,
     "layers": _of_layers,
     "algorithm": _algorithm,
     "bias_apart": lambda row, _: ("bias fusion", f"bias is now a separate kernel {_where(row)}"),

@@ -9,7 +9,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.analyze.layer_tree import work_tree
-from traceana.comparison.diff_rows import IDLE
+from traceana.comparison.diff import IDLE
 from traceana.report import display_names, numbers
 from traceana.report.columns import Kind
 from traceana.report.page import (
@@ -31,8 +31,7 @@ from traceana.timeline.idle_gaps import MEANINGS
 
 if TYPE_CHECKING:
     from traceana.commands import DiffBy
-    from traceana.comparison.diff import Diff
-    from traceana.comparison.diff_rows import PairedRun
+    from traceana.comparison.diff import Diff, PairedRun
     from traceana.comparison.verdicts import StatisticVerdict
     from traceana.report.result import CommandResult
 

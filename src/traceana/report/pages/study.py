@@ -31,7 +31,7 @@ from traceana.report.result import CommandResult
 from traceana.report.text import plain
 from traceana.result import Arranged, arrange
 from traceana.study import Name
-from traceana.study.scaling import FITTED, MODELS, SERIES, STRONG
+from traceana.study.step_times import FITTED, MODELS, SERIES, STRONG
 from traceana.study.study import Study
 from traceana.study.timed_convolutions import DIRECTIONS
 
