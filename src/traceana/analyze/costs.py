@@ -41,7 +41,7 @@ from traceana.enrich.layers.layer_intervals import SEPARATOR
 from traceana.flops.cost import LARGEST, Refusal
 from traceana.flops.layer_formulas import Layer as Shapes
 from traceana.flops.layer_formulas import layer_costs
-from traceana.model.manifest import Layer, Manifest
+from traceana.model.manifest import Manifest
 from traceana.timeline.work import work
 from traceana.trace import per_small_trace
 from traceana.trace.schema import ROW
@@ -344,7 +344,14 @@ def model_charges(
         directions = seen[row]
         known_gradient = layer.input_gradient
         alone = layer.position == first if known_gradient is None else not known_gradient
-        costs = layer_costs(_shapes(layer, first=alone), backward=True)
+        # The kernel of a local response normalization are its channels.
+        neighbours = layer.kernel[0] if layer.kernel and len(layer.kernel) == 1 else None
+        shapes = Shapes(
+            *(layer.type, layer.inputs, layer.outputs, layer.parameters, layer.kernel),
+            *(layer.groups, neighbours),
+            first=alone,
+        )
+        costs = layer_costs(shapes, backward=True)
         if isinstance(costs, Refusal):
             continue
         if apart and row not in with_product and any(_is_product(cost.kind) for cost in costs):
@@ -552,21 +559,6 @@ def _executions(trace: Trace, layers: Iterable[int]) -> pl.DataFrame:
         .group_by("layer", "direction", "step", "replica", "scope", "name")
         .agg(runs.alias("runs"), pl.col("product").any())
         .with_columns(pl.col("scope").str.contains(_LOOP).fill_null(value=False).alias("loop"))
-    )
-
-
-def _shapes(layer: Layer, first: bool) -> Shapes:
-    images = next((shape for name, shape in layer.parameters.items() if len(shape) > 1), None)
-    vectors = [shape for shape in layer.parameters.values() if len(shape) == 1]
-    return Shapes(
-        type=layer.type,
-        input=layer.inputs[0] if layer.inputs else (),
-        output=layer.outputs[0] if layer.outputs else (),
-        weight=images or (vectors[0] if vectors else None),
-        bias=images is not None and bool(vectors),
-        groups=layer.groups or 1,
-        window=layer.kernel,
-        first=first,
     )
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
-from traceana.flops.call import Call, decoded_instruction
-from traceana.flops.convolution import as_written
+from traceana.flops.call import Call
 from traceana.flops.cost import Shape, UncountableError
+from traceana.flops.hlo import as_written, decoded_instruction
 from traceana.trace import per_trace
 from traceana.vocabulary.operators import WEIGHTED, of_kinds, operator_row
 

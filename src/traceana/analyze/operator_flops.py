@@ -21,21 +21,13 @@ from traceana.columns.distinct import Texts
 from traceana.columns.nesting import NONE, Ints, Tree, from_rows, to_rows
 from traceana.enrich.layers.from_order import groups
 from traceana.enrich.operators import EarlyStopped
-from traceana.flops.aten_convolution import (
-    BACKWARD,
-    FORWARD,
-    INPUT_GRADIENTS,
-    WEIGHT_GRADIENTS,
-    backward_extents,
-    forward_extents,
-)
-from traceana.flops.call import Call, element_size
-from traceana.flops.convolution import Convolution
+from traceana.flops.call import Call
+from traceana.flops.convolution import Convolution, backward_extents, forward_extents
 from traceana.flops.cost import LARGEST, Cost, Refusal, Shape, UncountableError
 from traceana.flops.executed import Direction, executed
-from traceana.flops.registry import NO_FORMULA, cost, reader_of
+from traceana.flops.registry import NO_FORMULA, cost, named, operators_of, row_of
 from traceana.trace import per_small_trace
-from traceana.vocabulary.operators import PRODUCTS, of_kinds, operator_row, passive
+from traceana.vocabulary.operators import PRODUCTS, of_kinds, passive
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -44,6 +36,10 @@ OUTPUT: Final = "_output"
 """Column: the shape of the result as JSON text, in a list of one; null where unknown."""
 WANTED: Final = "_wanted"
 """Column: bit 0: the gradient of the input was computed; bit 1: that of the weight."""
+FORWARD: Final = operators_of("convolution", "convolution_transpose")
+BACKWARD: Final = operators_of("convolution_backward", "convolution_transpose_backward")
+INPUT_GRADIENTS: Final = operators_of("convolution_dgrad")
+WEIGHT_GRADIENTS: Final = operators_of("convolution_wgrad")
 NAMES: Final = (*FORWARD, *BACKWARD)
 CALL: Final = ("name", "input_shapes", "input_types", "inputs", OUTPUT)
 """The columns of an operator that describe its convolution: arguments of ``read``."""
@@ -71,13 +67,9 @@ def read(
     """Return the convolution of a call and the bytes of an element, or the reason without."""
     try:
         hint = None if output is None else Call.decode("", output).shape(0)
-        call = Call.decode(name, shapes, types, inputs, output=hint)
-        most = operator_row(name).inputs or len(call.shapes)
-        call = call.inputs(slice(max(len(call.shapes) - most, 0), None))
-        size = element_size(call.types[0]) if call.types else None
-        if name in FORWARD:
-            return forward_extents(call, FORWARD[name]), size
-        return backward_extents(call, BACKWARD[name]), size
+        call = named(Call.decode(name, shapes, types, inputs, output=hint))
+        extents = backward_extents if "dy" in call.at else forward_extents
+        return extents(call), call.size(0)
     except UncountableError as error:
         return Refusal(str(error))
 
@@ -537,8 +529,10 @@ class _Calls(msgspec.Struct, frozen=True):
         reasons: list[str | None] = []
         costs: list[tuple[int, str, str, int, int | None, str, int | None]] = []
         for number, (recorded, *recorded_call) in enumerate(calls.iter_rows()):
-            name = recorded if reader_of(recorded) else _ATEN.sub("aten::", recorded, count=1)
-            if reader_of(name) is None:
+            name = recorded
+            if not row_of(name).formula:
+                name = _ATEN.sub("aten::", recorded, count=1)
+            if not row_of(name).formula:
                 parts.append(0)
                 reasons.append(NO_FORMULA)
                 continue
