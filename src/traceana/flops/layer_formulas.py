@@ -46,8 +46,10 @@ class Layer(msgspec.Struct, frozen=True):
 
     @property
     def weight(self) -> Shape | None:
-        """The first parameter that is a matrix or a filter, else the first one."""
+        """The parameter of that name, else the first matrix or filter, else the first one."""
         shapes = list(self.parameters.values())
+        if "weight" in self.parameters:
+            return self.parameters["weight"]
         return next((one for one in shapes if len(one) > 1), shapes[0] if shapes else None)
 
     @property
