@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.analyze.costs import charges, on_flops
-from traceana.analyze.flop_coverage import NO_ARITHMETIC, PRODUCTS, counted, incomplete
+from traceana.analyze.charges import charges, counted, incomplete, on_flops
 from traceana.analyze.layer_operands import Operands, operands
 from traceana.analyze.manifest_pairing import paired, with_names_of
 from traceana.analyze.measured import added, measured_notes, measured_sums, with_rates
@@ -30,6 +29,7 @@ from traceana.enrich.layers.layer_intervals import SEPARATOR
 from traceana.result import Result, sums, with_share
 from traceana.settings import UNSCOPED_PERCENT
 from traceana.timeline.work import why_no_work, work
+from traceana.trace.taxonomy import NO_ARITHMETIC, PRODUCTS
 
 if TYPE_CHECKING:
     from traceana.commands import LayersBy
@@ -537,7 +537,7 @@ def located(trace: Trace, reason: pl.Series | None = None) -> pl.DataFrame:
     """Return the work by ``layer_row``, ``direction``, class, precision and tensor cores.
 
     ``reason`` is the reason why each row of ``work(trace)`` has no FLOP count
-    (:func:`traceana.analyze.flop_coverage.coverage`). Columns: ``direction`` (forward, backward,
+    (:func:`traceana.analyze.charges.charges`). Columns: ``direction`` (forward, backward,
     optimizer or null), ``pass`` (of :data:`PASSES`, or null), ``category``, ``part``,
     ``precision``, ``tensor_core``, ``calls``, ``time_ns``, ``counted_ns`` (of counted work),
     ``incomplete`` (whether some of it has no count) and those of

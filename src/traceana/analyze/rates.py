@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.analyze.costs import COUNTS, whole_sum
-from traceana.analyze.flop_coverage import PRODUCTS
+from traceana.analyze.charges import COUNTS
 from traceana.flops.cost import Refusal
 from traceana.flops.peaks import Peaks, peak_for, peaks_of
+from traceana.result import whole_sum
 from traceana.timeline.work import work
 from traceana.trace.schema import CPU_DEVICE
+from traceana.trace.taxonomy import PRODUCTS
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
