@@ -323,7 +323,9 @@ def test_the_rearranged_input_of_a_dilated_convolution_is_of_the_manifest(
     """TensorFlow convolves four times as many, smaller images, with padding."""
     b = TraceBuilder(framework="TensorFlow")
     columns = {"layer": b.layer("net.conv", "Conv2D"), "direction": "forward"}
-    op = b.row("ops", name="Conv2D", scope="net/conv/Conv2D", start=0, duration=10, depth=0,
+    b.row("ops", name="SpaceToBatchND", scope="net/conv/SpaceToBatchND", start=0, duration=1,
+          depth=0, layer=columns["layer"])  # fmt: skip
+    op = b.row("ops", name="Conv2D", scope="net/conv/Conv2D", start=1, duration=9, depth=0,
                input_shapes="[[8,10,10,3],[3,3,3,4]]", **columns)  # fmt: skip
     b.operator("Conv2D", 0, 10, op=op, step=0, **columns)
     b.step(0, 0, 1000)

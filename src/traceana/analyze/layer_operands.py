@@ -11,7 +11,6 @@ import polars as pl
 
 from traceana.flops.call import Call
 from traceana.flops.cost import Shape, UncountableError
-from traceana.flops.hlo import as_written, decoded_instruction
 from traceana.trace import per_trace
 from traceana.vocabulary.operators import WEIGHTED, of_kinds, operator_row
 
@@ -166,6 +165,8 @@ def _of_instructions(trace: Trace) -> dict[int, _Product]:
     """
     if trace.tables.instructions.is_empty():
         return {}
+    from traceana.flops.hlo import as_written, decoded_instruction
+
     ran = (
         trace.tables.ops.filter(
             pl.col("layer").is_not_null()

@@ -151,8 +151,8 @@ def _shapes_of(trace: Trace, model: Manifest | None) -> tuple[pl.DataFrame, tupl
         row: (None, None, _json(one.input), _json(one.output)) for row, one in seen.items()
     }
     other: list[str] = []
-    # TensorFlow pads the input of a dilated convolution and rearranges it (SpaceToBatchND).
-    rearranges = trace.meta.framework == "TensorFlow"
+    # TensorFlow pads the input of a dilated convolution and rearranges it.
+    rearranges = bool((trace.tables.ops["name"] == "SpaceToBatchND").any())
     # The first operator of a module's functions may have another input than the module.
     around = frozenset() if model is None else model.container_paths()
     for row, layer in partner.items():

@@ -148,7 +148,7 @@ def fused_products(trace: Trace, model: Manifest, counted: pl.Series) -> list[in
     the row of the convolution has its FLOPs, and that of the activation its time. ``counted`` are
     the rows that the manifest counts.
     """
-    if trace.meta.framework != "TensorFlow":
+    if not _records_graph(trace):
         return []
     partner = paired(trace, model).layer_of
     each = _executions(trace, partner).filter(pl.col("direction") == "forward")
@@ -158,12 +158,22 @@ def fused_products(trace: Trace, model: Manifest, counted: pl.Series) -> list[in
     return sorted(without | (products - own)) if without else []
 
 
+def _records_graph(trace: Trace) -> bool:
+    """Return whether operators are recorded by their names in a graph, as TensorFlow's are.
+
+    Each has one name there, with its layer's scope, and each of its executions is a pass.
+    """
+    ops = trace.tables.ops
+    named = ops["scope"].is_not_null() & ops["layer"].is_not_null() & ops["instruction"].is_null()
+    return bool(named.any())
+
+
 def _products_apart(trace: Trace, charged: pl.DataFrame) -> bool:
     """Return whether XLA programs of a TensorFlow trace computed products on no layer.
 
     Keras compiles grouped convolutions so on a CPU; the programs' scopes are not the model's.
     """
-    if trace.meta.framework != "TensorFlow" or trace.tables.instructions.is_empty():
+    if not _records_graph(trace) or trace.tables.instructions.is_empty():
         return False
     role = trace.tables.layers["role"].cast(pl.String).gather(charged["layer"])
     of_program = pl.col("formula").str.starts_with("hlo.") & (pl.col("flops") > 0)
@@ -289,7 +299,7 @@ def _executions(trace: Trace, layers: Iterable[int]) -> pl.DataFrame:
     chosen = rows.filter(pl.col("layer").is_in(list(layers)))
     op, own = chosen["op"], chosen["scope"]
     scope = pl.select(pl.coalesce(own, trace.tables.ops["scope"].gather(op))).to_series()
-    counts = trace.meta.framework == "TensorFlow"
+    counts = _records_graph(trace)
     named = trace.tables.ops["name"].gather(op).cast(pl.String)
     nothing = pl.lit(None, pl.String)
     product = (

@@ -242,19 +242,19 @@ def _softmax(layer: Layer) -> Costs:
 
 def _elementwise(layer: Layer) -> Costs:
     kind = layer.type.lower().replace("_", "")
-    name, times = _ELEMENTWISE.get(kind, kind), 1
+    name, times, elements = _ELEMENTWISE.get(kind, kind), 1, layer.elements
     if kind in _COMBINING:
         # The inputs are combined pairwise.
-        times = len(layer.inputs) - 1
+        times, elements = len(layer.inputs) - 1, prod(layer.outputs[0])
     parts: list[tuple[str, Part, int]] = [(name, "forward", 2)]
     if f"{name}_backward" in ELEMENTWISE:
         parts.append((f"{name}_backward", "backward", 3))
-    image = Operand(prod(layer.outputs[0]), layer.size)
+    image = Operand(elements, layer.size)
     return tuple(
         Cost(
             ELEMENTWISE[one].kind,
             part,
-            times * ELEMENTWISE[one].operations * prod(layer.outputs[0]),
+            times * ELEMENTWISE[one].operations * elements,
             compulsory(*(image,) * operands),
             ELEMENTWISE[one].formula,
         )
