@@ -95,7 +95,9 @@ def operator_table() -> str:
     lines = [
         *("## Operators", ""),
         "Rows of `src/traceana/vocabulary/operators.csv`: the function that counts the operator,",
-        "and its operands in order; `mask=10` is the position of an operand, from 0.",
+        "and its operands in order; `mask=10` is the position of an operand, from 0. A formula",
+        "with `*` is a sum of products of extents, the letters of the operands. Operators of your",
+        "own are rows of a file: [`--rules`](classification.md#your-own-rules).",
         *("", "| operators | function | operands |", "|---|---|---|"),
     ]
     lines += [

@@ -147,7 +147,8 @@ class _Operators(msgspec.Struct, frozen=True):
 
 @per_small_trace
 def _operators(trace: Trace) -> _Operators:
-    tree, found = Tree.of_table(trace.tables.ops), operator_costs(trace.tables.ops)
+    tree = Tree.of_table(trace.tables.ops)
+    found = operator_costs(trace.tables.ops, trace.meta.operator_rules)
     return _Operators(tree, found, _reasons(tree, found))
 
 

@@ -200,7 +200,7 @@ def _rows(trace: Trace, known: Charges) -> tuple[Ints, pl.DataFrame]:
     )
 
 
-PRODUCT: Final = r"^(?:convolution|recurrent)\.(?:forward|dgrad|wgrad)$|^matmul$|^attention\."
+PRODUCT: Final = r"^(?:convolution|recurrent)\.(?:forward|dgrad|wgrad)$|^matmul$|^attention\.|\*"
 """Formulas of products."""
 
 

@@ -70,7 +70,7 @@ def product(call: Call) -> tuple[Cost, ...]:
     """Count [m, k] · [k, n], or a batch of them, and an addend."""
     rank = 3 if call.formula == "batched_matmul" else 2
     kinds: dict[str, MatmulKind] = {"matmul": "matmul", "addmm": "linear"}
-    (*lefts, m, k), (*rights, inner, n) = call.shape("x", rank), call.shape("w", rank)
+    (*lefts, m, k), (*rights, inner, n) = _matrix(call, "x", rank), _matrix(call, "w", rank)
     _agree(k == inner and lefts == rights)
     return (
         matmul(
@@ -96,7 +96,7 @@ def grouped(call: Call) -> tuple[Cost, ...]:
 
     The sizes of the groups are on the device; they add up to the whole extent.
     """
-    left, right = call.shape("x", 2, 3), call.shape("w", 2, 3)
+    left, right = _matrix(call, "x", 2, 3), _matrix(call, "w", 2, 3)
     (m, k), (inner, n) = left[-2:], right[-2:]
     _agree(k == inner and (len(left) != 3 or len(right) != 3 or left[0] == right[0]))
     batch = left[0] if len(left) == len(right) == 3 else 1
@@ -218,6 +218,21 @@ def tf_matmul(call: Call) -> tuple[Cost, ...]:
     return (matmul(m, n, k, call.size("x"), addend=addend, kind=kind),)
 
 
+@function("products")
+def products(call: Call) -> tuple[Cost, ...]:
+    """A sum of products of extents, as the row writes it: `2*m*k*n` of `mk nk`, a letter each."""
+    extents: dict[str, int] = {}
+    for letters, position in call.at.items():
+        if letters != ".":
+            for letter, extent in zip(letters, call.shape(position, len(letters)), strict=True):
+                _agree(extents.setdefault(letter, extent) == extent)
+    flops = sum(
+        prod(extents[factor] if factor in extents else int(factor) for factor in term.split("*"))
+        for term in call.formula.replace(" ", "").split("+")
+    )
+    return (Cost("products", "forward", flops, None, call.formula),)
+
+
 def _tf_extents(left: Shape, right: Shape, output: Shape | None) -> tuple[int, int, int]:
     found = {
         (m, n, k)
@@ -230,6 +245,15 @@ def _tf_extents(left: Shape, right: Shape, output: Shape | None) -> tuple[int, i
         reason = "do not match" if not found else "are ambiguous"
         raise UncountableError(f"matrix shapes {reason}")
     return min(found)
+
+
+def _matrix(call: Call, operand: str, *ranks: int) -> Shape:
+    """Return the shape of an operand, transposed where the call says so."""
+    shape = call.shape(operand, *ranks)
+    flag = f"trans_{operand}"
+    if flag in call.at and call.flag(flag):
+        return (*shape[:-2], shape[-1], shape[-2])
+    return shape
 
 
 def _agree(agree: bool) -> None:

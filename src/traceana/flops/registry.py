@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Final, TypeAlias, TypeVar
@@ -18,9 +19,10 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from traceana.errors import near
 from traceana.flops.call import Call, is_complex
 from traceana.flops.cost import Cost, Refusal, UncountableError
-from traceana.vocabulary.operators import Operator, operator_row, operators
+from traceana.vocabulary.operators import Operator, operator_row, operators, positions
 
 Function: TypeAlias = Callable[[Call], tuple[Cost, ...]]
 _F = TypeVar("_F", bound=Callable[..., object])
@@ -113,17 +115,42 @@ def row_of(name: str) -> Operator:
     return operator_row(TEMPLATE if name.startswith(TEMPLATE) else name)
 
 
+_FACTOR: Final = re.compile(r"[a-z]|\d{1,9}")
+
+
+def check_row(formula: str, operands: str) -> None:
+    """Check a row: raise ``ValueError`` for an unknown formula or operands that do not fit it.
+
+    A formula is the name of a function, or a sum of products of extents: ``2*m*k*n + m*n``.
+    """
+    try:
+        at = positions(operands)
+    except ValueError:
+        raise ValueError(f"operands {operands!r}: the position of an operand is a number") from None
+    if "*" not in formula:
+        if formula not in functions():
+            known = near(formula, functions()) or "one of docs/flops.md, or 2*m*k*n"
+            raise ValueError(f"unknown formula {formula!r}: use {known}")
+        return
+    letters = set("".join(at))
+    for factor in formula.replace(" ", "").replace("+", "*").split("*"):
+        if not _FACTOR.fullmatch(factor):
+            raise ValueError(f"formula {formula!r}: {factor!r} is neither a number nor a letter")
+        if not factor.isdigit() and factor not in letters:
+            raise ValueError(f"formula {formula!r}: {factor} is no extent of {operands!r}")
+
+
 def operators_of(*names: str) -> tuple[str, ...]:
     """Return the operators that the functions ``names`` count."""
     return tuple(name for name, row in operators().items() if row.formula in names)
 
 
-def named(call: Call) -> Call:
+def named(call: Call, row: Operator | None = None) -> Call:
     """Return ``call`` with the names of its operands, and no more inputs than the operator has.
 
-    TorchScript records its whole stack: the last inputs count.
+    ``row`` is that of the operator. TorchScript records its whole stack: the last inputs count.
     """
-    row = row_of(call.name)
+    row = row or row_of(call.name)
     most = row.inputs or len(call.shapes)
     own = call.inputs(slice(max(len(call.shapes) - most, 0), None))
     return replace(own, formula=row.formula, at=row.operands)
@@ -135,16 +162,16 @@ _COMPLEX: Final = 4
 NO_FORMULA: Final = "no FLOP formula for this operator"
 
 
-def cost(call: Call) -> tuple[Cost, ...] | Refusal:
-    """Return the costs of the parts of ``call``, or the refusal."""
-    row = row_of(call.name)
+def cost(call: Call, row: Operator | None = None) -> tuple[Cost, ...] | Refusal:
+    """Return the costs of the parts of ``call``, or the refusal; ``row`` is the operator's."""
+    row = row or row_of(call.name)
     if not row.formula:
         return Refusal(NO_FORMULA)
-    own = counted(named(call))
+    own = counted(named(call, row))
     if row.inputs is None or len(call.shapes) != row.inputs + 1:
         return own
     # An additional input may also be the output tensor, which comes last.
-    before = counted(named(call.inputs(slice(row.inputs))))
+    before = counted(named(call.inputs(slice(row.inputs)), row))
     if isinstance(own, Refusal) or isinstance(before, Refusal):
         return before if isinstance(own, Refusal) else own
     if total_flops(own) == total_flops(before):
@@ -155,7 +182,7 @@ def cost(call: Call) -> tuple[Cost, ...] | Refusal:
 def counted(call: Call) -> tuple[Cost, ...] | Refusal:
     """Return what the function ``call.formula`` counts, or the refusal."""
     try:
-        costs = functions()[call.formula](call)
+        costs = functions()["products" if "*" in call.formula else call.formula](call)
     except UncountableError as error:
         return Refusal(str(error))
     if not any(is_complex(name) for name in call.types):
