@@ -71,6 +71,27 @@ def test_winograd_executes_less_than_the_direct_count() -> None:
     assert FORWARD / 2.25 < row["executed_flops"] < FORWARD
 
 
+def test_a_bias_has_no_algorithm_and_leaves_the_executed_count_known() -> None:
+    b = TraceBuilder()
+    sizes = [[8, 64, 56, 56], *SHAPES[:2], *[[]] * 8]
+    op = b.row("ops", name="aten::convolution_backward", process=9, thread=1, start=100,
+               duration=500, direction="backward", input_shapes=json.dumps(sizes),
+               input_types=json.dumps([*["float"] * 3, *[""] * 8]),
+               inputs=json.dumps(["", "", "", "[64]", "[1, 1]", "[1, 1]", "[1, 1]", "False",
+                                  "[0, 0]", "1", "[False, True, True]"]))  # fmt: skip
+    for number, kernel in enumerate(
+        ("cudnn::cnn::wgrad_alg0_engine<float, 128, 5, 5, 3, 3, 3, false, 512>", "reduce_kernel"), 1
+    ):
+        b.row("calls", name="cudaLaunchKernel", process=9, thread=1, start=100 + 10 * number,
+              duration=5, correlation=number)  # fmt: skip
+        b.kernel(kernel, 1000 * number, 1000, correlation=number, process=9, stream=7)
+    assert op is not None
+    trace = with_classes(attribute(b.build()), rules_in_use(None))
+    row = layers(trace).frame.row(0, named=True)
+    bias = 8 * 64 * 56 * 56
+    assert (row["flops"], row["executed_flops"]) == (FORWARD + bias, FORWARD + bias)
+
+
 def test_without_shapes_costs_are_null_not_zero() -> None:
     trace = convolution("implicit_convolve_sgemm<float, float, 1024>", shapes=False)
     row = layers(trace).frame.row(0, named=True)

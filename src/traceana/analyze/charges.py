@@ -190,7 +190,8 @@ def _of_operators(trace: Trace, known: _Operators) -> pl.DataFrame:
     return costs.join(executed, on=["op", "part"], how="left", maintain_order="left").with_columns(
         ops["layer"].gather(to_rows(located)).alias("layer"),
         pl.lit(1, pl.Int64).alias("count"),
-        pl.when(pl.col("kind").str.contains(r"^conv"))
+        # The gradient of a bias is a sum, which no algorithm shortens.
+        pl.when(pl.col("kind").str.contains(r"^conv") & (pl.col("part") != "bias_grad"))
         .then(pl.col("flops") + pl.col("saved"))
         .otherwise(pl.col("flops") - pl.col("skipped"))
         .alias("executed_flops"),

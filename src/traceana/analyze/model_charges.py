@@ -121,7 +121,8 @@ def model_charges(
                 if max(cost.flops, cost.bytes or 0) * count > LARGEST:
                     continue
                 size = None if cost.bytes is None else cost.bytes * count
-                executed = None if cost.kind.startswith("conv") else cost.flops * count
+                by_algorithm = cost.kind.startswith("conv") and cost.part != "bias_grad"
+                executed = None if by_algorithm else cost.flops * count
                 flops += cost.flops * count
                 own.append(
                     (row, cost.part, cost.kind, cost.formula, count, cost.flops * count, executed,
