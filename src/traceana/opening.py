@@ -232,6 +232,8 @@ def _with_counters(trace: Trace, path: Path, progress: Progress) -> Trace:
         "counters_file": as_unicode(str(path)),
         "counters_producer": measured.meta.producer,
     }
+    if messages := measured.meta.properties.get("counters_messages"):
+        properties["counters_messages"] = messages
     return with_ledger.with_meta(properties=properties)
 
 
