@@ -13,7 +13,7 @@ from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
 from traceana.analyze.flops import flops, formulas
 from traceana.analyze.layers import layers
-from traceana.analyze.roofline import roofline
+from traceana.analyze.roofline import roofline, utilization
 from traceana.enrich import attribute, with_classes
 from traceana.enrich.classify import rules_in_use
 from traceana.flops.peaks import Peaks
@@ -90,6 +90,33 @@ def test_a_bias_has_no_algorithm_and_leaves_the_executed_count_known() -> None:
     row = layers(trace).frame.row(0, named=True)
     bias = 8 * 64 * 56 * 56
     assert (row["flops"], row["executed_flops"]) == (FORWARD + bias, FORWARD + bias)
+
+
+def test_a_row_of_several_precisions_is_rated_by_the_peak_of_each() -> None:
+    """A product in FP64 lasts longest; FP16 products beside it are above the peak of FP64."""
+    b = TraceBuilder()
+    b.row("devices", device=0, name="NVIDIA A100-SXM4-80GB")
+    b.name("d", category="gemm", precision="fp64", tensor_core=False)
+    b.name("h", category="gemm", precision="fp16", tensor_core=True)
+    b.step(0, 0, 40_000)
+    columns = {"layer": b.layer("net.fc", "Linear"), "direction": "forward"}
+    for number, (kernel, type_, ns) in enumerate((("d", "double", 4_000), ("h", "Half", 1_000))):
+        at = 10_000 * number
+        op = b.row("ops", name="aten::mm", start=at, duration=10, depth=0,
+                   input_shapes="[[512,512],[512,512]]", input_types=f'["{type_}","{type_}"]',
+                   **columns)  # fmt: skip
+        b.kernel(kernel, at, ns, op=op, step=0, **columns)
+    each = 2 * 512**3
+    at_peak = each / 9.7e12 + each / 312e12
+    trace = b.build()
+    assert layers(trace).frame["of_peak"].to_list() == [pytest.approx(at_peak / 5_000e-9)]
+    assert roofline(trace).frame["of_peak"].to_list() == [
+        pytest.approx(each / 9.7e12 / 4_000e-9),
+        pytest.approx(each / 312e12 / 1_000e-9),
+    ]
+    used = utilization(trace)
+    assert used is not None
+    assert used.mfu == pytest.approx(at_peak / 40_000e-9)
 
 
 def test_without_shapes_costs_are_null_not_zero() -> None:

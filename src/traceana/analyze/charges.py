@@ -23,7 +23,7 @@ from traceana.analyze.operator_flops import (
 )
 from traceana.columns.distinct import first_rows, numbered
 from traceana.columns.nesting import NONE, Tree, from_rows, take, to_rows
-from traceana.enrich.keys import SEARCH, SOURCE, classified
+from traceana.enrich.keys import SEARCH, SOURCE, classified, described
 from traceana.result import whole_sum
 from traceana.timeline.work import work
 from traceana.trace import per_small_trace
@@ -47,6 +47,9 @@ CHARGES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "executed_flops": pl.Int64,  # of the algorithm; null where unknown
     "bytes": pl.Int64,  # compulsory; null where a shape or a type is unknown
     "partial": pl.Boolean,  # some of the unit's work has no count
+    "product": pl.Boolean,  # of a convolution, matrix product, attention or recurrent layer
+    "precision": pl.String,  # of the unit's kernels of products, most time; null without
+    "tensor_core": pl.Boolean,
 }
 COUNTS: Final = ("flops", "executed_flops", "bytes")
 
@@ -65,6 +68,9 @@ NO_PRODUCT: Final = "XLA: only convolutions and GEMMs are counted"
 
 COUNTED: Final = (PASSIVE, AROUND, PARTLY, BY_MODEL, ELSEWHERE, MOVES)
 """Reasons of work that is counted elsewhere, or in part."""
+
+PRODUCT: Final = r"^(?:convolution|recurrent)\.(?:forward|dgrad|wgrad)$|^matmul$|^attention\.|\*"
+"""Formulas of products."""
 
 UNCOUNTED: Final = -1
 """The unit of operators without a count: a trace has millions, and nothing asks which one it is."""
@@ -131,10 +137,12 @@ def charges(trace: Trace, model: Manifest | None) -> Charges:
         unit = _unit_of_layer(trace, of_model["layer"], of_model["part"] != "forward")
         of_model = of_model.with_columns(unit.alias("unit"), pl.lit(False).alias("partial"))
         charged.append(of_model)
-    frame = pl.concat(charged, how="diagonal").select(
+    frame = pl.concat(charged, how="diagonal")
+    frame, covered = _with_units(trace, known.tree, frame, covered)
+    frame = _with_precision(trace, frame, covered).select(
         pl.col(name).cast(dtype) for name, dtype in CHARGES.items()
     )
-    return Charges(*_with_units(trace, known.tree, frame, covered), on_shapes)
+    return Charges(frame, covered, on_shapes)
 
 
 class _Operators(msgspec.Struct, frozen=True):
@@ -292,6 +300,62 @@ def _with_units(
         .when(pl.Series(own != NONE, dtype=pl.Boolean))
         .then(pl.Series(of_operator[own]))
         .alias("unit")
+    )
+
+
+def _with_precision(trace: Trace, frame: pl.DataFrame, covered: pl.DataFrame) -> pl.DataFrame:
+    """Return the charges with ``product``, and the precision of its kernels.
+
+    It is that of the kernels of the gradient where they are known, else of the whole unit.
+    """
+    product = pl.col("instruction").is_not_null() | pl.col("formula").str.contains(PRODUCT)
+    rows = work(trace, *SOURCE, "duration").with_columns(covered["unit"])
+    (number,) = numbered(rows.select(SOURCE))
+    of_class = described(rows.select(SOURCE)[first_rows(number)], trace).select(
+        pl.when(pl.col("direction").is_in(["dgrad", "wgrad"])).then("direction").alias("part"),
+        *("precision", "tensor_core"),
+        (pl.col("category").is_in(PRODUCTS) & pl.col("precision").is_not_null()).alias("counts"),
+    )
+    ran = (
+        rows.select("unit", "duration")
+        .with_columns(number=number)
+        .filter(of_class["counts"].gather(number), pl.col("unit") >= 0)
+        .group_by("unit", "number")
+        .agg(pl.col("duration").sum())
+    )
+    ran = ran.hstack(of_class.select("part", "precision", "tensor_core")[ran["number"]])
+    columns = ["precision", "tensor_core"]
+    frame = frame.with_columns(product.alias("product"))
+    found: list[pl.DataFrame] = []
+    for keys in (["unit", "part"], ["unit"]):
+        found.append(
+            ran.group_by(*keys, *columns)
+            .agg(pl.col("duration").sum())
+            .sort(["duration", *columns], descending=[True, False, False])
+            .unique(keys, keep="first", maintain_order=True)
+            .select(*keys, *columns)
+        )
+    exact, whole = found
+    joined = (
+        frame.with_columns(pl.col("part").cast(pl.String).alias("_part"))
+        .join(
+            exact.drop_nulls("part"),
+            left_on=["unit", "_part"],
+            right_on=["unit", "part"],
+            how="left",
+            maintain_order="left",
+        )
+        .join(whole, on="unit", how="left", maintain_order="left", suffix="_whole")
+    )
+    known = pl.col("precision").is_not_null()
+    return joined.select(
+        *frame.columns,
+        *(
+            pl.when(product)
+            .then(pl.when(known).then(column).otherwise(f"{column}_whole"))
+            .alias(column)
+            for column in columns
+        ),
     )
 
 

@@ -263,7 +263,7 @@ def shapes(trace: Trace, model: Manifest | None = None) -> Result:
         (pl.col("time_ns") // pl.col("calls")).alias("mean_ns"),
     )
     peaks, on_peak = machine(trace)
-    rated = rate_columns(frame, named[1], keys, peaks)
+    rated = rate_columns(frame, named[1], keys, peaks, named[0])
     rated = rated.with_columns(share_of(work_ns(trace))).sort(
         ["time_ns", *keys], descending=[True, *([False] * len(keys))], nulls_last=True
     )
@@ -338,7 +338,8 @@ def _counted(charged: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
             pl.col("flops").sum(),
             whole_sum("executed_flops"),
             whole_sum("bytes"),
-            pl.col("partial").any(),
+            pl.col("partial", "product").any(),
+            pl.col("precision", "tensor_core").filter("product").first(),
         )
     )
 

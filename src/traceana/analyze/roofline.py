@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 import polars as pl
 
-from traceana.analyze.charges import COUNTS, Charges, charges, on_flops
+from traceana.analyze.charges import COUNTS, PRODUCT, Charges, charges, on_flops
 from traceana.analyze.manifest_pairing import with_names_of
 from traceana.analyze.rates import RATES, machine, peak_note, peaks_by, rate_columns
 from traceana.columns.distinct import first_rows, numbered
@@ -61,7 +61,7 @@ def roofline(
     if work(trace).is_empty():
         return Result(pl.DataFrame(schema=_SCHEMA), {}, (why_no_work(trace),))
     rows, charged, notes = computed or units(trace, model)
-    of_class, over = _of_classes(charged, rows)
+    of_class, over, computed_by = _of_classes(charged, rows)
     of_trace, on_peak = machine(trace)
     frame = (
         rows.group_by(_CLASS)
@@ -75,7 +75,7 @@ def roofline(
         .alias("counted_share")
     )
     located = rows.rename({"duration": "time_ns"})
-    frame = rate_columns(frame, located, list(_CLASS), of_trace or peaks)
+    frame = rate_columns(frame, located, list(_CLASS), of_trace or peaks, computed_by)
     frame = with_share(frame).sort(
         ["time_ns", *_CLASS], descending=[True, False, False], nulls_last=True
     )
@@ -127,7 +127,7 @@ def _charged(known: Charges) -> pl.DataFrame:
     return known.frame.select(
         "unit",
         pl.when(part.is_in(_GRADIENTS) & ~of_instruction).then(part).alias("gradient"),
-        (of_instruction | pl.col("formula").str.contains(PRODUCT)).alias("product"),
+        *("product", "precision", "tensor_core"),
         *COUNTS,
         "partial",
     )
@@ -200,12 +200,10 @@ def _rows(trace: Trace, known: Charges) -> tuple[Ints, pl.DataFrame]:
     )
 
 
-PRODUCT: Final = r"^(?:convolution|recurrent)\.(?:forward|dgrad|wgrad)$|^matmul$|^attention\.|\*"
-"""Formulas of products."""
-
-
-def _of_classes(charged: pl.DataFrame, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the counts by class, and the time of their kernels (``_over``).
+def _of_classes(
+    charged: pl.DataFrame, rows: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Return the counts by class, the time of their kernels (``_over``), the charges with classes.
 
     A gradient without a known kernel belongs to the kernels of its whole unit. The time is null
     where a count is partial.
@@ -230,7 +228,7 @@ def _of_classes(charged: pl.DataFrame, rows: pl.DataFrame) -> tuple[pl.DataFrame
     over = over.join(counts.select(*_CLASS, "partial"), on=_CLASS, nulls_equal=True).select(
         *_CLASS, pl.when(~pl.col("partial")).then("duration").alias("_over")
     )
-    return counts.drop("partial"), over
+    return counts.drop("partial"), over, computed
 
 
 def _kernels(rows: pl.DataFrame) -> pl.DataFrame:
@@ -360,7 +358,8 @@ class Utilization(msgspec.Struct, frozen=True):
 
     ``mfu`` is the FLOPs of the model's convolutions, matrix products, attention and recurrent
     layers over what the devices can compute in the steps: step time times devices times
-    ``peak_flops_per_s`` (of the precision of most of the products). Where the host runs ahead, the
+    ``peak_flops_per_s`` (of the precision of the products; of several, their FLOPs over the time
+    that they take at the peak of each). Where the host runs ahead, the
     busy time of the work that the steps launched replaces a shorter step time. ``hfu`` also counts
     what the backward pass computes again (activation checkpoints). ``at_least``: some products have
     no FLOP count. The fields are the columns of :meth:`result`.
@@ -399,7 +398,8 @@ def utilization(trace: Trace, model: Manifest | None = None) -> Utilization | No
         return None
     timed = computed.work.filter(pl.col("category").is_in(PRODUCTS))
     located = timed.with_columns(pl.col("duration").alias("time_ns"), pl.lit(0).alias("all"))
-    highest = peaks_by(located, ["all"], peaks)["_peak"].drop_nulls().to_list()
+    charged = products.with_columns(pl.lit(0).alias("all"))
+    highest = peaks_by(located, ["all"], peaks, charged)["_peak"].drop_nulls().to_list()
     if not highest:
         return None
     (peak,) = highest
