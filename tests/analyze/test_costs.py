@@ -119,6 +119,35 @@ def test_a_row_of_several_precisions_is_rated_by_the_peak_of_each() -> None:
     assert used.mfu == pytest.approx(at_peak / 40_000e-9)
 
 
+def test_a_routine_of_cudnn_has_its_gradient_and_what_its_algorithm_executes() -> None:
+    """XLA calls it backward; its kernels have the class of a gradient, and their time its row."""
+    b = TraceBuilder(framework="JAX")
+    window = {"size": [3, 3], "stride": [1, 1], "padding_low": [1, 1], "base_dilation": [1, 1],
+              "window_dilation": [1, 1]}  # fmt: skip
+    numbers = {"kernel_input_feature": 1, "kernel_output_feature": 0, "input_batch": 0,
+               "input_feature": 1, "output_batch": 0, "output_feature": 1,
+               "kernel_spatial": [2, 3], "input_spatial": [2, 3],
+               "output_spatial": [2, 3]}  # fmt: skip
+    gradient = b.row(
+        "instructions", name="c.1", opcode="custom-call", target="__cudnn$convBackwardFilter",
+        input_shapes="[[8,32,56,56],[8,64,56,56]]", input_types='["f32","f32"]',
+        output_shape="[[64,32,3,3],[0]]", output_type='["f32","u8"]',
+        attributes=json.dumps({"window": window, "dimension_numbers": numbers}),
+    )  # fmt: skip
+    columns = {"layer": b.layer("net.conv", "Conv"), "direction": "backward"}
+    b.name("data", category="conv", algorithm="winograd_nonfused", direction="wgrad")
+    b.name("copy", category="layout")
+    episode = b.row("episodes", algorithm="winograd_nonfused", direction="wgrad")
+    b.kernel("copy", 0, 10, instruction=gradient, **columns)
+    b.kernel("data", 100, 1000, instruction=gradient, episode=episode, **columns)
+    b.step(0, 0, 2000)
+    rows = {row["direction"]: row for row in layers(b.build(), direction=True).frame.to_dicts()}
+    assert rows["backward"]["flops"] is None
+    assert rows["wgrad"]["flops"] == FORWARD
+    # F(3x3, 4x4): 36 products in place of 144, and the transforms.
+    assert FORWARD / 4 < rows["wgrad"]["executed_flops"] < FORWARD
+
+
 def test_without_shapes_costs_are_null_not_zero() -> None:
     trace = convolution("implicit_convolve_sgemm<float, float, 1024>", shapes=False)
     row = layers(trace).frame.row(0, named=True)

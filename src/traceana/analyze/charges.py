@@ -24,6 +24,8 @@ from traceana.analyze.operator_flops import (
 from traceana.columns.distinct import first_rows, numbered
 from traceana.columns.nesting import NONE, Tree, from_rows, take, to_rows
 from traceana.enrich.keys import SEARCH, SOURCE, classified, described
+from traceana.flops.cost import LARGEST, Refusal
+from traceana.flops.executed import executed
 from traceana.result import whole_sum
 from traceana.timeline.work import work
 from traceana.trace import per_small_trace
@@ -181,7 +183,7 @@ def _of_operators(trace: Trace, known: _Operators) -> pl.DataFrame:
     role = trace.tables.layers["role"].cast(pl.String).gather(activities["layer"])
     # Trials repeat the computation, which counts once.
     ran = activities.filter(role.ne_missing(SEARCH))["episode"].drop_nulls().unique()
-    executed = (
+    saved = (
         of_episode.with_columns(
             pl.Series("op", tree.nearest(counted, from_rows(of_episode["operator"]))),
             trace.tables.episodes["direction"]
@@ -195,7 +197,7 @@ def _of_operators(trace: Trace, known: _Operators) -> pl.DataFrame:
     )
     costs = costs.filter(pl.Series(selected).gather(costs["op"]))
     located = tree.nearest(ops["layer"].is_not_null().to_numpy(), from_rows(costs["op"]))
-    return costs.join(executed, on=["op", "part"], how="left", maintain_order="left").with_columns(
+    return costs.join(saved, on=["op", "part"], how="left", maintain_order="left").with_columns(
         ops["layer"].gather(to_rows(located)).alias("layer"),
         pl.lit(1, pl.Int64).alias("count"),
         # The gradient of a bias is a sum, which no algorithm shortens.
@@ -217,21 +219,50 @@ def _of_instructions(trace: Trace, known: pl.DataFrame) -> pl.DataFrame:
     not counted.
     """
     ran = work(trace, "instruction", "layer", "direction", "name_id", "duration")
-    runs = executions(ran.drop_nulls("instruction")).join(
-        known, on="instruction", how="inner", maintain_order="left"
+    runs = (
+        executions(ran.drop_nulls("instruction"))
+        .join(known, on="instruction", how="inner", maintain_order="left")
+        .join(_executed_by_library(trace), on="instruction", how="left", maintain_order="left")
     )
     opcode = trace.tables.instructions["opcode"].cast(pl.String).gather(runs["instruction"])
+    # A routine of cuDNN computes one gradient.
+    direction = pl.coalesce("gradient", pl.col("direction").cast(pl.String))
     return runs.select(
         unit_of_instruction(trace, runs["instruction"]).alias("unit"),
         "instruction",
         "layer",
-        pl.col("direction").cast(pl.String).cast(PART, strict=False).alias("part"),
+        direction.cast(PART, strict=False).alias("part"),
         opcode.alias("kind"),
         "formula",
         "count",
         pl.col("flops") * pl.col("count"),
+        pl.col("executed_flops") * pl.col("count"),
         pl.col("at_least").alias("partial"),
     )
+
+
+def _executed_by_library(trace: Trace) -> pl.DataFrame:
+    """Return ``instruction``, ``gradient`` and ``executed_flops`` of cuDNN's convolutions.
+
+    The algorithm is that of the instruction's kernels; null where they have several.
+    """
+    schema = {"instruction": ROW, "gradient": pl.String, "executed_flops": pl.Int64}
+    ran = trace.whole.tables.activities.select("instruction", "episode").drop_nulls().unique()
+    if ran.is_empty():
+        return pl.DataFrame(schema=schema)
+    from traceana.flops.hlo import library_convolutions
+
+    conv_of = library_convolutions(trace.tables.instructions)
+    found = []
+    ways = trace.tables.episodes.select("algorithm", "direction")[ran["episode"]]
+    by_instruction = ran.select("instruction").hstack(ways).unique().group_by("instruction").all()
+    for row, algorithms, directions in by_instruction.iter_rows():
+        if row in conv_of and len(algorithms) == 1 and directions[0] in PART_OF:
+            result = executed(conv_of[row], algorithms[0] or "", directions[0])
+            flops = None if isinstance(result, Refusal) else result.flops
+            gradient = directions[0] if directions[0] != "fprop" else None
+            found.append((row, gradient, flops if flops is None or flops <= LARGEST else None))
+    return pl.DataFrame(found, schema=schema, orient="row")
 
 
 def executions(ran: pl.DataFrame, *more: str) -> pl.DataFrame:

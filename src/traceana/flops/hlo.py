@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from math import isqrt, prod
 from typing import Annotated, Any, Final
 
@@ -17,6 +18,7 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
+from traceana.flops.convolution import Convolution
 from traceana.flops.cost import LARGEST, Shape, UncountableError
 from traceana.flops.registry import declare, formula
 from traceana.trace.schema import ROW
@@ -180,7 +182,8 @@ def hlo_convolution(of: Contraction) -> Count:
         raise UncountableError("a window of other dimensions") from None
     batch, features = picked(of.output, [numbers.output_batch, numbers.output_feature])
     (depth,) = picked(of.right, [numbers.kernel_input_feature])
-    return Count(2 * batch * features * positions * depth, "hlo.convolution", _sizes(of))
+    sizes = tuple(sorted(prod(shape) for shape in (of.left, of.right, of.output)))
+    return Count(2 * batch * features * positions * depth, "hlo.convolution", sizes)
 
 
 def _positions(
@@ -198,6 +201,38 @@ def _positions(
     return int(((at % base == 0) & (at >= 0) & (at <= (size - 1) * base)).sum())
 
 
+def library_operands(of: Contraction) -> tuple[Shape, Shape, Shape]:
+    """Return the forward convolution's input, weight and output of a library's routine."""
+    if of.target.startswith("__cudnn$convBackwardInput"):
+        return of.output, of.right, of.left
+    if of.target.startswith("__cudnn$convBackwardFilter"):
+        return of.left, of.output, of.right
+    return of.left, of.right, of.output
+
+
+def library_convolution(of: Contraction) -> Convolution:
+    """Return the extents of a library's convolution; raises ``UncountableError``."""
+    window, numbers = of.attributes.window, of.attributes.dimension_numbers
+    if window is None or numbers is None or any(step != 1 for step in window.base_dilation):
+        raise UncountableError("no window")
+    image, weight, output = library_operands(of)
+    batch, channels = picked(image, [numbers.input_batch, numbers.input_feature])
+    filters, depth = picked(weight, [numbers.kernel_output_feature, numbers.kernel_input_feature])
+    if not depth or channels % depth:
+        raise UncountableError("weight shape does not match the channels")
+    return Convolution(
+        batch=batch,
+        in_channels=channels,
+        out_channels=filters,
+        window=tuple(picked(weight, numbers.kernel_spatial)),
+        output=tuple(picked(output, numbers.output_spatial)),
+        input=tuple(picked(image, numbers.input_spatial)),
+        groups=channels // depth,
+        stride=tuple(window.stride),
+        dilation=tuple(window.window_dilation),
+    )
+
+
 @formula("hlo.convolution.library")
 def hlo_library_convolution(of: Contraction) -> Count:
     """2 · |y| · |w| / K, a convolution or one of its gradients by cuDNN, MIOpen or oneDNN.
@@ -207,30 +242,14 @@ def hlo_library_convolution(of: Contraction) -> Count:
     convolution's dimension numbers in all three routines. The operands of the input gradient are
     y's gradient and w, those of the weight gradient x and y's gradient.
     """
-    output, weight = of.output, of.right
-    if of.target.startswith("__cudnn$convBackwardInput"):
-        output = of.left
-    elif of.target.startswith("__cudnn$convBackwardFilter"):
-        output, weight = of.right, of.output
-    return _hlo_library(of, weight, output)
-
-
-def hlo_onednn_convolution(of: Contraction) -> Count:
-    """Return the count of a forward convolution by oneDNN."""
-    return _hlo_library(of, of.right, of.output)
-
-
-def _hlo_library(of: Contraction, weight: Shape, output: Shape) -> Count:
     numbers = of.attributes.dimension_numbers
     if numbers is None:
         raise UncountableError("no dimension numbers")
+    _, weight, output = library_operands(of)
     (features,) = picked(weight, [numbers.kernel_output_feature])
     flops = 2 * prod(output) * (prod(weight) // features) if features else 0
-    return Count(flops, "hlo.convolution.library", _sizes(of))
-
-
-def _sizes(of: Contraction) -> tuple[int, ...]:
-    return tuple(sorted(prod(shape) for shape in (of.left, of.right, of.output)))
+    sizes = tuple(sorted(prod(shape) for shape in (of.left, of.right, of.output)))
+    return Count(flops, "hlo.convolution.library", sizes)
 
 
 @formula("hlo.dot")
@@ -279,7 +298,7 @@ _FORMULAS: Final[tuple[tuple[str, str, Callable[[Contraction], Count]], ...]] = 
     ("dot", "", hlo_dot),
     ("custom-call", _CONV, hlo_library_convolution),
     ("custom-call", "__cublas$", hlo_dot),
-    ("custom-call", "__onednn$convolution", hlo_onednn_convolution),
+    ("custom-call", "__onednn$convolution", hlo_library_convolution),
     ("custom-call", "__onednn$matmul", hlo_onednn_matmul),
 )
 """Opcode, beginning of the target, formula."""
@@ -337,6 +356,21 @@ def instruction_flops(instructions: pl.DataFrame) -> pl.DataFrame:
         if 0 < flops <= LARGEST:
             found.append((row, flops, formula, at_least))
     return pl.DataFrame(found[::-1], schema=_SCHEMA, orient="row")
+
+
+def library_convolutions(instructions: pl.DataFrame) -> dict[int, Convolution]:
+    """Return the extents of the convolutions of cuDNN, by row."""
+    columns = ("target", "input_shapes", "output_shape", "output_type", "attributes")
+    found: dict[int, Convolution] = {}
+    for row, target, *texts in (
+        instructions.with_row_index("row")
+        .filter(pl.col("target").cast(pl.String).str.starts_with(_CONV))
+        .select("row", *(pl.col(name).cast(pl.String) for name in columns))
+        .iter_rows()
+    ):
+        with suppress(UncountableError):
+            found[row] = library_convolution(decoded_instruction(target, *texts))
+    return found
 
 
 def _own(instructions: pl.DataFrame) -> tuple[dict[int, Count], set[int]]:
