@@ -6,10 +6,11 @@ python -m tools.flops
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from pathlib import Path
 
-from traceana.flops.registry import Reader, formulas, operators
-from traceana.vocabulary.operators import without_work
+from traceana.flops.registry import formulas, functions
+from traceana.vocabulary.operators import operators, without_work
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "flops.md"
 
@@ -86,13 +87,29 @@ def formula_list() -> str:
 
 
 def operator_table() -> str:
-    """Return the operators and the inputs that are read, a row per reader."""
-    names: dict[Reader, list[str]] = {}
-    for name, reader in operators().items():
-        names.setdefault(reader, []).append(name)
-    rows = sorted((_names(of), inspect.getdoc(reader) or "") for reader, of in names.items())
-    lines = ["## Operators", "", "| operators | inputs read |", "|---|---|"]
-    lines += [f"| {of} | {_plain(' '.join(text.split()))} |" for of, text in rows]
+    """Return the operators by the function that counts them, and the operands that it reads."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for name, row in operators().items():
+        if row.formula:
+            names.setdefault((row.formula, _operands(row.operands)), []).append(name)
+    lines = [
+        *("## Operators", ""),
+        "Rows of `src/traceana/vocabulary/operators.csv`: the function that counts the operator,",
+        "and its operands in order; `mask=10` is the position of an operand, from 0. A formula",
+        "with `*` is a sum of products of extents, the letters of the operands. Operators of your",
+        "own are rows of a file: [`--rules`](classification.md#your-own-rules).",
+        *("", "| operators | function | operands |", "|---|---|---|"),
+    ]
+    lines += [
+        f"| {_names(of)} | `{function}` | {operands} |"
+        for (function, operands), of in sorted(names.items())
+    ]
+    lines += ["", "## Functions", "", "| function | what it counts |", "|---|---|"]
+    texts: dict[str, list[str]] = {}
+    for name, function in functions().items():
+        text = inspect.getdoc(function) or ""
+        texts.setdefault(_plain(" ".join(text.split())), []).append(name)
+    lines += [f"| {_names(of)} | {text} |" for text, of in sorted(texts.items())]
     free = _names(sorted(without_work()))
     return "\n".join(
         [
@@ -104,6 +121,15 @@ def operator_table() -> str:
             "",
         ]
     )
+
+
+def _operands(positions: Mapping[str, int]) -> str:
+    following = 0
+    words = []
+    for name, position in positions.items():
+        words.append(name if position == following else f"{name}={position}")
+        following = position + 1
+    return f"`{' '.join(words)}`" if words else "all tensors"
 
 
 def _names(names: list[str]) -> str:

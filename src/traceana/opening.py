@@ -110,7 +110,10 @@ def open_trace(
         from traceana.enrich.classify import rules_in_use
 
         enter(progress, "classifying")
-        trace = with_classes(trace, rules_in_use(None if rules is None else Path(rules)))
+        used = rules_in_use(None if rules is None else Path(rules))
+        trace = with_classes(trace, used)
+        if used is not None and used.operators:
+            trace = trace.with_meta(operator_rules=used.operators)
     if bundle or others or source.is_dir():
         trace = trace.with_meta(opened=tuple(as_unicode(str(one)) for one in sources))
     if not bundle and (timing := _timing(source if source.is_dir() else source.parent)):
@@ -229,6 +232,8 @@ def _with_counters(trace: Trace, path: Path, progress: Progress) -> Trace:
         "counters_file": as_unicode(str(path)),
         "counters_producer": measured.meta.producer,
     }
+    if messages := measured.meta.properties.get("counters_messages"):
+        properties["counters_messages"] = messages
     return with_ledger.with_meta(properties=properties)
 
 

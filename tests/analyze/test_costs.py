@@ -13,7 +13,7 @@ from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
 from traceana.analyze.flops import flops, formulas
 from traceana.analyze.layers import layers
-from traceana.analyze.roofline import roofline
+from traceana.analyze.roofline import roofline, utilization
 from traceana.enrich import attribute, with_classes
 from traceana.enrich.classify import rules_in_use
 from traceana.flops.peaks import Peaks
@@ -69,6 +69,83 @@ def test_winograd_executes_less_than_the_direct_count() -> None:
     assert row["flops"] == FORWARD
     # F(2x2, 3x3): 16 multiplications in place of 36, and the transforms.
     assert FORWARD / 2.25 < row["executed_flops"] < FORWARD
+
+
+def test_a_bias_has_no_algorithm_and_leaves_the_executed_count_known() -> None:
+    b = TraceBuilder()
+    sizes = [[8, 64, 56, 56], *SHAPES[:2], *[[]] * 8]
+    op = b.row("ops", name="aten::convolution_backward", process=9, thread=1, start=100,
+               duration=500, direction="backward", input_shapes=json.dumps(sizes),
+               input_types=json.dumps([*["float"] * 3, *[""] * 8]),
+               inputs=json.dumps(["", "", "", "[64]", "[1, 1]", "[1, 1]", "[1, 1]", "False",
+                                  "[0, 0]", "1", "[False, True, True]"]))  # fmt: skip
+    for number, kernel in enumerate(
+        ("cudnn::cnn::wgrad_alg0_engine<float, 128, 5, 5, 3, 3, 3, false, 512>", "reduce_kernel"), 1
+    ):
+        b.row("calls", name="cudaLaunchKernel", process=9, thread=1, start=100 + 10 * number,
+              duration=5, correlation=number)  # fmt: skip
+        b.kernel(kernel, 1000 * number, 1000, correlation=number, process=9, stream=7)
+    assert op is not None
+    trace = with_classes(attribute(b.build()), rules_in_use(None))
+    row = layers(trace).frame.row(0, named=True)
+    bias = 8 * 64 * 56 * 56
+    assert (row["flops"], row["executed_flops"]) == (FORWARD + bias, FORWARD + bias)
+
+
+def test_a_row_of_several_precisions_is_rated_by_the_peak_of_each() -> None:
+    """A product in FP64 lasts longest; FP16 products beside it are above the peak of FP64."""
+    b = TraceBuilder()
+    b.row("devices", device=0, name="NVIDIA A100-SXM4-80GB")
+    b.name("d", category="gemm", precision="fp64", tensor_core=False)
+    b.name("h", category="gemm", precision="fp16", tensor_core=True)
+    b.step(0, 0, 40_000)
+    columns = {"layer": b.layer("net.fc", "Linear"), "direction": "forward"}
+    for number, (kernel, type_, ns) in enumerate((("d", "double", 4_000), ("h", "Half", 1_000))):
+        at = 10_000 * number
+        op = b.row("ops", name="aten::mm", start=at, duration=10, depth=0,
+                   input_shapes="[[512,512],[512,512]]", input_types=f'["{type_}","{type_}"]',
+                   **columns)  # fmt: skip
+        b.kernel(kernel, at, ns, op=op, step=0, **columns)
+    each = 2 * 512**3
+    at_peak = each / 9.7e12 + each / 312e12
+    trace = b.build()
+    assert layers(trace).frame["of_peak"].to_list() == [pytest.approx(at_peak / 5_000e-9)]
+    assert roofline(trace).frame["of_peak"].to_list() == [
+        pytest.approx(each / 9.7e12 / 4_000e-9),
+        pytest.approx(each / 312e12 / 1_000e-9),
+    ]
+    used = utilization(trace)
+    assert used is not None
+    assert used.mfu == pytest.approx(at_peak / 40_000e-9)
+
+
+def test_a_routine_of_cudnn_has_its_gradient_and_what_its_algorithm_executes() -> None:
+    """XLA calls it backward; its kernels have the class of a gradient, and their time its row."""
+    b = TraceBuilder(framework="JAX")
+    window = {"size": [3, 3], "stride": [1, 1], "padding_low": [1, 1], "base_dilation": [1, 1],
+              "window_dilation": [1, 1]}  # fmt: skip
+    numbers = {"kernel_input_feature": 1, "kernel_output_feature": 0, "input_batch": 0,
+               "input_feature": 1, "output_batch": 0, "output_feature": 1,
+               "kernel_spatial": [2, 3], "input_spatial": [2, 3],
+               "output_spatial": [2, 3]}  # fmt: skip
+    gradient = b.row(
+        "instructions", name="c.1", opcode="custom-call", target="__cudnn$convBackwardFilter",
+        input_shapes="[[8,32,56,56],[8,64,56,56]]", input_types='["f32","f32"]',
+        output_shape="[[64,32,3,3],[0]]", output_type='["f32","u8"]',
+        attributes=json.dumps({"window": window, "dimension_numbers": numbers}),
+    )  # fmt: skip
+    columns = {"layer": b.layer("net.conv", "Conv"), "direction": "backward"}
+    b.name("data", category="conv", algorithm="winograd_nonfused", direction="wgrad")
+    b.name("copy", category="layout")
+    episode = b.row("episodes", algorithm="winograd_nonfused", direction="wgrad")
+    b.kernel("copy", 0, 10, instruction=gradient, **columns)
+    b.kernel("data", 100, 1000, instruction=gradient, episode=episode, **columns)
+    b.step(0, 0, 2000)
+    rows = {row["direction"]: row for row in layers(b.build(), direction=True).frame.to_dicts()}
+    assert rows["backward"]["flops"] is None
+    assert rows["wgrad"]["flops"] == FORWARD
+    # F(3x3, 4x4): 36 products in place of 144, and the transforms.
+    assert FORWARD / 4 < rows["wgrad"]["executed_flops"] < FORWARD
 
 
 def test_without_shapes_costs_are_null_not_zero() -> None:
@@ -323,7 +400,9 @@ def test_the_rearranged_input_of_a_dilated_convolution_is_of_the_manifest(
     """TensorFlow convolves four times as many, smaller images, with padding."""
     b = TraceBuilder(framework="TensorFlow")
     columns = {"layer": b.layer("net.conv", "Conv2D"), "direction": "forward"}
-    op = b.row("ops", name="Conv2D", scope="net/conv/Conv2D", start=0, duration=10, depth=0,
+    b.row("ops", name="SpaceToBatchND", scope="net/conv/SpaceToBatchND", start=0, duration=1,
+          depth=0, layer=columns["layer"])  # fmt: skip
+    op = b.row("ops", name="Conv2D", scope="net/conv/Conv2D", start=1, duration=9, depth=0,
                input_shapes="[[8,10,10,3],[3,3,3,4]]", **columns)  # fmt: skip
     b.operator("Conv2D", 0, 10, op=op, step=0, **columns)
     b.step(0, 0, 1000)

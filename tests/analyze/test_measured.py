@@ -160,3 +160,21 @@ def test_facts() -> None:
         ],
     }
     assert facts(cnn_steps())["counters"] is None
+
+
+def test_instructions_that_move_constants_are_no_arithmetic() -> None:
+    """HFMA2 loads constants: counted as multiply-adds, and busy in the pipe of the tensor cores."""
+    moves = {"fp16_add": 0, "fp16_mul": 0, "fp16_fma": 70, "tensor_ops": 0}
+    moving = with_counters(cnn_steps(), launches(("relu", moves)))
+    assert row(kernels(moving).frame, name="relu")["fp16_flops"] == 0
+    assert not any("tensor FLOPs too low" in note for note in kernels(moving).notes)
+    adding = with_counters(cnn_steps(), launches(("relu", {**moves, "fp16_add": 1})))
+    assert row(kernels(adding).frame, name="relu")["fp16_flops"] == 2 + 4 * 70
+    named = cnn_steps().tables.names.with_columns(
+        pl.when(pl.col("name") == "relu").then(pl.lit("fp16")).otherwise("precision")
+        .alias("precision").cast(pl.String)
+    )  # fmt: skip
+    half = with_counters(
+        cnn_steps().with_tables(names=conform("names", named)), launches(("relu", moves))
+    )
+    assert row(kernels(half).frame, name="relu")["fp16_flops"] == 4 * 70

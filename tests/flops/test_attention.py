@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from traceana.flops.attention import CAUSAL_AT, Attention, Causal
+from traceana.flops.attention import Attention, Causal
+from traceana.vocabulary.operators import operators
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(5, 5), (3, 7), (7, 3), (1, 4), (4, 1)])
@@ -23,6 +24,11 @@ def test_the_causal_input_is_where_pytorch_has_it() -> None:
     for schema in torch._C._jit_get_all_schemas():
         if schema.overload_name == "":
             schemas[schema.name] = [argument.name for argument in schema.arguments]
-    ours = {name: at for name, at in CAUSAL_AT.items() if name.startswith("aten::")}
-    names = {name: schemas[name][at] for name, at in ours.items()}
-    assert set(names.values()) == {"is_causal", "custom_mask_type"}
+    found = {
+        schemas[name][at]
+        for name, row in operators().items()
+        if name.startswith("aten::") and "attention" in row.formula
+        for operand, at in row.operands.items()
+        if operand in ("causal", "mask_type")
+    }
+    assert found == {"is_causal", "custom_mask_type"}

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from traceana.flops.call import Call
 from traceana.flops.cost import Cost, Refusal, UncountableError
-from traceana.flops.registry import cost, operators
+from traceana.flops.registry import cost
+from traceana.vocabulary.operators import operators
 
 HOSTILE = {
     "negative": "[[-1, 3]]",

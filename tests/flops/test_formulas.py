@@ -8,7 +8,7 @@ import pytest
 
 from traceana.flops.call import Call, Entry
 from traceana.flops.cost import Cost, Refusal, Shape
-from traceana.flops.elementwise import FUNCTIONS
+from traceana.flops.elementwise import ELEMENTWISE as FUNCTIONS
 from traceana.flops.registry import cost
 
 F, H, D, L, B = "float", "c10::Half", "double", "long int", "bool"

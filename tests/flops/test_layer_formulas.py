@@ -29,9 +29,10 @@ def test_a_convolution_costs_what_its_operators_do() -> None:
     )
     assert not isinstance(forward, Refusal)
     assert not isinstance(backward, Refusal)
-    layer = Layer("Conv2d", x, output, weight, bias=True, groups=2)
+    parameters = {"weight": weight, "bias": (6,)}
+    layer = Layer("Conv2d", (x,), (output,), parameters, groups=2)
     assert layer_costs(layer, backward=True) == (*forward, *backward)
-    first = Layer("Conv2d", x, output, weight, bias=True, groups=2, first=True)
+    first = Layer("Conv2d", (x,), (output,), parameters, groups=2, first=True)
     assert set(of(first, backward=True)) == {"forward", "wgrad", "bias_grad"}
 
 
@@ -39,24 +40,24 @@ def test_a_convolution_costs_what_its_operators_do() -> None:
     ("one", "other"),
     [
         (
-            Layer("Conv2d", (2, 3, 8, 8), (2, 5, 6, 6), (5, 3, 3, 3)),
-            Layer("Conv2D", (2, 8, 8, 3), (2, 6, 6, 5), (3, 3, 3, 5), channels_last=True),
+            Layer("Conv2d", ((2, 3, 8, 8),), ((2, 5, 6, 6),), {"weight": (5, 3, 3, 3)}),
+            Layer("Conv2D", ((2, 3, 8, 8),), ((2, 5, 6, 6),), {"kernel": (5, 3, 3, 3)}),
         ),
         (
-            Layer("ConvTranspose2d", (2, 3, 4, 4), (2, 5, 8, 8), (3, 5, 2, 2)),
-            Layer("Conv2DTranspose", (2, 4, 4, 3), (2, 8, 8, 5), (2, 2, 5, 3), channels_last=True),
+            Layer("ConvTranspose2d", ((2, 3, 4, 4),), ((2, 5, 8, 8),), {"weight": (3, 5, 2, 2)}),
+            Layer("Conv2DTranspose", ((2, 3, 4, 4),), ((2, 5, 8, 8),), {"weight": (3, 5, 2, 2)}),
         ),
         (
-            Layer("Linear", (2, 7), (2, 5), (5, 7), bias=True),
-            Layer("Dense", (2, 7), (2, 5), (7, 5), bias=True, channels_last=True),
+            Layer("Linear", ((2, 7),), ((2, 5),), {"weight": (5, 7), "bias": (5,)}),
+            Layer("Dense", ((2, 7),), ((2, 5),), {"kernel": (5, 7), "bias": (5,)}),
         ),
         (
-            Layer("BatchNorm2d", (2, 3, 4, 4), (2, 3, 4, 4), (3,)),
-            Layer("BatchNormalization", (2, 4, 4, 3), (2, 4, 4, 3), (3,), channels_last=True),
+            Layer("BatchNorm2d", ((2, 3, 4, 4),), ((2, 3, 4, 4),), {"weight": (3,)}),
+            Layer("BatchNormalization", ((2, 3, 4, 4),), ((2, 3, 4, 4),), {"gamma": (3,)}),
         ),
         (
-            Layer("MaxPool2d", (2, 3, 4, 4), (2, 3, 2, 2), window=(2, 2)),
-            Layer("MaxPooling2D", (2, 4, 4, 3), (2, 2, 2, 3), window=(2, 2), channels_last=True),
+            Layer("MaxPool2d", ((2, 3, 4, 4),), ((2, 3, 2, 2),), kernel=(2, 2)),
+            Layer("MaxPooling2D", ((2, 3, 4, 4),), ((2, 3, 2, 2),), kernel=(2, 2)),
         ),
     ],
 )
@@ -71,19 +72,21 @@ IMAGE: Shape = (2, 3, 4, 4)
 @pytest.mark.parametrize(
     ("layer", "forward", "backward"),
     [
-        (Layer("ReLU", IMAGE, IMAGE), 96, 96),
-        (Layer("swish", IMAGE, IMAGE), 5 * 96, 9 * 96),
-        (Layer("GELU", IMAGE, IMAGE), 5 * 96, 11 * 96),
-        (Layer("Dropout", IMAGE, IMAGE), 2 * 96, 2 * 96),
-        (Layer("BatchNorm2d", IMAGE, IMAGE, (3,)), 8 * 96, 9 * 96),
-        (Layer("BatchNorm2d", IMAGE, IMAGE, (3,), training=False), 2 * 96, 6 * 96),
-        (Layer("LayerNorm", (2, 3, 4), (2, 3, 4), (4,)), 8 * 24, 13 * 24),
-        (Layer("LocalResponseNorm", IMAGE, IMAGE, window=(5,)), 10 * 96, 20 * 96),
-        (Layer("AvgPool2d", IMAGE, (2, 3, 2, 2), window=(2, 2)), 24 * 5, 24 * 5),
-        (Layer("AdaptiveAvgPool2d", IMAGE, (2, 3, 1, 1)), 96 + 6, 96 + 6),
-        (Layer("Softmax", (2, 5), (2, 5)), 50, 40),
-        (Layer("Conv1d", (2, 3, 8), (2, 4, 8), (4, 3, 3)), 2 * 16 * 36, 4 * 16 * 36),
-        (Layer("Conv", (1, 4, 4, 4, 2), (1, 4, 4, 4, 3), (3, 3, 3, 2, 3), channels_last=True),
+        (Layer("ReLU", (IMAGE,), (IMAGE,)), 96, 96),
+        (Layer("swish", (IMAGE,), (IMAGE,)), 5 * 96, 9 * 96),
+        (Layer("GELU", (IMAGE,), (IMAGE,)), 5 * 96, 11 * 96),
+        (Layer("Dropout", (IMAGE,), (IMAGE,)), 2 * 96, 2 * 96),
+        (Layer("BatchNorm2d", (IMAGE,), (IMAGE,), {"weight": (3,)}), 8 * 96, 9 * 96),
+        (Layer("BatchNorm2d", (IMAGE,), (IMAGE,), {"weight": (3,)}, training=False),
+         2 * 96, 6 * 96),
+        (Layer("LayerNorm", ((2, 3, 4),), ((2, 3, 4),), {"weight": (4,)}), 8 * 24, 13 * 24),
+        (Layer("LocalResponseNorm", (IMAGE,), (IMAGE,), neighbours=5), 10 * 96, 20 * 96),
+        (Layer("AvgPool2d", (IMAGE,), ((2, 3, 2, 2),), kernel=(2, 2)), 24 * 5, 24 * 5),
+        (Layer("AdaptiveAvgPool2d", (IMAGE,), ((2, 3, 1, 1),)), 96 + 6, 96 + 6),
+        (Layer("Softmax", ((2, 5),), ((2, 5),)), 50, 40),
+        (Layer("Conv1d", ((2, 3, 8),), ((2, 4, 8),), {"weight": (4, 3, 3)}),
+         2 * 16 * 36, 4 * 16 * 36),
+        (Layer("Conv", ((1, 2, 4, 4, 4),), ((1, 3, 4, 4, 4),), {"weight": (3, 2, 3, 3, 3)}),
          2 * 64 * 162, 4 * 64 * 162),
     ],
 )  # fmt: skip
@@ -95,19 +98,19 @@ def test_closed_form(layer: Layer, forward: int, backward: int) -> None:
 
 
 def test_reshaping_costs_nothing() -> None:
-    assert layer_costs(Layer("Flatten", IMAGE, (2, 48)), backward=True) == ()
+    assert layer_costs(Layer("Flatten", (IMAGE,), ((2, 48),)), backward=True) == ()
 
 
 @pytest.mark.parametrize(
     ("layer", "reason"),
     [
-        (Layer("Capsule", IMAGE, IMAGE), "no FLOP formula"),
-        (Layer("Conv2d", IMAGE, IMAGE), "no convolution weight"),
-        (Layer("Conv2d", IMAGE, IMAGE, (3, 5, 3, 3)), "does not match"),
-        (Layer("Conv2d", IMAGE, (2, 3), (3, 3, 3, 3)), "rank mismatch"),
-        (Layer("Linear", (2, 7), (2, 5), (5, 8)), "does not match"),
-        (Layer("MaxPool2d", IMAGE, IMAGE), "window"),
-        (Layer("LocalResponseNorm", IMAGE, IMAGE), "LRN size"),
+        (Layer("Capsule", (IMAGE,), (IMAGE,)), "no FLOP formula"),
+        (Layer("Conv2d", (IMAGE,), (IMAGE,)), "no convolution weight"),
+        (Layer("Conv2d", (IMAGE,), (IMAGE,), {"weight": (3, 5, 3, 3)}), "does not match"),
+        (Layer("Conv2d", (IMAGE,), ((2, 3),), {"weight": (3, 3, 3, 3)}), "rank mismatch"),
+        (Layer("Linear", ((2, 7),), ((2, 5),), {"weight": (5, 8)}), "does not match"),
+        (Layer("MaxPool2d", (IMAGE,), (IMAGE,)), "window"),
+        (Layer("LocalResponseNorm", (IMAGE,), (IMAGE,)), "LRN size"),
     ],
 )
 def test_what_does_not_fit_is_refused(layer: Layer, reason: str) -> None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceana.model.manifest_rows import LayerCall, flops
+from traceana.flops.layer_formulas import Layer
+from traceana.model.manifest_rows import flops
 from traceana.model.recorded_calls import (
     channels_first,
     effective_padding,
@@ -85,7 +86,7 @@ def work(
     kernel: tuple[int, ...] | None = None,
     groups: int | None = None,
 ) -> int | None:
-    return flops(type_, LayerCall(inputs, (output,)), parameters or {}, kernel, groups, None)
+    return flops(Layer(type_, inputs, (output,), parameters or {}, kernel, groups))
 
 
 def test_flops_in_closed_form() -> None:

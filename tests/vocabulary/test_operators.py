@@ -9,7 +9,15 @@ from typing import get_args
 
 import pytest
 
-from traceana.vocabulary.operators import WEIGHTED, Kind, of_kinds, operator_row, operators
+from traceana.vocabulary.operators import (
+    WEIGHTED,
+    Kind,
+    Operator,
+    of_kinds,
+    operator_row,
+    operators,
+    positions,
+)
 
 
 def test_every_row_stands_once_and_says_something() -> None:
@@ -44,6 +52,16 @@ def test_operators_of_a_kind_are_found_in_any_namespace(name: str, kind: Kind | 
 
 
 def test_the_addend_of_a_product_comes_before_its_operands() -> None:
-    assert operator_row("aten::addmm")[3:] == (1, 2)
-    assert operator_row("aten::linear")[3:] == (0, 1)
-    assert operator_row("an operator of a program") == ("", "", None, 0, 1)
+    for name, input_, weight in (
+        ("aten::addmm", 1, 2),
+        ("aten::linear", 0, 1),
+        ("an operator of a program", 0, 1),
+    ):
+        row = operator_row(name)
+        assert (row.input, row.weight) == (input_, weight)
+    assert operator_row("an operator of a program") == Operator()
+
+
+def test_the_positions_of_operands_follow_each_other() -> None:
+    assert positions("x w mask=10 y") == {"x": 0, "w": 1, "mask": 10, "y": 11}
+    assert positions("") == {}

@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.analyze.costs import whole_sum
-from traceana.analyze.flop_coverage import PRODUCTS
 from traceana.analyze.layer_operands import operands
 from traceana.analyze.manifest_pairing import paired
 from traceana.analyze.operator_flops import SHAPE, executed_convolutions, shapes_of
 from traceana.enrich.keys import OUTSIDE, SEARCH, SOURCE, category_of, described, layer_keys
-from traceana.result import Result, sums, with_share
+from traceana.result import Result, sums, whole_sum, with_share
 from traceana.settings import IMAGE_CHANNELS
 from traceana.timeline.work import work
+from traceana.trace.taxonomy import PRODUCTS
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -11,14 +11,22 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.analyze.costs import Charges, charges, executions, on_flops, whole_sum
-from traceana.analyze.flop_coverage import BY_MODEL
+from traceana.analyze.charges import (
+    BY_MODEL,
+    PART_OF,
+    PARTLY,
+    Charges,
+    charges,
+    executions,
+    on_flops,
+    unit_of_instruction,
+)
 from traceana.analyze.manifest_pairing import with_names_of
 from traceana.analyze.rates import RATES, machine, rate_columns
-from traceana.analyze.roofline import unit_of_instruction, units
+from traceana.analyze.roofline import units
 from traceana.enrich.keys import SOURCE, described
 from traceana.flops.registry import FORMULAS
-from traceana.result import Result, share_of, sums, with_share
+from traceana.result import Result, share_of, sums, whole_sum, with_share
 from traceana.timeline.work import kernels_of, processor, why_no_work, work, work_ns
 
 if TYPE_CHECKING:
@@ -28,7 +36,6 @@ if TYPE_CHECKING:
 NO_OPERATOR: Final = "(no operator)"
 LAYER_MANIFEST: Final = "(layer manifest)"
 _SEVERAL: Final = "FLOPs counted by pass, time not split"
-_PART_OF: Final = {"fprop": "forward", "dgrad": "dgrad", "wgrad": "wgrad"}
 
 
 def flops(trace: Trace, model: Manifest | None = None) -> Result:
@@ -48,9 +55,47 @@ def flops(trace: Trace, model: Manifest | None = None) -> Result:
         return Result(pl.DataFrame(schema=_SCHEMA), {}, (why_no_work(trace),))
     charged = charges(trace, model)
     rows = activities.with_columns(charged.coverage["op"], charged.coverage["reason"])
-    frame = pl.concat(
-        [_operators(trace, charged, rows), _instructions(trace, charged, rows), _of_model(charged)]
+    names = trace.tables.ops["name"].cast(pl.String)
+    instructions = trace.tables.instructions.select(
+        pl.coalesce("target", pl.col("opcode").cast(pl.String))
+    ).to_series()
+    # An update has the operators of a forward pass: its layer's role is its pass, as in layers.
+    role = trace.tables.layers["role"].cast(pl.String).gather(charged.frame["layer"])
+    of_instruction = pl.col("instruction").is_not_null()
+    costs = charged.frame.with_columns(
+        pl.coalesce(
+            names.gather(charged.frame["op"]),
+            instructions.gather(charged.frame["instruction"]),
+            pl.lit(LAYER_MANIFEST),
+        ).alias("operator"),
+        pl.when(~of_instruction)
+        .then(
+            pl.when(pl.lit(role == "optimizer") & pl.col("op").is_not_null())
+            .then(pl.lit("optimizer"))
+            .otherwise(pl.col("part").cast(pl.String))
+        )
+        .alias("part"),
+        pl.when(of_instruction & pl.col("partial")).then(pl.lit(PARTLY)).alias("reason"),
     )
+    keys = [*_ROW, "reason"]
+    counted = costs.group_by(keys).agg(
+        pl.col("count").sum().alias("calls"),
+        pl.col("flops").sum(),
+        whole_sum("executed_flops"),
+        whole_sum("bytes"),
+    )
+    time = (
+        _timed(trace, costs.drop_nulls("op"), rows.filter(pl.col("instruction").is_null()))
+        .join(costs.select("op", "part", "kind", "formula"), on=["op", "part"], how="left")
+        .with_columns(pl.lit(names).gather(pl.col("op")).fill_null(NO_OPERATOR).alias("operator"))
+        .group_by(keys)
+        .agg(pl.lit(None, pl.Int64).alias("calls"), pl.col("duration").sum().alias("time_ns"))
+    )
+    time = pl.concat([time, _of_instructions(trace, charged, rows).select(time.columns)])
+    # Work without a count has its calls with its time.
+    frame = counted.join(
+        time, on=keys, how="full", nulls_equal=True, coalesce=True, suffix="_uncounted"
+    ).with_columns(pl.coalesce("calls", "calls_uncounted").alias("calls"))
     order = ("flops", "time_ns", "operator", "part", "kind", "formula", "reason")
     frame = with_share(frame, "flops").sort(
         order, descending=[name in ("flops", "time_ns") for name in order], nulls_last=True
@@ -75,42 +120,7 @@ _SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "formula": pl.String,
     "reason": pl.String,
 }
-_COLUMNS: Final = [name for name in _SCHEMA if name != "share"]
 _ROW: Final = ["operator", "part", "kind", "formula"]
-
-
-def _operators(trace: Trace, charged: Charges, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of operators, and of work without an operator."""
-    names = trace.tables.ops["name"].cast(pl.String)
-    # An update has the operators of a forward pass: its layer's role is its pass, as in layers.
-    role = trace.tables.layers["role"].cast(pl.String).gather(charged.operators["layer"])
-    costs = charged.operators.with_columns(
-        pl.when(pl.lit(role) == "optimizer")
-        .then(pl.lit("optimizer"))
-        .otherwise(pl.col("part").cast(pl.String))
-        .alias("part")
-    )
-    counted = (
-        costs.with_columns(names.gather(costs["op"]).alias("operator"))
-        .group_by(_ROW)
-        .agg(
-            pl.len().cast(pl.Int64).alias("calls"),
-            pl.col("flops").sum(),
-            whole_sum("executed_flops"),
-            whole_sum("bytes"),
-        )
-        .with_columns(pl.lit(None, pl.String).alias("reason"))
-    )
-    time = (
-        _timed(trace, costs, rows.filter(pl.col("instruction").is_null()))
-        .join(costs.select("op", "part", "kind", "formula"), on=["op", "part"], how="left")
-        .with_columns(pl.lit(names).gather(pl.col("op")).fill_null(NO_OPERATOR).alias("operator"))
-        .group_by(*_ROW, "reason")
-        .agg(pl.col("duration").sum().alias("time_ns"))
-    )
-    return counted.join(
-        time, on=[*_ROW, "reason"], how="full", nulls_equal=True, coalesce=True
-    ).select(_COLUMNS)
 
 
 def _timed(trace: Trace, costs: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
@@ -123,7 +133,7 @@ def _timed(trace: Trace, costs: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFram
     )
     once = costs.group_by("op", "part").len().filter(pl.col("len") == 1)
     of_class = described(rows.select(SOURCE), trace)
-    gradient = of_class["direction"].replace_strict(_PART_OF, default=None, return_dtype=pl.String)
+    gradient = of_class["direction"].replace_strict(PART_OF, default=None, return_dtype=pl.String)
     bias = of_class["category"].is_in(["bias", "reduction"])
     choice = pl.when(pl.lit(bias)).then(pl.lit("bias_grad")).otherwise(pl.lit(gradient))
     part = (
@@ -148,52 +158,22 @@ def _timed(trace: Trace, costs: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFram
     )
 
 
-def _instructions(trace: Trace, charged: Charges, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of a compiled program's instructions, by opcode and target."""
+def _of_instructions(trace: Trace, charged: Charges, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the time and calls of a compiled program's instructions, by opcode and target."""
     runs = executions(rows.filter(pl.col("instruction").is_not_null()), "reason")
-    known = charged.instructions.select("instruction", "flops", "formula")
+    known = charged.frame.select("instruction", "formula").drop_nulls("instruction").unique()
     instructions = trace.tables.instructions.select(
         pl.coalesce("target", pl.col("opcode").cast(pl.String)).alias("operator"),
+        pl.lit(None, pl.String).alias("part"),
         pl.col("opcode").cast(pl.String).alias("kind"),
     ).with_row_index("instruction")
     here = pl.col("reason").is_null() | (pl.col("reason") != BY_MODEL)
     return (
         runs.join(known, on="instruction", how="left")
         .join(instructions, on="instruction", how="left")
-        .with_columns(pl.when(here).then(name).alias(name) for name in ("flops", "formula"))
-        .group_by("operator", "kind", "formula", "reason")
-        .agg(
-            pl.col("count").sum().alias("calls"),
-            pl.when(pl.col("flops").count() > 0)
-            .then((pl.col("flops") * pl.col("count")).sum())
-            .alias("flops"),
-            pl.col("time_ns").sum(),
-        )
-        .with_columns(
-            pl.lit(None, pl.String).alias("part"),
-            pl.lit(None, pl.Int64).alias("executed_flops"),
-            pl.lit(None, pl.Int64).alias("bytes"),
-        )
-        .select(_COLUMNS)
-    )
-
-
-def _of_model(charged: Charges) -> pl.DataFrame:
-    """Return the rows counted by the layer manifest; their time is in the operators' rows."""
-    return (
-        charged.of_model.group_by(pl.col("part").cast(pl.String), "kind", "formula")
-        .agg(
-            pl.col("count").sum().alias("calls"),
-            pl.col("flops").sum(),
-            whole_sum("executed_flops"),
-            whole_sum("bytes"),
-        )
-        .with_columns(
-            pl.lit(LAYER_MANIFEST).alias("operator"),
-            pl.lit(None, pl.Int64).alias("time_ns"),
-            pl.lit(None, pl.String).alias("reason"),
-        )
-        .select(_COLUMNS)
+        .with_columns(pl.when(here).then("formula").alias("formula"))
+        .group_by(*_ROW, "reason")
+        .agg(pl.col("count").sum().alias("calls"), pl.col("time_ns").sum())
     )
 
 
@@ -283,7 +263,7 @@ def shapes(trace: Trace, model: Manifest | None = None) -> Result:
         (pl.col("time_ns") // pl.col("calls")).alias("mean_ns"),
     )
     peaks, on_peak = machine(trace)
-    rated = rate_columns(frame, named[1], keys, peaks)
+    rated = rate_columns(frame, named[1], keys, peaks, named[0])
     rated = rated.with_columns(share_of(work_ns(trace))).sort(
         ["time_ns", *keys], descending=[True, *([False] * len(keys))], nulls_last=True
     )
@@ -358,7 +338,8 @@ def _counted(charged: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
             pl.col("flops").sum(),
             whole_sum("executed_flops"),
             whole_sum("bytes"),
-            pl.col("partial").any(),
+            pl.col("partial", "product").any(),
+            pl.col("precision", "tensor_core").filter("product").first(),
         )
     )
 

@@ -14,6 +14,7 @@ from traceana.analyze.measured import (
     measured_notes,
     measured_sums,
     with_rates,
+    without_moves,
 )
 from traceana.enrich.keys import SOURCE, classified, described
 from traceana.result import Result, share_of, sums, with_share
@@ -85,7 +86,7 @@ def _by_name(trace: Trace) -> pl.DataFrame:
 
 def _measured_alone(trace: Trace) -> pl.DataFrame:
     """Return the rows of counters without a timeline."""
-    counters = trace.tables.counters
+    counters = without_moves(trace)
     launches = counters.select("name").hstack(figures(counters, over=counters["duration"]))
     by_name = (
         launches.group_by("name").agg(*added()).with_columns(pl.col("measured").alias("calls"))

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
-from traceana.flops.call import Call, decoded_instruction
-from traceana.flops.convolution import as_written
+from traceana.flops.call import Call
 from traceana.flops.cost import Shape, UncountableError
 from traceana.trace import per_trace
 from traceana.vocabulary.operators import WEIGHTED, of_kinds, operator_row
@@ -166,6 +165,8 @@ def _of_instructions(trace: Trace) -> dict[int, _Product]:
     """
     if trace.tables.instructions.is_empty():
         return {}
+    from traceana.flops.hlo import as_written, decoded_instruction
+
     ran = (
         trace.tables.ops.filter(
             pl.col("layer").is_not_null()

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.analyze.costs import charges, on_flops
-from traceana.analyze.flop_coverage import NO_ARITHMETIC, PRODUCTS, counted, incomplete
+from traceana.analyze.charges import charges, counted, incomplete, on_flops
 from traceana.analyze.layer_operands import Operands, operands
 from traceana.analyze.manifest_pairing import paired, with_names_of
 from traceana.analyze.measured import added, measured_notes, measured_sums, with_rates
@@ -28,6 +27,7 @@ from traceana.enrich.keys import (
 from traceana.result import Result, sums, with_share
 from traceana.settings import UNSCOPED_PERCENT
 from traceana.timeline.work import why_no_work, work
+from traceana.trace.taxonomy import NO_ARITHMETIC, PRODUCTS
 from traceana.vocabulary.operators import COMPILED_REGION
 
 if TYPE_CHECKING:
@@ -150,8 +150,8 @@ def _shapes_of(trace: Trace, model: Manifest | None) -> tuple[pl.DataFrame, tupl
         row: (None, None, _json(one.input), _json(one.output)) for row, one in seen.items()
     }
     other: list[str] = []
-    # TensorFlow pads the input of a dilated convolution and rearranges it (SpaceToBatchND).
-    rearranges = trace.meta.framework == "TensorFlow"
+    # TensorFlow pads the input of a dilated convolution and rearranges it.
+    rearranges = bool((trace.tables.ops["name"] == "SpaceToBatchND").any())
     # The first operator of a module's functions may have another input than the module.
     around = frozenset() if model is None else model.container_paths()
     for row, layer in partner.items():
@@ -394,7 +394,7 @@ def located(trace: Trace, reason: pl.Series | None = None) -> pl.DataFrame:
     """Return the work by ``layer_row``, ``direction``, class, precision and tensor cores.
 
     ``reason`` is the reason why each row of ``work(trace)`` has no FLOP count
-    (:func:`traceana.analyze.flop_coverage.coverage`). Columns: ``direction`` (forward, backward,
+    (:func:`traceana.analyze.charges.charges`). Columns: ``direction`` (forward, backward,
     optimizer or null), ``pass`` (of :data:`PASSES`, or null), ``category``, ``part``,
     ``precision``, ``tensor_core``, ``calls``, ``time_ns``, ``counted_ns`` (of counted work),
     ``incomplete`` (whether some of it has no count) and those of

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
-from traceana.analyze.flop_coverage import PRODUCTS
 from traceana.analyze.layer_operands import operands
 from traceana.enrich.layers.source import SEPARATOR
 from traceana.model.manifest import Layer
 from traceana.settings import MANIFEST_AGREEMENT, MANIFEST_COVERAGE
 from traceana.timeline.work import work
+from traceana.trace.taxonomy import PRODUCTS
 from traceana.vocabulary.layer_types import PRODUCTS as LAYERS_OF_PRODUCTS
 from traceana.vocabulary.layer_types import kind_of
 

@@ -70,7 +70,7 @@ def _unmeasured(keys: tuple[str, ...]) -> pl.DataFrame:
 
 
 def _sums(trace: Trace, keys: tuple[str, ...]) -> pl.DataFrame:
-    joined = trace.tables.counters.filter(pl.col("activity").is_not_null())
+    joined = without_moves(trace).filter(pl.col("activity").is_not_null())
     activities = trace.tables.activities.select(*keys, "duration")[joined["activity"]]
     launches = figures(joined, over=activities["duration"])
     return (
@@ -78,6 +78,37 @@ def _sums(trace: Trace, keys: tuple[str, ...]) -> pl.DataFrame:
         .group_by(keys)
         .agg(*added())
     )
+
+
+_HALF: Final = ("fp16", "bf16")
+
+
+def without_moves(trace: Trace) -> pl.DataFrame:
+    """Return the counters of ``trace``, without half-precision multiply-adds that only move.
+
+    Compilers load constants by HFMA2 instructions, which are counted as arithmetic: launches of
+    kernels without half precision, with such multiply-adds and no half-precision additions or
+    multiplications.
+    """
+    counters = trace.tables.counters
+    half = _of_kernel(trace, "precision").is_in(_HALF).fill_null(value=False)
+    alone = (pl.col("fp16_add") == 0) & (pl.col("fp16_mul") == 0) & ~half
+    return counters.with_columns(
+        pl.when(alone & (pl.col("fp16_fma") > 0)).then(0).otherwise("fp16_fma").alias("fp16_fma")
+    )
+
+
+def _of_kernel(trace: Trace, column: str) -> pl.Series:
+    """Return a column of ``names`` for the kernel of each row of the counters."""
+    counters, names = trace.tables.counters, trace.tables.names
+    of_name = counters.select("name").join(
+        names.select("name", column).unique("name", keep="first"),
+        on="name",
+        how="left",
+        maintain_order="left",
+    )[column]
+    name = trace.tables.activities["name_id"].gather(counters["activity"])
+    return pl.select(pl.coalesce(names[column].gather(name), of_name)).to_series()
 
 
 def flops(counters: pl.DataFrame) -> pl.DataFrame:
@@ -176,19 +207,28 @@ def measured_notes(trace: Trace) -> tuple[str, ...]:
     if counters.is_empty():
         return ()
     notes = [_where(trace)]
+    notes += [
+        f"{profiler(trace)}: {message}"
+        for message in trace.meta.properties.get("counters_messages", ())
+    ]
     disagreement = trace.tables.ledger.filter(pl.col("reason") == "unmatched")
     notes += [
         f"{detail}: {count:,}"
         for detail, count in disagreement.select("detail", "count").iter_rows()
     ]
-    sums = figures(counters, counters["duration"])
+    sums = figures(without_moves(trace), counters["duration"])
     missing = [kind for kind in KINDS if sums[f"{kind}_flops"].null_count() == sums.height]
     if len(missing) == len(KINDS):
         notes.append("FLOP counters not measured")
     elif missing:
         notes.append(f"FLOP counters not measured: {', '.join(missing)}")
-    # On Hopper the counters of operations reportedly exclude its own instructions (wgmma).
-    unseen = counters.filter(pl.col("tensor_ops") == 0, pl.col("tensor_active_percent") > 0).height
+    # On Hopper the counters of operations reportedly exclude its own instructions (wgmma). HFMA2
+    # instructions run in the same pipe.
+    on_tensor_cores = _of_kernel(trace, "tensor_core").fill_null(value=False)
+    unseen = counters.filter(
+        (pl.col("tensor_ops") == 0) & (pl.col("tensor_active_percent") > 0),
+        on_tensor_cores | ~(pl.col("fp16_fma") > 0).fill_null(value=False),
+    ).height
     if unseen:
         notes.append(
             f"tensor FLOPs too low: {unseen:,} launches with active tensor cores but no counted "

@@ -9,6 +9,7 @@ part.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 import msgspec
@@ -21,21 +22,13 @@ from traceana.columns.distinct import Texts
 from traceana.columns.nesting import NONE, Ints, Tree, from_rows, to_rows
 from traceana.enrich.layers.from_order import groups
 from traceana.enrich.operators import EarlyStopped
-from traceana.flops.aten_convolution import (
-    BACKWARD,
-    FORWARD,
-    INPUT_GRADIENTS,
-    WEIGHT_GRADIENTS,
-    backward_extents,
-    forward_extents,
-)
-from traceana.flops.call import Call, element_size
-from traceana.flops.convolution import Convolution
+from traceana.flops.call import Call
+from traceana.flops.convolution import Convolution, backward_extents, forward_extents
 from traceana.flops.cost import LARGEST, Cost, Refusal, Shape, UncountableError
 from traceana.flops.executed import Direction, executed
-from traceana.flops.registry import NO_FORMULA, cost, reader_of
+from traceana.flops.registry import NO_FORMULA, cost, named, operators_of, row_of
 from traceana.trace import per_small_trace
-from traceana.vocabulary.operators import PRODUCTS, of_kinds, operator_row, passive
+from traceana.vocabulary.operators import PRODUCTS, Operator, of_kinds, passive, positions
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -44,6 +37,10 @@ OUTPUT: Final = "_output"
 """Column: the shape of the result as JSON text, in a list of one; null where unknown."""
 WANTED: Final = "_wanted"
 """Column: bit 0: the gradient of the input was computed; bit 1: that of the weight."""
+FORWARD: Final = operators_of("convolution", "convolution_transpose")
+BACKWARD: Final = operators_of("convolution_backward", "convolution_transpose_backward")
+INPUT_GRADIENTS: Final = operators_of("convolution_dgrad")
+WEIGHT_GRADIENTS: Final = operators_of("convolution_wgrad")
 NAMES: Final = (*FORWARD, *BACKWARD)
 CALL: Final = ("name", "input_shapes", "input_types", "inputs", OUTPUT)
 """The columns of an operator that describe its convolution: arguments of ``read``."""
@@ -71,13 +68,9 @@ def read(
     """Return the convolution of a call and the bytes of an element, or the reason without."""
     try:
         hint = None if output is None else Call.decode("", output).shape(0)
-        call = Call.decode(name, shapes, types, inputs, output=hint)
-        most = operator_row(name).inputs or len(call.shapes)
-        call = call.inputs(slice(max(len(call.shapes) - most, 0), None))
-        size = element_size(call.types[0]) if call.types else None
-        if name in FORWARD:
-            return forward_extents(call, FORWARD[name]), size
-        return backward_extents(call, BACKWARD[name]), size
+        call = named(Call.decode(name, shapes, types, inputs, output=hint))
+        extents = backward_extents if "dy" in call.at else forward_extents
+        return extents(call), call.size(0)
     except UncountableError as error:
         return Refusal(str(error))
 
@@ -257,9 +250,10 @@ class OperatorCosts(msgspec.Struct, frozen=True):
     gaps: pl.DataFrame
 
 
-def operator_costs(ops: pl.DataFrame) -> OperatorCosts:
+def operator_costs(ops: pl.DataFrame, rules: Sequence[tuple[str, str, str]] = ()) -> OperatorCosts:
     """Return the costs of ``ops``, the whole table of a trace with its nesting.
 
+    ``rules`` are a user's own rows: pattern of the operator's name, formula, operands.
     Formulas are evaluated once per distinct call. The outermost of nested operators with a cost
     counts; inside a node of the backward pass, the part is the node's.
     """
@@ -276,7 +270,7 @@ def operator_costs(ops: pl.DataFrame) -> OperatorCosts:
             for column in ("input_shapes", "input_types", "inputs")
         )
     rows = _with_hints(named.with_row_index("op")).with_columns(_sparse(ops))
-    calls = _Calls.of(rows.select(_KEY))
+    calls = _Calls.of(rows.select(_KEY), rules)
     tree = Tree.of_table(ops)
     left = EarlyStopped.of(ops)
     has_cost = calls.parts[calls.of_op] > 0
@@ -369,7 +363,7 @@ def _times(own: str | None, of_parent: str | None) -> int:
     return number if f"{own[1:-1]}, " == number * once else 0
 
 
-_PRODUCT_FORMULA: Final = r"^(?:matmul|convolution\.|attention\.|recurrent\.)"
+_PRODUCT_FORMULA: Final = r"^(?:matmul|convolution\.|attention\.|recurrent\.)|\*"
 _ROUNDING: Final = 1 + 1e-9
 
 
@@ -525,7 +519,7 @@ class _Calls(msgspec.Struct, frozen=True):
     costs: pl.DataFrame
 
     @classmethod
-    def of(cls, rows: pl.DataFrame) -> _Calls:
+    def of(cls, rows: pl.DataFrame, rules: Sequence[tuple[str, str, str]]) -> _Calls:
         """Return the calls of ``rows``, whose columns are the key."""
         # What is recorded nowhere distinguishes nothing.
         recorded = [name for name in _KEY if rows[name].null_count() < rows.height]
@@ -536,13 +530,21 @@ class _Calls(msgspec.Struct, frozen=True):
         parts: list[int] = []
         reasons: list[str | None] = []
         costs: list[tuple[int, str, str, int, int | None, str, int | None]] = []
-        for number, (recorded, *recorded_call) in enumerate(calls.iter_rows()):
-            name = recorded if reader_of(recorded) else _ATEN.sub("aten::", recorded, count=1)
-            if reader_of(name) is None:
+        # The user's rules come first, and of several the first.
+        ruled = np.full(calls.height, NONE)
+        for rule in reversed(range(len(rules))):
+            ruled[calls["name"].str.contains(rules[rule][0]).to_numpy()] = rule
+        own = [Operator(formula=formula, operands=positions(at)) for _, formula, at in rules]
+        for number, (name, *call) in enumerate(calls.iter_rows()):
+            row = row_of(name) if ruled[number] == NONE else own[ruled[number]]
+            if not row.formula:
+                name = _ATEN.sub("aten::", name, count=1)
+                row = row_of(name)
+            if not row.formula:
                 parts.append(0)
                 reasons.append(NO_FORMULA)
                 continue
-            result = _cost_of(name, *recorded_call)
+            result = _cost_of(row, name, *call)
             if isinstance(result, Refusal):
                 parts.append(0)
                 reasons.append(result.reason)
@@ -564,6 +566,7 @@ class _Calls(msgspec.Struct, frozen=True):
 
 
 def _cost_of(
+    row: Operator,
     name: str,
     shapes: str | None,
     types: str | None,
@@ -585,7 +588,7 @@ def _cost_of(
         )
     except UncountableError as error:
         return Refusal(str(error))
-    return cost(call)
+    return cost(call, row)
 
 
 def _output(text: str | None) -> Shape | None:

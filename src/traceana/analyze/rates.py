@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.analyze.costs import COUNTS, whole_sum
-from traceana.analyze.flop_coverage import PRODUCTS
+from traceana.analyze.charges import COUNTS
 from traceana.flops.cost import Refusal
 from traceana.flops.peaks import Peaks, peak_for, peaks_of
+from traceana.result import whole_sum
 from traceana.timeline.work import work
 from traceana.trace.schema import CPU_DEVICE
+from traceana.trace.taxonomy import PRODUCTS
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -32,7 +33,8 @@ COLUMNS: Final = (
 ``flops``: of a direct computation, a multiply-accumulate being two; ``executed_flops``: those that
 the algorithms of the convolutions execute, null where one is unknown; ``flops_per_s``: ``flops``
 over the time of the counted work, null where some of the row's work has no count; ``of_peak``:
-``flops_per_s`` over the device's peak for the precision of most of the work; ``over_peak``: for
+``flops_per_s`` over the device's peak for the precision of most of the work, or for the precisions
+of its products, if several; ``over_peak``: for
 rows above the peak, ``executed fewer`` where the algorithm executes fewer, else ``unexplained``;
 ``bytes``: each operand read and each result written once; ``arithmetic_intensity``: FLOPs per byte;
 ``bound``: ``compute`` or ``memory``, and ``of_attainable`` the share of the attainable performance,
@@ -117,17 +119,23 @@ def with_costs(
     # A sum of nothing but views and copies beside work without a count is not known to be 0.
     known = (pl.col("flops") > 0) | pl.col("_over").is_not_null()
     joined = joined.with_columns(pl.when(known).then(pl.col(column)) for column in COUNTS)
-    return rate_columns(joined, work, keys, peaks)
+    return rate_columns(joined, work, keys, peaks, charged)
 
 
 def rate_columns(
-    frame: pl.DataFrame, work: pl.DataFrame, keys: list[str], peaks: Peaks | None
+    frame: pl.DataFrame,
+    work: pl.DataFrame,
+    keys: list[str],
+    peaks: Peaks | None,
+    charged: pl.DataFrame,
 ) -> pl.DataFrame:
     """Return ``frame``, which has counts and their time ``_over``, with rates.
 
-    ``work`` has the ``keys``, ``category``, ``precision``, ``tensor_core`` and ``time_ns``.
+    ``work`` has the ``keys``, ``category``, ``precision``, ``tensor_core`` and ``time_ns``,
+    ``charged`` the charges of the keys.
     """
-    joined = frame.join(peaks_by(work, keys, peaks), on=keys, how="left", nulls_equal=True)
+    of_row = peaks_by(work, keys, peaks, charged)
+    joined = frame.join(of_row, on=keys, how="left", nulls_equal=True)
     return joined.with_columns(_rates()).drop("_over", "_peak", "_bandwidth")
 
 
@@ -151,12 +159,16 @@ def _rates() -> list[pl.Expr]:
     ]
 
 
-def peaks_by(work: pl.DataFrame, keys: list[str], peaks: Peaks | None) -> pl.DataFrame:
+def peaks_by(
+    work: pl.DataFrame, keys: list[str], peaks: Peaks | None, charged: pl.DataFrame
+) -> pl.DataFrame:
     """Return by ``keys`` the peak for the precision of most of the products, else of most work.
 
-    Where the use of tensor cores is unknown, the higher of both peaks; where the precision is
-    unknown, that of float32 arithmetic.
+    Where products of several precisions were counted, it is their FLOPs over the time that they
+    take at the peak of each. Where the use of tensor cores is unknown, the higher of both peaks;
+    where the precision is unknown, that of float32 arithmetic.
     """
+    kinds = ["precision", "tensor_core"]
     product = pl.col("category").is_in(PRODUCTS)
     known = pl.col("precision").is_not_null()
     most = (
@@ -165,23 +177,41 @@ def peaks_by(work: pl.DataFrame, keys: list[str], peaks: Peaks | None) -> pl.Dat
             pl.when(known).then("tensor_core").otherwise(False).alias("tensor_core"),
             known.alias("known"),
         )
-        .group_by("known", *keys, product.alias("product"), "precision", "tensor_core")
+        .group_by("known", *keys, product.alias("product"), *kinds)
         .agg(pl.col("time_ns").sum())
-        .sort(
-            "product", "time_ns", "precision", "tensor_core", descending=[True, True, False, False]
-        )
+        .sort("product", "time_ns", *kinds, descending=[True, True, False, False])
         .unique(keys, keep="first", maintain_order=True)
     )
-    highest = {
-        (precision, cores): _highest(peaks, precision, cores)
-        for precision, cores in most.select("precision", "tensor_core").unique().iter_rows()
-    }
-    values = [highest[pair] for pair in most.select("precision", "tensor_core").iter_rows()]
+    counted = (
+        charged.filter(pl.col("product") & known & (pl.col("flops") > 0))
+        .group_by(*keys, *kinds)
+        .agg(pl.col("flops").cast(pl.Float64).sum())
+    )
+    pairs = pl.concat([most.select(kinds), counted.select(kinds)]).unique()
+    highest = [_highest(peaks, *pair) for pair in pairs.iter_rows()]
+    of_kind = pairs.with_columns(pl.Series("_peak", highest, dtype=pl.Float64))
+
+    def with_peak(frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.join(of_kind, on=kinds, how="left", nulls_equal=True, maintain_order="left")
+
+    mixed = (
+        with_peak(counted)
+        .group_by(keys)
+        .agg(
+            pl.when(pl.col("_peak").n_unique() > 1, pl.col("_peak").null_count() == 0)
+            .then(pl.col("flops").sum() / (pl.col("flops") / pl.col("_peak")).sum())
+            .alias("_mixed")
+        )
+    )
     bandwidth = None if peaks is None else peaks.bandwidth
-    return most.select(
-        *keys,
-        pl.Series("_peak", values, dtype=pl.Float64),
-        pl.lit(bandwidth, pl.Float64).alias("_bandwidth"),
+    return (
+        with_peak(most)
+        .join(mixed, on=keys, how="left", nulls_equal=True)
+        .select(
+            *keys,
+            pl.coalesce("_mixed", "_peak").alias("_peak"),
+            pl.lit(bandwidth, pl.Float64).alias("_bandwidth"),
+        )
     )
 
 

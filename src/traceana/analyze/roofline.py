@@ -9,21 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
-import numpy as np
 import polars as pl
 
-from traceana.analyze.costs import COUNTS, Charges, charges, executions, on_flops, whole_sum
-from traceana.analyze.flop_coverage import BY_MODEL, NO_ARITHMETIC, PARTLY, PRODUCTS
+from traceana.analyze.charges import COUNTS, PRODUCT, Charges, charges, on_flops
 from traceana.analyze.manifest_pairing import with_names_of
 from traceana.analyze.rates import RATES, machine, peak_note, peaks_by, rate_columns
 from traceana.columns.distinct import first_rows, numbered
 from traceana.columns.intervals import Busy
-from traceana.columns.nesting import NONE, Ints, Tree, from_rows, to_rows
+from traceana.columns.nesting import Ints
 from traceana.enrich.keys import SEARCH, SOURCE, classified, described
-from traceana.result import Result, sums, with_share
+from traceana.result import Result, sums, whole_sum, with_share
 from traceana.timeline.steps import available_ns, measured_steps, select
 from traceana.timeline.work import why_no_work, work
 from traceana.trace import per_small_trace
+from traceana.trace.taxonomy import NO_ARITHMETIC, PRODUCTS
 
 if TYPE_CHECKING:
     from traceana.flops.peaks import Peaks
@@ -62,7 +61,7 @@ def roofline(
     if work(trace).is_empty():
         return Result(pl.DataFrame(schema=_SCHEMA), {}, (why_no_work(trace),))
     rows, charged, notes = computed or units(trace, model)
-    of_class, over = _of_classes(charged, rows)
+    of_class, over, computed_by = _of_classes(charged, rows)
     of_trace, on_peak = machine(trace)
     frame = (
         rows.group_by(_CLASS)
@@ -76,7 +75,7 @@ def roofline(
         .alias("counted_share")
     )
     located = rows.rename({"duration": "time_ns"})
-    frame = rate_columns(frame, located, list(_CLASS), of_trace or peaks)
+    frame = rate_columns(frame, located, list(_CLASS), of_trace or peaks, computed_by)
     frame = with_share(frame).sort(
         ["time_ns", *_CLASS], descending=[True, False, False], nulls_last=True
     )
@@ -117,31 +116,21 @@ def units(trace: Trace, model: Manifest | None = None) -> Units:
     A layer counted by the layer manifest ``model`` is a unit per direction.
     """
     trace = with_names_of(trace, model)
-    activities, known = work(trace, *_UNIT_COLUMNS), charges(trace, model)
-    around = _around(trace, activities, known)
-    _, rows = _rows(trace, activities, known, around)
-    return _units(trace, activities, known, around, rows)
+    known = charges(trace, model)
+    _, rows = _rows(trace, known)
+    return Units(rows, _charged(known), (*known.notes, *on_flops(trace, known)))
 
 
-_UNIT_COLUMNS: Final = (*SOURCE, "duration", "op", "instruction", "layer", "direction")
-
-
-def _units(
-    trace: Trace, activities: pl.DataFrame, known: Charges, around: Ints, rows: pl.DataFrame
-) -> Units:
-    parts = [
-        _of_operators(known, around, rows),
-        _of_instructions(
-            trace,
-            known,
-            activities.filter(
-                pl.col("instruction").is_not_null(),
-                known.coverage["reason"].ne_missing(BY_MODEL),
-            ),
-        ),
-        _of_model(trace, known),
-    ]
-    return Units(rows, pl.concat(parts), (*known.notes, *on_flops(trace, known)))
+def _charged(known: Charges) -> pl.DataFrame:
+    part = pl.col("part").cast(pl.String)
+    of_instruction = pl.col("instruction").is_not_null()
+    return known.frame.select(
+        "unit",
+        pl.when(part.is_in(_GRADIENTS) & ~of_instruction).then(part).alias("gradient"),
+        *("product", "precision", "tensor_core"),
+        *COUNTS,
+        "partial",
+    )
 
 
 def _written(flops: int) -> str:
@@ -173,18 +162,16 @@ _SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 }
 
 
-def _rows(
-    trace: Trace, activities: pl.DataFrame, known: Charges, around: Ints
-) -> tuple[Ints, pl.DataFrame]:
+def _rows(trace: Trace, known: Charges) -> tuple[Ints, pl.DataFrame]:
     """Return the work summed by class, unit and gradient, and before it the row of each activity.
 
-    A unit is the counted operator around the work, else the operator of the work, which on a CPU
-    may have counted children. Numbers after those of operators are instructions of a compiled
-    program; numbers after these are directions of layers of the manifest.
+    The unit is that of the counted operator around the work, else of the operator of the work,
+    which on a CPU may have counted children.
     """
+    activities = work(trace, *SOURCE, "duration", "instruction")
     each = activities.select(
         # Units grow with time: numbers that begin with them are found faster.
-        _unit(trace, activities, known, around),
+        known.coverage["unit"],
         *SOURCE,
         # An instruction, or an operator of a CPU, includes its children.
         (activities["instruction"].is_not_null() | (activities["kind"] == "op")).alias("alone"),
@@ -213,106 +200,10 @@ def _rows(
     )
 
 
-def _unit(trace: Trace, activities: pl.DataFrame, known: Charges, around: Ints) -> pl.Expr:
-    """Return ``unit`` of each of ``activities``: see :func:`_rows`."""
-    by_model = known.coverage["reason"].eq_missing(BY_MODEL)
-    return (
-        pl.when(by_model)
-        .then(_unit_of_layer(trace, activities["layer"], activities["direction"] == "backward"))
-        .when(activities["instruction"].is_not_null())
-        .then(unit_of_instruction(trace, activities["instruction"]))
-        .otherwise(_unit_of_operator(trace, known, around))
-        .alias("unit")
-    )
-
-
-_UNCOUNTED: Final = -1
-"""The unit of operators without a count: a trace has millions, and nothing asks which one it is."""
-
-
-def _unit_of_operator(trace: Trace, known: Charges, around: Ints) -> pl.Series:
-    of_unit = np.full(trace.tables.ops.height + 1, _UNCOUNTED, dtype=np.int64)
-    for units in (from_rows(known.operators["op"]), around):
-        of_unit[units] = units
-    of_unit[NONE] = NONE
-    op = from_rows(known.coverage["op"])
-    return pl.Series(of_unit[op]).set(pl.Series(op == NONE), None)
-
-
-def _around(trace: Trace, activities: pl.DataFrame, known: Charges) -> Ints:
-    """Return the nearest operator with work around each counted one, -1 without."""
-    tree = Tree.of_table(trace.tables.ops)
-    at_work = np.zeros(len(tree.parent), dtype=np.bool_)
-    at_work[activities["op"].drop_nulls().to_numpy()] = True
-    return tree.nearest(at_work, from_rows(known.operators["op"]))
-
-
-def unit_of_instruction(trace: Trace, instruction: pl.Series) -> pl.Series:
-    """Return the unit of each of the rows ``instruction`` of a trace's instructions."""
-    return instruction.cast(pl.Int64) + trace.tables.ops.height
-
-
-def _unit_of_layer(trace: Trace, layer: pl.Series, backward: pl.Series) -> pl.Series:
-    first = trace.tables.ops.height + trace.tables.instructions.height
-    return first + 2 * layer.cast(pl.Int64) + backward.fill_null(False).cast(pl.Int64)
-
-
-def _of_operators(known: Charges, around: Ints, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the costs of operators by ``unit`` and ``gradient``."""
-    costs = known.operators
-    partly = known.coverage.filter(pl.col("reason") == PARTLY)["op"].cast(pl.Int64).unique()
-    op = pl.col("op").cast(pl.Int64)
-    return costs.with_columns(
-        pl.when(op.is_in(rows["unit"].drop_nulls().unique().implode()))
-        .then(op)
-        .otherwise(pl.lit(to_rows(around).cast(pl.Int64)))
-        .alias("unit")
-    ).select(
-        "unit",
-        *_CHARGED,
-        pl.col("unit").is_in(partly.implode()).fill_null(False).alias("partial"),
-    )
-
-
-def _of_instructions(trace: Trace, known: Charges, activities: pl.DataFrame) -> pl.DataFrame:
-    """Return the costs of instructions of compiled programs by ``unit`` and ``gradient``.
-
-    ``activities`` are those that ran them. The elementwise part and the bytes of an instruction are
-    not counted.
-    """
-    runs = executions(activities).join(known.instructions, on="instruction", how="inner")
-    return runs.select(
-        unit_of_instruction(trace, runs["instruction"]).alias("unit"),
-        pl.lit(None, pl.String).alias("gradient"),
-        pl.lit(True).alias("product"),
-        (pl.col("flops") * pl.col("count")).alias("flops"),
-        pl.lit(None, pl.Int64).alias("executed_flops"),
-        pl.lit(None, pl.Int64).alias("bytes"),
-        pl.col("at_least").alias("partial"),
-    )
-
-
-def _of_model(trace: Trace, known: Charges) -> pl.DataFrame:
-    """Return the manifest's costs by ``unit`` and ``gradient``."""
-    costs = known.of_model
-    backward = costs["part"].cast(pl.String) != "forward"
-    unit = _unit_of_layer(trace, costs["layer"], backward).alias("unit")
-    return costs.select(unit, *_CHARGED, pl.lit(False).alias("partial"))
-
-
-PRODUCT: Final = r"^(?:convolution|recurrent)\.(?:forward|dgrad|wgrad)$|^matmul$|^attention\."
-"""Formulas of products."""
-_CHARGED: Final = (
-    pl.when(pl.col("part").cast(pl.String).is_in(_GRADIENTS))
-    .then(pl.col("part").cast(pl.String))
-    .alias("gradient"),
-    pl.col("formula").str.contains(PRODUCT).alias("product"),
-    *COUNTS,
-)
-
-
-def _of_classes(charged: pl.DataFrame, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the counts by class, and the time of their kernels (``_over``).
+def _of_classes(
+    charged: pl.DataFrame, rows: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Return the counts by class, the time of their kernels (``_over``), the charges with classes.
 
     A gradient without a known kernel belongs to the kernels of its whole unit. The time is null
     where a count is partial.
@@ -337,7 +228,7 @@ def _of_classes(charged: pl.DataFrame, rows: pl.DataFrame) -> tuple[pl.DataFrame
     over = over.join(counts.select(*_CLASS, "partial"), on=_CLASS, nulls_equal=True).select(
         *_CLASS, pl.when(~pl.col("partial")).then("duration").alias("_over")
     )
-    return counts.drop("partial"), over
+    return counts.drop("partial"), over, computed
 
 
 def _kernels(rows: pl.DataFrame) -> pl.DataFrame:
@@ -436,14 +327,12 @@ def counted_work(trace: Trace) -> pl.DataFrame:
     its gradient where known, for products those of products; ``unit_ns``, the summed durations of
     the activities that have the same counts. Null where not counted.
     """
-    activities, known = work(trace, *_UNIT_COLUMNS), charges(trace, None)
-    around = _around(trace, activities, known)
-    number, rows = _rows(trace, activities, known, around)
-    computed = _units(trace, activities, known, around, rows)
+    known = charges(trace, None)
+    number, rows = _rows(trace, known)
     rows = rows.with_columns(pl.col("category").is_in(PRODUCTS).alias("product"))
     exact, whole = [*_EXACT, "product"], ["unit", "product"]
     counts = (pl.col("flops").sum(), whole_sum("bytes"))
-    charged = computed.charged.group_by(exact).agg(counts)
+    charged = _charged(known).group_by(exact).agg(counts)
     there = rows.select(exact).unique()
     rest = charged.join(there, on=exact, how="anti", nulls_equal=True).group_by(whole).agg(counts)
     exactly = charged.join(there, on=exact, how="semi", nulls_equal=True)
@@ -469,7 +358,8 @@ class Utilization(msgspec.Struct, frozen=True):
 
     ``mfu`` is the FLOPs of the model's convolutions, matrix products, attention and recurrent
     layers over what the devices can compute in the steps: step time times devices times
-    ``peak_flops_per_s`` (of the precision of most of the products). Where the host runs ahead, the
+    ``peak_flops_per_s`` (of the precision of the products; of several, their FLOPs over the time
+    that they take at the peak of each). Where the host runs ahead, the
     busy time of the work that the steps launched replaces a shorter step time. ``hfu`` also counts
     what the backward pass computes again (activation checkpoints). ``at_least``: some products have
     no FLOP count. The fields are the columns of :meth:`result`.
@@ -508,7 +398,8 @@ def utilization(trace: Trace, model: Manifest | None = None) -> Utilization | No
         return None
     timed = computed.work.filter(pl.col("category").is_in(PRODUCTS))
     located = timed.with_columns(pl.col("duration").alias("time_ns"), pl.lit(0).alias("all"))
-    highest = peaks_by(located, ["all"], peaks)["_peak"].drop_nulls().to_list()
+    charged = products.with_columns(pl.lit(0).alias("all"))
+    highest = peaks_by(located, ["all"], peaks, charged)["_peak"].drop_nulls().to_list()
     if not highest:
         return None
     (peak,) = highest

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.analyze.costs import charges
+from traceana.analyze.charges import charges
 from traceana.enrich.serving import iterations
 from traceana.enrich.steps import SET_BY_PROGRAM
 from traceana.result import Result

@@ -15,7 +15,6 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.analyze import summaries
-from traceana.analyze.flop_coverage import PRODUCTS
 from traceana.analyze.layers import layers
 from traceana.analyze.manifest_pairing import with_names_of
 from traceana.analyze.rates import PASSES
@@ -51,6 +50,7 @@ from traceana.timeline.steps import device_windows, measured_steps, select, step
 from traceana.timeline.work import work
 from traceana.trace import per_small_trace, per_trace
 from traceana.trace.schema import TABLES
+from traceana.trace.taxonomy import PRODUCTS
 from traceana.vocabulary.operators import COMPILED_GRAPH, COMPILED_REGION
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
-from traceana.analyze.flop_coverage import PRODUCTS
 from traceana.analyze.layer_operands import operands
 from traceana.analyze.layers import layers
 from traceana.analyze.manifest_order import fused_parts
@@ -20,6 +19,7 @@ from traceana.analyze.manifest_pairing import paired, with_names_of
 from traceana.enrich.keys import layer_keys
 from traceana.timeline.work import work
 from traceana.trace import per_trace
+from traceana.trace.taxonomy import PRODUCTS
 from traceana.vocabulary.layer_types import Type, plain_word, type_of
 
 if TYPE_CHECKING:

@@ -1,10 +1,10 @@
-"""One call of an operator, or one instruction of a compiled program, as a trace records it."""
+"""One call of an operator, as a trace records it, and the types of its tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import prod
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -23,17 +23,18 @@ _Entry = Annotated[
     list[_Extent | Annotated[list[_Extent], msgspec.Meta(max_length=_MOST_DIMENSIONS)]],
     msgspec.Meta(max_length=_MOST_INPUTS),
 ]
-Extents = Annotated[
-    list[Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(max_length=_MOST_DIMENSIONS)
-]
 _shapes = msgspec.json.Decoder(Annotated[list[_Entry], msgspec.Meta(max_length=_MOST_INPUTS)])
 _texts = msgspec.json.Decoder(Annotated[list[str], msgspec.Meta(max_length=_MOST_INPUTS)])
 
 Entry = Shape | tuple[Shape, ...]
+Place: TypeAlias = int | str
+"""The position of an input, or its name among the operands of the operator's row."""
 
 
 class Call(msgspec.Struct, frozen=True):
-    """The inputs of one call, by position.
+    """The inputs of one call, by position, or by name where ``at`` has the positions.
+
+    ``formula`` is the function that counts it: it and ``at`` are of the operator's row.
 
     ``shapes``: extents of each input, ``()`` for other types; ``types`` and ``scalars`` are
     empty where the trace did not record them. Recorded outside the call are ``output``, the shape
@@ -50,6 +51,8 @@ class Call(msgspec.Struct, frozen=True):
     wanted: tuple[bool, ...] | None = None
     training: bool | None = None
     window: Shape | None = None
+    formula: str = ""
+    at: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     @classmethod
     def decode(
@@ -97,8 +100,13 @@ class Call(msgspec.Struct, frozen=True):
             self, shapes=rest(self.shapes), types=rest(self.types), scalars=rest(self.scalars)
         )
 
-    def has(self, position: int) -> bool:
+    def position(self, place: Place) -> int:
+        """Return the position of an input, -1 if the operator does not have it."""
+        return self.at.get(place, -1) if isinstance(place, str) else place
+
+    def has(self, place: Place) -> bool:
         """Return whether the input is a given tensor."""
+        position = self.position(place)
         if not 0 <= position < len(self.shapes):
             return False
         if position < len(self.types):
@@ -106,8 +114,9 @@ class Call(msgspec.Struct, frozen=True):
         # Without types, a tensor without dimensions looks like a missing one.
         return bool(self.shapes[position])
 
-    def shape(self, position: int, *ranks: int) -> Shape:
+    def shape(self, place: Place, *ranks: int) -> Shape:
         """Return the extents of a tensor, of one of ``ranks`` dimensions if any are given."""
+        position = self.position(place)
         if not self.has(position):
             raise UncountableError(f"input {position}: no shape")
         entry = self.shapes[position]
@@ -118,9 +127,10 @@ class Call(msgspec.Struct, frozen=True):
             raise UncountableError(f"input {position}: unexpected rank {len(shape)}")
         return shape
 
-    def tensor_list(self, position: int) -> tuple[Shape, ...]:
+    def tensor_list(self, place: Place) -> tuple[Shape, ...]:
         """Return the extents of each tensor of a TensorList."""
-        entry = self.shapes[position] if position < len(self.shapes) else ()
+        position = self.position(place)
+        entry = self.shapes[position] if 0 <= position < len(self.shapes) else ()
         if not entry or not all(isinstance(extent, tuple) for extent in entry):
             raise UncountableError(f"input {position}: shapes of the tensor list not recorded")
         return tuple(shape for shape in entry if isinstance(shape, tuple))
@@ -129,34 +139,39 @@ class Call(msgspec.Struct, frozen=True):
         """Return the positions of the given tensors."""
         return tuple(position for position in range(len(self.shapes)) if self.has(position))
 
-    def elements(self, position: int) -> int:
+    def elements(self, place: Place) -> int:
         """Return the number of elements of a tensor."""
-        return prod(self.shape(position))
+        return prod(self.shape(place))
 
-    def size(self, position: int) -> int | None:
+    def size(self, place: Place) -> int | None:
         """Return the bytes of an element of a tensor; ``None`` where its type is unknown."""
-        return element_size(self.types[position]) if position < len(self.types) else None
+        position = self.position(place)
+        known = 0 <= position < len(self.types)
+        return element_size(self.types[position]) if known else None
 
-    def values(self, position: int) -> int:
+    def values(self, place: Place) -> int:
         """Return how many values an element of a tensor has: two of FP4."""
+        position = self.position(place)
         known = position < len(self.types)
         return 2 if known and plain(self.types[position]) == "Float4_e2m1fn_x2" else 1
 
-    def operand(self, position: int) -> Operand | None:
+    def operand(self, place: Place) -> Operand | None:
         """Return a tensor as an operand; ``None`` where it was not given."""
-        if not self.has(position):
+        if not self.has(place):
             return None
-        return Operand.of(self.shape(position), self.size(position))
+        return Operand.of(self.shape(place), self.size(place))
 
-    def scalar(self, position: int) -> str:
+    def scalar(self, place: Place) -> str:
         """Return the text of a scalar input."""
+        position = self.position(place)
         text = self.scalars[position] if 0 <= position < len(self.scalars) else ""
         if not text or len(text) > _LONGEST_SCALAR:
             raise UncountableError(f"input {position}: value not recorded")
         return text
 
-    def integers(self, position: int) -> tuple[int, ...]:
+    def integers(self, place: Place) -> tuple[int, ...]:
         """Return a list of integers, such as a stride: ``[2, 2]``, or one integer as a list."""
+        position = self.position(place)
         parts = self.scalar(position).strip("[]").split(",")
         try:
             values = tuple(int(part) for part in parts if part.strip())
@@ -166,8 +181,9 @@ class Call(msgspec.Struct, frozen=True):
             raise UncountableError(f"input {position}: integer out of range")
         return values
 
-    def extents(self, position: int, *ranks: int) -> Shape:
+    def extents(self, place: Place, *ranks: int) -> Shape:
         """Return extents that are given as integers, of one of ``ranks`` dimensions if any are."""
+        position = self.position(place)
         values = self.integers(position)
         if any(value < 0 for value in values) or (ranks and len(values) not in ranks):
             raise UncountableError(f"input {position}: not a shape")
@@ -181,32 +197,35 @@ class Call(msgspec.Struct, frozen=True):
             raise UncountableError(f"output: unexpected rank {len(self.output)}")
         return self.output
 
-    def integer(self, position: int) -> int:
+    def integer(self, place: Place) -> int:
         """Return one integer."""
+        position = self.position(place)
         values = self.integers(position)
         if len(values) != 1:
             raise UncountableError(f"input {position}: not an integer")
         return values[0]
 
-    def number(self, position: int) -> float:
+    def number(self, place: Place) -> float:
         """Return one number."""
+        position = self.position(place)
         try:
             return float(self.scalar(position))
         except ValueError:
             raise UncountableError(f"input {position}: not a number") from None
 
-    def flags(self, position: int) -> tuple[bool, ...]:
+    def flags(self, place: Place) -> tuple[bool, ...]:
         """Return a list of flags, such as an output mask: ``[True, True, False]``."""
+        position = self.position(place)
         words = [part.strip() for part in self.scalar(position).strip("[]").split(",")]
         if not set(words) <= {"True", "False", "1", "0"}:
             raise UncountableError(f"input {position}: not a list of booleans")
         return tuple(word in ("True", "1") for word in words)
 
-    def flag(self, position: int) -> bool:
+    def flag(self, place: Place) -> bool:
         """Return one flag."""
-        (first, *others) = self.flags(position)
+        (first, *others) = self.flags(place)
         if others:
-            raise UncountableError(f"input {position}: not a boolean")
+            raise UncountableError(f"input {self.position(place)}: not a boolean")
         return first
 
 
@@ -325,78 +344,3 @@ def floating(name: str) -> str:
     """Return ``name``, or ``float`` for an integer type: the type of quotients and exponentials."""
     name = plain(name)
     return name if _ORDER.get(name, 0) >= _FIRST_FLOATING else "float"
-
-
-# Instructions of a compiled program (XLA).
-
-
-class Window(msgspec.Struct):
-    """A window by dimension; see ``attributes`` in :mod:`traceana.trace.schema`."""
-
-    size: Extents
-    stride: Extents
-    padding_low: Annotated[list[int], msgspec.Meta(max_length=64)]
-    base_dilation: Extents
-    window_dilation: Extents
-    reversal: Extents = []
-
-
-class DimensionNumbers(msgspec.Struct):
-    """The meaning of the dimensions of a convolution's tensors."""
-
-    kernel_input_feature: int
-    kernel_output_feature: int
-    input_batch: int = 0
-    input_feature: int = 0
-    output_batch: int = 0
-    output_feature: int = 0
-    input_spatial: Extents = []
-    kernel_spatial: Extents = []
-    output_spatial: Extents = []
-
-
-class Attributes(msgspec.Struct):
-    """The ``attributes`` that formulas need."""
-
-    window: Window | None = None
-    dimension_numbers: DimensionNumbers | None = None
-    lhs_contracting: Extents | None = None
-
-
-class Contraction(msgspec.Struct, frozen=True):
-    """One instruction: its first two operands and its first result."""
-
-    target: str
-    left: Shape
-    right: Shape
-    output: Shape
-    attributes: Attributes
-
-
-def decoded_instruction(
-    target: str,
-    input_shapes: str | None,
-    output_shape: str | None,
-    output_type: str | None,
-    attributes: str | None,
-) -> Contraction:
-    """Return the operands and result of a row of ``instructions``; raises ``UncountableError``."""
-    texts = (input_shapes, output_shape)
-    if any(text is None or len(text) > _LONGEST_TEXT for text in texts):
-        raise UncountableError("no shapes")
-    try:
-        inputs: list[Any] = msgspec.json.decode(input_shapes or "", type=list)
-        output: Any = msgspec.json.decode(output_shape or "", type=list)
-        if (output_type or "").startswith("["):
-            output = next(iter(output), None)
-        left, right, result = msgspec.convert([*inputs[:2], output], list[Extents])
-        decoded = msgspec.json.decode(attributes or "{}", type=Attributes)
-    except (msgspec.MsgspecError, RecursionError, ValueError):
-        raise UncountableError("the shapes are not those of two arrays") from None
-    return Contraction(target, tuple(left), tuple(right), tuple(result), decoded)
-
-
-def picked(shape: Shape, dimensions: list[int]) -> list[int]:
-    if not all(0 <= dimension < len(shape) for dimension in dimensions):
-        raise UncountableError("a dimension that the array does not have")
-    return [shape[dimension] for dimension in dimensions]

@@ -1,7 +1,7 @@
-"""Convolutions: how their counts are derived, and how TensorFlow and XLA record them.
+"""Convolutions of any rank, grouped, depthwise, dilated, transposed; forward and the gradients.
 
-Any rank: grouped, depthwise, dilated, transposed; forward and both gradients. PyTorch's operators
-record their inputs in different orders: :mod:`traceana.flops.aten_convolution`.
+First the derivations of the counts, then how the extents follow from a call of PyTorch, of
+TensorFlow or from a layer's shapes. XLA's instructions are in :mod:`traceana.flops.hlo`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ from math import prod
 from typing import Final
 
 import msgspec
-import numpy as np
-from msgspec.structs import replace
 
-from traceana.flops.call import Attributes, Call, Contraction, DimensionNumbers, picked
-from traceana.flops.cost import Cost, Count, Operand, Shape, UncountableError, compulsory
-from traceana.flops.registry import formula, operator
+from traceana.flops.call import Call
+from traceana.flops.cost import Cost, Operand, Shape, UncountableError, compulsory
+from traceana.flops.registry import formula, function
 
 _KINDS: Final = {1: "1d", 2: "2d", 3: "3d"}
 
@@ -192,253 +190,222 @@ def transposed_extent(
     return result
 
 
-# TensorFlow's operators: images [N, H, W, C] or [N, C, H, W], filters [R, S, C/g, K]. TensorFlow
-# records no attributes: a forward convolution needs the shape of its output from outside the call
-# (`Call.output`); for a gradient the inputs suffice.
-
-_BIASED: Final = frozenset(
-    {"_FusedConv2D", "_MklNativeFusedConv2D", "_MklNativeConv2DWithBias", "_MklFusedConv2D"}
-)
+# PyTorch's operators. Traces of PyTorch before 2.1 have no scalar inputs: a convolution's stride
+# and the mask of its gradients are missing. Hints replace them: the node of the backward pass has
+# the shape of the output, and the library's operators inside a backward operator are the computed
+# gradients.
 
 
-@operator("Conv2D", "Conv3D", "_MklNativeConv2D", "_MklNativeConv3D", *sorted(_BIASED))
-def tf_convolution(call: Call) -> tuple[Cost, ...]:
-    """Image, filter, and a bias; the output's shape is recorded outside the call."""
-    convolution = _tf_extents(call.shape(0), call.result(), call.shape(1, 4, 5))
-    return (forward(convolution, call.size(0), call.name in _BIASED),)
+@function("convolution", "convolution_transpose")
+def convolution(call: Call) -> tuple[Cost, ...]:
+    """Count a forward convolution."""
+    # oneDNN's pointwise convolution has the tensor to which it is added before the weight.
+    if call.has("bias") and len(call.shape("bias")) > 1:
+        call = call.without(1)
+    return (forward(forward_extents(call), call.size("x"), call.has("bias")),)
 
 
-@operator(
-    "Conv2DBackpropInput",
-    "Conv3DBackpropInputV2",
-    "_MklNativeConv2DBackpropInput",
-    "_MklNativeConv3DBackpropInputV2",
-)
-def tf_convolution_input(call: Call) -> tuple[Cost, ...]:
-    """The input's extents as values, filter, the output's gradient."""
-    weight, gradient = call.shape(1, 4, 5), call.shape(2)
-    convolution = _tf_extents(call.output, gradient, weight)
-    return (dgrad(convolution, call.size(2)),)
+def forward_extents(call: Call) -> Convolution:
+    """Return the convolution of a forward call.
 
-
-@operator(
-    "Conv2DBackpropFilter",
-    "Conv3DBackpropFilterV2",
-    "_MklNativeConv2DBackpropFilter",
-    "_MklNativeConv2DBackpropFilterWithBias",
-    "_MklNativeConv3DBackpropFilterV2",
-)
-def tf_convolution_filter(call: Call) -> tuple[Cost, ...]:
-    """Image, the filter's extents as values, the output's gradient.
-
-    The output of this operator is the filter's gradient: its shape is recorded outside the call.
+    Groups follow from the weight. Where the stride was not recorded, the shape of the output
+    replaces it.
     """
-    convolution = _tf_extents(call.shape(0), call.shape(2), call.result(4, 5))
-    return (wgrad(convolution, call.size(0)),)
+    weight = call.shape("w", 3, 4, 5)
+    rank = len(weight) - 2
+    batch, channels, spatial = split(call.shape("x"), rank)
+    if "transposed" in call.at and not call.scalars:
+        raise UncountableError("transposed flag not recorded")
+    transposed = _transposed(call)
+    if not call.scalars and call.output is not None:
+        _, out_channels, output = split(call.output, rank)
+        return build(batch, channels, out_channels, spatial, output, weight, transposed)
+    stride, padding, dilation, extra = (
+        spread(call.integers(name), rank) if name in call.at else (default,) * rank
+        for name, default in (("stride", 1), ("padding", 0), ("dilation", 1), ("output_padding", 0))
+    )
+    if transposed:
+        if weight[0] != channels:
+            raise UncountableError("weight shape does not match the channels")
+        # The weight alone does not determine the groups.
+        out_channels = weight[1] * (call.integer("groups") if "groups" in call.at else 1)
+        output = tuple(
+            map(transposed_extent, spatial, weight[2:], stride, padding, extra, dilation)
+        )
+    else:
+        out_channels = weight[0]
+        output = tuple(map(extent, spatial, weight[2:], stride, padding, dilation))
+    return build(
+        batch, channels, out_channels, spatial, output, weight, transposed, stride, dilation
+    )
 
 
-@operator("DepthwiseConv2dNative", "_FusedDepthwiseConv2dNative")
-def tf_depthwise(call: Call) -> tuple[Cost, ...]:
-    """Image, filter [R, S, C, multiplier]; the output's shape is recorded outside the call."""
-    convolution = _tf_depthwise_extents(call.shape(0, 4), call.result(4), call.shape(1, 4))
-    return (forward(convolution, call.size(0), call.name.startswith("_Fused")),)
+@function("convolution_backward", "convolution_transpose_backward")
+def backward(call: Call) -> tuple[Cost, ...]:
+    """Count the requested gradients.
+
+    The mask excludes the gradient of the first layer's input. Where it was not recorded, the
+    operators inside replace it.
+    """
+    wanted = call.wanted
+    if wanted is None and call.scalars:
+        wanted = call.flags("mask")
+    if wanted is None:
+        raise UncountableError("output mask not recorded")
+    conv, size = backward_extents(call), call.size("dy")
+    # The masks of cuDNN's and older operators have no flag for the bias.
+    of_input, of_weight, of_bias = (*wanted, False, False, False)[:3]
+    return (
+        *([dgrad(conv, size)] if of_input else []),
+        *([wgrad(conv, size)] if of_weight else []),
+        *([bias_grad(conv, size)] if of_bias else []),
+    )
 
 
-@operator("DepthwiseConv2dNativeBackpropInput")
-def tf_depthwise_input(call: Call) -> tuple[Cost, ...]:
-    """The input's extents as values, filter [R, S, C, multiplier], the output's gradient."""
-    convolution = _tf_depthwise_extents(call.output, call.shape(2, 4), call.shape(1, 4))
-    return (dgrad(convolution, call.size(2)),)
+def backward_extents(call: Call) -> Convolution:
+    """Return the convolution of a call that computes its gradients."""
+    transposed = _transposed(call)
+    weight = call.shape("w", 3, 4, 5)
+    stride = dilation = None
+    if call.scalars:
+        rank = len(weight) - 2
+        stride, dilation = spread(call.integers("stride"), rank), (1,) * rank
+        if "dilation" in call.at:
+            dilation = spread(call.integers("dilation"), rank)
+    return _between(call.shape("x"), call.shape("dy"), weight, transposed, stride, dilation)
 
 
-@operator("DepthwiseConv2dNativeBackpropFilter")
-def tf_depthwise_filter(call: Call) -> tuple[Cost, ...]:
-    """Image, the filter's extents as values, the output's gradient; as of a plain convolution."""
-    convolution = _tf_depthwise_extents(call.shape(0, 4), call.shape(2, 4), call.result(4))
-    return (wgrad(convolution, call.size(0)),)
+def _transposed(call: Call) -> bool:
+    if "transposed" in call.at:
+        return call.flag("transposed")
+    return call.formula.startswith("convolution_transpose")
 
 
-def _tf_extents(image: Shape | None, output: Shape, weight: Shape) -> Convolution:
-    (*window, a_group, filters) = weight
-    batch, out_channels, spatial, last = _tf_split(output, filters, len(window))
-    channels, entering = a_group, None
-    if image is not None:
-        if len(image) != len(output):
-            raise UncountableError("rank mismatch of input and output")
-        channels = image[-1] if last else image[1]
-        entering = image[1:-1] if last else image[2:]
-    if not a_group or channels % a_group:
-        raise UncountableError("filter shape does not match the channels")
+@function("convolution_dgrad")
+def backward_input(call: Call) -> tuple[Cost, ...]:
+    """Count the gradient of the input, whose extents are integers."""
+    if not call.scalars:
+        raise UncountableError("input gradient shape not recorded")
+    conv = _between(call.extents("x_size"), call.shape("dy"), call.shape("w", 3, 4, 5))
+    return (dgrad(conv, call.size("dy")),)
+
+
+@function("convolution_wgrad")
+def backward_weight(call: Call) -> tuple[Cost, ...]:
+    """Count the gradient of the weight, whose extents are integers."""
+    if not call.scalars:
+        raise UncountableError("weight gradient shape not recorded")
+    conv = _between(call.shape("x"), call.shape("dy"), call.extents("w_size", 3, 4, 5))
+    return (wgrad(conv, call.size("dy")),)
+
+
+def _between(
+    entering: Shape,
+    leaving: Shape,
+    weight: Shape,
+    transposed: bool = False,
+    stride: Shape | None = None,
+    dilation: Shape | None = None,
+) -> Convolution:
+    """Return the convolution with this input, output and weight."""
+    rank = len(weight) - 2
+    batch, channels, spatial = split(entering, rank)
+    _, out_channels, output = split(leaving, rank)
+    return build(
+        batch, channels, out_channels, spatial, output, weight, transposed, stride, dilation
+    )
+
+
+def build(
+    batch: int,
+    channels: int,
+    out_channels: int,
+    spatial: Shape | None,
+    output: Shape | None,
+    weight: Shape,
+    transposed: bool,
+    stride: Shape | None = None,
+    dilation: Shape | None = None,
+) -> Convolution:
+    """Return the convolution of these extents; groups follow from the weight.
+
+    A weight is [K, C/g, R, S], of a transposed convolution [C, K/g, R, S]. Raises
+    :class:`UncountableError` where it does not fit the channels.
+    """
+    (first, a_group) = weight[:2]
+    inner = out_channels if transposed else channels
+    if first != (channels if transposed else out_channels) or not a_group or inner % a_group:
+        raise UncountableError("weight shape does not match the channels")
     return Convolution(
         batch=batch,
         in_channels=channels,
         out_channels=out_channels,
-        window=tuple(window),
-        output=spatial,
-        input=entering,
-        groups=channels // a_group,
+        window=weight[2:],
+        output=output,
+        input=spatial,
+        groups=max(inner // a_group, 1),
+        transposed=transposed,
+        stride=stride,
+        dilation=dilation,
     )
 
 
-def _tf_depthwise_extents(image: Shape | None, output: Shape, weight: Shape) -> Convolution:
-    (*window, channels, multiplier) = weight
-    batch, out_channels, spatial, last = _tf_split(output, channels * multiplier, len(window))
-    entering = None
-    if image is not None:
-        entering = image[1:-1] if last else image[2:]
-    return Convolution(
-        batch=batch,
-        in_channels=channels,
-        out_channels=out_channels,
-        window=tuple(window),
-        output=spatial,
-        input=entering,
-        groups=channels,
-    )
+# TensorFlow's operators: images [N, H, W, C] or [N, C, H, W], filters [R, S, C/g, K], depthwise
+# [R, S, C, multiplier]. TensorFlow records no attributes: a forward convolution needs the shape of
+# its output from outside the call (`Call.output`), as does the gradient of a filter, whose output
+# that is; the gradient of an input uses it if it is known.
 
 
-def _tf_split(shape: Shape, channels: int, rank: int) -> tuple[int, int, Shape, bool]:
-    """Return batch, channels, spatial extents, and whether the channels come last.
+@function("tf_convolution", "tf_depthwise")
+def tf_forward(call: Call) -> tuple[Cost, ...]:
+    """Count a forward convolution of TensorFlow."""
+    conv = _tf_extents(call, call.shape("x"), call.result(), call.shape("w", 4, 5))
+    return (forward(conv, call.size("x"), "bias" in call.at),)
+
+
+@function("tf_convolution_dgrad", "tf_depthwise_dgrad")
+def tf_input(call: Call) -> tuple[Cost, ...]:
+    """Count the gradient of the input."""
+    conv = _tf_extents(call, call.output, call.shape("dy"), call.shape("w", 4, 5))
+    return (dgrad(conv, call.size("dy")),)
+
+
+@function("tf_convolution_wgrad", "tf_depthwise_wgrad")
+def tf_filter(call: Call) -> tuple[Cost, ...]:
+    """Count the gradient of the filter."""
+    conv = _tf_extents(call, call.shape("x"), call.shape("dy"), call.result(4, 5))
+    return (wgrad(conv, call.size("x")),)
+
+
+def _tf_extents(call: Call, image: Shape | None, output: Shape, weight: Shape) -> Convolution:
+    """Return the convolution; raises :class:`UncountableError` where the shapes do not fit.
 
     The layout is an attribute, which is not recorded: it follows from the filter's channels. Where
     both layouts match, the channels are last, TensorFlow's default.
     """
-    if len(shape) != rank + 2:
+    (*window, a_group, filters) = weight
+    depthwise = call.formula.startswith("tf_depthwise")
+    channels = a_group
+    if depthwise:
+        a_group, filters = 1, a_group * filters
+    if len(output) != len(window) + 2:
         raise UncountableError("rank mismatch of input and filter")
-    if shape[-1] == channels:
-        return shape[0], channels, shape[1:-1], True
-    if shape[1] == channels:
-        return shape[0], channels, shape[2:], False
-    raise UncountableError("filter shape does not match the channels")
-
-
-# XLA's instructions, and the routines of libraries that it calls for them.
-
-_MOST_POSITIONS: Final = 1 << 22
-_LONGEST_STEP: Final = 1 << 31
-
-
-def as_written(of: Contraction) -> Contraction:
-    """Return a forward convolution with image and weight as first and second operand.
-
-    XLA uses the smaller of both as the window; if it exchanges them, it mirrors the window. The
-    window of a transposed convolution may also be mirrored: one without a stride, which does not
-    dilate its image, cannot be distinguished.
-    """
-    window, numbers = of.attributes.window, of.attributes.dimension_numbers
-    if window is None or numbers is None or not window.reversal or not all(window.reversal):
-        return of
-    if any(step != 1 for step in (*window.base_dilation, *window.window_dilation)):
-        return of
-    back = DimensionNumbers(
-        kernel_input_feature=numbers.input_feature,
-        kernel_output_feature=numbers.input_batch,
-        input_batch=numbers.kernel_output_feature,
-        input_feature=numbers.kernel_input_feature,
-        output_batch=numbers.output_feature,
-        output_feature=numbers.output_batch,
-        input_spatial=numbers.kernel_spatial,
-        kernel_spatial=numbers.input_spatial,
-        output_spatial=numbers.output_spatial,
+    if filters not in (output[-1], output[1]):
+        raise UncountableError("filter shape does not match the channels")
+    last = output[-1] == filters
+    spatial = slice(1, -1) if last else slice(2, None)
+    if image is not None:
+        if len(image) != len(output):
+            raise UncountableError("rank mismatch of input and output")
+        channels = channels if depthwise else image[-1 if last else 1]
+    if not a_group or channels % a_group:
+        raise UncountableError("filter shape does not match the channels")
+    return Convolution(
+        batch=output[0],
+        in_channels=channels,
+        out_channels=filters,
+        window=tuple(window),
+        output=output[spatial],
+        input=None if image is None else image[spatial],
+        groups=channels // a_group,
     )
-    size = list(picked(of.left, numbers.input_spatial))
-    return replace(
-        of,
-        left=of.right,
-        right=of.left,
-        attributes=Attributes(
-            msgspec.structs.replace(window, size=size, reversal=[]),
-            back,
-            of.attributes.lhs_contracting,
-        ),
-    )
-
-
-@formula("hlo.convolution")
-def hlo_convolution(of: Contraction) -> Count:
-    """2 · N · K · positions · C, by the dimension numbers of the convolution.
-
-    N and K are the batch and the features of the output, C the input features summed for one of
-    them: the kernel's input features, those of one feature group. Batch groups (in the weight
-    gradient of a grouped convolution) only make N smaller. The positions in each spatial dimension
-    are the product of the output's and the window's extent: every window counts whole, also on
-    padding, as in PyTorch's counter. (XLA's own analysis leaves the padding out.)
-
-    In a dimension with base dilation the windows contain the zeros between the input's elements,
-    and only positions with an element count. In a transposed convolution, and in the input gradient
-    of a strided one, each element is multiplied with each element of the window: the positions are
-    the input's extent times the window's. In the weight gradient of a transposed convolution, where
-    the window is larger than the output, each element is multiplied with each element of the
-    output. With strides as well, the positions are counted one by one: XLA writes groups as a
-    dimension of g positions with one element each, with base dilation g and stride g - 1.
-    """
-    window, numbers = of.attributes.window, of.attributes.dimension_numbers
-    if window is None or numbers is None:
-        raise UncountableError("no window")
-    try:
-        spatial = zip(
-            picked(of.left, numbers.input_spatial),
-            window.size,
-            picked(of.output, numbers.output_spatial),
-            window.stride,
-            window.padding_low,
-            window.base_dilation,
-            window.window_dilation,
-            strict=True,
-        )
-        positions = prod(_positions(*extents) for extents in spatial)
-    except ValueError:
-        raise UncountableError("a window of other dimensions") from None
-    batch, features = picked(of.output, [numbers.output_batch, numbers.output_feature])
-    (depth,) = picked(of.right, [numbers.kernel_input_feature])
-    return Count(2 * batch * features * positions * depth, "hlo.convolution", _sizes(of))
-
-
-def _positions(
-    size: int, window: int, output: int, stride: int, padding: int, base: int, dilation: int
-) -> int:
-    if base == 1:
-        return output * window
-    if stride == 1:
-        return size * min(window, output)
-    steps = max(stride, dilation, base, abs(padding), size)
-    if not base or output * window > _MOST_POSITIONS or steps > _LONGEST_STEP:
-        raise UncountableError("too many positions to count")
-    starts = np.arange(output, dtype=np.int64)[:, None] * stride - padding
-    at = starts + np.arange(window, dtype=np.int64) * dilation
-    return int(((at % base == 0) & (at >= 0) & (at <= (size - 1) * base)).sum())
-
-
-@formula("hlo.convolution.library")
-def hlo_library_convolution(of: Contraction) -> Count:
-    """2 · |y| · |w| / K, a convolution or one of its gradients by cuDNN, MIOpen or oneDNN.
-
-    x, w and y are the forward convolution's input, weight and output, K its output features:
-    each element of y is a sum over all elements of w for one feature. XLA keeps the forward
-    convolution's dimension numbers in all three routines. The operands of the input gradient are
-    y's gradient and w, those of the weight gradient x and y's gradient.
-    """
-    output, weight = of.output, of.right
-    if of.target.startswith("__cudnn$convBackwardInput"):
-        output = of.left
-    elif of.target.startswith("__cudnn$convBackwardFilter"):
-        output, weight = of.right, of.output
-    return _hlo_library(of, weight, output)
-
-
-def hlo_onednn_convolution(of: Contraction) -> Count:
-    """Return the count of a forward convolution by oneDNN."""
-    return _hlo_library(of, of.right, of.output)
-
-
-def _hlo_library(of: Contraction, weight: Shape, output: Shape) -> Count:
-    numbers = of.attributes.dimension_numbers
-    if numbers is None:
-        raise UncountableError("no dimension numbers")
-    (features,) = picked(weight, [numbers.kernel_output_feature])
-    flops = 2 * prod(output) * (prod(weight) // features) if features else 0
-    return Count(flops, "hlo.convolution.library", _sizes(of))
-
-
-def _sizes(of: Contraction) -> tuple[int, ...]:
-    return tuple(sorted(prod(shape) for shape in (of.left, of.right, of.output)))

@@ -93,27 +93,3 @@ def broadcast(*shapes: Shape) -> Shape:
             elif extent not in (1, result[position]):
                 raise UncountableError("operand shapes do not broadcast")
     return tuple(result)
-
-
-def per_element(
-    formula: str,
-    kind: str,
-    elements: int,
-    operations: int,
-    *operands: Operand | None,
-    part: Part = "forward",
-) -> Cost:
-    """Return the cost of ``operations`` for each of ``elements``, moving ``operands`` once each.
-
-    An arithmetic operation, a comparison or an elementary function (exp, log, tanh, erf, square
-    root, power) of one element is one operation; a selection, a copy or a random number counts 0.
-    """
-    return Cost(kind, part, elements * operations, compulsory(*operands), formula)
-
-
-class Count(msgspec.Struct, frozen=True):
-    """The FLOPs of an instruction; ``tensors``: sorted element counts of a convolution."""
-
-    flops: int
-    formula: str
-    tensors: tuple[int, ...] = msgspec.field(default=())

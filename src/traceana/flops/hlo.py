@@ -9,21 +9,280 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import Final
+from contextlib import suppress
+from math import isqrt, prod
+from typing import Annotated, Any, Final
 
+import msgspec
+import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
-from traceana.flops.call import Contraction, decoded_instruction
-from traceana.flops.convolution import (
-    as_written,
-    hlo_convolution,
-    hlo_library_convolution,
-    hlo_onednn_convolution,
-)
-from traceana.flops.cost import LARGEST, Count, UncountableError
-from traceana.flops.matmul import hlo_dot, hlo_onednn_matmul
-from traceana.flops.registry import declare
+from traceana.flops.convolution import Convolution
+from traceana.flops.cost import LARGEST, Shape, UncountableError
+from traceana.flops.registry import declare, formula
 from traceana.trace.schema import ROW
+
+Extents = Annotated[list[Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(max_length=64)]
+_LONGEST_TEXT: Final = 1 << 20
+_MOST_POSITIONS: Final = 1 << 22
+_LONGEST_STEP: Final = 1 << 31
+
+
+class Window(msgspec.Struct):
+    """A window by dimension; see ``attributes`` in :mod:`traceana.trace.schema`."""
+
+    size: Extents
+    stride: Extents
+    padding_low: Annotated[list[int], msgspec.Meta(max_length=64)]
+    base_dilation: Extents
+    window_dilation: Extents
+    reversal: Extents = []
+
+
+class DimensionNumbers(msgspec.Struct):
+    """The meaning of the dimensions of a convolution's tensors."""
+
+    kernel_input_feature: int
+    kernel_output_feature: int
+    input_batch: int = 0
+    input_feature: int = 0
+    output_batch: int = 0
+    output_feature: int = 0
+    input_spatial: Extents = []
+    kernel_spatial: Extents = []
+    output_spatial: Extents = []
+
+
+class Attributes(msgspec.Struct):
+    """The ``attributes`` that formulas need."""
+
+    window: Window | None = None
+    dimension_numbers: DimensionNumbers | None = None
+    lhs_contracting: Extents | None = None
+
+
+class Contraction(msgspec.Struct, frozen=True):
+    """One instruction: its first two operands and its first result."""
+
+    target: str
+    left: Shape
+    right: Shape
+    output: Shape
+    attributes: Attributes
+
+
+def decoded_instruction(
+    target: str,
+    input_shapes: str | None,
+    output_shape: str | None,
+    output_type: str | None,
+    attributes: str | None,
+) -> Contraction:
+    """Return the operands and result of a row of ``instructions``; raises ``UncountableError``."""
+    texts = (input_shapes, output_shape)
+    if any(text is None or len(text) > _LONGEST_TEXT for text in texts):
+        raise UncountableError("no shapes")
+    try:
+        inputs: list[Any] = msgspec.json.decode(input_shapes or "", type=list)
+        output: Any = msgspec.json.decode(output_shape or "", type=list)
+        if (output_type or "").startswith("["):
+            output = next(iter(output), None)
+        left, right, result = msgspec.convert([*inputs[:2], output], list[Extents])
+        decoded = msgspec.json.decode(attributes or "{}", type=Attributes)
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        raise UncountableError("the shapes are not those of two arrays") from None
+    return Contraction(target, tuple(left), tuple(right), tuple(result), decoded)
+
+
+def picked(shape: Shape, dimensions: list[int]) -> list[int]:
+    if not all(0 <= dimension < len(shape) for dimension in dimensions):
+        raise UncountableError("a dimension that the array does not have")
+    return [shape[dimension] for dimension in dimensions]
+
+
+class Count(msgspec.Struct, frozen=True):
+    """The FLOPs of an instruction; ``tensors``: sorted element counts of a convolution."""
+
+    flops: int
+    formula: str
+    tensors: tuple[int, ...] = msgspec.field(default=())
+
+
+def as_written(of: Contraction) -> Contraction:
+    """Return a forward convolution with image and weight as first and second operand.
+
+    XLA uses the smaller of both as the window; if it exchanges them, it mirrors the window. The
+    window of a transposed convolution may also be mirrored: one without a stride, which does not
+    dilate its image, cannot be distinguished.
+    """
+    window, numbers = of.attributes.window, of.attributes.dimension_numbers
+    if window is None or numbers is None or not window.reversal or not all(window.reversal):
+        return of
+    if any(step != 1 for step in (*window.base_dilation, *window.window_dilation)):
+        return of
+    back = DimensionNumbers(
+        kernel_input_feature=numbers.input_feature,
+        kernel_output_feature=numbers.input_batch,
+        input_batch=numbers.kernel_output_feature,
+        input_feature=numbers.kernel_input_feature,
+        output_batch=numbers.output_feature,
+        output_feature=numbers.output_batch,
+        input_spatial=numbers.kernel_spatial,
+        kernel_spatial=numbers.input_spatial,
+        output_spatial=numbers.output_spatial,
+    )
+    size = list(picked(of.left, numbers.input_spatial))
+    return replace(
+        of,
+        left=of.right,
+        right=of.left,
+        attributes=Attributes(
+            msgspec.structs.replace(window, size=size, reversal=[]),
+            back,
+            of.attributes.lhs_contracting,
+        ),
+    )
+
+
+@formula("hlo.convolution")
+def hlo_convolution(of: Contraction) -> Count:
+    """2 · N · K · positions · C, by the dimension numbers of the convolution.
+
+    N and K are the batch and the features of the output, C the input features summed for one of
+    them: the kernel's input features, those of one feature group. Batch groups (in the weight
+    gradient of a grouped convolution) only make N smaller. The positions in each spatial dimension
+    are the product of the output's and the window's extent: every window counts whole, also on
+    padding, as in PyTorch's counter. (XLA's own analysis leaves the padding out.)
+
+    In a dimension with base dilation the windows contain the zeros between the input's elements,
+    and only positions with an element count. In a transposed convolution, and in the input gradient
+    of a strided one, each element is multiplied with each element of the window: the positions are
+    the input's extent times the window's. In the weight gradient of a transposed convolution, where
+    the window is larger than the output, each element is multiplied with each element of the
+    output. With strides as well, the positions are counted one by one: XLA writes groups as a
+    dimension of g positions with one element each, with base dilation g and stride g - 1.
+    """
+    window, numbers = of.attributes.window, of.attributes.dimension_numbers
+    if window is None or numbers is None:
+        raise UncountableError("no window")
+    try:
+        spatial = zip(
+            picked(of.left, numbers.input_spatial),
+            window.size,
+            picked(of.output, numbers.output_spatial),
+            window.stride,
+            window.padding_low,
+            window.base_dilation,
+            window.window_dilation,
+            strict=True,
+        )
+        positions = prod(_positions(*extents) for extents in spatial)
+    except ValueError:
+        raise UncountableError("a window of other dimensions") from None
+    batch, features = picked(of.output, [numbers.output_batch, numbers.output_feature])
+    (depth,) = picked(of.right, [numbers.kernel_input_feature])
+    sizes = tuple(sorted(prod(shape) for shape in (of.left, of.right, of.output)))
+    return Count(2 * batch * features * positions * depth, "hlo.convolution", sizes)
+
+
+def _positions(
+    size: int, window: int, output: int, stride: int, padding: int, base: int, dilation: int
+) -> int:
+    if base == 1:
+        return output * window
+    if stride == 1:
+        return size * min(window, output)
+    steps = max(stride, dilation, base, abs(padding), size)
+    if not base or output * window > _MOST_POSITIONS or steps > _LONGEST_STEP:
+        raise UncountableError("too many positions to count")
+    starts = np.arange(output, dtype=np.int64)[:, None] * stride - padding
+    at = starts + np.arange(window, dtype=np.int64) * dilation
+    return int(((at % base == 0) & (at >= 0) & (at <= (size - 1) * base)).sum())
+
+
+def library_operands(of: Contraction) -> tuple[Shape, Shape, Shape]:
+    """Return the forward convolution's input, weight and output of a library's routine."""
+    if of.target.startswith("__cudnn$convBackwardInput"):
+        return of.output, of.right, of.left
+    if of.target.startswith("__cudnn$convBackwardFilter"):
+        return of.left, of.output, of.right
+    return of.left, of.right, of.output
+
+
+def library_convolution(of: Contraction) -> Convolution:
+    """Return the extents of a library's convolution; raises ``UncountableError``."""
+    window, numbers = of.attributes.window, of.attributes.dimension_numbers
+    if window is None or numbers is None or any(step != 1 for step in window.base_dilation):
+        raise UncountableError("no window")
+    image, weight, output = library_operands(of)
+    batch, channels = picked(image, [numbers.input_batch, numbers.input_feature])
+    filters, depth = picked(weight, [numbers.kernel_output_feature, numbers.kernel_input_feature])
+    if not depth or channels % depth:
+        raise UncountableError("weight shape does not match the channels")
+    return Convolution(
+        batch=batch,
+        in_channels=channels,
+        out_channels=filters,
+        window=tuple(picked(weight, numbers.kernel_spatial)),
+        output=tuple(picked(output, numbers.output_spatial)),
+        input=tuple(picked(image, numbers.input_spatial)),
+        groups=channels // depth,
+        stride=tuple(window.stride),
+        dilation=tuple(window.window_dilation),
+    )
+
+
+@formula("hlo.convolution.library")
+def hlo_library_convolution(of: Contraction) -> Count:
+    """2 · |y| · |w| / K, a convolution or one of its gradients by cuDNN, MIOpen or oneDNN.
+
+    x, w and y are the forward convolution's input, weight and output, K its output features:
+    each element of y is a sum over all elements of w for one feature. XLA keeps the forward
+    convolution's dimension numbers in all three routines. The operands of the input gradient are
+    y's gradient and w, those of the weight gradient x and y's gradient.
+    """
+    numbers = of.attributes.dimension_numbers
+    if numbers is None:
+        raise UncountableError("no dimension numbers")
+    _, weight, output = library_operands(of)
+    (features,) = picked(weight, [numbers.kernel_output_feature])
+    flops = 2 * prod(output) * (prod(weight) // features) if features else 0
+    sizes = tuple(sorted(prod(shape) for shape in (of.left, of.right, of.output)))
+    return Count(flops, "hlo.convolution.library", sizes)
+
+
+@formula("hlo.dot")
+def hlo_dot(of: Contraction) -> Count:
+    """2 · batch · M · N · K: every element of the output sums K products.
+
+    K is the product of the contracted extents. Batch, M and N are the output's, in any order. The
+    same applies to the routines of cuBLAS and hipBLASLt, whose configuration has the dimension
+    numbers; a bias or an activation that they add is not counted.
+    """
+    contracted = of.attributes.lhs_contracting
+    if contracted is None:
+        raise UncountableError("no dimension numbers")
+    return Count(2 * prod(of.output) * prod(picked(of.left, contracted)), "hlo.dot")
+
+
+@formula("hlo.dot.onednn")
+def hlo_onednn_matmul(of: Contraction) -> Count:
+    """2 · batch · M · N · K, K from the elements of the three matrices.
+
+    oneDNN's configuration has the transposed operands, not the contracted dimensions. With B
+    matrices in each operand, |a| · |b| = B·M·K · B·K·N = |c| · B · K². For a matrix shared by the
+    batch B is 1: its rows and the other's batch are one dimension.
+    """
+    both = len(of.left) > 2 and len(of.right) > 2
+    batch = prod(of.output[:-2]) if both else 1
+    size = prod(of.output)
+    square, rest = divmod(prod(of.left) * prod(of.right), size * batch or 1)
+    depth = isqrt(square)
+    if rest or depth * depth != square:
+        raise UncountableError("matrix shapes do not match")
+    return Count(2 * size * depth, "hlo.dot.onednn")
+
 
 _SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "instruction": ROW,
@@ -39,7 +298,7 @@ _FORMULAS: Final[tuple[tuple[str, str, Callable[[Contraction], Count]], ...]] = 
     ("dot", "", hlo_dot),
     ("custom-call", _CONV, hlo_library_convolution),
     ("custom-call", "__cublas$", hlo_dot),
-    ("custom-call", "__onednn$convolution", hlo_onednn_convolution),
+    ("custom-call", "__onednn$convolution", hlo_library_convolution),
     ("custom-call", "__onednn$matmul", hlo_onednn_matmul),
 )
 """Opcode, beginning of the target, formula."""
@@ -99,6 +358,21 @@ def instruction_flops(instructions: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(found[::-1], schema=_SCHEMA, orient="row")
 
 
+def library_convolutions(instructions: pl.DataFrame) -> dict[int, Convolution]:
+    """Return the extents of the convolutions of cuDNN, by row."""
+    columns = ("target", "input_shapes", "output_shape", "output_type", "attributes")
+    found: dict[int, Convolution] = {}
+    for row, target, *texts in (
+        instructions.with_row_index("row")
+        .filter(pl.col("target").cast(pl.String).str.starts_with(_CONV))
+        .select("row", *(pl.col(name).cast(pl.String) for name in columns))
+        .iter_rows()
+    ):
+        with suppress(UncountableError):
+            found[row] = library_convolution(decoded_instruction(target, *texts))
+    return found
+
+
 def _own(instructions: pl.DataFrame) -> tuple[dict[int, Count], set[int]]:
     """Return the counts of instructions with a formula, and rows where it did not apply."""
     opcode = pl.col("opcode").cast(pl.String)
@@ -107,7 +381,7 @@ def _own(instructions: pl.DataFrame) -> tuple[dict[int, Count], set[int]]:
     counts: dict[int, Count] = {}
     failed: set[int] = set()
     rows: dict[int, tuple[object, str | None]] = {}
-    for code, begin, formula in _FORMULAS:
+    for code, begin, count in _FORMULAS:
         mine = instructions.with_row_index("row").filter(
             (opcode == code) & target.str.starts_with(begin)
         )
@@ -118,7 +392,7 @@ def _own(instructions: pl.DataFrame) -> tuple[dict[int, Count], set[int]]:
                 contraction = decoded_instruction(name, inputs, output, kind, attributes)
                 if _is_forward(scope):
                     contraction = as_written(contraction)
-                counts[row] = formula(contraction)
+                counts[row] = count(contraction)
             except UncountableError:
                 failed.add(row)
             else:

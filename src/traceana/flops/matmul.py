@@ -1,14 +1,13 @@
-"""Matrix products, batched or not: derivation of their count, and the frameworks' operators."""
+"""Matrix products, batched or not: the derivation of their count, and the calls of frameworks."""
 
 from __future__ import annotations
 
-from math import isqrt, prod
+from math import prod
 from typing import Literal
 
-from traceana.flops.call import Call, Contraction, picked
+from traceana.flops.call import Call
 from traceana.flops.cost import (
     Cost,
-    Count,
     Operand,
     Part,
     Shape,
@@ -16,7 +15,7 @@ from traceana.flops.cost import (
     broadcast,
     compulsory,
 )
-from traceana.flops.registry import formula, operator
+from traceana.flops.registry import formula, function
 
 MatmulKind = Literal["linear", "matmul", "batched_matmul", "matrix_vector", "dot"]
 
@@ -66,53 +65,48 @@ def bias_grad(rows: int, columns: int, size: int | None) -> Cost:
     return Cost("linear", "bias_grad", rows * columns, moved, "matmul.bias_grad")
 
 
-# PyTorch's operators.
+@function("matmul", "addmm", "batched_matmul")
+def product(call: Call) -> tuple[Cost, ...]:
+    """Count [m, k] · [k, n], or a batch of them, and an addend."""
+    rank = 3 if call.formula == "batched_matmul" else 2
+    kinds: dict[str, MatmulKind] = {"matmul": "matmul", "addmm": "linear"}
+    (*lefts, m, k), (*rights, inner, n) = _matrix(call, "x", rank), _matrix(call, "w", rank)
+    _agree(k == inner and lefts == rights)
+    return (
+        matmul(
+            m,
+            n,
+            k * call.values("x"),
+            call.size("x"),
+            batch=prod(lefts),
+            left=prod(lefts) * m * k,
+            right=prod(lefts) * k * n,
+            # baddbmm with beta 0 reads no addend; beta is not always recorded: a given one counts.
+            addend=call.elements("addend") if call.has("addend") else 0,
+            output_size=call.size("addend"),
+            kind=kinds.get(call.formula, "batched_matmul"),
+        ),
+    )
 
 
-@operator("aten::mm", "aten::_int_mm", "aten::_scaled_mm")
-def mm(call: Call) -> tuple[Cost, ...]:
-    """[m, k] · [k, n]."""
-    return _aten_product(call, 0, 1, None)
-
-
-@operator("aten::addmm", "aten::addmm_", "aten::_addmm_activation", "aten::sspaddmm")
-def addmm(call: Call) -> tuple[Cost, ...]:
-    """An addend, [m, k] · [k, n]."""
-    return _aten_product(call, 1, 2, 0, "linear")
-
-
-@operator("aten::bmm")
-def bmm(call: Call) -> tuple[Cost, ...]:
-    """[b, m, k] · [b, k, n]."""
-    return _aten_product(call, 0, 1, None, "batched_matmul")
-
-
-@operator("aten::baddbmm", "aten::baddbmm_", "aten::_baddbmm_mkl_")
-def baddbmm(call: Call) -> tuple[Cost, ...]:
-    """An addend, [b, m, k] · [b, k, n]."""
-    return _aten_product(call, 1, 2, 0, "batched_matmul")
-
-
-@operator("aten::_grouped_mm", "aten::_scaled_grouped_mm")
-def grouped_mm(call: Call) -> tuple[Cost, ...]:
+@function("grouped_matmul")
+def grouped(call: Call) -> tuple[Cost, ...]:
     """Products of several groups, as of the experts of a mixture: [m, k] · [g, k, n], by rows of
     the left; [g, m, k] · [k, n], by columns of the right; [m, k] · [k, n], by the terms of g sums.
 
     The sizes of the groups are on the device; they add up to the whole extent.
     """
-    left, right = call.shape(0, 2, 3), call.shape(1, 2, 3)
-    (m, k), (inner, n), size = left[-2:], right[-2:], call.size(0)
+    left, right = _matrix(call, "x", 2, 3), _matrix(call, "w", 2, 3)
+    (m, k), (inner, n) = left[-2:], right[-2:]
     _agree(k == inner and (len(left) != 3 or len(right) != 3 or left[0] == right[0]))
     batch = left[0] if len(left) == len(right) == 3 else 1
-    groups = (
-        call.shape(4 if "scaled" in call.name else 2, 1)[0] if len(left) + len(right) == 4 else 1
-    )
+    groups = call.shape("groups", 1)[0] if len(left) + len(right) == 4 else 1
     return (
         matmul(
             m,
             n,
-            k * call.values(0),
-            size,
+            k * call.values("x"),
+            call.size("x"),
             batch=batch,
             left=prod(left),
             right=prod(right),
@@ -122,169 +116,121 @@ def grouped_mm(call: Call) -> tuple[Cost, ...]:
     )
 
 
-@operator("aten::addbmm", "aten::addbmm_")
-def addbmm(call: Call) -> tuple[Cost, ...]:
+@function("summed_matmul")
+def summed(call: Call) -> tuple[Cost, ...]:
     """An addend [m, n], and the sum of [b, m, k] · [b, k, n] over the batch: k·b terms each."""
-    (batch, m, k), (other, inner, n) = call.shape(1, 3), call.shape(2, 3)
+    (batch, m, k), (other, inner, n) = call.shape("x", 3), call.shape("w", 3)
     _agree(batch == other and k == inner)
-    return (matmul(m, n, k * batch, call.size(1), addend=call.elements(0)),)
+    return (matmul(m, n, k * batch, call.size("x"), addend=call.elements("addend")),)
 
 
-@operator("aten::matmul")
+@function("broadcast_matmul")
 def broadcast_matmul(call: Call) -> tuple[Cost, ...]:
     """Vectors, matrices or batches of them, broadcast as numpy.matmul does."""
-    left, right = call.shape(0), call.shape(1)
+    left, right = call.shape("x"), call.shape("w")
     if not left or not right:
         raise UncountableError("scalar operand")
-    if len(left) == 1 and len(right) == 1:
-        return dot(call)
     m = left[-2] if len(left) > 1 else 1
     n = right[-1] if len(right) > 1 else 1
     inner = right[-2] if len(right) > 1 else right[0]
     _agree(left[-1] == inner)
-    batch = prod(broadcast(left[:-2], right[:-2]))
-    size = call.size(0)
-    if len(right) <= 2:
-        # One matrix for the whole batch: the batch's rows are rows of one product.
-        kind: MatmulKind = "matmul" if len(right) == 2 else "matrix_vector"
-        return (matmul(batch * m, n, inner, size, kind=kind),)
-    lefts, rights = prod(left), prod(right)
+    addend = call.elements("addend") if call.has("addend") else 0
+    size, batch = call.size("x"), prod(broadcast(left[:-2], right[:-2]))
+    if len(right) > 2:
+        lefts, rights = prod(left), prod(right)
+        return (
+            matmul(m, n, inner, size, batch=batch, left=lefts, right=rights, kind="batched_matmul"),
+        )
+    # One matrix for the whole batch: the batch's rows are rows of one product.
+    kind: MatmulKind = "matmul" if len(right) == 2 else "matrix_vector"
+    kind = "dot" if len(left) == len(right) == 1 else kind
+    return (matmul(batch * m, n, inner, size, addend=addend, kind=kind),)
+
+
+@function("linear")
+def linear(call: Call) -> tuple[Cost, ...]:
+    """[…, k], a weight [n, k], and a bias."""
+    rows, weight = call.shape("x"), call.shape("w", 1, 2)
+    _agree(bool(rows) and rows[-1] == weight[-1])
+    n = weight[0] if len(weight) == 2 else 1
+    addend = call.elements("bias") if call.has("bias") else 0
+    return (matmul(prod(rows[:-1]), n, rows[-1], call.size("x"), addend=addend, kind="linear"),)
+
+
+@function("linear_backward")
+def linear_backward(call: Call) -> tuple[Cost, ...]:
+    """Input […, k], gradient […, n], weight [n, k], and the mask of the requested gradients."""
+    entering, gradient, (n, k) = call.shape("x"), call.shape("dy"), call.shape("w", 2)
+    _agree(bool(entering) and entering[-1] == k and gradient == (*entering[:-1], n))
+    rows, size = prod(entering[:-1]), call.size("x")
+    wanted = call.flags("mask") if call.wanted is None else call.wanted
+    of_input, of_weight, of_bias = (*wanted, False, False, False)[:3]
     return (
-        matmul(m, n, inner, size, batch=batch, left=lefts, right=rights, kind="batched_matmul"),
+        *([matmul(rows, k, n, size, kind="linear", part="dgrad")] if of_input else []),
+        *([matmul(n, k, rows, size, kind="linear", part="wgrad")] if of_weight else []),
+        *([bias_grad(rows, n, size)] if of_bias else []),
     )
 
 
-@operator("aten::linear", "aten::mkldnn_linear", "mkldnn::_linear_pointwise")
-def linear(call: Call) -> tuple[Cost, ...]:
-    """[…, k], a weight [n, k], and a bias."""
-    rows = call.shape(0)
-    weight = call.shape(1, 1, 2)
-    _agree(bool(rows) and rows[-1] == weight[-1])
-    n = weight[0] if len(weight) == 2 else 1
-    addend = call.elements(2) if call.has(2) else 0
-    return (matmul(prod(rows[:-1]), n, rows[-1], call.size(0), addend=addend, kind="linear"),)
+@function("bias_grad")
+def last_bias_grad(call: Call) -> tuple[Cost, ...]:
+    """The output's gradient, its channels last."""
+    gradient = call.shape("dy")
+    if not gradient:
+        raise UncountableError("input 0: unexpected rank 0")
+    return (bias_grad(prod(gradient[:-1]), gradient[-1], call.size("dy")),)
 
 
-@operator("mkl::_mkl_linear")
-def mkl_linear(call: Call) -> tuple[Cost, ...]:
-    """[…, k], the packed weight, the weight [n, k], a bias or nothing, and the number of rows."""
-    rows, (n, k) = call.shape(0), call.shape(2, 2)
-    _agree(bool(rows) and rows[-1] == k)
-    addend = call.elements(3) if call.has(3) else 0
-    return (matmul(prod(rows[:-1]), n, k, call.size(0), addend=addend, kind="linear"),)
-
-
-@operator("aten::linear_backward")
-def linear_backward(call: Call) -> tuple[Cost, ...]:
-    """Input […, k], gradient […, n], weight [n, k], and the mask of the requested gradients."""
-    entering, gradient, (n, k) = call.shape(0), call.shape(1), call.shape(2, 2)
-    _agree(bool(entering) and entering[-1] == k and gradient == (*entering[:-1], n))
-    rows, size = prod(entering[:-1]), call.size(0)
-    of_input, of_weight, of_bias = (*call.flags(3), False, False, False)[:3]
-    parts: list[Cost] = []
-    if of_input:
-        parts.append(matmul(rows, k, n, size, kind="linear", part="dgrad"))
-    if of_weight:
-        parts.append(matmul(n, k, rows, size, kind="linear", part="wgrad"))
-    if of_bias:
-        parts.append(bias_grad(rows, n, size))
-    return tuple(parts)
-
-
-@operator("aten::mv")
-def mv(call: Call) -> tuple[Cost, ...]:
-    """[m, k] · [k]."""
-    (m, k), (inner,) = call.shape(0, 2), call.shape(1, 1)
-    _agree(k == inner)
-    return (matmul(m, 1, k, call.size(0), kind="matrix_vector"),)
-
-
-@operator("aten::addmv", "aten::addmv_")
-def addmv(call: Call) -> tuple[Cost, ...]:
-    """An addend, [m, k] · [k]."""
-    (m, k), (inner,) = call.shape(1, 2), call.shape(2, 1)
-    _agree(k == inner)
-    cost = matmul(m, 1, k, call.size(1), addend=call.elements(0), kind="matrix_vector")
-    return (cost,)
-
-
-@operator("aten::dot", "aten::vdot")
-def dot(call: Call) -> tuple[Cost, ...]:
-    """[k] · [k]."""
-    (k,), (inner,) = call.shape(0, 1), call.shape(1, 1)
-    _agree(k == inner)
-    return (matmul(1, 1, k, call.size(0), kind="dot"),)
-
-
-@operator("aten::outer", "aten::ger")
+@function("outer")
 def outer(call: Call) -> tuple[Cost, ...]:
     """[m] and [n]: m·n products of one term, without additions."""
-    (m,), (n,) = call.shape(0, 1), call.shape(1, 1)
-    size = call.size(0)
+    (m,), (n,), size = call.shape("x", 1), call.shape("w", 1), call.size("x")
     moved = compulsory(Operand(m, size), Operand(n, size), Operand(m * n, size))
     return (Cost("outer", "forward", m * n, moved, "elementwise.mul"),)
 
 
-def _aten_product(
-    call: Call, left: int, right: int, addend: int | None, kind: MatmulKind = "matmul"
-) -> tuple[Cost, ...]:
-    (*lefts, m, k), (*rights, inner, n) = _matrices(call, left), _matrices(call, right)
-    _agree(k == inner and lefts == rights)
-    # baddbmm with beta 0 reads no addend; beta is not always recorded, so a given addend counts.
-    added = call.elements(addend) if addend is not None and call.has(addend) else 0
-    return (
-        matmul(
-            m,
-            n,
-            k * call.values(left),
-            call.size(left),
-            batch=prod(lefts),
-            left=prod(lefts) * m * k,
-            right=prod(lefts) * k * n,
-            addend=added,
-            output_size=call.size(addend) if addend is not None else None,
-            kind=kind,
-        ),
-    )
-
-
-def _matrices(call: Call, position: int) -> Shape:
-    return call.shape(position, 3) if "bmm" in call.name else call.shape(position, 2)
-
-
-def _agree(agree: bool) -> None:
-    if not agree:
-        raise UncountableError("matrix shapes do not match")
-
-
-# TensorFlow's operators. Whether an operand is transposed is an attribute, which is not recorded:
-# the inner extent occurs in both operands. A call with several possible readings is refused.
-
-
-@operator("MatMul", "_MklMatMul", "_FusedMatMul", "_MklFusedMatMul", "_MklNativeFusedMatMul")
+@function("tf_matmul", "tf_batched_matmul")
 def tf_matmul(call: Call) -> tuple[Cost, ...]:
-    """Two matrices, either transposed or not, and a bias of a fused one."""
-    left, right = call.shape(0, 2), call.shape(1, 2)
-    m, n, k = _tf_extents(left, right, call.output)
-    fused = "Fused" in call.name and call.has(2)
-    addend = call.elements(2) if fused else 0
-    kind: MatmulKind = "linear" if fused else "matmul"
-    return (matmul(m, n, k, call.size(0), addend=addend, kind=kind),)
+    """Two matrices or broadcast batches of them, either transposed or not, and a bias.
 
-
-@operator("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "_MklBatchMatMulV2")
-def tf_batched_matmul(call: Call) -> tuple[Cost, ...]:
-    """Two batches of matrices, either transposed or not, broadcast against each other."""
-    left, right = call.shape(0), call.shape(1)
+    Whether an operand is transposed is an attribute, which is not recorded: the inner extent occurs
+    in both operands. A call with several possible readings is refused.
+    """
+    batched = call.formula == "tf_batched_matmul"
+    left, right = (call.shape(name, *(() if batched else (2,))) for name in ("x", "w"))
     if min(len(left), len(right)) < 2:
         raise UncountableError("vector operand")
     output = call.output[-2:] if call.output is not None and len(call.output) > 1 else None
     m, n, k = _tf_extents(left[-2:], right[-2:], output)
-    batch = prod(broadcast(left[:-2], right[:-2]))
-    lefts, rights = prod(left), prod(right)
-    return (
-        matmul(m, n, k, call.size(0), batch=batch, left=lefts, right=rights, kind="batched_matmul"),
+    if batched:
+        batch = prod(broadcast(left[:-2], right[:-2]))
+        return (
+            matmul(
+                *(m, n, k, call.size("x")),
+                batch=batch,
+                left=prod(left),
+                right=prod(right),
+                kind="batched_matmul",
+            ),
+        )
+    addend = call.elements("bias") if call.has("bias") else 0
+    kind: MatmulKind = "linear" if call.has("bias") else "matmul"
+    return (matmul(m, n, k, call.size("x"), addend=addend, kind=kind),)
+
+
+@function("products")
+def products(call: Call) -> tuple[Cost, ...]:
+    """A sum of products of extents, as the row writes it: `2*m*k*n` of `mk nk`, a letter each."""
+    extents: dict[str, int] = {}
+    for letters, position in call.at.items():
+        if letters != ".":
+            for letter, extent in zip(letters, call.shape(position, len(letters)), strict=True):
+                _agree(extents.setdefault(letter, extent) == extent)
+    flops = sum(
+        prod(extents[factor] if factor in extents else int(factor) for factor in term.split("*"))
+        for term in call.formula.replace(" ", "").split("+")
     )
+    return (Cost("products", "forward", flops, None, call.formula),)
 
 
 def _tf_extents(left: Shape, right: Shape, output: Shape | None) -> tuple[int, int, int]:
@@ -301,36 +247,15 @@ def _tf_extents(left: Shape, right: Shape, output: Shape | None) -> tuple[int, i
     return min(found)
 
 
-# XLA's instructions, and the routines of libraries that it calls for them.
+def _matrix(call: Call, operand: str, *ranks: int) -> Shape:
+    """Return the shape of an operand, transposed where the call says so."""
+    shape = call.shape(operand, *ranks)
+    flag = f"trans_{operand}"
+    if flag in call.at and call.flag(flag):
+        return (*shape[:-2], shape[-1], shape[-2])
+    return shape
 
 
-@formula("hlo.dot")
-def hlo_dot(of: Contraction) -> Count:
-    """2 · batch · M · N · K: every element of the output sums K products.
-
-    K is the product of the contracted extents. Batch, M and N are the output's, in any order. The
-    same applies to the routines of cuBLAS and hipBLASLt, whose configuration has the dimension
-    numbers; a bias or an activation that they add is not counted.
-    """
-    contracted = of.attributes.lhs_contracting
-    if contracted is None:
-        raise UncountableError("no dimension numbers")
-    return Count(2 * prod(of.output) * prod(picked(of.left, contracted)), "hlo.dot")
-
-
-@formula("hlo.dot.onednn")
-def hlo_onednn_matmul(of: Contraction) -> Count:
-    """2 · batch · M · N · K, K from the elements of the three matrices.
-
-    oneDNN's configuration has the transposed operands, not the contracted dimensions. With B
-    matrices in each operand, |a| · |b| = B·M·K · B·K·N = |c| · B · K². For a matrix shared by the
-    batch B is 1: its rows and the other's batch are one dimension.
-    """
-    both = len(of.left) > 2 and len(of.right) > 2
-    batch = prod(of.output[:-2]) if both else 1
-    size = prod(of.output)
-    square, rest = divmod(prod(of.left) * prod(of.right), size * batch or 1)
-    depth = isqrt(square)
-    if rest or depth * depth != square:
+def _agree(agree: bool) -> None:
+    if not agree:
         raise UncountableError("matrix shapes do not match")
-    return Count(2 * size * depth, "hlo.dot.onednn")

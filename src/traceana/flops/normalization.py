@@ -8,7 +8,7 @@ import msgspec
 
 from traceana.flops.call import Call
 from traceana.flops.cost import Cost, Operand, UncountableError, compulsory
-from traceana.flops.registry import formula, operator
+from traceana.flops.registry import formula, function
 
 
 class Normalized(msgspec.Struct, frozen=True):
@@ -129,179 +129,100 @@ def local_response_backward(elements: int, neighbours: int, size: int | None) ->
     return Cost("local_response_norm", "backward", flops, moved, name)
 
 
-# PyTorch's operators.
-
-
-@operator(
-    "aten::batch_norm",
-    "aten::_batch_norm_impl_index",
-    "aten::native_batch_norm",
-    "aten::cudnn_batch_norm",
-    "aten::miopen_batch_norm",
-    "aten::_native_batch_norm_legit",
-)
+@function("batch_norm", "batch_norm_training", "batch_norm_inference")
 def batch_norm(call: Call) -> tuple[Cost, ...]:
-    """Input [N, C, …], gamma, beta, running mean, running variance, whether training."""
-    x = _by_channel(call, 0, 1)
-    return (_forward(x, "batch_norm", _training(call, 5)),)
-
-
-@operator("aten::_batch_norm_with_update", "aten::_batch_norm_with_update_functional")
-def batch_norm_training(call: Call) -> tuple[Cost, ...]:
-    """Input [N, C, …], gamma, beta, running mean and variance, which are updated."""
-    return (training(_by_channel(call, 0, 1), "batch_norm"),)
-
-
-@operator("aten::_batch_norm_no_update", "aten::_native_batch_norm_legit_no_training")
-def batch_norm_inference(call: Call) -> tuple[Cost, ...]:
-    """Input [N, C, …], gamma, beta, running mean and variance, which are not updated."""
-    return (inference(_by_channel(call, 0, 1), "batch_norm"),)
-
-
-@operator("aten::native_batch_norm_backward")
-def native_batch_norm_backward(call: Call) -> tuple[Cost, ...]:
-    """The output's gradient, input [N, C, …], gamma, four statistics, whether training."""
-    return (batch_backward(_by_channel(call, 1, 2), "batch_norm", _training(call, 7)),)
-
-
-@operator("aten::cudnn_batch_norm_backward", "aten::miopen_batch_norm_backward")
-def library_batch_norm_backward(call: Call) -> tuple[Cost, ...]:
-    """Input [N, C, …], the output's gradient, gamma: these libraries run in training only."""
-    return (batch_backward(_by_channel(call, 0, 2), "batch_norm"),)
-
-
-@operator("aten::layer_norm")
-def layer_norm(call: Call) -> tuple[Cost, ...]:
-    """Input, the normalized extents, gamma, beta."""
-    return (training(_layer(call, 0, 2), "layer_norm"),)
-
-
-@operator("aten::native_layer_norm")
-def native_layer_norm(call: Call) -> tuple[Cost, ...]:
-    """Input, the normalized extents, gamma, beta."""
-    return (training(_layer(call, 0, 2), "layer_norm"),)
-
-
-@operator("aten::native_layer_norm_backward")
-def native_layer_norm_backward(call: Call) -> tuple[Cost, ...]:
-    """The output's gradient, input, extents, means, sigma⁻¹, gamma, beta."""
-    return (layer_backward(_layer(call, 1, 5, means=3), "layer_norm"),)
-
-
-@operator("aten::group_norm")
-def group_norm(call: Call) -> tuple[Cost, ...]:
-    """Input [N, C, …], the number of groups, gamma, beta."""
-    groups = call.extents(1, 1)[0] if call.scalars else None
-    return (training(_groups(call, 0, 2, groups), "group_norm"),)
-
-
-@operator("aten::native_group_norm")
-def native_group_norm(call: Call) -> tuple[Cost, ...]:
-    """Input [N, C, …], gamma, beta, N, C, the positions, the number of groups."""
-    groups = call.extents(6, 1)[0] if call.scalars else None
-    return (training(_groups(call, 0, 1, groups), "group_norm"),)
-
-
-@operator("aten::native_group_norm_backward")
-def native_group_norm_backward(call: Call) -> tuple[Cost, ...]:
-    """The output's gradient, input [N, C, …], means [N, g], sigma⁻¹, gamma."""
-    groups = call.shape(2)[-1] if call.has(2) and call.shape(2) else None
-    return (layer_backward(_groups(call, 1, 4, groups), "group_norm"),)
-
-
-@operator("aten::rms_norm", "aten::_fused_rms_norm")
-def rms_norm(call: Call) -> tuple[Cost, ...]:
-    """Input, the normalized extents, gamma."""
-    x = call.shape(0)
-    gamma = call.elements(2) if call.has(2) else 0
-    normalized = Normalized(prod(x), gamma, 0, call.size(0), call.size(2) if gamma else None)
-    return (root_mean_square(normalized),)
-
-
-def _forward(x: Normalized, kind: str, trained: bool) -> Cost:
-    return training(x, kind) if trained else inference(x, kind)
-
-
-def _training(call: Call, position: int) -> bool:
-    if call.scalars:
-        return call.flag(position)
-    if call.training is not None:
-        return call.training
-    raise UncountableError("training flag not recorded")
-
-
-def _by_channel(call: Call, at: int, gamma: int) -> Normalized:
-    shape = call.shape(at)
-    if len(shape) < 2:
-        raise UncountableError(f"input {at}: unexpected rank {len(shape)}")
-    weight = call.elements(gamma) if call.has(gamma) else 0
-    # Statistics are in single precision where the input is in half precision.
-    statistics_size = call.size(gamma) if weight else call.size(at)
-    return Normalized(prod(shape), weight, shape[1], call.size(at), statistics_size)
-
-
-def _layer(call: Call, at: int, gamma: int, means: int | None = None) -> Normalized:
-    shape = call.shape(at)
-    affine = call.has(gamma)
-    weight = call.elements(gamma) if affine else 0
-    if means is not None:
-        rows: int | None = call.elements(means)
-    elif affine and weight:
-        rows = prod(shape) // weight
+    """Count a normalization by channel: statistics of the batch, or known ones."""
+    x = _by_channel(call)
+    if call.formula == "batch_norm":
+        trained = _trained(call)
     else:
-        normalized = len(call.integers(1))
-        rows = prod(shape[: len(shape) - normalized])
-    size = call.size(gamma) if affine else call.size(at)
-    return Normalized(prod(shape), weight, rows or 0, call.size(at), size)
-
-
-def _groups(call: Call, at: int, gamma: int, groups: int | None) -> Normalized:
-    shape = call.shape(at)
-    weight = call.elements(gamma) if call.has(gamma) else 0
-    size = call.size(gamma) if weight else call.size(at)
-    if groups is None or not shape:
-        raise UncountableError("group count not recorded")
-    return Normalized(prod(shape), weight, shape[0] * groups, call.size(at), size)
-
-
-# TensorFlow's operators.
-
-
-@operator("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
-def tf_batch_norm(call: Call) -> tuple[Cost, ...]:
-    """Image, gamma, beta, mean, variance; the last two can be empty in training."""
-    gamma = call.elements(1)
-    x = Normalized(call.elements(0), gamma, gamma, call.size(0), call.size(1))
-    trained = call.training
-    if trained is None and call.has(3) and call.shape(3) == (0,):
-        trained = True
-    if trained is None:
-        # Running averages are given in training too.
-        raise UncountableError("training flag not recorded")
+        trained = call.formula == "batch_norm_training"
     return ((training if trained else inference)(x, "batch_norm"),)
 
 
-@operator("FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3")
-def tf_batch_norm_backward(call: Call) -> tuple[Cost, ...]:
-    """The output's gradient, image, gamma, and saved values of the forward pass."""
-    gamma = call.elements(2)
-    x = Normalized(call.elements(1), gamma, gamma, call.size(1), call.size(2))
-    return (batch_backward(x, "batch_norm", call.training is not False),)
+@function("batch_norm_backward")
+def batch_norm_backward(call: Call) -> tuple[Cost, ...]:
+    """Count the gradients; operators without a flag run in training only."""
+    trained = _trained(call) if "training" in call.at else call.training is not False
+    return (batch_backward(_by_channel(call), "batch_norm", trained),)
 
 
-@operator("LRN")
-def tf_lrn(call: Call) -> tuple[Cost, ...]:
-    """Image; the number of summed channels is recorded outside the call."""
-    return (local_response(call.elements(0), _neighbours(call), call.size(0)),)
+def _trained(call: Call) -> bool:
+    if call.scalars and "training" in call.at:
+        return call.flag("training")
+    if call.training is not None:
+        return call.training
+    # TensorFlow gives no averages in training, or the running ones.
+    if call.has("mean") and call.shape("mean") == (0,):
+        return True
+    raise UncountableError("training flag not recorded")
 
 
-@operator("LRNGrad")
-def tf_lrn_backward(call: Call) -> tuple[Cost, ...]:
-    """The output's gradient, image, output; the number of summed channels is outside the call."""
-    return (local_response_backward(call.elements(1), _neighbours(call), call.size(1)),)
+def _by_channel(call: Call) -> Normalized:
+    shape = call.shape("x")
+    if len(shape) < 2:
+        raise UncountableError(f"input {call.position('x')}: unexpected rank {len(shape)}")
+    weight = call.elements("w") if call.has("w") else 0
+    # Statistics are in single precision where the input is in half precision.
+    size = call.size("w" if weight else "x")
+    return Normalized(prod(shape), weight, weight or shape[1], call.size("x"), size)
 
 
-def _neighbours(call: Call) -> int:
+@function("layer_norm")
+def layer_norm(call: Call) -> tuple[Cost, ...]:
+    """Count a normalization of the rows."""
+    return (training(_layer(call), "layer_norm"),)
+
+
+@function("layer_norm_backward")
+def layer_norm_backward(call: Call) -> tuple[Cost, ...]:
+    """Count the gradients of a normalization of the rows."""
+    return (layer_backward(_layer(call), "layer_norm"),)
+
+
+def _layer(call: Call) -> Normalized:
+    shape = call.shape("x")
+    affine = call.has("w")
+    weight = call.elements("w") if affine else 0
+    if "means" in call.at:
+        rows = call.elements("means")
+    elif weight:
+        rows = prod(shape) // weight
+    else:
+        rows = prod(shape[: len(shape) - len(call.integers("extents"))])
+    return Normalized(prod(shape), weight, rows, call.size("x"), call.size("w" if affine else "x"))
+
+
+@function("group_norm", "group_norm_backward")
+def group_norm(call: Call) -> tuple[Cost, ...]:
+    """Count a normalization by groups of channels; statistics are means [N, g]."""
+    shape = call.shape("x")
+    weight = call.elements("w") if call.has("w") else 0
+    size = call.size("w" if weight else "x")
+    groups = None
+    if "means" in call.at:
+        groups = call.shape("means")[-1] if call.has("means") and call.shape("means") else None
+    elif call.scalars:
+        groups = call.extents("groups", 1)[0]
+    if groups is None or not shape:
+        raise UncountableError("group count not recorded")
+    x = Normalized(prod(shape), weight, shape[0] * groups, call.size("x"), size)
+    of = training if call.formula == "group_norm" else layer_backward
+    return (of(x, "group_norm"),)
+
+
+@function("rms_norm")
+def rms_norm(call: Call) -> tuple[Cost, ...]:
+    """Count a normalization by the root mean square."""
+    weight = call.elements("w") if call.has("w") else 0
+    size = call.size("w") if weight else None
+    return (root_mean_square(Normalized(call.elements("x"), weight, 0, call.size("x"), size)),)
+
+
+@function("local_response_norm", "local_response_norm_backward")
+def lrn(call: Call) -> tuple[Cost, ...]:
+    """Count a local response normalization; the number of channels is outside the call."""
     if call.window is None or len(call.window) != 1:
         raise UncountableError("LRN size not recorded")
-    return call.window[0]
+    of = local_response if call.formula == "local_response_norm" else local_response_backward
+    return (of(call.elements("x"), call.window[0], call.size("x")),)

@@ -7,8 +7,8 @@ from typing import Final
 
 from traceana.flops.call import Call
 from traceana.flops.convolution import extent, split, spread
-from traceana.flops.cost import Cost, Operand, Shape, UncountableError, compulsory
-from traceana.flops.registry import declare, formula, operator
+from traceana.flops.cost import Cost, Operand, Part, UncountableError, compulsory
+from traceana.flops.registry import declare, formula, function
 
 
 @formula("pooling.max")
@@ -90,111 +90,82 @@ def adaptive_average_backward(inputs: int, outputs: int, size: int | None) -> Co
     return Cost("avg_pool", "backward", flops, moved, "pooling.adaptive_average_backward")
 
 
-# PyTorch's operators.
-
 INDEX_SIZE: Final = 8
 """PyTorch keeps the indices of maxima as int64."""
 
 
-@operator("aten::max_pool1d", "aten::max_pool2d", "aten::max_pool3d")
-def max_pool(call: Call) -> tuple[Cost, ...]:
-    """Input, window, stride, padding, dilation, whether the extent is rounded up."""
-    outputs, window = _pooled(call, dilation=4, ceil=5)
-    return (maximum(call.elements(0), outputs, window, call.size(0)),)
+@function("max_pool", "max_pool_with_indices", "avg_pool")
+def pool(call: Call) -> tuple[Cost, ...]:
+    """Count a pooling whose window is among the inputs, or recorded outside the call."""
+    inputs, size = call.elements("x"), call.size("x")
+    outputs, window = _pooled(call)
+    if call.formula == "avg_pool":
+        return (average(inputs, outputs, window, size),)
+    index_size = INDEX_SIZE if call.formula == "max_pool_with_indices" else 0
+    return (maximum(inputs, outputs, window, size, index_size=index_size),)
 
 
-@operator(
-    "aten::max_pool1d_with_indices",
-    "aten::max_pool2d_with_indices",
-    "aten::max_pool3d_with_indices",
-)
-def max_pool_with_indices(call: Call) -> tuple[Cost, ...]:
-    """Input, window, stride, padding, dilation, whether the extent is rounded up."""
-    outputs, window = _pooled(call, dilation=4, ceil=5)
-    size = call.size(0)
-    return (maximum(call.elements(0), outputs, window, size, index_size=INDEX_SIZE),)
+@function("adaptive_avg_pool", "adaptive_max_pool")
+def adaptive_pool(call: Call) -> tuple[Cost, ...]:
+    """Count a pooling to given extents."""
+    inputs, size = call.elements("x"), call.size("x")
+    if call.output is None:
+        batch, channels, spatial = split(call.shape("x"), _rank(call))
+        outputs = batch * channels * prod(spread(call.extents("extents"), len(spatial)))
+    else:
+        outputs = prod(call.output)
+    if call.formula == "adaptive_avg_pool":
+        return (adaptive_average(inputs, outputs, size),)
+    return (adaptive_maximum(inputs, outputs, size, index_size=INDEX_SIZE),)
 
 
-@operator("aten::avg_pool1d", "aten::avg_pool2d", "aten::avg_pool3d")
-def average_pool(call: Call) -> tuple[Cost, ...]:
-    """Input, window, stride, padding, whether the extent is rounded up."""
-    outputs, window = _pooled(call, dilation=None, ceil=4)
-    return (average(call.elements(0), outputs, window, call.size(0)),)
-
-
-@operator(
-    "aten::adaptive_avg_pool1d",
-    "aten::adaptive_avg_pool2d",
-    "aten::adaptive_avg_pool3d",
-    "aten::_adaptive_avg_pool2d",
-    "aten::_adaptive_avg_pool3d",
-    "aten::mkldnn_adaptive_avg_pool2d",
-)
-def adaptive_average_pool(call: Call) -> tuple[Cost, ...]:
-    """Input, the extents of the output."""
-    return (adaptive_average(call.elements(0), _adapted(call), call.size(0)),)
-
-
-@operator("aten::adaptive_max_pool1d", "aten::adaptive_max_pool2d", "aten::adaptive_max_pool3d")
-def adaptive_max_pool(call: Call) -> tuple[Cost, ...]:
-    """Input, the extents of the output."""
-    inputs, outputs = call.elements(0), _adapted(call)
-    return (adaptive_maximum(inputs, outputs, call.size(0), index_size=INDEX_SIZE),)
-
-
-@operator(
-    "aten::max_pool2d_with_indices_backward",
-    "aten::max_pool3d_with_indices_backward",
-    "aten::adaptive_max_pool2d_backward",
-    "aten::adaptive_max_pool3d_backward",
-)
+@function("max_pool_backward")
 def max_pool_backward(call: Call) -> tuple[Cost, ...]:
-    """The output's gradient, input, …, indices of the maxima."""
-    inputs, outputs = call.elements(1), call.elements(0)
-    return (maximum_backward(inputs, outputs, call.size(0), index_size=INDEX_SIZE),)
+    """Count the gradient of maxima.
+
+    TensorFlow finds them again: these comparisons are left out, as for a library with indices.
+    """
+    inputs, outputs = call.elements("x"), call.elements("dy")
+    index_size = INDEX_SIZE if "indices" in call.at else None
+    return (maximum_backward(inputs, outputs, call.size("dy"), index_size=index_size),)
 
 
-@operator("aten::avg_pool2d_backward", "aten::avg_pool3d_backward")
+@function("avg_pool_backward", "adaptive_avg_pool_backward")
 def average_pool_backward(call: Call) -> tuple[Cost, ...]:
-    """The output's gradient, input, window."""
-    rank = int(call.name.removeprefix("aten::avg_pool")[0])
-    window = prod(spread(call.extents(2), rank))
-    inputs, outputs = call.elements(1), call.elements(0)
-    return (average_backward(inputs, outputs, window, call.size(0)),)
+    """Count the gradient of averages."""
+    inputs, outputs, size = call.elements("x"), call.elements("dy"), call.size("dy")
+    if call.formula == "adaptive_avg_pool_backward":
+        return (adaptive_average_backward(inputs, outputs, size),)
+    window = call.window or spread(call.extents("window"), _rank(call))
+    return (average_backward(inputs, outputs, prod(window), size),)
 
 
-@operator("aten::_adaptive_avg_pool2d_backward", "aten::_adaptive_avg_pool3d_backward")
-def adaptive_average_pool_backward(call: Call) -> tuple[Cost, ...]:
-    """The output's gradient, input."""
-    inputs, outputs = call.elements(1), call.elements(0)
-    return (adaptive_average_backward(inputs, outputs, call.size(0)),)
+def _rank(call: Call) -> int:
+    """Return the dimensions of the window, by the operator's name: an input may have no batch."""
+    return int(call.name.partition("pool")[2][0])
 
 
-def _pooled(call: Call, dilation: int | None, ceil: int) -> tuple[int, int]:
+def _pooled(call: Call) -> tuple[int, int]:
     """Return the number of outputs and of the elements of a window."""
-    rank = int(call.name.partition("pool")[2][0])
-    batch, channels, spatial = split(call.shape(0), rank)
-    window = spread(call.extents(1), rank)
-    stride = _or_window(call, 2, window)
-    padding = spread(call.integers(3), rank)
-    spacing = (1,) * rank if dilation is None else spread(call.integers(dilation), rank)
-    up = call.flag(ceil)
-    output: Shape = tuple(
-        _extent(size, w, s, p, d, up)
-        for size, w, s, p, d in zip(spatial, window, stride, padding, spacing, strict=True)
-    )
+    if call.window is not None:
+        return prod(call.result()), prod(call.window)
+    if "window" not in call.at:
+        raise UncountableError("pooling window not recorded")
+    rank = _rank(call)
+    batch, channels, spatial = split(call.shape("x"), rank)
+    window = spread(call.extents("window"), rank)
+    # By default the stride is the window.
+    at = call.position("stride")
+    given = at < len(call.scalars) and call.scalars[at].strip() not in ("", "[]")
+    stride = spread(call.integers("stride"), rank) if given else window
+    padding = spread(call.integers("padding"), rank)
+    spacing = spread(call.integers("dilation"), rank) if "dilation" in call.at else (1,) * rank
+    length = _extent_rounded_up if call.flag("ceil") else extent
+    output = map(length, spatial, window, stride, padding, spacing)
     return batch * channels * prod(output), prod(window)
 
 
-def _or_window(call: Call, position: int, window: Shape) -> Shape:
-    """Return the stride; by default it is the window."""
-    text = call.scalars[position] if position < len(call.scalars) else ""
-    return window if text.strip() in ("", "[]") else spread(call.integers(position), len(window))
-
-
-def _extent(size: int, window: int, stride: int, padding: int, dilation: int, up: bool) -> int:
-    if not up:
-        return extent(size, window, stride, padding, dilation)
+def _extent_rounded_up(size: int, window: int, stride: int, padding: int, dilation: int) -> int:
     if stride < 1:
         raise UncountableError("invalid stride, padding or dilation")
     result = -(-(size + 2 * padding - dilation * (window - 1) - 1) // stride) + 1
@@ -202,47 +173,7 @@ def _extent(size: int, window: int, stride: int, padding: int, dilation: int, up
     return result - 1 if (result - 1) * stride >= size + padding else max(result, 0)
 
 
-def _adapted(call: Call) -> int:
-    rank = int(call.name.partition("pool")[2][0])
-    batch, channels, spatial = split(call.shape(0), rank)
-    output = spread(call.extents(1), len(spatial))
-    return batch * channels * prod(output)
-
-
-# TensorFlow's operators: the window is an attribute, recorded outside the call.
-
-
-@operator("MaxPool", "MaxPoolV2", "MaxPool3D", "_MklMaxPool", "_MklNativeMaxPool")
-def tf_max_pool(call: Call) -> tuple[Cost, ...]:
-    """Image; window and the output's shape are recorded outside the call."""
-    window, output = _tf_window(call), call.result()
-    return (maximum(call.elements(0), prod(output), prod(window), call.size(0)),)
-
-
-@operator("AvgPool", "AvgPool3D", "_MklAvgPool", "_MklNativeAvgPool")
-def tf_average_pool(call: Call) -> tuple[Cost, ...]:
-    """Image; window and the output's shape are recorded outside the call."""
-    window, output = _tf_window(call), call.result()
-    return (average(call.elements(0), prod(output), prod(window), call.size(0)),)
-
-
-@operator("MaxPoolGrad", "MaxPoolGradV2", "MaxPool3DGrad", "_MklNativeMaxPoolGrad")
-def tf_max_pool_backward(call: Call) -> tuple[Cost, ...]:
-    """Image, output, the output's gradient: the maxima are found again by comparisons.
-
-    These comparisons are left out, as for a library that keeps the indices.
-    """
-    inputs, outputs = call.elements(0), call.elements(2)
-    return (maximum_backward(inputs, outputs, call.size(0), index_size=None),)
-
-
-def _tf_window(call: Call) -> Shape:
-    if call.window is None:
-        raise UncountableError("pooling window not recorded")
-    return call.window
-
-
-# Upsampling, by PyTorch's operators.
+# Upsampling.
 
 INTERPOLATION = declare(
     "resampling.linear",
@@ -267,27 +198,19 @@ NEAREST_BACKWARD = declare(
     Reads the output's gradient, writes the input's.
     """,
 )
-_LINEAR: Final = {"linear1d": 3, "bilinear2d": 9, "trilinear3d": 21}
-_NEAREST: Final = ("nearest1d", "nearest2d", "nearest3d")
 
 
-@operator(*(f"aten::upsample_{mode}" for mode in (*_LINEAR, *_NEAREST)))
+@function("interpolation", "nearest", "interpolation_backward", "nearest_backward")
 def upsample(call: Call) -> tuple[Cost, ...]:
-    """Input [N, C, …] and the extents of the output."""
-    mode = call.name.removeprefix("aten::upsample_")
-    shape = call.shape(0, 3, 4, 5)
-    outputs = prod(shape[:2]) * prod(call.extents(1, len(shape) - 2))
-    moved = compulsory(call.operand(0), Operand(outputs, call.size(0)))
-    name = INTERPOLATION if mode in _LINEAR else NEAREST
-    return (Cost("upsample", "forward", outputs * _LINEAR.get(mode, 0), moved, name),)
-
-
-@operator(*(f"aten::upsample_{mode}_backward" for mode in (*_LINEAR, *_NEAREST)))
-def upsample_backward(call: Call) -> tuple[Cost, ...]:
-    """The output's gradient, the extents of the output, the extents of the input."""
-    mode = call.name.removeprefix("aten::upsample_").removesuffix("_backward")
-    inputs = prod(call.extents(2))
-    moved = compulsory(call.operand(0), Operand(inputs, call.size(0)))
-    name = INTERPOLATION if mode in _LINEAR else NEAREST_BACKWARD
-    flops = call.elements(0) * _LINEAR.get(mode, 1)
-    return (Cost("upsample", "backward", flops, moved, name),)
+    """Count the enlargement of images [N, C, …] to given extents, or its gradient."""
+    linear, gradient = call.formula.startswith("interpolation"), "dy" in call.at
+    shape = call.shape(0, *(() if gradient else (3, 4, 5)))
+    outputs = prod(shape)
+    if not gradient:
+        outputs = prod(shape[:2]) * prod(call.extents("extents", len(shape) - 2))
+    other = prod(call.extents("x_size")) if gradient else outputs
+    moved = compulsory(call.operand(0), Operand(other, call.size(0)))
+    each = {3: 3, 4: 9, 5: 21}.get(len(shape), 0) if linear else int(gradient)
+    name = INTERPOLATION if linear else NEAREST_BACKWARD if gradient else NEAREST
+    part: Part = "backward" if gradient else "forward"
+    return (Cost("upsample", part, outputs * each, moved, name),)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-import msgspec
-
 from traceana.flops.call import Call
-from traceana.flops.cost import Cost, Operand, UncountableError, broadcast, compulsory, per_element
-from traceana.flops.registry import declare, formula, operator
+from traceana.flops.cost import Cost, Operand, UncountableError, broadcast, compulsory
+from traceana.flops.registry import declare, formula, function
 
-# Reductions, by PyTorch's operators.
+# Reductions.
 
 SUM = declare(
     "reduction.sum",
@@ -43,74 +41,22 @@ SCAN = declare(
 )
 
 
-@operator(
-    "aten::sum",
-    "aten::prod",
-    "aten::max",
-    "aten::min",
-    "aten::amax",
-    "aten::amin",
-    "aten::argmax",
-    "aten::argmin",
-    "aten::any",
-    "aten::all",
-)
+@function("sum", "mean", "norm", "scan")
 def reduce(call: Call) -> tuple[Cost, ...]:
     """A tensor, the reduced dimensions, whether they are kept as 1."""
-    elements = call.elements(0)
-    results = _results(call)
-    cost = per_element(
-        SUM, "reduction", elements, 1, call.operand(0), Operand(results, call.size(0))
-    )
-    return (cost,)
-
-
-@operator("aten::mean")
-def mean(call: Call) -> tuple[Cost, ...]:
-    """A tensor, the reduced dimensions, whether they are kept as 1."""
-    elements, results = call.elements(0), _results(call)
-    if results is None:
-        raise UncountableError("reduction dimensions not recorded")
-    written = Operand(results, call.size(0))
-    cost = per_element(MEAN, "reduction", elements + results, 1, call.operand(0), written)
-    return (cost,)
-
-
-@operator("aten::linalg_vector_norm", "aten::norm")
-def norm(call: Call) -> tuple[Cost, ...]:
-    """A tensor; the few written bytes are not counted."""
-    return (per_element(NORM, "reduction", call.elements(0), 2, call.operand(0)),)
-
-
-@operator("aten::cumsum", "aten::cumsum_", "aten::cumprod")
-def scan(call: Call) -> tuple[Cost, ...]:
-    """A tensor and a dimension."""
-    image = call.operand(0)
-    return (per_element(SCAN, "reduction", call.elements(0), 1, image, image),)
-
-
-@operator("aten::softmax", "aten::_softmax", "aten::_safe_softmax")
-def aten_softmax(call: Call) -> tuple[Cost, ...]:
-    """A tensor and a dimension."""
-    return (softmax(call.elements(0), call.size(0), call.size(0)),)
-
-
-@operator("aten::log_softmax", "aten::_log_softmax")
-def aten_log_softmax(call: Call) -> tuple[Cost, ...]:
-    """A tensor and a dimension."""
-    return (softmax(call.elements(0), call.size(0), call.size(0), log=True),)
-
-
-@operator("aten::_softmax_backward_data")
-def aten_softmax_backward(call: Call) -> tuple[Cost, ...]:
-    """The output's gradient, output, dimension."""
-    return (softmax_backward(call.elements(1), call.size(1)),)
-
-
-@operator("aten::_log_softmax_backward_data")
-def aten_log_softmax_backward(call: Call) -> tuple[Cost, ...]:
-    """The output's gradient, output, dimension."""
-    return (softmax_backward(call.elements(1), call.size(1), log=True),)
+    elements, image = call.elements("x"), call.operand("x")
+    operations, written, name = elements, image, SCAN
+    if call.formula == "norm":
+        # The few written bytes are not counted.
+        operations, written, name = 2 * elements, None, NORM
+    elif call.formula != "scan":
+        results = _results(call)
+        written, name = Operand(results, call.size("x")), SUM
+        if call.formula == "mean":
+            if results is None:
+                raise UncountableError("reduction dimensions not recorded")
+            operations, name = elements + results, MEAN
+    return (Cost("reduction", "forward", operations, compulsory(image, written), name),)
 
 
 def _results(call: Call) -> int | None:
@@ -118,12 +64,13 @@ def _results(call: Call) -> int | None:
 
     Without dimensions (the form with one input and a type) there is one result.
     """
-    shape = call.shape(0)
-    if len(call.shapes) <= 2 and (len(call.shapes) == 1 or not _given(call, 1)):
+    shape = call.shape("x")
+    given = len(call.scalars) > 1 and bool(call.scalars[1])
+    if len(call.shapes) <= 2 and not given:
         return 1
-    if len(call.scalars) < 2 or not call.scalars[1]:
+    if not given:
         return None
-    dimensions = call.integers(1)
+    dimensions = call.integers("dims")
     if not dimensions:
         return 1
     rank = max(len(shape), 1)
@@ -131,10 +78,6 @@ def _results(call: Call) -> int | None:
         raise UncountableError("reduction dimension out of range")
     gone = {one % rank for one in dimensions}
     return prod(extent for place, extent in enumerate(shape) if place not in gone)
-
-
-def _given(call: Call, position: int) -> bool:
-    return position < len(call.scalars) and bool(call.scalars[position])
 
 
 # Softmax and its logarithm.
@@ -182,40 +125,38 @@ def softmax_cross_entropy(
     return Cost("loss", "forward", flops, moved, "softmax.cross_entropy")
 
 
-@operator("Softmax", "LogSoftmax")
-def tf_softmax(call: Call) -> tuple[Cost, ...]:
+@function("softmax", "log_softmax")
+def of_softmax(call: Call) -> tuple[Cost, ...]:
     """A tensor."""
-    log = call.name == "LogSoftmax"
-    return (softmax(call.elements(0), call.size(0), call.size(0), log=log),)
+    size, log = call.size("x"), call.formula == "log_softmax"
+    return (softmax(call.elements("x"), size, size, log=log),)
 
 
-@operator("SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits")
-def tf_cross_entropy(call: Call) -> tuple[Cost, ...]:
+@function("softmax_backward", "log_softmax_backward")
+def of_softmax_backward(call: Call) -> tuple[Cost, ...]:
+    """The output's gradient, output."""
+    log = call.formula == "log_softmax_backward"
+    return (softmax_backward(call.elements("y"), call.size("y"), log=log),)
+
+
+@function("cross_entropy", "sparse_cross_entropy")
+def of_cross_entropy(call: Call) -> tuple[Cost, ...]:
     """Logits [N, classes] and labels: classes, or a distribution over them; loss and gradient."""
-    samples, classes = call.shape(0, 2)
-    sparse = call.name.startswith("Sparse")
-    return (softmax_cross_entropy(samples, classes, call.size(0), call.operand(1), sparse=sparse),)
+    samples, classes = call.shape("x", 2)
+    sparse, labels = call.formula == "sparse_cross_entropy", call.operand("labels")
+    return (softmax_cross_entropy(samples, classes, call.size("x"), labels, sparse=sparse),)
 
 
-# Losses, by PyTorch's operators.
+# Losses.
 
-
-class Loss(msgspec.Struct, frozen=True):
-    """An elementwise loss: operations per element, and the position of its reduction."""
-
-    operations: int
-    expression: str
-    reduction: int
-
-
-_LOSSES: Final[dict[str, Loss]] = {
-    "l1_loss": Loss(2, "|x - t|", 2),
-    "mse_loss": Loss(2, "(x - t)²", 2),
-    "smooth_l1_loss": Loss(5, "d = |x - t|; ½d²/beta where d < beta, else d - ½beta", 2),
-    "huber_loss": Loss(5, "d = |x - t|; ½d² where d < δ, else δ·(d - ½δ)", 2),
-    "binary_cross_entropy": Loss(7, "(t - 1)·log(1 - x) - t·log x, 1 - x by a negation", 3),
-    "binary_cross_entropy_with_logits": Loss(9, "(1 - t)·x - (min(x, 0) - log(1 + exp(-|x|)))", 4),
-    "kl_div": Loss(4, "t·(log t - x), zero where t is", 2),
+_LOSSES: Final[dict[str, tuple[int, str]]] = {
+    "l1_loss": (2, "|x - t|"),
+    "mse_loss": (2, "(x - t)²"),
+    "smooth_l1_loss": (5, "d = |x - t|; ½d²/beta where d < beta, else d - ½beta"),
+    "huber_loss": (5, "d = |x - t|; ½d² where d < δ, else δ·(d - ½δ)"),
+    "binary_cross_entropy": (7, "(t - 1)·log(1 - x) - t·log x, 1 - x by a negation"),
+    "binary_cross_entropy_with_logits": (9, "(1 - t)·x - (min(x, 0) - log(1 + exp(-|x|)))"),
+    "kl_div": (4, "t·(log t - x), zero where t is"),
 }
 _GRADIENTS: Final[dict[str, tuple[int, str]]] = {
     "mse_loss_backward": (3, "(2/n)·(x - t)·dy"),
@@ -225,10 +166,10 @@ _GRADIENTS: Final[dict[str, tuple[int, str]]] = {
 }
 _KEPT: Final = 0  # at::Reduction::None
 
-for _name, _loss in _LOSSES.items():
+for _name, (_count, _expression) in _LOSSES.items():
     declare(
         f"loss.{_name}",
-        f"{_loss.operations} per element, and 1 to sum them: {_loss.expression}.\n\n"
+        f"{_count} per element, and 1 to sum them: {_expression}.\n\n"
         "With reduction none the results are written. Reads x and t.",
     )
 for _name, (_count, _expression) in _GRADIENTS.items():
@@ -252,44 +193,36 @@ NLL_BACKWARD = declare(
 )
 
 
-@operator(*(f"aten::{name}" for name in _LOSSES))
+@function(*_LOSSES)
 def loss(call: Call) -> tuple[Cost, ...]:
     """Prediction, target, and the reduction."""
-    name = call.name.removeprefix("aten::")
-    one = _LOSSES[name]
-    elements = prod(broadcast(call.shape(0), call.shape(1)))
+    elements = prod(broadcast(call.shape("x"), call.shape("target")))
     if not call.scalars:
         raise UncountableError("loss reduction mode not recorded")
-    summed = call.integer(one.reduction) != _KEPT
-    moved = compulsory(
-        call.operand(0), call.operand(1), Operand(1 if summed else elements, call.size(0))
-    )
-    flops = elements * (one.operations + summed)
-    return (Cost("loss", "forward", flops, moved, f"loss.{name}"),)
+    summed = call.integer("reduction") != _KEPT
+    written = Operand(1 if summed else elements, call.size("x"))
+    moved = compulsory(call.operand("x"), call.operand("target"), written)
+    flops = elements * (_LOSSES[call.formula][0] + summed)
+    return (Cost("loss", "forward", flops, moved, f"loss.{call.formula}"),)
 
 
-@operator(*(f"aten::{name}" for name in _GRADIENTS))
+@function(*_GRADIENTS)
 def loss_backward(call: Call) -> tuple[Cost, ...]:
     """The loss's gradient, prediction, target."""
-    name = call.name.removeprefix("aten::")
-    elements = call.elements(1)
-    flops = elements * _GRADIENTS[name][0]
-    moved = compulsory(
-        call.operand(0), call.operand(1), call.operand(2), Operand(elements, call.size(1))
-    )
-    return (Cost("loss", "backward", flops, moved, f"loss.{name}"),)
+    elements = call.elements("x")
+    written = Operand(elements, call.size("x"))
+    moved = compulsory(*(call.operand(name) for name in ("dy", "x", "target")), written)
+    flops = elements * _GRADIENTS[call.formula][0]
+    return (Cost("loss", "backward", flops, moved, f"loss.{call.formula}"),)
 
 
-@operator("aten::nll_loss", "aten::nll_loss_forward", "aten::nll_loss2d_forward")
+@function("nll_loss", "nll_loss_backward")
 def nll(call: Call) -> tuple[Cost, ...]:
-    """Log-probabilities, classes."""
-    samples = call.elements(1)
-    moved = compulsory(call.operand(1), Operand(samples + 1, call.size(0)))
-    return (Cost("loss", "forward", samples, moved, NLL),)
-
-
-@operator("aten::nll_loss_backward", "aten::nll_loss2d_backward")
-def nll_backward(call: Call) -> tuple[Cost, ...]:
-    """The loss's gradient, log-probabilities, classes."""
-    moved = compulsory(call.operand(2), call.operand(1))
-    return (Cost("loss", "backward", call.elements(2), moved, NLL_BACKWARD),)
+    """Log-probabilities and classes, or the loss's gradient before them."""
+    samples, classes = call.elements("classes"), call.operand("classes")
+    if call.formula == "nll_loss":
+        moved = compulsory(classes, Operand(samples + 1, call.size("x")))
+        return (Cost("loss", "forward", samples, moved, NLL),)
+    return (
+        Cost("loss", "backward", samples, compulsory(classes, call.operand("x")), NLL_BACKWARD),
+    )

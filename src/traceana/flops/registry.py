@@ -1,45 +1,39 @@
-"""The registries of formulas and of the operators that use them.
+"""The registries of formulas, and of the functions that apply them to calls.
 
-:data:`FORMULAS` has the framework-neutral formulas by id (``convolution.wgrad``): functions of
-extents, with the derivation in the docstring. :data:`OPERATORS` has, by the name of an operator
-(``aten::convolution_backward``, ``Conv2DBackpropFilter``), the reader that finds the extents among
-its inputs and calls a formula. A name or an id that is registered twice raises ``ValueError`` at
-import.
+:data:`FORMULAS` has the derivations by id (``convolution.wgrad``). :data:`FUNCTIONS` has by name
+(``convolution_backward``) the functions that find the extents among the named operands of a call
+and count it. Which function counts an operator, and where its operands are among its inputs, is a
+row of ``vocabulary/operators.csv``. A name or an id that is registered twice raises ``ValueError``
+at import.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Final, TypeAlias, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
+from traceana.errors import near
 from traceana.flops.call import Call, is_complex
 from traceana.flops.cost import Cost, Refusal, UncountableError
-from traceana.vocabulary.operators import operator_row
+from traceana.vocabulary.operators import Operator, operator_row, operators, positions
 
-Reader: TypeAlias = Callable[[Call], tuple[Cost, ...]]
+Function: TypeAlias = Callable[[Call], tuple[Cost, ...]]
 _F = TypeVar("_F", bound=Callable[..., object])
 
 FAMILIES: Final = (
-    "traceana.flops.attention",
-    "traceana.flops.aten_convolution",
-    "traceana.flops.convolution",
-    "traceana.flops.elementwise",
-    "traceana.flops.matmul",
-    "traceana.flops.data_movement",
-    "traceana.flops.normalization",
-    "traceana.flops.pooling",
-    "traceana.flops.recurrent",
-    "traceana.flops.reduction",
-    "traceana.flops.triton_templates",
+    *("attention", "convolution", "elementwise", "matmul", "normalization", "pooling"),
+    *("recurrent", "reduction", "triton_templates"),
 )
-"""The modules whose import fills :data:`OPERATORS`."""
+"""The modules whose import fills :data:`FUNCTIONS`."""
 
-_MORE: Final = ("traceana.flops.executed", "traceana.flops.hlo")
+_MORE: Final = ("executed", "hlo")
 """Modules with formulas that no framework's operator uses directly."""
 
 
@@ -56,7 +50,7 @@ class Formula(msgspec.Struct, frozen=True):
 
 
 FORMULAS: Final[dict[str, Formula]] = {}
-OPERATORS: Final[dict[str, Reader]] = {}
+FUNCTIONS: Final[dict[str, Function]] = {}
 
 
 def declare(formula_id: str, text: str) -> str:
@@ -79,46 +73,87 @@ def formula(formula_id: str) -> Callable[[_F], _F]:
     return register
 
 
-def operator(*names: str) -> Callable[[Reader], Reader]:
-    """Return a decorator that registers a reader for the operators ``names``.
+def function(*names: str) -> Callable[[Function], Function]:
+    """Return a decorator that registers a function of calls under ``names``.
 
-    Raises ``ValueError`` where a name already has a reader.
+    Raises ``ValueError`` where a name is already taken.
     """
 
-    def register(reader: Reader) -> Reader:
+    def register(counts: Function) -> Function:
         for name in names:
-            if name in OPERATORS:
-                raise ValueError(f"operator {name} is registered twice")
-            OPERATORS[name] = reader
-        return reader
+            if name in FUNCTIONS:
+                raise ValueError(f"function {name} is registered twice")
+            FUNCTIONS[name] = counts
+        return counts
 
     return register
 
 
 TEMPLATE: Final = "triton_tem_"
-"""The beginning of the names of kernels that Inductor generates from a template; their reader is
-registered under it."""
+"""The beginning of the names of kernels that Inductor generates from a template, and the name of
+their row."""
 
 
 @cache
-def operators() -> dict[str, Reader]:
-    """Return all readers by operator; imports their modules."""
+def functions() -> dict[str, Function]:
+    """Return all functions by name; imports their modules."""
     for module in FAMILIES:
-        importlib.import_module(module)
-    return OPERATORS
+        importlib.import_module(f"traceana.flops.{module}")
+    return FUNCTIONS
 
 
 def formulas() -> dict[str, Formula]:
     """Return all formulas by id; imports their modules."""
-    operators()
+    functions()
     for module in _MORE:
-        importlib.import_module(module)
+        importlib.import_module(f"traceana.flops.{module}")
     return FORMULAS
 
 
-def reader_of(name: str) -> Reader | None:
-    """Return the reader of the operator ``name``, if there is one."""
-    return operators().get(TEMPLATE if name.startswith(TEMPLATE) else name)
+def row_of(name: str) -> Operator:
+    """Return the row of the operator ``name``; its ``formula`` is empty where nothing counts it."""
+    return operator_row(TEMPLATE if name.startswith(TEMPLATE) else name)
+
+
+_FACTOR: Final = re.compile(r"[a-z]|\d{1,9}")
+
+
+def check_row(formula: str, operands: str) -> None:
+    """Check a row: raise ``ValueError`` for an unknown formula or operands that do not fit it.
+
+    A formula is the name of a function, or a sum of products of extents: ``2*m*k*n + m*n``.
+    """
+    try:
+        at = positions(operands)
+    except ValueError:
+        raise ValueError(f"operands {operands!r}: the position of an operand is a number") from None
+    if "*" not in formula:
+        if formula not in functions():
+            known = near(formula, functions()) or "one of docs/flops.md, or 2*m*k*n"
+            raise ValueError(f"unknown formula {formula!r}: use {known}")
+        return
+    letters = set("".join(at))
+    for factor in formula.replace(" ", "").replace("+", "*").split("*"):
+        if not _FACTOR.fullmatch(factor):
+            raise ValueError(f"formula {formula!r}: {factor!r} is neither a number nor a letter")
+        if not factor.isdigit() and factor not in letters:
+            raise ValueError(f"formula {formula!r}: {factor} is no extent of {operands!r}")
+
+
+def operators_of(*names: str) -> tuple[str, ...]:
+    """Return the operators that the functions ``names`` count."""
+    return tuple(name for name, row in operators().items() if row.formula in names)
+
+
+def named(call: Call, row: Operator | None = None) -> Call:
+    """Return ``call`` with the names of its operands, and no more inputs than the operator has.
+
+    ``row`` is that of the operator. TorchScript records its whole stack: the last inputs count.
+    """
+    row = row or row_of(call.name)
+    most = row.inputs or len(call.shapes)
+    own = call.inputs(slice(max(len(call.shapes) - most, 0), None))
+    return replace(own, formula=row.formula, at=row.operands)
 
 
 _COMPLEX: Final = 4
@@ -127,23 +162,16 @@ _COMPLEX: Final = 4
 NO_FORMULA: Final = "no FLOP formula for this operator"
 
 
-def cost(call: Call) -> tuple[Cost, ...] | Refusal:
-    """Return the costs of the parts of ``call``, or the refusal.
-
-    Where there are more inputs than the operator has (TorchScript records its whole stack), the
-    last ones count.
-    """
-    reader = reader_of(call.name)
-    if reader is None:
+def cost(call: Call, row: Operator | None = None) -> tuple[Cost, ...] | Refusal:
+    """Return the costs of the parts of ``call``, or the refusal; ``row`` is the operator's."""
+    row = row or row_of(call.name)
+    if not row.formula:
         return Refusal(NO_FORMULA)
-    most = operator_row(call.name).inputs
-    if most is None or len(call.shapes) <= most:
-        return _read(reader, call)
-    own = _read(reader, call.inputs(slice(-most, None)))
-    if len(call.shapes) > most + 1:
+    own = counted(named(call, row))
+    if row.inputs is None or len(call.shapes) != row.inputs + 1:
         return own
     # An additional input may also be the output tensor, which comes last.
-    before = _read(reader, call.inputs(slice(most)))
+    before = counted(named(call.inputs(slice(row.inputs)), row))
     if isinstance(own, Refusal) or isinstance(before, Refusal):
         return before if isinstance(own, Refusal) else own
     if total_flops(own) == total_flops(before):
@@ -151,17 +179,18 @@ def cost(call: Call) -> tuple[Cost, ...] | Refusal:
     return Refusal("more inputs recorded than in the operator's schema")
 
 
-def _read(reader: Reader, call: Call) -> tuple[Cost, ...] | Refusal:
+def counted(call: Call) -> tuple[Cost, ...] | Refusal:
+    """Return what the function ``call.formula`` counts, or the refusal."""
     try:
-        costs = reader(call)
+        costs = functions()["products" if "*" in call.formula else call.formula](call)
     except UncountableError as error:
         return Refusal(str(error))
-    if not any(is_complex(name) for name in call.types or ()):
+    if not any(is_complex(name) for name in call.types):
         return costs
     if any(one.formula.startswith("convolution.") for one in costs):
         return Refusal("complex convolution: its real convolutions are counted")
     return tuple(
-        msgspec.structs.replace(one, flops=_COMPLEX * one.flops) if one.formula == "matmul" else one
+        replace(one, flops=_COMPLEX * one.flops) if one.formula == "matmul" else one
         for one in costs
     )
 

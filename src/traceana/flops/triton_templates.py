@@ -23,7 +23,7 @@ from traceana.flops.call import Call
 from traceana.flops.convolution import Convolution
 from traceana.flops.cost import Cost, Shape, UncountableError, compulsory
 from traceana.flops.matmul import matmul
-from traceana.flops.registry import TEMPLATE, operator
+from traceana.flops.registry import function
 
 _MOST_TENSORS: Final = 10
 _MOST_DIMENSIONS: Final = 5
@@ -33,7 +33,7 @@ _BATCHED: Final = re.compile(r"bmm")
 _PRODUCT: Final = re.compile(r"(?:^|_)(?:add|scaled_)?mm(?:_|$)")
 
 
-@operator(TEMPLATE)
+@function("triton_template")
 def triton_template(call: Call) -> tuple[Cost, ...]:
     """The buffers of a kernel that a template generated; its name has the fused operators."""
     if _ATTENTION.search(call.name):

@@ -38,6 +38,12 @@ CATEGORIES: Final[tuple[str, ...]] = (
     "other",
 )
 
+PRODUCTS: Final = ("conv", "gemm", "attention", "rnn")
+"""Categories with most FLOPs."""
+
+NO_ARITHMETIC: Final = ("memcpy", "memset", "collective", "layout")
+"""Categories that move data."""
+
 FAMILY_OF_ALGORITHM: Final[dict[str, str]] = {
     "implicit_gemm": "gemm",
     "implicit_precomp_gemm": "gemm",

@@ -68,6 +68,8 @@ class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
     another folder, or the files of several ranks."""
     opened_with: tuple[str, ...] = ()
     """The options that it was opened with, as words of the command line, less the selection."""
+    operator_rules: tuple[tuple[str, str, str], ...] = ()
+    """How the user's rules count operators: pattern of the name, formula, operands."""
     unprofiled_step_ns: float | None = None
     """The step time without the profiler, where the recorded run measured it."""
     steps_run_ahead: bool = False

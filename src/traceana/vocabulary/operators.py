@@ -3,17 +3,19 @@
 ``kind`` is what a forward operator computes (:data:`Kind`), empty for others. ``work`` says why an
 operator computes nothing: it is a ``view``, an ``allocation``, the operators ``inside`` it do the
 work, it ``copies`` or fills, or it ``moves`` elements otherwise; empty where it computes.
-``inputs`` is the most that PyTorch's schemas take, with which a test compares them; ``input`` and
-``weight`` are the positions of these among the inputs where they are not 0 and 1: ``aten::addmm``
-has its addend, such as a bias, first.
+``inputs`` is the most that PyTorch's schemas take, with which a test compares them. ``formula`` is
+the function of :mod:`traceana.flops` that counts its FLOPs, ``operands`` the inputs that it reads,
+in order: ``x w bias stride``. ``mask=10`` gives the position of an operand; those behind it follow.
 """
 
 from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -53,16 +55,37 @@ WEIGHTED: Final[tuple[Kind, ...]] = (
 
 
 class Operator(NamedTuple):
-    """A row of ``operators.csv``. None: nothing is known."""
+    """A row of ``operators.csv``; empty where nothing is known."""
 
-    kind: str
-    work: str
-    inputs: int | None
-    input: int
-    weight: int
+    kind: str = ""
+    work: str = ""
+    inputs: int | None = None
+    formula: str = ""
+    operands: Mapping[str, int] = MappingProxyType({})
+
+    @property
+    def input(self) -> int:
+        """The position of the activation: ``aten::addmm`` has its addend, such as a bias, first."""
+        return self.operands.get("x", 0)
+
+    @property
+    def weight(self) -> int:
+        """The position of the weight."""
+        return self.operands.get("w", 1)
 
 
-_UNKNOWN: Final = Operator("", "", None, 0, 1)
+_UNKNOWN: Final = Operator()
+
+
+def positions(operands: str) -> dict[str, int]:
+    """Return the position of each operand of the text ``x w bias groups=8``."""
+    found: dict[str, int] = {}
+    following = 0
+    for operand in operands.split():
+        name, _, position = operand.partition("=")
+        found[name] = int(position) if position else following
+        following = found[name] + 1
+    return found
 
 
 @cache
@@ -70,10 +93,8 @@ def operators() -> dict[str, Operator]:
     """Return all rows by name, in the file's order."""
     text = files("traceana.vocabulary").joinpath("operators.csv").read_text(encoding="utf-8")
     return {
-        name: Operator(
-            kind, work, int(inputs) if inputs else None, int(first or 0), int(weight or 1)
-        )
-        for name, kind, work, inputs, first, weight in list(csv.reader(text.splitlines()))[1:]
+        name: Operator(kind, work, int(inputs) if inputs else None, formula, positions(operands))
+        for name, kind, work, inputs, formula, operands in list(csv.reader(text.splitlines()))[1:]
     }
 
 

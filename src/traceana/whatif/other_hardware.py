@@ -10,7 +10,6 @@ import numpy as np
 import polars as pl
 
 from traceana.analyze.communication import messages
-from traceana.analyze.flop_coverage import PRODUCTS
 from traceana.analyze.rates import machine
 from traceana.analyze.roofline import counted_work
 from traceana.enrich.keys import category_of, classified
@@ -26,6 +25,7 @@ from traceana.settings import (
     TENSOR_CORE_GEMMS,
 )
 from traceana.timeline.copies import HOST_DIRECTIONS, copies, link_peaks
+from traceana.trace.taxonomy import PRODUCTS
 
 if TYPE_CHECKING:
     from typing import Self

@@ -523,3 +523,13 @@ def test_a_table_that_is_called_whole_is_read_as_row_by_row(
             assert not slow.tables.ledger.filter(severity="problem").is_empty()
     assert called_whole > 40
     assert different < 4
+
+
+def test_warnings_and_errors_of_the_profiler_are_kept(tmp_path: Path) -> None:
+    path = raw(tmp_path / "a.csv", UNITS, LAUNCHES)
+    lost = '==ERROR== Failed to profile "k" in process 7\n'
+    path.write_text("==WARNING== Note: clocks not locked  \n" + path.read_text() + lost + lost)
+    assert read(path).meta.properties["counters_messages"] == (
+        "warning: Note: clocks not locked",
+        'error: Failed to profile "k" in process 7',
+    )

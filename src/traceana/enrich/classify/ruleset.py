@@ -64,11 +64,13 @@ class Attribute(msgspec.Struct, frozen=True):
 class RuleSet(msgspec.Struct, frozen=True, eq=False):
     """Rules in the order in which they are checked, and the attributes that complete a class.
 
-    The last rule matches every name.
+    The last rule matches every name. ``operators`` say how an operator's FLOPs are counted: a
+    pattern of its name, a formula, its operands.
     """
 
     rules: tuple[Rule, ...]
     attributes: tuple[Attribute, ...]
+    operators: tuple[tuple[str, str, str], ...] = ()
 
 
 _RULE_KEYS: Final = {"id", "reason", "head", "name", "unless", *SETTABLE_COLUMNS}
@@ -131,11 +133,11 @@ def parse_rules(text: str, file: str, *, check_patterns: bool = True) -> RuleSet
         raise InvalidInputError(f"{file}: not valid TOML: {error}") from None
     except RecursionError:
         raise InvalidInputError(f"{file}: not valid TOML: nested too deeply") from None
-    unknown = set(content) - {"library", "rule", "attribute"}
+    unknown = set(content) - {"library", "rule", "attribute", "operator"}
     if unknown:
         raise InvalidInputError(
             f"{file}: unknown key {sorted(unknown)[0]!r} at the top level; keys: library, rule, "
-            "attribute"
+            "attribute, operator"
         )
     library = content.get("library")
     rules = [
@@ -146,7 +148,11 @@ def parse_rules(text: str, file: str, *, check_patterns: bool = True) -> RuleSet
         _attribute(table, _Location(file, text, "attribute", number, check_patterns))
         for number, table in enumerate(_tables(content, "attribute", file), start=1)
     ]
-    return RuleSet(tuple(rules), tuple(attributes))
+    operators = [
+        _operator(table, _Location(file, text, "operator", number, check_patterns))
+        for number, table in enumerate(_tables(content, "operator", file), start=1)
+    ]
+    return RuleSet(tuple(rules), tuple(attributes), tuple(operators))
 
 
 def _joined(parts: Iterable[RuleSet]) -> RuleSet:
@@ -154,6 +160,7 @@ def _joined(parts: Iterable[RuleSet]) -> RuleSet:
     return RuleSet(
         tuple(rule for part in parts for rule in part.rules),
         tuple(attribute for part in parts for attribute in part.attributes),
+        tuple(operator for part in parts for operator in part.operators),
     )
 
 
@@ -183,7 +190,9 @@ class _Location:
         self, table: Mapping[str, Any], problem: str, key: str | None = None
     ) -> InvalidInputError:
         """Return the error to raise, with the line of ``key``, or of the table."""
-        label = table.get("id") or table.get("column") or f"number {self._number}"
+        label = (
+            table.get("id") or table.get("column") or table.get("name") or f"number {self._number}"
+        )
         return InvalidInputError(f"{self._file}:{self._line(key)}: {self._kind} {label}: {problem}")
 
     def _line(self, key: str | None) -> int:
@@ -254,6 +263,21 @@ def _attribute(table: dict[str, Any], location: _Location) -> Attribute:
         libraries=tuple(table.get("libraries", ())),
         values=values,
     )
+
+
+def _operator(table: dict[str, Any], location: _Location) -> tuple[str, str, str]:
+    keys = ("name", "formula", "operands")
+    _check_keys(table, set(keys), keys, location)
+    pattern = _needed_pattern(table, "name", location)
+    formula, operands = _text(table, "formula", location), _text(table, "operands", location)
+    # Few files have such a table.
+    from traceana.flops.registry import check_row
+
+    try:
+        check_row(formula, operands)
+    except ValueError as error:
+        raise location.error(table, str(error)) from None
+    return pattern, formula, operands
 
 
 def _check_keys(

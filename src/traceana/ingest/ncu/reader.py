@@ -36,6 +36,9 @@ _NUMBERS: Final = {
 _SIZES: Final = {"grid": "Grid Size", "block": "Block Size"}
 _THREE: Final = r"\(\s*(\d+),\s*(\d+),\s*(\d+)\s*\)"
 _MOST_UNREAD: Final = 50
+_MESSAGE: Final = re.compile(rb"^==(WARNING|ERROR)== *(\S.*?) *$", re.MULTILINE)
+_MOST_MESSAGES: Final = 10
+_LONGEST_MESSAGE: Final = 300
 _INCOMPLETE: Final = "rows without all cells, or with zero bytes"
 _BROKEN_HEADER: Final = "zero bytes in the header"
 _NOT_UTF8: Final = "rows with text that is not UTF-8"
@@ -93,6 +96,14 @@ def read(path: Path, progress: Progress) -> Trace:
     truncated = source.truncated or any(part.truncated for part in parts)
     ledger.add("truncated", int(truncated), table="counters", kept=True)
     unread = list(dict.fromkeys(name for part in parts for name in part.unread))
+    messages = list(dict.fromkeys(_MESSAGE.findall(content)))[:_MOST_MESSAGES]
+    found = {
+        "metrics_not_read": unread[:_MOST_UNREAD],
+        "counters_messages": [
+            f"{kind.decode().lower()}: {text[:_LONGEST_MESSAGE].decode(errors='replace')}"
+            for kind, text in messages
+        ],
+    }
     meta = TraceMeta(
         source=str(path),
         format="ncu",
@@ -101,7 +112,7 @@ def read(path: Path, progress: Progress) -> Trace:
         bytes_read=source.bytes_read,
         bytes_total=source.bytes_total,
         events=sum(part.events for part in parts),
-        properties={"metrics_not_read": unread[:_MOST_UNREAD]} if unread else {},
+        properties={name: values for name, values in found.items() if values},
     )
     measured = whole.select(pl.col("name").unique(maintain_order=True))
     return Trace(meta, Tables({"counters": whole, "names": measured, "ledger": ledger.frame()}))

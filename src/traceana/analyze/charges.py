@@ -1,0 +1,588 @@
+"""What the selected work cost: FLOPs and bytes by unit and layer, in one table, and for each piece
+of work its unit, or the reason why it has no count.
+
+A unit is a counted operator, an instruction of a compiled program (XLA), or a direction of a layer
+that the layer manifest counts. Layers, operators, kernels, the roofline and the utilization of a
+step are sums over these charges.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from traceana.analyze.model_charges import NO_STEPS, fused_products, model_charges
+from traceana.analyze.operator_flops import (
+    PART,
+    OperatorCosts,
+    executed_convolutions,
+    operator_costs,
+)
+from traceana.columns.distinct import first_rows, numbered
+from traceana.columns.nesting import NONE, Tree, from_rows, take, to_rows
+from traceana.enrich.keys import SEARCH, SOURCE, classified, described
+from traceana.flops.cost import LARGEST, Refusal
+from traceana.flops.executed import executed
+from traceana.result import whole_sum
+from traceana.timeline.work import work
+from traceana.trace import per_small_trace
+from traceana.trace.schema import CPU_DEVICE, ROW
+from traceana.trace.taxonomy import NO_ARITHMETIC, PRODUCTS
+
+if TYPE_CHECKING:
+    from traceana.model.manifest import Manifest
+    from traceana.trace import Trace
+
+CHARGES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "unit": pl.Int64,
+    "op": pl.UInt32,  # row of `ops`; null for others
+    "instruction": ROW,  # row of `instructions`; null for others
+    "layer": ROW,  # row of `layers`; null for work without a layer
+    "part": PART,  # null for instructions of neither pass
+    "kind": pl.String,
+    "formula": pl.String,
+    "count": pl.Int64,  # calls
+    "flops": pl.Int64,  # of a direct computation; a multiply-accumulate is two
+    "executed_flops": pl.Int64,  # of the algorithm; null where unknown
+    "bytes": pl.Int64,  # compulsory; null where a shape or a type is unknown
+    "partial": pl.Boolean,  # some of the unit's work has no count
+    "product": pl.Boolean,  # of a convolution, matrix product, attention or recurrent layer
+    "precision": pl.String,  # of the unit's kernels of products, most time; null without
+    "tensor_core": pl.Boolean,
+}
+COUNTS: Final = ("flops", "executed_flops", "bytes")
+
+PASSIVE: Final = "no arithmetic (view, allocation, wrapper)"
+AROUND: Final = "child operators counted in their own rows"
+PARTLY: Final = "partly counted: some child operators have no FLOP count"
+HOLDING: Final = "child operators have no FLOP count"
+
+BY_MODEL: Final = "counted by the layer manifest in separate rows"
+ELSEWHERE: Final = "forward pass of a convolution or GEMM timed in the row of a following layer"
+MOVES: Final = "no arithmetic (copy, memset, collective, layout)"
+NOT_LAUNCHED: Final = "launched before capture"
+NO_OPERATOR: Final = "no operator recorded"
+GENERATED: Final = "compiler-fused kernel: its operators are not recorded"
+NO_PRODUCT: Final = "XLA: only convolutions and GEMMs are counted"
+
+COUNTED: Final = (PASSIVE, AROUND, PARTLY, BY_MODEL, ELSEWHERE, MOVES)
+"""Reasons of work that is counted elsewhere, or in part."""
+
+PRODUCT: Final = r"^(?:convolution|recurrent)\.(?:forward|dgrad|wgrad)$|^matmul$|^attention\.|\*"
+"""Formulas of products."""
+
+UNCOUNTED: Final = -1
+"""The unit of operators without a count: a trace has millions, and nothing asks which one it is."""
+
+
+class Charges(msgspec.Struct, frozen=True):
+    """The costs of the selected work, and their sources.
+
+    ``frame`` has the columns of :data:`CHARGES`, a row per counted operator and part, per
+    instruction, layer and pass, and per part of a layer that the manifest counts. ``coverage`` has
+    a row for each of ``work(trace)``: ``op``, the counted operator around it, else its own;
+    ``reason`` why it has no count, null where it has one; ``unit``, null without an operator,
+    :data:`UNCOUNTED` without a count. ``notes`` name the source of the shapes.
+    """
+
+    frame: pl.DataFrame
+    coverage: pl.DataFrame
+    notes: tuple[str, ...]
+
+    @property
+    def operators(self) -> pl.DataFrame:
+        """The charges of operators."""
+        return self.frame.filter(pl.col("op").is_not_null())
+
+    @property
+    def of_model(self) -> pl.DataFrame:
+        """The charges of layers that the manifest counts."""
+        return self.frame.filter(pl.col("op").is_null() & pl.col("instruction").is_null())
+
+
+@per_small_trace
+def charges(trace: Trace, model: Manifest | None) -> Charges:
+    """Return the costs of the selected work of ``trace``.
+
+    Shapes are those of the trace's operators, for a compiled program (XLA) those of its
+    instructions. Layers without either, or with a part of them, have the shapes of ``model``.
+    """
+    known = _operators(trace.whole)
+    instructions = flops_by_run(trace)
+    covered = _coverage(trace, known, instructions)
+    charged = [_of_operators(trace, known), _of_instructions(trace, instructions)]
+    of_model: pl.DataFrame | None = None
+    on_shapes: tuple[str, ...] = ()
+    if model is not None:
+        layer = work(trace, "layer")["layer"]
+        partial = layer.filter(covered.select(incomplete(pl.col("reason"))).to_series())
+        counts = pl.concat(one.select("layer", "formula", "flops") for one in charged)
+        of_model, on_shapes = model_charges(
+            trace, model, counts, set(partial.drop_nulls().unique())
+        )
+        replaced = of_model["layer"].unique().implode()
+        kept = ~pl.col("layer").is_in(replaced).fill_null(False)
+        charged = [one.filter(kept) for one in charged]
+        by_model = layer.is_in(replaced).fill_null(False)
+        elsewhere = layer.is_in(fused_products(trace, model, of_model["layer"])).fill_null(False)
+        reason = (
+            pl.when(elsewhere)
+            .then(pl.lit(ELSEWHERE))
+            .when(by_model)
+            .then(pl.lit(BY_MODEL))
+            .otherwise("reason")
+        )
+        covered = covered.with_columns(reason.alias("reason"))
+        unit = _unit_of_layer(trace, of_model["layer"], of_model["part"] != "forward")
+        of_model = of_model.with_columns(unit.alias("unit"), pl.lit(False).alias("partial"))
+        charged.append(of_model)
+    frame = pl.concat(charged, how="diagonal")
+    frame, covered = _with_units(trace, known.tree, frame, covered)
+    frame = _with_precision(trace, frame, covered).select(
+        pl.col(name).cast(dtype) for name, dtype in CHARGES.items()
+    )
+    return Charges(frame, covered, on_shapes)
+
+
+class _Operators(msgspec.Struct, frozen=True):
+    """What is known of all operators of a trace, whatever work is selected."""
+
+    tree: Tree
+    found: OperatorCosts
+    reasons: pl.Series
+
+
+@per_small_trace
+def _operators(trace: Trace) -> _Operators:
+    tree = Tree.of_table(trace.tables.ops)
+    found = operator_costs(trace.tables.ops, trace.meta.operator_rules)
+    return _Operators(tree, found, _reasons(tree, found))
+
+
+def _of_operators(trace: Trace, known: _Operators) -> pl.DataFrame:
+    """Return the charges of the operators that launched the selected work.
+
+    An operator counts if it, its children or its parents have selected work. Parents count on a
+    CPU, where an operator's time can include that of its children. A child without kernels, of an
+    operator that launched kernels, did not compute. An operator without a layer is charged to that
+    of the nearest operator around it.
+    """
+    costs, tree, ops = known.found.costs, known.tree, trace.tables.ops
+    own, around, counted = (np.zeros(ops.height, dtype=np.bool_) for _ in range(3))
+    activities = work(trace, "op", "kind", "episode", "layer")
+    launching = activities.drop_nulls("op")
+    own[launching["op"].to_numpy()] = True
+    around[launching.filter(pl.col("kind") == "op")["op"].to_numpy()] = True
+    selected = own | tree.inside(around) | tree.holding(own)
+    counted[costs["op"].to_numpy()] = True
+    # What the algorithms of its convolutions execute, minus direct ones; null where one is unknown.
+    of_episode = executed_convolutions(trace.whole)
+    role = trace.tables.layers["role"].cast(pl.String).gather(activities["layer"])
+    # Trials repeat the computation, which counts once.
+    ran = activities.filter(role.ne_missing(SEARCH))["episode"].drop_nulls().unique()
+    saved = (
+        of_episode.with_columns(
+            pl.Series("op", tree.nearest(counted, from_rows(of_episode["operator"]))),
+            trace.tables.episodes["direction"]
+            .replace_strict(PART_OF, default=None, return_dtype=PART)
+            .alias("part"),
+            (pl.col("executed_flops") - pl.col("direct_flops")).alias("saved"),
+        )
+        .filter(pl.col("episode").is_in(ran.implode()) & (pl.col("op") != NONE))
+        .group_by(pl.col("op").cast(pl.UInt32), "part")
+        .agg(whole_sum("saved"))
+    )
+    costs = costs.filter(pl.Series(selected).gather(costs["op"]))
+    located = tree.nearest(ops["layer"].is_not_null().to_numpy(), from_rows(costs["op"]))
+    return costs.join(saved, on=["op", "part"], how="left", maintain_order="left").with_columns(
+        ops["layer"].gather(to_rows(located)).alias("layer"),
+        pl.lit(1, pl.Int64).alias("count"),
+        # The gradient of a bias is a sum, which no algorithm shortens.
+        pl.when(pl.col("kind").str.contains(r"^conv") & (pl.col("part") != "bias_grad"))
+        .then(pl.col("flops") + pl.col("saved"))
+        .otherwise(pl.col("flops") - pl.col("skipped"))
+        .alias("executed_flops"),
+    )
+
+
+PART_OF: Final = {"fprop": "forward", "dgrad": "dgrad", "wgrad": "wgrad"}
+"""Parts by the direction of a convolution's kernels."""
+
+
+def _of_instructions(trace: Trace, known: pl.DataFrame) -> pl.DataFrame:
+    """Return the charges of the instructions that the selected work ran.
+
+    ``known`` is of :func:`flops_by_run`. The elementwise part and the bytes of an instruction are
+    not counted.
+    """
+    ran = work(trace, "instruction", "layer", "direction", "name_id", "duration")
+    runs = (
+        executions(ran.drop_nulls("instruction"))
+        .join(known, on="instruction", how="inner", maintain_order="left")
+        .join(_executed_by_library(trace), on="instruction", how="left", maintain_order="left")
+    )
+    opcode = trace.tables.instructions["opcode"].cast(pl.String).gather(runs["instruction"])
+    # A routine of cuDNN computes one gradient.
+    direction = pl.coalesce("gradient", pl.col("direction").cast(pl.String))
+    return runs.select(
+        unit_of_instruction(trace, runs["instruction"]).alias("unit"),
+        "instruction",
+        "layer",
+        direction.cast(PART, strict=False).alias("part"),
+        opcode.alias("kind"),
+        "formula",
+        "count",
+        pl.col("flops") * pl.col("count"),
+        pl.col("executed_flops") * pl.col("count"),
+        pl.col("at_least").alias("partial"),
+    )
+
+
+def _executed_by_library(trace: Trace) -> pl.DataFrame:
+    """Return ``instruction``, ``gradient`` and ``executed_flops`` of cuDNN's convolutions.
+
+    The algorithm is that of the instruction's kernels; null where they have several.
+    """
+    schema = {"instruction": ROW, "gradient": pl.String, "executed_flops": pl.Int64}
+    ran = trace.whole.tables.activities.select("instruction", "episode").drop_nulls().unique()
+    if ran.is_empty():
+        return pl.DataFrame(schema=schema)
+    from traceana.flops.hlo import library_convolutions
+
+    conv_of = library_convolutions(trace.tables.instructions)
+    found = []
+    ways = trace.tables.episodes.select("algorithm", "direction")[ran["episode"]]
+    by_instruction = ran.select("instruction").hstack(ways).unique().group_by("instruction").all()
+    for row, algorithms, directions in by_instruction.iter_rows():
+        if row in conv_of and len(algorithms) == 1 and directions[0] in PART_OF:
+            result = executed(conv_of[row], algorithms[0] or "", directions[0])
+            flops = None if isinstance(result, Refusal) else result.flops
+            gradient = directions[0] if directions[0] != "fprop" else None
+            found.append((row, gradient, flops if flops is None or flops <= LARGEST else None))
+    return pl.DataFrame(found, schema=schema, orient="row")
+
+
+def executions(ran: pl.DataFrame, *more: str) -> pl.DataFrame:
+    """Return how often each instruction ran, by layer and direction, and the time of its work.
+
+    The columns ``more`` split its work further. An instruction of several kernels ran as often as
+    the kernel with the fewest calls.
+    """
+    keys = ("instruction", "layer", "direction", *more)
+    return (
+        ran.group_by(*keys, "name_id")
+        .agg(pl.len().alias("count"), pl.col("duration").sum().alias("time_ns"))
+        .group_by(keys)
+        .agg(pl.col("count").min().cast(pl.Int64), pl.col("time_ns").sum())
+    )
+
+
+def unit_of_instruction(trace: Trace, instruction: pl.Series) -> pl.Series:
+    """Return the unit of each of the rows ``instruction`` of a trace's instructions."""
+    return instruction.cast(pl.Int64) + trace.tables.ops.height
+
+
+def _unit_of_layer(trace: Trace, layer: pl.Series, backward: pl.Series) -> pl.Series:
+    first = trace.tables.ops.height + trace.tables.instructions.height
+    return first + 2 * layer.cast(pl.Int64) + backward.fill_null(False).cast(pl.Int64)
+
+
+def _with_units(
+    trace: Trace, tree: Tree, frame: pl.DataFrame, covered: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the charges and the coverage with ``unit``.
+
+    An operator's own work may be on an operator around it: its unit is then the nearest of these
+    that has work. On a CPU the operator of the work may have counted children.
+    """
+    activities = work(trace, "op", "instruction", "layer", "direction")
+    at_work = np.zeros(len(tree.parent), dtype=np.bool_)
+    at_work[activities["op"].drop_nulls().to_numpy()] = True
+    op, unit = pl.col("op"), pl.col("unit")
+    around = tree.nearest(at_work, from_rows(frame["op"]))
+    by_model, by_instruction = covered["reason"].eq_missing(BY_MODEL), activities["instruction"]
+    worked = covered.filter(~by_model & by_instruction.is_null())["op"].unique().implode()
+    partly = covered.filter(pl.col("reason") == PARTLY)["op"].cast(pl.Int64).unique().implode()
+    frame = frame.with_columns(
+        pl.when(op.is_null())
+        .then(unit)
+        .when(op.is_in(worked))
+        .then(op.cast(pl.Int64))
+        .otherwise(pl.lit(to_rows(around).cast(pl.Int64)))
+        .alias("unit")
+    ).with_columns(
+        pl.when(op.is_null())
+        .then("partial")
+        .otherwise(unit.is_in(partly).fill_null(False))
+        .alias("partial")
+    )
+    of_operator = np.full(trace.tables.ops.height + 1, UNCOUNTED, dtype=np.int64)
+    for units in (from_rows(frame["op"]), around):
+        of_operator[units] = units
+    own = from_rows(covered["op"])
+    return frame, covered.with_columns(
+        pl.when(by_model)
+        .then(_unit_of_layer(trace, activities["layer"], activities["direction"] == "backward"))
+        .when(by_instruction.is_not_null())
+        .then(unit_of_instruction(trace, by_instruction))
+        .when(pl.Series(own != NONE, dtype=pl.Boolean))
+        .then(pl.Series(of_operator[own]))
+        .alias("unit")
+    )
+
+
+def _with_precision(trace: Trace, frame: pl.DataFrame, covered: pl.DataFrame) -> pl.DataFrame:
+    """Return the charges with ``product``, and the precision of its kernels.
+
+    It is that of the kernels of the gradient where they are known, else of the whole unit.
+    """
+    product = pl.col("instruction").is_not_null() | pl.col("formula").str.contains(PRODUCT)
+    rows = work(trace, *SOURCE, "duration").with_columns(covered["unit"])
+    (number,) = numbered(rows.select(SOURCE))
+    of_class = described(rows.select(SOURCE)[first_rows(number)], trace).select(
+        pl.when(pl.col("direction").is_in(["dgrad", "wgrad"])).then("direction").alias("part"),
+        *("precision", "tensor_core"),
+        (pl.col("category").is_in(PRODUCTS) & pl.col("precision").is_not_null()).alias("counts"),
+    )
+    ran = (
+        rows.select("unit", "duration")
+        .with_columns(number=number)
+        .filter(of_class["counts"].gather(number), pl.col("unit") >= 0)
+        .group_by("unit", "number")
+        .agg(pl.col("duration").sum())
+    )
+    ran = ran.hstack(of_class.select("part", "precision", "tensor_core")[ran["number"]])
+    columns = ["precision", "tensor_core"]
+    frame = frame.with_columns(product.alias("product"))
+    found: list[pl.DataFrame] = []
+    for keys in (["unit", "part"], ["unit"]):
+        found.append(
+            ran.group_by(*keys, *columns)
+            .agg(pl.col("duration").sum())
+            .sort(["duration", *columns], descending=[True, False, False])
+            .unique(keys, keep="first", maintain_order=True)
+            .select(*keys, *columns)
+        )
+    exact, whole = found
+    joined = (
+        frame.with_columns(pl.col("part").cast(pl.String).alias("_part"))
+        .join(
+            exact.drop_nulls("part"),
+            left_on=["unit", "_part"],
+            right_on=["unit", "part"],
+            how="left",
+            maintain_order="left",
+        )
+        .join(whole, on="unit", how="left", maintain_order="left", suffix="_whole")
+    )
+    known = pl.col("precision").is_not_null()
+    return joined.select(
+        *frame.columns,
+        *(
+            pl.when(product)
+            .then(pl.when(known).then(column).otherwise(f"{column}_whole"))
+            .alias(column)
+            for column in columns
+        ),
+    )
+
+
+def _coverage(trace: Trace, known: _Operators, of_run: pl.DataFrame) -> pl.DataFrame:
+    """Return ``op`` and ``reason`` of each row of ``work(trace)``: see :class:`Charges`.
+
+    ``of_run`` is of :func:`flops_by_run`.
+    """
+    rows = work(trace, "op", "call", "instruction", "device", *SOURCE)
+    counted = np.zeros(trace.tables.ops.height, dtype=np.bool_)
+    counted[known.found.costs["op"].to_numpy()] = True
+    own = from_rows(rows["op"])
+    around = known.tree.nearest(counted, own)
+    op = to_rows(np.where(around == NONE, own, around))
+    instruction = pl.col("instruction")
+    # Few classes and many rows.
+    (number,) = numbered(rows.select(SOURCE))
+    category = classified(rows.select(SOURCE)[first_rows(number)], trace)["category"]
+    moves, known_class, fused = (
+        pl.lit(flags.gather(number))
+        for flags in (
+            category.is_in(NO_ARITHMETIC),
+            ~category.is_in([*PRODUCTS, "other"]),
+            category == "fused",
+        )
+    )
+    of_operator = (
+        pl.when(pl.col("op").is_not_null())
+        .then(pl.lit(known.reasons.gather(rows["op"])))
+        # A trace without any call was recorded without them, so no launch is missing.
+        .when(pl.col("call").is_null() & bool(trace.whole.tables.calls.height))
+        .then(pl.lit(NOT_LAUNCHED))
+        .otherwise(pl.lit(NO_OPERATOR))
+    )
+    of_instruction = _without_product(trace, of_run).gather(rows["instruction"])
+    reason = pl.when(instruction.is_null()).then(of_operator).otherwise(of_instruction)
+    # Its operator has others inside, whose counts are not those of the kernel.
+    generated = fused & instruction.is_null() & reason.is_in([PASSIVE, AROUND, PARTLY, HOLDING])
+    reason = pl.when(generated).then(pl.lit(GENERATED)).otherwise(reason)
+    # A wrapper launches no kernels itself: the operators of the graph that it replays, or of the
+    # code that it calls, are not recorded. On the CPU its own time is work.
+    launched = (pl.col("device") != CPU_DEVICE) & (reason == PASSIVE)
+    reason = pl.when(launched).then(pl.lit(NO_OPERATOR)).otherwise(reason)
+    left = reason.is_not_null() & ~reason.is_in(COUNTED)
+    return rows.select(
+        pl.lit(op).alias("op"),
+        pl.when(left & moves)
+        .then(pl.lit(MOVES))
+        # XLA: only products are counted.
+        .when(
+            left & known_class & pl.col("op").is_not_null() & bool(trace.tables.instructions.height)
+        )
+        .then(pl.lit(NO_PRODUCT))
+        .otherwise(reason)
+        .alias("reason"),
+    )
+
+
+def _without_product(trace: Trace, of_run: pl.DataFrame) -> pl.Series:
+    """Return why each of the ``instructions`` has no count, null where it has one."""
+    row = pl.int_range(trace.tables.instructions.height, dtype=pl.UInt32, eager=True).alias("row")
+    instruction = pl.col("row")
+    return row.to_frame().select(
+        pl.when(instruction.is_in(of_run.filter("at_least")["instruction"].implode()))
+        .then(pl.lit(PARTLY))
+        .when(instruction.is_in(holders(trace).implode()))
+        .then(pl.lit(AROUND))
+        .when(instruction.is_in(of_run["instruction"].implode()))
+        .then(None)
+        .otherwise(pl.lit(NO_PRODUCT))
+        .alias("reason")
+    )["reason"]
+
+
+def _reasons(tree: Tree, found: OperatorCosts) -> pl.Series:
+    """Return why each operator has no count, null where it or one around it has one."""
+    rows = len(tree.parent)
+    counted, computes, gap, whole = (np.zeros(rows, dtype=np.bool_) for _ in range(4))
+    counted[found.costs["op"].to_numpy()] = True
+    computes[found.costs.filter(pl.col("flops") > 0)["op"].to_numpy()] = True
+    gaps = found.gaps["op"].to_numpy()
+    gap[gaps] = True
+    whole[found.gaps.filter("whole")["op"].to_numpy()] = True
+    place = np.full(rows, NONE, dtype=np.int64)
+    place[gaps] = np.arange(len(gaps))
+    of_whole = take(place, tree.nearest(whole, np.arange(rows)))
+    reason = found.gaps["reason"].gather(to_rows(np.where(place == NONE, of_whole, place)))
+    within, around, holding = (
+        pl.Series(flags, dtype=pl.Boolean)
+        for flags in (
+            counted | tree.inside(counted),
+            tree.holding(computes),
+            tree.holding(gap),
+        )
+    )
+    return pl.select(
+        pl.when(within)
+        .then(None)
+        .when(around & (reason.is_not_null() | holding))
+        .then(pl.lit(PARTLY))
+        .when(around)
+        .then(pl.lit(AROUND))
+        .when(reason.is_not_null())
+        .then(reason)
+        .when(holding)
+        .then(pl.lit(HOLDING))
+        .otherwise(pl.lit(PASSIVE))
+    ).to_series()
+
+
+def counted(reason: pl.Expr) -> pl.Expr:
+    """Return the work with counted FLOPs: rates are over its time."""
+    return reason.is_null() | reason.is_in([PASSIVE, AROUND, BY_MODEL])
+
+
+def without_count(reason: pl.Expr) -> pl.Expr:
+    """Return the work without a FLOP count that may compute."""
+    return reason.is_not_null() & ~reason.is_in(COUNTED)
+
+
+def incomplete(reason: pl.Expr) -> pl.Expr:
+    """Return the work that makes the count of its layer partial.
+
+    Work with an unknown launch or operator is missing in the count and in its time; work without
+    products adds little to the count.
+    """
+    missing = [NOT_LAUNCHED, NO_OPERATOR, NO_PRODUCT]
+    return (without_count(reason) & ~reason.is_in(missing)) | reason.is_in([PARTLY, ELSEWHERE])
+
+
+def flops_by_run(trace: Trace) -> pl.DataFrame:
+    """Return ``instruction_flops``, without instructions whose children are counted.
+
+    See :func:`holders`: the count of a loop and those of its body are of the same work.
+    """
+    # Few traces have instructions.
+    from traceana.flops.hlo import instruction_flops
+
+    known = instruction_flops(trace.tables.instructions)
+    return known.filter(~pl.col("instruction").is_in(holders(trace).implode()))
+
+
+def holders(trace: Trace) -> pl.Series:
+    """Return the instructions that contain others with events of their own.
+
+    On the CPU a loop (``scan``, ``while_loop``, ``fori_loop``), a conditional and a call have an
+    event, and each instruction of their body has an event every time it runs, on any thread, during
+    the loop's event or after it. The body's events count all iterations. A fusion's instructions
+    have no events.
+    """
+    recorded = trace.whole
+    instructions = pl.concat(
+        [recorded.tables.ops["instruction"], recorded.tables.activities["instruction"]]
+    )
+    parents = trace.tables.instructions["parent"]
+    found = parents.clear()
+    above = parents.gather(instructions.drop_nulls().unique()).drop_nulls().unique()
+    while len(above):
+        found = pl.concat([found, above])
+        above = parents.gather(above).drop_nulls().unique()
+        above = above.filter(~above.is_in(found.implode()))
+    return found
+
+
+CAUSAL: Final = (
+    "causal attention: flops and rates count all scores, executed_flops only those that the mask "
+    "keeps"
+)
+MACS: Final = "1 multiply-accumulate = 2 FLOPs"
+NO_SHAPES: Final = "no FLOPs: shapes in neither the trace nor a layer manifest (--model)"
+NO_PRODUCTS: Final = "no FLOPs: no convolution or matrix product among the XLA instructions"
+
+
+def on_flops(trace: Trace, charged: Charges) -> tuple[str, ...]:
+    """Return the notes on the FLOPs of ``trace``, the same in every command that prints them."""
+    if charged.coverage.is_empty():
+        return ()
+    frame, flops = charged.frame, pl.col("flops")
+    masked = frame.filter((pl.col("kind") == "attention") & (pl.col("executed_flops") < flops))
+    counted = bool((frame["flops"] > 0).any())
+    why = NO_PRODUCTS if trace.tables.instructions.height else NO_SHAPES
+    source = MACS if counted else None if NO_STEPS in charged.notes else why
+    return (
+        *([source] if source else []),
+        *([CAUSAL] if masked.height else []),
+        *_coverage_notes(charged.coverage["reason"], work(trace, "duration")["duration"]),
+    )
+
+
+def _coverage_notes(reason: pl.Series, time: pl.Series) -> tuple[str, ...]:
+    """Return notes on the time without FLOP counts, and with partial ones."""
+    rows, total = pl.DataFrame({"reason": reason, "time": time}), int(time.sum())
+    labels = (
+        ("time without FLOP counts", without_count(pl.col("reason"))),
+        ("time with partial FLOP counts", pl.col("reason") == PARTLY),
+        ("no rate, fused into a following layer's row", pl.col("reason") == ELSEWHERE),
+    )
+    found = [(label, int(rows.filter(which)["time"].sum())) for label, which in labels]
+    return tuple(f"{label}: {100 * part / total:.1f} %" for label, part in found if part)

@@ -1,0 +1,326 @@
+"""What a layer manifest charges: the work of layers that have no count in the trace.
+
+A layer is counted by its type and shapes, once per direction and pass.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from traceana.analyze.manifest_names import Pairing
+from traceana.analyze.manifest_order import FUSED
+from traceana.analyze.manifest_pairing import paired
+from traceana.analyze.operator_flops import PART
+from traceana.enrich.keys import SOURCE, category_of
+from traceana.enrich.layers.from_scopes import replica_of
+from traceana.enrich.layers.source import SEPARATOR
+from traceana.flops.cost import LARGEST, Refusal
+from traceana.flops.layer_formulas import Layer as Shapes
+from traceana.flops.layer_formulas import layer_costs
+from traceana.model.manifest import Manifest
+from traceana.result import whole_sum
+from traceana.timeline.work import work
+from traceana.trace.schema import ROW
+from traceana.trace.taxonomy import PRODUCTS
+from traceana.vocabulary.layer_types import PRODUCTS as LAYERS_OF_PRODUCTS
+from traceana.vocabulary.layer_types import kind_of
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "layer": ROW,
+    "part": PART,
+    "kind": pl.String,
+    "formula": pl.String,
+    "count": pl.Int64,
+    "flops": pl.Int64,
+    "executed_flops": pl.Int64,
+    "bytes": pl.Int64,
+}
+_DOTTED: Final = re.compile(r"[./]+")
+_MOST_LISTED: Final = 8
+NO_STEPS: Final = (
+    "no FLOPs from the layer manifest: without steps the number of layer calls is unknown"
+)
+EXTRA: Final = (
+    "several forward passes in a step (such as validation): FLOPs with the batch size of the "
+    "layer manifest"
+)
+
+
+def model_charges(
+    trace: Trace, model: Manifest, charged: pl.DataFrame, partial: set[int]
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """Return the manifest's costs of layers that have no row in ``charged``, and notes.
+
+    For ``partial`` layers ``charged`` counts a part of the work: the manifest's count replaces it
+    where it is larger.
+
+    A layer is counted once per direction and pass (:func:`_passes`), also in each replica of
+    ``tf.distribute``; ``model`` describes one replica. A layer with an unknown number of passes is
+    not counted, nor one without a convolution or product of its own beside XLA programs whose
+    products are on no layer: they may be its own, and count there. Layers whose input has no
+    gradient count without it; where that is unknown, the first layer with parameters.
+    """
+    found = paired(trace, model)
+    partner = found.layer_of
+    each = _executions(trace, partner)
+    seen, extra = _passes(each, {row: layer.calls for row, layer in partner.items()})
+    apart = _products_apart(trace, charged)
+    with_product = set(each.filter("product")["layer"])
+    counts = charged.drop_nulls("layer").group_by("layer").agg(pl.col("flops").sum())
+    known = dict(counts.filter(pl.col("flops") > 0).iter_rows())
+    rows: list[tuple[object, ...]] = []
+    # What a compiler left of a layer is not known: a normalization may be in the weights.
+    fused = {
+        row
+        for row, kind in enumerate(trace.tables.layers["type"])
+        if (kind or "").startswith(FUSED)
+    }
+    uncounted = {
+        row: layer
+        for row, layer in partner.items()
+        if (row not in known or row in partial) and row not in fused
+    }
+    if uncounted and not trace.tables.steps.height:
+        return pl.DataFrame(schema=_SCHEMA), (NO_STEPS,)
+    wanted = {row: layer for row, layer in uncounted.items() if row in seen}
+    unclear: list[str] = []
+    compiled: list[str] = []
+    first = min((layer.position for layer in model.layers if layer.parameters), default=None)
+    for row, layer in wanted.items():
+        directions = seen[row]
+        known_gradient = layer.input_gradient
+        alone = layer.position == first if known_gradient is None else not known_gradient
+        # The kernel of a local response normalization are its channels.
+        neighbours = layer.kernel[0] if layer.kernel and len(layer.kernel) == 1 else None
+        shapes = Shapes(
+            *(layer.type, layer.inputs, layer.outputs, layer.parameters, layer.kernel),
+            *(layer.groups, neighbours),
+            first=alone,
+        )
+        costs = layer_costs(shapes, backward=True)
+        if isinstance(costs, Refusal):
+            continue
+        if apart and row not in with_product and any(_is_product(cost.kind) for cost in costs):
+            compiled.append(_DOTTED.sub(SEPARATOR, layer.path))
+            continue
+        if None in directions.values():
+            unclear += [_DOTTED.sub(SEPARATOR, layer.path)] if costs else []
+            continue
+        own: list[tuple[object, ...]] = []
+        flops = 0
+        for cost in costs:
+            if times := directions.get("forward" if cost.part == "forward" else "backward"):
+                count = times * layer.calls
+                if max(cost.flops, cost.bytes or 0) * count > LARGEST:
+                    continue
+                size = None if cost.bytes is None else cost.bytes * count
+                by_algorithm = cost.kind.startswith("conv") and cost.part != "bias_grad"
+                executed = None if by_algorithm else cost.flops * count
+                flops += cost.flops * count
+                own.append(
+                    (row, cost.part, cost.kind, cost.formula, count, cost.flops * count, executed,
+                     size)
+                )  # fmt: skip
+        if flops > known.get(row, 0):
+            rows += own
+    used = len({row[0] for row in rows})
+    layers = "1 layer" if used == 1 else f"{used} layers"
+    note = [f"shapes from the layer manifest: {layers}"] if used else []
+    if extra & {row[0] for row in rows}:
+        note.append(EXTRA)
+    if unclear:
+        note.append(f"no FLOPs: number of passes unknown ({_some(unclear)})")
+    if compiled:
+        note.append(f"no FLOPs: counted outside layers, in XLA programs ({_some(compiled)})")
+    return pl.DataFrame(rows, schema=_SCHEMA, orient="row"), (*note, *_missing(model, found))
+
+
+def fused_products(trace: Trace, model: Manifest, counted: pl.Series) -> list[int]:
+    """Return the rows of layers where one has the forward convolution or product of another.
+
+    TensorFlow runs them as one operator (``_FusedConv2D``) in the scope of the last of its layers:
+    the row of the convolution has its FLOPs, and that of the activation its time. ``counted`` are
+    the rows that the manifest counts.
+    """
+    if not _records_graph(trace):
+        return []
+    partner = paired(trace, model).layer_of
+    each = _executions(trace, partner).filter(pl.col("direction") == "forward")
+    products = set(each.filter("product")["layer"])
+    own = {row for row, layer in partner.items() if kind_of(layer.type) in LAYERS_OF_PRODUCTS}
+    without = (own & set(each["layer"]) & set(counted)) - products
+    return sorted(without | (products - own)) if without else []
+
+
+def _records_graph(trace: Trace) -> bool:
+    """Return whether operators are recorded by their names in a graph, as TensorFlow's are.
+
+    Each has one name there, with its layer's scope, and each of its executions is a pass.
+    """
+    ops = trace.tables.ops
+    named = ops["scope"].is_not_null() & ops["layer"].is_not_null() & ops["instruction"].is_null()
+    return bool(named.any())
+
+
+def _products_apart(trace: Trace, charged: pl.DataFrame) -> bool:
+    """Return whether XLA programs of a TensorFlow trace computed products on no layer.
+
+    Keras compiles grouped convolutions so on a CPU; the programs' scopes are not the model's.
+    """
+    if not _records_graph(trace) or trace.tables.instructions.is_empty():
+        return False
+    role = trace.tables.layers["role"].cast(pl.String).gather(charged["layer"])
+    of_program = pl.col("formula").str.starts_with("hlo.") & (pl.col("flops") > 0)
+    return not charged.filter(of_program & pl.Series(role.ne_missing("layer"))).is_empty()
+
+
+def _is_product(kind: str) -> bool:
+    return kind == "linear" or "conv" in kind
+
+
+def _missing(model: Manifest, found: Pairing) -> list[str]:
+    """Return notes on the layers of ``model`` that are not in the trace."""
+    if found.another:
+        return ["layer manifest not used: it describes another model"]
+    around = model.container_paths()
+    layers = {layer.position for layer in found.layer_of.values()}
+    wanted = [
+        layer for layer in model.layers if layer.path not in around and not layer.computes_nothing
+    ]
+    left = [
+        layer
+        for layer in wanted
+        if layer.position not in layers and layer.path not in found.together
+    ]
+    names = [_DOTTED.sub(SEPARATOR, layer.path) for layer in left]
+    unclear = [name for name in names if name in found.unclear]
+    absent = [name for name in names if name not in found.unclear]
+    total = len(wanted)
+    notes = []
+    if absent:
+        notes.append(
+            f"manifest layers not found in the trace: {len(absent)} of {total} ({_some(absent)})"
+        )
+    if unclear:
+        notes.append(
+            f"manifest layers with ambiguous names in the trace: {len(unclear)} of {total} "
+            f"({_some(unclear)})"
+        )
+    return notes
+
+
+def _some(names: list[str]) -> str:
+    more = [] if len(names) <= _MOST_LISTED else [f"{len(names) - _MOST_LISTED} more"]
+    return ", ".join([*names[:_MOST_LISTED], *more])
+
+
+_LOOP: Final = r"(?:^|/)while(?:_\d+)?/"
+"""Scopes of TensorFlow's loops: their operators run any number of times in a pass."""
+
+
+def _passes(
+    each: pl.DataFrame, calls: Mapping[int, int]
+) -> tuple[dict[int, dict[str, int | None]], set[int]]:
+    """Return the number of passes by layer and direction, and layers with several in a step.
+
+    It is the number of steps and replicas in which the layer has selected work of that direction.
+    TensorFlow names each operator once in a graph, so that its executions are passes, also those of
+    an evaluation between the steps. The forward passes of a layer with matrix products are their
+    number divided by the ``calls`` of the layer in a pass. The number is unknown, None, if
+    operators of the layer ran differently often, in training only or in evaluation only.
+
+    Work without a direction counts as forward. Each process has its own steps. ``each`` is of
+    :func:`_executions`.
+    """
+    by = ("layer", "direction")
+    key = (*by, "step", "replica")
+    product, runs = pl.col("product"), pl.col("runs")
+    totals = each.group_by(*by, "replica", "scope", "name").agg(runs.sum())
+    alike = totals.group_by(*by).agg((runs.min() == runs.max()).alias("alike"))
+    of_calls = pl.DataFrame(
+        {"layer": list(calls), "calls": list(calls.values())},
+        schema={"layer": ROW, "calls": pl.Int64},
+    )
+    found = (
+        each.group_by(key)
+        .agg(
+            runs.filter(product).sum().alias("products"),
+            runs.max().alias("most"),
+            pl.col("loop").any(),
+        )
+        .join(of_calls, on="layer")
+        .join(alike, on=by)
+    )
+    counted = (pl.col("direction") == "forward") & (pl.col("products") > 0)
+    several = (pl.col("most") > 1).any().over(by)
+    unclear = several & ~pl.col("alike") & (pl.col("direction") == "forward")
+    executed = pl.when(counted).then("products").otherwise("most")
+    # A loop repeats its operators equally often in each step.
+    unit = (
+        pl.when(pl.col("loop").any().over(by))
+        .then(executed.min().over(by))
+        .when(counted)
+        .then("calls")
+        .otherwise(1)
+    )
+    passes = (
+        found.with_columns(executed.alias("executed"), unit.alias("unit"))
+        .with_columns(
+            pl.when(~(unclear & ~counted) & (pl.col("executed") % pl.col("unit") == 0))
+            .then(pl.col("executed") // pl.col("unit"))
+            .alias("passes")
+        )
+        .group_by(by)
+        .agg(
+            whole_sum("passes"),
+            ((pl.col("passes") > 1) & ~pl.col("loop")).any().alias("several"),
+        )
+    )
+    seen: dict[int, dict[str, int | None]] = {}
+    for row, direction, count in passes.select(*by, "passes").iter_rows():
+        seen.setdefault(row, {})[direction] = count
+    extra = passes.filter("several", pl.col("direction") == "forward")["layer"]
+    return seen, set(extra)
+
+
+def _executions(trace: Trace, layers: Iterable[int]) -> pl.DataFrame:
+    """Return how often each operator of ``layers`` ran, by layer, direction, step and replica.
+
+    Columns: those, ``scope``, ``name``, ``runs``, ``product`` (whether it is a convolution or a
+    matrix product) and ``loop`` (whether it is in one). ``runs`` is 1 except in TensorFlow.
+    """
+    rows = work(trace, "scope", "op", "layer", "step", "direction", *SOURCE)
+    chosen = rows.filter(pl.col("layer").is_in(list(layers)))
+    op, own = chosen["op"], chosen["scope"]
+    scope = pl.select(pl.coalesce(own, trace.tables.ops["scope"].gather(op))).to_series()
+    counts = _records_graph(trace)
+    named = trace.tables.ops["name"].gather(op).cast(pl.String)
+    nothing = pl.lit(None, pl.String)
+    product = (
+        category_of(chosen, trace).cast(pl.String).is_in(PRODUCTS) if counts else pl.lit(False)
+    )
+    frame = chosen.select(
+        "layer",
+        "step",
+        pl.col("direction").cast(pl.String).fill_null("forward"),
+        replica_of(scope).alias("replica"),
+        (scope.cast(pl.String) if counts else nothing).alias("scope"),
+        (named if counts else nothing).alias("name"),
+        "op",
+        product.fill_null(value=False).alias("product"),
+    )
+    in_step = pl.col("step").is_not_null()
+    runs = pl.col("op").n_unique().cast(pl.Int64) if counts else pl.lit(1, pl.Int64)
+    return (
+        frame.filter(in_step | (pl.col("op").is_not_null() & counts))
+        .group_by("layer", "direction", "step", "replica", "scope", "name")
+        .agg(runs.alias("runs"), pl.col("product").any())
+        .with_columns(pl.col("scope").str.contains(_LOOP).fill_null(value=False).alias("loop"))
+    )
