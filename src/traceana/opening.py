@@ -101,6 +101,13 @@ def open_trace(
         else:
             trace = read_ranks(str(source), found.files, timeline, progress)
     if inductor_cache is not None and trace.tables.graph_calls.is_empty():
+        from traceana.enrich import replays_graphs
+
+        if replays_graphs(trace):
+            raise UsageError(
+                f"{source}: its compiled code ran as CUDA graphs, without recorded calls; give "
+                "a recording of the capture, or of a run without mode='reduce-overhead' (--capture)"
+            )
         raise UsageError(
             f"{source}: --inductor-cache {inductor_cache} lacks the code of all its graphs; give "
             "the TORCHINDUCTOR_CACHE_DIR of the recorded process"

@@ -23,6 +23,7 @@ from tests.support.graph_replays import (
     steps,
     write,
 )
+from tests.support.inductor import convolution, on_gpu
 from tests.support.manifest import H100, TRACES
 from tests.support.opened import opened
 from traceana.errors import UsageError
@@ -128,6 +129,15 @@ def test_capture_needs_a_trace_with_graphs(eager: Path, tmp_path: Path) -> None:
         traceana.open(replayed(tmp_path / "r.json", capture=None), capture=bundle)
     with pytest.raises(UsageError, match="keeps its layers"):
         traceana.open(bundle, capture=eager)
+
+
+def test_code_of_graphs_that_are_replayed_is_of_no_use(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    code = on_gpu([convolution("buf0", "primals_2"), ("triton_relu_0", ["buf0"], ["buf1"])])
+    (tmp_path / "code" / "graph.py").write_text(code, "utf-8")
+    trace = replayed(tmp_path / "r.json", capture=None)
+    with pytest.raises(UsageError, match="ran as CUDA graphs"):
+        traceana.open(trace, inductor_cache=tmp_path / "code")
 
 
 def test_nodes_of_nsys_have_the_layer_in_which_they_were_captured(tmp_path: Path) -> None:

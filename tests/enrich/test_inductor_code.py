@@ -57,6 +57,32 @@ def test_calls_are_in_order_with_what_they_read(write, name: str) -> None:  # ty
     )
 
 
+def test_partitions_that_are_cuda_graphs_are_parts_of_the_graph() -> None:
+    """As PyTorch 2.11 writes it with ``mode="reduce-overhead"``."""
+    whole = on_cpu(
+        [
+            "primals_1, primals_2 = args",
+            "partition0_args = [primals_2, primals_1]",
+            "del primals_2",
+            "(buf1,) = self.partitions[0](partition0_args)",
+            "del partition0_args",
+            (RELU, ["buf1"], ["buf2"]),
+        ]
+    )
+    partition = (
+        "def partition_0(args):\n"
+        "    primals_2, primals_1 = args\n"
+        "    args.clear()\n"
+        f"    {convolution('buf0', 'primals_2')}\n"
+        "    buf1 = buf0; del buf0  # reuse\n"
+        "    return (buf1, )\n"
+    )
+    graph = graph_of(f"{partition}{whole}".encode())
+    assert graph is not None
+    assert [(call.name, call.reads) for call in graph] == [("aten::convolution", ()), (RELU, (0,))]
+    assert graph_of(whole.encode()) is None
+
+
 def test_memory_that_is_used_again_is_another_buffer() -> None:
     first, second, third = "cpp_fused_relu_0", "cpp_fused_add_1", "cpp_fused_mul_2"
     found = reads(

@@ -100,10 +100,35 @@ def graph_of(content: bytes) -> Graph | None:
         if (function := next(functions, None)) is None:
             return None
         reading = _Reading(_signatures(module))
-        reading.run(function.body)
+        reading.run(_with_partitions(function.body, module))
     except (SyntaxError, ValueError, RecursionError, MemoryError, _NotUnderstoodError):
         return None
     return tuple(reading.calls) or None
+
+
+def _with_partitions(body: list[ast.stmt], module: ast.Module) -> list[ast.stmt]:
+    """Return the statements of ``call`` with those of the partitions that it calls.
+
+    A graph whose parts are CUDA graphs is cut into functions ``partition_0`` …; buffers have the
+    same names in all of them.
+    """
+    parts = {one.name: one.body for one in module.body if isinstance(one, ast.FunctionDef)}
+    statements: list[ast.stmt] = []
+    for one in body:
+        match one:
+            case ast.Assign(
+                value=ast.Call(
+                    func=ast.Subscript(value=ast.Attribute(attr="partitions"), slice=number)
+                )
+            ):
+                name = f"partition_{number.value!r}" if isinstance(number, ast.Constant) else ""
+                if name not in parts:
+                    raise _NotUnderstoodError
+                # Its first statement unpacks the arguments.
+                statements += parts[name][1:]
+            case _:
+                statements.append(one)
+    return statements
 
 
 class _NotUnderstoodError(Exception):
