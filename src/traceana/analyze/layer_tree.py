@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import polars as pl
 
-from traceana.analyze.layers import DIRECTIONS, largest, located
+from traceana.analyze.layers import DIRECTIONS, located
 from traceana.enrich.keys import layer_keys, with_layer_keys
 from traceana.enrich.layers.source import SEPARATOR
 from traceana.result import share_of
@@ -15,7 +16,11 @@ from traceana.result import share_of
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
+_Key: TypeAlias = tuple[str, ...]
+"""The labels of a node and of those around it, outermost first."""
 ROOT: Final = "all work"
+_SMALLER: Final = "\x1f"
+"""The label of the merged nodes in the key of one; no part of a path is one."""
 _SUMS: Final = ("calls", *DIRECTIONS, "time_ns", "flops")
 _FOLDED: Final[dict[str, type[pl.DataType]]] = {
     "node": pl.String,
@@ -150,41 +155,7 @@ SMALLEST: Final = 50_000
 
 MOST_NODES: Final = 20_000
 
-_NODE: Final = "\x1f"
-"""Separates the parts of a node's key; no path of a layer contains it as a part of its own."""
-
-
-def layer_tree(trace: Trace) -> pl.DataFrame:
-    """Return one row per node, parents before children, siblings in order of first execution.
-
-    The root is all work; below it are the layers by the parts of their paths, and the roles outside
-    layers; in each layer its own work, a node per pass and category. Columns: ``parent`` (row
-    number, null for the root), ``label``, ``path``, ``category`` (that of most of its time),
-    ``calls``, ``time_ns`` (with its children). The children of a node add up to its time. With more
-    than :data:`MOST_NODES` nodes, small ones are merged into one child of their parent, with their
-    number in its label. Empty without work.
-    """
-    return work_tree(
-        with_layer_keys(located(trace), layer_keys(trace.tables.layers, "layer", None))
-    )
-
-
-def work_tree(work: pl.DataFrame) -> pl.DataFrame:
-    """Return the tree of ``work``, as :func:`layer_tree`.
-
-    ``work`` has ``layer``, ``role``, ``position`` (the order of layers), ``direction``,
-    ``category``, ``calls`` and ``time_ns``.
-    """
-    rows = _leaves(work)
-    if rows.is_empty():
-        return pl.DataFrame(schema=_SCHEMA)
-    nodes = _nodes(rows)
-    if nodes.height > MOST_NODES:
-        nodes = _without_small(nodes)
-    return _numbered(nodes)
-
-
-_SCHEMA: Final[dict[str, type[pl.DataType]]] = {
+_TREE: Final[dict[str, type[pl.DataType]]] = {
     "parent": pl.Int64,
     "label": pl.String,
     "path": pl.String,
@@ -194,94 +165,56 @@ _SCHEMA: Final[dict[str, type[pl.DataType]]] = {
 }
 
 
-def _leaves(work: pl.DataFrame) -> pl.DataFrame:
-    """Return ``work`` by layer, pass and category: its ``parts``, ``order``, calls and time."""
-    grouped = (
+def layer_tree(trace: Trace) -> pl.DataFrame:
+    """Return the tree of the work of ``trace``: :func:`work_tree`."""
+    return work_tree(
+        with_layer_keys(located(trace), layer_keys(trace.tables.layers, "layer", None))
+    )
+
+
+def work_tree(work: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per node, parents before children, siblings in order of first execution.
+
+    The root is all work; below it are the layers by the parts of their paths, and the roles outside
+    layers; in each layer its own work, a node per pass and category. ``work`` has ``layer``,
+    ``role``, ``position`` (the order of layers), ``direction``, ``category``, ``calls`` and
+    ``time_ns``.
+
+    Columns: ``parent`` (row number, null for the root), ``label``, ``path``, ``category`` (that of
+    most of its time), ``calls``, ``time_ns`` (with its children). The children of a node add up to
+    its time. With more than :data:`MOST_NODES` nodes, small ones are merged into one child of their
+    parent, with their number in its label. Empty without work.
+    """
+    leaves = (
         work.group_by("layer", "role", "position", "direction", "category")
         .agg(pl.col("calls").sum(), pl.col("time_ns").sum())
         .sort("position", "layer", "direction", "category", nulls_last=True)
-        .with_row_index("order")
     )
-    inside = pl.when(pl.col("role") == "layer").then(pl.col("layer").str.split(SEPARATOR))
-    leaf = pl.concat_str("direction", "category", separator=" ", ignore_nulls=True)
-    return grouped.select(
-        pl.concat_list(inside.otherwise(pl.concat_list("layer")), leaf).alias("parts"),
-        "order",
-        "category",
-        "calls",
-        "time_ns",
-    )
-
-
-def _nodes(leaves: pl.DataFrame) -> pl.DataFrame:
-    """Return every node with its ``key`` and that of its parent, ``depth`` and ``order``."""
-    every = (
-        leaves.with_columns(pl.int_ranges(0, pl.col("parts").list.len() + 1).alias("depth"))
-        .explode("depth")
-        .with_columns(pl.col("parts").list.head("depth").alias("parts"))
-        .with_columns(
-            pl.col("parts").list.join(_NODE).alias("key"),
-            pl.col("parts").list.last().fill_null("all work").alias("label"),
-            _path().alias("path"),
-        )
-    )
-    return (
-        every.group_by("key")
-        .agg(
-            pl.col("label").first(),
-            pl.col("path").first(),
-            pl.col("depth").first(),
-            pl.col("parts").first().list.head(pl.col("depth").first() - 1).alias("above"),
-            pl.col("order").min(),
-            pl.col("calls").sum(),
-            pl.col("time_ns").sum(),
-        )
-        .with_columns(
-            pl.when(pl.col("depth") > 0).then(pl.col("above").list.join(_NODE)).alias("above")
-        )
-        .join(largest(every, "key"), on="key")
-        .sort("order", "depth")
-    )
-
-
-def _path() -> pl.Expr:
-    joined = pl.col("parts").list.join(SEPARATOR)
-    return pl.when(joined == "").then(pl.lit("all work")).otherwise(joined)
-
-
-def _without_small(nodes: pl.DataFrame) -> pl.DataFrame:
-    """Return ``nodes`` with the small children of a node merged into one."""
-    whole = nodes["time_ns"].max()
-    assert isinstance(whole, int)
-    small = pl.col("time_ns") * SMALLEST < whole
-    kept = nodes.filter(~small)
-    # Of a small subtree only its top is merged: what is below it is part of its time.
-    merged = (
-        nodes.filter(small & pl.col("above").is_in(kept["key"].implode()))
-        .group_by("above", maintain_order=True)
-        .agg(
-            pl.len().alias("count"),
-            pl.col("depth").first(),
-            pl.col("order").max(),
-            pl.col("calls").sum(),
-            pl.col("time_ns").sum(),
-            pl.lit("other").alias("category"),
-        )
-        .with_columns(pl.format("{} smaller", "count").alias("label"))
-        .with_columns(
-            pl.concat_str("above", pl.lit(_NODE), "label").alias("key"),
-            pl.col("above").str.replace_all(_NODE, SEPARATOR).alias("path"),
-        )
-    )
-    return pl.concat([kept, merged.select(kept.columns)], how="vertical_relaxed").sort(
-        "order", "depth"
-    )
-
-
-def _numbered(nodes: pl.DataFrame) -> pl.DataFrame:
-    numbers = nodes.select(pl.col("key").alias("above")).with_row_index("parent")
-    return (
-        nodes.join(numbers, on="above", how="left", maintain_order="left")
-        .select(list(_SCHEMA))
-        .cast(_SCHEMA)  # type: ignore[arg-type]
-    )
+    calls: Counter[_Key] = Counter()
+    times: defaultdict[_Key, Counter[str]] = defaultdict(Counter)
+    for layer, role, _, direction, category, count, time in leaves.iter_rows():
+        path = layer.split(SEPARATOR) if role == "layer" else [layer]
+        parts = (*path, " ".join(filter(None, (direction, category))))
+        for depth in range(len(parts) + 1):
+            calls[parts[:depth]] += count
+            times[parts[:depth]][category] += time
+    least = times[()].total() / SMALLEST if len(times) > MOST_NODES else 0
+    small = {key for key, of in times.items() if of.total() < least}
+    smaller: Counter[_Key] = Counter()
+    shown: dict[_Key, tuple[str, str, str, int, int]] = {}
+    for key, of in times.items():
+        above = key[:-1]
+        if key not in small:
+            label, path_ = (key[-1], SEPARATOR.join(key)) if key else (ROOT, ROOT)
+            heaviest = min(of, key=lambda one: (-of[one], one))
+            shown[key] = label, path_, heaviest, calls[key], of.total()
+        elif above not in small:
+            # Where the last of them is; what is below it is part of its time.
+            *_, known_calls, known_time = shown.pop((*above, _SMALLER), ("", "", "", 0, 0))
+            smaller[above] += 1
+            label = f"{smaller[above]} smaller"
+            sums = known_calls + calls[key], known_time + of.total()
+            shown[*above, _SMALLER] = label, SEPARATOR.join(above), "other", *sums
+    number = {key: row for row, key in enumerate(shown)}
+    rows = [(number[key[:-1]] if key else None, *row) for key, row in shown.items()]
+    return pl.DataFrame(rows, schema=_TREE, orient="row")

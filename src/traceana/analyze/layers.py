@@ -355,13 +355,9 @@ def layer_classes(
     of_layers = work.filter(pl.col("role") == "layer").with_columns(
         pl.col("pass").alias("direction")
     )
-    return largest(of_layers.filter(rank == rank.min().over(keys)), *keys)
-
-
-def largest(rows: pl.DataFrame, *keys: str) -> pl.DataFrame:
-    """Return the ``category`` with most time of each of ``keys``."""
     return (
-        rows.group_by(*keys, "category")
+        of_layers.filter(rank == rank.min().over(keys))
+        .group_by(*keys, "category")
         .agg(pl.col("time_ns").sum())
         .sort("time_ns", "category", descending=[True, False])
         .unique(keys, keep="first", maintain_order=True)
