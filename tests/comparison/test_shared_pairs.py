@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+import traceana
 from tests.comparison import shared
 from tests.comparison.shared import diff
 from traceana.comparison.diff import IDLE, VIEWS, Diff
@@ -31,6 +32,8 @@ def test_rows_add_up_to_the_difference_of_the_steps(pair: str) -> None:
     for by in VIEWS:
         rows = found.by(by)
         assert int((rows["time_b_ns"] - rows["time_a_ns"]).sum()) == whole[1] - whole[0]
+        if not found.same_work:
+            continue
         # Low-confidence pairs of layers have no difference.
         untold = rows.filter(pl.col("delta_ns").is_null())
         assert untold.is_empty() or (by == "layer" and (untold["confidence"] < 0.5).all())
@@ -130,3 +133,18 @@ def test_without_steps_significance_is_unknown() -> None:
     found = of("transformer")
     assert found.step.verdict == "not enough steps"
     assert any("no steps marked" in note for note in found.notes)
+
+
+def test_captures_of_different_work_are_not_compared() -> None:
+    """One capture has 4,010 kernels and the other 3,587: other numbers of iterations."""
+    found = of("transformer")
+    assert not found.same_work
+    assert "times not compared: no steps marked, and different work (4,010 and 3,587 kernels)" in (
+        found.notes
+    )
+    for by in VIEWS:
+        assert set(found.by(by)["verdict"]) == {"not compared"}
+        assert found.by(by)["delta_ns"].null_count() == found.by(by).height
+    assert not set(found.changes["change"]) & {"idle", "layers", "communication", "copies"}
+    page = traceana.diff(*(shared.opened(name) for name in shared.TRANSFORMER))
+    assert "not compared: different work" in str(page)

@@ -39,6 +39,10 @@ _TIME_ALONE: Final = ("idle", "communication", "copies")
 """Kinds of changes that are in every run: their time can change alone."""
 _ALWAYS: Final = ("gpu", "batch")
 """Causes that are listed whatever their effect."""
+_OF_AMOUNTS: Final = ("idle", "communication", "copies", "layouts", "kernels", "calls", "layers")
+"""Kinds of changes of how much work there is, and of its time."""
+NOT_COMPARED: Final = "not compared"
+"""The verdict where the runs hold different work."""
 _CERTAIN: Final = ("faster", "slower")
 
 _KERNELS: Final = pl.col("kind").is_in(["kernel", "op"])
@@ -75,6 +79,15 @@ def low_confidence() -> pl.Expr:
     """Return whether a row of pairs of layers is one below :data:`LEAST_CONFIDENCE`."""
     paired = pl.col("a").is_not_null() & pl.col("b").is_not_null()
     return (paired & (pl.col("confidence") < LEAST_CONFIDENCE)).fill_null(value=False)
+
+
+def not_compared(frame: pl.DataFrame, rows: pl.Expr, verdict: str = NOT_COMPARED) -> pl.DataFrame:
+    """Return ``frame`` without the differences of ``rows``, which have this ``verdict``."""
+    differences = ("delta_ns", "low_ns", "high_ns", "relative", "of_step", "p")
+    return frame.with_columns(
+        *(pl.when(~rows).then(name).alias(name) for name in differences if name in frame.columns),
+        pl.when(rows).then(pl.lit(verdict)).otherwise("verdict").alias("verdict"),
+    )
 
 
 def found_changes(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> list[Change]:
@@ -394,6 +407,8 @@ def change_table(
     runs: tuple[PairedRun, PairedRun],
     step: Step,
     criteria: Criteria,
+    *,
+    same: bool,
 ) -> pl.DataFrame:
     """Return one row per change: :data:`COLUMNS`, :data:`_FIGURES` and ``least``.
 
@@ -403,6 +418,8 @@ def change_table(
     times do not add up. Idle time, communication and as many copies as before are left out unless
     their time changed.
     ``least`` is True for effects below the minimum relative change of the step; those come last.
+    Where the runs do not hold the ``same`` work, changes of amounts are left out, and no time is
+    compared.
     """
     named = pl.DataFrame(
         [[getattr(one, column) for column in ("kind", *list(COLUMNS)[1:])] for one in found],
@@ -429,7 +446,7 @@ def change_table(
     )
     verdict = pl.col("verdict")
     changed = pl.when("least").then(verdict.is_in(_CERTAIN)).otherwise(verdict != "same")
-    return (
+    table = (
         named.hstack(figures.select(_FIGURES))
         .with_columns(
             pl.when(kind == "batch").then(pl.lit(value, SCHEMA[name])).otherwise(name).alias(name)
@@ -444,9 +461,13 @@ def change_table(
         )
         .drop("_size")
     )
+    if same:
+        return table
+    kept = table.filter(~kind.is_in(_OF_AMOUNTS)).with_columns(least=pl.lit(value=False))
+    return not_compared(kept, pl.lit(value=True))
 
 
-def idle_table(found: Sequence[Change], figures: pl.DataFrame) -> pl.DataFrame:
+def idle_table(found: Sequence[Change], figures: pl.DataFrame, *, same: bool) -> pl.DataFrame:
     """Return ``cause`` and the figures of the idle time of both runs, largest change first.
 
     ``found`` and ``figures`` are those of :func:`change_table`. Every cause of either run has a
@@ -455,6 +476,7 @@ def idle_table(found: Sequence[Change], figures: pl.DataFrame) -> pl.DataFrame:
     causes = pl.Series("cause", [one.subject for one in found], dtype=pl.String)
     rows = figures.select(_FIGURES).insert_column(0, causes)
     of_idle = pl.Series([one.kind == "idle" for one in found], dtype=pl.Boolean)
-    return rows.filter(of_idle).sort(
+    table = rows.filter(of_idle).sort(
         pl.col("delta_ns").abs(), "cause", descending=[True, False], nulls_last=True
     )
+    return table if same else not_compared(table, pl.lit(value=True))

@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from traceana.model import Manifest
     from traceana.trace import Trace
 
+_KERNELS: Final = pl.col("kind").is_in(["kernel", "op", "graph"])
+_ALIKE: Final = 0.25
 STEPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "number": pl.Int64,
     "wall_ns": pl.Int64,
@@ -263,6 +265,35 @@ def run_steps(trace: Trace, *, whole: bool = False) -> RunSteps:
     step_of = {row: place[numbers[row]] for row in measured.rows}
     step = work(trace, "step")["step"].replace_strict(step_of, default=None, return_dtype=pl.UInt32)
     return RunSteps(frame, cells(trace, step), True, measured.notes)
+
+
+def kernel_counts(runs: Sequence[Run]) -> list[int]:
+    """Return the number of kernels of each recording."""
+    return [int(run.whole.cells.filter(_KERNELS)["calls"].sum()) for run in runs]
+
+
+def same_work(runs: Sequence[Run]) -> bool:
+    """Return whether the recordings hold the same work, as one iteration of a program each.
+
+    They do if the kernels that they have in common, by name, else by category, have as many calls
+    in each for :data:`_ALIKE` of their time. Where a recording has more iterations, those of all
+    iterations have more calls.
+    """
+    for key in ("name", "category"):
+        of_runs = [
+            run.whole.cells.filter(_KERNELS).group_by(key).agg(pl.col("calls", "time_ns").sum())
+            for run in runs
+        ]
+        common = (
+            pl.concat(of_runs)
+            .group_by(key)
+            .agg(pl.len(), pl.col("calls").n_unique() == 1, pl.col("time_ns").sum())
+            .filter(pl.col("len") == len(runs))
+        )
+        if common.height:
+            alike = int(common.filter("calls")["time_ns"].sum())
+            return alike >= _ALIKE * int(common["time_ns"].sum())
+    return False
 
 
 UNKNOWN_GPU: Final = "unknown GPU"

@@ -19,8 +19,18 @@ from traceana.comparison.changes import (
     found_changes,
     idle_table,
     low_confidence,
+    not_compared,
 )
-from traceana.comparison.compared_run import KEYS, Kind, Run, RunSteps, keyed, step_flops
+from traceana.comparison.compared_run import (
+    KEYS,
+    Kind,
+    Run,
+    RunSteps,
+    kernel_counts,
+    keyed,
+    same_work,
+    step_flops,
+)
 from traceana.comparison.layer_alignment import Alignment, align
 from traceana.comparison.layer_features import RunLayers
 from traceana.comparison.layer_rows import fused_alike
@@ -99,7 +109,8 @@ class Diff(msgspec.Struct, frozen=True):
     all else is of the first; ``pairs`` the layers of both runs, paired;
     ``views`` the tables of :meth:`by`; ``changes`` the rows of
     :func:`traceana.comparison.changes.change_table`; ``idle`` the idle time by cause; ``alike`` is
-    True where both runs are one recording.
+    True where both runs are one recording, ``same_work`` is False where they mark no steps and hold
+    different work: their times are then not compared.
     """
 
     baseline: PairedRun
@@ -114,6 +125,7 @@ class Diff(msgspec.Struct, frozen=True):
     changes: pl.DataFrame
     idle: pl.DataFrame
     alike: bool
+    same_work: bool
     notes: tuple[str, ...]
 
     def by(self, what: By) -> pl.DataFrame:
@@ -194,6 +206,7 @@ def compared(
         spreads = RUN_TO_RUN_KERNELS, RUN_TO_RUN_KERNELS
         kernels_a, kernels_b = ([one.frame["kernel_ns"] for one in side] for side in every)
         kernel_time = step_verdict(kernels_a, kernels_b, criteria, spreads=spreads, alike=alike)
+    same = marked or same_work((run_a, run_b))
     found = found_changes(baseline, candidate, rows)
     of_changes, *of_views = verdict_tables(
         [change_times(found, baseline, candidate), *(one.rows for one in views)],
@@ -210,16 +223,17 @@ def compared(
         runs,
         rows,
         {
-            one.by: _view_table(one, figures, baseline, candidate)
+            one.by: _view_table(one, figures, baseline, candidate, same=same)
             for one, figures in zip(views, of_views, strict=True)
         },
-        change_table(found, of_changes, (baseline, candidate), step, criteria),
-        idle_table(found, of_changes),
+        change_table(found, of_changes, (baseline, candidate), step, criteria, same=same),
+        idle_table(found, of_changes, same=same),
         alike,
+        same,
         (
             *(f"baseline: {note}" for note in steps_a.notes),
             *(f"candidate: {note}" for note in steps_b.notes),
-            *_caveats(baseline, candidate, criteria, step, rows, runs, alike=alike),
+            *_caveats(baseline, candidate, criteria, step, rows, runs, alike=alike, same=same),
         ),
     )
 
@@ -327,7 +341,12 @@ def _view(a: PairedRun, b: PairedRun, by: By, pairs: pl.DataFrame) -> _View:
 
 
 def _view_table(
-    view: _View, figures: pl.DataFrame, baseline: PairedRun, candidate: PairedRun
+    view: _View,
+    figures: pl.DataFrame,
+    baseline: PairedRun,
+    candidate: PairedRun,
+    *,
+    same: bool,
 ) -> pl.DataFrame:
     """Return the rows of ``view``, largest difference first; they add up to the step.
 
@@ -339,7 +358,8 @@ def _view_table(
     ``bytes_a``, ``bytes_b`` (mean per step, rounded down; null where the size of a copy is
     unknown), ``bytes_per_s_a`` and ``bytes_per_s_b``. Two rows are :data:`IDLE` and
     :data:`OVERLAP`, unless a run is a summary, whose idle time is unknown. ``delta_ns``, its bounds
-    and ratios are null for pairs of layers below :data:`LEAST_CONFIDENCE`.
+    and ratios are null for pairs of layers below :data:`LEAST_CONFIDENCE`, and everywhere if the
+    runs do not hold the ``same`` work.
     """
     named, rows = view.named, pl.int_range(pl.len(), dtype=pl.UInt32)
     runs = (("a", baseline, view.row_a), ("b", candidate, view.row_b))
@@ -387,16 +407,9 @@ def _view_table(
     )
     if not baseline.steps.timed:
         found = found.filter(~pl.col(named.columns[0]).is_in([IDLE, OVERLAP]).fill_null(False))
-    if view.by != "layer":
-        return found
-    differences = ("delta_ns", "low_ns", "high_ns", "relative", "of_step", "p")
-    return found.with_columns(
-        *(pl.when(~low_confidence()).then(column).alias(column) for column in differences),
-        pl.when(low_confidence())
-        .then(pl.lit("inconclusive"))
-        .otherwise("verdict")
-        .alias("verdict"),
-    )
+    if view.by == "layer":
+        found = not_compared(found, low_confidence(), "inconclusive")
+    return found if same else not_compared(found, pl.lit(value=True))
 
 
 def _caveats(
@@ -408,6 +421,7 @@ def _caveats(
     runs: tuple[int, int],
     *,
     alike: bool,
+    same: bool,
 ) -> Iterator[str]:
     """Yield the limits of the verdicts."""
     steps = a.steps.count, b.steps.count
@@ -424,7 +438,11 @@ def _caveats(
     elif not a.steps.marked or not b.steps.marked:
         if not a.steps.timed:
             yield "printed summaries: the times of the work are compared, idle time is unknown"
-        yield "significance unknown: steps are not marked in both runs"
+        if same:
+            yield "significance unknown: steps are not marked in both runs"
+        else:
+            counts = " and ".join(f"{count:,}" for count in kernel_counts((a.run, b.run)))
+            yield f"times not compared: no steps marked, and different work ({counts} kernels)"
     elif not criteria.enough(*steps):
         yield (
             f"not enough steps: {steps[0]} and {steps[1]} measured, at least 4 per run needed at "

@@ -13,7 +13,17 @@ from traceana.analyze.devices import launches
 from traceana.analyze.layers import DIRECTIONS, by_direction
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.transfers import transfers as of_one
-from traceana.comparison.compared_run import KEYS, OTHER, Kind, Run, devices, keyed, run_flops
+from traceana.comparison.compared_run import (
+    KEYS,
+    OTHER,
+    Kind,
+    Run,
+    devices,
+    kernel_counts,
+    keyed,
+    run_flops,
+    same_work,
+)
 from traceana.comparison.layer_rows import aligned, fused_alike
 from traceana.result import ratio, with_share
 from traceana.settings import LEAST_CONFIDENCE
@@ -106,8 +116,8 @@ class Table(msgspec.Struct, frozen=True):
 class Basis(msgspec.Struct, frozen=True):
     """By what runs are compared: the columns of time and calls, and whether ratios have a meaning.
 
-    They have for steps, and for recordings without steps with equal numbers of kernels; other
-    recordings may have different numbers of iterations. ``notes`` are on runs without steps.
+    They have for steps, and for recordings without steps that hold the same work; others may have
+    different numbers of iterations. ``notes`` are on runs without steps.
     """
 
     time: str
@@ -124,15 +134,11 @@ def basis(runs: Sequence[Run]) -> Basis:
     if len(without) < len(runs):
         note = f"no steps marked in {', '.join(without)}: {_WHOLE}, no ratios"
         return Basis("time_ns", "calls", False, (note,))
-    counts = [_kernels(run.whole.cells) for run in runs]
-    alike = len(set(counts)) == 1
-    why = f"no ratios (kernel counts {', '.join(f'{count:,}' for count in counts)})"
-    note = f"{_WHOLE} (equal kernel counts)" if alike else f"{_WHOLE}, {why}"
+    counts, alike = kernel_counts(runs), same_work(runs)
+    listed = f"kernel counts {', '.join(f'{count:,}' for count in counts)}"
+    note = f"({listed if len(set(counts)) > 1 else 'equal kernel counts'})"
+    note = f"{_WHOLE} {note}" if alike else f"{_WHOLE}, no ratios {note}"
     return Basis("time_ns", "calls", alike, (f"no steps marked: {note}",))
-
-
-def _kernels(cells: pl.DataFrame) -> int:
-    return int(cells.filter(pl.col("kind").is_in(_KERNELS))["calls"].sum())
 
 
 def table(
@@ -436,7 +442,7 @@ def summary_table(runs: Sequence[Run]) -> Table:
     Where not all runs mark steps, each run is one step from its first to the end of its last work.
     """
     of = basis(runs)
-    whole = of.time == "time_ns"
+    whole, kernel = of.time == "time_ns", pl.col("kind").is_in(_KERNELS)
     rows: list[dict[str, Any]] = []
     for run in runs:
         one = run.whole if whole else run.measured
@@ -448,7 +454,7 @@ def summary_table(runs: Sequence[Run]) -> Table:
         available, busy = int(steps["available_ns"].sum()), int(steps["busy_ns"].sum())
         launched = launches(run.trace)["launches" if whole else "step_launches"]
         libraries = (
-            run.whole.cells.filter(pl.col("kind").is_in(_KERNELS))
+            run.whole.cells.filter(kernel)
             .drop_nulls("library")
             .group_by("library")
             .agg(pl.col("time_ns").sum())
@@ -470,7 +476,7 @@ def summary_table(runs: Sequence[Run]) -> Table:
                 "wall_ns": median,
                 "mean_wall_ns": mean,
                 "image_ns": median // run.batch if run.batch and median and not whole else None,
-                "step_kernels": _kernels(cells) / one.count,
+                "step_kernels": int(cells.filter(kernel)["calls"].sum()) / one.count,
                 "step_launches": float(launched.sum()) if launched.count() else None,
                 "step_copies": copied / one.count,
                 "step_ns": int(steps["work_ns"].sum()) // one.count,

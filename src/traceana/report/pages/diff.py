@@ -153,7 +153,8 @@ def differences(found: Diff, *, by: DiffBy | None = None) -> CommandResult:
     frame = found.by(by or "layer")
     totals = sums(frame, "time_a_ns", "time_b_ns")
     # Rows of uncertain pairs have no difference, but the total has one.
-    totals["delta_ns"] = totals["time_b_ns"] - totals["time_a_ns"]
+    if found.same_work:
+        totals["delta_ns"] = totals["time_b_ns"] - totals["time_a_ns"]
     whole = Result(frame, totals, found.notes)
     if by is not None:
         illustrated = above(lambda: pictures(found))
@@ -309,6 +310,10 @@ def _times(found: Diff) -> Iterator[tuple[str, str]]:
     step = found.step
     if _whole(found):
         label = "Whole run" if found.baseline.steps.timed else "Summed work"
+        if not found.same_work:
+            why = "not compared: different work, steps not marked in both runs"
+            yield label, f"{arrow(round(step.mean.a), round(step.mean.b))}; {why}"
+            return
         yield label, f"{_judged(found, step.mean)}; {_verdict(found, step.mean)}"
         return
     names_of = {"median": step.median, "mean": step.mean}
@@ -397,13 +402,14 @@ def _negligible(found: Diff) -> pl.Expr:
     tenth = replace(criteria, minimum_effect=criteria.minimum_effect / 10)
     smallest = tenth.least(*step_times(found.baseline.steps, found.candidate.steps))
     timed = pl.col("change") != "launches"
-    return pl.col("least") & timed & (pl.col("delta_ns").abs() < smallest)
+    small = (pl.col("delta_ns").abs() < smallest).fill_null(value=False)
+    return pl.col("least") & timed & small
 
 
 def _change(row: Row, whole: bool) -> Finding:
     title, text = _TEXTS[row["change"]](row, "" if whole else " per step")
     section, rows = _rows(row)
-    if row["change"] == "launches":
+    if row["change"] == "launches" or row["delta_ns"] is None:
         return Finding(title, "", text, section=section, rows=rows)
     times = arrow(row["time_a_ns"], row["time_b_ns"])
     verdict = _VERDICTS.get(row["verdict"])

@@ -238,7 +238,7 @@ def _change(found: Diff) -> list[Chart]:
         .with_columns((pl.col("time_b_ns") - pl.col("time_a_ns")).alias("delta_ns"))
         .sort(pl.col("delta_ns").abs(), descending=True, maintain_order=True)
     )
-    if rows.is_empty():
+    if rows.is_empty() or not found.same_work:
         return []
     before, after = int(rows["time_a_ns"].sum()), int(rows["time_b_ns"].sum())
     shown = rows.filter(pl.col("delta_ns").abs() >= _LEAST * before).head(MOST_CLASSES)
