@@ -143,12 +143,13 @@ class _View:
         answers = [np.full(self._all, NONE, dtype=np.int64) for _ in self._facts]
         if not decides:
             return answers
-        same = _Same.of(now, of_sources)
-        self._sources = self._sources[same.sources]
-        first = same.first_of(self._sources)
+        asked = pl.Series(of_sources).is_in(pl.Series(now).unique().implode()).to_numpy()
+        self._sources, of_sources = self._sources[asked], of_sources[asked]
+        facts = [fact[self._sources] for fact in self._facts]
+        first, spans = _spans(now, of_sources, self._sources, facts)
         met = first != NONE
-        for answer, fact, possible in zip(answers, self._facts, self._possible, strict=True):
-            span = same.span(fact[self._sources]).with_also(possible)
+        for answer, one, possible in zip(answers, spans, self._possible, strict=True):
+            span = one.with_also(possible)
             answer[self.query[met]] = np.where(span.least == span.most, first, _DISPUTED)[met]
         self._keep(met)
         return answers
@@ -164,10 +165,11 @@ class _View:
         sources, context = sources[context != 0], context[context != 0]
         if not len(sources) or not len(self.query):
             return
-        same = _Same.of(_at(shorter, self._position, self._shift(length)), context)
+        facts = [fact[sources] for fact in self._facts]
+        own = _at(shorter, self._position, self._shift(length))
+        _, spans = _spans(own, context, sources, facts)
         self._possible = [
-            same.span(fact[sources[same.sources]]).with_also(possible)
-            for fact, possible in zip(self._facts, self._possible, strict=True)
+            span.with_also(possible) for span, possible in zip(spans, self._possible, strict=True)
         ]
 
 
@@ -201,93 +203,32 @@ class _Span(NamedTuple):
         return _Span(np.minimum(self.least, other.least), np.maximum(self.most, other.most))
 
 
-class _Same(msgspec.Struct, frozen=True):
-    """The ``sources`` (rows) that have the hash of a query, in order, and the number of that hash
-    for each of them and for each query, the last one without a source.
-
-    ``first`` is the place in ``sources`` of the first of each number, and beyond without one.
-    """
-
-    sources: Ints
-    of_source: Ints
-    of_query: Ints
-    first: Ints
-
-    @classmethod
-    def of(cls, queries: Hashes, sources: Hashes) -> _Same:
-        known = _Known.of(np.unique(queries if len(queries) < len(sources) else sources))
-        rows, number = known.numbers(sources)
-        asked, number_asked = known.numbers(queries)
-        many = len(known.hashes) - 1
-        is_asked = np.zeros(many, dtype=np.bool_)
-        is_asked[number_asked] = True
-        if not is_asked.all():
-            met = is_asked[number]
-            rows, number = rows[met], number[met]
-        of_query = np.full(len(queries), many)
-        of_query[asked] = number_asked
-        first = np.full(many + 1, len(rows))
-        # Of several assignments to one index the last one stays.
-        first[number[::-1]] = np.arange(len(rows))[::-1]
-        return cls(rows, number, of_query, first)
-
-    def first_of(self, positions: Ints) -> Ints:
-        """Return the first of ``positions``, those of the sources in order, for each query."""
-        return np.append(positions, NONE)[self.first][self.of_query]
-
-    def span(self, fact: Ints) -> _Span:
-        """Return the span of ``fact``, the layers of the sources, for each query."""
-        least, most = (np.append(fact, one)[self.first] for one in (_ABOVE, NONE))
-        other = np.flatnonzero(fact != most[self.of_source])
-        np.minimum.at(least, self.of_source[other], fact[other])
-        np.maximum.at(most, self.of_source[other], fact[other])
-        return _Span(least[self.of_query], most[self.of_query])
-
-
-class _Known(msgspec.Struct, frozen=True):
-    """Sorted distinct hashes, and the last of them again, 0 without any.
-
-    They are evenly distributed, so that their first bits find them: ``first`` is the place of the
-    first that begins with each number or a greater one.
-    """
-
-    hashes: Hashes
-    first: Ints
-    shift: np.uint64
-
-    @classmethod
-    def of(cls, hashes: Hashes) -> _Known:
-        bits = len(hashes).bit_length() + 1
-        shift = np.uint64(64 - bits)
-        many = np.bincount((hashes >> shift).astype(np.int64), minlength=1 << bits)
-        return cls(
-            np.append(hashes, hashes[-1] if len(hashes) else np.uint64(0)),
-            np.cumsum(many) - many,
-            shift,
+def _spans(
+    queries: Hashes, sources: Hashes, position: Ints, facts: Sequence[Ints]
+) -> tuple[Ints, list[_Span]]:
+    """Return, for each query, the first ``position`` of the sources of the same hash, NONE without
+    one, and the span of each of ``facts`` among them."""
+    columns = {f"fact{at}": fact for at, fact in enumerate(facts)}
+    found = pl.DataFrame({"hash": queries}).join(
+        pl.DataFrame({"hash": sources, "first": position, **columns})
+        .group_by("hash")
+        .agg(
+            pl.col("first").min(),
+            *(pl.col(name).min().alias(f"{name}_least") for name in columns),
+            *(pl.col(name).max().alias(f"{name}_most") for name in columns),
+        ),
+        on="hash",
+        how="left",
+        maintain_order="left",
+    )
+    spans = [
+        _Span(
+            found[f"{name}_least"].fill_null(_ABOVE).to_numpy(),
+            found[f"{name}_most"].fill_null(NONE).to_numpy(),
         )
-
-    def numbers(self, hashes: Hashes) -> tuple[Ints, Ints]:
-        """Return the rows of those of ``hashes`` that are known, and their places."""
-        rows, places = [], []
-        for begin in range(0, len(hashes), _BLOCK):
-            found, place = self._numbers(hashes[begin : begin + _BLOCK])
-            rows.append(found + begin)
-            places.append(place)
-        none = np.empty(0, dtype=np.int64)
-        return np.concatenate([*rows, none]), np.concatenate([*places, none])
-
-    def _numbers(self, hashes: Hashes) -> tuple[Ints, Ints]:
-        place = self.first[(hashes >> self.shift).astype(np.int64)]
-        at = self.hashes[place]
-        equal = at == hashes
-        behind = np.flatnonzero(at < hashes)
-        while len(behind := behind[place[behind] < len(self.hashes) - 1]):
-            place[behind] += 1
-            at, wanted = self.hashes[place[behind]], hashes[behind]
-            equal[behind[at == wanted]] = True
-            behind = behind[at < wanted]
-        rows = np.flatnonzero(equal)
-        return rows, place[rows]
+        for name in columns
+    ]
+    return found["first"].fill_null(NONE).to_numpy(), spans
 
 
 def _agreed(answers: list[Ints], fact: Ints) -> Ints:
