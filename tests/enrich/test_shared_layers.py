@@ -10,7 +10,7 @@ from tests.support.manifest import TRACES, Expected, each
 from tests.support.opened import opened
 from traceana.analyze.layers import layers
 from traceana.columns.nesting import NONE
-from traceana.enrich.layers.repetition import Repetitions
+from traceana.match.repetition import Repetitions
 
 pytestmark = pytest.mark.slow
 

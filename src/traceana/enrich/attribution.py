@@ -18,7 +18,6 @@ from traceana.enrich.launches import (
     with_complete,
 )
 from traceana.enrich.layers.from_scopes import ScopeLayers
-from traceana.enrich.layers.repetition import Repetitions
 from traceana.enrich.layers.resolve import layer_table, merge_like, resolve
 from traceana.enrich.layers.roles import MULTI_TENSOR, OPTIMIZER
 from traceana.enrich.layers.source import DEEPEST_PATH, Layer, Program
@@ -32,6 +31,7 @@ from traceana.enrich.steps import (
     whole_steps_within,
     without_cut_step,
 )
+from traceana.match.repetition import Repetitions
 from traceana.trace import Ledger, Trace
 from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK, Direction, conform, join_pieces
 

@@ -29,9 +29,9 @@ import polars as pl
 from traceana.columns.distinct import Texts
 from traceana.columns.nesting import NONE, Flags, Ints, from_rows, take, to_rows
 from traceana.enrich.launches import BEGIN_CAPTURE, GRAPH_LAUNCH, KERNEL_LAUNCH
-from traceana.enrich.layers.repetition import Repetitions
 from traceana.enrich.layers.resolve import NO_LAUNCH
 from traceana.match.alignment import SPARE, agreed
+from traceana.match.repetition import Repetitions
 from traceana.settings import (
     BY_ORDER,
     BY_ORDER_OF_STREAMS,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.traces import TraceBuilder
 from traceana.columns.nesting import NONE
-from traceana.enrich.layers.repetition import Repetitions
+from traceana.match.repetition import Repetitions
 
 pytestmark = pytest.mark.slow
 
