@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from tests.support.command_line import Run
+from tests.support.graph_replays import as_replays, network, steps, write
 from tests.support.traces import TraceBuilder
 from tests.support.training import KERNELS, training
 from traceana import Trace, diff
@@ -31,6 +32,20 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             layers=list(hostile.items()), kernels=dict.fromkeys(hostile, KERNELS["conv1"])
         ).save(folder / "hostile"),
     }
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_replays_of_cuda_graphs_have_the_layers_of_the_other_run(
+    run: Run, tmp_path: Path, turned: bool
+) -> None:
+    whole = network(3)
+    eager = write(whole, tmp_path / "eager.json")
+    graph = write(as_replays(whole, list(steps(whole)), capture=None), tmp_path / "graph.json")
+    sides = (graph, eager) if turned else (eager, graph)
+    printed = json.loads(run("diff", *sides, "--by", "layer", "--format", "json").stdout)
+    for rows in (printed["rows"], diff(*sides, by="layer").frame.to_dicts()):
+        in_both = [row["a"] for row in rows if row["time_a_ns"] and row["time_b_ns"]]
+        assert sorted(in_both)[-4:] == ["conv2d_0", "conv2d_1", "linear_0", "relu_0"]
 
 
 def test_a_layer_of_the_candidate_alone_has_its_name_in_the_first_column(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
 
@@ -135,7 +135,7 @@ def diff(
     by: By = None,
 ) -> ExitCode:
     """Run the command; :mod:`traceana.commands` has its help."""
-    from traceana.comparison.run_inputs import repetitions, save_baseline
+    from traceana.comparison.run_inputs import lacks_capture, repetitions, save_baseline
     from traceana.comparison.verdicts import Criteria
     from traceana.report.pages.diff import diff as page
 
@@ -165,6 +165,12 @@ def diff(
         open_trace([path], one, number=number, of=len(paths))
         for number, (path, one) in enumerate(zip(paths, used, strict=True))
     ]
+    first = len(sides[0])
+    if b is not None:
+        for place, (path, one) in enumerate(zip(paths, used, strict=True)):
+            other = paths[first if place < first else 0]
+            if one.capture is None and lacks_capture(traces[place], path, other):
+                traces[place] = open_trace([path], replace(one, capture=other))
     if comparing.save_baseline is not None:
         kept = save_baseline(comparing.save_baseline, traces[0], traces[0].manifest)
         note(f"saved as {kept.name}: {kept}")
@@ -172,7 +178,6 @@ def diff(
     failed = next((code for code in codes if code is not ExitCode.OK), ExitCode.OK)
     if len(traces) == 1 or ExitCode.EMPTY_SELECTION in codes:
         return failed
-    first = len(sides[0])
     result = page(
         traces[:first],
         traces[first:],

@@ -45,15 +45,34 @@ Pairs = Mapping[str, str] | str | os.PathLike[str]
 Given: TypeAlias = "Trace | str | os.PathLike[str]"
 
 
-def opened(given: Given, model: Manifest | None = None) -> tuple[Trace, Manifest | None]:
+def opened(
+    given: Given, model: Manifest | None = None, other: Given | None = None
+) -> tuple[Trace, Manifest | None]:
     """Return the trace of a run and its layer manifest: ``model``, or the one beside its file.
 
-    Raises the errors of :mod:`traceana.errors`.
+    Replays of CUDA graphs whose layers the run does not have get those of ``other``, the file of a
+    run that it is compared with. Raises the errors of :mod:`traceana.errors`.
     """
     from traceana.opening import open_trace
 
-    trace = open_trace(given) if isinstance(given, str | os.PathLike) else given
+    if not isinstance(given, str | os.PathLike):
+        return given, model or given.manifest
+    trace = open_trace(given)
+    if isinstance(other, str | os.PathLike) and lacks_capture(trace, given, other):
+        trace = open_trace(given, capture=other)
     return trace, model or trace.manifest
+
+
+def lacks_capture(trace: Trace, given: Given, other: Given) -> bool:
+    """Return whether ``trace`` replays CUDA graphs without layers, and ``other`` may have them.
+
+    Both have to be files of recordings, of which ``given`` is that of ``trace``.
+    """
+    from traceana.trace.bundle import is_bundle
+
+    paths = [Path(one) for one in (given, other) if isinstance(one, str | os.PathLike)]
+    recorded = len(paths) == 2 and all(one.is_file() and not is_bundle(one) for one in paths)
+    return recorded and bool((trace.tables.ledger["reason"] == "graph_unknown").any())
 
 
 def recorded_batch(given: Given) -> int | None:

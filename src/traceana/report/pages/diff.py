@@ -138,11 +138,12 @@ def diff(
     of :mod:`traceana.errors`.
     """
     criteria = Criteria(level, minimum_effect, statistic)
-    sides: list[list[Run]] = []
-    for label, given, model in (("a", a, model_a), ("b", b, model_b)):
-        listed = [given] if isinstance(given, Trace | str | os.PathLike) else list(given)
-        sides.append([Run(label, *opened(one, model)) for one in listed])
-    return differences(compared(sides[0], sides[1], criteria, pairs), by=by)
+    of_a, of_b = (
+        [given] if isinstance(given, Trace | str | os.PathLike) else list(given) for given in (a, b)
+    )
+    runs_a = [Run("a", *opened(one, model_a, of_b[0] if of_b else None)) for one in of_a]
+    runs_b = [Run("b", *opened(one, model_b, of_a[0] if of_a else None)) for one in of_b]
+    return differences(compared(runs_a, runs_b, criteria, pairs), by=by)
 
 
 def differences(found: Diff, *, by: DiffBy | None = None) -> CommandResult:
