@@ -84,7 +84,10 @@ def test_by_layer_has_the_fastest_of_each_algorithm() -> None:
 
 
 def test_by_batch_sums_over_the_layers_that_ran() -> None:
-    frame = by_batch(table(*TIMED)).drop("direction", "family")
+    frame = by_batch(table(*TIMED))
+    common = frame.select("algorithm", "common_layers", "common_ns").rows()
+    assert common == [("winograd_nonfused", 1, 8.0), ("direct", 1, 15.0), ("direct", 1, 50.0)]
+    frame = frame.drop("direction", "family", "common_layers", "common_ns")
     assert frame.rows(named=True) == [
         {
             **{"batch": 4, "algorithm": "winograd_nonfused", "layers": 1, "of_layers": 2},

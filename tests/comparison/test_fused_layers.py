@@ -14,7 +14,7 @@ from traceana.trace import Trace
 CONV, NORM, RELU = "Conv2d", "BatchNorm2d", "ReLU"
 
 
-def run(source: str, *layers: tuple[str, str, int]) -> Trace:
+def run(source: str, *layers: tuple[str, str | None, int]) -> Trace:
     """Return five steps of ``layers``: path, type and time of each."""
     b = TraceBuilder(source=source)
     b.name("kernel", category="elementwise")
@@ -87,6 +87,17 @@ def test_an_activation_of_the_whole_network_joins_nothing() -> None:
     fused = [(f"norm{one}+relu", "fused", 100) for one in range(9)]
     found = rows(run("a", *eager, ("relu", RELU, 50)), run("b", *fused))
     assert {a for a, _ in found} >= {f"norm{one}" for one in range(9)}
+
+
+def test_instructions_without_a_type_do_not_hide_the_name_of_the_model() -> None:
+    names = [("conv1", 500), ("relu1", 90), ("relu2", 80), ("loss", 9)]
+    ours = run("ours", *((path, None, time) for path, time in names))
+    xla = [(f"loop_fusion.{one}", None, 5) for one in range(6)]
+    theirs = run("theirs", *((f"alexnet.{path}", None, time) for path, time in names), *xla)
+    found = diff(ours, theirs).pairs.drop_nulls("how")
+    assert set(found.select("a", "b").rows()) == {(path, f"alexnet.{path}") for path, _ in names}
+    labels = {layer.label: layer.path for layer in Run("b", theirs).layers.layers}
+    assert (labels["alexnet.relu2"], labels["loop_fusion.1"]) == ("relu2", "loop_fusion.1")
 
 
 def test_forced_pairs_name_the_layers_of_each_run() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from tests.study.conftest import Make
-from traceana.study.step_times import ratio_study
+from traceana.study.step_times import ratio_study, scaling_study
 
 
 def test_speed_is_over_that_of_the_first_run_of_the_network(make: Make) -> None:
@@ -67,3 +67,10 @@ def test_without_runs_the_error_names_the_command() -> None:
     assert study.result.frame.is_empty()
     assert study.result.notes
     assert "traceana record" in study.missing[0]
+
+
+def test_runs_without_a_batch_are_counted(make: Make) -> None:
+    runs = [make(batch=4), make(batch=None)]
+    assert "runs without network or batch size, excluded: 1" in ratio_study(runs).result.notes
+    notes = scaling_study(runs, [None, None]).result.notes
+    assert "runs without batch size, excluded: 1" in notes

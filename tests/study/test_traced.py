@@ -8,11 +8,11 @@ import pytest
 from tests.study.conftest import Make
 from tests.support.traces import TraceBuilder, cnn_steps
 from tests.support.training import training
+from traceana.comparison.compared_run import Run
+from traceana.comparison.run_tables import work
 from traceana.study import Name
 from traceana.study.recorded_runs import Traced
-from traceana.study.trace_tables import (
-    traced_study,
-)
+from traceana.study.trace_tables import of_basis, traced_study
 from traceana.trace import Tables, Trace
 
 pytestmark = pytest.mark.frameworks
@@ -100,18 +100,30 @@ def test_transfers_by_direction_and_memory(pair: list[Traced]) -> None:
     assert frame["bytes_per_s"][0] == pytest.approx(4096 / 100 * 1e9)
 
 
-@pytest.mark.parametrize("study", [traced_study, traced_study, traced_study, traced_study])
-def test_without_runs_each_error_names_the_command(study: object, pair: list[Traced]) -> None:
-    assert callable(study)
-    empty = study([])
+@pytest.mark.parametrize("name", [Name.FRAMEWORKS, Name.EPILOGUES, Name.SGEMM, Name.TRANSFERS])
+def test_without_runs_each_error_names_the_command(name: Name, pair: list[Traced]) -> None:
+    empty = traced_study(name, [])
     assert empty.result.frame.is_empty()
     assert "traceana record --framework pytorch --network alexnet" in empty.missing[0]
-    assert "record another: traceana record --framework jax" in study(pair[:1]).missing[0]
-    assert study(pair).missing == ()
+    assert (
+        "record another: traceana record --framework jax" in traced_study(name, pair[:1]).missing[0]
+    )
+    assert traced_study(name, pair).missing == ()
 
 
-@pytest.mark.parametrize("study", [traced_study, traced_study])
-def test_what_only_a_gpu_has_is_asked_of_one(study: object, make: Make) -> None:
-    assert callable(study)
-    (sentence,) = study([Traced(make(), cnn_steps())] * 2).missing
+@pytest.mark.parametrize("name", [Name.SGEMM, Name.TRANSFERS])
+def test_what_only_a_gpu_has_is_asked_of_one(name: Name, make: Make) -> None:
+    (sentence,) = traced_study(name, [Traced(make(), cnn_steps())] * 2).missing
     assert "--device cuda" in sentence
+
+
+def test_what_no_measured_step_ran_has_no_row() -> None:
+    builder = TraceBuilder()
+    for name, algorithm in (("once", "fft"), ("each", "winograd")):
+        builder.name(name, category="conv", algorithm=algorithm)
+    builder.kernel("once", 0, 500)
+    for number in range(5):
+        step = builder.step(number, 1000 * (number + 1), 1000)
+        builder.kernel("each", 1000 * (number + 1), 500, step=step)
+    table = of_basis(work([Run("a", builder.build())], "algorithm"))
+    assert table.select("algorithm", "calls").rows() == [("winograd", 1.0)]

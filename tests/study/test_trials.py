@@ -116,6 +116,16 @@ def test_the_time_per_image_is_that_of_all_kernels(run: Run, sweep: Path) -> Non
     assert {row["timed"] for row in rows} == {"kernels"}
 
 
+def test_a_batch_without_kernels_is_no_point_but_a_row_with_the_reason(
+    run: Run, sweep: Path
+) -> None:
+    printed(sweep / "t_l3_bs32_1.csv", ("[CUDA memcpy HtoD]", 500))
+    shown = run("study", "batch", sweep, "--sweep-from", PATTERN, "--format", "json")
+    rows = {row["batch"]: row for row in json.loads(shown.stdout)["rows"]}
+    assert (rows[32]["status"], rows[32]["step_ns"]) == ("no kernels", None)
+    assert rows[16]["status"] == "ok"
+
+
 def test_what_cannot_be_read_is_skipped_with_its_reason(run: Run, sweep: Path) -> None:
     (sweep / "t_l3_bs2_8.csv").write_text("==7== Application received signal 9\n")
     printed = run("study", "batch", sweep, "--sweep-from", PATTERN)

@@ -104,8 +104,11 @@ def run_layers(trace: Trace, model: Manifest | None = None) -> RunLayers:
     trains = any(row["backward"] for row in rows)
     labels = [row["layer"] for row in rows]
     modules = {plain_name(module) for label in labels for module in modules_of(label)}
-    prefix = _common_prefix(labels)
-    suffix = _common_suffix(labels, prefix)
+    # Instructions that XLA made (loop_fusion.3) are of no layer, and have no type.
+    made = re.compile(r"\.\d+$")
+    of_model = [row["layer"] for row in rows if row["type"] or not made.search(row["layer"])]
+    prefix = _common_prefix(of_model)
+    suffix = _common_suffix(of_model, prefix)
     found = []
     for row in rows:
         name, counted = _named(row["layer"], row["type"], prefix, suffix)

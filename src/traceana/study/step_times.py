@@ -143,6 +143,8 @@ def ratio_study(runs: Sequence[Recorded]) -> Study:
     notes = ["speed: images/s, relative to the first run given"]
     if frame.is_empty():
         notes = ["no run with a known network and batch size"]
+    elif without := len(runs) - frame.height:
+        notes.append(f"runs without network or batch size, excluded: {without}")
     return Study(
         Name.RATIO,
         "Speed relative to the first framework, by network",
@@ -236,6 +238,9 @@ def scaling_study(
     names = labels(runs, lambda run: (run.network, run.batch, run.devices))
     frame, models, refusals = with_models(in_series(runs, names, communications))
     notes = []
+    without = sum(1 for run in runs if not run.batch)
+    if without:
+        notes.append(f"runs without batch size, excluded: {without}")
     if frame.is_empty():
         notes.append("no run with a known batch size")
     if frame["communication_ns"].is_not_null().any():

@@ -41,6 +41,8 @@ BY_BATCH_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "of_layers": pl.Int64,
     "time_ns": pl.Int64,
     "fastest_ns": pl.Int64,
+    "common_layers": pl.Int64,
+    "common_ns": pl.Int64,
     "workspace_bytes": pl.Int64,
     "calls": pl.Float64,
     "trials": pl.Int64,
@@ -108,7 +110,7 @@ def convolution_study(
         frames = [pl.DataFrame(schema=BY_BATCH_SCHEMA)]
         for study, source in zip(measured, sources, strict=True):
             table = by_batch(measurements(study)).rename({"median_ns": "time_ns"})
-            rounded = table.with_columns(pl.col("time_ns", "fastest_ns").round())
+            rounded = table.with_columns(pl.col("time_ns", "fastest_ns", "common_ns").round())
             frames.append(_rows(rounded, network=study.network, run=source))
         for own, label in zip(traced, names, strict=True):
             chosen = of_basis(work([Run(label, own.trace, own.model)], "algorithm"))
@@ -358,28 +360,37 @@ def by_batch(table: pl.DataFrame) -> pl.DataFrame:
     Columns: ``direction``, ``batch``, ``algorithm``, ``family``, ``layers`` (number of layers on
     which the algorithm ran), ``of_layers`` (number of layers), ``median_ns`` (sum of its fastest
     medians over these layers), ``fastest_ns`` (sum of the fastest medians of any algorithm over
-    these layers), ``workspace_bytes`` (the largest of these layers, which can share one). Figure 8
-    of Kim et al. (ISPASS 2017).
+    these layers), ``common_layers`` and ``common_ns`` (number of layers on which all algorithms of
+    the row's direction and batch ran, and the sum over these alone), ``workspace_bytes`` (the
+    largest of the layers that it ran on, which can share one). Figure 8 of Kim et al. (ISPASS
+    2017).
     """
     run = table.filter(pl.col("status") == "ok")
     case = ("position", "direction", "batch")
     best = run.group_by(case).agg(pl.col("median_ns").min().alias("fastest_ns"))
-    measured = table.group_by("direction", "batch").agg(
+    whole = ("direction", "batch")
+    algorithms = pl.col("algorithm").n_unique()
+    everywhere = algorithms.over(case) == algorithms.over(whole)
+    common = pl.col("median_ns").filter("_common")
+    measured = table.group_by(whole).agg(
         pl.col("position").n_unique().cast(pl.Int64).alias("of_layers")
     )
     return (
         _fastest(run, (*case, "algorithm"))
+        .with_columns(everywhere.alias("_common"))
         .join(best, on=case)
         .group_by("direction", "batch", "algorithm", "family")
         .agg(
             pl.len().cast(pl.Int64).alias("layers"),
             pl.col("median_ns", "fastest_ns").sum(),
+            pl.col("_common").sum().cast(pl.Int64).alias("common_layers"),
+            pl.when(common.len() > 0).then(common.sum()).alias("common_ns"),
             pl.col("workspace_bytes").max(),
         )
-        .join(measured, on=("direction", "batch"))
+        .join(measured, on=whole)
         .select(
             *("direction", "batch", "algorithm", "family", "layers", "of_layers"),
-            *("median_ns", "fastest_ns", "workspace_bytes"),
+            *("median_ns", "fastest_ns", "common_layers", "common_ns", "workspace_bytes"),
         )
         .sort("direction", "batch", "median_ns", "algorithm")
     )

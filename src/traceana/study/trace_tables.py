@@ -171,7 +171,8 @@ def conformed(
 def of_basis(table: Table) -> pl.DataFrame:
     """Return the rows of ``table`` with one column per figure, and ``per``, their basis.
 
-    The basis is ``step`` if all runs have steps, else ``recording``.
+    The basis is ``step`` if all runs have steps, else ``recording``. Rows without work in the
+    measured steps are left out.
     """
     frame = table.frame
     of_step = {
@@ -181,5 +182,7 @@ def of_basis(table: Table) -> pl.DataFrame:
     }
     if table.time == "step_ns":
         frame = frame.drop(set(of_step.values()) & set(frame.columns)).rename(of_step)
+        calls = "calls" if "calls" in frame.columns else "count"
+        frame = frame.filter(pl.col(calls).ne_missing(0))
         return frame.with_columns(pl.lit(PER_STEP).alias("per"))
     return frame.drop(of_step).with_columns(pl.lit(PER_RECORDING).alias("per"))

@@ -240,19 +240,19 @@ def switches(times: pl.DataFrame) -> pl.DataFrame:
 def as_runs(of: Trials, times: pl.DataFrame) -> list[Recorded]:
     """Return a run for each series and batch; its steps are the kernels' time of each trial."""
     names = [*of.trace.tables.devices["name"].drop_nulls().unique(maintain_order=True)]
-    sums = times.group_by("series", "batch", "trial", maintain_order=True).agg(
-        pl.col("time_ns").sum()
-    )
+    sums = times.group_by("series", "batch", "trial").agg(pl.col("time_ns").sum())
     first = {(one.series, one.batch): one for one in reversed(of.trials)}
     runs = []
-    for (series, batch), rows in sums.group_by("series", "batch", maintain_order=True):
-        fields = first[str(series), int(str(batch))].fields
+    for (series, batch), trial in sorted(first.items()):
+        own = sums.filter(pl.col("series") == series, pl.col("batch") == batch).sort("trial")
+        fields = trial.fields
         runs.append(
             Recorded(
-                folder=str(series),
+                folder=series,
                 framework=fields.get("framework"),
                 network=fields.get("network"),
-                batch=int(str(batch)),
+                batch=batch,
+                reason=None if own.height else "no kernels",
                 device_kind="CPU" if of.trace.on_cpu else "GPU",
                 device_name=names[0] if len(names) == 1 else None,
                 options={
@@ -260,7 +260,7 @@ def as_runs(of: Trials, times: pl.DataFrame) -> list[Recorded]:
                     for name, value in fields.items()
                     if name not in _OF_RUN and "framework" in fields
                 },
-                steps_ns=tuple(rows["time_ns"]),
+                steps_ns=tuple(own["time_ns"]),
                 timed=KERNELS,
             )
         )

@@ -275,12 +275,19 @@ def picture_of(study: Study) -> Panels:
 def algorithms_picture(study: Study) -> Panels:
     """Return time and workspace of each algorithm by batch, with one column per direction.
 
-    An algorithm that ran on some of the layers only has that in its label. Without a recorded
-    batch the times are bars.
+    Times of timed algorithms are sums over the layers on which all of them ran at that batch: sums
+    over other layers do not compare. Without a recorded batch the times are bars.
     """
     frame = study.result.frame.filter(pl.col("batch").is_not_null())
     if frame.is_empty():
         return _without_batch(study)
+    timed = pl.col("layers").is_not_null()
+    frame = frame.with_columns(
+        pl.when(timed).then("common_ns").otherwise("time_ns").alias("time_ns")
+    )
+    conditions = list(study.conditions)
+    if (frame["common_layers"] < frame["of_layers"]).any():
+        conditions.append("times: sums over the layers on which all algorithms ran")
     several = frame["run"].n_unique() > 1
     time, time_unit = time_axis("time", frame["time_ns"], log=10)
     held = frame.filter(pl.col("workspace_bytes") > 0)
@@ -293,7 +300,7 @@ def algorithms_picture(study: Study) -> Panels:
         lines = _lines(own, "workspace_bytes", size_unit, several)
         sizes.append(Panel(f"{title}: workspace", _BATCH, size, lines))
     panels = times if held.is_empty() else [*times, *sizes]
-    return Panels(study.title, study.conditions, panels, min(3, len(times)), share="row")
+    return Panels(study.title, conditions, panels, min(3, len(times)), share="row")
 
 
 def _without_batch(study: Study) -> Panels:
@@ -360,7 +367,7 @@ def _lines(frame: pl.DataFrame, column: str, unit: int, several: bool) -> list[L
         rows = own.drop_nulls(column).sort("batch")
         label = display_names.part(str(algorithm or "unknown"))
         label = f"{run}, {label}" if several else label
-        if (own["layers"] < own["of_layers"]).any():
+        if column == "workspace_bytes" and (own["layers"] < own["of_layers"]).any():
             label += " (not on all layers)"
         lines.append(Line(label, rows["batch"].to_list(), (rows[column] / unit).to_list()))
     return lines
