@@ -90,6 +90,14 @@ def layers(
         work = work.with_columns(pl.col("pass").alias("direction"))
     time = pl.col("time_ns")
     times = () if direction else DIRECTIONS
+    algorithms = (
+        work.filter(pl.col("category") == "conv")
+        .group_by(*keys, "part")
+        .agg(time.sum())
+        .sort(["time_ns", "part"], descending=[True, False])
+        .group_by(keys, maintain_order=True)
+        .agg(pl.col("part").str.join(", ").alias("algorithm"))
+    )
     frame = (
         work.group_by(keys)
         .agg(
@@ -99,13 +107,16 @@ def layers(
             *(time.filter(pl.col("category") == name).sum().alias(f"{name}_ns") for name in INSIDE),
             *added(),
         )
-        .join(_algorithms(work, keys), on=keys, how="left", nulls_equal=True)
+        .join(algorithms, on=keys, how="left", nulls_equal=True)
     )
     notes: tuple[str, ...] = ()
     if shapes is not None and charged is not None:
         of_trace, on_peak = machine(trace)
-        frame = with_costs(frame, keys, work, _with_keys(charged.frame, names), of_trace or peaks)
-        frame = _with_shapes(frame, shapes, names)
+        by_layer = with_layer_keys(charged.frame.rename({"layer": "layer_row"}), names)
+        frame = with_costs(frame, keys, work, by_layer, of_trace or peaks)
+        # The shapes of rows with one layer.
+        alone = names.filter(pl.len().over("layer", "role") == 1).join(shapes, on="layer_row")
+        frame = frame.join(alone.select("layer", "role", *SHAPES), on=["layer", "role"], how="left")
         notes = (
             ()
             if frame.is_empty()
@@ -166,7 +177,13 @@ def _shapes_of(trace: Trace, model: Manifest | None) -> tuple[pl.DataFrame, tupl
             continue
         output = layer.outputs[0] if layer.outputs else None
         rows[row] = (layer.type, layer.position, _json(first), _json(output))
-    notes = (_other(other),) if other else ()
+    notes: tuple[str, ...] = ()
+    if other:
+        others = "1 layer has another input size in the trace"
+        dots = ""
+        if len(other) > 1:
+            others, dots = f"{len(other)} layers have other input sizes in the trace", " ..."
+        notes = (f"layer manifest differs in batch or model: {others} ({other[0]}{dots})",)
     return pl.DataFrame(
         [(row, *values) for row, values in rows.items()], schema=_DESCRIBED, orient="row"
     ), notes
@@ -181,13 +198,6 @@ def _of_state(seen: Operands, layer: Layer) -> bool:
 
 def _json(shape: Sequence[int] | None) -> str | None:
     return None if shape is None else json.dumps(shape)
-
-
-def _other(paths: list[str]) -> str:
-    differs = "layer manifest differs in batch or model"
-    if len(paths) == 1:
-        return f"{differs}: 1 layer has another input size in the trace ({paths[0]})"
-    return f"{differs}: {len(paths)} layers have other input sizes in the trace ({paths[0]} ...)"
 
 
 def _described(layers: pl.DataFrame, shapes: pl.DataFrame | None) -> pl.DataFrame:
@@ -220,18 +230,6 @@ def _described(layers: pl.DataFrame, shapes: pl.DataFrame | None) -> pl.DataFram
     )
 
 
-def _with_shapes(frame: pl.DataFrame, shapes: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
-    """Return ``frame`` with the shapes of rows with one layer."""
-    alone = names.filter(pl.len().over("layer", "role") == 1)
-    one = alone.join(shapes, on="layer_row").select("layer", "role", *SHAPES)
-    return frame.join(one, on=["layer", "role"], how="left")
-
-
-def _with_keys(charged: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
-    """Return the charges with the keys of their rows."""
-    return with_layer_keys(charged.rename({"layer": "layer_row"}), names)
-
-
 def _on_rates(
     frame: pl.DataFrame, of_trace: Peaks | None, on_peak: str, peaks: Peaks | None
 ) -> tuple[str, ...]:
@@ -242,17 +240,6 @@ def _on_rates(
     return (
         on_peak if of_trace is not None or peaks is None else peak_note(peaks),
         *([f"above peak, unexplained: {', '.join(over)}"] if over else []),
-    )
-
-
-def _algorithms(work: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    return (
-        work.filter(pl.col("category") == "conv")
-        .group_by(*keys, "part")
-        .agg(pl.col("time_ns").sum())
-        .sort(["time_ns", "part"], descending=[True, False])
-        .group_by(keys, maintain_order=True)
-        .agg(pl.col("part").str.join(", ").alias("algorithm"))
     )
 
 
@@ -383,21 +370,6 @@ def layer_classes(
     return _largest(of_layers.filter(rank == rank.min().over(keys)), *keys)
 
 
-def work_tree(work: pl.DataFrame) -> pl.DataFrame:
-    """Return the tree of ``work``, as :func:`layer_tree`.
-
-    ``work`` has ``layer``, ``role``, ``position`` (the order of layers), ``direction``,
-    ``category``, ``calls`` and ``time_ns``.
-    """
-    rows = _leaves(work)
-    if rows.is_empty():
-        return pl.DataFrame(schema=_SCHEMA)
-    nodes = _nodes(rows)
-    if nodes.height > MOST_NODES:
-        nodes = _without_small(nodes)
-    return _numbered(nodes)
-
-
 _SCHEMA: Final[dict[str, type[pl.DataType]]] = {
     "parent": pl.Int64,
     "label": pl.String,
@@ -408,27 +380,27 @@ _SCHEMA: Final[dict[str, type[pl.DataType]]] = {
 }
 
 
-def _leaves(work: pl.DataFrame) -> pl.DataFrame:
-    """Return ``work`` by layer, pass and category: its ``parts``, ``order``, calls and time."""
-    grouped = (
+def work_tree(work: pl.DataFrame) -> pl.DataFrame:
+    """Return the tree of ``work``, as :func:`layer_tree`.
+
+    ``work`` has ``layer``, ``role``, ``position`` (the order of layers), ``direction``,
+    ``category``, ``calls`` and ``time_ns``.
+    """
+    if work.is_empty():
+        return pl.DataFrame(schema=_SCHEMA)
+    inside = pl.when(pl.col("role") == "layer").then(pl.col("layer").str.split(SEPARATOR))
+    leaf = pl.concat_str("direction", "category", separator=" ", ignore_nulls=True)
+    leaves = (
         work.group_by("layer", "role", "position", "direction", "category")
         .agg(pl.col("calls").sum(), pl.col("time_ns").sum())
         .sort("position", "layer", "direction", "category", nulls_last=True)
         .with_row_index("order")
+        .select(
+            pl.concat_list(inside.otherwise(pl.concat_list("layer")), leaf).alias("parts"),
+            *("order", "category", "calls", "time_ns"),
+        )
     )
-    inside = pl.when(pl.col("role") == "layer").then(pl.col("layer").str.split(SEPARATOR))
-    leaf = pl.concat_str("direction", "category", separator=" ", ignore_nulls=True)
-    return grouped.select(
-        pl.concat_list(inside.otherwise(pl.concat_list("layer")), leaf).alias("parts"),
-        "order",
-        "category",
-        "calls",
-        "time_ns",
-    )
-
-
-def _nodes(leaves: pl.DataFrame) -> pl.DataFrame:
-    """Return every node with its ``key`` and that of its parent, ``depth`` and ``order``."""
+    joined = pl.col("parts").list.join(SEPARATOR)
     every = (
         leaves.with_columns(pl.int_ranges(0, pl.col("parts").list.len() + 1).alias("depth"))
         .explode("depth")
@@ -436,10 +408,10 @@ def _nodes(leaves: pl.DataFrame) -> pl.DataFrame:
         .with_columns(
             pl.col("parts").list.join(_NODE).alias("key"),
             pl.col("parts").list.last().fill_null("all work").alias("label"),
-            _path().alias("path"),
+            pl.when(joined == "").then(pl.lit("all work")).otherwise(joined).alias("path"),
         )
     )
-    return (
+    nodes = (
         every.group_by("key")
         .agg(
             pl.col("label").first(),
@@ -456,6 +428,14 @@ def _nodes(leaves: pl.DataFrame) -> pl.DataFrame:
         .join(_largest(every, "key"), on="key")
         .sort("order", "depth")
     )
+    if nodes.height > MOST_NODES:
+        nodes = _without_small(nodes)
+    numbers = nodes.select(pl.col("key").alias("above")).with_row_index("parent")
+    return (
+        nodes.join(numbers, on="above", how="left", maintain_order="left")
+        .select(list(_SCHEMA))
+        .cast(_SCHEMA)  # type: ignore[arg-type]
+    )
 
 
 def _largest(rows: pl.DataFrame, *keys: str) -> pl.DataFrame:
@@ -467,11 +447,6 @@ def _largest(rows: pl.DataFrame, *keys: str) -> pl.DataFrame:
         .unique(keys, keep="first", maintain_order=True)
         .select(*keys, "category")
     )
-
-
-def _path() -> pl.Expr:
-    joined = pl.col("parts").list.join(SEPARATOR)
-    return pl.when(joined == "").then(pl.lit("all work")).otherwise(joined)
 
 
 def _without_small(nodes: pl.DataFrame) -> pl.DataFrame:
@@ -500,15 +475,6 @@ def _without_small(nodes: pl.DataFrame) -> pl.DataFrame:
     )
     return pl.concat([kept, merged.select(kept.columns)], how="vertical_relaxed").sort(
         "order", "depth"
-    )
-
-
-def _numbered(nodes: pl.DataFrame) -> pl.DataFrame:
-    numbers = nodes.select(pl.col("key").alias("above")).with_row_index("parent")
-    return (
-        nodes.join(numbers, on="above", how="left", maintain_order="left")
-        .select(list(_SCHEMA))
-        .cast(_SCHEMA)  # type: ignore[arg-type]
     )
 
 
