@@ -154,6 +154,7 @@ def linear(call: Call) -> tuple[Cost, ...]:
     _agree(bool(rows) and rows[-1] == weight[-1])
     n = weight[0] if len(weight) == 2 else 1
     addend = call.elements("bias") if call.has("bias") else 0
+    _agree(addend in (0, n))
     return (matmul(prod(rows[:-1]), n, rows[-1], call.size("x"), addend=addend, kind="linear"),)
 
 
