@@ -66,8 +66,8 @@ where the trace has steps and the device's peak is known:
 - Model FLOPs are those of convolutions, matrix products, attention and recurrent layers, forward
   and backward, without what an activation checkpoint computes again. HFU, of the hardware, counts
   that too.
-- The peak is that of the precision of most of the products, on tensor cores where they ran on
-  these.
+- The peak is that of the precision of the products, on tensor cores where they ran on these; of
+  several precisions, their FLOPs over the time that they take at the peak of each.
 - Steps are the measured ones, without warm-up; idle time counts. Where the host runs ahead (a step
   returns before its work has run), the busy time of the work that the steps launched replaces a
   shorter step time. `at least`: some products have no FLOP count.

@@ -184,6 +184,15 @@ def test_a_sum_fused_with_a_convolution_is_not_an_operand(name: str, order: list
     assert result.flops == 2 * counted(shapes["x"], shapes["weight"], shapes["other"])
 
 
+def test_a_pointwise_transposed_convolution_of_onednn_has_groups() -> None:
+    x, weight, output = (2, 4, 5, 5), (4, 3, 3, 3), (2, 6, 7, 7)
+    reported = ["", "", "", "[0, 0]", "[0, 0]", "[1, 1]", "[1, 1]", "2", "none", "", ""]
+    name = "mkldnn::_convolution_transpose_pointwise"
+    result = parts(cost(call(name, [x, weight, (6,), *[()] * 8], reported)))["forward"]
+    assert result.flops == 2 * counted(x, weight, output, 2, transposed=True)
+    assert result.bytes == 4 * (_count(x) + _count(weight) + _count(output) + 6)
+
+
 def test_an_input_without_a_batch_is_one_image() -> None:
     (result,) = parts(
         cost(

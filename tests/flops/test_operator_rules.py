@@ -101,6 +101,9 @@ F8 = "c10::Float8_e4m3fn"
         ("vllm::outplace_fused_experts", ((6, 4), (8, 10, 4), (8, 4, 5), (6, 2), (6, 2)), (),
          2 * 6 * 2 * (10 * 4 + 4 * 5)),
         ("fbgemm::f8f8bf16_rowwise", ((3, 4), (5, 4), (3,), (5,)), (), 120),
+        # Transformer Engine: weight, input, bias, as its functions have them since version 2.
+        ("_Linear", ((5, 4), (2, 3, 4), (5,)), (), 240),
+        ("_LayerNormLinear", ((2, 3, 4), (4,), (4,), (5, 4), ()), (), 240),
         ("_C::cutlass_scaled_mm", ((3, 5), (3, 4), (4, 5)), (), 120),
         ("sgl_kernel::fp8_scaled_mm", ((3, 4), (4, 5)), (), 120),
         ("primus_turbo::gemm_impl", ((4, 3), (), (5, 4), ()), ("", "True", "", "True"), 120),
@@ -122,3 +125,9 @@ def test_operators_of_public_libraries(
     result = cost(Call(name, shapes, tuple(F8 if shape else "" for shape in shapes), scalars))
     assert not isinstance(result, Refusal), result
     assert sum(one.flops for one in result) == flops
+
+
+def test_other_versions_of_a_function_are_refused() -> None:
+    """The weight in FP8, and transposed, came before the input."""
+    result = cost(Call("_Linear", ((5, 4), (5, 4), (4, 5), (2, 3, 4), (5,)), (F8,) * 5))
+    assert result == Refusal("matrix shapes do not match")

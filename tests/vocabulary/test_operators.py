@@ -64,4 +64,5 @@ def test_the_addend_of_a_product_comes_before_its_operands() -> None:
 
 def test_the_positions_of_operands_follow_each_other() -> None:
     assert positions("x w mask=10 y") == {"x": 0, "w": 1, "mask": 10, "y": 11}
+    assert positions("x . . w") == {"x": 0, "w": 3}
     assert positions("") == {}

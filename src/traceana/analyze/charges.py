@@ -92,16 +92,6 @@ class Charges(msgspec.Struct, frozen=True):
     coverage: pl.DataFrame
     notes: tuple[str, ...]
 
-    @property
-    def operators(self) -> pl.DataFrame:
-        """The charges of operators."""
-        return self.frame.filter(pl.col("op").is_not_null())
-
-    @property
-    def of_model(self) -> pl.DataFrame:
-        """The charges of layers that the manifest counts."""
-        return self.frame.filter(pl.col("op").is_null() & pl.col("instruction").is_null())
-
 
 @per_small_trace
 def charges(trace: Trace, model: Manifest | None) -> Charges:

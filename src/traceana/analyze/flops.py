@@ -237,14 +237,34 @@ def shapes(trace: Trace, model: Manifest | None = None) -> Result:
     if work(trace).is_empty():
         return Result(pl.DataFrame(schema=_BY_SHAPE), {}, (why_no_work(trace),))
     computed = units(trace, model)
-    described = _described(trace)
+    ops = trace.tables.ops.select(
+        pl.col("name").cast(pl.String).alias("operator"),
+        pl.col("direction").cast(pl.String),
+        _texts(trace.tables.ops["input_shapes"]).alias("shapes"),
+        _types(trace.tables.ops["input_types"]).alias("types"),
+    )
+    instructions = trace.tables.instructions.select(
+        pl.coalesce("target", pl.col("opcode")).cast(pl.String).alias("operator"),
+        pl.lit(None, pl.String).alias("direction"),
+        _texts(trace.tables.instructions["input_shapes"]).alias("shapes"),
+        _types(trace.tables.instructions["input_types"]).alias("types"),
+    )
+    described = pl.concat([ops, instructions]).with_columns(
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("unit")
+    )
+    # Instructions run many times.
+    ran = work(trace, "instruction", "layer", "direction", "name_id", "duration")
+    runs = executions(ran.drop_nulls("instruction"))
+    unit = unit_of_instruction(trace, runs["instruction"]).alias("unit")
+    calls = runs.group_by(unit).agg(pl.col("count").sum().alias("calls"))
     counted = (
         _counted(computed.charged, computed.work)
         .join(described, on="unit")
-        .join(_calls(trace), on="unit", how="left")
+        .join(calls, on="unit", how="left")
     )
     spent = _spent(computed.work, counted).join(described, on="unit")
-    named = [_part(frame) for frame in (counted, spent)]
+    part = pl.coalesce("gradient", "direction").alias("part")
+    named = [frame.with_columns(part) for frame in (counted, spent)]
     keys = list(_KEYS)
     counts = (
         named[0]
@@ -272,33 +292,6 @@ def shapes(trace: Trace, model: Manifest | None = None) -> Result:
         sums(rated, "calls", "time_ns", "flops"),
         (*computed.notes, on_peak),
     )
-
-
-def _described(trace: Trace) -> pl.DataFrame:
-    """Return ``unit`` with ``operator``, ``direction`` and the inputs: operators, instructions."""
-    ops = trace.tables.ops.select(
-        pl.col("name").cast(pl.String).alias("operator"),
-        pl.col("direction").cast(pl.String),
-        _texts(trace.tables.ops["input_shapes"]).alias("shapes"),
-        _types(trace.tables.ops["input_types"]).alias("types"),
-    )
-    instructions = trace.tables.instructions.select(
-        pl.coalesce("target", pl.col("opcode")).cast(pl.String).alias("operator"),
-        pl.lit(None, pl.String).alias("direction"),
-        _texts(trace.tables.instructions["input_shapes"]).alias("shapes"),
-        _types(trace.tables.instructions["input_types"]).alias("types"),
-    )
-    return pl.concat([ops, instructions]).with_columns(
-        pl.int_range(pl.len(), dtype=pl.Int64).alias("unit")
-    )
-
-
-def _calls(trace: Trace) -> pl.DataFrame:
-    """Return ``unit`` and ``calls`` of instructions, which run many times."""
-    ran = work(trace, "instruction", "layer", "direction", "name_id", "duration")
-    runs = executions(ran.drop_nulls("instruction"))
-    unit = unit_of_instruction(trace, runs["instruction"]).alias("unit")
-    return runs.group_by(unit).agg(pl.col("count").sum().alias("calls"))
 
 
 def _texts(shapes: pl.Series) -> pl.Series:
@@ -370,10 +363,6 @@ def _spent(rows: pl.DataFrame, counted: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _part(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.with_columns(pl.coalesce("gradient", "direction").alias("part"))
-
-
 KERNEL_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "name": pl.String,
     "operator": pl.String,
@@ -404,7 +393,15 @@ def kernels_by_shape(trace: Trace) -> Result:
         pl.col("duration").min().alias("min_ns"),
         pl.col("duration").max().alias("max_ns"),
     )
-    at = _with_shapes(trace, sums_of["op"])
+    # The innermost operator with recorded shapes around each, else itself.
+    shaped = trace.tables.ops["input_shapes"].is_not_null()
+    at = above = sums_of["op"]
+    for _ in range(_DEEPEST):
+        missing = ~shaped.gather(above).fill_null(value=True)
+        if not missing.any():
+            break
+        above = trace.tables.ops["parent"].gather(above).zip_with(missing, above)
+        at = above.zip_with(missing & shaped.gather(above).fill_null(value=False), at)
     instructions = trace.tables.instructions
     frame = (
         sums_of.with_columns(
@@ -434,21 +431,6 @@ def kernels_by_shape(trace: Trace) -> Result:
         sums(frame, "calls", "time_ns"),
         (f"share: of the {processor(trace)} time, copies and memsets included", *notes),
     )
-
-
-def _with_shapes(trace: Trace, ops: pl.Series) -> pl.Series:
-    """Return the innermost operator with recorded shapes around each of ``ops``, else itself."""
-    shaped = trace.tables.ops["input_shapes"].is_not_null()
-    found, at = ops, ops
-    for _ in range(_DEEPEST):
-        missing = ~shaped.gather(at).fill_null(value=True)
-        if not missing.any():
-            break
-        above = trace.tables.ops["parent"].gather(at)
-        at = above.zip_with(missing, at)
-        reached = shaped.gather(at).fill_null(value=False)
-        found = at.zip_with(missing & reached, found)
-    return found
 
 
 _DEEPEST: Final = 32

@@ -62,10 +62,7 @@ def operands(trace: Trace) -> dict[int, Operands]:
             name.str.contains(of_kinds("convolution", "linear")).alias("applies"),
         )
     )
-    found = {
-        layer: Operands(one.input, one.weight, one.output)
-        for layer, one in _of_instructions(trace).items()
-    }
+    found = _of_instructions(trace)
     for row, operator, text, strides in _first(named):
         shape = _shape(operator, text, 0)
         found[row] = Operands(
@@ -79,21 +76,16 @@ def operands(trace: Trace) -> dict[int, Operands]:
         )
         found[row] = found[row]._replace(weight=weight, parameter=bool(parameter))
     for row, operator, text, strides in _first(named.filter("applies")):
-        shape, weight = (_shape(operator, text, which) for which in (0, 1))
-        if _computes(weight, found[row].input, shape):
+        shape, weight, first = (
+            *(_shape(operator, text, which) for which in (0, 1)),
+            found[row].input,
+        )
+        # Whether the layer's first operand is the weight that it computes.
+        known = weight is not None and first is not None and shape is not None
+        if known and prod(first or ()) == prod(weight or ()) != prod(shape or ()):
             kind = _memory_format(shape, operator, text, strides)
             found[row] = Operands(shape, weight, None, parameter=True, memory_format=kind)
     return found
-
-
-def _computes(weight: Shape | None, first: Shape | None, shape: Shape | None) -> bool:
-    """Return whether ``first``, the first operand of a layer, is its ``weight``.
-
-    ``shape`` is the operand that the weight is applied to.
-    """
-    if weight is None or first is None or shape is None:
-        return False
-    return prod(first) == prod(weight) != prod(shape)
 
 
 def _first(ops: pl.DataFrame) -> Iterator[tuple[int, str, str, str | None]]:
@@ -115,18 +107,15 @@ def _memory_format(shape: Shape | None, operator: str, shapes: str, text: str | 
         "contiguous": range(len(shape)),
         "channels_last": (0, *range(2, len(shape)), 1),
     }
-    fits = [name for name, order in axes.items() if _dense(shape, strides, tuple(order))]
+    fits = []
+    for name, order in axes.items():
+        # Dense in memory in this order, the last axis contiguous.
+        size, dense = 1, True
+        for axis in reversed(tuple(order)):
+            dense &= shape[axis] == 1 or strides[axis] == size
+            size *= shape[axis]
+        fits += [name] if dense else []
     return fits[0] if len(fits) == 1 else None
-
-
-def _dense(extents: Shape, strides: Shape, order: tuple[int, ...]) -> bool:
-    """Return whether the axes, in ``order``, are dense in memory, the last one contiguous."""
-    size = 1
-    for axis in reversed(order):
-        if extents[axis] != 1 and strides[axis] != size:
-            return False
-        size *= extents[axis]
-    return True
 
 
 def _shape(operator: str, text: str, which: int, strides: str | None = None) -> Shape | None:
@@ -149,16 +138,10 @@ _OF_CONVOLUTION: Final = re.compile(r"conv_general_dilated\w*$")
 """End of the scope of a convolution, also where XLA converted it to a product."""
 
 
-class _Product(NamedTuple):
-    """One convolution or product; shapes are batch, channels, spatial axes. None: unknown."""
+def _of_instructions(trace: Trace) -> dict[int, Operands]:
+    """Return by row of ``layers`` the operands of its first forward convolution or product.
 
-    input: Shape | None
-    weight: Shape
-    output: Shape | None
-
-
-def _of_instructions(trace: Trace) -> dict[int, _Product]:
-    """Return by row of ``layers`` its first forward convolution or product.
+    Shapes are batch, channels, spatial axes.
 
     It may be inside a fusion, a call or a loop. A convolution that XLA converted to a product has a
     weight, but no input and output: batch and positions are one axis in the product.
@@ -180,12 +163,18 @@ def _of_instructions(trace: Trace) -> dict[int, _Product]:
     layer_of = dict(ran.filter(layers.gather(ran["layer"])).iter_rows())
     parents = trace.tables.instructions["parent"].to_list()
     chosen = trace.tables.instructions.with_row_index("row").filter(_PRODUCT.fill_null(False))
-    found: dict[int, _Product] = {}
+    found: dict[int, Operands] = {}
     columns = ("scope", "target", "input_shapes", "output_shape", "output_type", "attributes")
     for row, scope, target, *texts in chosen.select(
         "row", *(pl.col(name).cast(pl.String) for name in columns)
     ).iter_rows():
-        layer = _holder(row, parents, layer_of)
+        # The layer of the instruction, or of its innermost parent with one. Parents come before
+        # their children; any other order could loop forever.
+        at: int | None = row
+        while at is not None and at not in layer_of:
+            above = parents[at]
+            at = above if above is not None and above < at else None
+        layer = None if at is None else layer_of[at]
         if layer is None or layer in found:
             continue
         try:
@@ -195,24 +184,12 @@ def _of_instructions(trace: Trace) -> dict[int, _Product]:
         if (to := of.attributes.dimension_numbers) is not None:
             shape = _arranged(of.left, to.input_batch, to.input_feature, to.input_spatial)
             given = _arranged(of.output, to.output_batch, to.output_feature, to.output_spatial)
-            found[layer] = _Product(shape, of.right, given)
+            found[layer] = Operands(shape, of.right, given)
         elif _OF_CONVOLUTION.search(scope or ""):
-            found[layer] = _Product(None, of.right, None)
+            found[layer] = Operands(None, of.right, None)
         else:
-            found[layer] = _Product(of.left, of.right, of.output)
+            found[layer] = Operands(of.left, of.right, of.output)
     return found
-
-
-def _holder(row: int, parents: list[int | None], layer_of: dict[int, int]) -> int | None:
-    """Return the layer of the instruction, or of its innermost parent with one."""
-    at: int | None = row
-    while at is not None:
-        if at in layer_of:
-            return layer_of[at]
-        above = parents[at]
-        # Parents come before their children; any other order could loop forever.
-        at = above if above is not None and above < at else None
-    return None
 
 
 def _arranged(shape: Shape, batch: int, feature: int, spatial: list[int]) -> Shape | None:

@@ -89,6 +89,14 @@ def layers(
         work = work.with_columns(pl.col("pass").alias("direction"))
     time = pl.col("time_ns")
     times = () if direction else DIRECTIONS
+    algorithms = (
+        work.filter(pl.col("category") == "conv")
+        .group_by(*keys, "part")
+        .agg(time.sum())
+        .sort(["time_ns", "part"], descending=[True, False])
+        .group_by(keys, maintain_order=True)
+        .agg(pl.col("part").str.join(", ").alias("algorithm"))
+    )
     frame = (
         work.group_by(keys)
         .agg(
@@ -98,13 +106,16 @@ def layers(
             *(time.filter(pl.col("category") == name).sum().alias(f"{name}_ns") for name in INSIDE),
             *added(),
         )
-        .join(_algorithms(work, keys), on=keys, how="left", nulls_equal=True)
+        .join(algorithms, on=keys, how="left", nulls_equal=True)
     )
     notes: tuple[str, ...] = ()
     if shapes is not None and charged is not None:
         of_trace, on_peak = machine(trace)
-        frame = with_costs(frame, keys, work, _with_keys(charged.frame, names), of_trace or peaks)
-        frame = _with_shapes(frame, shapes, names)
+        by_layer = with_layer_keys(charged.frame.rename({"layer": "layer_row"}), names)
+        frame = with_costs(frame, keys, work, by_layer, of_trace or peaks)
+        # The shapes of rows with one layer.
+        alone = names.filter(pl.len().over("layer", "role") == 1).join(shapes, on="layer_row")
+        frame = frame.join(alone.select("layer", "role", *SHAPES), on=["layer", "role"], how="left")
         notes = (
             ()
             if frame.is_empty()
@@ -165,7 +176,13 @@ def _shapes_of(trace: Trace, model: Manifest | None) -> tuple[pl.DataFrame, tupl
             continue
         output = layer.outputs[0] if layer.outputs else None
         rows[row] = (layer.type, layer.position, _json(first), _json(output))
-    notes = (_other(other),) if other else ()
+    notes: tuple[str, ...] = ()
+    if other:
+        others = "1 layer has another input size in the trace"
+        dots = ""
+        if len(other) > 1:
+            others, dots = f"{len(other)} layers have other input sizes in the trace", " ..."
+        notes = (f"layer manifest differs in batch or model: {others} ({other[0]}{dots})",)
     return pl.DataFrame(
         [(row, *values) for row, values in rows.items()], schema=_DESCRIBED, orient="row"
     ), notes
@@ -180,13 +197,6 @@ def _of_state(seen: Operands, layer: Layer) -> bool:
 
 def _json(shape: Sequence[int] | None) -> str | None:
     return None if shape is None else json.dumps(shape)
-
-
-def _other(paths: list[str]) -> str:
-    differs = "layer manifest differs in batch or model"
-    if len(paths) == 1:
-        return f"{differs}: 1 layer has another input size in the trace ({paths[0]})"
-    return f"{differs}: {len(paths)} layers have other input sizes in the trace ({paths[0]} ...)"
 
 
 def _described(layers: pl.DataFrame, shapes: pl.DataFrame | None) -> pl.DataFrame:
@@ -219,18 +229,6 @@ def _described(layers: pl.DataFrame, shapes: pl.DataFrame | None) -> pl.DataFram
     )
 
 
-def _with_shapes(frame: pl.DataFrame, shapes: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
-    """Return ``frame`` with the shapes of rows with one layer."""
-    alone = names.filter(pl.len().over("layer", "role") == 1)
-    one = alone.join(shapes, on="layer_row").select("layer", "role", *SHAPES)
-    return frame.join(one, on=["layer", "role"], how="left")
-
-
-def _with_keys(charged: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
-    """Return the charges with the keys of their rows."""
-    return with_layer_keys(charged.rename({"layer": "layer_row"}), names)
-
-
 def _on_rates(
     frame: pl.DataFrame, of_trace: Peaks | None, on_peak: str, peaks: Peaks | None
 ) -> tuple[str, ...]:
@@ -241,17 +239,6 @@ def _on_rates(
     return (
         on_peak if of_trace is not None or peaks is None else peak_note(peaks),
         *([f"above peak, unexplained: {', '.join(over)}"] if over else []),
-    )
-
-
-def _algorithms(work: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    return (
-        work.filter(pl.col("category") == "conv")
-        .group_by(*keys, "part")
-        .agg(pl.col("time_ns").sum())
-        .sort(["time_ns", "part"], descending=[True, False])
-        .group_by(keys, maintain_order=True)
-        .agg(pl.col("part").str.join(", ").alias("algorithm"))
     )
 
 

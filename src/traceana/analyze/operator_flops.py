@@ -63,9 +63,11 @@ SHAPE: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 
 
 def read(
-    name: str, shapes: str | None, types: str | None, inputs: str | None, output: str | None
+    name: str | None, shapes: str | None, types: str | None, inputs: str | None, output: str | None
 ) -> tuple[Convolution, int | None] | Refusal:
     """Return the convolution of a call and the bytes of an element, or the reason without."""
+    if name is None:
+        return Refusal("no launching operator with shapes")
     try:
         hint = None if output is None else Call.decode("", output).shape(0)
         call = named(Call.decode(name, shapes, types, inputs, output=hint))
@@ -80,9 +82,13 @@ def shapes_of(ops: pl.DataFrame, wanted: pl.Series) -> pl.DataFrame:
     calls = _calls(ops)
     calls = calls.filter(pl.col("op").is_in(wanted.drop_nulls().implode()))
     distinct = calls.select(CALL).unique()
-    extents = pl.DataFrame(
-        [_row(*call) for call in distinct.iter_rows()], schema=SHAPE, orient="row"
-    )
+    rows = [
+        (None,) * len(SHAPE)
+        if isinstance(found, Refusal)
+        else (*(getattr(found[0], column) for column in list(SHAPE)[:-1]), found[1])
+        for found in (read(*call) for call in distinct.iter_rows())
+    ]
+    extents = pl.DataFrame(rows, schema=SHAPE, orient="row")
     return (
         calls.join(distinct.hstack(extents), on=CALL, nulls_equal=True)
         .drop_nulls("batch")
@@ -102,14 +108,6 @@ def _calls(ops: pl.DataFrame) -> pl.DataFrame:
     rows = rows.with_columns(pl.col("name").cast(pl.String))
     hinted = rows.join(_hints(rows), on="op", how="left", maintain_order="left")
     return hinted.filter(pl.col("name").is_in(NAMES)).select("op", *CALL)
-
-
-def _row(name: str, *call: Any) -> tuple[Any, ...]:
-    found = read(name, *call)
-    if isinstance(found, Refusal):
-        return (None,) * len(SHAPE)
-    conv, size = found
-    return (*(getattr(conv, column) for column in list(SHAPE)[:-1]), size)
 
 
 EXECUTED: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
@@ -172,44 +170,28 @@ def executed_by_episode(ops: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataFra
     ).select(pl.col(name).cast(dtype) for name, dtype in EXECUTED.items())
 
 
-_Row = tuple[int | None, int | None, str | None]
-"""(direct FLOPs, executed FLOPs, reason)"""
-
-
-def _executed(
-    name: str | None,
-    shapes: str | None,
-    types: str | None,
-    inputs: str | None,
-    output: str | None,
-    algorithm: str | None,
-    direction: str | None,
-) -> _Row:
-    if name is None:
-        return _refused("no launching operator with shapes", None)
-    found = read(name, shapes, types, inputs, output)
+def _executed(*key: Any) -> tuple[int | None, int | None, str | None]:
+    """Return the direct FLOPs of a call, those that its algorithm executes, and why not."""
+    *call, algorithm, direction = key
+    found = read(*call)
     if isinstance(found, Refusal):
-        return _refused(found.reason, None)
+        return None, None, found.reason
     conv, size = found
     flops = 2 * conv.macs
     if flops > LARGEST:
-        return _refused(_BEYOND, None)
+        return None, None, _BEYOND
     way = next((one for one in get_args(Direction) if one == direction), None)
     if algorithm is None or way is None:
-        return _refused("algorithm or direction unknown", flops)
+        return flops, None, "algorithm or direction unknown"
     if conv.stride is None and algorithm in _STRIDE_OF_ONE:
         ones = (1,) * len(conv.window)
         conv = replace(conv, stride=ones, dilation=ones)
     result = executed(conv, algorithm, way, size=size or 4)
     if isinstance(result, Refusal):
-        return _refused(result.reason, flops)
+        return flops, None, result.reason
     if max(result.flops, result.workspace or 0) > LARGEST:
-        return _refused(_BEYOND, flops)
+        return flops, None, _BEYOND
     return flops, result.flops, None
-
-
-def _refused(reason: str, flops: int | None) -> _Row:
-    return flops, None, reason
 
 
 Flags = npt.NDArray[np.bool_]
@@ -269,7 +251,11 @@ def operator_costs(ops: pl.DataFrame, rules: Sequence[tuple[str, str, str]] = ()
             named[column].gather(repeats.source)
             for column in ("input_shapes", "input_types", "inputs")
         )
-    rows = _with_hints(named.with_row_index("op")).with_columns(_sparse(ops))
+    rows = named.with_row_index("op")
+    hints = _hints(rows)
+    none = pl.repeat(None, rows.height, dtype=pl.UInt32, eager=True)
+    at = none.scatter(hints["op"], pl.int_range(hints.height, dtype=pl.UInt32, eager=True))
+    rows = rows.with_columns(*(hints[name].gather(at) for name in (OUTPUT, WANTED)), _sparse(ops))
     calls = _Calls.of(rows.select(_KEY), rules)
     tree = Tree.of_table(ops)
     left = EarlyStopped.of(ops)
@@ -406,14 +392,6 @@ def _around_more(calls: _Calls, tree: Tree, has_cost: Flags, repeats: Repeats) -
         np.add.at(within, parent[parent != NONE], counts[parent != NONE])
     # Without functorch, torch.where of scalars calls itself, with the scalars as tensors.
     return moves if found.any() or repeats.twice.any() else found
-
-
-def _with_hints(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return ``rows``, all operators, with the hints of convolutions."""
-    known = _hints(rows)
-    none = pl.repeat(None, rows.height, dtype=pl.UInt32, eager=True)
-    at = none.scatter(known["op"], pl.int_range(known.height, dtype=pl.UInt32, eager=True))
-    return rows.with_columns(known[name].gather(at) for name in (OUTPUT, WANTED))
 
 
 _CONVOLUTION_NODE: Final = r"Conv\w*Backward\d*$"
@@ -583,16 +561,12 @@ def _cost_of(
             shapes,
             types,
             inputs,
-            output=_output(output),
+            output=None if output is None else Call.decode("", output).shape(0),
             wanted=None if wanted is None else (bool(wanted & 1), bool(wanted & 2)),
         )
     except UncountableError as error:
         return Refusal(str(error))
     return cost(call, row)
-
-
-def _output(text: str | None) -> Shape | None:
-    return None if text is None else Call.decode("", text).shape(0)
 
 
 def _gaps(calls: _Calls, tree: Tree, counted: Flags, has_cost: Flags) -> pl.DataFrame:
@@ -646,64 +620,49 @@ def _with_parts(costs: pl.DataFrame, ops: pl.DataFrame, tree: Tree) -> pl.DataFr
     """Return ``costs`` (columns ``op``, ``part``, ``kind`` …) with the parts of backward operators.
 
     Kinds with formulas for the backward pass keep the part of the formula. An operator of the
-    autograd engine itself, without a node around it, adds up gradients.
+    autograd engine itself, without a node around it, adds up gradients. What a checkpoint's node
+    recomputes is of the forward pass.
     """
     if costs.is_empty():
         return costs
-    node = _nodes(costs, ops, tree)
-    names = pl.col("_node_name")
-    marked = costs.join(node, on="op", how="left", maintain_order="left")
-    linear = marked.filter(names.str.contains(_LINEAR_NODE) & (pl.col("kind") == "matmul")).select(
-        "op", "node"
+    texts = Texts.of(ops["name"])
+    op = costs["op"]
+    node = to_rows(tree.nearest(texts.matching(_NODE), from_rows(op)))
+    gradient_around = tree.nearest(texts.matching(_GRADIENT), from_rows(op)) != NONE
+    node_name = ops["name"].gather(node).cast(pl.String)
+    recomputes = node_name.str.contains(_RECOMPUTING).fill_null(False)
+    of_engine = node.is_null() & (ops["direction"].gather(op) == "backward").fill_null(False)
+    kind, named = costs["kind"], node_name.is_not_null()
+    linear_node = node_name.str.contains(_LINEAR_NODE).fill_null(False) & ~recomputes
+    same = kind.is_in(_GENERIC) | (pl.Series(gradient_around) & (kind == "linear"))
+    generic = (
+        (costs["part"] == "forward")
+        & ((named & same) | (of_engine & kind.is_in(_GENERIC)))
+        & ~recomputes
     )
-    gradients = _products(linear, ops)
-    same = pl.col("kind").is_in(_GENERIC) | (pl.col("_gradients") & (pl.col("kind") == "linear"))
-    of_engine = pl.col("_of_engine").fill_null(False) & pl.col("kind").is_in(_GENERIC)
-    in_node = names.is_not_null() & same
-    generic = (pl.col("part") == "forward") & (in_node | of_engine)
-    is_bias = (pl.col("kind") == "reduction") & names.str.contains(_LINEAR_NODE)
-    part = (
-        pl.when(generic & pl.col("_gradient").is_not_null())
-        .then(pl.col("_gradient"))
-        .when(generic & is_bias)
-        .then(pl.lit("bias_grad"))
-        .when(generic)
-        .then(pl.lit("backward"))
-        .otherwise(pl.col("part").cast(pl.String))
-    )
+    is_bias = (kind == "reduction") & linear_node
+    linear = pl.DataFrame({"op": op, "node": node}).filter(linear_node & (kind == "matmul"))
+    gradient = pl.col("_gradient")
+    in_linear = pl.lit(generic) & (gradient.is_not_null() | pl.lit(is_bias))
     return (
-        marked.join(gradients, on="op", how="left", maintain_order="left")
+        costs.join(_products(linear, ops), on="op", how="left", maintain_order="left")
         .with_columns(
-            part.cast(PART).alias("part"),
-            pl.when(generic & (pl.col("_gradient").is_not_null() | is_bias))
-            .then(pl.lit("linear"))
-            .otherwise("kind")
-            .alias("kind"),
+            pl.when(pl.lit(generic))
+            .then(
+                pl.coalesce(
+                    gradient,
+                    pl.when(pl.lit(is_bias))
+                    .then(pl.lit("bias_grad"))
+                    .otherwise(pl.lit("backward")),
+                )
+            )
+            .otherwise(pl.col("part").cast(pl.String))
+            .cast(PART)
+            .alias("part"),
+            pl.when(in_linear).then(pl.lit("linear")).otherwise("kind").alias("kind"),
         )
         .select(costs.columns)
     )
-
-
-def _nodes(costs: pl.DataFrame, ops: pl.DataFrame, tree: Tree) -> pl.DataFrame:
-    """Return the node around each counted operator, without a row where it recomputes.
-
-    ``_gradients`` is whether an operator of the backward pass is around it as well, ``_of_engine``
-    whether it is one of the backward pass without a node.
-    """
-    names = Texts.of(ops["name"])
-    found = pl.DataFrame({"op": costs["op"].unique()})
-    node = tree.nearest(names.matching(_NODE), from_rows(found["op"]))
-    found = found.with_columns(to_rows(node).alias("node"))
-    found = found.with_columns(
-        (pl.col("node").is_null() & (ops["direction"].gather(found["op"]) == "backward"))
-        .fill_null(False)
-        .alias("_of_engine"),
-        ops["name"].gather(found["node"]).cast(pl.String).alias("_node_name"),
-        pl.Series(
-            "_gradients", tree.nearest(names.matching(_GRADIENT), from_rows(found["op"])) != NONE
-        ),
-    )
-    return found.filter(~pl.col("_node_name").str.contains(_RECOMPUTING).fill_null(False))
 
 
 def _products(linear: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:

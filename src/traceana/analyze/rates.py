@@ -185,7 +185,9 @@ def peaks_by(
     counted = (
         charged.filter(pl.col("product") & known & (pl.col("flops") > 0))
         .group_by(*keys, *kinds)
-        .agg(pl.col("flops").cast(pl.Float64).sum())
+        .agg(pl.col("flops").sum())
+        # Sums of fractions depend on their order.
+        .sort("flops", *kinds)
     )
     pairs = pl.concat([most.select(kinds), counted.select(kinds)]).unique()
     highest = [_highest(peaks, *pair) for pair in pairs.iter_rows()]

@@ -37,11 +37,35 @@ def products(trace: Trace) -> Result:
     longest run), ``in_runs`` and ``in_runs_ns`` (those in runs, and their time), ``gaps_ns`` (time
     between the products of runs in which their device is idle). Most in runs first.
     """
-    frame = _added(_in_order(trace), trace)
+    each = _in_order(trace)
+    sms = trace.tables.devices.select("rank", "device", "multiprocessors").unique(
+        ["rank", "device"], keep="first"
+    )
+    in_run = pl.col("length") >= REPEATED_GEMMS
+    summed = (
+        each.join(sms, on=["rank", "device"], how="left", nulls_equal=True)
+        .group_by(_KEYS)
+        .agg(
+            pl.col("multiprocessors").max(),
+            pl.len().cast(pl.Int64).alias("calls"),
+            pl.col("duration").sum().alias("time_ns"),
+            pl.col("run").n_unique().cast(pl.Int64).alias("runs"),
+            pl.col("length").max().cast(pl.Int64).alias("longest"),
+            in_run.sum().cast(pl.Int64).alias("in_runs"),
+            pl.col("duration").filter(in_run).sum().alias("in_runs_ns"),
+            pl.col("gap").filter(in_run).sum().alias("gaps_ns"),
+            pl.col("op").first(),
+        )
+    )
     layer = layer_keys(trace.tables.layers, by="layer", depth=None).select("layer_row", "layer")
     kernel = trace.tables.names.select("name", "precision").with_row_index("name_id")
     frame = (
-        frame.join(layer, on="layer_row", how="left")
+        summed.with_columns(
+            (pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")).alias("blocks"),
+            trace.tables.ops["name"].gather(summed["op"]).cast(pl.String).alias("operator"),
+            trace.tables.ops["input_shapes"].gather(summed["op"]).alias("shapes"),
+        )
+        .join(layer, on="layer_row", how="left")
         .join(kernel, on="name_id", how="left")
         .with_columns(pl.col("layer").fill_null(OUTSIDE))
         .sort(["in_runs_ns", "time_ns", "layer", "name"], descending=[True, True, False, False])
@@ -93,11 +117,7 @@ def _in_order(trace: Trace) -> pl.DataFrame:
         pl.when(follows).then("gap").otherwise(0).alias("gap"),
         pl.len().over("run").alias("length"),
     )
-    return _with_idle_gaps(each, trace)
-
-
-def _with_idle_gaps(each: pl.DataFrame, trace: Trace) -> pl.DataFrame:
-    """Return ``each`` with the part of the gaps of runs in which nothing ran on the device."""
+    # Of the gaps of runs the part in which nothing ran on the device.
     (rows,) = np.nonzero(((each["gap"] > 0) & (each["length"] >= REPEATED_GEMMS)).to_numpy())
     if not len(rows):
         return each
@@ -107,31 +127,3 @@ def _with_idle_gaps(each: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     ran = work(trace.whole, "rank", "device", "start", "duration")
     busy = Busy.of(ran).within(gaps)
     return each.with_columns(each["gap"].scatter(rows, gaps["gap"] - busy))
-
-
-def _added(each: pl.DataFrame, trace: Trace) -> pl.DataFrame:
-    """Return the products summed by shape."""
-    sms = trace.tables.devices.select("rank", "device", "multiprocessors").unique(
-        ["rank", "device"], keep="first"
-    )
-    in_run = pl.col("length") >= REPEATED_GEMMS
-    summed = (
-        each.join(sms, on=["rank", "device"], how="left", nulls_equal=True)
-        .group_by(_KEYS)
-        .agg(
-            pl.col("multiprocessors").max(),
-            pl.len().cast(pl.Int64).alias("calls"),
-            pl.col("duration").sum().alias("time_ns"),
-            pl.col("run").n_unique().cast(pl.Int64).alias("runs"),
-            pl.col("length").max().cast(pl.Int64).alias("longest"),
-            in_run.sum().cast(pl.Int64).alias("in_runs"),
-            pl.col("duration").filter(in_run).sum().alias("in_runs_ns"),
-            pl.col("gap").filter(in_run).sum().alias("gaps_ns"),
-            pl.col("op").first(),
-        )
-    )
-    return summed.with_columns(
-        (pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")).alias("blocks"),
-        trace.tables.ops["name"].gather(summed["op"]).cast(pl.String).alias("operator"),
-        trace.tables.ops["input_shapes"].gather(summed["op"]).alias("shapes"),
-    )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 import polars as pl
 
-from traceana.analyze.charges import COUNTS, PRODUCT, Charges, charges, on_flops
+from traceana.analyze.charges import COUNTS, Charges, charges, on_flops
 from traceana.analyze.manifest_pairing import with_names_of
 from traceana.analyze.rates import RATES, machine, peak_note, peaks_by, rate_columns
 from traceana.columns.distinct import first_rows, numbered
@@ -81,12 +81,17 @@ def roofline(
     )
     totals = sums(frame, "calls", "time_ns", "flops")
     without_class = int(charged["flops"].sum()) - (totals.get("flops") or 0)
+    scale, prefix = next(
+        (one for one in ((1e12, "T"), (1e9, "G"), (1e6, "M")) if without_class >= one[0]), (1, "")
+    )
+    written = f"{without_class / scale:.3g} {prefix}" if prefix else f"{without_class} "
+    lost = f"FLOPs without a class: {written}FLOP (their operators have copies and memsets but no "
     return Result(
         frame.select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items()),
         totals,
         (
             *notes,
-            *_without_class(without_class),
+            *([f"{lost}kernel)"] if without_class else []),
             on_peak if of_trace is not None or peaks is None else peak_note(peaks),
         ),
     )
@@ -130,22 +135,6 @@ def _charged(known: Charges) -> pl.DataFrame:
         *("product", "precision", "tensor_core"),
         *COUNTS,
         "partial",
-    )
-
-
-def _written(flops: int) -> str:
-    for prefix, size in (("T", 1e12), ("G", 1e9), ("M", 1e6)):
-        if flops >= size:
-            return f"{flops / size:.3g} {prefix}FLOP"
-    return f"{flops} FLOP"
-
-
-def _without_class(flops: int) -> tuple[str, ...]:
-    if not flops:
-        return ()
-    return (
-        f"FLOPs without a class: {_written(flops)} (their operators have copies and memsets but no "
-        "kernel)",
     )
 
 
@@ -210,7 +199,13 @@ def _of_classes(
     """
     exact, whole = ["unit", "gradient"], ["unit"]
     charged = charged.with_columns((pl.col("flops") > 0).alias("computes"))
-    kernels = _kernels(rows)
+    kernels = (
+        rows.filter(pl.col("unit").is_not_null())
+        .group_by("unit", "gradient", "alone", *_CLASS)
+        .agg(pl.col("duration").sum())
+        .sort("unit", "gradient", "alone", *_CLASS)
+        .with_row_index("row")
+    )
     exactly, their_time = _chosen(charged, kernels, exact)
     rest = charged.join(exactly, on=[*exact, "product", "computes"], how="anti", nulls_equal=True)
     by_unit, rest_time = _chosen(rest, kernels, whole)
@@ -231,17 +226,6 @@ def _of_classes(
     return counts.drop("partial"), over, computed
 
 
-def _kernels(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the time of the kernels of each unit by gradient and class, with ``row``."""
-    return (
-        rows.filter(pl.col("unit").is_not_null())
-        .group_by("unit", "gradient", "alone", *_CLASS)
-        .agg(pl.col("duration").sum())
-        .sort("unit", "gradient", "alone", *_CLASS)
-        .with_row_index("row")
-    )
-
-
 def _chosen(
     charged: pl.DataFrame, kernels: pl.DataFrame, keys: list[str]
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -249,7 +233,7 @@ def _chosen(
 
     Of several classes the one with most time of the unit counts (of its gradient, if that is among
     the ``keys``). The kernels have ``row``, class and ``duration``: for a product all kernels that
-    compute products, for others those of the class. ``kernels`` are of :func:`_kernels`.
+    compute products, for others those of the class.
     """
     wanted = [*keys, "product", "computes"]
     category, product = pl.col("category"), pl.col("product")
@@ -403,7 +387,15 @@ def utilization(trace: Trace, model: Manifest | None = None) -> Utilization | No
     if not highest:
         return None
     (peak,) = highest
-    again = _recomputed(selected, model)
+    # Forward products within the backward pass.
+    costs = charges(selected, model).frame
+    again = int(
+        costs.filter(
+            pl.lit(selected.tables.ops["direction"].gather(costs["op"]) == "backward"),
+            pl.col("part").cast(pl.String) == "forward",
+            pl.col("product"),
+        )["flops"].sum()
+    )
     uncounted = timed.filter(
         ~pl.col("unit").is_in(products["unit"].drop_nulls().unique().implode()).fill_null(False)
     )
@@ -415,15 +407,3 @@ def utilization(trace: Trace, model: Manifest | None = None) -> Utilization | No
         peak_flops_per_s=peak,
         at_least=uncounted.height > 0 or bool(products["partial"].any()),
     )
-
-
-def _recomputed(trace: Trace, model: Manifest | None) -> int:
-    """Return the FLOPs of forward products within the backward pass."""
-    costs = charges(trace, model).operators
-    directions = trace.tables.ops["direction"].cast(pl.String).gather(costs["op"])
-    again = costs.filter(
-        directions.eq("backward").fill_null(value=False)
-        & (costs["part"].cast(pl.String) == "forward")
-        & costs["formula"].str.contains(PRODUCT)
-    )
-    return int(again["flops"].sum())

@@ -77,21 +77,19 @@ def executed(
 
     ``size`` is the bytes of an element of expanded and transformed tensors.
     """
+    if algorithm not in _COUNTS:
+        return Refusal("no FLOP formula for this algorithm")
     try:
-        if algorithm in _WITHOUT_SIZE:
-            return _WITHOUT_SIZE[algorithm](conv, direction, algorithm)
-        if algorithm in _WITH_SIZE:
-            return _WITH_SIZE[algorithm](conv, direction, algorithm, size)
+        return _COUNTS[algorithm](conv, direction, algorithm, size)
     except UncountableError as error:
         return Refusal(str(error))
-    return Refusal("no FLOP formula for this algorithm")
 
 
 # Direct convolution, and convolution as a matrix product.
 
 
 @formula("executed.direct")
-def direct(conv: Convolution, direction: Direction, algorithm: str) -> Executed:
+def direct(conv: Convolution, direction: Direction, algorithm: str, _: int) -> Executed:
     """One multiplication and one addition for each of N·K·P·Q·(C/g)·R·S, without transforms.
 
     The count is the same for direct, implicit GEMM and implicit precomputed GEMM (Chetlur et al.,
@@ -99,7 +97,8 @@ def direct(conv: Convolution, direction: Direction, algorithm: str) -> Executed:
     that extend over its edge execute more; this is not counted.
     """
     workspace = None if algorithm == "implicit_precomp_gemm" else 0
-    return Executed(algorithm, direction, _product(conv), "executed.direct", workspace=workspace)
+    product = Operations(conv.macs, conv.macs)
+    return Executed(algorithm, direction, product, "executed.direct", workspace=workspace)
 
 
 @formula("executed.explicit_gemm")
@@ -114,14 +113,10 @@ def explicit_gemm(conv: Convolution, direction: Direction, algorithm: str, size:
     return Executed(
         algorithm,
         direction,
-        _product(conv),
+        Operations(conv.macs, conv.macs),
         "executed.explicit_gemm",
         workspace=rows * columns * size,
     )
-
-
-def _product(conv: Convolution) -> Operations:
-    return Operations(conv.macs, conv.macs)
 
 
 # Winograd's minimal filtering.
@@ -196,7 +191,11 @@ def winograd(conv: Convolution, direction: Direction, algorithm: str, size: int)
     output = _stride_of_one(conv, "Winograd")
     fused = algorithm == "winograd"
     nonfused = WGRAD_OUTPUTS if direction == "wgrad" else NONFUSED_OUTPUTS
-    outputs = _outputs(conv, FUSED_OUTPUTS if fused else nonfused)
+    by_side = FUSED_OUTPUTS if fused else nonfused
+    if not {side for side in conv.window if side > 1} <= set(by_side):
+        raise UncountableError(f"Winograd: filter size {' or '.join(map(str, by_side))} only")
+    # One output in a dimension with one tap of the filter.
+    outputs = tuple(1 if side == 1 else by_side[side] for side in conv.window)
     sides = [
         FILTERINGS[(r, m) if direction == "wgrad" else (m, r)]
         for m, r in zip(outputs, conv.window, strict=True)
@@ -228,14 +227,6 @@ def winograd(conv: Convolution, direction: Direction, algorithm: str, size: int)
         * results,
         workspace=None if fused else (data + kernels + results) * points * size,
     )
-
-
-def _outputs(conv: Convolution, by_side: Mapping[int, int]) -> Shape:
-    """Return a tile's outputs by dimension, 1 in a dimension with one tap of the filter."""
-    if not {side for side in conv.window if side > 1} <= set(by_side):
-        sides = " or ".join(str(side) for side in by_side)
-        raise UncountableError(f"Winograd: filter size {sides} only")
-    return tuple(1 if side == 1 else by_side[side] for side in conv.window)
 
 
 def _separable(sides: list[tuple[int, int, Operations]]) -> Operations:
@@ -271,16 +262,6 @@ declare(
 )
 
 
-class _FftPlan(msgspec.Struct, frozen=True):
-    """Transforms of ``extents``: their number for each tensor, and the number of products."""
-
-    extents: Shape
-    data: int
-    filters: int
-    results: int
-    products: int
-
-
 def plane(extent: int) -> int:
     """Return the side of the transformed plane for ``extent`` points: a power of two from 16.
 
@@ -304,7 +285,7 @@ def spectrum(extents: Shape) -> int:
 
 
 @formula("executed.fft")
-def fft(conv: Convolution, direction: Direction, algorithm: str) -> Executed:
+def fft(conv: Convolution, direction: Direction, algorithm: str, _: int) -> Executed:
     """Whole planes are transformed: N·C + K·C/g real transforms, products, N·K back.
 
     Mathieu et al., Fast Training of Convolutional Networks through FFTs (2013): with n = h·w points
@@ -317,14 +298,14 @@ def fft(conv: Convolution, direction: Direction, algorithm: str) -> Executed:
     confirm 16 and 32. Workspace: the three sets of spectra.
     """
     output = _stride_of_one(conv, "FFT")
-    extents = tuple(plane(p + r - 1) for p, r in zip(output, conv.window, strict=True))
-    if max(p + r - 1 for p, r in zip(output, conv.window, strict=True)) > LARGEST_PLANE:
+    padded = [p + r - 1 for p, r in zip(output, conv.window, strict=True)]
+    if max(padded) > LARGEST_PLANE:
         raise UncountableError(f"cuDNN FFT: planes of at most {LARGEST_PLANE} x {LARGEST_PLANE}")
-    return _fft_count(direction, algorithm, _fft_plan(conv, extents, tiles=1), "executed.fft")
+    return _by_spectra(conv, direction, algorithm, tuple(map(plane, padded)), tiles=1)
 
 
 @formula("executed.fft_tiling")
-def fft_tiling(conv: Convolution, direction: Direction, algorithm: str) -> Executed:
+def fft_tiling(conv: Convolution, direction: Direction, algorithm: str, _: int) -> Executed:
     """As FFT, with planes cut into tiles of 32x32, each with 33 - R results per side.
 
     cuDNN's documentation of FFT_TILING: 32x32 tiles. Each image and channel has
@@ -337,38 +318,30 @@ def fft_tiling(conv: Convolution, direction: Direction, algorithm: str) -> Execu
         raise UncountableError(f"FFT tiling: filter larger than the {TILE}x{TILE} tile")
     extents = (TILE,) * len(conv.window)
     tiles = prod(ceil(p / (TILE - r + 1)) for p, r in zip(output, conv.window, strict=True))
-    plan = _fft_plan(conv, extents, tiles)
-    return _fft_count(direction, algorithm, plan, "executed.fft_tiling")
+    return _by_spectra(conv, direction, algorithm, extents, tiles)
 
 
-def _fft_plan(conv: Convolution, extents: Shape, tiles: int) -> _FftPlan:
+def _by_spectra(
+    conv: Convolution, direction: Direction, algorithm: str, extents: Shape, tiles: int
+) -> Executed:
+    """Count the transforms of ``extents``, and the products of their points."""
     if not prod(conv.output or ()):
         raise UncountableError("empty output")
     pairs = conv.out_channels * conv.in_channels // conv.groups
-    return _FftPlan(
-        extents,
-        data=conv.batch * conv.in_channels * tiles,
-        filters=pairs,
-        results=conv.batch * conv.out_channels * tiles,
-        products=conv.batch * pairs * tiles,
-    )
-
-
-def _fft_count(direction: Direction, algorithm: str, plan: _FftPlan, name: str) -> Executed:
+    entering = conv.batch * conv.in_channels * tiles
+    leaving = conv.batch * conv.out_channels * tiles
     # The three tensors are input, filter and output; a gradient reads two and writes the third.
-    tensors = {
-        "fprop": (plan.data, plan.filters, plan.results),
-        "dgrad": (plan.results, plan.filters, plan.data),
-        "wgrad": (plan.data, plan.results, plan.filters),
-    }
-    data, filters, results = tensors[direction]
-    one = real_transform(plan.extents)
-    points = spectrum(plan.extents)
+    data, filters, results = {
+        "fprop": (entering, pairs, leaving),
+        "dgrad": (leaving, pairs, entering),
+        "wgrad": (entering, leaving, pairs),
+    }[direction]
+    one, points = real_transform(extents), spectrum(extents)
     return Executed(
         algorithm,
         direction,
-        product=Operations(4, 4) * (plan.products * points),
-        formula=name,
+        product=Operations(4, 4) * (conv.batch * pairs * tiles * points),
+        formula=f"executed.{algorithm}",
         data_transform=one * data,
         filter_transform=one * filters,
         output_transform=one * results,
@@ -391,7 +364,7 @@ def _stride_of_one(conv: Convolution, algorithm: str) -> Shape:
     return conv.output
 
 
-_WITHOUT_SIZE: Final[dict[str, Callable[[Convolution, Direction, str], Executed]]] = {
+_COUNTS: Final[dict[str, Callable[[Convolution, Direction, str, int], Executed]]] = {
     "direct": direct,
     "depthwise": direct,
     "implicit_gemm": direct,
@@ -402,12 +375,10 @@ _WITHOUT_SIZE: Final[dict[str, Callable[[Convolution, Direction, str], Executed]
     "algo_3": direct,
     "fft": fft,
     "fft_tiling": fft_tiling,
-}
-_WITH_SIZE: Final[dict[str, Callable[[Convolution, Direction, str, int], Executed]]] = {
     "gemm": explicit_gemm,
     "winograd": winograd,
     "winograd_nonfused": winograd,
 }
 
-supported: Final = (*_WITHOUT_SIZE, *_WITH_SIZE)
+supported: Final = tuple(_COUNTS)
 """The algorithms of the taxonomy that have a formula: all but ``unknown``."""

@@ -154,6 +154,7 @@ def linear(call: Call) -> tuple[Cost, ...]:
     _agree(bool(rows) and rows[-1] == weight[-1])
     n = weight[0] if len(weight) == 2 else 1
     addend = call.elements("bias") if call.has("bias") else 0
+    _agree(addend in (0, n))
     return (matmul(prod(rows[:-1]), n, rows[-1], call.size("x"), addend=addend, kind="linear"),)
 
 
@@ -222,10 +223,9 @@ def tf_matmul(call: Call) -> tuple[Cost, ...]:
 def products(call: Call) -> tuple[Cost, ...]:
     """A sum of products of extents, as the row writes it: `2*m*k*n` of `mk nk`, a letter each."""
     extents: dict[str, int] = {}
-    for letters, position in call.at.items():
-        if letters != ".":
-            for letter, extent in zip(letters, call.shape(position, len(letters)), strict=True):
-                _agree(extents.setdefault(letter, extent) == extent)
+    for letters in call.at:
+        for letter, extent in zip(letters, call.shape(letters, len(letters)), strict=True):
+            _agree(extents.setdefault(letter, extent) == extent)
     flops = sum(
         prod(extents[factor] if factor in extents else int(factor) for factor in term.split("*"))
         for term in call.formula.replace(" ", "").split("+")

@@ -78,13 +78,15 @@ _UNKNOWN: Final = Operator()
 
 
 def positions(operands: str) -> dict[str, int]:
-    """Return the position of each operand of the text ``x w bias groups=8``."""
+    """Return the position of each operand of the text ``x . w groups=8``; a dot is any other."""
     found: dict[str, int] = {}
     following = 0
     for operand in operands.split():
         name, _, position = operand.partition("=")
-        found[name] = int(position) if position else following
-        following = found[name] + 1
+        following = int(position) if position else following
+        if name != ".":
+            found[name] = following
+        following += 1
     return found
 
 
