@@ -293,7 +293,7 @@ def same_work(runs: Sequence[Run]) -> bool:
         if common.height:
             alike = int(common.filter("calls")["time_ns"].sum())
             return alike >= _ALIKE * int(common["time_ns"].sum())
-    return False
+    return not any(kernel_counts(runs))
 
 
 UNKNOWN_GPU: Final = "unknown GPU"
