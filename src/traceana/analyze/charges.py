@@ -68,8 +68,8 @@ NO_OPERATOR: Final = "no operator recorded"
 GENERATED: Final = "compiler-fused kernel: its operators are not recorded"
 NO_PRODUCT: Final = "XLA: only convolutions and GEMMs are counted"
 
-COUNTED: Final = (PASSIVE, AROUND, PARTLY, BY_MODEL, ELSEWHERE, MOVES)
-"""Reasons of work that is counted elsewhere, or in part."""
+NOTHING_MISSING: Final = (PASSIVE, AROUND, PARTLY, BY_MODEL, ELSEWHERE, MOVES)
+"""Reasons of work that is counted elsewhere or in part, or computes nothing."""
 
 PRODUCT: Final = r"^(?:convolution|recurrent)\.(?:forward|dgrad|wgrad)$|^matmul$|^attention\.|\*"
 """Formulas of products."""
@@ -420,7 +420,7 @@ def _coverage(trace: Trace, known: _Operators, of_run: pl.DataFrame) -> pl.DataF
     # code that it calls, are not recorded. On the CPU its own time is work.
     launched = (pl.col("device") != CPU_DEVICE) & (reason == PASSIVE)
     reason = pl.when(launched).then(pl.lit(NO_OPERATOR)).otherwise(reason)
-    left = reason.is_not_null() & ~reason.is_in(COUNTED)
+    left = reason.is_not_null() & ~reason.is_in(NOTHING_MISSING)
     return rows.select(
         pl.lit(op).alias("op"),
         pl.when(left & moves)
@@ -494,7 +494,7 @@ def counted(reason: pl.Expr) -> pl.Expr:
 
 def without_count(reason: pl.Expr) -> pl.Expr:
     """Return the work without a FLOP count that may compute."""
-    return reason.is_not_null() & ~reason.is_in(COUNTED)
+    return reason.is_not_null() & ~reason.is_in(NOTHING_MISSING)
 
 
 def incomplete(reason: pl.Expr) -> pl.Expr:
