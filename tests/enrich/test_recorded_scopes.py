@@ -133,7 +133,9 @@ def test_a_training_step_has_both_passes_and_an_optimizer(program: str, opened: 
 
 def test_inference_is_forward(opened: Opened) -> None:
     trace = opened("jax/inference")
-    assert trace.tables.activities["direction"].unique().cast(pl.String).to_list() == ["forward"]
+    # What the program waits for after its last instruction may be any of them.
+    work = trace.tables.activities.filter(pl.col("op").is_not_null())
+    assert work["direction"].unique().cast(pl.String).to_list() == ["forward"]
 
 
 def test_what_a_checkpoint_recomputes_is_backward(opened: Opened) -> None:

@@ -90,9 +90,12 @@ def test_a_loop_computes_what_its_body_did_and_no_more(recordings: Path, name: s
     assert result.totals["flops"] == expected
     assert layers(trace).totals["flops"] == expected
     assert roofline(trace).totals["flops"] == expected
-    # The loop's event is around its body's, as far as they are on one thread.
-    outermost = trace.tables.ops.filter(pl.col("depth") == 0)["duration"].sum()
-    assert result.frame["time_ns"].sum() == outermost == trace.tables.activities["duration"].sum()
+    # The loop's event is around its body's, as far as they are on one thread; the wait for what
+    # they handed over is work too.
+    outermost = trace.tables.ops.filter(pl.col("depth") == 0)["duration"].to_numpy().sum()
+    all_work = trace.tables.activities["duration"].to_numpy().sum()
+    assert result.frame["time_ns"].sum() == all_work
+    assert outermost <= all_work < 1.1 * outermost
 
 
 def test_a_loop_that_makes_no_turn_computes_nothing(recordings: Path) -> None:

@@ -31,7 +31,6 @@ from traceana.enrich.steps import (
     whole_steps_within,
     without_cut_step,
 )
-from traceana.match.repetition import Repetitions
 from traceana.trace import Ledger, Trace
 from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK, Direction, conform, join_pieces
 
@@ -253,6 +252,8 @@ def _by_repetition(
     wanted = pl.Series(unknown) & activities["kind"].is_in(DEVICE_WORK)
     if unknown.all() or not wanted.any():
         return layer, direction
+    from traceana.match.repetition import Repetitions
+
     code = direction.to_physical().cast(pl.Int64).fill_null(len(Direction.categories)).to_numpy()
     same_row, same_role = merge_like(layers)
     directed = np.where(unknown, NONE, same_row[layer] * (len(Direction.categories) + 1) + code)
