@@ -75,7 +75,7 @@ def test_operators_are_counted_by_the_rows_of_the_users_file(tmp_path: Path) -> 
     [
         ('"linear"', '"lineer"', "unknown formula 'lineer': use linear"),
         ('"w x"', '"w x=second"', "the position of an operand is a number"),
-        ("t*k*n", "t*q*n", "q is no extent of 'th enh tk=3'"),
+        ("t*k*n", "t*q*n", "q is not an extent of 'th enh tk=3'"),
         ("+ t*k*n", "+ t*k**n", "'' is neither a number nor a letter"),
         ("name = '^lab::gated$'", "", "needs name"),
         ("'^lab::gated$'", "'('", "invalid pattern"),

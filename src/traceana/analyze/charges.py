@@ -22,7 +22,7 @@ from traceana.analyze.operator_flops import (
     operator_costs,
 )
 from traceana.columns.distinct import first_rows, numbered
-from traceana.columns.nesting import NONE, Tree, from_rows, take, to_rows
+from traceana.columns.nesting import NONE, Flags, Tree, from_rows, take, to_rows
 from traceana.enrich.keys import SEARCH, SOURCE, classified, described
 from traceana.flops.cost import LARGEST, Refusal
 from traceana.flops.executed import executed
@@ -142,6 +142,7 @@ class _Operators(msgspec.Struct, frozen=True):
 
     tree: Tree
     found: OperatorCosts
+    counted: Flags
     reasons: pl.Series
 
 
@@ -149,25 +150,26 @@ class _Operators(msgspec.Struct, frozen=True):
 def _operators(trace: Trace) -> _Operators:
     tree = Tree.of_table(trace.tables.ops)
     found = operator_costs(trace.tables.ops, trace.meta.operator_rules)
-    return _Operators(tree, found, _reasons(tree, found))
+    counted = np.zeros(trace.tables.ops.height, dtype=np.bool_)
+    counted[found.costs["op"].to_numpy()] = True
+    return _Operators(tree, found, counted, _reasons(tree, found, counted))
 
 
 def _of_operators(trace: Trace, known: _Operators) -> pl.DataFrame:
     """Return the charges of the operators that launched the selected work.
 
-    An operator counts if it, its children or its parents have selected work. Parents count on a
-    CPU, where an operator's time can include that of its children. A child without kernels, of an
-    operator that launched kernels, did not compute. An operator without a layer is charged to that
-    of the nearest operator around it.
+    An operator counts if it, one inside it or one around it has selected work; one around it only
+    on a CPU, where an operator's time can include that of those inside. One without kernels, inside
+    an operator that launched kernels, did not compute. An operator without a layer is charged to
+    that of the nearest operator around it.
     """
     costs, tree, ops = known.found.costs, known.tree, trace.tables.ops
-    own, around, counted = (np.zeros(ops.height, dtype=np.bool_) for _ in range(3))
+    own, around = (np.zeros(ops.height, dtype=np.bool_) for _ in range(2))
     activities = work(trace, "op", "kind", "episode", "layer")
     launching = activities.drop_nulls("op")
     own[launching["op"].to_numpy()] = True
     around[launching.filter(pl.col("kind") == "op")["op"].to_numpy()] = True
     selected = own | tree.inside(around) | tree.holding(own)
-    counted[costs["op"].to_numpy()] = True
     # What the algorithms of its convolutions execute, minus direct ones; null where one is unknown.
     of_episode = executed_convolutions(trace.whole)
     role = trace.tables.layers["role"].cast(pl.String).gather(activities["layer"])
@@ -175,7 +177,7 @@ def _of_operators(trace: Trace, known: _Operators) -> pl.DataFrame:
     ran = activities.filter(role.ne_missing(SEARCH))["episode"].drop_nulls().unique()
     saved = (
         of_episode.with_columns(
-            pl.Series("op", tree.nearest(counted, from_rows(of_episode["operator"]))),
+            pl.Series("op", tree.nearest(known.counted, from_rows(of_episode["operator"]))),
             trace.tables.episodes["direction"]
             .replace_strict(PART_OF, default=None, return_dtype=PART)
             .alias("part"),
@@ -386,10 +388,8 @@ def _coverage(trace: Trace, known: _Operators, of_run: pl.DataFrame) -> pl.DataF
     ``of_run`` is of :func:`flops_by_run`.
     """
     rows = work(trace, "op", "call", "instruction", "device", *SOURCE)
-    counted = np.zeros(trace.tables.ops.height, dtype=np.bool_)
-    counted[known.found.costs["op"].to_numpy()] = True
     own = from_rows(rows["op"])
-    around = known.tree.nearest(counted, own)
+    around = known.tree.nearest(known.counted, own)
     op = to_rows(np.where(around == NONE, own, around))
     instruction = pl.col("instruction")
     # Few classes and many rows.
@@ -451,11 +451,10 @@ def _without_product(trace: Trace, of_run: pl.DataFrame) -> pl.Series:
     )["reason"]
 
 
-def _reasons(tree: Tree, found: OperatorCosts) -> pl.Series:
+def _reasons(tree: Tree, found: OperatorCosts, counted: Flags) -> pl.Series:
     """Return why each operator has no count, null where it or one around it has one."""
     rows = len(tree.parent)
-    counted, computes, gap, whole = (np.zeros(rows, dtype=np.bool_) for _ in range(4))
-    counted[found.costs["op"].to_numpy()] = True
+    computes, gap, whole = (np.zeros(rows, dtype=np.bool_) for _ in range(3))
     computes[found.costs.filter(pl.col("flops") > 0)["op"].to_numpy()] = True
     gaps = found.gaps["op"].to_numpy()
     gap[gaps] = True
@@ -559,20 +558,16 @@ def on_flops(trace: Trace, charged: Charges) -> tuple[str, ...]:
     counted = bool((frame["flops"] > 0).any())
     why = NO_PRODUCTS if trace.tables.instructions.height else NO_SHAPES
     source = MACS if counted else None if NO_STEPS in charged.notes else why
-    return (
-        *([source] if source else []),
-        *([CAUSAL] if masked.height else []),
-        *_coverage_notes(charged.coverage["reason"], work(trace, "duration")["duration"]),
-    )
-
-
-def _coverage_notes(reason: pl.Series, time: pl.Series) -> tuple[str, ...]:
-    """Return notes on the time without FLOP counts, and with partial ones."""
-    rows, total = pl.DataFrame({"reason": reason, "time": time}), int(time.sum())
+    rows = work(trace, "duration").with_columns(charged.coverage["reason"])
+    total = int(rows["duration"].sum())
     labels = (
         ("time without FLOP counts", without_count(pl.col("reason"))),
         ("time with partial FLOP counts", pl.col("reason") == PARTLY),
         ("no rate, fused into a following layer's row", pl.col("reason") == ELSEWHERE),
     )
-    found = [(label, int(rows.filter(which)["time"].sum())) for label, which in labels]
-    return tuple(f"{label}: {100 * part / total:.1f} %" for label, part in found if part)
+    parts = [(label, int(rows.filter(which)["duration"].sum())) for label, which in labels]
+    return (
+        *([source] if source else []),
+        *([CAUSAL] if masked.height else []),
+        *(f"{label}: {100 * part / total:.1f} %" for label, part in parts if part),
+    )

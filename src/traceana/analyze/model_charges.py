@@ -107,7 +107,11 @@ def model_charges(
         costs = layer_costs(shapes, backward=True)
         if isinstance(costs, Refusal):
             continue
-        if apart and row not in with_product and any(_is_product(cost.kind) for cost in costs):
+        if (
+            apart
+            and row not in with_product
+            and any(cost.kind == "linear" or "conv" in cost.kind for cost in costs)
+        ):
             compiled.append(_DOTTED.sub(SEPARATOR, layer.path))
             continue
         if None in directions.values():
@@ -179,10 +183,6 @@ def _products_apart(trace: Trace, charged: pl.DataFrame) -> bool:
     role = trace.tables.layers["role"].cast(pl.String).gather(charged["layer"])
     of_program = pl.col("formula").str.starts_with("hlo.") & (pl.col("flops") > 0)
     return not charged.filter(of_program & pl.Series(role.ne_missing("layer"))).is_empty()
-
-
-def _is_product(kind: str) -> bool:
-    return kind == "linear" or "conv" in kind
 
 
 def _missing(model: Manifest, found: Pairing) -> list[str]:

@@ -66,7 +66,7 @@ def opened(
 def lacks_capture(trace: Trace, given: Given, other: Given) -> bool:
     """Return whether ``trace`` replays CUDA graphs without layers, and ``other`` may have them.
 
-    Both have to be files of recordings, of which ``given`` is that of ``trace``.
+    Both have to be files of recordings; ``given`` is that of ``trace``.
     """
     from traceana.trace.bundle import is_bundle
 

@@ -66,7 +66,7 @@ _MOVE, _COMPUTE, _MULTIPLY = 1, 2, 3
 _WAIT: Final = "ThunkExecutor::Execute (wait for completion)"
 """The range of XLA's executor around the time after its own thread has run out of thunks."""
 _BY_POOL: Final = ("convolution", "dot")
-"""Instructions of which a pool of threads runs the work."""
+"""Instructions whose work a pool of threads runs."""
 
 
 def operator_activities(

@@ -19,6 +19,7 @@ operators of its own, of no duration, so that counts by operator are counts of e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
@@ -26,11 +27,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.columns.distinct import Texts
+from traceana.columns.distinct import Texts, numbered
 from traceana.columns.nesting import NONE, Flags, Ints, from_rows, take, to_rows
 from traceana.enrich.launches import BEGIN_CAPTURE, GRAPH_LAUNCH, KERNEL_LAUNCH
 from traceana.enrich.layers.resolve import NO_LAUNCH
-from traceana.match.alignment import SPARE, agreed
+from traceana.match.alignment import agreed, band
 from traceana.match.repetition import Repetitions
 from traceana.settings import (
     BY_ORDER,
@@ -258,8 +259,8 @@ class _Sources:
         self._node = from_rows(work["graph_node"])
         kind = work["kind"].cast(pl.String)
         self._kind = kind.replace_strict(_NUMBER, return_dtype=pl.Int64).to_numpy()
-        recognized = _recognized(trace.tables.names["name"], list(_OF_OPERATOR))
-        self._kernel = recognized[work["name_id"].to_numpy()]
+        self._name = work["name_id"]
+        self._names = trace.tables.names["name"]
         self._meanings: dict[str, int] = {}
         self._captures = [one for pair in captured for one in self._of_captures(*pair)]
 
@@ -295,6 +296,9 @@ class _Sources:
         Nodes are in the order of their ids, where the trace has them, else in that of their starts:
         for replays on several streams only if ``across_streams``.
         """
+        if not self._captures or not wanted.any():
+            return
+        kernel = _recognized(self._names, list(_OF_OPERATOR))[self._name.to_numpy()]
         done = ~wanted
         known: dict[tuple[bytes, bytes], _Match | None] = {}
         for order in [self._node, self._start] if (self._node != NONE).all() else [self._start]:
@@ -306,7 +310,7 @@ class _Sources:
                 several = order is self._start and len(np.unique(self._stream[places])) > 1
                 if several and not across_streams:
                     continue
-                kinds, kernels = self._kind[places], self._kernel[places]
+                kinds, kernels = self._kind[places], kernel[places]
                 key = (kinds.tobytes(), kernels.tobytes())
                 if key not in known:
                     found = [
@@ -325,6 +329,8 @@ class _Sources:
         It is the work of one of the last distinct steps that no replay launched, or all of it
         without steps.
         """
+        if not wanted.any():
+            return
         work = other.tables.activities.with_row_index("at").filter(pl.col("kind").is_in(NODE_KINDS))
         if other is trace:
             work = work.filter(~pl.col("at").is_in(self._replays.rows))
@@ -332,25 +338,27 @@ class _Sources:
         # Sizes that the replays were recorded without do not tell them from other work.
         kernels = own.filter(pl.col("kind") == "kernel")
         sizes = [name for name in _SIZES if name == "bytes" or not kernels[name].null_count()]
-        names = [
-            frame.select(
-                names["name"].cast(pl.String).gather(frame["name_id"]).alias("name"), *sizes
-            )
-            for frame, names in ((own, trace.tables.names), (work, other.tables.names))
-        ]
-        symbol = pl.concat(names).select(pl.struct(pl.all()).rank("dense")).to_series().to_numpy()
-        symbols, theirs = symbol[: own.height].astype(np.int64), symbol[own.height :]
+        texts = [one.tables.names["name"].cast(pl.String) for one in (trace, other)]
+        name = pl.concat(texts).rank("dense")
+        of_trace, of_other = name.head(len(texts[0])), name.tail(len(texts[1]))
+        symbols, theirs = numbered(
+            own.select(of_trace.gather(own["name_id"]).alias("name"), *sizes),
+            work.select(of_other.gather(work["name_id"]).alias("name"), *sizes),
+        )
         launched = other.tables.calls["start"].gather(work["call"])
         in_order = work.with_columns(
             pl.Series("symbol", theirs), pl.coalesce(launched, "start").alias("launched")
         ).sort("launched", "start")
-        distinct: dict[bytes, _Step] = {}
+        last: dict[bytes, tuple[Ints, Ints]] = {}
         for _, step in in_order.group_by("step", maintain_order=True):
-            rows, of_step = step["at"].to_numpy(), step["symbol"].to_numpy().astype(np.int64)
-            distinct.pop(of_step.tobytes(), None)
-            distinct[of_step.tobytes()] = _Step(other, rows, self._meaning(other, rows), of_step)
-        known_here = [one for one in distinct.values() if (one.meaning != NONE).any()]
-        candidates = known_here[-_MOST_STEPS:]
+            of_step = step["symbol"].to_numpy()
+            last.pop(of_step.tobytes(), None)
+            last[of_step.tobytes()] = step["at"].to_numpy(), of_step
+        steps = (
+            _Step(other, at, self._meaning(other, at), of) for at, of in reversed(last.values())
+        )
+        with_layers = (step for step in steps if (step.meaning != NONE).any())
+        candidates = [*islice(with_layers, _MOST_STEPS)][::-1]
         known: dict[bytes, _Match | None] = {}
         order = self._node if (self._node != NONE).all() else self._start
         for places in self._replays.each(order):
@@ -397,12 +405,12 @@ def _in_capture(capture: _Capture, kinds: Ints, kernels: Bits, in_order: bool) -
 
 def _in_step(step: _Step, symbols: Ints) -> _Match | None:
     """Return the equal work in ``step`` of each activity of a replay; None for other work."""
-    n, m = len(symbols), len(step.symbols)
-    if n * (abs(n - m) + 2 * SPARE + 1) > _MOST_CELLS:
+    size = len(symbols), len(step.symbols)
+    if size[0] * band(size, within=True)[1] > _MOST_CELLS:
         return None
     place = agreed(
         lambda i, j: np.where(step.symbols[j] == symbols[i], _SAME, -np.inf),
-        (n, m),
+        size,
         _ALONE,
         step.meaning,
     )
@@ -510,16 +518,12 @@ def of_replays(
     left, codes = is_open(), layer * _PASSES + direction + 1
     paths, roles = (layers.frame()[key].cast(pl.String) for key in ("path", "role"))
     attributed = np.append((roles != NO_LAUNCH[2]).to_numpy(), False)[layer]
-    early = np.append((paths == NO_LAUNCH[0]).to_numpy(), False)[layer]
-    attributed_before = attributed.copy()
-    attributed[rows[left]] = early[rows] = False
-    eager = attributed.copy()
-    eager[rows] = False
-    open_rows = np.zeros(activities.height, dtype=np.bool_)
-    open_rows[rows[left]] = True
+    replayed, unknown = (np.zeros(activities.height, dtype=np.bool_) for _ in range(2))
+    replayed[rows], unknown[rows[left]] = True, True
+    early = np.append((paths == NO_LAUNCH[0]).to_numpy(), False)[layer] & ~replayed
     runs = Repetitions(activities)
-    (launched,) = runs.sources([np.where(eager, codes, NONE)], pl.Series(open_rows))
-    (repeated,) = runs.sources([np.where(attributed, codes, NONE)], pl.Series(early))
+    (launched,) = runs.sources([np.where(attributed & ~replayed, codes, NONE)], pl.Series(unknown))
+    (repeated,) = runs.sources([np.where(attributed & ~unknown, codes, NONE)], pl.Series(early))
     places = np.flatnonzero(left & (launched[rows] != NONE))
     op[rows[places]] = instances.add(trace, places, op[launched[rows[places]]], _same)
     early &= repeated != NONE
@@ -530,7 +534,7 @@ def of_replays(
     confidence[met] = BY_SEQUENCE
     count("graph_sequence", rows[places])
     # What has no source keeps the layer around the launch of the graph, if any.
-    count("graph_unknown", rows[is_open() & ~attributed_before[rows]])
+    count("graph_unknown", rows[is_open() & ~attributed[rows]])
     count("by_repetition", np.flatnonzero(early))
     directions = pl.Series(Direction.categories, dtype=Direction).gather(to_rows(direction))
     return trace.with_tables(

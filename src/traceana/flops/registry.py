@@ -137,7 +137,7 @@ def check_row(formula: str, operands: str) -> None:
         if not _FACTOR.fullmatch(factor):
             raise ValueError(f"formula {formula!r}: {factor!r} is neither a number nor a letter")
         if not factor.isdigit() and factor not in letters:
-            raise ValueError(f"formula {formula!r}: {factor} is no extent of {operands!r}")
+            raise ValueError(f"formula {formula!r}: {factor} is not an extent of {operands!r}")
 
 
 def operators_of(*names: str) -> tuple[str, ...]:

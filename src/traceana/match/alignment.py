@@ -5,8 +5,9 @@ best alignments agree are one recurrence: alignments are taken together by their
 logarithm of their sum. Scores that are whole numbers stay exact, so ties are ties. A gap of one
 sequence may directly follow one of the other in one order only: the other order has the same pairs.
 
-An alignment of n rows with m columns keeps to a band of columns around the diagonal, from ``first``
-to ``first + width`` beside the row's number: time and memory are O(n * width).
+Tables have a row for each row of the alignment, and a band of columns around the diagonal: from
+``first`` to ``first + width`` beside the row's number. Time and memory are O(rows * width). The
+band of rows that are sought within the columns is narrow, of others it is all columns.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Score = Callable[[int, Ints], npt.NDArray[np.float64 | np.int64]]
 """The score of a pair of one row with each of some columns."""
 
 _NEVER: Final = -np.inf
-SPARE: Final = 16
+_SPARE: Final = 16
 """Width of a band beside the difference in length: gaps on both sides may follow each other."""
 
 
@@ -47,18 +48,20 @@ class _Tables(NamedTuple):
     columns: Matrix
 
 
+def band(size: tuple[int, int], *, within: bool) -> tuple[int, int]:
+    """Return ``first`` and ``width`` of the band for so many rows and columns."""
+    n, m = size
+    if within:
+        return min(m - n, 0) - _SPARE, abs(n - m) + 2 * _SPARE + 1
+    return -n, n + m + 1
+
+
 def _tables(
-    score: Score,
-    size: tuple[int, int],
-    gaps: Gaps,
-    together: np.ufunc,
-    first: int,
-    width: int,
-    *,
-    within: bool = False,
+    score: Score, size: tuple[int, int], gaps: Gaps, together: np.ufunc, *, within: bool
 ) -> _Tables:
     """Return the tables; ``within``, columns before the first pair cost nothing."""
     n, m = size
+    first, width = band(size, within=within)
     tables = _Tables(*(np.full((n + 1, width), _NEVER) for _ in _Tables._fields))
     pair, rows, columns = tables
     slope = np.arange(width) * gaps.extend
@@ -90,7 +93,7 @@ def best_alignment(
     columns keep their order, and each is in at most one pair.
     """
     n, m = scores.shape
-    tables = _tables(lambda i, j: scores[i, j], (n, m), gaps, np.maximum, -n, n + m + 1)
+    tables = _tables(lambda i, j: scores[i, j], (n, m), gaps, np.maximum, within=False)
     pair, rows, columns = tables
     ends = [float(table[n, m]) for table in tables]
     best = max(ends)
@@ -127,7 +130,7 @@ def posterior(scores: Matrix, gaps: Gaps, unit: float) -> Matrix:
     n, m = scores.shape
     costs = Gaps(gaps.open * unit, gaps.extend * unit, gaps.change * unit)
     found = np.zeros(scores.shape)
-    through = _Through(lambda i, j: scores[i, j], (n, m), costs, np.logaddexp, -n, n + m + 1)
+    through = _Through(lambda i, j: scores[i, j], (n, m), costs, np.logaddexp, within=False)
     for i in range(n):
         j, log_weight = through.row(i)
         found[i, j] = np.exp(log_weight - through.all)
@@ -142,9 +145,8 @@ def agreed(score: Score, size: tuple[int, int], gap: float, meaning: Ints) -> In
     row has a column if all alignments of the highest score that pair it do so with columns of one
     ``meaning``: its number is the same for columns between which nothing depends on the choice.
     """
-    n, m = size
-    first, width = min(m - n, 0) - SPARE, abs(n - m) + 2 * SPARE + 1
-    through = _Through(score, size, Gaps(gap, gap, gap), np.maximum, first, width, within=True)
+    n, _ = size
+    through = _Through(score, size, Gaps(gap, gap, gap), np.maximum, within=True)
     found = np.full(n, NONE, dtype=np.int64)
     for i in range(n):
         j, reached = through.row(i)
@@ -158,30 +160,17 @@ class _Through:
     """The alignments through each pair, taken together, and all alignments."""
 
     def __init__(
-        self,
-        score: Score,
-        size: tuple[int, int],
-        gaps: Gaps,
-        together: np.ufunc,
-        first: int,
-        width: int,
-        *,
-        within: bool = False,
+        self, score: Score, size: tuple[int, int], gaps: Gaps, together: np.ufunc, *, within: bool
     ) -> None:
-        n, m = size
-        self._size, self._first, self._width = size, first, width
-        forward = _tables(score, size, gaps, together, first, width, within=within)
+        n, m = self._size = size
+        self._first, self._width = band(size, within=within)
+        forward = _tables(score, size, gaps, together, within=within)
         self._pair = forward.pair
-        ends = slice(None) if within else slice(m - n - first, m - n - first + 1)
+        last = m - n - self._first
+        ends = slice(None) if within else slice(last, last + 1)
         self.all = together.reduce(np.concatenate([table[n, ends] for table in forward]))
         backward = _tables(
-            lambda i, j: score(n - 1 - i, m - 1 - j),
-            size,
-            gaps,
-            together,
-            first,
-            width,
-            within=within,
+            lambda i, j: score(n - 1 - i, m - 1 - j), size, gaps, together, within=within
         )
         self._after = together(together(backward.pair, backward.rows), backward.columns)
 

@@ -30,8 +30,8 @@ NO_LAUNCH: Layer = ("(launched before capture)", None, "unattributed")
 class LayerResolution:
     """The layers, and lookups of the layer by scope, or by thread and time.
 
-    ``of_op`` is the index into ``layers`` of every operator, NONE without a layer. Sources of which
-    there are lookups have the index of their first layer.
+    ``of_op`` is the index into ``layers`` of every operator, NONE without a layer. Sources that are
+    looked up later have the index of their first layer.
     """
 
     layers: list[Layer]
