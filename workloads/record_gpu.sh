@@ -1,23 +1,26 @@
 #!/bin/sh
-# Record the GPU fixtures on a CUDA machine with Python 3.11 or later, PyTorch and NumPy: nothing else.
+# Record what only a GPU can tell, on a CUDA machine with Python 3.11 or later, PyTorch and NumPy:
+# nothing else.
 #
 #   sh workloads/record_gpu.sh                  into fixtures/
 #   sh workloads/record_gpu.sh --output DIR     somewhere else
 #   sh workloads/record_gpu.sh --device cpu     try the machinery without a GPU, into a new
 #                                               directory: tiny runs, no use as fixtures
-#   … --only NAME                               the one recording of this name; may be repeated;
-#                                               algorithms: the study of convolution algorithms
+#   … --only PART                               this part alone; may be repeated
 #   … --open                                    without namespaces (sandbox.py), should CUDA not be
 #                                               found in them; recordings then name the host
 #
-# AlexNet, GoogLeNet and ResNet-50, in fp32, tf32 and channels_last, by PyTorch and, where there is a
-# JAX that finds the GPU, by JAX; AlexNet in some more ways; and every algorithm that cuDNN has for
-# AlexNet's convolutions, in fp32 and tf32, timed with its workspace. PYTHON names the interpreter
-# (python3). Stops within ten minutes: recordings after seven, and the algorithms have two and a half.
-# nsys is used where it is installed (and the namespaces it needs can be made, see sandbox.py), and so is
-# ncu, for one step and the metrics of measurements.py; it needs leave to read the GPU's counters (root,
-# or the driver's NVreg_RestrictProfilingToAdminUsers=0).
-# Run on an H200 (2026-11-27): 18 recordings and both studies in six minutes; without nsys.
+# The parts, each within a limit of its own and none in need of another; together eight minutes:
+#
+#   programs      pairs of programs that differ in one thing, with their times without a profiler:
+#                 torch.compile in three modes, a CUDA graph, TF32, pinned copies, Lightning
+#   recordings    networks in PyTorch and JAX, by torch.profiler, JAX's profiler, nsys and ncu
+#   jax           JAX without command buffers
+#   algorithms    every algorithm that cuDNN has for AlexNet's convolutions, timed, fp32 and tf32
+#   counters      the same algorithms of two layers under ncu: the counters of each one's kernels
+#
+# PYTHON names the interpreter (python3). nsys and ncu are used where they are installed; ncu needs
+# leave to read the GPU's counters (root, or the driver's NVreg_RestrictProfilingToAdminUsers=0).
 set -eu
 
 fail() {
@@ -28,8 +31,7 @@ fail() {
 python=${PYTHON:-python3}
 device=cuda
 output=
-only=
-algorithms=
+parts=
 open=
 while [ $# -gt 0 ]; do
     case $1 in
@@ -46,8 +48,8 @@ while [ $# -gt 0 ]; do
         --output) output=$2 ;;
         --only)
             case $2 in
-                algorithms) algorithms=alone ;;
-                *) only="$only --only $2" ;;
+                programs | recordings | jax | algorithms | counters) parts="$parts $2" ;;
+                *) fail "--only is programs, recordings, jax, algorithms or counters, not $2" ;;
             esac
             ;;
     esac
@@ -74,49 +76,73 @@ if [ -z "$output" ]; then
 fi
 mkdir -p "$output"
 output=$(cd "$output" && pwd)
-
-if [ $plan = gpu ] && command -v nvidia-smi >/dev/null; then
-    nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
-fi
 cd "$repository"
 # traceana itself need not be installed.
 PYTHONPATH=$repository/src${PYTHONPATH:+:$PYTHONPATH}
 export PYTHONPATH
 status=0
-if [ -n "$only" ] || [ -z "$algorithms" ]; then
-    set -- --plan $plan --output "$output"
-    # shellcheck disable=SC2086  # words, and no recording has a space in its name
-    set -- "$@" $only
-    [ -z "$open" ] || set -- "$@" --open
-    timeout 420 "$python" -m workloads.record_fixtures "$@" || status=$?
-    [ $status -ne 124 ] || echo "record_gpu.sh: recordings stopped; what was made is in $output" >&2
+
+if [ $plan = gpu ]; then
+    ! command -v nvidia-smi >/dev/null || nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+    "$python" -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null || {
+        echo "record_gpu.sh: PyTorch finds no GPU here; nothing is recorded" >&2
+        exit 0
+    }
 fi
 
-finds='import torch; assert torch.cuda.is_available()'
-# measure NAME OPTION…: one study of algorithms; what it has after a minute is kept.
-measure() {
-    name=$1
-    shift
-    [ $plan = smoke ] || "$python" -c "$finds" 2>/dev/null || {
-        echo "$name: passed over, PyTorch finds no GPU here"
-        return 0
-    }
-    mkdir -p "$output/algorithms"
-    timeout 72 "$python" -m workloads.algorithms --out "$output/algorithms/$name.json" \
-        --seconds 55 "$@" || {
-        echo "$name: FAILED" >&2
-        status=1
-    }
+# part NAME SECONDS COMMAND…: runs the command where the part is wanted, and goes on after a failure.
+part() {
+    name=$1 limit=$2
+    shift 2
+    case " ${parts:-$name} " in
+        *" $name "*) ;;
+        *) return 0 ;;
+    esac
+    ended=0
+    timeout "$limit" "$@" || ended=$?
+    case $ended in
+        0) return 0 ;;
+        124) echo "$name: stopped after $limit s; what was made is in $output" >&2 ;;
+        *) echo "$name: FAILED" >&2 ;;
+    esac
+    status=1
 }
 
-if [ -n "$algorithms" ] || [ -z "$only" ]; then
-    if [ $plan = gpu ]; then
-        measure alexnet-gpu-cudnn-fp32 --library cudnn --batch 16,32,64,128,256
-        measure alexnet-gpu-cudnn-tf32 --library cudnn --batch 16,32,64,128,256 --precision tf32
-    else
-        measure alexnet-smoke-onednn --library onednn --batch 1 --image-size 67 --width-divisor 8 \
-            --repetitions 3 --limit 0.01 --threads 1
+# algorithms NAME OPTION…: one study; stopped by its time limit, it says so in its file.
+algorithms() {
+    name=$1
+    shift
+    mkdir -p "$output/algorithms"
+    part algorithms 60 "$python" -m workloads.algorithms --out "$output/algorithms/$name.json" \
+        --seconds 45 "$@"
+}
+
+if [ $plan = gpu ]; then
+    part programs 150 "$python" -m workloads.pytorch.programs --out "$output/programs" --seconds 110
+    if command -v ncu >/dev/null; then
+        mkdir -p "$output/algorithms"
+        part counters 75 ncu --csv --page raw --nvtx --profile-from-start off --clock-control none \
+            --log-file "$output/algorithms/alexnet-gpu-cudnn-counters.csv" \
+            --metrics "$("$python" -c 'from workloads.measurements import METRICS; print(*METRICS, sep=",")')" \
+            "$python" -m workloads.algorithms --library cudnn --batch 32 --layer conv2 --layer conv3 \
+            --repetitions 3 --out "$output/algorithms/alexnet-gpu-cudnn-counted.json"
     fi
+    algorithms alexnet-gpu-cudnn-fp32 --library cudnn --batch 16,32,64,128,256
+    algorithms alexnet-gpu-cudnn-tf32 --library cudnn --batch 16,32,64,128,256 --precision tf32
+    mkdir -p "$output/without-command-buffers"
+    part jax 90 env XLA_FLAGS=--xla_gpu_enable_command_buffer= "$python" -m workloads.record_fixtures \
+        --plan gpu --output "$output/without-command-buffers" $open \
+        --only alexnet-gpu-jax-fp32 --only resnet50-gpu-jax-fp32
+    part recordings 130 "$python" -m workloads.record_fixtures --plan gpu --output "$output" $open
+else
+    part programs 600 "$python" -m workloads.pytorch.programs --device cpu --out "$output/programs" \
+        --only alexnet_b128 --only resnet18_b8_fused --only alexnet_b64_memory --only products \
+        --only lightning
+    algorithms alexnet-smoke-onednn --library onednn --batch 1 --image-size 67 --width-divisor 8 \
+        --repetitions 3 --limit 0.01 --threads 1
+    mkdir -p "$output/without-command-buffers"
+    part jax 300 env XLA_FLAGS=--xla_gpu_enable_command_buffer= "$python" -m workloads.record_fixtures \
+        --plan smoke --output "$output/without-command-buffers" $open --only alexnet-smoke-jax-fp32
+    part recordings 600 "$python" -m workloads.record_fixtures --plan smoke --output "$output" $open
 fi
-[ $status -ne 124 ] || fail "stopped after seven minutes of recordings"
 exit $status

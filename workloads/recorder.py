@@ -143,7 +143,10 @@ def _nsys_commands(
 
 
 def _ncu_command(trace: str, workload: Sequence[str]) -> list[str]:
+    # ncu by default fixes the clocks at their base, which other programs on the machine feel and
+    # which no run has: its times are here at whatever clock there was.
     measure = ["ncu", "--csv", "--page", "raw", "--log-file", trace, "--profile-from-start", "off"]
+    measure += ["--clock-control", "none"]
     return [*measure, "--metrics", ",".join(METRICS), *workload]
 
 

@@ -53,6 +53,10 @@ class Host:
     def wait(self) -> None:
         pass
 
+    def counted(self, name: str, run: Callable[[], None]) -> None:
+        run()
+        self.wait()
+
     def times(self, timing: Timing, run: Callable[[], None]) -> tuple[int, ...]:
         return timing.of(run)
 
@@ -138,7 +142,7 @@ def test_versions_differ_in_their_numbers(
 
 def test_tf32_is_what_the_default_allows(fake_cudnn: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     made = bench(fake_cudnn, "tf32")
-    assert made.tolerance == 1e-2
+    assert made.tolerance == 5e-2
     assert {each.math_type for each in made.measure(layer(), "dgrad", 1)} == {"DEFAULT_MATH"}
     monkeypatch.setenv("FAKE_CUDNN_VERSION", "7605")
     with pytest.raises(LibraryError, match="does not support TF32"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,7 @@ def test_one_tap_too_few_is_noticed(direction: Direction) -> None:
 
 def test_what_is_no_number_has_no_error() -> None:
     known = Expected(((0, 0, 0, 0), (0, 0, 0, 1)), (1.0, 0.0), (2.0, 0.0))
-    assert known.error(np.array([[[[1.5, 0.0]]]])) == 0.25
+    assert known.error(np.array([[[[1.5, 0.0]]]])) == pytest.approx(0.25 / sqrt(2))
     assert known.error(np.array([[[[np.nan, 0.0]]]])) is None
     assert known.error(np.array([[[[1.0, np.inf]]]])) is None
     # No product leads to this element: anything but nothing is wrong.

@@ -34,6 +34,13 @@ class Accelerator(Protocol):
     def wait(self) -> None:
         """Synchronize with the device; raises ``DeviceLostError`` where it failed."""
 
+    def counted(self, name: str, run: Callable[[], None]) -> None:
+        """Call ``run`` and wait for it, in an NVTX range ``name`` in a window of CUDA's profiler.
+
+        ``ncu --nvtx --profile-from-start off`` then counts the kernels of ``run`` alone. Raises
+        ``DeviceLostError`` where the device failed.
+        """
+
     def times(self, timing: Timing, run: Callable[[], None]) -> tuple[int, ...]:
         """Return the nanoseconds of each timed call of ``run``, which queues work on the stream."""
 
@@ -72,6 +79,18 @@ class Cuda:
             self._torch.cuda.synchronize()
         except RuntimeError as error:
             raise DeviceLostError(str(error).splitlines()[0]) from error
+
+    def counted(self, name: str, run: Callable[[], None]) -> None:
+        cuda = self._torch.cuda
+        self.wait()
+        cuda.profiler.start()
+        cuda.nvtx.range_push(name)
+        try:
+            run()
+            self.wait()
+        finally:
+            cuda.nvtx.range_pop()
+            cuda.profiler.stop()
 
     def times(self, timing: Timing, run: Callable[[], None]) -> tuple[int, ...]:
         for _ in range(timing.warm_up):

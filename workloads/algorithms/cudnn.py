@@ -26,8 +26,9 @@ from workloads.algorithms.libraries import LibraryError
 from workloads.algorithms.run import DeviceLostError
 from workloads.algorithms.timing import Timing
 
-TOLERANCES: Final = {"fp32": 1e-3, "tf32": 1e-2}
-"""Relative to an element's scale. TF32 has 10 bits of fraction: 5e-4 of each product."""
+TOLERANCES: Final = {"fp32": 1e-3, "tf32": 5e-2}
+"""Relative to an element's scale. TF32 has 10 bits of fraction: 5e-4 of each product, which
+Winograd's transforms multiply; a result is rejected for being wrong, not for being imprecise."""
 
 
 @dataclass(frozen=True)
@@ -210,8 +211,9 @@ class CuDNNBench:
         )
         result = problem.tensors[2]
         result.fill_(float("nan"))
-        run()
-        self._accelerator.wait()
+        algorithm = problem.functions.algorithms[candidate.number]
+        case = f"{problem.layer.path} {problem.direction} batch {problem.batch} {algorithm}"
+        self._accelerator.counted(f"{case} {_math_type_name(candidate.math_type)}", run)
         error = problem.expected.error(result)
         if error is None or error > self.tolerance:
             return {"status": "wrong", "reason": wrong(error), "error": error}

@@ -45,18 +45,20 @@ class Expected:
     scales: tuple[float, ...]
 
     def error(self, result: Any) -> float | None:
-        """Return the largest difference relative to its scale, None where an element is not finite.
+        """Return the root mean square of the differences relative to their scales.
 
-        ``result`` is an array of NumPy or PyTorch.
+        None where an element is not finite. ``result`` is an array of NumPy or PyTorch. The largest
+        difference is no measure: with other random operands it was 0.004 and 0.030 for the same
+        Winograd algorithm in TF32. One element of 32 that has nothing to do with its correct value
+        makes the mean 0.18.
         """
-        worst = 0.0
+        squares = []
         got = result[tuple(list(indices) for indices in zip(*self.positions, strict=True))]
         for value, wanted, scale in zip(got.tolist(), self.values, self.scales, strict=True):
             off = abs(value - wanted)
-            if not isfinite(off):
-                return None
-            worst = max(worst, off / scale if scale else (inf if off else 0.0))
-        return worst if isfinite(worst) else None
+            squares.append((off / scale if scale else (inf if off else 0.0)) ** 2)
+        mean = sqrt(sum(squares) / len(squares))
+        return mean if isfinite(mean) else None
 
 
 def wrong(error: float | None) -> str:
