@@ -224,6 +224,22 @@ def test_what_the_closure_of_an_optimizers_step_runs_is_no_update() -> None:
     assert layers(trace).frame.filter(role="optimizer")["optimizer_ns"].item() == 40
 
 
+def test_a_closure_that_the_end_of_the_recording_cuts_is_no_update() -> None:
+    """Lightning's profiler ends after the forward pass, within the last step of the optimizer."""
+    b = TraceBuilder()
+    for step, letters in enumerate(("fbu", "f")):
+        at = 10_000 * step
+        for letter in letters:
+            backward = "autograd::engine::evaluate_function: AddmmBackward0"
+            name = {"f": "aten::linear", "b": backward, "u": "aten::_foreach_add_"}[letter]
+            numbered = {} if letter == "u" else {"sequence": step}
+            op(b, name, at + 100, at + 900, thread=1 + (letter == "b"), **numbered)
+            launch(b, at, at + 110, thread=1 + (letter == "b"))
+            at += 1_000
+        annotate(b, "Optimizer.step#SGD.step", 10_000 * step, 10_000 * step + 5_000)
+    assert directions(attribute(b.build())) == ["forward", "backward", "optimizer", "forward"]
+
+
 def test_products_of_an_optimizer_without_a_closure_are_its_own() -> None:
     assert directions(_of_closures("z")) == ["optimizer", "optimizer"]
 

@@ -89,16 +89,17 @@ _DIRECTION: Final = re.compile(
 )
 """A direction alone, or before or after a layer: ``forward``, ``bwd: conv1``, ``conv1.bwd``."""
 
-_MODULE: Final = re.compile(r"^nn\.Module\.forward: ")
-"""A module's call in a recording of traceana; the rest of the text is the module's whole path."""
+_MODULE: Final = re.compile(r"^(?:nn\.Module\.forward|\[pl\]\[module\][^ ]+): ")
+"""A module's call in a recording of traceana or of Lightning's ``PyTorchProfiler``, which names the
+class first; the rest of the text is the module's whole path."""
 
 _LIBRARIES: Final = (
     *("nccl", "cudnn", "cublas", "cublaslt", "cusolver", "cusparse", "cufft", "cutensor"),
     *("cccl", "cub", "thrust", "nvfuser"),
 )
 """NVTX domains in which libraries mark their own calls, in lower case."""
-_OF_LIBRARY: Final = r"^(?:cub|thrust)::|^DistributedDataParallel\.forward$"
-"""Ranges that a library opens in the program's domain."""
+_OF_LIBRARY: Final = r"^(?:cub|thrust)::|^DistributedDataParallel\.forward$|^\[pl\]\[profile\]"
+"""Ranges that a library opens in the program's domain; Lightning's are around its hooks."""
 
 
 class NamedRanges(NamedTuple):

@@ -21,7 +21,8 @@ def role_ranges(program: Program) -> Found:
     The closure of an optimizer's step has no role. Lightning calls ``optimizer.step(closure)``, and
     LBFGS calls its closure several times: the forward and the backward pass are then inside the
     range of the step. A closure begins with the step, or with the first operator that has a
-    backward node within the step, and ends with its backward pass.
+    backward node within the step, and ends with its backward pass. A step of such an optimizer that
+    has no backward pass was cut by the end of the recording, within its closure.
     """
     with_role = program.texts.where(role_of(pl.col("text")).is_not_null())
     wanted = with_role & program.ranges["kind"].is_in(["annotation", "nvtx"]).to_numpy()
@@ -60,6 +61,8 @@ def role_ranges(program: Program) -> Found:
     )
     closure = np.zeros(len(start), dtype=np.bool_)
     closure[found.filter(~pl.col("updating"))["row"].to_numpy()] = True
+    calls_closure = np.isin(of_op, of_op[forward[nodes[within]]])
+    closure[np.flatnonzero(calls_closure & (row != NONE) & ~np.isin(row, of_node[within]))] = True
     in_closure = (row != NONE) & (closure[root] | program.of_direction("backward"))
     return Found(np.where(in_closure, NONE, of_op), layers, intervals)
 
