@@ -6,7 +6,8 @@
 #   sh workloads/record_gpu.sh --output DIR     somewhere else
 #   sh workloads/record_gpu.sh --device cpu     try the machinery without a GPU, into a new
 #                                               directory: tiny runs, no use as fixtures
-#   … --only PART                               this part alone; may be repeated
+#   … --only NAME                               this part, or this one of the recordings, alone; may
+#                                               be repeated
 #   … --open                                    without namespaces (sandbox.py), should CUDA not be
 #                                               found in them; recordings then name the host
 #
@@ -32,6 +33,7 @@ python=${PYTHON:-python3}
 device=cuda
 output=
 parts=
+only=
 open=
 while [ $# -gt 0 ]; do
     case $1 in
@@ -49,7 +51,7 @@ while [ $# -gt 0 ]; do
         --only)
             case $2 in
                 programs | recordings | jax | algorithms | counters) parts="$parts $2" ;;
-                *) fail "--only is programs, recordings, jax, algorithms or counters, not $2" ;;
+                *) parts="$parts recordings" only="$only --only $2" ;;
             esac
             ;;
     esac
@@ -90,15 +92,17 @@ if [ $plan = gpu ]; then
     }
 fi
 
-# part NAME SECONDS COMMAND…: runs the command where the part is wanted, and goes on after a failure.
+# part NAME SECONDS FOLDER COMMAND…: runs the command, which writes into the folder, where the part is
+# wanted, and goes on after a failure.
 part() {
-    name=$1 limit=$2
-    shift 2
+    name=$1 limit=$2 folder=$3
+    shift 3
     case " ${parts:-$name} " in
         *" $name "*) ;;
         *) return 0 ;;
     esac
     ended=0
+    mkdir -p "$folder"
     timeout "$limit" "$@" || ended=$?
     case $ended in
         0) return 0 ;;
@@ -112,16 +116,14 @@ part() {
 algorithms() {
     name=$1
     shift
-    mkdir -p "$output/algorithms"
-    part algorithms 60 "$python" -m workloads.algorithms --out "$output/algorithms/$name.json" \
-        --seconds 45 "$@"
+    part algorithms 45 "$output/algorithms" "$python" -m workloads.algorithms --out "$output/algorithms/$name.json" \
+        --seconds 35 "$@"
 }
 
 if [ $plan = gpu ]; then
-    part programs 150 "$python" -m workloads.pytorch.programs --out "$output/programs" --seconds 110
+    part programs 200 "$output" "$python" -m workloads.pytorch.programs --out "$output/programs" --seconds 110
     if command -v ncu >/dev/null; then
-        mkdir -p "$output/algorithms"
-        part counters 75 ncu --csv --page raw --nvtx --profile-from-start off --clock-control none \
+        part counters 50 "$output/algorithms" ncu --csv --page raw --nvtx --profile-from-start off --clock-control none \
             --log-file "$output/algorithms/alexnet-gpu-cudnn-counters.csv" \
             --metrics "$("$python" -c 'from workloads.measurements import METRICS; print(*METRICS, sep=",")')" \
             "$python" -m workloads.algorithms --library cudnn --batch 32 --layer conv2 --layer conv3 \
@@ -129,20 +131,20 @@ if [ $plan = gpu ]; then
     fi
     algorithms alexnet-gpu-cudnn-fp32 --library cudnn --batch 16,32,64,128,256
     algorithms alexnet-gpu-cudnn-tf32 --library cudnn --batch 16,32,64,128,256 --precision tf32
-    mkdir -p "$output/without-command-buffers"
-    part jax 90 env XLA_FLAGS=--xla_gpu_enable_command_buffer= "$python" -m workloads.record_fixtures \
+    part jax 70 "$output/without-command-buffers" env XLA_FLAGS=--xla_gpu_enable_command_buffer= "$python" -m workloads.record_fixtures \
         --plan gpu --output "$output/without-command-buffers" $open \
         --only alexnet-gpu-jax-fp32 --only resnet50-gpu-jax-fp32
-    part recordings 130 "$python" -m workloads.record_fixtures --plan gpu --output "$output" $open
+    # shellcheck disable=SC2086  # words, and no recording has a space in its name
+    part recordings 80 "$output" "$python" -m workloads.record_fixtures --plan gpu --output "$output" $open $only
 else
-    part programs 600 "$python" -m workloads.pytorch.programs --device cpu --out "$output/programs" \
+    part programs 600 "$output" "$python" -m workloads.pytorch.programs --device cpu --out "$output/programs" \
         --only alexnet_b128 --only resnet18_b8_fused --only alexnet_b64_memory --only products \
         --only lightning
     algorithms alexnet-smoke-onednn --library onednn --batch 1 --image-size 67 --width-divisor 8 \
         --repetitions 3 --limit 0.01 --threads 1
-    mkdir -p "$output/without-command-buffers"
-    part jax 300 env XLA_FLAGS=--xla_gpu_enable_command_buffer= "$python" -m workloads.record_fixtures \
+    part jax 300 "$output/without-command-buffers" env XLA_FLAGS=--xla_gpu_enable_command_buffer= "$python" -m workloads.record_fixtures \
         --plan smoke --output "$output/without-command-buffers" $open --only alexnet-smoke-jax-fp32
-    part recordings 600 "$python" -m workloads.record_fixtures --plan smoke --output "$output" $open
+    # shellcheck disable=SC2086
+    part recordings 600 "$output" "$python" -m workloads.record_fixtures --plan smoke --output "$output" $open $only
 fi
 exit $status

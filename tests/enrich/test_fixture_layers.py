@@ -75,3 +75,22 @@ def test_keras_scopes_name_the_network_s_layers_and_nothing_else(network: str) -
     named = layers_of(f"networks/{network}-cpu-keras")
     # The manifest has the layers' last names.
     assert {path.removeprefix(f"{network}.") for path in found} == {*named, "loss"}
+
+
+def test_lightnings_ranges_name_the_layers_also_of_passes_cut_in_half() -> None:
+    """The recording begins with a backward pass and ends with a forward pass."""
+    trace = attribute(read(FIXTURES / "programs" / "lightning.json.gz"))
+    layers = trace.tables.layers.with_row_index("layer")
+    placed = trace.tables.activities.join(layers, on="layer", how="left")
+    named = [f"network.{name}" for name in ("conv1", "conv2", "conv3", "ip1", "ip2")]
+    assert set(named) < set(placed["path"])
+    assert placed["path"].null_count() == 0
+    assert not placed["path"].str.contains("[pl]", literal=True).any()
+    nodes = trace.tables.ops.filter(pl.col("name") == "ConvolutionBackward0").sort("start")
+    of_nodes = nodes.join(layers, on="layer", how="left")["path"].to_list()
+    assert of_nodes == ["network.conv3", "network.conv2", "network.conv1"] * 5
+    updates = placed.join(trace.tables.names.with_row_index("name_id"), on="name_id").filter(
+        pl.col("direction") == "optimizer"
+    )
+    assert updates["name"].cast(pl.String).str.contains("multi_tensor_apply").all()
+    assert updates.height == 15

@@ -221,7 +221,7 @@ def test_ncu_gets_its_metrics(printed: str, message: str | None, tmp_path: Path)
     assert made.name == "alexnet-gpu-ncu-2099.1.csv"
     facts = json.loads((output / "alexnet-gpu-ncu-2099.1.provenance.json").read_text())
     assert facts["recorder"] == {"name": "ncu", "version": "2099.1.0.0"}
-    assert "--profile-from-start off" in facts["commands"][0]
+    assert "--profile-from-start off --clock-control none" in facts["commands"][0]
 
 
 def test_the_reader_has_every_metric() -> None:

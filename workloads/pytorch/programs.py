@@ -25,7 +25,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -84,7 +84,11 @@ PROGRAMS: Final[dict[str, Program]] = {
         _ALEXNET, about="TF32", precision="tf32", before="alexnet_b128", change="tensor-cores"
     ),
     "alexnet_b128_bf16": replace(
-        _ALEXNET, about="autocast bf16", precision="bf16", before="alexnet_b128", change="bf16"
+        _ALEXNET,
+        about="autocast bf16",
+        precision="bf16",
+        before="alexnet_b128",
+        change="recording:alexnet_b128_bf16",
     ),
     "alexnet_b128_pinned": replace(
         _ALEXNET, about="pinned images", copies="pinned", before="alexnet_b128", change="pinned"
@@ -267,12 +271,13 @@ def main(argv: list[str] | None = None) -> int:
             print(f"{name}: passed over, {arguments.seconds:g} s are over")
             continue
         try:
+            why = None
             if name in _OTHERS:
                 why = _OTHERS[name](out / f"{name}.json.gz", device)
             else:
-                why = _recorded(name, out, device)
+                _recorded(name, out, device)
         # One program that fails leaves the others alone; the GPU machine is rarely at hand.
-        except Exception:
+        except Exception:  # noqa: BLE001
             print(f"{name}: FAILED\n{traceback.format_exc()}", flush=True)
             failed += 1
             continue
@@ -328,7 +333,7 @@ def _timed(step: Callable[[], None], steps: int, on_gpu: bool) -> tuple[int, lis
         for _ in range(steps):
             step()
             moments.append(time.perf_counter_ns())
-        each = [after - before for before, after in zip(moments, moments[1:], strict=False)]
+        each = [after - before for before, after in pairwise(moments)]
         return sum(each) // steps, each
     events = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
     torch.cuda.synchronize()
@@ -339,7 +344,7 @@ def _timed(step: Callable[[], None], steps: int, on_gpu: bool) -> tuple[int, lis
         event.record()
     torch.cuda.synchronize()
     mean = (time.perf_counter_ns() - start) // steps
-    pairs = zip(events, events[1:], strict=False)
+    pairs = pairwise(events)
     return mean, [round(before.elapsed_time(after) * 1e6) for before, after in pairs]
 
 

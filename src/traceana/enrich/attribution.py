@@ -163,6 +163,20 @@ def attribute(
     if lost.any():
         step = steps_of_lost_launches(activities, step)
     layer, direction = _by_repetition(activities, layers, layer, direction, ledger)
+    # An operator without a layer has that of its work, where a repetition knows it: so do its
+    # FLOPs, and those of its kernels that are the same in several layers.
+    of_op = resolved.of_op.copy()
+    inferred = (layer != NONE) & (take(of_op, op) == NONE) & (op != NONE)
+    if inferred.any():
+        root, inside = np.unique(program.root[op[inferred]], return_inverse=True)
+        lowest, highest = np.full((2, len(root)), NONE)
+        lowest[:] = len(layers)
+        np.minimum.at(lowest, inside, layer[inferred])
+        np.maximum.at(highest, inside, layer[inferred])
+        of_root = np.full(ops.height, NONE, dtype=np.int64)
+        of_root[root] = np.where(lowest == highest, lowest, NONE)
+        of_op = np.where(of_op == NONE, of_root[program.root], of_op)
+        layer = np.where(layer == NONE, take(of_op, op), layer)
     backward = (direction == "backward").fill_null(False).to_numpy()
     # The order of the layers is that of steps whose launches are recorded.
     complete = np.append(step_table["complete"].fill_null(value=True).to_numpy(), [False])
@@ -182,7 +196,7 @@ def attribute(
         activities=activities,
         names=conform("names", names),
         devices=devices,
-        ops=ops.with_columns(to_rows(take(rows_of_layers, resolved.of_op)).alias("layer")),
+        ops=ops.with_columns(to_rows(take(rows_of_layers, of_op)).alias("layer")),
         ranges=thread_ranges.nested(ranges),
         steps=step_table,
         layers=conform("layers", table),

@@ -86,9 +86,9 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     given if and only if ``status`` is ``ok``. Otherwise ``reason`` is given. ``search_ns`` is the
     time of the library's own search for the algorithm. ``reorder_ns`` are the times of the reorders
     of operands and result between plain layouts and those of the implementation, 0 for plain
-    layouts; ``reorder_bytes`` is the size of the copies. ``error`` is the root mean square difference from a
-    direct convolution in double precision, in units of the square root of the sum of the squared
-    products.
+    layouts; ``reorder_bytes`` is the size of the copies. ``error`` is the root mean square
+    difference from a direct convolution in double precision, in units of the square root of the sum
+    of the squared products.
     """
 
     layer: str
