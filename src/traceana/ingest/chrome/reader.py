@@ -152,7 +152,7 @@ def _add_plane(
             again = pl.col("line").replace_strict(used, pl.Series(range(len(used))))
             found = JsonEvents.of(part.with_columns(again))
             plane.event_names |= {
-                len(plane.event_names) + i: text or "" for i, text in enumerate(found.names)
+                len(plane.event_names) + i: text for i, text in enumerate(found.names)
             }
             tables.add(plane, [plane.lines[i] for i in used], found.names, [found])
     return plane
@@ -175,15 +175,19 @@ def _ranges(found: pl.DataFrame) -> pl.DataFrame:
 class JsonEvents(msgspec.Struct, frozen=True):
     """Events of ``trace.json``, as :class:`~traceana.ingest.xplane.events.PlaneEvents`."""
 
-    names: list[str | None]
+    names: list[str]
     frame: pl.DataFrame
 
     @classmethod
     def of(cls, frame: pl.DataFrame) -> JsonEvents:
-        """Return the events of the decoder's columns and a column ``line``."""
+        """Return the events of the decoder's columns and a column ``line``.
+
+        An event without a name has an empty one.
+        """
+        frame = frame.with_columns(pl.col("name").fill_null(""))
         names = frame["name"].unique(maintain_order=True)
         numbered = pl.DataFrame({"name": names, "number": range(len(names))})
-        found = frame.join(numbered, on="name", how="left", nulls_equal=True, maintain_order="left")
+        found = frame.join(numbered, on="name", how="left", maintain_order="left")
         return cls(names.cast(pl.String).to_list(), found.cast({"line": pl.Int64}))
 
     @property

@@ -78,7 +78,9 @@ class Scanned:
         self, buffer: Buffer, begin: Ints, end: Ints, wanted: Known, declared: Known
     ) -> None:
         self.stop = begin.copy()
-        self._buffer, self._begin, self._end = buffer, begin, end
+        # Where a damaged file has runs between others, the places are parts of larger arrays.
+        self._begin, self._end = np.ascontiguousarray(begin), np.ascontiguousarray(end)
+        self._buffer = buffer
         self._wanted, self._declared = wanted, declared
         self._ids = np.union1d(wanted.numbers, declared.numbers)
         self._codes = wanted.indices(self._ids).astype(np.int32)

@@ -138,9 +138,10 @@ def last_to_arrive(trace: Trace, steps: int | None) -> str:
     if found.frame.is_empty():
         return ""
     of, rows = _partners(found)
-    if rows.is_empty():
-        return "not determined: collectives are not matched across the ranks"
     of_partner = _by_partner(rows).sort("others_wait_ns", "last_count", descending=True)
+    # With one rank left, the others of its collectives are lost.
+    if of_partner.height < 2:
+        return "not determined: collectives are not matched across the ranks"
     partner, _, last, count, caused = of_partner.row(0)
     each = caused // ((of_partner.height - 1) * (steps or 1))
     often = f"{of} {partner} in {numbers.count(last)} of {numbers.counted(count, 'collective')}"
