@@ -36,7 +36,7 @@ def screen(
     table: str,
     ledger: Ledger,
     *,
-    repeats: bool = False,
+    repeats: pl.Expr | bool = False,
     zero_is_lost: bool = True,
 ) -> pl.DataFrame:
     """Return the valid rows of ``frame``, in order; count the others in ``ledger``.
@@ -50,8 +50,8 @@ def screen(
     - ``impossible_time``: start lies :data:`FARTHEST_NS` or farther from 0, or duration exceeds
       :data:`LONGEST_TRACE_NS`.
     - ``negative_duration``: the event ends before it starts.
-    - ``duplicate``: equal to an earlier row in every column, ids included, unless sound files have
-      such ``repeats``.
+    - ``duplicate``: equal to an earlier row in every column, ids included, except rows that
+      ``repeats``: those that sound files have several times.
 
     ``table`` is the canonical table that the rows are meant for.
     """
@@ -60,7 +60,7 @@ def screen(
         lost = pl.when(pl.col("start") == 0).then(pl.lit("zero_timestamp"))
         frame = _without(frame, lost, table, ledger)
     near = possible(frame, table, ledger)
-    return near if repeats else _without_duplicates(near, table, ledger)
+    return near if repeats is True else _without_duplicates(near, table, ledger, repeats)
 
 
 def possible(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
@@ -118,7 +118,9 @@ def _without(frame: pl.DataFrame, reason: pl.Expr, table: str, ledger: Ledger) -
     return reasoned.filter(pl.col("_reason").is_null()).drop("_reason")
 
 
-def _without_duplicates(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
+def _without_duplicates(
+    frame: pl.DataFrame, table: str, ledger: Ledger, repeats: pl.Expr | bool
+) -> pl.DataFrame:
     # Sorting one column finds the starts that rows share several times faster than hashing it; it
     # is stable because that is fast where the starts of each thread or stream are in order.
     start = frame["start"].to_numpy()
@@ -140,7 +142,8 @@ def _without_duplicates(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.D
     twin[:-1] |= same
     suspects = np.sort(suspects[order[twin]])
     rows = frame[suspects]
-    repeated = rows.select(~pl.struct(pl.all()).is_first_distinct()).to_series()
+    sound = repeats if isinstance(repeats, pl.Expr) else pl.lit(repeats)
+    repeated = rows.select(~(pl.struct(pl.all()).is_first_distinct() | sound)).to_series()
     if not repeated.any():
         return frame
     _count("duplicate", rows.filter(repeated), table, ledger)

@@ -186,6 +186,17 @@ def test_lost_and_impossible_times_are_in_the_ledger_and_in_no_sum(tmp_path: Pat
     assert trace.tables.activities["start"].min() == 0
 
 
+def test_calls_of_a_function_within_a_microsecond_are_several_calls(tmp_path: Path) -> None:
+    events = [kernel("k", 1, 5)]
+    for number, category in enumerate(("python_function", "python_function", "user_annotation")):
+        named = {"cat": category, "name": "<built-in function len>", "args": {"Python id": number}}
+        events.append({"ph": "X", "pid": 1, "tid": 1, "ts": 34, "dur": 0, **named})
+    events.append(events[-1])  # an annotation twice is the same one
+    trace = read(write(tmp_path / "t.json", events))
+    assert trace.tables.ranges["kind"].to_list() == ["python", "python", "annotation"]
+    assert trace.tables.ledger.select("reason", "count").rows() == [("duplicate", 1)]
+
+
 def test_hostile_names_come_out_as_they_are(tmp_path: Path) -> None:
     names = ["\x1b[31mred\x1b[0m", "[bold]x[/bold]", "a\nb", "\u202egnirts", "<script>", 'q"\\']
     trace = read(write(tmp_path / "t.json", [kernel(n, i + 1, 1) for i, n in enumerate(names)]))

@@ -60,7 +60,13 @@ def _assemble(columns: Columns, source: ByteSource, end: Document) -> Trace:
         ),
         "ranges": ranges(annotated),
     }
-    tables = {name: screen(frame, name, ledger) for name, frame in timed.items()}
+    # Python's calls have ids of their own, which are not read: several of one function can be
+    # within a microsecond.
+    repeats = {"ranges": pl.col("kind").is_in(["python", "module"])}
+    tables = {
+        name: screen(frame, name, ledger, repeats=repeats.get(name, False))
+        for name, frame in timed.items()
+    }
     tables["links"] = links(columns.frame("flow"), ledger)
     tables["memory"] = memory(columns.frame("memory"), ledger)
     tables, first_ns = rebase(tables, ledger)
