@@ -18,8 +18,8 @@ from traceana.analyze.kernels import kernels, occupancy
 from traceana.analyze.layers import layers
 from traceana.analyze.rates import machine
 from traceana.analyze.roofline import fp32_products, roofline, units
-from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.transfers import transfers
+from traceana.analyze.unrecorded import needs_device
 from traceana.columns.intervals import computing, exposed, exposed_within
 from traceana.enrich.keys import SOURCE, category_of
 from traceana.settings import (
@@ -75,7 +75,7 @@ class Figures:
 
     def __init__(self, trace: Trace, batches: BatchSeries | None = None) -> None:
         """Create the tables of ``trace``; ``batches`` are the step times of its sweep's runs."""
-        needs_timeline(trace, "advise")
+        needs_device(trace, "advise")
         self._trace = trace
         self._batches = batches
         self._part = measured(trace)

@@ -7,8 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
+import traceana
 from tests.ingest.xplane.writing import accounted
 from traceana.enrich import attribute
 from traceana.errors import CorruptError, NotATraceError, UnknownFormatError
@@ -47,21 +49,6 @@ PLANES = [
     [
         (
             [
-                named("process_name", 0, "/device:GPU:0/stream:all Compute"),
-                named("process_name", 1, "/device:GPU:0/stream:13 Compute"),
-                named("process_name", 2, "/job:localhost/replica:0/task:0/device:GPU:0 Compute"),
-                span("Conv2D", 10, 120, 0, 0, op="Conv2D"),
-                span("Conv2D", 10, 120, 1, 0, op="Conv2D"),
-            ],
-            r"TensorFlow 1 \(RunMetadata\)",
-        ),
-        ([named("process_name", 0, "/gpu:1/stream:7 Compute"), span("MatMul", 1, 1, 0)], "Tensor"),
-        (
-            [named("process_name", 0, "/device:GPU:0/stream:all"), span("k", 1, 1, 0)],
-            "TensorFlow 1",
-        ),
-        (
-            [
                 span("aten::addmm", 10.5, 100.25, "CPU functions", 1),
                 span("aten::addmm", 30.5, 12.25, "CUDA functions", 0),
             ],
@@ -83,6 +70,53 @@ def test_devices_of_old_timelines_are_refused(
     """As spans on threads, their kernels would be the host's work."""
     with pytest.raises(UnknownFormatError, match=exporter):
         read(written(tmp_path / "t.json", events))
+
+
+def operator(kind: str, scope: str, start: int, duration: int, process: int) -> Event:
+    return {**span(kind, start, duration, process, 0, name=scope, op=kind), "cat": "Op"}
+
+
+def test_a_timeline_of_tensorflow_1_has_streams_scopes_and_operators(tmp_path: Path) -> None:
+    """The work of each stream is there twice, once more for all streams or all copies."""
+    job = "/job:localhost/replica:0/task:0/device:GPU:0 Compute"
+    events = [
+        named("process_name", 0, "/device:GPU:0/stream:all Compute"),
+        named("process_name", 1, "/device:GPU:0/stream:13 Compute"),
+        named("process_name", 2, "/device:GPU:0/memcpy Compute"),
+        named("process_name", 3, job),
+        operator("Conv2D", "net/conv1/Conv2D", 5, 2, 3),
+        *(operator("Conv2D", "net/conv1/Conv2D", 10, 120, process) for process in (0, 1)),
+        *(operator("MEMCPYHtoD", "edge_116__arg_x_0_0", 2, 7, process) for process in (1, 2)),
+        operator("Conv2DBackpropFilter", "gradients/net/conv1/Conv2D_grad/x", 140, 80, 1),
+    ]
+    trace = traceana.open(written(tmp_path / "timeline.ctf.json", events))
+    assert trace.meta.framework == "TensorFlow"
+    rows = (
+        trace.tables.activities.join(
+            trace.tables.names.with_row_index("name_id"), on="name_id", maintain_order="left"
+        )
+        .join(trace.tables.layers.with_row_index("layer"), on="layer", how="left")
+        .sort("start")
+    )
+    columns = ("name", "kind", "stream", "start", "duration", "direction", "path")
+    assert rows.select(pl.col(columns).cast(pl.String)).rows() == [
+        ("MemcpyH2D", "memcpy", "13", "0", "7000", None, "(outside all layers)"),
+        ("Conv2D", "kernel", "13", "8000", "120000", "forward", "net.conv1"),
+        ("Conv2DBackpropFilter", "kernel", "13", "138000", "80000", "backward", "net.conv1"),
+    ]
+    assert rows["copy_kind"].cast(pl.String).to_list() == ["HtoD", None, None]
+    assert rows["category"].cast(pl.String).to_list() == ["memcpy", "conv", "conv"]
+    assert trace.tables.ops.select("name", "scope", "duration").rows() == [
+        ("Conv2D", "net/conv1/Conv2D", 2000)
+    ]
+    assert trace.tables.ledger.filter(reason="repeated")["count"].sum() == 2
+
+
+@pytest.mark.parametrize("name", ["/gpu:1/stream:7 Compute", "/device:GPU:1/stream:all"])
+def test_other_names_of_a_stream(tmp_path: Path, name: str) -> None:
+    events = [named("process_name", 0, name), operator("MatMul", "fc/MatMul", 1, 3, 0)]
+    (row,) = read(written(tmp_path / "t.json", events)).tables.activities.iter_rows(named=True)
+    assert (row["device"], row["duration"]) == (1, 3000)
 
 
 def test_a_profile_of_onnx_runtime_on_the_cpu_is_read(tmp_path: Path) -> None:

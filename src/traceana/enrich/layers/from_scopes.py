@@ -79,7 +79,7 @@ _TF_DEPTHWISE: Final = re.compile(r"(?:separable_conv\w+|depthwise)(?:_\d+)?")
 _TF_DROPOUT: Final = re.compile(r"dropout")
 _SUFFIX: Final = re.compile(r"_\d+$")
 _OPTIMIZER: Final = re.compile(
-    r"(?i)(?:optimizer|sgd|n?adam\w*|rm_?sprop|ada_?(?:grad|delta|factor)|ftrl|lamb|lion|momentum|lars|"
+    r"(?i)(?:optimizer|gradient_?descent|sgd|n?adam\w*|rm_?sprop|ada_?(?:grad|delta|factor)|ftrl|lamb|lion|momentum|lars|"
     r"muon|schedule_free_\w+|global_norm|clip_by_(?:global_|average_)?norm)(?:_\d+)*"
 )
 _ASSIGNS: Final = r"^(?:Assign\w*VariableOp|ResourceApply\w+)$"

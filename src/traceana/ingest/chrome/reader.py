@@ -32,17 +32,19 @@ from traceana.ingest.xplane.hlo import HloPrograms
 from traceana.ingest.xplane.reader import EventTables, framework, is_stream
 from traceana.ingest.xplane.space import Line, Plane, Space
 from traceana.ingest.xplane.wire import Buffer, Mask, Numbers
-from traceana.trace import Tables, Trace, TraceMeta
+from traceana.trace import Ledger, Tables, Trace, TraceMeta
 
 _ENDS: Final = {"B": "E"}
 _PROCESS: Final = "process_name"
 _THREAD: Final = "thread_name"
-_OLD_DEVICES: Final = {
-    "TensorFlow 1 (RunMetadata)": re.compile(
-        r"(?i)/(?:device:)?gpu:\d+(?: compute|/(?:stream:\w+|memcpy)(?: compute)?)$"
-    ),
-    "PyTorch's legacy profiler": re.compile(r"^CUDA functions$"),
-}
+_TF1_GPU: Final = re.compile(
+    r"(?i)^(?:/job:[^ ]*)?/(?:device:)?gpu:(\d+)/(?:stream:(\d+|all)|memcpy)(?: compute)?$"
+)
+"""A process of TensorFlow 1's timelines: the work of a stream of a GPU, or of all of them again."""
+_TF1_HOST: Final = re.compile(r"(?i)^/job:[^ ]*/(?:device:)?[cg]pu:\d+(?: compute)?$")
+"""The operators that TensorFlow 1's executor ran, on lanes that do not overlap."""
+_TF1_COPY: Final = r"(?i)^memcpy([hd])to([hd])$"
+_LEGACY_TORCH: Final = "CUDA functions"
 _ONNX_SESSION: Final = (
     *("model_loading_uri", "model_loading_array", "model_loading_from_saved_model"),
     "session_initialization",
@@ -67,9 +69,8 @@ def read(path: Path, progress: Progress) -> Trace:
 def _refuse_devices(path: Path, columns: Columns) -> None:
     """Raise ``UnknownFormatError`` for the timelines whose spans of devices are not understood.
 
-    Read as spans on threads, they would be the host's work. TensorFlow 1 repeats each kernel in a
-    process for all streams; PyTorch's legacy profiler nests the times of operators on the device;
-    ONNX Runtime does not record on which device a kernel ran.
+    Read as spans on threads, they would be the host's work. PyTorch's legacy profiler nests the
+    times of operators on the device; ONNX Runtime does not record on which device a kernel ran.
     """
     processes = {
         *(name for (kind, _, _), name in columns.labels.items() if kind == _PROCESS),
@@ -80,11 +81,7 @@ def _refuse_devices(path: Path, columns: Columns) -> None:
             if pid
         ),
     }
-    found = [
-        exporter
-        for exporter, of_device in _OLD_DEVICES.items()
-        if any(of_device.search(one) for one in processes)
-    ]
+    found = ["PyTorch's legacy profiler"] if _LEGACY_TORCH in processes else []
     if _ONNX_DEVICE in processes and any(
         frame["name"].cast(pl.String).is_in(_ONNX_SESSION).any() for frame in columns.complete
     ):
@@ -103,6 +100,9 @@ def _trace(columns: Columns, source: ByteSource, end: Document) -> Trace:
         [pl.DataFrame(schema=BEGINS_AND_ENDS), *columns.begins_and_ends]
     ).drop("category", "phase")
     names = {pid: name for (kind, pid, _), name in columns.labels.items() if kind == _PROCESS}
+    of_tensorflow_1 = any(_TF1_GPU.match(one) or _TF1_HOST.match(one) for one in names.values())
+    if of_tensorflow_1:
+        complete, names = _as_planes(complete, names, columns, ledger)
     planes = {pid: name for pid, name in names.items() if name.startswith(_PLANES)}
     tables = EventTables(HloPrograms(Buffer.of([]), Space(), ledger), ledger)
     space = Space()
@@ -121,15 +121,68 @@ def _trace(columns: Columns, source: ByteSource, end: Document) -> Trace:
     others = complete.filter(~of_plane.fill_null(False))
     tables.keep_ranges(_ranges(pl.concat([others.select(paired.columns), paired])))
     made, _ = tables.finish(space)
+    read_as = None if planes else "spans on threads, unknown profiler"
+    if of_tensorflow_1:
+        read_as = "kernels by their operator's type, times of whole microseconds"
     return Trace(
         TraceMeta(
-            format="xplane-json" if planes else "chrome",
-            framework=framework(space) if planes else None,
-            properties={} if planes else {"read_as": "spans on threads, unknown profiler"},
+            format="xplane-json" if planes and not of_tensorflow_1 else "chrome",
+            framework="TensorFlow" if of_tensorflow_1 else framework(space) if planes else None,
+            producer="TensorFlow 1, RunMetadata" if of_tensorflow_1 else None,
+            properties={} if read_as is None else {"read_as": read_as},
             **extent(columns, source, end),
         ),
         Tables(made),
     )
+
+
+def _as_planes(
+    complete: pl.DataFrame, names: dict[str, str], columns: Columns, ledger: Ledger
+) -> tuple[pl.DataFrame, dict[str, str]]:
+    """Return the events of TensorFlow 1's timeline as those of XPlane, and the planes' names.
+
+    Each stream is a process of its own, in microseconds, and its events have the operator's type in
+    place of the kernel's name, with the operator's scope. Those of ``stream:all`` and ``memcpy``
+    repeat them, where single streams are recorded. The executor's events are the operators: of its
+    threads only lanes are on record.
+    """
+    found = {pid: match for pid, name in names.items() if (match := _TF1_GPU.match(name))}
+    apart = {match[1] for match in found.values() if match[2] not in (None, "all")}
+    planes: dict[str, str] = {}
+    place: dict[str, tuple[str, str]] = {}
+    repeated: list[str] = []
+    for pid, name in names.items():
+        if pid in found:
+            device, stream = found[pid].groups()
+            plane = f"/device:GPU:{device}"
+            if stream in (None, "all"):
+                if device in apart:
+                    repeated.append(pid)
+                    continue
+                stream = "0" if stream else "1"
+            planes[plane] = plane
+            place[pid] = plane, stream
+            columns.labels[_THREAD, plane, stream] = f"Stream #{stream}"
+        elif _TF1_HOST.match(name):
+            planes[pid] = f"/host:{name}"
+    process, lane, text = (pl.col(column).cast(pl.String) for column in ("pid", "tid", "name"))
+    again = process.is_in(repeated).fill_null(False)
+    ledger.add("repeated", complete.filter(again).height, table="activities")
+    on_gpu = process.is_in(list(place))
+    copied = text.str.replace(_TF1_COPY, "Memcpy${1}2$2")
+    moved = complete.filter(~again).with_columns(
+        pl.when(on_gpu)
+        .then(process.replace({pid: plane for pid, (plane, _) in place.items()}))
+        .otherwise(process)
+        .alias("pid"),
+        pl.when(on_gpu)
+        .then(process.replace({pid: stream for pid, (_, stream) in place.items()}))
+        .otherwise(lane)
+        .alias("tid"),
+        # The executor's operators are named as XPlane names them: scope:Type.
+        pl.when(on_gpu).then(copied).otherwise(pl.coalesce("tf_op", text)).alias("name"),
+    )
+    return moved.cast({"pid": _TEXT, "tid": _TEXT, "name": _TEXT}), planes
 
 
 def _add_plane(
@@ -345,8 +398,11 @@ def _complete(events: list[Event]) -> pl.DataFrame:
             "tf_op": [
                 f"{name}:"
                 if "hlo_op" in arg and _SCOPE.match(name := _text(arg.get("name")) or "")
+                # TensorFlow 1's timelines have the scope and the type apart.
+                else f"{arg['name']}:{event.name}"
+                if event.cat == "Op" and isinstance(arg.get("name"), str)
                 else _text(arg.get("tf_op"))
-                for arg in args
+                for event, arg in zip(events, args, strict=True)
             ],
         },
         schema=COMPLETE,

@@ -181,6 +181,7 @@ _ENVIRONMENT: Final = {
 _OPTIONS: Final = {
     "CUDA_GRAPH_TRACE_OPTIONS:MODE": "cuda_graph_trace",
     "CUDA_SKIP_SOME_API_CALLS": "skips_some_api_calls",
+    "PROCESS_0:COLLECT_CUDA_TRACE": "cuda_traced",
 }
 
 _COMMAND: Final = re.compile(r"PROCESS_0:(?:COMMAND|ARGUMENT_\d+)")
@@ -259,9 +260,11 @@ def properties(database: TableSource, processes: set[int]) -> dict[str, Any]:
         if isinstance(row.get("name"), str)
     }
     found["processes"] = {str(pid): named.get(pid) for pid in sorted(processes)}
-    warnings = [text for severity, text in _messages(database) if severity >= _WARNING]
+    # The most serious first, each once: nsys repeats that a process has no events.
+    ordered = sorted(_messages(database), key=lambda message: -message[0])
+    warnings = dict.fromkeys(text for severity, text in ordered if severity >= _WARNING)
     if warnings:
-        found["warnings"] = warnings[:_MOST_MESSAGES]
+        found["warnings"] = list(warnings)[:_MOST_MESSAGES]
     return found
 
 

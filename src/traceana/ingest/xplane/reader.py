@@ -214,6 +214,7 @@ _JAX: Final = re.compile(r"^(?:PjitFunction\(|jit_|PjRt|CommonPjRt|PJRT_)")
 _TENSORFLOW: Final = re.compile(r"^(?:TFE_|EagerExecute|ExecutorState::|TraceContext)")
 _GPU: Final = re.compile(r"^/device:GPU:(\d+)")
 _ANY: Final = re.compile(r"^/device:.*?:(\d+)")
+_TPU: Final = re.compile(r"^/device:(TPU:\d+)")
 _VENDORS: Final = ("AMD", "NVIDIA")
 _INT32: Final = 1 << 31
 
@@ -266,6 +267,9 @@ def facts(space: Space) -> dict[str, Any]:
     for key in ("hostnames", "errors", "warnings"):
         if texts := getattr(space, key):
             found[key] = list(texts)
+    tpus = dict.fromkeys(tpu[1] for plane in space.planes if (tpu := _TPU.match(plane.name)))
+    if tpus:
+        found["devices_not_read"] = list(tpus)
     return found
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.analyze.summaries import needs_timeline
+from traceana.analyze.unrecorded import needs_device
 from traceana.columns.intervals import PER_DEVICE
 from traceana.report import numbers
 from traceana.report.columns import Kind
@@ -85,7 +85,7 @@ MOST_COLUMNS: Final = 8
 
 def idle(trace: Trace, *, by: IdleBy = "cause") -> CommandResult:
     """Return the idle time of each device by cause, by cause and ``by``, or by gap."""
-    needs_timeline(trace, "idle")
+    needs_device(trace, "idle")
     from traceana.analyze.devices import devices
     from traceana.timeline.idle import idle as analysis
     from traceana.timeline.idle import idle_time
@@ -332,7 +332,7 @@ def _overlap(row: Row) -> str:
 
 def critical(trace: Trace, *, by: CriticalBy = "class") -> CommandResult:
     """Return the critical path of the measured steps, grouped by ``by``."""
-    needs_timeline(trace, "critical")
+    needs_device(trace, "critical")
     from traceana.timeline import critical as analysis
 
     found = analysis.critical(trace, by)

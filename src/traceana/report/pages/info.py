@@ -26,6 +26,7 @@ _LABELS: Final[Mapping[str, str]] = {
     "cpu": "CPU",
     "cpu_cores": "CPU cores",
     "cuda_driver_version": "CUDA driver",
+    "cuda_traced": "CUDA traced",
     "cupti_version": "CUPTI",
     "skips_some_api_calls": "Skips some API calls",
     "cuda_runtime_version": "CUDA runtime",

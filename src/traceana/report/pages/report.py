@@ -19,6 +19,7 @@ from traceana.analyze.facts import facts
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import DIRECTIONS, layers
 from traceana.analyze.transfers import transfers
+from traceana.analyze.unrecorded import unrecorded
 from traceana.report import display_names, numbers
 from traceana.report.columns import Kind
 from traceana.report.page import Block, Column, Facts, Findings, Heading, Notes, Page, Rows, Table
@@ -136,6 +137,8 @@ class Overview(msgspec.Struct, frozen=True):
     layers: Result
     busy: Result
     transfers: Result
+    unrecorded: str | None
+    """What is missing of the GPU's work: :func:`traceana.analyze.unrecorded.unrecorded`."""
     advice: Advice
     basis: Basis
 
@@ -245,6 +248,7 @@ _COMPILED: Final = re.compile(r"^(?:jit|pjit|pmap)_+")
 def overview(trace: Trace, *, batches: BatchSeries | None = None) -> Overview:
     """Return the sections of the report on ``trace``."""
     tables = breakdown(trace), layers(trace, costs=False), transfers(trace)
+    missing = unrecorded(trace)
     return Overview(
         trace=trace,
         facts=facts(trace),
@@ -255,7 +259,10 @@ def overview(trace: Trace, *, batches: BatchSeries | None = None) -> Overview:
         layers=tables[1],
         busy=busy(trace),
         transfers=tables[2],
-        advice=Advice((), ()) if trace.is_summary else advise(trace, batches=batches),
+        unrecorded=missing,
+        advice=Advice((), ())
+        if trace.is_summary or missing is not None
+        else advise(trace, batches=batches),
         basis=_basis(trace, *tables),
     )
 
@@ -332,7 +339,9 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
         yield "Step time", _step_time(whole)
         if only_sums(whole.trace):
             yield "", RUN_AHEAD
-    if whole.busy.frame.height:
+    if whole.unrecorded is not None:
+        yield "Not recorded", whole.unrecorded
+    elif whole.busy.frame.height:
         yield f"{whole.processor} utilization", _utilization(whole)
         if whole.busy.frame.height > 1:
             yield "", _by_device(whole.busy.frame)
@@ -347,7 +356,8 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
         yield "Kernels", _kernel_counts(whole)
     elif known["cpu_operators"]:
         label = "CPU operators" if known["operators"] else "CPU ranges"
-        yield label, f"{numbers.count(known['cpu_operators'])} · no GPU activity"
+        missing = "no GPU activity" if whole.unrecorded is None else "their time on the host"
+        yield label, f"{numbers.count(known['cpu_operators'])} · {missing}"
     else:
         device_work = whole.breakdown.frame.height
         yield "Kernels", "none recorded" if device_work else "none: no GPU activity"
@@ -443,7 +453,8 @@ def _bottleneck(whole: Overview) -> str:
     """Return what limits the run and the time of the devices that shows it."""
     found = whole.advice.bottleneck
     if found is None:
-        return "not determined: no GPU activity"
+        missing = "no GPU activity" if whole.unrecorded is None else "the GPU was not recorded"
+        return f"not determined: {missing}"
     if found.by == NOT_RECORDED:
         if found.share == 1:
             return "not determined: no kernels in the recording"

@@ -72,16 +72,13 @@ def with_sections(
     ranks = trace.tables.steps.select("process", "rank").drop_nulls().unique()
     ranks = ranks.filter(ranks["process"].is_unique()).sort("rank")
     steps = step_times(whole.steps.frame, ranks)
-    gaps = section("idle", "Idle time", idle(trace))
+    known = whole.unrecorded is None
+    gaps = [section("idle", "Idle time", idle(trace))] if known else []
     tables = _tables(trace, whole, section)
     windows = step_timeline(drawn.result(), whole.steps.frame["step"].n_unique())
-    sections = (
-        Section("timeline", "Timeline", tuple(windows)),
-        gaps,
-        # The timeline has found the paths.
-        section("critical", "Critical path", critical(trace)),
-        *tables,
-    )
+    # The timeline has found the paths.
+    paths = [section("critical", "Critical path", critical(trace))] if known else []
+    sections = (Section("timeline", "Timeline", tuple(windows)), *gaps, *paths, *tables)
     blocks = _ordered(page.blocks, [*steps, *classes])
     return replace(
         page,

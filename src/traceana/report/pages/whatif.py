@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.analyze.summaries import needs_timeline
+from traceana.analyze.unrecorded import needs_device
 from traceana.errors import NoSuchSelectionError
 from traceana.report import display_names, numbers
 from traceana.report.columns import Kind
@@ -64,7 +64,7 @@ def whatif(
 
     With ``replay`` return one row: a replay of ``trace`` without a change.
     """
-    needs_timeline(trace, "whatif")
+    needs_device(trace, "whatif")
     if replay:
         return _replay(trace)
     from traceana.whatif.whatif import Asked, Model, curves, usual

@@ -1,0 +1,83 @@
+"""What a recording lacks of the GPU: why, as far as the file tells, and what to record."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from traceana.analyze.summaries import needs_timeline
+from traceana.errors import NoSuchSelectionError
+from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from traceana.trace import Trace
+
+_RECORD: Final = {
+    "nsys": "nsys profile --trace=cuda,nvtx",
+    "kineto": "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
+}
+"""What records the GPU's work, by format."""
+
+_FIRST_NSYS: Final = {12: (2022, 5), 13: (2025, 3)}
+"""The first release of Nsight Systems for each major version of CUDA, by NVIDIA's release notes. An
+older one records copies, and neither kernels nor the calls that launch them."""
+
+
+def unrecorded(trace: Trace) -> str | None:
+    """Return what of the GPU's work is not in ``trace``, why, and what to record instead.
+
+    None where kernels are recorded, where the trace knows of no GPU, and for a printed summary. A
+    program that launched nothing while its launches were recorded ran on the CPU. Of a TPU nothing
+    is read.
+    """
+    if trace.is_summary or trace.tables.counters.height:
+        return None
+    kinds = trace.tables.activities["kind"]
+    if (kinds == "kernel").any():
+        return None
+    known = trace.meta.properties
+    if unread := known.get("devices_not_read"):
+        return (
+            f"the work of {', '.join(unread)} is in the file and not read: only GPUs and CPUs are"
+        )
+    instead = _RECORD.get(trace.meta.format)
+    advice = "record the GPU too" if instead is None else f"record with {instead}"
+    lost = trace.tables.ledger.filter(reason="no_device_work")["count"].sum()
+    if lost:
+        why = _older(trace, known)
+        work = f"{lost} launches are recorded, and none of the work that they launched"
+        return f"{work}{why or ''}: {'use a newer nsys' if why else advice}"
+    if kinds.is_in(DEVICE_WORK).any():
+        why = _older(trace, known)
+        return None if why is None else f"copies are recorded and no kernels{why}: use a newer nsys"
+    devices = trace.tables.devices.filter(pl.col("device") != CPU_DEVICE)
+    if devices.is_empty() or known.get("cuda_traced") != "false":
+        return None
+    names = ", ".join(devices["name"].drop_nulls().unique(maintain_order=True))
+    return f"{names or 'the GPU'} was not recorded, CUDA was not traced: {advice}"
+
+
+def _older(trace: Trace, known: Mapping[str, Any]) -> str | None:
+    """Return that nsys is older than the driver's CUDA, None where that is not known."""
+    release = re.search(r"\b(20\d\d)\.(\d+)", trace.meta.producer or "")
+    driver = re.match(r"\d+", str(known.get("cuda_driver_version", "")))
+    if trace.meta.format != "nsys" or release is None or driver is None:
+        return None
+    major = int(driver[0]) // 1000
+    if (int(release[1]), int(release[2])) >= _FIRST_NSYS.get(major, (0, 0)):
+        return None
+    return f": nsys {release[0]} is older than the driver's CUDA {major}"
+
+
+def needs_device(trace: Trace, what: str) -> None:
+    """Raise ``NoSuchSelectionError`` if ``trace`` is a summary or lacks the work of its GPU.
+
+    ``what`` is the analysis that would take the GPU for idle.
+    """
+    needs_timeline(trace, what)
+    if (why := unrecorded(trace)) is not None:
+        raise NoSuchSelectionError(f"{what}: {why}")
