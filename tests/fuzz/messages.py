@@ -1,4 +1,4 @@
-"""Changed runs of XPlane events: the compiled scanner beside NumPy (``tests.fuzz.scanner``)."""
+"""Changed runs of XPlane events: the compiled scanner beside Python (``tests.fuzz.scanner``)."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 The scanner is compiled with sanitizers of memory and of undefined behaviour. Blocks of JSON events
 with one to four changes are scanned; what it accepts is decoded in Python, and the columns and
 counts must be equal; what it refuses, the decoder in Python reads in any case. Runs of XPlane's
-events with changes (``messages.py``) are decoded by it and by NumPy, and must be equal.
+events with changes (``messages.py``) are decoded by it and in Python, and must be equal.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def test_changed_events_are_scanned_as_they_are_decoded() -> None:
 @pytest.mark.skipif(
     not COMPILED, reason="the scanner is not compiled: python -m tools.build_scanner"
 )
-def test_changed_runs_of_xplane_are_scanned_as_numpy_decodes_them() -> None:
+def test_changed_runs_of_xplane_are_scanned_as_python_decodes_them() -> None:
     tally = messages.compared(islice(messages.ChangedRuns(1), 4_000))
     assert tally.runs == 4_000
     # All three are frequent enough to compare anything.

@@ -1,203 +1,135 @@
-"""Integers, chains of lengths and messages, against a walk of one at a time."""
+"""The decoder in Python against protobuf's own classes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import accumulate
+from typing import Any, Final
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fuzz.messages import rows
 from tests.ingest.xplane.writing import message, number, varint
-from traceana.ingest.xplane import wire as runs_module
-from traceana.ingest.xplane.decode import (
-    DURATION_PS,
-    METADATA_ID,
-    OCCURRENCES,
-    OFFSET_PS,
-    Known,
-    any_events,
-    any_stats,
-    events,
+from traceana.ingest.messages import message_classes
+from traceana.ingest.xplane.decode import Known
+from traceana.ingest.xplane.scan import Decoded
+from traceana.ingest.xplane.wire import Buffer
+
+CLASSES: Final = message_classes(
+    "decoding",
+    {
+        "Stat": {
+            "metadata_id": (1, "int64"),
+            "double": (2, "fixed64"),
+            "unsigned": (3, "uint64"),
+            "signed": (4, "int64"),
+            "text": (5, "bytes"),
+            "raw": (6, "bytes"),
+            "reference": (7, "uint64"),
+        },
+        "Event": {
+            "metadata_id": (1, "int64"),
+            "offset_ps": (2, "int64"),
+            "duration_ps": (3, "int64"),
+            "stats": (4, ["Stat"]),
+            "occurrences": (5, "int64"),
+        },
+    },
 )
-from traceana.ingest.xplane.wire import Buffer, Records, Runs
-
-pytestmark = pytest.mark.slow
-
-MOST = (1 << 64) - 1
-NUMBERS = (METADATA_ID, OFFSET_PS, DURATION_PS, OCCURRENCES)
-Decoded = tuple[int, int, int, bool, dict[int, object]] | None
+KINDS: Final = ("double", "unsigned", "signed", "text", "raw", "reference")
+MOST: Final = (1 << 64) - 1
 
 INT64 = st.one_of(st.integers(0, 300), st.integers(-(2**63), 2**63 - 1))
-
-
-@given(st.lists(st.integers(0, 2**64 - 1), min_size=1))
-def test_varints_of_every_length(values: list[int]) -> None:
-    encoded = [varint(value) for value in values]
-    starts = [0, *accumulate(map(len, encoded))][:-1]
-    found, lengths = Buffer.of([b"".join(encoded)]).varints(np.array(starts))
-    assert found.tolist() == values
-    assert lengths.tolist() == [len(each) for each in encoded]
-
-
-def test_a_varint_that_does_not_end_is_too_long() -> None:
-    _, lengths = Buffer.of([b"\xff" * 12]).varints(np.array([0]))
-    assert lengths.tolist() == [11]
-
-
-STATS = st.lists(st.tuples(st.integers(1, 200), INT64), max_size=4)
-EVENTS = st.lists(st.tuples(st.integers(1, 400), INT64, INT64, STATS), max_size=60)
-
-Message = tuple[int, int, int, list[tuple[int, int]]]
-
-
-def encoded_event(metadata: int, offset: int, duration: int, stats: list[tuple[int, int]]) -> bytes:
-    content = number(1, metadata) + number(2, offset) + number(3, duration)
-    content += b"".join(message(4, number(1, key) + number(4, value)) for key, value in stats)
-    return message(4, content)
-
-
-def decoded(
-    buffer: Buffer, records: Iterable[Records], wanted: Known, declared: Known
-) -> list[Decoded]:
-    """Return (id, offset, duration, stands for several, stats by id) of each event, None if bad."""
-    found: list[Decoded] = []
-    for part in records:
-        for block, stats in events(buffer, part, wanted, declared):
-            keyed: list[dict[int, object]] = [{} for _ in block.run]
-            for owner, index, kind, value, length in zip(
-                stats.owner, stats.index, stats.kind, stats.value, stats.length, strict=True
-            ):
-                key = int(wanted.numbers[index])
-                keyed[owner][key] = (int(kind), int(value), int(length))
-            found += [
-                (int(metadata), int(offset), int(duration), bool(several), own) if sound else None
-                for metadata, offset, duration, several, sound, own in zip(
-                    block.metadata_id,
-                    block.offset_ps,
-                    block.duration_ps,
-                    block.aggregate,
-                    block.sound,
-                    keyed,
-                    strict=True,
-                )
-            ]
-    return found
-
-
-@settings(max_examples=100, deadline=None)
-@given(EVENTS, st.binary(max_size=5), st.sampled_from([16, 40, 100, 8192]))
-def test_events_come_out_as_they_went_in(
-    wanted: list[Message], before: bytes, stretch: int
-) -> None:
-    encoded = [encoded_event(*event) for event in wanted]
-    content = before + b"".join(encoded)
-    buffer = Buffer.of([content])
-    with pytest.MonkeyPatch.context() as patch:
-        # Stretches shorter than an event: guesses go wrong, records jump over stretches.
-        patch.setattr(runs_module, "_STRETCH", stretch)
-        patch.setattr(runs_module, "_AT_ONCE", 7)
-        runs = Runs(buffer, np.array([len(before)]), np.array([len(content)]))
-        records = list(runs)
-    starts = [len(before) + end for end in accumulate(map(len, encoded), initial=0)]
-    assert [at for part in records for at in part.at.tolist()] == starts[:-1]
-    assert runs.stop.tolist() == [len(content)]
-    every = Known(range(201))
-    assert decoded(buffer, records, every, every) == [
-        (metadata, offset, duration, False, {k: (4, v & MOST, 0) for k, v in stats})
-        for metadata, offset, duration, stats in wanted
-    ]
-
-
 VARINTS = st.one_of(
     INT64.map(varint),
     st.integers(0, 127).map(lambda n: bytes([n | 0x80, 0])),  # longer than it need be
 )
 STAT_FIELDS = st.one_of(
     st.tuples(st.sampled_from([1, 1, 3, 4, 7, 9]), VARINTS).map(
-        lambda f: bytes([f[0] << 3]) + f[1]
+        lambda field: bytes([field[0] << 3]) + field[1]
     ),
     st.binary(min_size=8, max_size=8).map(lambda bits: b"\x11" + bits),
     st.binary(max_size=4).map(lambda text: message(5, text)),
     st.binary(max_size=130).map(lambda text: message(6, text)),
-    st.binary(max_size=3),
 )
 STAT = st.lists(STAT_FIELDS, max_size=3).map(lambda parts: message(4, b"".join(parts)))
 EVENT_FIELDS = st.one_of(
-    st.tuples(st.sampled_from([1, 2, 3, 5, 6]), VARINTS).map(lambda f: bytes([f[0] << 3]) + f[1]),
+    st.tuples(st.sampled_from([1, 2, 3, 5, 6]), VARINTS).map(
+        lambda field: bytes([field[0] << 3]) + field[1]
+    ),
     STAT,
     st.integers(1, 9).map(lambda key: message(4, number(1, key) + number(4, key * 7))),
-    st.binary(max_size=2),
 )
-ANY_EVENT = st.one_of(
-    st.lists(EVENT_FIELDS, max_size=5).map(b"".join),
-    st.tuples(INT64, INT64, st.lists(STAT, max_size=3)).map(
-        lambda f: number(1, 5) + number(2, f[0]) + number(3, f[1]) + b"".join(f[2])
-    ),
-)
+EVENT = st.lists(EVENT_FIELDS, max_size=5).map(b"".join)
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.lists(ANY_EVENT, max_size=30))
-def test_messages_of_any_shape_equal_the_general_decoder(contents: list[bytes]) -> None:
-    encoded = [message(4, content) for content in contents]
-    content = b"".join(encoded)
+def decoded(content: bytes) -> tuple[Buffer, Decoded]:
+    """Return the decoder of one run, which wants the stats 0 to 63; 64 to 99 are declared."""
     buffer = Buffer.of([content])
-    wanted, declared = Known(range(64)), Known(range(100))
-    ends = np.array(list(accumulate(map(len, encoded))), dtype=np.int64)
-    starts = ends - np.array([len(each) for each in contents], dtype=np.int64)
-    at = ends - np.array([len(each) for each in encoded], dtype=np.int64)
-    whole = Records(at, np.zeros(len(at), dtype=np.int64), len(content))
-    found = any_events(buffer, starts, ends)
-    stats = any_stats(buffer, found.start, found.end)
-    # A stat begins with its id; stats that are declared and not wanted are not decoded.
-    leading = buffer.varints(found.start + 1)[0].view(np.int64)
-    passed = (declared.indices(leading) < len(declared)) & (wanted.indices(leading) == len(wanted))
-    judged = ~passed | (buffer.data[found.start] != METADATA_ID) | (found.start == found.end)
-    sound = found.sound.copy()
-    sound[found.owner[judged & ~stats.sound]] = False
-    expected: list[Decoded] = []
-    for i in range(len(contents)):
-        own: dict[int, object] = {
-            int(stats.metadata_id[j]): (
-                int(stats.kind[j]),
-                int(stats.value[j]),
-                int(stats.length[j]),
-            )
-            for j in np.flatnonzero(judged & (found.owner == i))
-            if 0 <= stats.metadata_id[j] < 64
-        }
-        metadata, offset, duration, several = (found.numbers[tag][i] for tag in NUMBERS)
-        expected.append(
-            (int(metadata), int(offset), int(duration), bool(several), own) if sound[i] else None
-        )
-    assert decoded(buffer, [whole], wanted, declared) == expected
+    whole = np.array([0], dtype=np.int64), np.array([len(content)], dtype=np.int64)
+    return buffer, Decoded(buffer, *whole, Known(range(64)), Known(range(100)))
+
+
+def value_of(stat: Any) -> tuple[int, int | bytes]:
+    """Return the field of a stat's value that was set last, and the value."""
+    set_ = [kind for kind in KINDS if stat.HasField(kind)]
+    if not set_:
+        return 0, 0
+    value = getattr(stat, set_[0])
+    return KINDS.index(set_[0]) + 2, value if isinstance(value, bytes) else value & MOST
 
 
 @settings(deadline=None)
-@given(EVENTS.filter(bool), st.data())
+@given(st.lists(EVENT, max_size=20))
+def test_events_of_any_order_are_those_of_protobuf(contents: list[bytes]) -> None:
+    run = b"".join(message(4, content) for content in contents)
+    buffer, found = decoded(run)
+    events: list[Any] = rows(found)
+    assert found.stop.tolist() == [len(run)]
+    assert len(events) == len(contents)
+    for content, (_, metadata_id, offset, duration, several, sound, stats) in zip(
+        contents, events, strict=True
+    ):
+        want = CLASSES["Event"].FromString(content)
+        assert (metadata_id, offset, duration) == (
+            want.metadata_id,
+            want.offset_ps,
+            want.duration_ps,
+        )
+        assert (several, sound) == (want.occurrences != 0, True)
+        wanted: dict[int, tuple[int, int | bytes]] = {}
+        for stat in want.stats:
+            # Of several values of a stat protobuf keeps each; which was last is not known.
+            if 0 <= stat.metadata_id < 64 and sum(map(stat.HasField, KINDS)) < 2:
+                wanted[stat.metadata_id] = value_of(stat)
+        own = {
+            index: (kind, bytes(buffer.view[value : value + length]) if kind in (5, 6) else value)
+            for index, (kind, value, length) in stats.items()
+        }
+        several_values = {s.metadata_id for s in want.stats if sum(map(s.HasField, KINDS)) > 1}
+        for index in own.keys() - several_values:
+            assert own[index] == wanted[index]
+
+
+@settings(deadline=None)
+@given(st.lists(EVENT, min_size=1, max_size=20), st.data())
 def test_a_run_that_is_cut_stops_before_the_cut_event(
-    wanted: list[Message], data: st.DataObject
+    contents: list[bytes], data: st.DataObject
 ) -> None:
-    encoded = [encoded_event(*event) for event in wanted]
-    content = b"".join(encoded)
-    size = data.draw(st.integers(1, len(content) - 1))
-    found = Runs(Buffer.of([content[:size]]), np.array([0]), np.array([size]))
-    count = sum(len(part.at) for part in found)
+    encoded = [message(4, content) for content in contents]
+    size = data.draw(st.integers(1, sum(map(len, encoded)) - 1))
+    _, found = decoded(b"".join(encoded)[:size])
     ends = [0, *accumulate(map(len, encoded))]
-    assert count == sum(end <= size for end in ends) - 1
+    assert len(rows(found)) == sum(end <= size for end in ends) - 1
     assert found.stop.tolist() == [max(end for end in ends if end <= size)]
 
 
 @given(st.binary(max_size=400))
 def test_any_bytes_are_survived(content: bytes) -> None:
-    buffer = Buffer.of([content])
-    for records in Runs(buffer, np.array([0]), np.array([len(content)])):
-        assert records.till <= len(content)
-        known = Known(range(10))
-        assert len(decoded(buffer, [records], known, known)) == len(records.at)
+    _, found = decoded(content)
+    rows(found)
+    assert found.stop.tolist()[0] <= len(content)
 
 
 @given(st.sets(st.integers(-3, 2**40)), st.lists(st.integers(-5, 2**41)))

@@ -1,4 +1,4 @@
-"""The compiled scanner: the same events as NumPy's decoder, and the same tables of real files."""
+"""The compiled scanner: the same events as Python's decoder, and the same tables of real files."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
 
 
 def assert_read_alike(file: Path) -> None:
-    """Assert that the scanner and NumPy make the same tables of ``file``."""
+    """Assert that the scanner and Python make the same tables of ``file``."""
     found = reader.read(file, silent)
     with mock.patch.object(scan, "COMPILED", new=False):
         want = reader.read(file, silent)

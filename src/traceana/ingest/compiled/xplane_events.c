@@ -24,10 +24,10 @@ enum {
 
 static const uint64_t BEYOND = (uint64_t)1 << 40;
 
-enum wire { VARINT, FIXED64, LENGTH, OTHER };
+enum wire { VARINT, FIXED64, LENGTH, NONE = 8 /* a wire type has three bits */ };
 
 /* The wire type of each kind of value: the number of its field. */
-static const byte WIRES[8] = {OTHER, OTHER, FIXED64, VARINT, VARINT, LENGTH, LENGTH, VARINT};
+static const byte WIRES[8] = {NONE, NONE, FIXED64, VARINT, VARINT, LENGTH, LENGTH, VARINT};
 
 /* The arguments, arrays in this order: the bytes; begin, end and stop of each run; the next run and
  * position; the stats' ids; then what is filled, a row an event, and a row a stat. */
@@ -75,7 +75,8 @@ struct scan {
     size_t stats, most_stats;
 };
 
-/* Return the number of bytes of the integer at `at`; 11 where it goes on after the tenth. */
+/* Return the number of bytes of the integer at `at`, more than a file has where it goes on after the
+   tenth: whatever it is part of then reaches beyond its end. */
 static size_t read_varint(const byte *at, uint64_t *value)
 {
     uint64_t found = 0;
@@ -87,7 +88,7 @@ static size_t read_varint(const byte *at, uint64_t *value)
         }
     }
     *value = found | (uint64_t)(at[9] & 1) << 63;
-    return at[9] < 0x80 ? 10 : 11;
+    return at[9] < 0x80 ? 10 : BEYOND;
 }
 
 static int32_t code_of(const struct ids *ids, int64_t id)

@@ -1,4 +1,4 @@
-"""Decodes the events of lines with the compiled scanner, or with NumPy where there is none.
+"""Decodes the events of lines with the compiled scanner, or in Python where there is none.
 
 The scanner, ``compiled/xplane_events.c``, decodes events as profilers write them, and leaves any
 other event to :mod:`~traceana.ingest.xplane.decode`, with the same result.
@@ -14,8 +14,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from traceana.ingest.compiled import COMPILED
-from traceana.ingest.xplane.decode import Events, Known, Stats, events
-from traceana.ingest.xplane.wire import Buffer, Ints, Numbers, Records, Runs
+from traceana.ingest.xplane.decode import Events, Known, Stats, Walker
+from traceana.ingest.xplane.wire import Buffer, Ints, Numbers, fields
 
 if COMPILED:
     from traceana.ingest.compiled import _scanner
@@ -33,7 +33,8 @@ class Blocks(Protocol):
     """The events of some runs, decoded during the iteration.
 
     Each item is the byte after the last event and the events up to there. Afterwards ``stop`` is
-    where each run ended, as in :class:`~traceana.ingest.xplane.wire.Runs`.
+    where each run ended: at its end, at a field other than an event, or before an event that
+    reaches beyond it.
     """
 
     @property
@@ -52,23 +53,22 @@ def blocks(buffer: Buffer, begin: Ints, end: Ints, wanted: Known, declared: Know
 
 
 class Decoded:
-    """The events of some runs, decoded by NumPy."""
+    """The events of some runs, decoded in Python."""
 
     def __init__(
         self, buffer: Buffer, begin: Ints, end: Ints, wanted: Known, declared: Known
     ) -> None:
-        self._buffer, self._ids = buffer, (wanted, declared)
-        self._runs = Runs(buffer, begin, end)
-
-    @property
-    def stop(self) -> Ints:
-        """Where each run ended."""
-        return self._runs.stop
+        self.stop = begin.copy()
+        self._end = end
+        self._walker = Walker(buffer, wanted, declared)
 
     def __iter__(self) -> Iterator[tuple[int, Iterable[Block]]]:
-        for records in self._runs:
-            if len(records.at):
-                yield records.till, events(self._buffer, records, *self._ids)
+        for run, end in enumerate(self._end.tolist()):
+            places, at = self._walker.places(run, int(self.stop[run]), end)
+            while places:
+                self.stop[run] = at
+                yield at, [self._walker.events(places)]
+                places, at = self._walker.places(run, at, end)
 
 
 class Scanned:
@@ -81,7 +81,7 @@ class Scanned:
         # Where a damaged file has runs between others, the places are parts of larger arrays.
         self._begin, self._end = np.ascontiguousarray(begin), np.ascontiguousarray(end)
         self._buffer = buffer
-        self._wanted, self._declared = wanted, declared
+        self._walker = Walker(buffer, wanted, declared)
         self._ids = np.union1d(wanted.numbers, declared.numbers)
         self._codes = wanted.indices(self._ids).astype(np.int32)
         self._codes[self._codes == len(wanted)] = _DECLARED
@@ -121,13 +121,12 @@ class Scanned:
     def _with_odd(self, found: Events, stats: Stats, odd: Numbers) -> Iterator[Block]:
         """Yield the events with those of the rows ``odd``, whose metadata ids are positions."""
         if len(odd):
-            records = Records(found.metadata_id[odd], found.run[odd].astype(np.int64), 0)
-            at = 0
-            for some, of_some in events(self._buffer, records, self._wanted, self._declared):
-                rows = odd[at : at + len(some)]
-                at += len(some)
-                found.metadata_id[rows] = some.metadata_id
-                found.offset_ps[rows], found.duration_ps[rows] = some.offset_ps, some.duration_ps
-                found.aggregate[rows], found.sound[rows] = some.aggregate, some.sound
-                stats = stats.followed_by(replace(of_some, owner=rows[of_some.owner]))
+            at, run = found.metadata_id[odd].tolist(), found.run[odd].tolist()
+            whole = [next(fields(self._buffer, one, self._buffer.size)) for one in at]
+            places = [(of, field.start, field.end) for of, field in zip(run, whole, strict=True)]
+            some, of_some = self._walker.events(places)
+            found.metadata_id[odd] = some.metadata_id
+            found.offset_ps[odd], found.duration_ps[odd] = some.offset_ps, some.duration_ps
+            found.aggregate[odd], found.sound[odd] = some.aggregate, some.sound
+            stats = stats.followed_by(replace(of_some, owner=odd[of_some.owner]))
         yield found, stats
