@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.analyze.charges import charges, counted, incomplete, on_flops
+from traceana.analyze.charges import charges, on_flops
+from traceana.analyze.coverage import counted, incomplete
 from traceana.analyze.layer_operands import Operands, operands
 from traceana.analyze.manifest_pairing import paired, with_names_of
 from traceana.analyze.measured import added, measured_notes, measured_sums, with_rates

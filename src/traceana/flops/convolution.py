@@ -205,6 +205,11 @@ def convolution(call: Call) -> tuple[Cost, ...]:
     return (forward(forward_extents(call), call.size("x"), call.has("bias")),)
 
 
+def extents(call: Call) -> Convolution:
+    """Return the convolution of a call that computes its result, or its gradients."""
+    return backward_extents(call) if "dy" in call.at else forward_extents(call)
+
+
 def forward_extents(call: Call) -> Convolution:
     """Return the convolution of a forward call.
 

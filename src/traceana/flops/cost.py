@@ -21,6 +21,10 @@ LARGEST: Final = 2**63 - 1
 """Counts are int64 columns."""
 
 
+PRODUCT: Final = r"^(?:convolution|recurrent)\.(?:forward|dgrad|wgrad)$|^matmul$|^attention\.|\*"
+"""Formulas of products: of convolutions, matrices, attention and recurrent layers, and a user's."""
+
+
 class UncountableError(Exception):
     """The cost of a call cannot be computed; the message has the reason.
 

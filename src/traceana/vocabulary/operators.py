@@ -42,10 +42,10 @@ COMPILED_GRAPH: Final = "## Call CompiledFxGraph"
 SEEDS: Final = "aten::randint"
 """Draws the seeds of a compiled graph, whose generated code computes random numbers with them."""
 
-PRODUCTS: Final[tuple[Kind, ...]] = ("linear", "mm", "batched_mm")
+MATRIX_PRODUCTS: Final[tuple[Kind, ...]] = ("linear", "mm", "batched_mm")
 WEIGHTED: Final[tuple[Kind, ...]] = (
     "convolution",
-    *PRODUCTS,
+    *MATRIX_PRODUCTS,
     "attention",
     "recurrent",
     "normalization",
