@@ -69,8 +69,10 @@ class Charges(msgspec.Struct, frozen=True):
     """The costs of the selected work, and their sources.
 
     ``frame`` has the columns of :data:`CHARGES`, a row per counted operator and part, per
-    instruction, layer and pass, and per part of a layer that the manifest counts. ``coverage`` has
-    a row for each of ``work(trace)``: ``op``, the counted operator around it, else its own;
+    instruction, layer and pass, and per part of a layer that the manifest counts. The layer is that
+    of the operator (``ops.layer``); the time of a kernel is in the row of the kernel's own layer
+    (``activities.layer``), which differs where a kernel computes for several layers. ``coverage``
+    has a row for each of ``work(trace)``: ``op``, the counted operator around it, else its own;
     ``reason`` why it has no count, null where it has one; ``unit``, null without an operator,
     :data:`UNCOUNTED` without a count. ``notes`` name the source of the shapes.
     """
@@ -285,54 +287,43 @@ def _with_precision(trace: Trace, frame: pl.DataFrame, covered: pl.DataFrame) ->
 
     It is that of the kernels of the gradient where they are known, else of the whole unit.
     """
-    product = pl.col("instruction").is_not_null() | pl.col("formula").str.contains(PRODUCT)
     rows = work(trace, *SOURCE, "duration").with_columns(covered["unit"])
     (number,) = numbered(rows.select(SOURCE))
+    columns = ["precision", "tensor_core"]
+    gradient = pl.when(pl.col("direction").is_in(["dgrad", "wgrad"])).then("direction")
     of_class = described(rows.select(SOURCE)[first_rows(number)], trace).select(
-        pl.when(pl.col("direction").is_in(["dgrad", "wgrad"])).then("direction").alias("part"),
-        *("precision", "tensor_core"),
+        gradient.cast(PART).alias("part"),
+        *columns,
         (pl.col("category").is_in(PRODUCTS) & pl.col("precision").is_not_null()).alias("counts"),
     )
     ran = (
-        rows.select("unit", "duration")
-        .with_columns(number=number)
+        rows.select("unit", "duration", number=pl.Series(number))
         .filter(of_class["counts"].gather(number), pl.col("unit") >= 0)
         .group_by("unit", "number")
         .agg(pl.col("duration").sum())
     )
-    ran = ran.hstack(of_class.select("part", "precision", "tensor_core")[ran["number"]])
-    columns = ["precision", "tensor_core"]
-    frame = frame.with_columns(product.alias("product"))
-    found: list[pl.DataFrame] = []
-    for keys in (["unit", "part"], ["unit"]):
-        found.append(
+    ran = ran.hstack(of_class[ran["number"]])
+
+    def most(*keys: str) -> pl.DataFrame:
+        """Return the precision of most of the time, by ``keys``."""
+        return (
             ran.group_by(*keys, *columns)
             .agg(pl.col("duration").sum())
             .sort(["duration", *columns], descending=[True, False, False])
             .unique(keys, keep="first", maintain_order=True)
-            .select(*keys, *columns)
+            .drop("duration")
         )
-    exact, whole = found
-    joined = (
-        frame.with_columns(pl.col("part").cast(pl.String).alias("_part"))
-        .join(
-            exact.drop_nulls("part"),
-            left_on=["unit", "_part"],
-            right_on=["unit", "part"],
-            how="left",
-            maintain_order="left",
-        )
-        .join(whole, on="unit", how="left", maintain_order="left", suffix="_whole")
-    )
+
+    product = pl.col("instruction").is_not_null() | pl.col("formula").str.contains(PRODUCT)
     known = pl.col("precision").is_not_null()
-    return joined.select(
-        *frame.columns,
-        *(
-            pl.when(product)
-            .then(pl.when(known).then(column).otherwise(f"{column}_whole"))
-            .alias(column)
-            for column in columns
-        ),
+    return (
+        frame.with_columns(product.alias("product"))
+        .join(most("unit", "part"), on=["unit", "part"], how="left", maintain_order="left")
+        .join(most("unit"), on="unit", how="left", maintain_order="left", suffix="_whole")
+        .with_columns(
+            pl.when("product").then(pl.when(known).then(one).otherwise(f"{one}_whole")).alias(one)
+            for one in columns
+        )
     )
 
 

@@ -18,13 +18,13 @@ from traceana.analyze.rates import COLUMNS as COSTS
 from traceana.analyze.rates import PASSES, UNEXPLAINED, machine, peak_note, with_costs
 from traceana.enrich.keys import (
     KEYS,
-    OUTSIDE,
     SOURCE,
     classified,
     described,
     layer_keys,
     with_layer_keys,
 )
+from traceana.enrich.layers.source import OUTSIDE
 from traceana.result import Result, sums, with_share
 from traceana.settings import UNSCOPED_PERCENT
 from traceana.timeline.work import why_no_work, work

@@ -395,50 +395,43 @@ def _with_parts(costs: pl.DataFrame, ops: pl.DataFrame, tree: Tree) -> pl.DataFr
     autograd engine itself, without a node around it, adds up gradients. What a checkpoint's node
     recomputes is of the forward pass.
     """
-    if costs.is_empty():
-        return costs
-    texts = Texts.of(ops["name"])
-    op = costs["op"]
-    node = to_rows(tree.nearest(texts.matching(_NODE), from_rows(op)))
-    gradient_around = tree.nearest(texts.matching(_GRADIENT), from_rows(op)) != NONE
-    node_name = ops["name"].gather(node).cast(pl.String)
-    recomputes = node_name.str.contains(_RECOMPUTING).fill_null(False)
-    of_engine = node.is_null() & (ops["direction"].gather(op) == "backward").fill_null(False)
-    kind, named = costs["kind"], node_name.is_not_null()
-    linear_node = node_name.str.contains(_LINEAR_NODE).fill_null(False) & ~recomputes
-    same = kind.is_in(_GENERIC) | (pl.Series(gradient_around) & (kind == "linear"))
-    generic = (
-        (costs["part"] == "forward")
-        & ((named & same) | (of_engine & kind.is_in(_GENERIC)))
-        & ~recomputes
+    texts, op = Texts.of(ops["name"]), from_rows(costs["op"])
+    around = to_rows(tree.nearest(texts.matching(_NODE), op))
+    rows = costs.with_columns(
+        around.alias("node"),
+        ops["name"].gather(around).cast(pl.String).alias("node_name"),
+        pl.Series("in_gradient", tree.nearest(texts.matching(_GRADIENT), op) != NONE),
+        (ops["direction"].gather(costs["op"]) == "backward").alias("of_engine"),
     )
-    is_bias = (kind == "reduction") & linear_node
-    linear = pl.DataFrame({"op": op, "node": node}).filter(linear_node & (kind == "matmul"))
-    gradient = pl.col("_gradient")
-    in_linear = pl.lit(generic) & (gradient.is_not_null() | pl.lit(is_bias))
+    kind, node = pl.col("kind"), pl.col("node_name")
+    recomputes, generic = node.str.contains(_RECOMPUTING), kind.is_in(_GENERIC)
+    in_linear = node.str.contains(_LINEAR_NODE) & ~recomputes
+    linear = rows.filter(in_linear & (kind == "matmul")).select("op", "node")
+    backward = (pl.col("part") == "forward") & (
+        pl.when(node.is_null())
+        .then(generic & pl.col("of_engine"))
+        .otherwise((generic | (pl.col("in_gradient") & (kind == "linear"))) & ~recomputes)
+    )
+    of_bias = pl.when(in_linear & (kind == "reduction")).then(pl.lit("bias_grad"))
+    gradient = pl.coalesce("gradient", of_bias)
     return (
-        costs.join(_products(linear, ops), on="op", how="left", maintain_order="left")
+        rows.join(_linear_gradients(linear, ops), on="op", how="left", maintain_order="left")
         .with_columns(
-            pl.when(pl.lit(generic))
-            .then(
-                pl.coalesce(
-                    gradient,
-                    pl.when(pl.lit(is_bias))
-                    .then(pl.lit("bias_grad"))
-                    .otherwise(pl.lit("backward")),
-                )
-            )
-            .otherwise(pl.col("part").cast(pl.String))
-            .cast(PART)
+            pl.when(backward)
+            .then(gradient.fill_null("backward").cast(PART))
+            .otherwise("part")
             .alias("part"),
-            pl.when(in_linear).then(pl.lit("linear")).otherwise("kind").alias("kind"),
+            pl.when(backward & gradient.is_not_null())
+            .then(pl.lit("linear"))
+            .otherwise("kind")
+            .alias("kind"),
         )
         .select(costs.columns)
     )
 
 
-def _products(linear: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    """Return the gradient of each product in a linear layer's node: ``op``, ``_gradient``.
+def _linear_gradients(linear: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """Return the gradient of each product in a linear layer's node: ``op``, ``gradient``.
 
     The gradient of the output is [N, O]: the product over O is the input's gradient, that over N
     the weight's. Where N equals O, autograd computes the input's first; a single product is then
@@ -458,7 +451,7 @@ def _products(linear: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
         distinct.with_columns(pl.Series("_which", gradients, dtype=pl.String)),
         on=["input_shapes", "_of_node"],
         nulls_equal=True,
-    ).select("op", gradient.alias("_gradient"))
+    ).select("op", gradient.alias("gradient"))
 
 
 def _which_gradient(product: str | None, node: str | None) -> str | None:

@@ -18,9 +18,8 @@ from traceana.enrich.launches import (
     with_complete,
 )
 from traceana.enrich.layers.from_scopes import ScopeLayers
-from traceana.enrich.layers.resolve import layer_table, merge_like, resolve
-from traceana.enrich.layers.roles import MULTI_TENSOR, OPTIMIZER
-from traceana.enrich.layers.source import DEEPEST_PATH, Layer, Program
+from traceana.enrich.layers.resolve import Launched, layer_table, layers_of_work, resolve
+from traceana.enrich.layers.source import DEEPEST_PATH, Program
 from traceana.enrich.operators import forward_of, from_nvtx, with_nesting
 from traceana.enrich.ranges import ThreadRanges
 from traceana.enrich.steps import (
@@ -32,7 +31,7 @@ from traceana.enrich.steps import (
     without_cut_step,
 )
 from traceana.trace import Ledger, Trace
-from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK, Direction, conform, join_pieces
+from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK, conform, join_pieces
 
 if TYPE_CHECKING:
     from traceana.enrich import Code
@@ -134,35 +133,16 @@ def attribute(
         key[node], time[node] = captured_key, activities["capture_time"].to_numpy()[node]
 
     op = np.where(known_op == NONE, nesting.innermost(key, time), known_op)
-    around = np.where(op == NONE, resolved.at(key, time), take(resolved.of_op, op))
-    layer = resolved.of_scope(activities["scope"])
-    layer = np.where(layer == NONE, around, layer)
-    layer = resolved.with_generated(layer, known_op, time)
-    layers = [*resolved.layers, OPTIMIZER]
     lost = activities["call"].is_null() & activities["kind"].is_in(DEVICE_WORK) & bool(calls.height)
-    updates = names["name"].cast(pl.String).str.contains(MULTI_TENSOR)
-    applied = updates.gather(activities["name_id"]).fill_null(value=False) & ~lost
-    applied &= pl.Series((op == NONE) & (layer == NONE))
-    layer = np.where(applied, len(layers) - 1, layer)
-
-    # The direction is that of the layer's role, else of the scope, the operator or the range.
-    of_optimizer = np.array([*(role == "optimizer" for _, _, role in layers), False])[layer]
-    direction = pl.select(
-        pl.when(pl.Series(of_optimizer))
-        .then(pl.lit("optimizer", Direction))
-        .otherwise(
-            pl.coalesce(
-                scopes.direction_of(activities["scope"]).cast(Direction),
-                ops["direction"].gather(to_rows(op)),
-                thread_ranges.direction_at(key, time),
-            )
-        )
-    ).to_series()
+    in_direction = thread_ranges.direction_at(key, time)
+    at_launch = Launched(key, time, op, known_op, in_direction, lost.to_numpy())
+    layers, layer, direction = layers_of_work(
+        resolved, program, activities, names, at_launch, ledger
+    )
     when = np.where(launched_on == NONE, activities["start"].to_numpy(), launched)
     step = step_of(step_table, activities["process"], pl.Series(when))
     if lost.any():
         step = steps_of_lost_launches(activities, step)
-    layer, direction = _by_repetition(activities, layers, layer, direction, ledger)
     backward = (direction == "backward").fill_null(False).to_numpy()
     # The order of the layers is that of steps whose launches are recorded.
     complete = np.append(step_table["complete"].fill_null(value=True).to_numpy(), [False])
@@ -238,41 +218,6 @@ def _with_that_around(ops: pl.DataFrame, nesting: Nesting) -> pl.Series:
     rows = np.arange(ops.height)
     around = nesting.inherit(np.where(ops["scope"].is_null().to_numpy(), NONE, rows))
     return direction.zip_with(~lacking, direction.gather(to_rows(around)))
-
-
-def _by_repetition(
-    activities: pl.DataFrame,
-    layers: list[Layer],
-    layer: Ints,
-    direction: pl.Series,
-    ledger: Ledger,
-) -> tuple[Ints, pl.Series]:
-    """Return layer and direction, completed for work whose launch is not in the trace."""
-    unknown = layer == NONE
-    wanted = pl.Series(unknown) & activities["kind"].is_in(DEVICE_WORK)
-    if unknown.all() or not wanted.any():
-        return layer, direction
-    from traceana.match.repetition import Repetitions
-
-    code = direction.to_physical().cast(pl.Int64).fill_null(len(Direction.categories)).to_numpy()
-    same_row, same_role = merge_like(layers)
-    directed = np.where(unknown, NONE, same_row[layer] * (len(Direction.categories) + 1) + code)
-    # Repetitions that differ in the layer may agree in the role, such as a collective.
-    role = np.where(unknown, NONE, same_role[layer])
-    source, of_role = Repetitions(activities).sources((directed, role), wanted)
-    any_source = np.where(source == NONE, of_role, source)
-    found = pl.Series(any_source != NONE)
-    ledger.add(
-        "by_repetition",
-        int(found.sum()),
-        table="activities",
-        kept=True,
-        time_ns=int(activities["duration"].filter(found).sum()),
-    )
-    return (
-        np.where(any_source == NONE, layer, layer[any_source]),
-        direction.zip_with(pl.Series(source == NONE), direction.gather(to_rows(source))),
-    )
 
 
 def remarked(trace: Trace, marker: str) -> Trace:

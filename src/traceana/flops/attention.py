@@ -112,31 +112,9 @@ def backward(attention: Attention, size: int | None) -> Cost:
     )  # fmt: skip
 
 
-@function("attention")
-def scaled_dot_product(call: Call) -> tuple[Cost, ...]:
+@function("attention", "attention_backward")
+def heads_first(call: Call) -> tuple[Cost, ...]:
     """Query […, L, E], key […, S, E], value […, S, Eᵥ], heads before the sequence."""
-    return (forward(_heads_first(call), call.size("q")),)
-
-
-@function("attention_backward")
-def scaled_dot_product_backward(call: Call) -> tuple[Cost, ...]:
-    """The gradient of attention with the heads before the sequence."""
-    return (backward(_heads_first(call), call.size("q")),)
-
-
-@function("sequence_attention")
-def fused(call: Call) -> tuple[Cost, ...]:
-    """Query [b, L, h, E], key and value [b, S, h, E]; packed sequences are refused."""
-    return (forward(_heads_last(call), call.size("q")),)
-
-
-@function("sequence_attention_backward")
-def fused_backward(call: Call) -> tuple[Cost, ...]:
-    """The gradient of attention with the heads behind the sequence."""
-    return (backward(_heads_last(call), call.size("q")),)
-
-
-def _heads_first(call: Call) -> Attention:
     query, key, value = (call.shape(name) for name in "qkv")
     if min(map(len, (query, key, value))) < 2 or key[-1] != query[-1] or value[-2] != key[-2]:
         raise UncountableError("query, key and value shapes do not match")
@@ -144,7 +122,7 @@ def _heads_first(call: Call) -> Attention:
     heads = [shape[-3] if len(shape) > 2 else 1 for shape in (query, key, value)]
     if len(set(batches)) != 1 or heads[1] != heads[2]:
         raise UncountableError("query, key and value shapes do not match")
-    return Attention(
+    extents = Attention(
         batch=prod(batches[0]),
         heads=heads[0],
         key_heads=heads[1],
@@ -154,16 +132,22 @@ def _heads_first(call: Call) -> Attention:
         value_width=value[-1],
         causal=_causal(call),
     )
+    of = backward if call.formula.endswith("_backward") else forward
+    return (of(extents, call.size("q")),)
 
 
-def _heads_last(call: Call) -> Attention:
+@function("sequence_attention", "sequence_attention_backward")
+def heads_last(call: Call) -> tuple[Cost, ...]:
+    """Query [b, L, h, E], key and value [b, S, h, E]; packed sequences are refused."""
     if call.has("packed"):
         raise UncountableError("packed sequence lengths not recorded")
     query, key, value = (call.shape(name, 4) for name in "qkv")
     (batch, queries, heads, width), (_, keys, key_heads, key_width) = query, key
     if key_width != width or value[:3] != key[:3] or key[0] != batch:
         raise UncountableError("query, key and value shapes do not match")
-    return Attention(batch, heads, key_heads, queries, keys, width, value[3], _causal(call))
+    extents = Attention(batch, heads, key_heads, queries, keys, width, value[3], _causal(call))
+    of = backward if call.formula.endswith("_backward") else forward
+    return (of(extents, call.size("q")),)
 
 
 _MASK_TYPES: Final[dict[int, Causal]] = {0: "no", 1: "top left", 2: "bottom right"}

@@ -40,7 +40,7 @@ def triton_template(call: Call) -> tuple[Cost, ...]:
         return (_attention(call),)
     if _CONVOLUTION.search(call.name):
         extents, _ = _convolution(call)
-        return (_with_all_buffers(convolution.forward(extents, None), call),)
+        return (_with_all_buffers(convolution.count(extents, "forward", None), call),)
     batched, plain = _BATCHED.search(call.name), _PRODUCT.search(call.name)
     if "grouped" in call.name or bool(batched) == bool(plain):
         raise UncountableError("Triton template: no product known by its name")
