@@ -207,15 +207,8 @@ def winograd(conv: Convolution, direction: Direction, algorithm: str, size: int)
             raise UncountableError("input spatial size unknown")
         spatial = conv.input
     tiles = conv.batch * prod(ceil(p / m) for p, m in zip(spatial, outputs, strict=True))
-    pairs = conv.out_channels * conv.in_channels // conv.groups
+    pairs, data, kernels, results = _transformed(conv, direction, tiles)
     points = prod(one.tile for one in sides)
-    entering = tiles * conv.in_channels
-    leaving = tiles * conv.out_channels
-    data, kernels, results = {
-        "fprop": (entering, pairs, leaving),
-        "dgrad": (leaving, pairs, entering),
-        "wgrad": (entering, leaving, pairs),
-    }[direction]
     return Executed(
         algorithm,
         direction,
@@ -227,6 +220,22 @@ def winograd(conv: Convolution, direction: Direction, algorithm: str, size: int)
         * results,
         workspace=None if fused else (data + kernels + results) * points * size,
     )
+
+
+def _transformed(conv: Convolution, direction: Direction, tiles: int) -> tuple[int, int, int, int]:
+    """Return the pairs of channels, and the transforms of the two operands and of the result.
+
+    The three tensors are input, filter and output; a gradient reads two and writes the third.
+    """
+    pairs = conv.out_channels * conv.in_channels // conv.groups
+    entering, leaving = tiles * conv.in_channels, tiles * conv.out_channels
+    match direction:
+        case "fprop":
+            return pairs, entering, pairs, leaving
+        case "dgrad":
+            return pairs, leaving, pairs, entering
+        case "wgrad":
+            return pairs, entering, leaving, pairs
 
 
 def _separable(sides: list[tuple[int, int, Operations]]) -> Operations:
@@ -327,20 +336,13 @@ def _by_spectra(
     """Count the transforms of ``extents``, and the products of their points."""
     if not prod(conv.output or ()):
         raise UncountableError("empty output")
-    pairs = conv.out_channels * conv.in_channels // conv.groups
-    entering = conv.batch * conv.in_channels * tiles
-    leaving = conv.batch * conv.out_channels * tiles
-    # The three tensors are input, filter and output; a gradient reads two and writes the third.
-    data, filters, results = {
-        "fprop": (entering, pairs, leaving),
-        "dgrad": (leaving, pairs, entering),
-        "wgrad": (entering, leaving, pairs),
-    }[direction]
+    tiles *= conv.batch
+    pairs, data, filters, results = _transformed(conv, direction, tiles)
     one, points = real_transform(extents), spectrum(extents)
     return Executed(
         algorithm,
         direction,
-        product=Operations(4, 4) * (conv.batch * pairs * tiles * points),
+        product=Operations(4, 4) * (pairs * tiles * points),
         formula=f"executed.{algorithm}",
         data_transform=one * data,
         filter_transform=one * filters,

@@ -182,8 +182,7 @@ def hlo_convolution(of: Contraction) -> Count:
         raise UncountableError("a window of other dimensions") from None
     batch, features = picked(of.output, [numbers.output_batch, numbers.output_feature])
     (depth,) = picked(of.right, [numbers.kernel_input_feature])
-    sizes = tuple(sorted(prod(shape) for shape in (of.left, of.right, of.output)))
-    return Count(2 * batch * features * positions * depth, "hlo.convolution", sizes)
+    return Count(2 * batch * features * positions * depth, "hlo.convolution", _sizes(of))
 
 
 def _positions(
@@ -201,21 +200,17 @@ def _positions(
     return int(((at % base == 0) & (at >= 0) & (at <= (size - 1) * base)).sum())
 
 
-def library_operands(of: Contraction) -> tuple[Shape, Shape, Shape]:
-    """Return the forward convolution's input, weight and output of a library's routine."""
-    if of.target.startswith("__cudnn$convBackwardInput"):
-        return of.output, of.right, of.left
-    if of.target.startswith("__cudnn$convBackwardFilter"):
-        return of.left, of.output, of.right
-    return of.left, of.right, of.output
-
-
 def library_convolution(of: Contraction) -> Convolution:
-    """Return the extents of a library's convolution; raises ``UncountableError``."""
+    """Return the extents of the forward convolution of a library's routine; raises
+    ``UncountableError``."""
     window, numbers = of.attributes.window, of.attributes.dimension_numbers
-    if window is None or numbers is None or any(step != 1 for step in window.base_dilation):
-        raise UncountableError("no window")
-    image, weight, output = library_operands(of)
+    if numbers is None:
+        raise UncountableError("no dimension numbers")
+    image, weight, output = of.left, of.right, of.output
+    if of.target.startswith("__cudnn$convBackwardInput"):
+        image, output = output, image
+    elif of.target.startswith("__cudnn$convBackwardFilter"):
+        weight, output = output, weight
     batch, channels = picked(image, [numbers.input_batch, numbers.input_feature])
     filters, depth = picked(weight, [numbers.kernel_output_feature, numbers.kernel_input_feature])
     if not depth or channels % depth:
@@ -228,8 +223,8 @@ def library_convolution(of: Contraction) -> Convolution:
         output=tuple(picked(output, numbers.output_spatial)),
         input=tuple(picked(image, numbers.input_spatial)),
         groups=channels // depth,
-        stride=tuple(window.stride),
-        dilation=tuple(window.window_dilation),
+        stride=None if window is None else tuple(window.stride),
+        dilation=None if window is None else tuple(window.window_dilation),
     )
 
 
@@ -242,14 +237,11 @@ def hlo_library_convolution(of: Contraction) -> Count:
     convolution's dimension numbers in all three routines. The operands of the input gradient are
     y's gradient and w, those of the weight gradient x and y's gradient.
     """
-    numbers = of.attributes.dimension_numbers
-    if numbers is None:
-        raise UncountableError("no dimension numbers")
-    _, weight, output = library_operands(of)
-    (features,) = picked(weight, [numbers.kernel_output_feature])
-    flops = 2 * prod(output) * (prod(weight) // features) if features else 0
-    sizes = tuple(sorted(prod(shape) for shape in (of.left, of.right, of.output)))
-    return Count(flops, "hlo.convolution.library", sizes)
+    return Count(2 * library_convolution(of).macs, "hlo.convolution.library", _sizes(of))
+
+
+def _sizes(of: Contraction) -> tuple[int, ...]:
+    return tuple(sorted(prod(shape) for shape in (of.left, of.right, of.output)))
 
 
 @formula("hlo.dot")
