@@ -10,7 +10,6 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from traceana.flops import pooling
 from traceana.flops.attention import Attention
 from traceana.flops.attention import forward as attention_forward
 from traceana.flops.call import Call
@@ -231,7 +230,9 @@ def _pool(layer: Layer) -> Costs:
     function = "max_pool" if "max" in kind else "avg_pool"
     if kind.startswith(("adaptive", "global")):
         if "max" in kind:
-            return (pooling.adaptive_maximum(prod(x), prod(y), SIZE, index_size=None),)
+            # The size of the indices is not in a manifest.
+            costs = _count("adaptive_max_pool", {"x": x}, output=y)
+            return tuple(replace(one, bytes=None) for one in costs)
         function = f"adaptive_{function}"
     elif layer.kernel is None:
         raise UncountableError("pooling window unknown")
