@@ -195,7 +195,7 @@ def formulas(counted: Result) -> Result:
         .with_columns(
             pl.col("formula")
             .replace_strict(
-                {name: " ".join(known.text.split()) for name, known in FORMULAS.items()},
+                {name: " ".join(text.split()) for name, text in FORMULAS.items()},
                 default=None,
                 return_dtype=pl.String,
             )

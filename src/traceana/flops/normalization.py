@@ -101,15 +101,15 @@ def batch_norm(call: Call) -> tuple[Cost, ...]:
     """Count a normalization by channel, with statistics of the batch or known ones, or its
     gradients. Operators of gradients without a flag run in training only."""
     shape, backward = call.shape("x"), call.formula == "batch_norm_backward"
+    # TensorFlow gives no averages in training, or the running ones.
+    averages = call.shape("mean") if call.has("mean") else None
     if call.formula in ("batch_norm_training", "batch_norm_inference"):
         trained = call.formula == "batch_norm_training"
     elif call.scalars and "training" in call.at:
         trained = call.flag("training")
     elif call.training is not None:
         trained = call.training
-    elif (backward and "training" not in call.at) or (
-        call.has("mean") and call.shape("mean") == (0,)
-    ):
+    elif averages == (0,) or (backward and "training" not in call.at):
         trained = True
     else:
         raise UncountableError("training flag not recorded")

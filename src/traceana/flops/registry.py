@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Final, TypeAlias, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from traceana.errors import near
@@ -37,19 +36,7 @@ _MORE: Final = ("executed", "hlo")
 """Modules with formulas that no framework's operator uses directly."""
 
 
-class Formula(msgspec.Struct, frozen=True):
-    """A framework-neutral formula: its id and its derivation, whose first line is a summary."""
-
-    id: str
-    text: str
-
-    @property
-    def summary(self) -> str:
-        """Return the first line of the derivation."""
-        return self.text.partition("\n")[0]
-
-
-FORMULAS: Final[dict[str, Formula]] = {}
+FORMULAS: Final[dict[str, str]] = {}
 FUNCTIONS: Final[dict[str, Function]] = {}
 
 
@@ -59,7 +46,7 @@ def declare(formula_id: str, text: str) -> str:
         raise ValueError(f"formula {formula_id} is registered twice")
     if not text.strip():
         raise ValueError(f"formula {formula_id} has no derivation")
-    FORMULAS[formula_id] = Formula(formula_id, inspect.cleandoc(text))
+    FORMULAS[formula_id] = inspect.cleandoc(text)
     return formula_id
 
 
@@ -102,8 +89,8 @@ def functions() -> dict[str, Function]:
     return FUNCTIONS
 
 
-def formulas() -> dict[str, Formula]:
-    """Return all formulas by id; imports their modules."""
+def formulas() -> dict[str, str]:
+    """Return all derivations by id; imports their modules."""
     functions()
     for module in _MORE:
         importlib.import_module(f"traceana.flops.{module}")
