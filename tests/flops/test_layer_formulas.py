@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.flops.test_convolution import call
-from traceana.flops.cost import Cost, Refusal, Shape
+from traceana.flops.call import Cost, Refusal, Shape
 from traceana.flops.layer_formulas import Layer, layer_costs
 from traceana.flops.registry import cost
 

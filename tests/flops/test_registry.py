@@ -10,8 +10,7 @@ import pytest
 
 import traceana.flops
 from traceana.flops import registry
-from traceana.flops.call import Call
-from traceana.flops.cost import Cost, Refusal
+from traceana.flops.call import Call, Cost, Refusal
 from traceana.flops.registry import (
     check_row,
     cost,

@@ -9,8 +9,8 @@ import msgspec
 import polars as pl
 
 from traceana.advise.rule import Change, Found, rule
+from traceana.flops.call import Refusal, UncountableError
 from traceana.flops.convolution import Convolution, count
-from traceana.flops.cost import Refusal, UncountableError
 from traceana.flops.executed import Direction, executed
 from traceana.settings import FASTER_ALGORITHM
 

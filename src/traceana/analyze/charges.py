@@ -31,7 +31,7 @@ from traceana.analyze.operator_flops import PART, OperatorCosts, operator_costs
 from traceana.columns.distinct import first_rows, numbered
 from traceana.columns.nesting import NONE, Flags, Tree, from_rows, to_rows
 from traceana.enrich.keys import SEARCH, SOURCE, described
-from traceana.flops.cost import PRODUCT
+from traceana.flops.call import PRODUCT
 from traceana.result import whole_sum
 from traceana.timeline.work import work
 from traceana.trace import per_small_trace

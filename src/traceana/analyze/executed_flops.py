@@ -15,9 +15,8 @@ from msgspec.structs import replace
 from traceana.analyze.operator_flops import OUTPUT, hints
 from traceana.columns.distinct import Texts
 from traceana.columns.nesting import Tree, from_rows, to_rows
-from traceana.flops.call import Call
+from traceana.flops.call import LARGEST, Call, Refusal, UncountableError
 from traceana.flops.convolution import Convolution, extents
-from traceana.flops.cost import LARGEST, Refusal, UncountableError
 from traceana.flops.executed import Direction, executed
 from traceana.flops.registry import named, operators_of
 from traceana.trace import per_small_trace

@@ -18,7 +18,7 @@ from traceana.analyze.operator_flops import PART
 from traceana.enrich.keys import SOURCE, category_of
 from traceana.enrich.layers.from_scopes import replica_of
 from traceana.enrich.layers.source import SEPARATOR
-from traceana.flops.cost import LARGEST, Refusal
+from traceana.flops.call import LARGEST, Refusal
 from traceana.flops.layer_formulas import Layer as Shapes
 from traceana.flops.layer_formulas import layer_costs
 from traceana.model.manifest import Manifest

@@ -20,8 +20,7 @@ from traceana.columns.distinct import Texts
 from traceana.columns.nesting import NONE, Flags, Ints, Tree, from_rows, to_rows
 from traceana.enrich.layers.from_order import groups
 from traceana.enrich.operators import EarlyStopped
-from traceana.flops.call import Call
-from traceana.flops.cost import PRODUCT, Cost, Refusal, Shape, UncountableError
+from traceana.flops.call import PRODUCT, Call, Cost, Refusal, Shape, UncountableError
 from traceana.flops.registry import NO_FORMULA, cost, operators_of, row_of
 from traceana.vocabulary.operators import MATRIX_PRODUCTS, Operator, of_kinds, passive, positions
 

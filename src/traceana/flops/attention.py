@@ -7,8 +7,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from traceana.flops.call import Call
-from traceana.flops.cost import Cost, Operand, UncountableError, compulsory
+from traceana.flops.call import Call, Cost, Operand, UncountableError, compulsory
 from traceana.flops.registry import formula, function
 
 Causal: TypeAlias = Literal["no", "top left", "bottom right"]

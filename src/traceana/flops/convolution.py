@@ -11,8 +11,7 @@ from typing import Final
 
 import msgspec
 
-from traceana.flops.call import Call
-from traceana.flops.cost import Cost, Operand, Part, Shape, UncountableError, compulsory
+from traceana.flops.call import Call, Cost, Operand, Part, Shape, UncountableError, compulsory
 from traceana.flops.registry import declare, function
 
 _KINDS: Final = {1: "1d", 2: "2d", 3: "3d"}

@@ -11,8 +11,18 @@ from typing import Final, Literal
 
 import msgspec
 
-from traceana.flops.call import Call, element_size, floating, promoted
-from traceana.flops.cost import Cost, Operand, Part, UncountableError, broadcast, compulsory
+from traceana.flops.call import (
+    Call,
+    Cost,
+    Operand,
+    Part,
+    UncountableError,
+    broadcast,
+    compulsory,
+    element_size,
+    floating,
+    promoted,
+)
 from traceana.flops.registry import declare, function
 
 Result = Literal["same", "floating", "bool"]

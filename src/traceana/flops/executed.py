@@ -11,8 +11,8 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from traceana.flops.call import Refusal, Shape, UncountableError
 from traceana.flops.convolution import Convolution
-from traceana.flops.cost import Refusal, Shape, UncountableError
 from traceana.flops.registry import declare, formula
 
 Direction = Literal["fprop", "dgrad", "wgrad"]

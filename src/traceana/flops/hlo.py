@@ -18,8 +18,8 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
+from traceana.flops.call import LARGEST, Shape, UncountableError
 from traceana.flops.convolution import Convolution
-from traceana.flops.cost import LARGEST, Shape, UncountableError
 from traceana.flops.registry import declare, formula
 from traceana.trace.schema import ROW
 

@@ -12,8 +12,16 @@ from msgspec.structs import replace
 
 from traceana.flops.attention import Attention
 from traceana.flops.attention import forward as attention_forward
-from traceana.flops.call import Call
-from traceana.flops.cost import Cost, Operand, Part, Refusal, Shape, UncountableError, compulsory
+from traceana.flops.call import (
+    Call,
+    Cost,
+    Operand,
+    Part,
+    Refusal,
+    Shape,
+    UncountableError,
+    compulsory,
+)
 from traceana.flops.elementwise import ELEMENTWISE
 from traceana.flops.matmul import matmul
 from traceana.flops.registry import functions

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Literal
 
-from traceana.flops.call import Call
-from traceana.flops.cost import (
+from traceana.flops.call import (
+    Call,
     Cost,
     Operand,
     Part,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-from traceana.flops.call import Call
-from traceana.flops.cost import Cost, Operand, Part, UncountableError, compulsory
+from traceana.flops.call import Call, Cost, Operand, Part, UncountableError, compulsory
 from traceana.flops.registry import declare, function
 
 TRAINING: Final = declare(

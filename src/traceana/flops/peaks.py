@@ -29,7 +29,7 @@ from traceana import cache
 from traceana.cores import cores
 from traceana.errors import InvalidInputError, NoSuchSelectionError, near
 from traceana.files import config_folder, digest, text_content
-from traceana.flops.cost import Refusal
+from traceana.flops.call import Refusal
 from traceana.trace import Trace
 from traceana.trace.schema import CPU_DEVICE, conform
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-from traceana.flops.call import Call
+from traceana.flops.call import Call, Cost, Operand, Part, UncountableError, compulsory
 from traceana.flops.convolution import extent, split, spread
-from traceana.flops.cost import Cost, Operand, Part, UncountableError, compulsory
 from traceana.flops.registry import declare, function
 
 MAX: Final = declare(

@@ -8,8 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from traceana.flops.call import Call
-from traceana.flops.cost import Cost, Operand, Part, Shape, UncountableError, compulsory
+from traceana.flops.call import Call, Cost, Operand, Part, Shape, UncountableError, compulsory
 from traceana.flops.registry import formula, function
 
 Cell = Literal["lstm", "gru", "rnn_tanh", "rnn_relu"]

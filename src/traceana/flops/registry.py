@@ -19,8 +19,7 @@ from typing import Final, TypeAlias, TypeVar
 from msgspec.structs import replace
 
 from traceana.errors import near
-from traceana.flops.call import Call, is_complex
-from traceana.flops.cost import Cost, Refusal, UncountableError
+from traceana.flops.call import Call, Cost, Refusal, UncountableError, is_complex
 from traceana.vocabulary.operators import Operator, operator_row, operators, positions
 
 Function: TypeAlias = Callable[[Call], tuple[Cost, ...]]

@@ -10,8 +10,8 @@ import msgspec
 
 from traceana.errors import CannotWriteError, CorruptError, UnknownFormatError
 from traceana.files import UNDECODABLE, content, json_by_line, write_whole
+from traceana.flops.call import UncountableError
 from traceana.flops.convolution import Convolution
-from traceana.flops.cost import UncountableError
 from traceana.flops.executed import Direction, supported
 
 FORMAT: Final = "traceana-algorithms"

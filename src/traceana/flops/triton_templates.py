@@ -19,9 +19,8 @@ from msgspec.structs import replace
 
 from traceana.flops import attention, convolution
 from traceana.flops.attention import Attention
-from traceana.flops.call import Call
+from traceana.flops.call import Call, Cost, Shape, UncountableError, compulsory
 from traceana.flops.convolution import Convolution
-from traceana.flops.cost import Cost, Shape, UncountableError, compulsory
 from traceana.flops.matmul import matmul
 from traceana.flops.registry import function
 

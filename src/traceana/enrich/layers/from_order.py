@@ -17,8 +17,7 @@ import polars as pl
 from traceana.columns.distinct import Texts
 from traceana.columns.nesting import NONE, Ints
 from traceana.enrich.layers.source import SEPARATOR, Found, Layer, Program
-from traceana.flops.call import Call
-from traceana.flops.cost import Shape, UncountableError
+from traceana.flops.call import Call, Shape, UncountableError
 from traceana.vocabulary.operators import GENERATED, WEIGHTED, of_kinds, operator_row
 
 _SHORT: Final = (
