@@ -76,25 +76,21 @@ def model_charges(
     counts = charged.drop_nulls("layer").group_by("layer").agg(pl.col("flops").sum())
     known = dict(counts.filter(pl.col("flops") > 0).iter_rows())
     rows: list[tuple[object, ...]] = []
-    # What a compiler left of a layer is not known: a normalization may be in the weights.
-    fused = {
-        row
-        for row, kind in enumerate(trace.tables.layers["type"])
-        if (kind or "").startswith(FUSED)
-    }
+    kinds = trace.tables.layers["type"].fill_null("").to_list()
     uncounted = {
         row: layer
         for row, layer in partner.items()
-        if (row not in known or row in partial) and row not in fused
+        # What a compiler left of a layer is not known: a normalization may be in the weights.
+        if (row not in known or row in partial) and not kinds[row].startswith(FUSED)
     }
     if uncounted and not trace.tables.steps.height:
         return pl.DataFrame(schema=_SCHEMA), (NO_STEPS,)
-    wanted = {row: layer for row, layer in uncounted.items() if row in seen}
     unclear: list[str] = []
     compiled: list[str] = []
     first = min((layer.position for layer in model.layers if layer.parameters), default=None)
-    for row, layer in wanted.items():
-        directions = seen[row]
+    for row, layer in uncounted.items():
+        if (directions := seen.get(row)) is None:
+            continue
         known_gradient = layer.input_gradient
         alone = layer.position == first if known_gradient is None else not known_gradient
         # The kernel of a local response normalization are its channels.
@@ -112,10 +108,10 @@ def model_charges(
             and row not in with_product
             and any(cost.kind == "linear" or "conv" in cost.kind for cost in costs)
         ):
-            compiled.append(_DOTTED.sub(SEPARATOR, layer.path))
+            compiled.append(layer.path)
             continue
         if None in directions.values():
-            unclear += [_DOTTED.sub(SEPARATOR, layer.path)] if costs else []
+            unclear += [layer.path] if costs else []
             continue
         own: list[tuple[object, ...]] = []
         flops = 0
@@ -190,35 +186,30 @@ def _missing(model: Manifest, found: Pairing) -> list[str]:
     if found.another:
         return ["layer manifest not used: it describes another model"]
     around = model.container_paths()
-    layers = {layer.position for layer in found.layer_of.values()}
+    present = {layer.position for layer in found.layer_of.values()}
     wanted = [
         layer for layer in model.layers if layer.path not in around and not layer.computes_nothing
     ]
     left = [
-        layer
+        layer.path
         for layer in wanted
-        if layer.position not in layers and layer.path not in found.together
+        if layer.position not in present and layer.path not in found.together
     ]
-    names = [_DOTTED.sub(SEPARATOR, layer.path) for layer in left]
-    unclear = [name for name in names if name in found.unclear]
-    absent = [name for name in names if name not in found.unclear]
-    total = len(wanted)
-    notes = []
-    if absent:
-        notes.append(
-            f"manifest layers not found in the trace: {len(absent)} of {total} ({_some(absent)})"
+    unclear = [path for path in left if _DOTTED.sub(SEPARATOR, path) in found.unclear]
+    absent = [path for path in left if path not in unclear]
+    return [
+        f"manifest layers {where}: {len(paths)} of {len(wanted)} ({_some(paths)})"
+        for where, paths in (
+            ("not found in the trace", absent),
+            ("with ambiguous names in the trace", unclear),
         )
-    if unclear:
-        notes.append(
-            f"manifest layers with ambiguous names in the trace: {len(unclear)} of {total} "
-            f"({_some(unclear)})"
-        )
-    return notes
+        if paths
+    ]
 
 
-def _some(names: list[str]) -> str:
-    more = [] if len(names) <= _MOST_LISTED else [f"{len(names) - _MOST_LISTED} more"]
-    return ", ".join([*names[:_MOST_LISTED], *more])
+def _some(paths: list[str]) -> str:
+    more = [] if len(paths) <= _MOST_LISTED else [f"{len(paths) - _MOST_LISTED} more"]
+    return ", ".join([*(_DOTTED.sub(SEPARATOR, path) for path in paths[:_MOST_LISTED]), *more])
 
 
 _LOOP: Final = r"(?:^|/)while(?:_\d+)?/"

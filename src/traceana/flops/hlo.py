@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from math import isqrt, prod
 from typing import Annotated, Any, Final
@@ -328,15 +328,20 @@ def instruction_flops(instructions: pl.DataFrame) -> pl.DataFrame:
     """
     counted, partial = _own(instructions)
     parents = instructions["parent"].to_list()
-    trips = _trips(instructions)
-    branches = set(_rows(instructions, pl.col("opcode") == "conditional"))
+    conditionals, loops = (
+        instructions.select((pl.col("opcode") == opcode).fill_null(False).arg_true()).to_series()
+        for opcode in ("conditional", "while")
+    )
+    trips = instructions["attributes"].gather(loops).str.json_path_match("$.trip_count")
+    trip_count = dict(zip(loops, trips.cast(pl.Int64, strict=False).fill_null(0), strict=True))
+    branches = set(conditionals)
     inside: defaultdict[int, int] = defaultdict(int)
     found: list[tuple[int, int, str, bool]] = []
     for row in range(instructions.height - 1, -1, -1):
         if (own := counted.get(row)) is not None:
             flops, formula, at_least = own.flops, own.formula, False
         else:
-            repeats = trips.get(row, 1)
+            repeats = trip_count.get(row, 1)
             flops, formula = inside[row] * (repeats or 1), INSIDE
             at_least = row in partial or (not repeats and flops > 0)
         parent = parents[row]
@@ -366,13 +371,17 @@ def library_convolutions(instructions: pl.DataFrame) -> dict[int, Convolution]:
 
 
 def _own(instructions: pl.DataFrame) -> tuple[dict[int, Count], set[int]]:
-    """Return the counts of instructions with a formula, and rows where it did not apply."""
+    """Return the counts of instructions with a formula, and rows where it did not apply.
+
+    Gradients of convolutions are counted as their forward convolution.
+    """
     opcode = pl.col("opcode").cast(pl.String)
     target = pl.col("target").cast(pl.String).fill_null("")
     columns = ("program", "program_id", "scope", "input_shapes", "output_shape", "output_type")
     counts: dict[int, Count] = {}
     failed: set[int] = set()
-    rows: dict[int, tuple[object, str | None]] = {}
+    forward: defaultdict[object, set[int]] = defaultdict(set)
+    gradients: list[tuple[int, object]] = []
     for code, begin, count in _FORMULAS:
         mine = instructions.with_row_index("row").filter(
             (opcode == code) & target.str.starts_with(begin)
@@ -380,57 +389,21 @@ def _own(instructions: pl.DataFrame) -> tuple[dict[int, Count], set[int]]:
         for row, name, program, number, scope, inputs, output, kind, attributes in mine.select(
             "row", target, *columns, "attributes"
         ).iter_rows():
+            # XLA's rewriting of a weight gradient loses the scope.
+            is_forward = scope is not None and _GRADIENT.search(scope) is None
             try:
                 contraction = decoded_instruction(name, inputs, output, kind, attributes)
-                if _is_forward(scope):
-                    contraction = as_written(contraction)
-                counts[row] = count(contraction)
+                own = count(as_written(contraction) if is_forward else contraction)
             except UncountableError:
                 failed.add(row)
-            else:
-                rows[row] = ((program, number), scope)
-    return _as_forward(counts, rows), failed
-
-
-def _is_forward(scope: str | None) -> bool:
-    """Return whether the instruction is not a gradient.
-
-    One without a scope counts as forward: XLA's rewriting of a weight gradient loses the scope.
-    """
-    return scope is not None and _GRADIENT.search(scope) is None
-
-
-def _as_forward(
-    counts: dict[int, Count], rows: Mapping[int, tuple[object, str | None]]
-) -> dict[int, Count]:
-    """Return ``counts`` with gradients of convolutions counted as their forward convolution.
-
-    A convolution without a scope counts as a gradient.
-    """
-    forward: defaultdict[tuple[object, tuple[int, ...]], set[int]] = defaultdict(set)
-    gradients = []
-    for row, count in counts.items():
-        program, scope = rows[row]
-        if not count.tensors:
-            continue
-        if _is_forward(scope):
-            forward[program, count.tensors].add(count.flops)
-        else:
-            gradients.append((row, (program, count.tensors)))
-    completed = dict(counts)
-    for row, key in gradients:
+                continue
+            counts[row], key = own, (program, number, own.tensors)
+            if own.tensors and is_forward:
+                forward[key].add(own.flops)
+            elif own.tensors:
+                gradients.append((row, key))
+    for row, same in gradients:
         # Forward convolutions of equal sizes may differ: then the gradient's own count is used.
-        if len(known := forward.get(key, ())) == 1:
-            completed[row] = Count(next(iter(known)), GRADIENT)
-    return completed
-
-
-def _trips(instructions: pl.DataFrame) -> dict[int, int]:
-    """Return the trip count of each while, 0 where unknown."""
-    loops = _rows(instructions, pl.col("opcode") == "while")
-    known = instructions["attributes"].gather(loops).str.json_path_match("$.trip_count")
-    return dict(zip(loops, known.cast(pl.Int64, strict=False).fill_null(0), strict=True))
-
-
-def _rows(instructions: pl.DataFrame, which: pl.Expr) -> list[int]:
-    return instructions.select(which.fill_null(False).arg_true()).to_series().to_list()
+        if len(known := forward[same]) == 1:
+            counts[row] = Count(next(iter(known)), GRADIENT)
+    return counts, failed
