@@ -340,51 +340,28 @@ def _strings(text: str | None) -> tuple[str, ...]:
 
 # Element types by their names in traces.
 
-_BITS: Final[dict[str, int]] = {
-    # Kineto prints C++ names, TensorFlow its own, and older PyTorch "long" for "long int".
-    "bool": 8,
-    "unsigned char": 8,
-    "uint8": 8,
-    "signed char": 8,
-    "char": 8,
-    "int8": 8,
-    "short": 16,
-    "short int": 16,
-    "int16": 16,
-    "unsigned short": 16,
-    "uint16": 16,
-    "int": 32,
-    "int32": 32,
-    "unsigned int": 32,
-    "uint32": 32,
-    "long": 64,
-    "long int": 64,
-    "long long": 64,
-    "int64": 64,
-    "unsigned long": 64,
-    "uint64": 64,
-    # Two values in an element.
-    "Float4_e2m1fn_x2": 8,
-    "Float8_e4m3fn": 8,
-    "Float8_e4m3fnuz": 8,
-    "Float8_e5m2": 8,
-    "Float8_e5m2fnuz": 8,
-    "Half": 16,
-    "half": 16,
-    "float16": 16,
-    "BFloat16": 16,
-    "bfloat16": 16,
-    "float": 32,
-    "float32": 32,
-    "double": 64,
-    "float64": 64,
-    "complex<Half>": 32,
-    "complex<float>": 64,
-    "complex64": 64,
-    "complex<double>": 128,
-    "complex128": 128,
+# Kineto prints C++ names, TensorFlow its own, and older PyTorch "long" for "long int".
+_SIZES: Final[dict[str, int]] = {
+    name: size
+    for size, names in (
+        (1, ("bool", "unsigned char", "uint8", "signed char", "char", "int8")),
+        (2, ("short", "short int", "int16", "unsigned short", "uint16")),
+        (4, ("int", "int32", "unsigned int", "uint32")),
+        (8, ("long", "long int", "long long", "int64", "unsigned long", "uint64")),
+        # Two values in an element of FP4.
+        (1, ("Float4_e2m1fn_x2", "Float8_e4m3fn", "Float8_e4m3fnuz")),
+        (1, ("Float8_e5m2", "Float8_e5m2fnuz")),
+        (2, ("Half", "half", "float16", "BFloat16", "bfloat16")),
+        (4, ("float", "float32")),
+        (8, ("double", "float64")),
+        (4, ("complex<Half>",)),
+        (8, ("complex<float>", "complex64")),
+        (16, ("complex<double>", "complex128")),
+    )
+    for name in names
 }
-_ORDER: Final = {name: position for position, name in enumerate(_BITS)}
+"""Bytes of an element by type, in the order of promotion."""
+_ORDER: Final = {name: position for position, name in enumerate(_SIZES)}
 _FIRST_FLOATING: Final = _ORDER["Float4_e2m1fn_x2"]
 _QUALIFIERS: Final = ("struct ", "class ", "c10::", "at::")
 
@@ -398,13 +375,12 @@ def plain(name: str) -> str:
 
 def element_size(name: str) -> int | None:
     """Return the bytes of one element; ``None`` if unknown."""
-    bits = _BITS.get(plain(name))
-    return None if bits is None else bits // 8
+    return _SIZES.get(plain(name))
 
 
 def is_tensor(name: str) -> bool:
     """Return whether an input of this type is a tensor."""
-    return plain(name) in _BITS
+    return plain(name) in _SIZES
 
 
 def is_complex(name: str) -> bool:

@@ -10,8 +10,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from traceana.flops.attention import Attention
-from traceana.flops.attention import forward as attention_forward
+from traceana.flops import attention
 from traceana.flops.call import (
     Call,
     Cost,
@@ -46,7 +45,6 @@ class Layer(msgspec.Struct, frozen=True):
     kernel: Shape | None = None
     groups: int | None = None
     neighbours: int | None = None
-    training: bool = True
     first: bool = False
 
     @property
@@ -99,7 +97,6 @@ def _count(
     *,
     output: Shape | None = None,
     wanted: tuple[bool, ...] | None = None,
-    training: bool | None = None,
     window: Shape | None = None,
 ) -> Costs:
     """Return what a ``function`` of the registry counts of these operands, as of an operator."""
@@ -109,7 +106,6 @@ def _count(
         ("float",) * len(operands),
         output=output,
         wanted=wanted,
-        training=training,
         window=window,
         formula=function,
         at={name: place for place, name in enumerate(operands)},
@@ -184,7 +180,7 @@ def _attention(layer: Layer) -> Costs:
     batch, queries, keys = query[0], query[-2], key[-2]
     rows = {"query": queries, "key": keys, "value": keys, "out": queries}
     weights = {part: layer.parameters[f"{part}.weight"][:2] for part in rows}
-    extents = Attention(
+    extents = attention.Attention(
         batch=batch,
         heads=1,
         key_heads=1,
@@ -195,7 +191,7 @@ def _attention(layer: Layer) -> Costs:
     )
     return (
         *(matmul(batch * rows[part], n, k, SIZE) for part, (n, k) in weights.items()),
-        attention_forward(extents, SIZE),
+        attention.count(extents, SIZE),
     )
 
 
@@ -212,9 +208,8 @@ def _normalization(layer: Layer) -> Costs:
     if kind.startswith("rms"):
         return _count("rms_norm", operands)
     if "batch" in kind:
-        forward = "batch_norm_training" if layer.training else "batch_norm_inference"
-        back = _count("batch_norm_backward", operands, training=layer.training)
-        return (*_count(forward, operands), *back)
+        forward = _count("batch_norm_training", operands)
+        return (*forward, *_count("batch_norm_backward", operands))
     rows = layer.elements // prod(layer.weight) if layer.weight else prod(x[:-1])
     operands["means"] = (rows,)
     costs = *_count("layer_norm", operands), *_count("layer_norm_backward", operands)

@@ -167,8 +167,7 @@ def _attention(call: Call) -> Cost:
     extents = Attention(
         query[0], query[1], key[1], query[2], key[2], query[3], value[3], causal=None
     )
-    of = attention.backward if "backward" in call.name else attention.forward
-    return of(extents, call.size(first))
+    return attention.count(extents, call.size(first), gradient="backward" in call.name)
 
 
 def _tensors(call: Call) -> list[int]:
