@@ -26,8 +26,7 @@ from traceana.result import whole_sum
 from traceana.timeline.work import work
 from traceana.trace.schema import ROW
 from traceana.trace.taxonomy import PRODUCTS
-from traceana.vocabulary.layer_types import PRODUCTS as LAYERS_OF_PRODUCTS
-from traceana.vocabulary.layer_types import kind_of
+from traceana.vocabulary.layer_types import PRODUCT_LAYERS, kind_of
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -154,7 +153,7 @@ def fused_products(trace: Trace, model: Manifest, counted: pl.Series) -> list[in
     partner = paired(trace, model).layer_of
     each = _executions(trace, partner).filter(pl.col("direction") == "forward")
     products = set(each.filter("product")["layer"])
-    own = {row for row, layer in partner.items() if kind_of(layer.type) in LAYERS_OF_PRODUCTS}
+    own = {row for row, layer in partner.items() if kind_of(layer.type) in PRODUCT_LAYERS}
     without = (own & set(each["layer"]) & set(counted)) - products
     return sorted(without | (products - own)) if without else []
 
