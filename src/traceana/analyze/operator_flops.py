@@ -21,8 +21,15 @@ from traceana.columns.nesting import NONE, Flags, Ints, Tree, from_rows, to_rows
 from traceana.enrich.layers.from_order import groups
 from traceana.enrich.operators import EarlyStopped
 from traceana.flops.call import PRODUCT, Call, Cost, Refusal, Shape, UncountableError
-from traceana.flops.registry import NO_FORMULA, cost, operators_of, row_of
-from traceana.vocabulary.operators import MATRIX_PRODUCTS, Operator, of_kinds, passive, positions
+from traceana.flops.registry import NO_FORMULA, cost, operators_of
+from traceana.vocabulary.operators import (
+    MATRIX_PRODUCTS,
+    Operator,
+    of_kinds,
+    operator_row,
+    passive,
+    positions,
+)
 
 OUTPUT: Final = "_output"
 """Column: the shape of the result as JSON text, in a list of one; null where unknown."""
@@ -287,10 +294,10 @@ class _Calls(msgspec.Struct, frozen=True):
             ruled[calls["name"].str.contains(rules[rule][0]).to_numpy()] = rule
         own = [Operator(formula=formula, operands=positions(at)) for _, formula, at in rules]
         for number, (name, *call) in enumerate(calls.iter_rows()):
-            row = row_of(name) if ruled[number] == NONE else own[ruled[number]]
+            row = operator_row(name) if ruled[number] == NONE else own[ruled[number]]
             if not row.formula:
                 name = _ATEN.sub("aten::", name, count=1)
-                row = row_of(name)
+                row = operator_row(name)
             result = _cost_of(row, name, *call)
             if isinstance(result, Refusal):
                 reasons.append(result.reason)

@@ -14,14 +14,10 @@ from traceana.flops import attention
 from traceana.flops.call import (
     Call,
     Cost,
-    Operand,
-    Part,
     Refusal,
     Shape,
     UncountableError,
-    compulsory,
 )
-from traceana.flops.elementwise import ELEMENTWISE
 from traceana.flops.matmul import matmul
 from traceana.flops.registry import functions
 
@@ -252,25 +248,15 @@ def _softmax(layer: Layer) -> Costs:
 
 
 def _elementwise(layer: Layer) -> Costs:
-    kind = layer.type.lower().replace("_", "")
-    name, times, elements = _ELEMENTWISE.get(kind, kind), 1, layer.elements
+    kind, x = layer.type.lower().replace("_", ""), layer.inputs[0]
+    function = _ELEMENTWISE.get(kind, kind)
     if kind in _COMBINING:
         # The inputs are combined pairwise.
-        times, elements = len(layer.inputs) - 1, prod(layer.outputs[0])
-    parts: list[tuple[str, Part, int]] = [(name, "forward", 2)]
-    if f"{name}_backward" in ELEMENTWISE:
-        parts.append((f"{name}_backward", "backward", 3))
-    image = Operand(elements, SIZE)
-    return tuple(
-        Cost(
-            ELEMENTWISE[one].kind,
-            part,
-            times * ELEMENTWISE[one].operations * elements,
-            compulsory(*(image,) * operands),
-            ELEMENTWISE[one].formula,
-        )
-        for one, part, operands in parts
-    )
+        (cost,) = _count(function, {"x": layer.outputs[0]})
+        return (replace(cost, flops=(len(layer.inputs) - 1) * cost.flops),)
+    gradient = f"{function}_backward"
+    back = _count(gradient, {"dy": x, "x": x}) if gradient in functions() else ()
+    return (*_count(function, {"x": x}), *back)
 
 
 _COMBINING: Final = ("add", "subtract", "multiply")

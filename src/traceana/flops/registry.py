@@ -75,11 +75,6 @@ def function(*names: str) -> Callable[[Function], Function]:
     return register
 
 
-TEMPLATE: Final = "triton_tem_"
-"""The beginning of the names of kernels that Inductor generates from a template, and the name of
-their row."""
-
-
 @cache
 def functions() -> dict[str, Function]:
     """Return all functions by name; imports their modules."""
@@ -94,11 +89,6 @@ def formulas() -> dict[str, str]:
     for module in _MORE:
         importlib.import_module(f"traceana.flops.{module}")
     return FORMULAS
-
-
-def row_of(name: str) -> Operator:
-    """Return the row of the operator ``name``; its ``formula`` is empty where nothing counts it."""
-    return operator_row(TEMPLATE if name.startswith(TEMPLATE) else name)
 
 
 _FACTOR: Final = re.compile(r"[a-z]|\d{1,9}")
@@ -136,7 +126,7 @@ def named(call: Call, row: Operator | None = None) -> Call:
 
     ``row`` is that of the operator. TorchScript records its whole stack: the last inputs count.
     """
-    row = row or row_of(call.name)
+    row = row or operator_row(call.name)
     most = row.inputs or len(call.shapes)
     own = call.inputs(slice(max(len(call.shapes) - most, 0), None))
     return replace(own, formula=row.formula, at=row.operands)
@@ -150,7 +140,7 @@ NO_FORMULA: Final = "no FLOP formula for this operator"
 
 def cost(call: Call, row: Operator | None = None) -> tuple[Cost, ...] | Refusal:
     """Return the costs of the parts of ``call``, or the refusal; ``row`` is the operator's."""
-    row = row or row_of(call.name)
+    row = row or operator_row(call.name)
     if not row.formula:
         return Refusal(NO_FORMULA)
     own = counted(named(call, row))
