@@ -26,7 +26,7 @@ from traceana.analyze.coverage import (
     without_count,
 )
 from traceana.analyze.executed_flops import executed_by_instruction, executed_convolutions
-from traceana.analyze.model_charges import NO_STEPS, fused_products, model_charges
+from traceana.analyze.model_charges import NO_STEPS, model_charges
 from traceana.analyze.operator_flops import PART, OperatorCosts, operator_costs
 from traceana.columns.distinct import first_rows, numbered
 from traceana.columns.nesting import NONE, Flags, Tree, from_rows, to_rows
@@ -100,13 +100,12 @@ def charges(trace: Trace, model: Manifest | None) -> Charges:
         layer = work(trace, "layer")["layer"]
         partial = layer.filter(covered.select(incomplete(pl.col("reason"))).to_series())
         counts = pl.concat(one.select("layer", "formula", "flops") for one in charged)
-        of_model, on_shapes = model_charges(
+        of_model, on_shapes, fused = model_charges(
             trace, model, counts, set(partial.drop_nulls().unique())
         )
         replaced = of_model["layer"].unique().implode()
         charged = [one.filter(~pl.col("layer").is_in(replaced).fill_null(False)) for one in charged]
-        elsewhere = layer.is_in(fused_products(trace, model, of_model["layer"]))
-        covered = with_manifest(covered, layer.is_in(replaced), elsewhere)
+        covered = with_manifest(covered, layer.is_in(replaced), layer.is_in(sorted(fused)))
         unit = _unit_of_layer(trace, of_model["layer"], of_model["part"] != "forward")
         charged.append(of_model.with_columns(unit.alias("unit"), pl.lit(False).alias("partial")))
     frame = pl.concat(charged, how="diagonal")

@@ -54,8 +54,9 @@ EXTRA: Final = (
 
 def model_charges(
     trace: Trace, model: Manifest, charged: pl.DataFrame, partial: set[int]
-) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """Return the manifest's costs of layers that have no row in ``charged``, and notes.
+) -> tuple[pl.DataFrame, tuple[str, ...], set[int]]:
+    """Return the manifest's costs of layers that have no row in ``charged``, notes, and the rows of
+    layers where one has the forward convolution or product of another.
 
     For ``partial`` layers ``charged`` counts a part of the work: the manifest's count replaces it
     where it is larger.
@@ -83,7 +84,7 @@ def model_charges(
         if (row not in known or row in partial) and not kinds[row].startswith(FUSED)
     }
     if uncounted and not trace.tables.steps.height:
-        return pl.DataFrame(schema=_SCHEMA), (NO_STEPS,)
+        return pl.DataFrame(schema=_SCHEMA), (NO_STEPS,), set()
     unclear: list[str] = []
     compiled: list[str] = []
     first = min((layer.position for layer in model.layers if layer.parameters), default=None)
@@ -129,33 +130,26 @@ def model_charges(
                 )  # fmt: skip
         if flops > known.get(row, 0):
             rows += own
-    used = len({row[0] for row in rows})
-    layers = "1 layer" if used == 1 else f"{used} layers"
-    note = [f"shapes from the layer manifest: {layers}"] if used else []
-    if extra & {row[0] for row in rows}:
+    counted = {row[0] for row in rows}
+    layers = "1 layer" if len(counted) == 1 else f"{len(counted)} layers"
+    note = [f"shapes from the layer manifest: {layers}"] if counted else []
+    if extra & counted:
         note.append(EXTRA)
     if unclear:
         note.append(f"no FLOPs: number of passes unknown ({_some(unclear)})")
     if compiled:
         note.append(f"no FLOPs: counted outside layers, in XLA programs ({_some(compiled)})")
-    return pl.DataFrame(rows, schema=_SCHEMA, orient="row"), (*note, *_missing(model, found))
-
-
-def fused_products(trace: Trace, model: Manifest, counted: pl.Series) -> list[int]:
-    """Return the rows of layers where one has the forward convolution or product of another.
-
-    TensorFlow runs them as one operator (``_FusedConv2D``) in the scope of the last of its layers:
-    the row of the convolution has its FLOPs, and that of the activation its time. ``counted`` are
-    the rows that the manifest counts.
-    """
-    if not _records_graph(trace):
-        return []
-    partner = paired(trace, model).layer_of
-    each = _executions(trace, partner).filter(pl.col("direction") == "forward")
-    products = set(each.filter("product")["layer"])
-    own = {row for row, layer in partner.items() if kind_of(layer.type) in PRODUCT_LAYERS}
-    without = (own & set(each["layer"]) & set(counted)) - products
-    return sorted(without | (products - own)) if without else []
+    fused: set[int] = set()
+    if _records_graph(trace):
+        # TensorFlow runs them as one operator (``_FusedConv2D``) in the scope of the last of its
+        # layers: the row of the convolution has its FLOPs, and that of the activation its time.
+        forward = each.filter(pl.col("direction") == "forward")
+        products = set(forward.filter("product")["layer"])
+        own_product = {row for row, one in partner.items() if kind_of(one.type) in PRODUCT_LAYERS}
+        without = (own_product & set(forward["layer"]) & counted) - products
+        fused = without | (products - own_product) if without else set()
+    frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
+    return frame, (*note, *_missing(model, found)), fused
 
 
 def _records_graph(trace: Trace) -> bool:

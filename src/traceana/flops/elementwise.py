@@ -247,25 +247,20 @@ def embedding_backward(call: Call) -> tuple[Cost, ...]:
     return (Cost("embedding", "wgrad", prod(gradient), moved, SCATTER),)
 
 
-@function("index_select")
+@function("index_select", "gather")
 def index_select(call: Call) -> tuple[Cost, ...]:
-    """A tensor, a dimension, indices."""
-    shape, indices = call.shape("x"), call.elements("indices")
-    place = call.integer("dim") if call.scalars else None
-    rank = max(len(shape), 1)
-    if place is not None and not -rank <= place < rank:
-        raise UncountableError("dimension out of range")
-    others = None
-    if place is not None:
-        others = prod(extent for at, extent in enumerate(shape) if at != place % rank)
+    """A tensor, a dimension, indices: the elements of each index, of ``gather`` one."""
+    indices = call.elements("indices")
+    others: int | None = 1
+    if call.formula == "index_select":
+        shape, place = call.shape("x"), call.integer("dim") if call.scalars else None
+        rank = max(len(shape), 1)
+        if place is not None and not -rank <= place < rank:
+            raise UncountableError("dimension out of range")
+        others = None
+        if place is not None:
+            others = prod(extent for at, extent in enumerate(shape) if at != place % rank)
     result = Operand(None if others is None else indices * others, call.size("x"))
-    return _moved("indexing", LOOKUP, call.operand("indices"), result, result)
-
-
-@function("gather")
-def gather(call: Call) -> tuple[Cost, ...]:
-    """A tensor, a dimension, indices: an element per index."""
-    result = Operand(call.elements("indices"), call.size("x"))
     return _moved("indexing", LOOKUP, call.operand("indices"), result, result)
 
 
