@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import prod
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -178,16 +178,6 @@ class Call(msgspec.Struct, frozen=True):
             shapes=self.shapes[chosen],
             types=self.types[chosen],
             scalars=self.scalars[chosen],
-        )
-
-    def without(self, position: int) -> Call:
-        """Return the call without one of its inputs."""
-
-        def rest(values: tuple[Any, ...]) -> tuple[Any, ...]:
-            return (*values[:position], *values[position + 1 :])
-
-        return replace(
-            self, shapes=rest(self.shapes), types=rest(self.types), scalars=rest(self.scalars)
         )
 
     def position(self, place: Place) -> int:

@@ -10,6 +10,7 @@ from math import prod
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from traceana.flops.call import Call, Cost, Operand, Part, Shape, UncountableError, compulsory
 from traceana.flops.registry import declare, function
@@ -182,7 +183,7 @@ def forward(call: Call) -> tuple[Cost, ...]:
     """Count a forward convolution."""
     # oneDNN's pointwise convolution has the tensor to which it is added before the weight.
     if call.has("bias") and len(call.shape("bias")) > 1:
-        call = call.without(1)
+        call = replace(call, at={name: at + (at > 0) for name, at in call.at.items()})
     return (count(extents(call), "forward", call.size("x"), bias=call.has("bias")),)
 
 
