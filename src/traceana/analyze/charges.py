@@ -71,7 +71,7 @@ class Charges(msgspec.Struct, frozen=True):
     ``frame`` has the columns of :data:`CHARGES`, a row per counted operator and part, per
     instruction, layer and pass, and per part of a layer that the manifest counts. The layer is that
     of the operator (``ops.layer``); the time of a kernel is in the row of the kernel's own layer
-    (``activities.layer``), which differs where a kernel computes for several layers. ``coverage``
+    (``activities.layer``), which may be another, as by a name scope of its own. ``coverage``
     has a row for each of ``work(trace)``: ``op``, the counted operator around it, else its own;
     ``reason`` why it has no count, null where it has one; ``unit``, null without an operator,
     :data:`UNCOUNTED` without a count. ``notes`` name the source of the shapes.

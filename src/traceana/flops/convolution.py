@@ -1,7 +1,8 @@
 """Convolutions of any rank, grouped, depthwise, dilated, transposed; forward and the gradients.
 
-First the derivations of the counts, then how the extents follow from a call of PyTorch, of
-TensorFlow or from a layer's shapes. XLA's instructions are in :mod:`traceana.flops.hlo`.
+First the derivations of the counts, then how the extents follow from a call of PyTorch or
+TensorFlow, as which a manifest's layer is counted too. XLA's instructions are in
+:mod:`traceana.flops.hlo`.
 """
 
 from __future__ import annotations

@@ -215,16 +215,11 @@ def pad(call: Call) -> tuple[Cost, ...]:
     return _moved("copy", COPY, call.operand("x"), Operand.of(tuple(extents), call.size("x")))
 
 
-@function("fill")
+@function("fill", "generate")
 def fill(call: Call) -> tuple[Cost, ...]:
-    """A tensor, which is written."""
-    return _moved("fill", FILL, Operand(call.elements("x"), call.size("x")))
-
-
-@function("generate")
-def generate(_: Call) -> tuple[Cost, ...]:
-    """Only numbers: the shape of the result is not recorded, so bytes are unknown."""
-    return _moved("fill", FILL, Operand(None, None))
+    """A tensor, which is written; of ``generate`` neither shape nor type is recorded."""
+    filled = Operand(call.elements("x"), call.size("x")) if "x" in call.at else Operand(None, None)
+    return _moved("fill", FILL, filled)
 
 
 @function("embedding")

@@ -189,21 +189,27 @@ def tf_matmul(call: Call) -> tuple[Cost, ...]:
     if min(len(left), len(right)) < 2:
         raise UncountableError("vector operand")
     output = call.output[-2:] if call.output is not None and len(call.output) > 1 else None
-    m, n, k = _tf_extents(left[-2:], right[-2:], output)
-    if batched:
-        batch = prod(broadcast(left[:-2], right[:-2]))
-        return (
-            matmul(
-                *(m, n, k, call.size("x")),
-                batch=batch,
-                left=prod(left),
-                right=prod(right),
-                kind="batched_matmul",
-            ),
-        )
-    addend = call.elements("bias") if call.has("bias") else 0
+    found = {
+        (m, n, k)
+        for m, k in (left[-2:], left[:-3:-1])
+        for inner, n in (right[-2:], right[:-3:-1])
+        if k == inner and (output is None or (m, n) == output)
+    }
+    # Transposed readings of square operands are the same product.
+    if len({m * n * k for m, n, k in found}) != 1:
+        reason = "do not match" if not found else "are ambiguous"
+        raise UncountableError(f"matrix shapes {reason}")
     kind: MatmulKind = "linear" if call.has("bias") else "matmul"
-    return (matmul(m, n, k, call.size("x"), addend=addend, kind=kind),)
+    return (
+        matmul(
+            *(*min(found), call.size("x")),
+            batch=prod(broadcast(left[:-2], right[:-2])),
+            left=prod(left),
+            right=prod(right),
+            addend=call.elements("bias") if call.has("bias") else 0,
+            kind="batched_matmul" if batched else kind,
+        ),
+    )
 
 
 @function("products")
@@ -218,20 +224,6 @@ def products(call: Call) -> tuple[Cost, ...]:
         for term in call.formula.replace(" ", "").split("+")
     )
     return (Cost("products", "forward", flops, None, call.formula),)
-
-
-def _tf_extents(left: Shape, right: Shape, output: Shape | None) -> tuple[int, int, int]:
-    found = {
-        (m, n, k)
-        for m, k in ((left[0], left[1]), (left[1], left[0]))
-        for inner, n in ((right[0], right[1]), (right[1], right[0]))
-        if k == inner and (output is None or (m, n) == output)
-    }
-    # Transposed readings of square operands are the same product.
-    if len({m * n * k for m, n, k in found}) != 1:
-        reason = "do not match" if not found else "are ambiguous"
-        raise UncountableError(f"matrix shapes {reason}")
-    return min(found)
 
 
 def _matrix(call: Call, operand: str, *ranks: int) -> Shape:
