@@ -29,7 +29,7 @@ from traceana.analyze.executed_flops import executed_by_instruction, executed_co
 from traceana.analyze.model_charges import NO_STEPS, model_charges
 from traceana.analyze.operator_flops import PART, OperatorCosts, operator_costs
 from traceana.columns.distinct import first_rows, numbered
-from traceana.columns.nesting import NONE, Flags, Tree, from_rows, to_rows
+from traceana.columns.nesting import NONE, Tree, from_rows, to_rows
 from traceana.enrich.keys import SEARCH, SOURCE, described
 from traceana.flops.call import PRODUCT
 from traceana.result import whole_sum
@@ -89,11 +89,9 @@ def charges(trace: Trace, model: Manifest | None) -> Charges:
     Shapes are those of the trace's operators, for a compiled program (XLA) those of its
     instructions. Layers without either, or with a part of them, have the shapes of ``model``.
     """
-    known, holders = _operators(trace.whole), _holders(trace)
+    (known, reasons), holders = _operators(trace.whole), _holders(trace)
     by_run = _flops_by_run(trace, holders)
-    covered = coverage(
-        trace, known.tree, known.counted, known.reasons, of_instructions(trace, by_run, holders)
-    )
+    covered = coverage(trace, known, reasons, of_instructions(trace, by_run, holders))
     charged = [_of_operators(trace, known), _of_instructions(trace, by_run)]
     on_shapes: tuple[str, ...] = ()
     if model is not None:
@@ -116,25 +114,15 @@ def charges(trace: Trace, model: Manifest | None) -> Charges:
     return Charges(frame, covered, on_shapes)
 
 
-class _Operators(msgspec.Struct, frozen=True):
-    """What is known of all operators of a trace, whatever work is selected."""
-
-    tree: Tree
-    found: OperatorCosts
-    counted: Flags
-    reasons: pl.Series
-
-
 @per_small_trace
-def _operators(trace: Trace) -> _Operators:
-    tree = Tree.of_table(trace.tables.ops)
-    found = operator_costs(trace.tables.ops, trace.meta.operator_rules)
-    counted = np.zeros(trace.tables.ops.height, dtype=np.bool_)
-    counted[found.costs["op"].to_numpy()] = True
-    return _Operators(tree, found, counted, of_operators(tree, found, counted))
+def _operators(trace: Trace) -> tuple[OperatorCosts, pl.Series]:
+    """Return the costs of all operators of a trace, and the reasons without, whatever work is
+    selected."""
+    known = operator_costs(trace.tables.ops, trace.meta.operator_rules)
+    return known, of_operators(known)
 
 
-def _of_operators(trace: Trace, known: _Operators) -> pl.DataFrame:
+def _of_operators(trace: Trace, known: OperatorCosts) -> pl.DataFrame:
     """Return the charges of the operators that launched the selected work.
 
     An operator counts if it, one inside it or one around it has selected work; one around it only
@@ -142,7 +130,7 @@ def _of_operators(trace: Trace, known: _Operators) -> pl.DataFrame:
     an operator that launched kernels, did not compute. An operator without a layer is charged to
     that of the nearest operator around it.
     """
-    costs, tree, ops = known.found.costs, known.tree, trace.tables.ops
+    costs, tree, ops = known.costs, known.tree, trace.tables.ops
     own, around = (np.zeros(ops.height, dtype=np.bool_) for _ in range(2))
     activities = work(trace, "op", "kind", "episode", "layer")
     launching = activities.drop_nulls("op")

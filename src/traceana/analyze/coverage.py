@@ -13,7 +13,7 @@ import polars as pl
 
 from traceana.analyze.operator_flops import OperatorCosts
 from traceana.columns.distinct import first_rows, numbered
-from traceana.columns.nesting import NONE, Flags, Tree, from_rows, take, to_rows
+from traceana.columns.nesting import NONE, from_rows, take, to_rows
 from traceana.enrich.keys import SOURCE, classified
 from traceana.timeline.work import work
 from traceana.trace.schema import CPU_DEVICE
@@ -59,7 +59,7 @@ def incomplete(reason: pl.Expr) -> pl.Expr:
 
 
 def coverage(
-    trace: Trace, tree: Tree, is_counted: Flags, of_op: pl.Series, of_instruction: pl.Series
+    trace: Trace, known: OperatorCosts, of_op: pl.Series, of_instruction: pl.Series
 ) -> pl.DataFrame:
     """Return ``op`` and ``reason`` of each row of ``work(trace)``, before any layer manifest.
 
@@ -68,7 +68,7 @@ def coverage(
     """
     rows = work(trace, "op", "call", "instruction", "device", *SOURCE)
     own, instruction = from_rows(rows["op"]), pl.col("instruction")
-    around = tree.nearest(is_counted, own)
+    around = known.tree.nearest(known.counted, own)
     # Few classes and many rows.
     (number,) = numbered(rows.select(SOURCE))
     category = classified(rows.select(SOURCE)[first_rows(number)], trace)["category"]
@@ -126,18 +126,19 @@ def with_manifest(covered: pl.DataFrame, by_model: pl.Series, elsewhere: pl.Seri
     return covered.with_columns(reason.otherwise("reason").alias("reason"))
 
 
-def of_operators(tree: Tree, found: OperatorCosts, is_counted: Flags) -> pl.Series:
+def of_operators(known: OperatorCosts) -> pl.Series:
     """Return why each operator has no count, null where it or one around it has one."""
+    tree, gaps, is_counted = known.tree, known.gaps, known.counted
     computes, gap, whole = np.zeros((3, len(tree.parent)), dtype=np.bool_)
-    computes[found.costs.filter(pl.col("flops") > 0)["op"].to_numpy()] = True
-    gap[found.gaps["op"].to_numpy()] = True
-    whole[found.gaps.filter("whole")["op"].to_numpy()] = True
+    computes[known.costs.filter(pl.col("flops") > 0)["op"].to_numpy()] = True
+    gap[gaps["op"].to_numpy()] = True
+    whole[gaps.filter("whole")["op"].to_numpy()] = True
     every = np.arange(len(gap))
     refused = tree.nearest(whole, every)
     gap_of_op = np.full(len(gap), NONE, dtype=np.int64)
-    gap_of_op[found.gaps["op"].to_numpy()] = np.arange(found.gaps.height)
+    gap_of_op[gaps["op"].to_numpy()] = np.arange(gaps.height)
     own = take(gap_of_op, np.where(gap, every, refused))
-    reason = found.gaps["reason"].gather(to_rows(own))
+    reason = gaps["reason"].gather(to_rows(own))
     within, around, holding = (
         pl.Series(flags, dtype=pl.Boolean)
         for flags in (

@@ -16,9 +16,8 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.columns.distinct import Texts
+from traceana.columns.distinct import Texts, groups
 from traceana.columns.nesting import NONE, Flags, Ints, Tree, from_rows, to_rows
-from traceana.enrich.layers.from_order import groups
 from traceana.enrich.operators import EarlyStopped
 from traceana.flops.call import PRODUCT, Call, Cost, Refusal, Shape, UncountableError
 from traceana.flops.registry import NO_FORMULA, cost, operators_of
@@ -68,10 +67,13 @@ _KEY: Final = ("name", *_INPUTS, OUTPUT, *_WANTED)
 class OperatorCosts(msgspec.Struct, frozen=True):
     """The costs of the operators of a trace, and the operators without a count.
 
-    ``costs`` has the columns of :data:`COSTS`, one row per operator and part; children of a counted
-    operator have no rows. ``gaps`` has those of :data:`GAPS`, one row per operator without a count.
+    ``counted`` are those with costs in ``tree``, their nesting. ``costs`` has the columns of
+    :data:`COSTS`, one row per operator and part; children of a counted operator have no rows.
+    ``gaps`` has those of :data:`GAPS`, one row per operator without a count.
     """
 
+    tree: Tree
+    counted: Flags
     costs: pl.DataFrame
     gaps: pl.DataFrame
 
@@ -114,7 +116,7 @@ def operator_costs(ops: pl.DataFrame, rules: Sequence[tuple[str, str, str]] = ()
     square = pl.Series(math | tree.holding(math)).gather(costs["op"])
     costs = costs.with_columns(pl.when(square).then(0).otherwise("skipped").alias("skipped"))
     gaps = _gaps(calls, tree, counted)
-    return OperatorCosts(_with_parts(costs, rows, tree), gaps)
+    return OperatorCosts(tree, counted, _with_parts(costs, rows, tree), gaps)
 
 
 class Repeats(msgspec.Struct, frozen=True):
