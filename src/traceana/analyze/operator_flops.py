@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -85,13 +85,13 @@ def operator_costs(ops: pl.DataFrame, rules: Sequence[tuple[str, str, str]] = ()
     Formulas are evaluated once per distinct call. The outermost of nested operators with a cost
     counts; inside a node of the backward pass, the part is the node's.
     """
-    repeats = Repeats.of(ops)
+    repeats = _repeats(ops)
     is_product = Texts.of(ops["name"]).matching(of_kinds(*MATRIX_PRODUCTS))
     rows = ops.select(
         # A trace may have lost the names of its operators.
         pl.col("name").fill_null(""),
         *("process", "rank", "start", "parent", "sequence", "direction"),
-        pl.col(_INPUTS).gather(repeats.source) if repeats.twice.any() else pl.col(_INPUTS),
+        pl.col(_INPUTS).gather(repeats.source) if repeats.twice else pl.col(_INPUTS),
     ).with_row_index("op")
     # Only of products they count: a sparse matrix has a shape and no strides.
     strides = pl.when(pl.lit(pl.Series(is_product))).then("input_strides").alias("input_strides")
@@ -119,54 +119,52 @@ def operator_costs(ops: pl.DataFrame, rules: Sequence[tuple[str, str, str]] = ()
     return OperatorCosts(tree, counted, _with_parts(costs, rows, tree), gaps)
 
 
-class Repeats(msgspec.Struct, frozen=True):
+class _Repeats(NamedTuple):
     """The operators that are recorded again right inside their own record.
 
-    ``again`` are the inner records, ``twice`` those of them whose inputs are recorded more than
-    once; ``source`` is for each operator the row whose inputs are the operator's own, once.
-    ``shards`` are inner records of smaller inputs: an operator of a ``DTensor`` is recorded with
-    the shapes of the whole tensors, and inside it with those of the shards, which are what runs.
+    ``again`` are the inner records; ``source`` is for each operator the row whose inputs are the
+    operator's own, once: another one where they are recorded ``twice`` or more. ``shards`` are
+    inner records of smaller inputs: an operator of a ``DTensor`` is recorded with the shapes of the
+    whole tensors, and inside it with those of the shards, which are what runs.
     """
 
     again: Flags
-    twice: Flags
     shards: Flags
     source: Ints
+    twice: bool
 
-    @classmethod
-    def of(cls, ops: pl.DataFrame) -> Repeats:
-        """Return those of ``ops``.
 
-        functorch calls an operator again for every transformation (``vmap``, ``grad``, ``jvp``),
-        often with the inputs once more in the record.
-        """
-        parent = from_rows(ops["parent"])
-        name = Texts.of(ops["name"]).code_of_row
-        (rows,) = np.nonzero((parent != NONE) & (name == name[parent]))
-        shapes = ops["input_shapes"]
-        pairs = pl.DataFrame(
-            {"own": shapes.gather(rows), "of_parent": shapes.gather(parent[rows])}
-        ).cast(pl.String)
-        distinct = pairs.unique().with_columns(
-            pl.struct("own", "of_parent")
-            .map_elements(lambda pair: _times(**pair), return_dtype=pl.Int64)
-            .alias("times")
-        )
-        times = pairs.join(distinct, on=["own", "of_parent"], how="left", nulls_equal=True)["times"]
-        again, twice, shards = np.zeros((3, ops.height), dtype=np.bool_)
-        source = np.arange(ops.height)
-        again[rows[(times > 0).to_numpy()]] = True
-        shards[rows[(times < 0).to_numpy()]] = True
-        more = (times > 1).to_numpy()
-        twice[rows[more]] = True
-        if more.any():
-            # Parents come first. The repeated inputs may themselves be recorded again.
-            repeated = pl.DataFrame({"row": rows, "times": times}).filter(pl.col("times") > 0)
-            for row, number in repeated.iter_rows():
-                above = parent[row]
-                if number > 1 or twice[above]:
-                    twice[row], source[row] = True, source[above]
-        return cls(again, twice, shards, source)
+def _repeats(ops: pl.DataFrame) -> _Repeats:
+    """Return the operators of ``ops`` that are recorded again.
+
+    functorch calls an operator again for every transformation (``vmap``, ``grad``, ``jvp``), often
+    with the inputs once more in the record.
+    """
+    parent = from_rows(ops["parent"])
+    name = Texts.of(ops["name"]).code_of_row
+    (rows,) = np.nonzero((parent != NONE) & (name == name[parent]))
+    shapes = ops["input_shapes"]
+    pairs = pl.DataFrame(
+        {"own": shapes.gather(rows), "of_parent": shapes.gather(parent[rows])}
+    ).cast(pl.String)
+    distinct = pairs.unique().with_columns(
+        pl.struct("own", "of_parent")
+        .map_elements(lambda pair: _times(**pair), return_dtype=pl.Int64)
+        .alias("times")
+    )
+    times = pairs.join(distinct, on=["own", "of_parent"], how="left", nulls_equal=True)["times"]
+    again, shards = np.zeros((2, ops.height), dtype=np.bool_)
+    again[rows[(times > 0).to_numpy()]] = True
+    shards[rows[(times < 0).to_numpy()]] = True
+    source, twice = np.arange(ops.height), bool((times > 1).any())
+    if twice:
+        # Parents come first. The repeated inputs may themselves be recorded again.
+        repeated = pl.DataFrame({"row": rows, "times": times}).filter(pl.col("times") > 0)
+        for row, number in repeated.iter_rows():
+            above = parent[row]
+            if number > 1 or source[above] != above:
+                source[row] = source[above]
+    return _Repeats(again, shards, source, twice)
 
 
 _EXTENT: Final = re.compile(r"\d+")
@@ -193,7 +191,7 @@ def _times(own: str | None, of_parent: str | None) -> int:
 _ROUNDING: Final = 1 + 1e-9
 
 
-def _around_more(calls: _Calls, tree: Tree, has_cost: Flags, repeats: Repeats) -> Flags:
+def _around_more(calls: _Calls, tree: Tree, has_cost: Flags, repeats: _Repeats) -> Flags:
     """Return which operators compute less than the operators inside them, under functorch.
 
     ``vmap`` records an operator with the shapes of one example, and inside it those on the whole
@@ -228,7 +226,7 @@ def _around_more(calls: _Calls, tree: Tree, has_cost: Flags, repeats: Repeats) -
         parent = tree.parent[rows]
         np.add.at(within, parent[parent != NONE], counts[parent != NONE])
     # Without functorch, torch.where of scalars calls itself, with the scalars as tensors.
-    return moves if found.any() or repeats.twice.any() else found
+    return moves if found.any() or repeats.twice else found
 
 
 _CONVOLUTION_NODE: Final = r"Conv\w*Backward\d*$"

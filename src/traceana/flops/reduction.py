@@ -181,27 +181,22 @@ NLL_BACKWARD = declare(
 )
 
 
-@function(*_LOSSES)
+@function(*_LOSSES, *_GRADIENTS)
 def loss(call: Call) -> tuple[Cost, ...]:
-    """Prediction, target, and the reduction."""
+    """Prediction, target, and the reduction; of a gradient also that of the loss."""
+    name, size = f"loss.{call.formula}", call.size("x")
+    if call.formula in _GRADIENTS:
+        elements, (each, _) = call.elements("x"), _GRADIENTS[call.formula]
+        read = (call.operand(operand) for operand in ("dy", "x", "target"))
+        moved = compulsory(*read, Operand(elements, size))
+        return (Cost("loss", "backward", elements * each, moved, name),)
     elements = prod(broadcast(call.shape("x"), call.shape("target")))
     if not call.scalars:
         raise UncountableError("loss reduction mode not recorded")
     summed = call.integer("reduction") != _KEPT
-    written = Operand(1 if summed else elements, call.size("x"))
+    written = Operand(1 if summed else elements, size)
     moved = compulsory(call.operand("x"), call.operand("target"), written)
-    flops = elements * (_LOSSES[call.formula][0] + summed)
-    return (Cost("loss", "forward", flops, moved, f"loss.{call.formula}"),)
-
-
-@function(*_GRADIENTS)
-def loss_backward(call: Call) -> tuple[Cost, ...]:
-    """The loss's gradient, prediction, target."""
-    elements = call.elements("x")
-    written = Operand(elements, call.size("x"))
-    moved = compulsory(*(call.operand(name) for name in ("dy", "x", "target")), written)
-    flops = elements * _GRADIENTS[call.formula][0]
-    return (Cost("loss", "backward", flops, moved, f"loss.{call.formula}"),)
+    return (Cost("loss", "forward", elements * (_LOSSES[call.formula][0] + summed), moved, name),)
 
 
 @function("nll_loss", "nll_loss_backward")

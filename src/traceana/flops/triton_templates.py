@@ -173,8 +173,7 @@ def _attention(call: Call) -> Cost:
 def _tensors(call: Call) -> list[int]:
     """Return the positions of the buffers that can be operands or results."""
     found = [one for one in call.tensors() if len(call.shape(one)) > 1]
-    if not 3 <= len(found) <= _MOST_TENSORS:
-        raise UncountableError(_UNKNOWN)
-    if any(len(call.shape(one)) > _MOST_DIMENSIONS for one in found):
+    most = max((len(call.shape(one)) for one in found), default=0)
+    if not 3 <= len(found) <= _MOST_TENSORS or most > _MOST_DIMENSIONS:
         raise UncountableError(_UNKNOWN)
     return found
