@@ -125,15 +125,15 @@ def resolve(program: Program, code: Code | None = None, *, compiled: bool) -> La
         if graphs is not None and source in (modules, hierarchy):
             of_source = graphs.finer(of_source)
         own = _first((own, of_source))
-    ranges = named_ranges(program)
-    in_range = numbered(named_ranges, ranges.found)
-    own = _first((own, np.where(ranges.recomputed, in_range, NONE)))
+    ranges, several, recomputed = named_ranges(program)
+    in_range = numbered(named_ranges, ranges)
+    own = _first((own, np.where(recomputed, in_range, NONE)))
     by_optimizer = numbered(optimizers, optimizers(program))
     by_position, first_by_position = nowhere, len(layers)
     if scopes.of_modules and not scopes.trains and not compiled:
-        settled, around = _first((own, by_optimizer)), np.where(ranges.several, in_range, NONE)
+        settled, around = _first((own, by_optimizer)), np.where(several, in_range, NONE)
         by_position = numbered(positions, positions(program, root, settled, around, layers))
-    rest = _first((by_optimizer, np.where(ranges.several, NONE, in_range), by_position))
+    rest = _first((by_optimizer, np.where(several, NONE, in_range), by_position))
 
     of_op = _first((own, rest))
     if len(forward):
