@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from traceana.columns.distinct import Texts, thread_numbers
-from traceana.columns.nesting import NONE, Flags, Ints, Nesting, from_rows, take, to_rows
+from traceana.columns.nesting import NONE, Flags, Nesting, from_rows, take, to_rows
 from traceana.enrich.cpu import operator_activities, range_activities
 from traceana.enrich.launches import (
     launches_of,
@@ -84,6 +84,11 @@ def attribute(
     thread_ranges = ThreadRanges.of(ranges, range_key)
     within = _within_steps(ranges, step_table, ledger)
     op_step = step_of(step_table, ops["process"], ops["start"])
+    copying = None
+    if calls.height:
+        copies = np.flatnonzero(Texts.of(calls["name"]).matching(r"(?i)mem(?:cpy|set)"))
+        callers = nesting.innermost(call_key[copies], calls["start"].to_numpy()[copies])
+        copying = np.unique(callers[callers != NONE])
     program = Program(
         ops,
         op_names,
@@ -94,7 +99,7 @@ def attribute(
         ranges.filter(within),
         range_key[within],
         scopes,
-        _copying(calls, call_key, nesting),
+        copying,
     )
     resolved = resolve(program, code, compiled=trace.meta.framework == "JAX")
     deep = int((thread_ranges.nesting.depth >= DEEPEST_PATH).sum())
@@ -169,15 +174,6 @@ def attribute(
         graph_calls=resolved.graph_calls(rows_of_layers),
         ledger=pl.concat([trace.tables.ledger, ledger.frame()]),
     )
-
-
-def _copying(calls: pl.DataFrame, call_key: Ints, op_nesting: Nesting) -> Ints | None:
-    """Return the operators that called for a copy or a memset, None in a trace without calls."""
-    if calls.is_empty():
-        return None
-    rows = np.flatnonzero(Texts.of(calls["name"]).matching(r"(?i)mem(?:cpy|set)"))
-    found: Ints = op_nesting.innermost(call_key[rows], calls["start"].to_numpy()[rows])
-    return np.unique(found[found != NONE])
 
 
 def _within_steps(ranges: pl.DataFrame, step_table: pl.DataFrame, ledger: Ledger) -> Flags:

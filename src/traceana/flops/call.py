@@ -70,11 +70,6 @@ class Operand(msgspec.Struct, frozen=True):
     elements: int | None
     size: int | None
 
-    @classmethod
-    def of(cls, shape: Shape | None, size: int | None) -> Operand:
-        """Return the operand of ``shape`` whose elements are of ``size`` bytes."""
-        return cls(None if shape is None else prod(shape), size)
-
 
 def compulsory(*operands: Operand | None) -> int | None:
     """Return the bytes of all given ``operands``, ``None`` if any of them is unknown."""
@@ -239,7 +234,7 @@ class Call(msgspec.Struct, frozen=True):
         """Return a tensor as an operand; ``None`` where it was not given."""
         if not self.has(place):
             return None
-        return Operand.of(self.shape(place), self.size(place))
+        return Operand(self.elements(place), self.size(place))
 
     def scalar(self, place: Place) -> str:
         """Return the text of a scalar input."""

@@ -212,7 +212,7 @@ def pad(call: Call) -> tuple[Cost, ...]:
         extents[-1 - place] += margins[2 * place] + margins[2 * place + 1]
     if min(extents, default=0) < 0:
         raise UncountableError("negative padding larger than the input")
-    return _moved("copy", COPY, call.operand("x"), Operand.of(tuple(extents), call.size("x")))
+    return _moved("copy", COPY, call.operand("x"), Operand(prod(extents), call.size("x")))
 
 
 @function("fill", "generate")
