@@ -80,9 +80,8 @@ has the kernels that ran for each shape.
 def formula_list() -> str:
     """Return every formula, by id, with its derivation."""
     lines = ["## Formulas", ""]
-    for one in sorted(formulas().values(), key=lambda one: one.id):
-        text = " ".join(one.text.split())
-        lines.append(f"- `{one.id}`: {_plain(text)}")
+    for name, text in sorted(formulas().items()):
+        lines.append(f"- `{name}`: {_plain(' '.join(text.split()))}")
     return "\n".join(lines) + "\n"
 
 

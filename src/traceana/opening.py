@@ -146,12 +146,13 @@ def open_trace(
         trace = with_device_model(trace, device_model)
     if counters is not None:
         trace = _with_counters(trace, Path(counters), progress)
-    trace = trace.with_manifest(manifest or _manifest_beside(source))
-    if trace.manifest is not None:
+    manifest = manifest or _manifest_beside(source)
+    if manifest is not None:
         from traceana.analyze.manifest_pairing import with_names_of
 
         # Here, so that all commands call a layer by one name.
-        trace = with_names_of(trace, trace.manifest)
+        trace = with_names_of(trace, manifest)
+    trace = trace.with_manifest(manifest)
     return select(trace, steps=steps, devices=devices, ranks=ranks)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import traceana
 from tests.analyze.test_operator_flops import CONV, FLOPS, STRIDES, Ops, shared
-from traceana.analyze.operator_flops import EXECUTED, executed_by_episode
+from traceana.analyze.executed_flops import EXECUTED, executed_by_episode
 from traceana.flops.convolution import Convolution
 from traceana.flops.executed import Executed, executed
 from traceana.trace.schema import conform

@@ -13,7 +13,7 @@ import pytest
 from tests.support.traces import cnn_steps
 from traceana import Trace
 from traceana.analyze.charges import charges
-from traceana.analyze.operator_flops import executed_convolutions
+from traceana.analyze.executed_flops import executed_convolutions
 from traceana.analyze.roofline import units
 from traceana.frozen import FrozenDict, frozen
 from traceana.timeline.idle import idle_time

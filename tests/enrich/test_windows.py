@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from traceana.enrich.layers.from_order import groups, nth, running_sum
+from traceana.columns.distinct import groups, nth, running_sum
 
 
 @pytest.mark.parametrize("rows", [0, 1, 500])

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from traceana.flops.call import Call
-from traceana.flops.cost import Cost, Refusal, UncountableError
+from traceana.flops.call import Call, Cost, Refusal, UncountableError
 from traceana.flops.registry import cost
 from traceana.vocabulary.operators import operators
 

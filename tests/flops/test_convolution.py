@@ -6,8 +6,7 @@ from itertools import product
 
 import pytest
 
-from traceana.flops.call import Call
-from traceana.flops.cost import Cost, Refusal, Shape
+from traceana.flops.call import Call, Cost, Refusal, Shape
 from traceana.flops.registry import cost
 
 

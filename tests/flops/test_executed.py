@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.flops.toom_cook import Matrix, filtering
+from traceana.flops.call import Refusal, Shape
 from traceana.flops.convolution import Convolution
-from traceana.flops.cost import Refusal, Shape
 from traceana.flops.executed import (
     FILTERINGS,
     Direction,

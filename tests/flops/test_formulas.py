@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from traceana.flops.call import Call, Entry
-from traceana.flops.cost import Cost, Refusal, Shape
+from traceana.flops.call import Call, Cost, Entry, Refusal, Shape
 from traceana.flops.elementwise import ELEMENTWISE as FUNCTIONS
 from traceana.flops.registry import cost
 

@@ -11,8 +11,7 @@ import traceana
 from traceana.analyze.flops import flops
 from traceana.enrich.classify import load_rules
 from traceana.errors import InvalidInputError
-from traceana.flops.call import Call
-from traceana.flops.cost import Refusal
+from traceana.flops.call import Call, Refusal
 from traceana.flops.registry import cost
 
 RULES = """

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from traceana.errors import InvalidInputError
-from traceana.flops.cost import Refusal
+from traceana.flops.call import Refusal
 from traceana.flops.peaks import (
     RATES,
     Peaks,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from traceana.flops.call import Call, Entry
-from traceana.flops.cost import Cost, Refusal
+from traceana.flops.call import Call, Cost, Entry, Refusal
 from traceana.flops.registry import cost
 
 T, N, X, H, P = 3, 2, 5, 7, 4

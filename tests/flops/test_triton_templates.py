@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.enrich.test_compiled_regions import Program
-from traceana.flops.call import Call
-from traceana.flops.cost import Cost, Refusal
+from traceana.flops.call import Call, Cost, Refusal
 from traceana.flops.registry import cost
 
 Shapes = Sequence[Sequence[int]]

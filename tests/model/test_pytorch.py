@@ -18,8 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tests.support.decoder import Decoder
 from traceana import describe
 from traceana.errors import InvalidInputError
-from traceana.flops.call import Call
-from traceana.flops.cost import Refusal
+from traceana.flops.call import Call, Refusal
 from traceana.flops.registry import cost, total_flops
 
 pytestmark = pytest.mark.frameworks

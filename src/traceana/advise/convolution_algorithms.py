@@ -9,8 +9,8 @@ import msgspec
 import polars as pl
 
 from traceana.advise.rule import Change, Found, rule
-from traceana.flops.convolution import Convolution, forward
-from traceana.flops.cost import Refusal, UncountableError
+from traceana.flops.call import Refusal, UncountableError
+from traceana.flops.convolution import Convolution, count
 from traceana.flops.executed import Direction, executed
 from traceana.settings import FASTER_ALGORITHM
 
@@ -307,7 +307,7 @@ def _transforms(row: Mapping[str, Any]) -> Iterator[_Transform]:
     if conv is None:
         return
     size, direction = row["element_bytes"] or 4, row["direction"]
-    operands = forward(conv, size).bytes or 0
+    operands = count(conv, "forward", size).bytes or 0
     for algorithm in _CUDNN_TRANSFORMS[direction]:
         result = executed(conv, algorithm, direction, size=size)
         if not isinstance(result, Refusal):

@@ -14,23 +14,29 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.analyze.model_charges import NO_STEPS, fused_products, model_charges
-from traceana.analyze.operator_flops import (
-    PART,
-    OperatorCosts,
-    executed_convolutions,
-    operator_costs,
+from traceana.analyze.coverage import (
+    BY_MODEL,
+    ELSEWHERE,
+    PARTLY,
+    coverage,
+    incomplete,
+    of_instructions,
+    of_operators,
+    with_manifest,
+    without_count,
 )
+from traceana.analyze.executed_flops import executed_by_instruction, executed_convolutions
+from traceana.analyze.model_charges import NO_STEPS, model_charges
+from traceana.analyze.operator_flops import PART, OperatorCosts, operator_costs
 from traceana.columns.distinct import first_rows, numbered
-from traceana.columns.nesting import NONE, Flags, Tree, from_rows, take, to_rows
-from traceana.enrich.keys import SEARCH, SOURCE, classified, described
-from traceana.flops.cost import LARGEST, Refusal
-from traceana.flops.executed import executed
+from traceana.columns.nesting import NONE, Tree, from_rows, to_rows
+from traceana.enrich.keys import SEARCH, SOURCE, described
+from traceana.flops.call import PRODUCT
 from traceana.result import whole_sum
 from traceana.timeline.work import work
 from traceana.trace import per_small_trace
-from traceana.trace.schema import CPU_DEVICE, ROW
-from traceana.trace.taxonomy import NO_ARITHMETIC, PRODUCTS
+from traceana.trace.schema import ROW
+from traceana.trace.taxonomy import PRODUCTS
 
 if TYPE_CHECKING:
     from traceana.model.manifest import Manifest
@@ -55,25 +61,6 @@ CHARGES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 }
 COUNTS: Final = ("flops", "executed_flops", "bytes")
 
-PASSIVE: Final = "no arithmetic (view, allocation, wrapper)"
-AROUND: Final = "child operators counted in their own rows"
-PARTLY: Final = "partly counted: some child operators have no FLOP count"
-HOLDING: Final = "child operators have no FLOP count"
-
-BY_MODEL: Final = "counted by the layer manifest in separate rows"
-ELSEWHERE: Final = "forward pass of a convolution or GEMM timed in the row of a following layer"
-MOVES: Final = "no arithmetic (copy, memset, collective, layout)"
-NOT_LAUNCHED: Final = "launched before capture"
-NO_OPERATOR: Final = "no operator recorded"
-GENERATED: Final = "compiler-fused kernel: its operators are not recorded"
-NO_PRODUCT: Final = "XLA: only convolutions and GEMMs are counted"
-
-NOTHING_MISSING: Final = (PASSIVE, AROUND, PARTLY, BY_MODEL, ELSEWHERE, MOVES)
-"""Reasons of work that is counted elsewhere or in part, or computes nothing."""
-
-PRODUCT: Final = r"^(?:convolution|recurrent)\.(?:forward|dgrad|wgrad)$|^matmul$|^attention\.|\*"
-"""Formulas of products."""
-
 UNCOUNTED: Final = -1
 """The unit of operators without a count: a trace has millions, and nothing asks which one it is."""
 
@@ -82,8 +69,10 @@ class Charges(msgspec.Struct, frozen=True):
     """The costs of the selected work, and their sources.
 
     ``frame`` has the columns of :data:`CHARGES`, a row per counted operator and part, per
-    instruction, layer and pass, and per part of a layer that the manifest counts. ``coverage`` has
-    a row for each of ``work(trace)``: ``op``, the counted operator around it, else its own;
+    instruction, layer and pass, and per part of a layer that the manifest counts. The layer is that
+    of the operator (``ops.layer``); the time of a kernel is in the row of the kernel's own layer
+    (``activities.layer``), which may be another, as by a name scope of its own. ``coverage``
+    has a row for each of ``work(trace)``: ``op``, the counted operator around it, else its own;
     ``reason`` why it has no count, null where it has one; ``unit``, null without an operator,
     :data:`UNCOUNTED` without a count. ``notes`` name the source of the shapes.
     """
@@ -100,35 +89,23 @@ def charges(trace: Trace, model: Manifest | None) -> Charges:
     Shapes are those of the trace's operators, for a compiled program (XLA) those of its
     instructions. Layers without either, or with a part of them, have the shapes of ``model``.
     """
-    known = _operators(trace.whole)
-    instructions = flops_by_run(trace)
-    covered = _coverage(trace, known, instructions)
-    charged = [_of_operators(trace, known), _of_instructions(trace, instructions)]
-    of_model: pl.DataFrame | None = None
+    (known, reasons), holders = _operators(trace.whole), _holders(trace)
+    by_run = _flops_by_run(trace, holders)
+    covered = coverage(trace, known, reasons, of_instructions(trace, by_run, holders))
+    charged = [_of_operators(trace, known), _of_instructions(trace, by_run)]
     on_shapes: tuple[str, ...] = ()
     if model is not None:
         layer = work(trace, "layer")["layer"]
         partial = layer.filter(covered.select(incomplete(pl.col("reason"))).to_series())
         counts = pl.concat(one.select("layer", "formula", "flops") for one in charged)
-        of_model, on_shapes = model_charges(
+        of_model, on_shapes, fused = model_charges(
             trace, model, counts, set(partial.drop_nulls().unique())
         )
         replaced = of_model["layer"].unique().implode()
-        kept = ~pl.col("layer").is_in(replaced).fill_null(False)
-        charged = [one.filter(kept) for one in charged]
-        by_model = layer.is_in(replaced).fill_null(False)
-        elsewhere = layer.is_in(fused_products(trace, model, of_model["layer"])).fill_null(False)
-        reason = (
-            pl.when(elsewhere)
-            .then(pl.lit(ELSEWHERE))
-            .when(by_model)
-            .then(pl.lit(BY_MODEL))
-            .otherwise("reason")
-        )
-        covered = covered.with_columns(reason.alias("reason"))
+        charged = [one.filter(~pl.col("layer").is_in(replaced).fill_null(False)) for one in charged]
+        covered = with_manifest(covered, layer.is_in(replaced), layer.is_in(sorted(fused)))
         unit = _unit_of_layer(trace, of_model["layer"], of_model["part"] != "forward")
-        of_model = of_model.with_columns(unit.alias("unit"), pl.lit(False).alias("partial"))
-        charged.append(of_model)
+        charged.append(of_model.with_columns(unit.alias("unit"), pl.lit(False).alias("partial")))
     frame = pl.concat(charged, how="diagonal")
     frame, covered = _with_units(trace, known.tree, frame, covered)
     frame = _with_precision(trace, frame, covered).select(
@@ -137,25 +114,15 @@ def charges(trace: Trace, model: Manifest | None) -> Charges:
     return Charges(frame, covered, on_shapes)
 
 
-class _Operators(msgspec.Struct, frozen=True):
-    """What is known of all operators of a trace, whatever work is selected."""
-
-    tree: Tree
-    found: OperatorCosts
-    counted: Flags
-    reasons: pl.Series
-
-
 @per_small_trace
-def _operators(trace: Trace) -> _Operators:
-    tree = Tree.of_table(trace.tables.ops)
-    found = operator_costs(trace.tables.ops, trace.meta.operator_rules)
-    counted = np.zeros(trace.tables.ops.height, dtype=np.bool_)
-    counted[found.costs["op"].to_numpy()] = True
-    return _Operators(tree, found, counted, _reasons(tree, found, counted))
+def _operators(trace: Trace) -> tuple[OperatorCosts, pl.Series]:
+    """Return the costs of all operators of a trace, and the reasons without, whatever work is
+    selected."""
+    known = operator_costs(trace.tables.ops, trace.meta.operator_rules)
+    return known, of_operators(known)
 
 
-def _of_operators(trace: Trace, known: _Operators) -> pl.DataFrame:
+def _of_operators(trace: Trace, known: OperatorCosts) -> pl.DataFrame:
     """Return the charges of the operators that launched the selected work.
 
     An operator counts if it, one inside it or one around it has selected work; one around it only
@@ -163,7 +130,7 @@ def _of_operators(trace: Trace, known: _Operators) -> pl.DataFrame:
     an operator that launched kernels, did not compute. An operator without a layer is charged to
     that of the nearest operator around it.
     """
-    costs, tree, ops = known.found.costs, known.tree, trace.tables.ops
+    costs, tree, ops = known.costs, known.tree, trace.tables.ops
     own, around = (np.zeros(ops.height, dtype=np.bool_) for _ in range(2))
     activities = work(trace, "op", "kind", "episode", "layer")
     launching = activities.drop_nulls("op")
@@ -207,14 +174,14 @@ PART_OF: Final = {"fprop": "forward", "dgrad": "dgrad", "wgrad": "wgrad"}
 def _of_instructions(trace: Trace, known: pl.DataFrame) -> pl.DataFrame:
     """Return the charges of the instructions that the selected work ran.
 
-    ``known`` is of :func:`flops_by_run`. The elementwise part and the bytes of an instruction are
+    ``known`` is of :func:`_flops_by_run`. The elementwise part and the bytes of an instruction are
     not counted.
     """
     ran = work(trace, "instruction", "layer", "direction", "name_id", "duration")
     runs = (
         executions(ran.drop_nulls("instruction"))
         .join(known, on="instruction", how="inner", maintain_order="left")
-        .join(_executed_by_library(trace), on="instruction", how="left", maintain_order="left")
+        .join(executed_by_instruction(trace), on="instruction", how="left", maintain_order="left")
     )
     opcode = trace.tables.instructions["opcode"].cast(pl.String).gather(runs["instruction"])
     # A routine of cuDNN computes one gradient.
@@ -231,30 +198,6 @@ def _of_instructions(trace: Trace, known: pl.DataFrame) -> pl.DataFrame:
         pl.col("executed_flops") * pl.col("count"),
         pl.col("at_least").alias("partial"),
     )
-
-
-def _executed_by_library(trace: Trace) -> pl.DataFrame:
-    """Return ``instruction``, ``gradient`` and ``executed_flops`` of cuDNN's convolutions.
-
-    The algorithm is that of the instruction's kernels; null where they have several.
-    """
-    schema = {"instruction": ROW, "gradient": pl.String, "executed_flops": pl.Int64}
-    ran = trace.whole.tables.activities.select("instruction", "episode").drop_nulls().unique()
-    if ran.is_empty():
-        return pl.DataFrame(schema=schema)
-    from traceana.flops.hlo import library_convolutions
-
-    conv_of = library_convolutions(trace.tables.instructions)
-    found = []
-    ways = trace.tables.episodes.select("algorithm", "direction")[ran["episode"]]
-    by_instruction = ran.select("instruction").hstack(ways).unique().group_by("instruction").all()
-    for row, algorithms, directions in by_instruction.iter_rows():
-        if row in conv_of and len(algorithms) == 1 and directions[0] in PART_OF:
-            result = executed(conv_of[row], algorithms[0] or "", directions[0])
-            flops = None if isinstance(result, Refusal) else result.flops
-            gradient = directions[0] if directions[0] != "fprop" else None
-            found.append((row, gradient, flops if flops is None or flops <= LARGEST else None))
-    return pl.DataFrame(found, schema=schema, orient="row")
 
 
 def executions(ran: pl.DataFrame, *more: str) -> pl.DataFrame:
@@ -331,194 +274,57 @@ def _with_precision(trace: Trace, frame: pl.DataFrame, covered: pl.DataFrame) ->
 
     It is that of the kernels of the gradient where they are known, else of the whole unit.
     """
-    product = pl.col("instruction").is_not_null() | pl.col("formula").str.contains(PRODUCT)
     rows = work(trace, *SOURCE, "duration").with_columns(covered["unit"])
     (number,) = numbered(rows.select(SOURCE))
+    columns = ["precision", "tensor_core"]
+    gradient = pl.when(pl.col("direction").is_in(["dgrad", "wgrad"])).then("direction")
     of_class = described(rows.select(SOURCE)[first_rows(number)], trace).select(
-        pl.when(pl.col("direction").is_in(["dgrad", "wgrad"])).then("direction").alias("part"),
-        *("precision", "tensor_core"),
+        gradient.cast(PART).alias("part"),
+        *columns,
         (pl.col("category").is_in(PRODUCTS) & pl.col("precision").is_not_null()).alias("counts"),
     )
     ran = (
-        rows.select("unit", "duration")
-        .with_columns(number=number)
+        rows.select("unit", "duration", number=pl.Series(number))
         .filter(of_class["counts"].gather(number), pl.col("unit") >= 0)
         .group_by("unit", "number")
         .agg(pl.col("duration").sum())
     )
-    ran = ran.hstack(of_class.select("part", "precision", "tensor_core")[ran["number"]])
-    columns = ["precision", "tensor_core"]
-    frame = frame.with_columns(product.alias("product"))
-    found: list[pl.DataFrame] = []
-    for keys in (["unit", "part"], ["unit"]):
-        found.append(
+    ran = ran.hstack(of_class[ran["number"]])
+
+    def most(*keys: str) -> pl.DataFrame:
+        """Return the precision of most of the time, by ``keys``."""
+        return (
             ran.group_by(*keys, *columns)
             .agg(pl.col("duration").sum())
             .sort(["duration", *columns], descending=[True, False, False])
             .unique(keys, keep="first", maintain_order=True)
-            .select(*keys, *columns)
+            .drop("duration")
         )
-    exact, whole = found
-    joined = (
-        frame.with_columns(pl.col("part").cast(pl.String).alias("_part"))
-        .join(
-            exact.drop_nulls("part"),
-            left_on=["unit", "_part"],
-            right_on=["unit", "part"],
-            how="left",
-            maintain_order="left",
-        )
-        .join(whole, on="unit", how="left", maintain_order="left", suffix="_whole")
-    )
+
+    product = pl.col("instruction").is_not_null() | pl.col("formula").str.contains(PRODUCT)
     known = pl.col("precision").is_not_null()
-    return joined.select(
-        *frame.columns,
-        *(
-            pl.when(product)
-            .then(pl.when(known).then(column).otherwise(f"{column}_whole"))
-            .alias(column)
-            for column in columns
-        ),
-    )
-
-
-def _coverage(trace: Trace, known: _Operators, of_run: pl.DataFrame) -> pl.DataFrame:
-    """Return ``op`` and ``reason`` of each row of ``work(trace)``: see :class:`Charges`.
-
-    ``of_run`` is of :func:`flops_by_run`.
-    """
-    rows = work(trace, "op", "call", "instruction", "device", *SOURCE)
-    own = from_rows(rows["op"])
-    around = known.tree.nearest(known.counted, own)
-    op = to_rows(np.where(around == NONE, own, around))
-    instruction = pl.col("instruction")
-    # Few classes and many rows.
-    (number,) = numbered(rows.select(SOURCE))
-    category = classified(rows.select(SOURCE)[first_rows(number)], trace)["category"]
-    moves, known_class, fused = (
-        pl.lit(flags.gather(number))
-        for flags in (
-            category.is_in(NO_ARITHMETIC),
-            ~category.is_in([*PRODUCTS, "other"]),
-            category == "fused",
+    return (
+        frame.with_columns(product.alias("product"))
+        .join(most("unit", "part"), on=["unit", "part"], how="left", maintain_order="left")
+        .join(most("unit"), on="unit", how="left", maintain_order="left", suffix="_whole")
+        .with_columns(
+            pl.when("product").then(pl.when(known).then(one).otherwise(f"{one}_whole")).alias(one)
+            for one in columns
         )
     )
-    of_operator = (
-        pl.when(pl.col("op").is_not_null())
-        .then(pl.lit(known.reasons.gather(rows["op"])))
-        # A trace without any call was recorded without them, so no launch is missing.
-        .when(pl.col("call").is_null() & bool(trace.whole.tables.calls.height))
-        .then(pl.lit(NOT_LAUNCHED))
-        .otherwise(pl.lit(NO_OPERATOR))
-    )
-    of_instruction = _without_product(trace, of_run).gather(rows["instruction"])
-    reason = pl.when(instruction.is_null()).then(of_operator).otherwise(of_instruction)
-    # Its operator has others inside, whose counts are not those of the kernel.
-    generated = fused & instruction.is_null() & reason.is_in([PASSIVE, AROUND, PARTLY, HOLDING])
-    reason = pl.when(generated).then(pl.lit(GENERATED)).otherwise(reason)
-    # A wrapper launches no kernels itself: the operators of the graph that it replays, or of the
-    # code that it calls, are not recorded. On the CPU its own time is work.
-    launched = (pl.col("device") != CPU_DEVICE) & (reason == PASSIVE)
-    reason = pl.when(launched).then(pl.lit(NO_OPERATOR)).otherwise(reason)
-    left = reason.is_not_null() & ~reason.is_in(NOTHING_MISSING)
-    return rows.select(
-        pl.lit(op).alias("op"),
-        pl.when(left & moves)
-        .then(pl.lit(MOVES))
-        # XLA: only products are counted.
-        .when(
-            left & known_class & pl.col("op").is_not_null() & bool(trace.tables.instructions.height)
-        )
-        .then(pl.lit(NO_PRODUCT))
-        .otherwise(reason)
-        .alias("reason"),
-    )
 
 
-def _without_product(trace: Trace, of_run: pl.DataFrame) -> pl.Series:
-    """Return why each of the ``instructions`` has no count, null where it has one."""
-    row = pl.int_range(trace.tables.instructions.height, dtype=pl.UInt32, eager=True).alias("row")
-    instruction = pl.col("row")
-    return row.to_frame().select(
-        pl.when(instruction.is_in(of_run.filter("at_least")["instruction"].implode()))
-        .then(pl.lit(PARTLY))
-        .when(instruction.is_in(holders(trace).implode()))
-        .then(pl.lit(AROUND))
-        .when(instruction.is_in(of_run["instruction"].implode()))
-        .then(None)
-        .otherwise(pl.lit(NO_PRODUCT))
-        .alias("reason")
-    )["reason"]
-
-
-def _reasons(tree: Tree, found: OperatorCosts, counted: Flags) -> pl.Series:
-    """Return why each operator has no count, null where it or one around it has one."""
-    rows = len(tree.parent)
-    computes, gap, whole = (np.zeros(rows, dtype=np.bool_) for _ in range(3))
-    computes[found.costs.filter(pl.col("flops") > 0)["op"].to_numpy()] = True
-    gaps = found.gaps["op"].to_numpy()
-    gap[gaps] = True
-    whole[found.gaps.filter("whole")["op"].to_numpy()] = True
-    place = np.full(rows, NONE, dtype=np.int64)
-    place[gaps] = np.arange(len(gaps))
-    of_whole = take(place, tree.nearest(whole, np.arange(rows)))
-    reason = found.gaps["reason"].gather(to_rows(np.where(place == NONE, of_whole, place)))
-    within, around, holding = (
-        pl.Series(flags, dtype=pl.Boolean)
-        for flags in (
-            counted | tree.inside(counted),
-            tree.holding(computes),
-            tree.holding(gap),
-        )
-    )
-    return pl.select(
-        pl.when(within)
-        .then(None)
-        .when(around & (reason.is_not_null() | holding))
-        .then(pl.lit(PARTLY))
-        .when(around)
-        .then(pl.lit(AROUND))
-        .when(reason.is_not_null())
-        .then(reason)
-        .when(holding)
-        .then(pl.lit(HOLDING))
-        .otherwise(pl.lit(PASSIVE))
-    ).to_series()
-
-
-def counted(reason: pl.Expr) -> pl.Expr:
-    """Return the work with counted FLOPs: rates are over its time."""
-    return reason.is_null() | reason.is_in([PASSIVE, AROUND, BY_MODEL])
-
-
-def without_count(reason: pl.Expr) -> pl.Expr:
-    """Return the work without a FLOP count that may compute."""
-    return reason.is_not_null() & ~reason.is_in(NOTHING_MISSING)
-
-
-def incomplete(reason: pl.Expr) -> pl.Expr:
-    """Return the work that makes the count of its layer partial.
-
-    Work with an unknown launch or operator is missing in the count and in its time; work without
-    products adds little to the count.
-    """
-    missing = [NOT_LAUNCHED, NO_OPERATOR, NO_PRODUCT]
-    return (without_count(reason) & ~reason.is_in(missing)) | reason.is_in([PARTLY, ELSEWHERE])
-
-
-def flops_by_run(trace: Trace) -> pl.DataFrame:
-    """Return ``instruction_flops``, without instructions whose children are counted.
-
-    See :func:`holders`: the count of a loop and those of its body are of the same work.
-    """
+def _flops_by_run(trace: Trace, holders: pl.Series) -> pl.DataFrame:
+    """Return ``instruction_flops``, without instructions whose children are counted: the count of a
+    loop and those of its body are of the same work."""
     # Few traces have instructions.
     from traceana.flops.hlo import instruction_flops
 
     known = instruction_flops(trace.tables.instructions)
-    return known.filter(~pl.col("instruction").is_in(holders(trace).implode()))
+    return known.filter(~pl.col("instruction").is_in(holders.implode()))
 
 
-def holders(trace: Trace) -> pl.Series:
+def _holders(trace: Trace) -> pl.Series:
     """Return the instructions that contain others with events of their own.
 
     On the CPU a loop (``scan``, ``while_loop``, ``fori_loop``), a conditional and a call have an

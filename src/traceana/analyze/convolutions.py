@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from traceana.analyze.executed_flops import SHAPE, executed_convolutions
 from traceana.analyze.layer_operands import operands
 from traceana.analyze.manifest_pairing import paired
-from traceana.analyze.operator_flops import SHAPE, executed_convolutions, shapes_of
-from traceana.enrich.keys import OUTSIDE, SEARCH, SOURCE, category_of, described, layer_keys
+from traceana.enrich.keys import SEARCH, SOURCE, category_of, described, layer_keys
+from traceana.enrich.layers.source import OUTSIDE
 from traceana.result import Result, sums, whole_sum, with_share
 from traceana.settings import IMAGE_CHANNELS
 from traceana.timeline.work import work
@@ -33,7 +34,7 @@ def convolutions(trace: Trace) -> Result:
     Columns: ``layer`` (as of :mod:`traceana.analyze.layers`), ``position`` (order of the layers'
     first forward convolutions, null without one), ``operator``, ``direction``, ``algorithm``,
     ``precision`` and ``tensor_core`` (of the kernel with most time),
-    :data:`~traceana.analyze.operator_flops.SHAPE` (null where not known), ``count``
+    :data:`~traceana.analyze.executed_flops.SHAPE` (null where not known), ``count``
     (convolutions), ``kernels``, ``time_ns`` (without layout changes, except those of trials),
     ``layout_ns`` (of the layout changes around them), ``flops`` (of a direct computation),
     ``executed_flops``, ``unused`` (data gradients that nothing uses), ``tried`` (number of trials
@@ -67,7 +68,7 @@ def each_convolution(trace: Trace) -> pl.DataFrame:
     """Return one row per convolution; ``unused`` are the data gradients that nothing uses."""
     executed = executed_convolutions(trace.whole)
     episodes = trace.tables.episodes.with_row_index("episode").hstack(
-        executed.select("operator", pl.col("direct_flops").alias("flops"), "executed_flops")
+        executed.select(*SHAPE, pl.col("direct_flops").alias("flops"), "executed_flops")
     )
     named = layer_keys(trace.tables.layers, by="layer", depth=None).select(
         pl.col("layer_row"), pl.col("layer").alias("path"), pl.col("role") == "layer"
@@ -76,7 +77,6 @@ def each_convolution(trace: Trace) -> pl.DataFrame:
     found = (
         _timed(trace)
         .join(episodes, on="episode")
-        .join(shapes_of(trace.tables.ops, executed["operator"]), on="operator", how="left")
         .join(named, on="layer_row", how="left")
         .with_columns(
             pl.col("path").fill_null(OUTSIDE).alias("layer"),

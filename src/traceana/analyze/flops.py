@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.charges import (
-    BY_MODEL,
     PART_OF,
-    PARTLY,
     Charges,
     charges,
     executions,
     on_flops,
     unit_of_instruction,
 )
+from traceana.analyze.coverage import BY_MODEL, PARTLY
 from traceana.analyze.manifest_pairing import with_names_of
 from traceana.analyze.rates import RATES, machine, rate_columns
 from traceana.analyze.roofline import units
@@ -196,7 +195,7 @@ def formulas(counted: Result) -> Result:
         .with_columns(
             pl.col("formula")
             .replace_strict(
-                {name: " ".join(known.text.split()) for name, known in FORMULAS.items()},
+                {name: " ".join(text.split()) for name, text in FORMULAS.items()},
                 default=None,
                 return_dtype=pl.String,
             )

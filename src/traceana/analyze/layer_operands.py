@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
-from traceana.flops.call import Call
-from traceana.flops.cost import Shape, UncountableError
+from traceana.flops.call import Call, Shape, UncountableError
 from traceana.trace import per_trace
 from traceana.vocabulary.operators import WEIGHTED, of_kinds, operator_row
 

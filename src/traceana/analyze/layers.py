@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.analyze.charges import charges, counted, incomplete, on_flops
+from traceana.analyze.charges import charges, on_flops
+from traceana.analyze.coverage import counted, incomplete
 from traceana.analyze.layer_operands import Operands, operands
 from traceana.analyze.manifest_pairing import paired, with_names_of
 from traceana.analyze.measured import added, measured_notes, measured_sums, with_rates
@@ -17,13 +18,13 @@ from traceana.analyze.rates import COLUMNS as COSTS
 from traceana.analyze.rates import PASSES, UNEXPLAINED, machine, peak_note, with_costs
 from traceana.enrich.keys import (
     KEYS,
-    OUTSIDE,
     SOURCE,
     classified,
     described,
     layer_keys,
     with_layer_keys,
 )
+from traceana.enrich.layers.source import OUTSIDE
 from traceana.result import Result, sums, with_share
 from traceana.settings import UNSCOPED_PERCENT
 from traceana.timeline.work import why_no_work, work

@@ -22,8 +22,7 @@ from traceana.model.manifest import Layer
 from traceana.settings import MANIFEST_AGREEMENT, MANIFEST_COVERAGE
 from traceana.timeline.work import work
 from traceana.trace.taxonomy import PRODUCTS
-from traceana.vocabulary.layer_types import PRODUCTS as LAYERS_OF_PRODUCTS
-from traceana.vocabulary.layer_types import kind_of
+from traceana.vocabulary.layer_types import PRODUCT_LAYERS, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -149,7 +148,7 @@ class Evidence(msgspec.Struct, frozen=True):
             return self.multiplies_in(node)
         rows = {one.row for one in node.within()}
         other = bool(rows & self.forward) and not rows & (self.multiplies | self.possible)
-        return kind_of(layer.type) in LAYERS_OF_PRODUCTS and other
+        return kind_of(layer.type) in PRODUCT_LAYERS and other
 
     def against_row(self, row: int, layer: Layer) -> bool:
         """Return whether the weight of ``row`` is neither one of ``layer`` nor a shard of it.
@@ -313,7 +312,7 @@ class Matching:
         be in both.
         """
         layers = [one.layer for one in model.within() if one.layer is not None]
-        weighted = [one for one in layers if kind_of(one.type) in LAYERS_OF_PRODUCTS]
+        weighted = [one for one in layers if kind_of(one.type) in PRODUCT_LAYERS]
         positions = found.leaves()
         matched = [one for one in layers if one.position in positions]
         if 2 * sum(is_default_name(one) for one in matched) < len(matched):

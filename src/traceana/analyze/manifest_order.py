@@ -14,12 +14,10 @@ from msgspec.structs import replace
 from traceana.analyze.layer_operands import operands
 from traceana.enrich.layers.from_order import short_name
 from traceana.enrich.layers.source import SEPARATOR
-from traceana.flops.call import Call
-from traceana.flops.cost import Shape, UncountableError
-from traceana.flops.registry import TEMPLATE
+from traceana.flops.call import Call, Shape, UncountableError
 from traceana.model.manifest import Layer, Manifest
 from traceana.vocabulary.layer_types import type_of
-from traceana.vocabulary.operators import COMPILED_REGION, WEIGHTED, of_kinds
+from traceana.vocabulary.operators import COMPILED_REGION, TEMPLATE, WEIGHTED, of_kinds
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

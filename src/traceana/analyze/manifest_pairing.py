@@ -75,9 +75,10 @@ def paired(trace: Trace, model: Manifest) -> Pairing:
 def with_names_of(trace: Trace, model: Manifest | None) -> Trace:
     """Return ``trace`` with the manifest's names for scopes with suffixes, and for positions.
 
-    Layers inside a layer of the manifest become part of it.
+    Layers inside a layer of the manifest become part of it. A trace that was opened with the
+    manifest has the names.
     """
-    if model is None or not trace.tables.layers.height:
+    if model is None or model is trace.manifest or not trace.tables.layers.height:
         return trace
     trace = named_in_order(trace, model)
     found = paired(trace, model)

@@ -10,7 +10,8 @@ import polars as pl
 from traceana.columns.distinct import thread_numbers
 from traceana.columns.intervals import PER_DEVICE
 from traceana.columns.nesting import NONE, Nesting, from_rows, take, to_rows
-from traceana.enrich.keys import OUTSIDE, layer_keys
+from traceana.enrich.keys import layer_keys
+from traceana.enrich.layers.source import OUTSIDE
 from traceana.result import Result, sums
 from traceana.settings import FEWEST_GROWING
 from traceana.timeline.steps import measured_steps, name_of

@@ -18,7 +18,7 @@ from traceana.analyze.operator_flops import PART
 from traceana.enrich.keys import SOURCE, category_of
 from traceana.enrich.layers.from_scopes import replica_of
 from traceana.enrich.layers.source import SEPARATOR
-from traceana.flops.cost import LARGEST, Refusal
+from traceana.flops.call import LARGEST, Refusal
 from traceana.flops.layer_formulas import Layer as Shapes
 from traceana.flops.layer_formulas import layer_costs
 from traceana.model.manifest import Manifest
@@ -26,8 +26,7 @@ from traceana.result import whole_sum
 from traceana.timeline.work import work
 from traceana.trace.schema import ROW
 from traceana.trace.taxonomy import PRODUCTS
-from traceana.vocabulary.layer_types import PRODUCTS as LAYERS_OF_PRODUCTS
-from traceana.vocabulary.layer_types import kind_of
+from traceana.vocabulary.layer_types import PRODUCT_LAYERS, kind_of
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -55,8 +54,9 @@ EXTRA: Final = (
 
 def model_charges(
     trace: Trace, model: Manifest, charged: pl.DataFrame, partial: set[int]
-) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """Return the manifest's costs of layers that have no row in ``charged``, and notes.
+) -> tuple[pl.DataFrame, tuple[str, ...], set[int]]:
+    """Return the manifest's costs of layers that have no row in ``charged``, notes, and the rows of
+    layers where one has the forward convolution or product of another.
 
     For ``partial`` layers ``charged`` counts a part of the work: the manifest's count replaces it
     where it is larger.
@@ -76,25 +76,21 @@ def model_charges(
     counts = charged.drop_nulls("layer").group_by("layer").agg(pl.col("flops").sum())
     known = dict(counts.filter(pl.col("flops") > 0).iter_rows())
     rows: list[tuple[object, ...]] = []
-    # What a compiler left of a layer is not known: a normalization may be in the weights.
-    fused = {
-        row
-        for row, kind in enumerate(trace.tables.layers["type"])
-        if (kind or "").startswith(FUSED)
-    }
+    kinds = trace.tables.layers["type"].fill_null("").to_list()
     uncounted = {
         row: layer
         for row, layer in partner.items()
-        if (row not in known or row in partial) and row not in fused
+        # What a compiler left of a layer is not known: a normalization may be in the weights.
+        if (row not in known or row in partial) and not kinds[row].startswith(FUSED)
     }
     if uncounted and not trace.tables.steps.height:
-        return pl.DataFrame(schema=_SCHEMA), (NO_STEPS,)
-    wanted = {row: layer for row, layer in uncounted.items() if row in seen}
+        return pl.DataFrame(schema=_SCHEMA), (NO_STEPS,), set()
     unclear: list[str] = []
     compiled: list[str] = []
     first = min((layer.position for layer in model.layers if layer.parameters), default=None)
-    for row, layer in wanted.items():
-        directions = seen[row]
+    for row, layer in uncounted.items():
+        if (directions := seen.get(row)) is None:
+            continue
         known_gradient = layer.input_gradient
         alone = layer.position == first if known_gradient is None else not known_gradient
         # The kernel of a local response normalization are its channels.
@@ -112,10 +108,10 @@ def model_charges(
             and row not in with_product
             and any(cost.kind == "linear" or "conv" in cost.kind for cost in costs)
         ):
-            compiled.append(_DOTTED.sub(SEPARATOR, layer.path))
+            compiled.append(layer.path)
             continue
         if None in directions.values():
-            unclear += [_DOTTED.sub(SEPARATOR, layer.path)] if costs else []
+            unclear += [layer.path] if costs else []
             continue
         own: list[tuple[object, ...]] = []
         flops = 0
@@ -134,33 +130,26 @@ def model_charges(
                 )  # fmt: skip
         if flops > known.get(row, 0):
             rows += own
-    used = len({row[0] for row in rows})
-    layers = "1 layer" if used == 1 else f"{used} layers"
-    note = [f"shapes from the layer manifest: {layers}"] if used else []
-    if extra & {row[0] for row in rows}:
+    counted = {row[0] for row in rows}
+    layers = "1 layer" if len(counted) == 1 else f"{len(counted)} layers"
+    note = [f"shapes from the layer manifest: {layers}"] if counted else []
+    if extra & counted:
         note.append(EXTRA)
     if unclear:
         note.append(f"no FLOPs: number of passes unknown ({_some(unclear)})")
     if compiled:
         note.append(f"no FLOPs: counted outside layers, in XLA programs ({_some(compiled)})")
-    return pl.DataFrame(rows, schema=_SCHEMA, orient="row"), (*note, *_missing(model, found))
-
-
-def fused_products(trace: Trace, model: Manifest, counted: pl.Series) -> list[int]:
-    """Return the rows of layers where one has the forward convolution or product of another.
-
-    TensorFlow runs them as one operator (``_FusedConv2D``) in the scope of the last of its layers:
-    the row of the convolution has its FLOPs, and that of the activation its time. ``counted`` are
-    the rows that the manifest counts.
-    """
-    if not _records_graph(trace):
-        return []
-    partner = paired(trace, model).layer_of
-    each = _executions(trace, partner).filter(pl.col("direction") == "forward")
-    products = set(each.filter("product")["layer"])
-    own = {row for row, layer in partner.items() if kind_of(layer.type) in LAYERS_OF_PRODUCTS}
-    without = (own & set(each["layer"]) & set(counted)) - products
-    return sorted(without | (products - own)) if without else []
+    fused: set[int] = set()
+    if _records_graph(trace):
+        # TensorFlow runs them as one operator (``_FusedConv2D``) in the scope of the last of its
+        # layers: the row of the convolution has its FLOPs, and that of the activation its time.
+        forward = each.filter(pl.col("direction") == "forward")
+        products = set(forward.filter("product")["layer"])
+        own_product = {row for row, one in partner.items() if kind_of(one.type) in PRODUCT_LAYERS}
+        without = (own_product & set(forward["layer"]) & counted) - products
+        fused = without | (products - own_product) if without else set()
+    frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
+    return frame, (*note, *_missing(model, found)), fused
 
 
 def _records_graph(trace: Trace) -> bool:
@@ -190,35 +179,30 @@ def _missing(model: Manifest, found: Pairing) -> list[str]:
     if found.another:
         return ["layer manifest not used: it describes another model"]
     around = model.container_paths()
-    layers = {layer.position for layer in found.layer_of.values()}
+    present = {layer.position for layer in found.layer_of.values()}
     wanted = [
         layer for layer in model.layers if layer.path not in around and not layer.computes_nothing
     ]
     left = [
-        layer
+        layer.path
         for layer in wanted
-        if layer.position not in layers and layer.path not in found.together
+        if layer.position not in present and layer.path not in found.together
     ]
-    names = [_DOTTED.sub(SEPARATOR, layer.path) for layer in left]
-    unclear = [name for name in names if name in found.unclear]
-    absent = [name for name in names if name not in found.unclear]
-    total = len(wanted)
-    notes = []
-    if absent:
-        notes.append(
-            f"manifest layers not found in the trace: {len(absent)} of {total} ({_some(absent)})"
+    unclear = [path for path in left if _DOTTED.sub(SEPARATOR, path) in found.unclear]
+    absent = [path for path in left if path not in unclear]
+    return [
+        f"manifest layers {where}: {len(paths)} of {len(wanted)} ({_some(paths)})"
+        for where, paths in (
+            ("not found in the trace", absent),
+            ("with ambiguous names in the trace", unclear),
         )
-    if unclear:
-        notes.append(
-            f"manifest layers with ambiguous names in the trace: {len(unclear)} of {total} "
-            f"({_some(unclear)})"
-        )
-    return notes
+        if paths
+    ]
 
 
-def _some(names: list[str]) -> str:
-    more = [] if len(names) <= _MOST_LISTED else [f"{len(names) - _MOST_LISTED} more"]
-    return ", ".join([*names[:_MOST_LISTED], *more])
+def _some(paths: list[str]) -> str:
+    more = [] if len(paths) <= _MOST_LISTED else [f"{len(paths) - _MOST_LISTED} more"]
+    return ", ".join([*(_DOTTED.sub(SEPARATOR, path) for path in paths[:_MOST_LISTED]), *more])
 
 
 _LOOP: Final = r"(?:^|/)while(?:_\d+)?/"

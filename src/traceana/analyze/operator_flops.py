@@ -1,4 +1,4 @@
-"""The cost of every operator, each counted once, and the executed FLOPs of its convolutions.
+"""The cost of every operator, each counted once.
 
 ``aten::conv2d`` calls ``aten::convolution``, which calls ``aten::_convolution``, which calls a
 library's operator. All four have formulas; the outermost counts. A matrix product, a sum or a
@@ -10,192 +10,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import polars as pl
-from msgspec.structs import replace
 
-from traceana.columns.distinct import Texts
-from traceana.columns.nesting import NONE, Ints, Tree, from_rows, to_rows
-from traceana.enrich.layers.from_order import groups
+from traceana.columns.distinct import Texts, groups
+from traceana.columns.nesting import NONE, Flags, Ints, Tree, from_rows, to_rows
 from traceana.enrich.operators import EarlyStopped
-from traceana.flops.call import Call
-from traceana.flops.convolution import Convolution, backward_extents, forward_extents
-from traceana.flops.cost import LARGEST, Cost, Refusal, Shape, UncountableError
-from traceana.flops.executed import Direction, executed
-from traceana.flops.registry import NO_FORMULA, cost, named, operators_of, row_of
-from traceana.trace import per_small_trace
-from traceana.vocabulary.operators import PRODUCTS, Operator, of_kinds, passive, positions
-
-if TYPE_CHECKING:
-    from traceana.trace import Trace
+from traceana.flops.call import PRODUCT, Call, Cost, Refusal, Shape, UncountableError
+from traceana.flops.registry import NO_FORMULA, cost, operators_of
+from traceana.vocabulary.operators import (
+    MATRIX_PRODUCTS,
+    Operator,
+    of_kinds,
+    operator_row,
+    passive,
+    positions,
+)
 
 OUTPUT: Final = "_output"
 """Column: the shape of the result as JSON text, in a list of one; null where unknown."""
-WANTED: Final = "_wanted"
-"""Column: bit 0: the gradient of the input was computed; bit 1: that of the weight."""
-FORWARD: Final = operators_of("convolution", "convolution_transpose")
-BACKWARD: Final = operators_of("convolution_backward", "convolution_transpose_backward")
-INPUT_GRADIENTS: Final = operators_of("convolution_dgrad")
-WEIGHT_GRADIENTS: Final = operators_of("convolution_wgrad")
-NAMES: Final = (*FORWARD, *BACKWARD)
-CALL: Final = ("name", "input_shapes", "input_types", "inputs", OUTPUT)
-"""The columns of an operator that describe its convolution: arguments of ``read``."""
-
-_EXTENTS: Final = pl.List(pl.Int64)
-SHAPE: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "batch": pl.Int64,
-    "in_channels": pl.Int64,
-    "out_channels": pl.Int64,
-    "groups": pl.Int64,
-    "transposed": pl.Boolean,
-    "window": _EXTENTS,
-    "input": _EXTENTS,
-    "output": _EXTENTS,
-    "stride": _EXTENTS,
-    "dilation": _EXTENTS,
-    "element_bytes": pl.Int64,
-}
-"""Columns of the extents, as of :class:`Convolution`, and the size of an element."""
-
-
-def read(
-    name: str | None, shapes: str | None, types: str | None, inputs: str | None, output: str | None
-) -> tuple[Convolution, int | None] | Refusal:
-    """Return the convolution of a call and the bytes of an element, or the reason without."""
-    if name is None:
-        return Refusal("no launching operator with shapes")
-    try:
-        hint = None if output is None else Call.decode("", output).shape(0)
-        call = named(Call.decode(name, shapes, types, inputs, output=hint))
-        extents = backward_extents if "dy" in call.at else forward_extents
-        return extents(call), call.size(0)
-    except UncountableError as error:
-        return Refusal(str(error))
-
-
-def shapes_of(ops: pl.DataFrame, wanted: pl.Series) -> pl.DataFrame:
-    """Return ``operator`` (row of ``ops``) and :data:`SHAPE` of those ``wanted`` that have them."""
-    calls = _calls(ops)
-    calls = calls.filter(pl.col("op").is_in(wanted.drop_nulls().implode()))
-    distinct = calls.select(CALL).unique()
-    rows = [
-        (None,) * len(SHAPE)
-        if isinstance(found, Refusal)
-        else (*(getattr(found[0], column) for column in list(SHAPE)[:-1]), found[1])
-        for found in (read(*call) for call in distinct.iter_rows())
-    ]
-    extents = pl.DataFrame(rows, schema=SHAPE, orient="row")
-    return (
-        calls.join(distinct.hstack(extents), on=CALL, nulls_equal=True)
-        .drop_nulls("batch")
-        .select(pl.col("op").alias("operator"), *SHAPE)
-    )
-
-
-def _calls(ops: pl.DataFrame) -> pl.DataFrame:
-    """Return ``op`` (row of ``ops``) and :data:`CALL` of the convolutions and their gradients."""
-    named = ops.select(
-        *("name", "process", "rank", "sequence", "direction", "parent"),
-        *("input_shapes", "input_types", "inputs"),
-    )
-    # The names of the operators that give hints have the word too.
-    convolves = pl.Series(Texts.of(ops["name"]).matching("(?i)conv"), dtype=pl.Boolean)
-    rows = named.with_row_index("op").filter(convolves)
-    rows = rows.with_columns(pl.col("name").cast(pl.String))
-    hinted = rows.join(_hints(rows), on="op", how="left", maintain_order="left")
-    return hinted.filter(pl.col("name").is_in(NAMES)).select("op", *CALL)
-
-
-EXECUTED: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "episode": pl.UInt32,  # row of `episodes`
-    "operator": pl.UInt32,  # row of `ops` with the shapes
-    "direct_flops": pl.Int64,  # of a direct convolution; null where the shapes are unknown
-    "executed_flops": pl.Int64,  # null with a `reason`
-    "reason": pl.String,
-}
-
-_STRIDE_OF_ONE: Final = ("fft", "fft_tiling", "winograd", "winograd_nonfused")
-_BEYOND: Final = "FLOP count exceeds 64 bits"
-_EXECUTED_KEY: Final = (*CALL, "algorithm", "direction")
-
-
-@per_small_trace
-def executed_convolutions(trace: Trace) -> pl.DataFrame:
-    """Return the FLOPs of each convolution of ``trace``: :func:`executed_by_episode`."""
-    return executed_by_episode(trace.tables.ops, trace.tables.episodes)
-
-
-def executed_by_episode(ops: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataFrame:
-    """Return the FLOPs of each convolution of ``episodes``: columns of :data:`EXECUTED`.
-
-    The shapes are those of the operator that launched it, or of the nearest parent that has them.
-    Where the stride was not recorded and the algorithm supports only a stride of 1, it was 1.
-    Formulas are evaluated once per distinct pair of call and algorithm.
-    """
-    calls = _calls(ops)
-    distinct = calls.select(CALL).unique()
-    read_calls = [not isinstance(read(*row), Refusal) for row in distinct.iter_rows()]
-    readable = calls.join(
-        distinct.filter(pl.Series(read_calls, dtype=pl.Boolean)),
-        on=CALL,
-        how="semi",
-        nulls_equal=True,
-        maintain_order="left",
-    )
-    has_shapes = np.zeros(ops.height, dtype=np.bool_)
-    has_shapes[readable["op"].to_numpy()] = True
-    operator = Tree.of_table(ops).nearest(has_shapes, from_rows(episodes["op"]))
-    rows = (
-        episodes.select("algorithm", "direction")
-        .with_row_index("episode")
-        .with_columns(to_rows(operator).alias("operator"))
-        .join(calls.rename({"op": "operator"}), on="operator", how="left", maintain_order="left")
-    )
-    distinct = rows.select(_EXECUTED_KEY).unique()
-    results = pl.DataFrame(
-        [_executed(*row) for row in distinct.iter_rows()],
-        schema=[(name, dtype) for name, dtype in EXECUTED.items()][2:],
-        orient="row",
-    )
-    return rows.join(
-        pl.concat([distinct, results], how="horizontal"),
-        on=_EXECUTED_KEY,
-        how="left",
-        nulls_equal=True,
-        maintain_order="left",
-    ).select(pl.col(name).cast(dtype) for name, dtype in EXECUTED.items())
-
-
-def _executed(*key: Any) -> tuple[int | None, int | None, str | None]:
-    """Return the direct FLOPs of a call, those that its algorithm executes, and why not."""
-    *call, algorithm, direction = key
-    found = read(*call)
-    if isinstance(found, Refusal):
-        return None, None, found.reason
-    conv, size = found
-    flops = 2 * conv.macs
-    if flops > LARGEST:
-        return None, None, _BEYOND
-    way = next((one for one in get_args(Direction) if one == direction), None)
-    if algorithm is None or way is None:
-        return flops, None, "algorithm or direction unknown"
-    if conv.stride is None and algorithm in _STRIDE_OF_ONE:
-        ones = (1,) * len(conv.window)
-        conv = replace(conv, stride=ones, dilation=ones)
-    result = executed(conv, algorithm, way, size=size or 4)
-    if isinstance(result, Refusal):
-        return flops, None, result.reason
-    if max(result.flops, result.workspace or 0) > LARGEST:
-        return flops, None, _BEYOND
-    return flops, result.flops, None
-
-
-Flags = npt.NDArray[np.bool_]
-
+_WANTED: Final = ("_of_input", "_of_weight")
+"""Columns: whether the gradient of the input, and of the weight, was computed."""
+_CONVOLUTIONS: Final = operators_of("convolution", "convolution_transpose")
+_BACKWARD: Final = operators_of("convolution_backward", "convolution_transpose_backward")
+_INPUT_GRADIENTS: Final = operators_of("convolution_dgrad")
+_WEIGHT_GRADIENTS: Final = operators_of("convolution_wgrad")
 
 PART = pl.Enum(["forward", "backward", "dgrad", "wgrad", "bias_grad"])
 
@@ -217,17 +59,21 @@ GAPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 _ATEN: Final = re.compile(r"^(?:torch\.nn\.functional\.|torch\.|Tensor\.|(?=[a-z_]\w*$))")
 """Prefixes of the names of ATen's operators by PyProf and old versions of emit_nvtx."""
 
-_SPARSE: Final = "sparse"
-_KEY: Final = ("name", "input_shapes", "input_types", "inputs", OUTPUT, WANTED, _SPARSE)
+_INPUTS: Final = ("input_shapes", "input_types", "inputs", "input_strides")
+_KEY: Final = ("name", *_INPUTS, OUTPUT, *_WANTED)
+"""The columns that describe a call."""
 
 
 class OperatorCosts(msgspec.Struct, frozen=True):
     """The costs of the operators of a trace, and the operators without a count.
 
-    ``costs`` has the columns of :data:`COSTS`, one row per operator and part; children of a counted
-    operator have no rows. ``gaps`` has those of :data:`GAPS`, one row per operator without a count.
+    ``counted`` are those with costs in ``tree``, their nesting. ``costs`` has the columns of
+    :data:`COSTS`, one row per operator and part; children of a counted operator have no rows.
+    ``gaps`` has those of :data:`GAPS`, one row per operator without a count.
     """
 
+    tree: Tree
+    counted: Flags
     costs: pl.DataFrame
     gaps: pl.DataFrame
 
@@ -239,27 +85,22 @@ def operator_costs(ops: pl.DataFrame, rules: Sequence[tuple[str, str, str]] = ()
     Formulas are evaluated once per distinct call. The outermost of nested operators with a cost
     counts; inside a node of the backward pass, the part is the node's.
     """
-    named = ops.select(
+    repeats = _repeats(ops)
+    is_product = Texts.of(ops["name"]).matching(of_kinds(*MATRIX_PRODUCTS))
+    rows = ops.select(
         # A trace may have lost the names of its operators.
         pl.col("name").fill_null(""),
         *("process", "rank", "start", "parent", "sequence", "direction"),
-        *("input_shapes", "input_types", "inputs"),
-    )
-    repeats = Repeats.of(ops)
-    if repeats.twice.any():
-        named = named.with_columns(
-            named[column].gather(repeats.source)
-            for column in ("input_shapes", "input_types", "inputs")
-        )
-    rows = named.with_row_index("op")
-    hints = _hints(rows)
-    none = pl.repeat(None, rows.height, dtype=pl.UInt32, eager=True)
-    at = none.scatter(hints["op"], pl.int_range(hints.height, dtype=pl.UInt32, eager=True))
-    rows = rows.with_columns(*(hints[name].gather(at) for name in (OUTPUT, WANTED)), _sparse(ops))
+        pl.col(_INPUTS).gather(repeats.source) if repeats.twice else pl.col(_INPUTS),
+    ).with_row_index("op")
+    # Only of products they count: a sparse matrix has a shape and no strides.
+    strides = pl.when(pl.lit(pl.Series(is_product))).then("input_strides").alias("input_strides")
+    rows = rows.with_columns(strides).join(hints(rows), on="op", how="left", maintain_order="left")
     calls = _Calls.of(rows.select(_KEY), rules)
     tree = Tree.of_table(ops)
     left = EarlyStopped.of(ops)
-    has_cost = calls.parts[calls.of_op] > 0
+    has_parts = np.bincount(calls.costs["_call"], minlength=len(calls.names)) > 0
+    has_cost = has_parts[calls.of_op]
     has_cost &= ~(left.innermost | left.around)
     has_cost &= ~_around_more(calls, tree, has_cost, repeats)
     has_cost &= ~tree.holding(repeats.shards)
@@ -274,58 +115,56 @@ def operator_costs(ops: pl.DataFrame, rules: Sequence[tuple[str, str, str]] = ()
     math = (calls.names == "aten::_scaled_dot_product_attention_math").to_numpy()[calls.of_op]
     square = pl.Series(math | tree.holding(math)).gather(costs["op"])
     costs = costs.with_columns(pl.when(square).then(0).otherwise("skipped").alias("skipped"))
-    gaps = _gaps(calls, tree, counted, has_cost)
-    return OperatorCosts(_with_parts(costs, rows, tree), gaps)
+    gaps = _gaps(calls, tree, counted)
+    return OperatorCosts(tree, counted, _with_parts(costs, rows, tree), gaps)
 
 
-class Repeats(msgspec.Struct, frozen=True):
+class _Repeats(NamedTuple):
     """The operators that are recorded again right inside their own record.
 
-    ``again`` are the inner records, ``twice`` those of them whose inputs are recorded more than
-    once; ``source`` is for each operator the row whose inputs are the operator's own, once.
-    ``shards`` are inner records of smaller inputs: an operator of a ``DTensor`` is recorded with
-    the shapes of the whole tensors, and inside it with those of the shards, which are what runs.
+    ``again`` are the inner records; ``source`` is for each operator the row whose inputs are the
+    operator's own, once: another one where they are recorded ``twice`` or more. ``shards`` are
+    inner records of smaller inputs: an operator of a ``DTensor`` is recorded with the shapes of the
+    whole tensors, and inside it with those of the shards, which are what runs.
     """
 
     again: Flags
-    twice: Flags
     shards: Flags
     source: Ints
+    twice: bool
 
-    @classmethod
-    def of(cls, ops: pl.DataFrame) -> Repeats:
-        """Return those of ``ops``.
 
-        functorch calls an operator again for every transformation (``vmap``, ``grad``, ``jvp``),
-        often with the inputs once more in the record.
-        """
-        parent = from_rows(ops["parent"])
-        name = Texts.of(ops["name"]).code_of_row
-        (rows,) = np.nonzero((parent != NONE) & (name == name[parent]))
-        shapes = ops["input_shapes"]
-        pairs = pl.DataFrame(
-            {"own": shapes.gather(rows), "of_parent": shapes.gather(parent[rows])}
-        ).cast(pl.String)
-        distinct = pairs.unique().with_columns(
-            pl.struct("own", "of_parent")
-            .map_elements(lambda pair: _times(**pair), return_dtype=pl.Int64)
-            .alias("times")
-        )
-        times = pairs.join(distinct, on=["own", "of_parent"], how="left", nulls_equal=True)["times"]
-        again, twice, shards = np.zeros((3, ops.height), dtype=np.bool_)
-        source = np.arange(ops.height)
-        again[rows[(times > 0).to_numpy()]] = True
-        shards[rows[(times < 0).to_numpy()]] = True
-        more = (times > 1).to_numpy()
-        twice[rows[more]] = True
-        if more.any():
-            # Parents come first. The repeated inputs may themselves be recorded again.
-            repeated = pl.DataFrame({"row": rows, "times": times}).filter(pl.col("times") > 0)
-            for row, number in repeated.iter_rows():
-                above = parent[row]
-                if number > 1 or twice[above]:
-                    twice[row], source[row] = True, source[above]
-        return cls(again, twice, shards, source)
+def _repeats(ops: pl.DataFrame) -> _Repeats:
+    """Return the operators of ``ops`` that are recorded again.
+
+    functorch calls an operator again for every transformation (``vmap``, ``grad``, ``jvp``), often
+    with the inputs once more in the record.
+    """
+    parent = from_rows(ops["parent"])
+    name = Texts.of(ops["name"]).code_of_row
+    (rows,) = np.nonzero((parent != NONE) & (name == name[parent]))
+    shapes = ops["input_shapes"]
+    pairs = pl.DataFrame(
+        {"own": shapes.gather(rows), "of_parent": shapes.gather(parent[rows])}
+    ).cast(pl.String)
+    distinct = pairs.unique().with_columns(
+        pl.struct("own", "of_parent")
+        .map_elements(lambda pair: _times(**pair), return_dtype=pl.Int64)
+        .alias("times")
+    )
+    times = pairs.join(distinct, on=["own", "of_parent"], how="left", nulls_equal=True)["times"]
+    again, shards = np.zeros((2, ops.height), dtype=np.bool_)
+    again[rows[(times > 0).to_numpy()]] = True
+    shards[rows[(times < 0).to_numpy()]] = True
+    source, twice = np.arange(ops.height), bool((times > 1).any())
+    if twice:
+        # Parents come first. The repeated inputs may themselves be recorded again.
+        repeated = pl.DataFrame({"row": rows, "times": times}).filter(pl.col("times") > 0)
+        for row, number in repeated.iter_rows():
+            above = parent[row]
+            if number > 1 or source[above] != above:
+                source[row] = source[above]
+    return _Repeats(again, shards, source, twice)
 
 
 _EXTENT: Final = re.compile(r"\d+")
@@ -349,11 +188,10 @@ def _times(own: str | None, of_parent: str | None) -> int:
     return number if f"{own[1:-1]}, " == number * once else 0
 
 
-_PRODUCT_FORMULA: Final = r"^(?:matmul|convolution\.|attention\.|recurrent\.)|\*"
 _ROUNDING: Final = 1 + 1e-9
 
 
-def _around_more(calls: _Calls, tree: Tree, has_cost: Flags, repeats: Repeats) -> Flags:
+def _around_more(calls: _Calls, tree: Tree, has_cost: Flags, repeats: _Repeats) -> Flags:
     """Return which operators compute less than the operators inside them, under functorch.
 
     ``vmap`` records an operator with the shapes of one example, and inside it those on the whole
@@ -368,10 +206,7 @@ def _around_more(calls: _Calls, tree: Tree, has_cost: Flags, repeats: Repeats) -
     transformed = again | tree.inside(again) | tree.holding(again)
     measures = ("products", "flops", "bytes")
     per_call = calls.costs.group_by("_call").agg(
-        pl.col("flops")
-        .filter(pl.col("formula").str.contains(_PRODUCT_FORMULA))
-        .sum()
-        .alias("products"),
+        pl.col("flops").filter(pl.col("formula").str.contains(PRODUCT)).sum().alias("products"),
         pl.col("flops", "bytes").sum(),
     )
     # Sums of large counts exceed 64 bits.
@@ -391,108 +226,54 @@ def _around_more(calls: _Calls, tree: Tree, has_cost: Flags, repeats: Repeats) -
         parent = tree.parent[rows]
         np.add.at(within, parent[parent != NONE], counts[parent != NONE])
     # Without functorch, torch.where of scalars calls itself, with the scalars as tensors.
-    return moves if found.any() or repeats.twice.any() else found
+    return moves if found.any() or repeats.twice else found
 
 
 _CONVOLUTION_NODE: Final = r"Conv\w*Backward\d*$"
 
 
-def _hints(ops: pl.DataFrame) -> pl.DataFrame:
-    """Return :data:`OUTPUT` and :data:`WANTED` of those of ``ops`` (row numbers in ``op``) that
-    have one of them."""
-    # Hints come from convolutions, their gradients and the nodes around these, which are few.
+def hints(ops: pl.DataFrame) -> pl.DataFrame:
+    """Return what surrounds those of ``ops`` (row numbers in ``op``) whose scalar inputs are not
+    recorded: the :data:`OUTPUT` of a convolution, and the gradients that were :data:`_WANTED`.
+
+    The output's shape is that of the backward node of the same sequence number. Each thread has its
+    own sequence numbers: a number of several nodes with different gradients is ambiguous and gives
+    no hint. The library's operators inside a backward operator are the computed gradients.
+    """
     names = ops["name"].unique()
     related = names.filter(names.cast(pl.String).str.contains("(?i)conv"))
     rows = ops.filter(pl.col("name").is_in(related.implode()))
     rows = rows.with_columns(pl.col("name").cast(pl.String))
+    name, keys = pl.col("name"), ["process", "rank", "sequence"]
     unrecorded = rows.filter(pl.col("inputs").is_null())
-    forward, backward = (
-        unrecorded.filter(pl.col("name").is_in(sorted(known))) for known in (FORWARD, BACKWARD)
-    )
-    return pl.concat([_output_shapes(rows, forward), _wanted(rows, backward)], how="diagonal")
-
-
-def _output_shapes(ops: pl.DataFrame, forward: pl.DataFrame) -> pl.DataFrame:
-    """Return the output shapes of convolutions, from backward nodes of the same sequence number.
-
-    Each thread has its own sequence numbers: a number of several nodes with different gradients is
-    ambiguous and gives no hint.
-    """
-    keys = ["process", "rank", "sequence"]
-    names = ops.filter(pl.col("direction") == "backward").select(pl.col("name").unique())
-    nodes = names.filter(pl.col("name").str.contains(_CONVOLUTION_NODE))["name"]
-    if forward.is_empty() or nodes.is_empty():
-        return pl.DataFrame(schema={"op": pl.UInt32, OUTPUT: pl.String})
-    gradients = (
-        ops.filter(pl.col("name").is_in(nodes.implode()) & (pl.col("sequence") >= 0))
-        .filter(pl.col("input_shapes").is_not_null())
+    output = (
+        rows.filter(name.str.contains(_CONVOLUTION_NODE), pl.col("sequence") >= 0)
+        .drop_nulls("input_shapes")
         .group_by(keys)
-        .agg(pl.col("input_shapes").unique().alias("_shapes"))
-        .filter(pl.col("_shapes").list.len() == 1)
-        .select(*keys, pl.col("_shapes").list.first().alias(OUTPUT))
+        .agg(pl.col("input_shapes").unique())
+        .filter(pl.col("input_shapes").list.len() == 1)
+        .select(*keys, pl.col("input_shapes").list.first().alias(OUTPUT))
+        .join(unrecorded.filter(name.is_in(_CONVOLUTIONS)), on=keys, nulls_equal=True)
     )
-    return (
-        forward.select("op", *keys).join(gradients, on=keys, nulls_equal=True).select("op", OUTPUT)
-    )
-
-
-def _wanted(ops: pl.DataFrame, backward: pl.DataFrame) -> pl.DataFrame:
-    if backward.is_empty():
-        return pl.DataFrame(schema={"op": pl.UInt32, WANTED: pl.Int8})
-    inner = (
-        ops.select("parent", "name")
-        .filter(pl.col("name").is_in([*INPUT_GRADIENTS, *WEIGHT_GRADIENTS]))
+    of_input, of_weight = _WANTED
+    wanted = (
+        rows.filter(name.is_in([*_INPUT_GRADIENTS, *_WEIGHT_GRADIENTS]))
         .group_by(pl.col("parent").alias("op"))
         .agg(
-            (
-                pl.col("name").is_in(INPUT_GRADIENTS).any().cast(pl.Int8)
-                + 2 * pl.col("name").is_in(WEIGHT_GRADIENTS).any().cast(pl.Int8)
-            ).alias(WANTED)
+            name.is_in(_INPUT_GRADIENTS).any().alias(of_input),
+            name.is_in(_WEIGHT_GRADIENTS).any().alias(of_weight),
         )
+        .join(unrecorded.filter(name.is_in(_BACKWARD)), on="op")
     )
-    return backward.select("op").join(inner, on="op")
-
-
-def _sparse(ops: pl.DataFrame) -> pl.Series:
-    """Return True for products with an operand that is recorded without strides, else null.
-
-    A sparse matrix has a shape and no strides; how many of its elements are stored is not recorded.
-    """
-    calls = ops.select("input_shapes", "input_strides").with_row_index("op")
-    calls = calls.filter(
-        pl.Series(Texts.of(ops["name"]).matching(of_kinds(*PRODUCTS)), dtype=pl.Boolean)
-    )
-    distinct = calls.select("input_shapes", "input_strides").drop_nulls().unique()
-    sparse = [_lacks_strides(*texts) for texts in distinct.iter_rows()]
-    found = calls.join(
-        distinct.filter(pl.Series(sparse, dtype=pl.Boolean)),
-        on=("input_shapes", "input_strides"),
-        how="semi",
-    )["op"]
-    return (
-        pl.repeat(None, ops.height, dtype=pl.Boolean, eager=True)
-        .scatter(found, True)
-        .alias(_SPARSE)
-    )
-
-
-def _lacks_strides(shapes: str, strides: str) -> bool:
-    try:
-        call, recorded = Call.decode("", shapes), Call.decode("", strides)
-    except UncountableError:
-        return False
-    return len(call.shapes) == len(recorded.shapes) and any(
-        bool(shape) and not steps for shape, steps in zip(call.shapes, recorded.shapes, strict=True)
-    )
+    return pl.concat([output.select("op", OUTPUT), wanted.select("op", *_WANTED)], how="diagonal")
 
 
 class _Calls(msgspec.Struct, frozen=True):
-    """The distinct calls of operators: ``names``, number of ``parts`` and ``reasons`` without a
-    count by call, ``costs`` by ``_call``, and the call of each operator."""
+    """The distinct calls of operators: ``names`` and ``reasons`` without a count by call, ``costs``
+    by ``_call``, and the call of each operator."""
 
     of_op: Ints
     names: pl.Series
-    parts: Ints
     reasons: pl.Series
     costs: pl.DataFrame
 
@@ -505,7 +286,6 @@ class _Calls(msgspec.Struct, frozen=True):
         is_first = first == np.arange(len(first))
         calls = rows.filter(pl.Series(is_first, dtype=pl.Boolean))
         calls = calls.with_columns(pl.col("name").cast(pl.String))
-        parts: list[int] = []
         reasons: list[str | None] = []
         costs: list[tuple[int, str, str, int, int | None, str, int | None]] = []
         # The user's rules come first, and of several the first.
@@ -514,20 +294,14 @@ class _Calls(msgspec.Struct, frozen=True):
             ruled[calls["name"].str.contains(rules[rule][0]).to_numpy()] = rule
         own = [Operator(formula=formula, operands=positions(at)) for _, formula, at in rules]
         for number, (name, *call) in enumerate(calls.iter_rows()):
-            row = row_of(name) if ruled[number] == NONE else own[ruled[number]]
+            row = operator_row(name) if ruled[number] == NONE else own[ruled[number]]
             if not row.formula:
                 name = _ATEN.sub("aten::", name, count=1)
-                row = row_of(name)
-            if not row.formula:
-                parts.append(0)
-                reasons.append(NO_FORMULA)
-                continue
+                row = operator_row(name)
             result = _cost_of(row, name, *call)
             if isinstance(result, Refusal):
-                parts.append(0)
                 reasons.append(result.reason)
                 continue
-            parts.append(len(result))
             reasons.append(None)
             costs += (
                 (number, one.part, one.kind, one.flops, one.bytes, one.formula, one.skipped)
@@ -537,7 +311,6 @@ class _Calls(msgspec.Struct, frozen=True):
         return cls(
             (np.cumsum(is_first) - 1)[first],
             calls["name"],
-            np.array(parts, dtype=np.int64),
             pl.Series(reasons, dtype=pl.String),
             pl.DataFrame(costs, schema=schema, orient="row"),
         )
@@ -549,12 +322,12 @@ def _cost_of(
     shapes: str | None,
     types: str | None,
     inputs: str | None,
+    strides: str | None,
     output: str | None,
-    wanted: int | None,
-    sparse: bool | None,
+    *wanted: bool | None,
 ) -> tuple[Cost, ...] | Refusal:
-    if sparse:
-        return Refusal("sparse operand: number of stored elements not recorded")
+    if not row.formula:
+        return Refusal(NO_FORMULA)
     try:
         call = Call.decode(
             name,
@@ -562,14 +335,19 @@ def _cost_of(
             types,
             inputs,
             output=None if output is None else Call.decode("", output).shape(0),
-            wanted=None if wanted is None else (bool(wanted & 1), bool(wanted & 2)),
+            wanted=None if None in wanted else tuple(map(bool, wanted)),
         )
+        steps = () if strides is None else Call.decode("", strides).shapes
     except UncountableError as error:
         return Refusal(str(error))
+    if len(steps) == len(call.shapes) and any(
+        shape and not step for shape, step in zip(call.shapes, steps, strict=True)
+    ):
+        return Refusal("sparse operand: number of stored elements not recorded")
     return cost(call, row)
 
 
-def _gaps(calls: _Calls, tree: Tree, counted: Flags, has_cost: Flags) -> pl.DataFrame:
+def _gaps(calls: _Calls, tree: Tree, counted: Flags) -> pl.DataFrame:
     """Return the operators that are neither counted, nor children of a counted one, nor passive.
 
     An operator with a formula that could not be counted is listed, with its children, unless
@@ -579,7 +357,7 @@ def _gaps(calls: _Calls, tree: Tree, counted: Flags, has_cost: Flags) -> pl.Data
     idle = pl.select(passive(pl.lit(calls.names))).to_series().to_numpy()
     settled = calls.reasons.is_null().to_numpy()
     active = ~idle[calls.of_op] & ~counted & ~tree.inside(counted)
-    active &= ~settled[calls.of_op] | has_cost
+    active &= ~settled[calls.of_op]
     without_formula = (
         active & (calls.reasons == NO_FORMULA).fill_null(False).to_numpy()[calls.of_op]
     )
@@ -623,50 +401,43 @@ def _with_parts(costs: pl.DataFrame, ops: pl.DataFrame, tree: Tree) -> pl.DataFr
     autograd engine itself, without a node around it, adds up gradients. What a checkpoint's node
     recomputes is of the forward pass.
     """
-    if costs.is_empty():
-        return costs
-    texts = Texts.of(ops["name"])
-    op = costs["op"]
-    node = to_rows(tree.nearest(texts.matching(_NODE), from_rows(op)))
-    gradient_around = tree.nearest(texts.matching(_GRADIENT), from_rows(op)) != NONE
-    node_name = ops["name"].gather(node).cast(pl.String)
-    recomputes = node_name.str.contains(_RECOMPUTING).fill_null(False)
-    of_engine = node.is_null() & (ops["direction"].gather(op) == "backward").fill_null(False)
-    kind, named = costs["kind"], node_name.is_not_null()
-    linear_node = node_name.str.contains(_LINEAR_NODE).fill_null(False) & ~recomputes
-    same = kind.is_in(_GENERIC) | (pl.Series(gradient_around) & (kind == "linear"))
-    generic = (
-        (costs["part"] == "forward")
-        & ((named & same) | (of_engine & kind.is_in(_GENERIC)))
-        & ~recomputes
+    texts, op = Texts.of(ops["name"]), from_rows(costs["op"])
+    around = to_rows(tree.nearest(texts.matching(_NODE), op))
+    rows = costs.with_columns(
+        around.alias("node"),
+        ops["name"].gather(around).cast(pl.String).alias("node_name"),
+        pl.Series("in_gradient", tree.nearest(texts.matching(_GRADIENT), op) != NONE),
+        (ops["direction"].gather(costs["op"]) == "backward").alias("of_engine"),
     )
-    is_bias = (kind == "reduction") & linear_node
-    linear = pl.DataFrame({"op": op, "node": node}).filter(linear_node & (kind == "matmul"))
-    gradient = pl.col("_gradient")
-    in_linear = pl.lit(generic) & (gradient.is_not_null() | pl.lit(is_bias))
+    kind, node = pl.col("kind"), pl.col("node_name")
+    recomputes, generic = node.str.contains(_RECOMPUTING), kind.is_in(_GENERIC)
+    in_linear = node.str.contains(_LINEAR_NODE) & ~recomputes
+    linear = rows.filter(in_linear & (kind == "matmul")).select("op", "node")
+    backward = (pl.col("part") == "forward") & (
+        pl.when(node.is_null())
+        .then(generic & pl.col("of_engine"))
+        .otherwise((generic | (pl.col("in_gradient") & (kind == "linear"))) & ~recomputes)
+    )
+    of_bias = pl.when(in_linear & (kind == "reduction")).then(pl.lit("bias_grad"))
+    gradient = pl.coalesce("gradient", of_bias)
     return (
-        costs.join(_products(linear, ops), on="op", how="left", maintain_order="left")
+        rows.join(_linear_gradients(linear, ops), on="op", how="left", maintain_order="left")
         .with_columns(
-            pl.when(pl.lit(generic))
-            .then(
-                pl.coalesce(
-                    gradient,
-                    pl.when(pl.lit(is_bias))
-                    .then(pl.lit("bias_grad"))
-                    .otherwise(pl.lit("backward")),
-                )
-            )
-            .otherwise(pl.col("part").cast(pl.String))
-            .cast(PART)
+            pl.when(backward)
+            .then(gradient.fill_null("backward").cast(PART))
+            .otherwise("part")
             .alias("part"),
-            pl.when(in_linear).then(pl.lit("linear")).otherwise("kind").alias("kind"),
+            pl.when(backward & gradient.is_not_null())
+            .then(pl.lit("linear"))
+            .otherwise("kind")
+            .alias("kind"),
         )
         .select(costs.columns)
     )
 
 
-def _products(linear: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    """Return the gradient of each product in a linear layer's node: ``op``, ``_gradient``.
+def _linear_gradients(linear: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """Return the gradient of each product in a linear layer's node: ``op``, ``gradient``.
 
     The gradient of the output is [N, O]: the product over O is the input's gradient, that over N
     the weight's. Where N equals O, autograd computes the input's first; a single product is then
@@ -686,7 +457,7 @@ def _products(linear: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
         distinct.with_columns(pl.Series("_which", gradients, dtype=pl.String)),
         on=["input_shapes", "_of_node"],
         nulls_equal=True,
-    ).select("op", gradient.alias("_gradient"))
+    ).select("op", gradient.alias("gradient"))
 
 
 def _which_gradient(product: str | None, node: str | None) -> str | None:

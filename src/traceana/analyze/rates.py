@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.charges import COUNTS
-from traceana.flops.cost import Refusal
+from traceana.flops.call import Refusal
 from traceana.flops.peaks import Peaks, peak_for, peaks_of
 from traceana.result import whole_sum
 from traceana.timeline.work import work

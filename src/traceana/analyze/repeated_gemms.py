@@ -9,7 +9,8 @@ import polars as pl
 
 from traceana.columns.distinct import first_rows, numbered
 from traceana.columns.intervals import Busy
-from traceana.enrich.keys import OUTSIDE, described, layer_keys
+from traceana.enrich.keys import described, layer_keys
+from traceana.enrich.layers.source import OUTSIDE
 from traceana.result import Result, sums
 from traceana.settings import REPEATED_GEMMS, REPEATED_GEMMS_GAP
 from traceana.timeline.work import kernels_of, work

@@ -11,7 +11,8 @@ import polars as pl
 from traceana.analyze import summaries
 from traceana.analyze.summaries import needs_timeline
 from traceana.columns.intervals import PER_DEVICE, Busy, computing, exposed
-from traceana.enrich.keys import OUTSIDE, layer_keys
+from traceana.enrich.keys import layer_keys
+from traceana.enrich.layers.source import OUTSIDE
 from traceana.result import Result, sums, with_share
 from traceana.settings import MANY_COPIES, SMALL_COPY_BYTES
 from traceana.timeline.copies import (

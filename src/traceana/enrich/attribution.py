@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from traceana.columns.distinct import Texts, thread_numbers
-from traceana.columns.nesting import NONE, Flags, Ints, Nesting, from_rows, take, to_rows
+from traceana.columns.nesting import NONE, Flags, Nesting, from_rows, take, to_rows
 from traceana.enrich.cpu import operator_activities, range_activities
 from traceana.enrich.launches import (
     launches_of,
@@ -18,9 +18,14 @@ from traceana.enrich.launches import (
     with_complete,
 )
 from traceana.enrich.layers.from_scopes import ScopeLayers
-from traceana.enrich.layers.resolve import layer_table, merge_like, resolve
-from traceana.enrich.layers.roles import MULTI_TENSOR, OPTIMIZER
-from traceana.enrich.layers.source import DEEPEST_PATH, Layer, Program
+from traceana.enrich.layers.resolve import (
+    Launched,
+    agreed_layers,
+    layer_table,
+    layers_of_work,
+    resolve,
+)
+from traceana.enrich.layers.source import DEEPEST_PATH, Program
 from traceana.enrich.operators import forward_of, from_nvtx, with_nesting
 from traceana.enrich.ranges import ThreadRanges
 from traceana.enrich.steps import (
@@ -32,7 +37,7 @@ from traceana.enrich.steps import (
     without_cut_step,
 )
 from traceana.trace import Ledger, Trace
-from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK, Direction, conform, join_pieces
+from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK, conform, join_pieces
 
 if TYPE_CHECKING:
     from traceana.enrich import Code
@@ -85,6 +90,11 @@ def attribute(
     thread_ranges = ThreadRanges.of(ranges, range_key)
     within = _within_steps(ranges, step_table, ledger)
     op_step = step_of(step_table, ops["process"], ops["start"])
+    copying = None
+    if calls.height:
+        copies = np.flatnonzero(Texts.of(calls["name"]).matching(r"(?i)mem(?:cpy|set)"))
+        callers = nesting.innermost(call_key[copies], calls["start"].to_numpy()[copies])
+        copying = np.unique(callers[callers != NONE])
     program = Program(
         ops,
         op_names,
@@ -95,7 +105,7 @@ def attribute(
         ranges.filter(within),
         range_key[within],
         scopes,
-        _copying(calls, call_key, nesting),
+        copying,
     )
     resolved = resolve(program, code, compiled=trace.meta.framework == "JAX")
     deep = int((thread_ranges.nesting.depth >= DEEPEST_PATH).sum())
@@ -134,49 +144,17 @@ def attribute(
         key[node], time[node] = captured_key, activities["capture_time"].to_numpy()[node]
 
     op = np.where(known_op == NONE, nesting.innermost(key, time), known_op)
-    around = np.where(op == NONE, resolved.at(key, time), take(resolved.of_op, op))
-    layer = resolved.of_scope(activities["scope"])
-    layer = np.where(layer == NONE, around, layer)
-    layer = resolved.with_generated(layer, known_op, time)
-    layers = [*resolved.layers, OPTIMIZER]
     lost = activities["call"].is_null() & activities["kind"].is_in(DEVICE_WORK) & bool(calls.height)
-    updates = names["name"].cast(pl.String).str.contains(MULTI_TENSOR)
-    applied = updates.gather(activities["name_id"]).fill_null(value=False) & ~lost
-    applied &= pl.Series((op == NONE) & (layer == NONE))
-    layer = np.where(applied, len(layers) - 1, layer)
-
-    # The direction is that of the layer's role, else of the scope, the operator or the range.
-    of_optimizer = np.array([*(role == "optimizer" for _, _, role in layers), False])[layer]
-    direction = pl.select(
-        pl.when(pl.Series(of_optimizer))
-        .then(pl.lit("optimizer", Direction))
-        .otherwise(
-            pl.coalesce(
-                scopes.direction_of(activities["scope"]).cast(Direction),
-                ops["direction"].gather(to_rows(op)),
-                thread_ranges.direction_at(key, time),
-            )
-        )
-    ).to_series()
+    in_direction = thread_ranges.direction_at(key, time)
+    at_launch = Launched(key, time, op, known_op, in_direction, lost.to_numpy())
+    layers, layer, direction = layers_of_work(
+        resolved, program, activities, names, at_launch, ledger
+    )
     when = np.where(launched_on == NONE, activities["start"].to_numpy(), launched)
     step = step_of(step_table, activities["process"], pl.Series(when))
     if lost.any():
         step = steps_of_lost_launches(activities, step)
-    layer, direction = _by_repetition(activities, layers, layer, direction, ledger)
-    # An operator without a layer has that of its work, where a repetition knows it: so do its
-    # FLOPs, and those of its kernels that are the same in several layers.
-    of_op = resolved.of_op.copy()
-    inferred = (layer != NONE) & (take(of_op, op) == NONE) & (op != NONE)
-    if inferred.any():
-        root, inside = np.unique(program.root[op[inferred]], return_inverse=True)
-        lowest, highest = np.full((2, len(root)), NONE)
-        lowest[:] = len(layers)
-        np.minimum.at(lowest, inside, layer[inferred])
-        np.maximum.at(highest, inside, layer[inferred])
-        of_root = np.full(ops.height, NONE, dtype=np.int64)
-        of_root[root] = np.where(lowest == highest, lowest, NONE)
-        of_op = np.where(of_op == NONE, of_root[program.root], of_op)
-        layer = np.where(layer == NONE, take(of_op, op), layer)
+    layer, of_op = agreed_layers(program, resolved.of_op, layer, op)
     backward = (direction == "backward").fill_null(False).to_numpy()
     # The order of the layers is that of steps whose launches are recorded.
     complete = np.append(step_table["complete"].fill_null(value=True).to_numpy(), [False])
@@ -203,15 +181,6 @@ def attribute(
         graph_calls=resolved.graph_calls(rows_of_layers),
         ledger=pl.concat([trace.tables.ledger, ledger.frame()]),
     )
-
-
-def _copying(calls: pl.DataFrame, call_key: Ints, op_nesting: Nesting) -> Ints | None:
-    """Return the operators that called for a copy or a memset, None in a trace without calls."""
-    if calls.is_empty():
-        return None
-    rows = np.flatnonzero(Texts.of(calls["name"]).matching(r"(?i)mem(?:cpy|set)"))
-    found: Ints = op_nesting.innermost(call_key[rows], calls["start"].to_numpy()[rows])
-    return np.unique(found[found != NONE])
 
 
 def _within_steps(ranges: pl.DataFrame, step_table: pl.DataFrame, ledger: Ledger) -> Flags:
@@ -252,41 +221,6 @@ def _with_that_around(ops: pl.DataFrame, nesting: Nesting) -> pl.Series:
     rows = np.arange(ops.height)
     around = nesting.inherit(np.where(ops["scope"].is_null().to_numpy(), NONE, rows))
     return direction.zip_with(~lacking, direction.gather(to_rows(around)))
-
-
-def _by_repetition(
-    activities: pl.DataFrame,
-    layers: list[Layer],
-    layer: Ints,
-    direction: pl.Series,
-    ledger: Ledger,
-) -> tuple[Ints, pl.Series]:
-    """Return layer and direction, completed for work whose launch is not in the trace."""
-    unknown = layer == NONE
-    wanted = pl.Series(unknown) & activities["kind"].is_in(DEVICE_WORK)
-    if unknown.all() or not wanted.any():
-        return layer, direction
-    from traceana.match.repetition import Repetitions
-
-    code = direction.to_physical().cast(pl.Int64).fill_null(len(Direction.categories)).to_numpy()
-    same_row, same_role = merge_like(layers)
-    directed = np.where(unknown, NONE, same_row[layer] * (len(Direction.categories) + 1) + code)
-    # Repetitions that differ in the layer may agree in the role, such as a collective.
-    role = np.where(unknown, NONE, same_role[layer])
-    source, of_role = Repetitions(activities).sources((directed, role), wanted)
-    any_source = np.where(source == NONE, of_role, source)
-    found = pl.Series(any_source != NONE)
-    ledger.add(
-        "by_repetition",
-        int(found.sum()),
-        table="activities",
-        kept=True,
-        time_ns=int(activities["duration"].filter(found).sum()),
-    )
-    return (
-        np.where(any_source == NONE, layer, layer[any_source]),
-        direction.zip_with(pl.Series(source == NONE), direction.gather(to_rows(source))),
-    )
 
 
 def remarked(trace: Trace, marker: str) -> Trace:

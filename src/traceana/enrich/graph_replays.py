@@ -30,7 +30,7 @@ import polars as pl
 from traceana.columns.distinct import Texts, numbered
 from traceana.columns.nesting import NONE, Flags, Ints, from_rows, take, to_rows
 from traceana.enrich.launches import BEGIN_CAPTURE, GRAPH_LAUNCH, KERNEL_LAUNCH
-from traceana.enrich.layers.resolve import NO_LAUNCH
+from traceana.enrich.layers.source import NO_LAUNCH
 from traceana.match.alignment import agreed, band
 from traceana.match.repetition import Repetitions
 from traceana.settings import (
@@ -267,7 +267,7 @@ class _Sources:
     def _meaning(self, of: Trace, rows: Ints) -> Ints:
         """Return the number of the layer and direction of each of ``rows``, NONE without one."""
         work, layers = of.tables.activities[to_rows(rows)], of.tables.layers
-        named = pl.when(pl.col("role") != NO_LAUNCH[2]).then(pl.format("{} {}", "path", "role"))
+        named = pl.when(pl.col("role") != "unattributed").then(pl.format("{} {}", "path", "role"))
         layer = layers.select(named).to_series().gather(work["layer"])
         texts = layer + " " + work["direction"].cast(pl.String).fill_null("")
         numbers = self._meanings
@@ -517,10 +517,10 @@ def of_replays(
     # before the recording.
     left, codes = is_open(), layer * _PASSES + direction + 1
     paths, roles = (layers.frame()[key].cast(pl.String) for key in ("path", "role"))
-    attributed = np.append((roles != NO_LAUNCH[2]).to_numpy(), False)[layer]
+    attributed = np.append((roles != "unattributed").to_numpy(), False)[layer]
     replayed, unknown = (np.zeros(activities.height, dtype=np.bool_) for _ in range(2))
     replayed[rows], unknown[rows[left]] = True, True
-    early = np.append((paths == NO_LAUNCH[0]).to_numpy(), False)[layer] & ~replayed
+    early = np.append((paths == NO_LAUNCH).to_numpy(), False)[layer] & ~replayed
     runs = Repetitions(activities)
     (launched,) = runs.sources([np.where(attributed & ~replayed, codes, NONE)], pl.Series(unknown))
     (repeated,) = runs.sources([np.where(attributed & ~unknown, codes, NONE)], pl.Series(early))

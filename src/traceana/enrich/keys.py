@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.columns.distinct import first_rows, numbered
-from traceana.enrich.layers.source import SEPARATOR
+from traceana.enrich.layers.source import OUTSIDE, SEPARATOR
 from traceana.enrich.refine.searches import FUNCTION, ROLE
 from traceana.trace.taxonomy import CLASS_COLUMNS
 
@@ -140,9 +140,6 @@ def _gemm() -> pl.Expr:
 
 
 KEYS: Final = ("layer", "type", "role", "position")
-
-OUTSIDE: Final = "(outside all layers)"
-"""The row of work without a layer, as :mod:`traceana.enrich` calls it."""
 
 _ROW: Final = "layer_row"
 

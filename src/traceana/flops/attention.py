@@ -7,9 +7,8 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from traceana.flops.call import Call
-from traceana.flops.cost import Cost, Operand, UncountableError, compulsory
-from traceana.flops.registry import formula, function
+from traceana.flops.call import Call, Cost, Operand, Part, UncountableError, compulsory
+from traceana.flops.registry import declare, function
 
 Causal: TypeAlias = Literal["no", "top left", "bottom right"]
 """The alignment of a causal mask's diagonal."""
@@ -59,26 +58,9 @@ class Attention(msgspec.Struct, frozen=True):
                 kept += (self.keys - length) * self.queries
         return self.pairs - self.batch * self.heads * kept
 
-    def skipped(self, each: int) -> int | None:
-        """Return ``each`` FLOPs for each masked score; None where the mask is unknown."""
-        return None if self.masked is None else each * self.masked
 
-    def operands(self, size: int | None) -> tuple[Operand, Operand, Operand, Operand]:
-        """Return query, key, value and output."""
-        query = self.batch * self.heads * self.queries
-        key = self.batch * self.key_heads * self.keys
-        elements = (
-            query * self.width,
-            key * self.width,
-            key * self.value_width,
-            query * self.value_width,
-        )
-        q, k, v, o = (Operand(one, size) for one in elements)
-        return q, k, v, o
-
-
-@formula("attention.forward")
-def forward(attention: Attention, size: int | None) -> Cost:
+declare(
+    "attention.forward",
     """2 · b · h · L · S · (E + Eᵥ): the products Q·Kᵀ and P·V.
 
     L·S scores of E multiply-accumulates each, L·Eᵥ outputs of S each, for every image and head.
@@ -86,57 +68,42 @@ def forward(attention: Attention, size: int | None) -> Cost:
     PyTorch's counter; the executed FLOPs are those of the scores inside the mask, L·(L + 1)/2 where
     L = S. (Kernels skip whole blocks and compute somewhat more.) Bytes: Q, K, V are read and the
     output is written; the scores stay on the chip (Dao et al., FlashAttention, 2022).
-    """
-    each = 2 * (attention.width + attention.value_width)
-    moved = compulsory(*attention.operands(size))
-    return Cost(
-        "attention", "forward", each * attention.pairs, moved, "attention.forward",
-        attention.skipped(each),
-    )  # fmt: skip
-
-
-@formula("attention.backward")
-def backward(attention: Attention, size: int | None) -> Cost:
+    """,
+)
+declare(
+    "attention.backward",
     """2 · b · h · L · S · (3E + 2Eᵥ): five products; the first recomputes the scores.
 
     S = Q·Kᵀ again (E), dP = dO·Vᵀ (Eᵥ), dV = Pᵀ·dO (Eᵥ), dQ = dS·K (E), dK = dSᵀ·Q (E); Dao et
     al., FlashAttention (2022), algorithm 4. A causal mask as in the forward pass. Reads Q, K, V, O
     and dO, writes dQ, dK and dV.
-    """
-    each = 2 * (3 * attention.width + 2 * attention.value_width)
-    query, key, value, output = attention.operands(size)
-    moved = compulsory(query, key, value, output, output, query, key, value)
+    """,
+)
+
+
+def count(attention: Attention, size: int | None, *, gradient: bool = False) -> Cost:
+    """Return the cost of one attention, or of its gradient; elements are of ``size`` bytes."""
+    width, value_width, masked = attention.width, attention.value_width, attention.masked
+    part: Part = "backward" if gradient else "forward"
+    of_query, of_value = (3, 2) if gradient else (1, 1)
+    each = 2 * (of_query * width + of_value * value_width)
+    # The gradient reads or writes each of the four twice: dO and O, and the others' gradients.
+    queries = attention.batch * attention.heads * attention.queries
+    keys = attention.batch * attention.key_heads * attention.keys
+    elements = queries * (width + value_width) + keys * (width + value_width)
     return Cost(
-        "attention", "backward", each * attention.pairs, moved, "attention.backward",
-        attention.skipped(each),
-    )  # fmt: skip
+        "attention",
+        part,
+        each * attention.pairs,
+        compulsory(Operand((2 if gradient else 1) * elements, size)),
+        f"attention.{part}",
+        None if masked is None else each * masked,
+    )
 
 
-@function("attention")
-def scaled_dot_product(call: Call) -> tuple[Cost, ...]:
+@function("attention", "attention_backward")
+def heads_first(call: Call) -> tuple[Cost, ...]:
     """Query […, L, E], key […, S, E], value […, S, Eᵥ], heads before the sequence."""
-    return (forward(_heads_first(call), call.size("q")),)
-
-
-@function("attention_backward")
-def scaled_dot_product_backward(call: Call) -> tuple[Cost, ...]:
-    """The gradient of attention with the heads before the sequence."""
-    return (backward(_heads_first(call), call.size("q")),)
-
-
-@function("sequence_attention")
-def fused(call: Call) -> tuple[Cost, ...]:
-    """Query [b, L, h, E], key and value [b, S, h, E]; packed sequences are refused."""
-    return (forward(_heads_last(call), call.size("q")),)
-
-
-@function("sequence_attention_backward")
-def fused_backward(call: Call) -> tuple[Cost, ...]:
-    """The gradient of attention with the heads behind the sequence."""
-    return (backward(_heads_last(call), call.size("q")),)
-
-
-def _heads_first(call: Call) -> Attention:
     query, key, value = (call.shape(name) for name in "qkv")
     if min(map(len, (query, key, value))) < 2 or key[-1] != query[-1] or value[-2] != key[-2]:
         raise UncountableError("query, key and value shapes do not match")
@@ -144,7 +111,7 @@ def _heads_first(call: Call) -> Attention:
     heads = [shape[-3] if len(shape) > 2 else 1 for shape in (query, key, value)]
     if len(set(batches)) != 1 or heads[1] != heads[2]:
         raise UncountableError("query, key and value shapes do not match")
-    return Attention(
+    extents = Attention(
         batch=prod(batches[0]),
         heads=heads[0],
         key_heads=heads[1],
@@ -154,16 +121,20 @@ def _heads_first(call: Call) -> Attention:
         value_width=value[-1],
         causal=_causal(call),
     )
+    return (count(extents, call.size("q"), gradient=call.formula.endswith("_backward")),)
 
 
-def _heads_last(call: Call) -> Attention:
+@function("sequence_attention", "sequence_attention_backward")
+def heads_last(call: Call) -> tuple[Cost, ...]:
+    """Query [b, L, h, E], key and value [b, S, h, E]; packed sequences are refused."""
     if call.has("packed"):
         raise UncountableError("packed sequence lengths not recorded")
     query, key, value = (call.shape(name, 4) for name in "qkv")
     (batch, queries, heads, width), (_, keys, key_heads, key_width) = query, key
     if key_width != width or value[:3] != key[:3] or key[0] != batch:
         raise UncountableError("query, key and value shapes do not match")
-    return Attention(batch, heads, key_heads, queries, keys, width, value[3], _causal(call))
+    extents = Attention(batch, heads, key_heads, queries, keys, width, value[3], _causal(call))
+    return (count(extents, call.size("q"), gradient=call.formula.endswith("_backward")),)
 
 
 _MASK_TYPES: Final[dict[int, Causal]] = {0: "no", 1: "top left", 2: "bottom right"}

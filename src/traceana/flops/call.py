@@ -1,15 +1,100 @@
-"""One call of an operator, as a trace records it, and the types of its tensors."""
+"""A call of an operator as a trace records it, and what a formula returns: its cost or a refusal.
+
+One multiply-accumulate is two floating-point operations. Bytes are compulsory: each operand is read
+once and each result written once, as with an unlimited cache.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import prod
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
-from traceana.flops.cost import Operand, Shape, UncountableError
+Shape: TypeAlias = tuple[int, ...]
+
+Part = Literal["forward", "backward", "dgrad", "wgrad", "bias_grad"]
+"""Parts of a layer's work: ``dgrad`` is the gradient of its input, ``wgrad`` of its weight,
+``bias_grad`` of its bias; ``backward`` is the gradient of an operator without a weight."""
+
+LARGEST: Final = 2**63 - 1
+"""Counts are int64 columns."""
+
+
+PRODUCT: Final = r"^(?:convolution|recurrent)\.(?:forward|dgrad|wgrad)$|^matmul$|^attention\.|\*"
+"""Formulas of products: of convolutions, matrices, attention and recurrent layers, and a user's."""
+
+
+class UncountableError(Exception):
+    """The cost of a call cannot be computed; the message has the reason.
+
+    Raised in formulas and caught by their callers: users never see it.
+    """
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """The reason without a cost: one line for a table, without text from the trace."""
+
+    reason: str
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """The FLOPs and compulsory bytes of a call, or of a part of it.
+
+    ``flops`` counts a multiply-accumulate as two. ``bytes`` is ``None`` where an element's size
+    or an operand's shape is unknown. ``formula`` is the key of its derivation in
+    :data:`traceana.flops.registry.FORMULAS`. ``skipped`` counts those of ``flops`` that a mask
+    makes unnecessary, ``None`` where the mask is unknown.
+    """
+
+    kind: str
+    part: Part
+    flops: int
+    bytes: int | None
+    formula: str
+    skipped: int | None = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.flops <= LARGEST or not 0 <= (self.bytes or 0) <= LARGEST:
+            raise UncountableError("FLOP count exceeds 64 bits")
+
+
+class Operand(msgspec.Struct, frozen=True):
+    """A tensor that is read or written: number of elements, and bytes of each.
+
+    ``elements`` is ``None`` where its shape is unknown, ``size`` where its type is unknown.
+    """
+
+    elements: int | None
+    size: int | None
+
+
+def compulsory(*operands: Operand | None) -> int | None:
+    """Return the bytes of all given ``operands``, ``None`` if any of them is unknown."""
+    total = 0
+    for operand in operands:
+        if operand is None or operand.elements == 0:
+            continue
+        if operand.elements is None or operand.size is None:
+            return None
+        total += operand.elements * operand.size
+    return total
+
+
+def broadcast(*shapes: Shape) -> Shape:
+    """Return the common shape, by numpy's rules; raises :class:`UncountableError` without one."""
+    rank = max((len(shape) for shape in shapes), default=0)
+    result = [1] * rank
+    for shape in shapes:
+        for position, extent in enumerate(shape, rank - len(shape)):
+            if result[position] == 1:
+                result[position] = extent
+            elif extent not in (1, result[position]):
+                raise UncountableError("operand shapes do not broadcast")
+    return tuple(result)
+
 
 _LONGEST_TEXT: Final = 1 << 20
 _MOST_INPUTS: Final = 4096
@@ -90,16 +175,6 @@ class Call(msgspec.Struct, frozen=True):
             scalars=self.scalars[chosen],
         )
 
-    def without(self, position: int) -> Call:
-        """Return the call without one of its inputs."""
-
-        def rest(values: tuple[Any, ...]) -> tuple[Any, ...]:
-            return (*values[:position], *values[position + 1 :])
-
-        return replace(
-            self, shapes=rest(self.shapes), types=rest(self.types), scalars=rest(self.scalars)
-        )
-
     def position(self, place: Place) -> int:
         """Return the position of an input, -1 if the operator does not have it."""
         return self.at.get(place, -1) if isinstance(place, str) else place
@@ -159,7 +234,7 @@ class Call(msgspec.Struct, frozen=True):
         """Return a tensor as an operand; ``None`` where it was not given."""
         if not self.has(place):
             return None
-        return Operand.of(self.shape(place), self.size(place))
+        return Operand(self.elements(place), self.size(place))
 
     def scalar(self, place: Place) -> str:
         """Return the text of a scalar input."""
@@ -250,51 +325,28 @@ def _strings(text: str | None) -> tuple[str, ...]:
 
 # Element types by their names in traces.
 
-_BITS: Final[dict[str, int]] = {
-    # Kineto prints C++ names, TensorFlow its own, and older PyTorch "long" for "long int".
-    "bool": 8,
-    "unsigned char": 8,
-    "uint8": 8,
-    "signed char": 8,
-    "char": 8,
-    "int8": 8,
-    "short": 16,
-    "short int": 16,
-    "int16": 16,
-    "unsigned short": 16,
-    "uint16": 16,
-    "int": 32,
-    "int32": 32,
-    "unsigned int": 32,
-    "uint32": 32,
-    "long": 64,
-    "long int": 64,
-    "long long": 64,
-    "int64": 64,
-    "unsigned long": 64,
-    "uint64": 64,
-    # Two values in an element.
-    "Float4_e2m1fn_x2": 8,
-    "Float8_e4m3fn": 8,
-    "Float8_e4m3fnuz": 8,
-    "Float8_e5m2": 8,
-    "Float8_e5m2fnuz": 8,
-    "Half": 16,
-    "half": 16,
-    "float16": 16,
-    "BFloat16": 16,
-    "bfloat16": 16,
-    "float": 32,
-    "float32": 32,
-    "double": 64,
-    "float64": 64,
-    "complex<Half>": 32,
-    "complex<float>": 64,
-    "complex64": 64,
-    "complex<double>": 128,
-    "complex128": 128,
+# Kineto prints C++ names, TensorFlow its own, and older PyTorch "long" for "long int".
+_SIZES: Final[dict[str, int]] = {
+    name: size
+    for size, names in (
+        (1, ("bool", "unsigned char", "uint8", "signed char", "char", "int8")),
+        (2, ("short", "short int", "int16", "unsigned short", "uint16")),
+        (4, ("int", "int32", "unsigned int", "uint32")),
+        (8, ("long", "long int", "long long", "int64", "unsigned long", "uint64")),
+        # Two values in an element of FP4.
+        (1, ("Float4_e2m1fn_x2", "Float8_e4m3fn", "Float8_e4m3fnuz")),
+        (1, ("Float8_e5m2", "Float8_e5m2fnuz")),
+        (2, ("Half", "half", "float16", "BFloat16", "bfloat16")),
+        (4, ("float", "float32")),
+        (8, ("double", "float64")),
+        (4, ("complex<Half>",)),
+        (8, ("complex<float>", "complex64")),
+        (16, ("complex<double>", "complex128")),
+    )
+    for name in names
 }
-_ORDER: Final = {name: position for position, name in enumerate(_BITS)}
+"""Bytes of an element by type, in the order of promotion."""
+_ORDER: Final = {name: position for position, name in enumerate(_SIZES)}
 _FIRST_FLOATING: Final = _ORDER["Float4_e2m1fn_x2"]
 _QUALIFIERS: Final = ("struct ", "class ", "c10::", "at::")
 
@@ -308,13 +360,12 @@ def plain(name: str) -> str:
 
 def element_size(name: str) -> int | None:
     """Return the bytes of one element; ``None`` if unknown."""
-    bits = _BITS.get(plain(name))
-    return None if bits is None else bits // 8
+    return _SIZES.get(plain(name))
 
 
 def is_tensor(name: str) -> bool:
     """Return whether an input of this type is a tensor."""
-    return plain(name) in _BITS
+    return plain(name) in _SIZES
 
 
 def is_complex(name: str) -> bool:

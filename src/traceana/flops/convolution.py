@@ -1,7 +1,8 @@
 """Convolutions of any rank, grouped, depthwise, dilated, transposed; forward and the gradients.
 
-First the derivations of the counts, then how the extents follow from a call of PyTorch, of
-TensorFlow or from a layer's shapes. XLA's instructions are in :mod:`traceana.flops.hlo`.
+First the derivations of the counts, then how the extents follow from a call of PyTorch or
+TensorFlow, as which a manifest's layer is counted too. XLA's instructions are in
+:mod:`traceana.flops.hlo`.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from math import prod
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
-from traceana.flops.call import Call
-from traceana.flops.cost import Cost, Operand, Shape, UncountableError, compulsory
-from traceana.flops.registry import formula, function
+from traceana.flops.call import Call, Cost, Operand, Part, Shape, UncountableError, compulsory
+from traceana.flops.registry import declare, function
 
 _KINDS: Final = {1: "1d", 2: "2d", 3: "3d"}
 
@@ -78,21 +79,9 @@ class Convolution(msgspec.Struct, frozen=True):
         """The multiply-accumulates of a direct convolution: every weight, image and position."""
         return self.batch * self.weights * prod(self.walked or ())
 
-    def input_operand(self, size: int | None) -> Operand:
-        """Return the layer's input, its elements of ``size`` bytes."""
-        return _image(self.batch, self.in_channels, self.input, size)
 
-    def output_operand(self, size: int | None) -> Operand:
-        """Return the layer's output, its elements of ``size`` bytes."""
-        return _image(self.batch, self.out_channels, self.output, size)
-
-
-def _image(batch: int, channels: int, spatial: Shape | None, size: int | None) -> Operand:
-    return Operand(None if spatial is None else batch * channels * prod(spatial), size)
-
-
-@formula("convolution.forward")
-def forward(conv: Convolution, size: int | None, bias: bool = False) -> Cost:
+declare(
+    "convolution.forward",
     """2 · N · K · P · Q · (C/g) · R · S: each output is a sum over its window and input channels.
 
     Each of the N·K·P·Q outputs needs (C/g)·R·S multiply-accumulates, in any number of spatial
@@ -101,53 +90,53 @@ def forward(conv: Convolution, size: int | None, bias: bool = False) -> Cost:
     the input's extents. A bias is the initial value of the sum: it adds no operation, and its K
     elements are read. This is O(K·C·R·S·N·H·W) of Kim et al. (ISPASS 2017), and equal to PyTorch's
     counter.
-    """
-    weights, biases = Operand(conv.weights, size), Operand(conv.out_channels, size)
-    moved = compulsory(
-        conv.input_operand(size), weights, conv.output_operand(size), biases if bias else None
-    )
-    return Cost(conv.kind, "forward", 2 * conv.macs, moved, "convolution.forward")
-
-
-@formula("convolution.dgrad")
-def dgrad(conv: Convolution, size: int | None) -> Cost:
+    """,
+)
+declare(
+    "convolution.dgrad",
     """2 · N · K · P · Q · (C/g) · R · S: the multiply-accumulates of the forward pass.
 
     y += w·x gives dx += w·dy: one multiply-accumulate for each of the forward pass. Reads the
     gradient of the output and the weights, writes the gradient of the input.
-    """
-    moved = compulsory(
-        conv.output_operand(size), Operand(conv.weights, size), conv.input_operand(size)
-    )
-    return Cost(conv.kind, "dgrad", 2 * conv.macs, moved, "convolution.dgrad")
-
-
-@formula("convolution.wgrad")
-def wgrad(conv: Convolution, size: int | None) -> Cost:
+    """,
+)
+declare(
+    "convolution.wgrad",
     """2 · N · K · P · Q · (C/g) · R · S: the multiply-accumulates of the forward pass.
 
     y += w·x gives dw += x·dy: one multiply-accumulate for each of the forward pass. A filter uses
     only the C/g channels of its own group; PyTorch's counter counts all C, g times too many. Reads
     the input and the gradient of the output, writes the gradient of the weights.
-    """
-    moved = compulsory(
-        conv.input_operand(size), conv.output_operand(size), Operand(conv.weights, size)
-    )
-    return Cost(conv.kind, "wgrad", 2 * conv.macs, moved, "convolution.wgrad")
-
-
-@formula("convolution.bias_grad")
-def bias_grad(conv: Convolution, size: int | None) -> Cost:
+    """,
+)
+declare(
+    "convolution.bias_grad",
     """N · K · P · Q: the gradient of the output is summed over images and positions.
 
     One addition per element. Reads the gradient of the output, writes K sums. P·Q are the output's
     extents, also for transposed convolutions.
+    """,
+)
+
+
+def count(conv: Convolution, part: Part, size: int | None, *, bias: bool = False) -> Cost:
+    """Return the cost of the forward pass, which reads the ``bias``, or of a gradient (``part``).
+
+    Elements are of ``size`` bytes. Each pass has input, weights and output as operands or result.
     """
-    if conv.output is None:
-        raise UncountableError("output spatial size unknown")
-    summed = conv.batch * conv.out_channels * prod(conv.output)
-    moved = compulsory(conv.output_operand(size), Operand(conv.out_channels, size))
-    return Cost(conv.kind, "bias_grad", summed, moved, "convolution.bias_grad")
+    channels, reads_bias = Operand(conv.out_channels, size), bias and part == "forward"
+    entering, leaving = (
+        Operand(None if spatial is None else conv.batch * extent * prod(spatial), size)
+        for extent, spatial in ((conv.in_channels, conv.input), (conv.out_channels, conv.output))
+    )
+    weights = Operand(conv.weights, size)
+    flops = 2 * conv.macs
+    moved = compulsory(entering, weights, leaving, channels if reads_bias else None)
+    if part == "bias_grad":
+        if leaving.elements is None:
+            raise UncountableError("output spatial size unknown")
+        flops, moved = leaving.elements, compulsory(leaving, channels)
+    return Cost(conv.kind, part, flops, moved, f"convolution.{part}")
 
 
 def split(shape: Shape, rank: int) -> tuple[int, int, Shape]:
@@ -190,54 +179,13 @@ def transposed_extent(
     return result
 
 
-# PyTorch's operators. Traces of PyTorch before 2.1 have no scalar inputs: a convolution's stride
-# and the mask of its gradients are missing. Hints replace them: the node of the backward pass has
-# the shape of the output, and the library's operators inside a backward operator are the computed
-# gradients.
-
-
-@function("convolution", "convolution_transpose")
-def convolution(call: Call) -> tuple[Cost, ...]:
+@function("convolution", "convolution_transpose", "tf_convolution", "tf_depthwise")
+def forward(call: Call) -> tuple[Cost, ...]:
     """Count a forward convolution."""
     # oneDNN's pointwise convolution has the tensor to which it is added before the weight.
     if call.has("bias") and len(call.shape("bias")) > 1:
-        call = call.without(1)
-    return (forward(forward_extents(call), call.size("x"), call.has("bias")),)
-
-
-def forward_extents(call: Call) -> Convolution:
-    """Return the convolution of a forward call.
-
-    Groups follow from the weight. Where the stride was not recorded, the shape of the output
-    replaces it.
-    """
-    weight = call.shape("w", 3, 4, 5)
-    rank = len(weight) - 2
-    batch, channels, spatial = split(call.shape("x"), rank)
-    if "transposed" in call.at and not call.scalars:
-        raise UncountableError("transposed flag not recorded")
-    transposed = _transposed(call)
-    if not call.scalars and call.output is not None:
-        _, out_channels, output = split(call.output, rank)
-        return build(batch, channels, out_channels, spatial, output, weight, transposed)
-    stride, padding, dilation, extra = (
-        spread(call.integers(name), rank) if name in call.at else (default,) * rank
-        for name, default in (("stride", 1), ("padding", 0), ("dilation", 1), ("output_padding", 0))
-    )
-    if transposed:
-        if weight[0] != channels:
-            raise UncountableError("weight shape does not match the channels")
-        # The weight alone does not determine the groups.
-        out_channels = weight[1] * (call.integer("groups") if "groups" in call.at else 1)
-        output = tuple(
-            map(transposed_extent, spatial, weight[2:], stride, padding, extra, dilation)
-        )
-    else:
-        out_channels = weight[0]
-        output = tuple(map(extent, spatial, weight[2:], stride, padding, dilation))
-    return build(
-        batch, channels, out_channels, spatial, output, weight, transposed, stride, dilation
-    )
+        call = replace(call, at={name: at + (at > 0) for name, at in call.at.items()})
+    return (count(extents(call), "forward", call.size("x"), bias=call.has("bias")),)
 
 
 @function("convolution_backward", "convolution_transpose_backward")
@@ -252,87 +200,61 @@ def backward(call: Call) -> tuple[Cost, ...]:
         wanted = call.flags("mask")
     if wanted is None:
         raise UncountableError("output mask not recorded")
-    conv, size = backward_extents(call), call.size("dy")
+    conv, size = extents(call), call.size("dy")
     # The masks of cuDNN's and older operators have no flag for the bias.
-    of_input, of_weight, of_bias = (*wanted, False, False, False)[:3]
-    return (
-        *([dgrad(conv, size)] if of_input else []),
-        *([wgrad(conv, size)] if of_weight else []),
-        *([bias_grad(conv, size)] if of_bias else []),
-    )
+    parts: tuple[Part, ...] = ("dgrad", "wgrad", "bias_grad")
+    return tuple(count(conv, part, size) for part, own in zip(parts, wanted, strict=False) if own)
 
 
-def backward_extents(call: Call) -> Convolution:
-    """Return the convolution of a call that computes its gradients."""
-    transposed = _transposed(call)
-    weight = call.shape("w", 3, 4, 5)
-    stride = dilation = None
-    if call.scalars:
-        rank = len(weight) - 2
-        stride, dilation = spread(call.integers("stride"), rank), (1,) * rank
-        if "dilation" in call.at:
-            dilation = spread(call.integers("dilation"), rank)
-    return _between(call.shape("x"), call.shape("dy"), weight, transposed, stride, dilation)
+@function("convolution_dgrad", "tf_convolution_dgrad", "tf_depthwise_dgrad")
+def input_gradient(call: Call) -> tuple[Cost, ...]:
+    """Count the gradient of the input."""
+    return (count(extents(call), "dgrad", call.size("dy")),)
 
 
-def _transposed(call: Call) -> bool:
+@function("convolution_wgrad", "tf_convolution_wgrad", "tf_depthwise_wgrad")
+def weight_gradient(call: Call) -> tuple[Cost, ...]:
+    """Count the gradient of the weight."""
+    return (count(extents(call), "wgrad", call.size("dy")),)
+
+
+def extents(call: Call) -> Convolution:
+    """Return the convolution of a call that computes its result or its gradients."""
+    if call.formula.startswith("tf_"):
+        return _tf_extents(call)
+    transposed = call.formula.startswith("convolution_transpose")
     if "transposed" in call.at:
-        return call.flag("transposed")
-    return call.formula.startswith("convolution_transpose")
-
-
-@function("convolution_dgrad")
-def backward_input(call: Call) -> tuple[Cost, ...]:
-    """Count the gradient of the input, whose extents are integers."""
-    if not call.scalars:
-        raise UncountableError("input gradient shape not recorded")
-    conv = _between(call.extents("x_size"), call.shape("dy"), call.shape("w", 3, 4, 5))
-    return (dgrad(conv, call.size("dy")),)
-
-
-@function("convolution_wgrad")
-def backward_weight(call: Call) -> tuple[Cost, ...]:
-    """Count the gradient of the weight, whose extents are integers."""
-    if not call.scalars:
-        raise UncountableError("weight gradient shape not recorded")
-    conv = _between(call.shape("x"), call.shape("dy"), call.extents("w_size", 3, 4, 5))
-    return (wgrad(conv, call.size("dy")),)
-
-
-def _between(
-    entering: Shape,
-    leaving: Shape,
-    weight: Shape,
-    transposed: bool = False,
-    stride: Shape | None = None,
-    dilation: Shape | None = None,
-) -> Convolution:
-    """Return the convolution with this input, output and weight."""
+        if not call.scalars:
+            raise UncountableError("transposed flag not recorded")
+        transposed = call.flag("transposed")
+    weight = _shape(call, "w", 3, 4, 5)
     rank = len(weight) - 2
-    batch, channels, spatial = split(entering, rank)
-    _, out_channels, output = split(leaving, rank)
-    return build(
-        batch, channels, out_channels, spatial, output, weight, transposed, stride, dilation
-    )
-
-
-def build(
-    batch: int,
-    channels: int,
-    out_channels: int,
-    spatial: Shape | None,
-    output: Shape | None,
-    weight: Shape,
-    transposed: bool,
-    stride: Shape | None = None,
-    dilation: Shape | None = None,
-) -> Convolution:
-    """Return the convolution of these extents; groups follow from the weight.
-
-    A weight is [K, C/g, R, S], of a transposed convolution [C, K/g, R, S]. Raises
-    :class:`UncountableError` where it does not fit the channels.
-    """
-    (first, a_group) = weight[:2]
+    batch, channels, spatial = split(_shape(call, "x"), rank)
+    stride = dilation = None
+    if "dy" in call.at or (call.output is not None and not call.scalars):
+        # Traces of PyTorch before 2.1 have no scalar inputs: the shape of the output, from the node
+        # of the backward pass, replaces the stride.
+        leaving = call.shape("dy") if "dy" in call.at else call.result()
+        _, out_channels, output = split(leaving, rank)
+        if call.scalars and "stride" in call.at:
+            stride, dilation = _steps(call, rank, "stride"), _steps(call, rank, "dilation")
+    else:
+        stride, dilation = _steps(call, rank, "stride"), _steps(call, rank, "dilation")
+        padding = _steps(call, rank, "padding", 0)
+        if transposed:
+            if weight[0] != channels:
+                raise UncountableError("weight shape does not match the channels")
+            # The weight alone does not determine the groups.
+            out_channels = weight[1] * (call.integer("groups") if "groups" in call.at else 1)
+            extra = _steps(call, rank, "output_padding", 0)
+            output = tuple(
+                map(transposed_extent, spatial, weight[2:], stride, padding, extra, dilation)
+            )
+        else:
+            out_channels = weight[0]
+            output = tuple(map(extent, spatial, weight[2:], stride, padding, dilation))
+    # A weight is [K, C/g, R, S], of a transposed convolution [C, K/g, R, S].
+    first, a_group, *window = weight
     inner = out_channels if transposed else channels
     if first != (channels if transposed else out_channels) or not a_group or inner % a_group:
         raise UncountableError("weight shape does not match the channels")
@@ -340,7 +262,7 @@ def build(
         batch=batch,
         in_channels=channels,
         out_channels=out_channels,
-        window=weight[2:],
+        window=tuple(window),
         output=output,
         input=spatial,
         groups=max(inner // a_group, 1),
@@ -350,39 +272,35 @@ def build(
     )
 
 
-# TensorFlow's operators: images [N, H, W, C] or [N, C, H, W], filters [R, S, C/g, K], depthwise
-# [R, S, C, multiplier]. TensorFlow records no attributes: a forward convolution needs the shape of
-# its output from outside the call (`Call.output`), as does the gradient of a filter, whose output
-# that is; the gradient of an input uses it if it is known.
+def _shape(call: Call, operand: str, *ranks: int) -> Shape:
+    """Return the shape of an operand, given as integers where its gradient is the result."""
+    if operand in call.at:
+        return call.shape(operand, *ranks)
+    if not call.scalars:
+        raise UncountableError(
+            f"{'input' if operand == 'x' else 'weight'} gradient shape not recorded"
+        )
+    return call.extents(f"{operand}_size", *ranks)
 
 
-@function("tf_convolution", "tf_depthwise")
-def tf_forward(call: Call) -> tuple[Cost, ...]:
-    """Count a forward convolution of TensorFlow."""
-    conv = _tf_extents(call, call.shape("x"), call.result(), call.shape("w", 4, 5))
-    return (forward(conv, call.size("x"), "bias" in call.at),)
+def _steps(call: Call, rank: int, operand: str, default: int = 1) -> Shape:
+    if operand not in call.at:
+        return (default,) * rank
+    return spread(call.integers(operand), rank)
 
 
-@function("tf_convolution_dgrad", "tf_depthwise_dgrad")
-def tf_input(call: Call) -> tuple[Cost, ...]:
-    """Count the gradient of the input."""
-    conv = _tf_extents(call, call.output, call.shape("dy"), call.shape("w", 4, 5))
-    return (dgrad(conv, call.size("dy")),)
+def _tf_extents(call: Call) -> Convolution:
+    """Return the convolution of TensorFlow; raises where the shapes do not fit.
 
-
-@function("tf_convolution_wgrad", "tf_depthwise_wgrad")
-def tf_filter(call: Call) -> tuple[Cost, ...]:
-    """Count the gradient of the filter."""
-    conv = _tf_extents(call, call.shape("x"), call.shape("dy"), call.result(4, 5))
-    return (wgrad(conv, call.size("x")),)
-
-
-def _tf_extents(call: Call, image: Shape | None, output: Shape, weight: Shape) -> Convolution:
-    """Return the convolution; raises :class:`UncountableError` where the shapes do not fit.
-
-    The layout is an attribute, which is not recorded: it follows from the filter's channels. Where
-    both layouts match, the channels are last, TensorFlow's default.
+    Images are [N, H, W, C] or [N, C, H, W], filters [R, S, C/g, K], or [R, S, C, multiplier] where
+    depthwise. TensorFlow records no attributes: the shape of a result has to be known from outside
+    the call, except for the gradient of an input, whose extents only the bytes need. The layout is
+    an attribute too: it follows from the filter's channels. Where both layouts match, the channels
+    are last, TensorFlow's default.
     """
+    image = call.shape("x") if "x" in call.at else call.output
+    output = call.shape("dy") if "dy" in call.at else call.result()
+    weight = call.shape("w", 4, 5) if "w" in call.at else call.result(4, 5)
     (*window, a_group, filters) = weight
     depthwise = call.formula.startswith("tf_depthwise")
     channels = a_group

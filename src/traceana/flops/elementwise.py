@@ -11,8 +11,18 @@ from typing import Final, Literal
 
 import msgspec
 
-from traceana.flops.call import Call, element_size, floating, promoted
-from traceana.flops.cost import Cost, Operand, Part, UncountableError, broadcast, compulsory
+from traceana.flops.call import (
+    Call,
+    Cost,
+    Operand,
+    Part,
+    UncountableError,
+    broadcast,
+    compulsory,
+    element_size,
+    floating,
+    promoted,
+)
 from traceana.flops.registry import declare, function
 
 Result = Literal["same", "floating", "bool"]
@@ -202,19 +212,14 @@ def pad(call: Call) -> tuple[Cost, ...]:
         extents[-1 - place] += margins[2 * place] + margins[2 * place + 1]
     if min(extents, default=0) < 0:
         raise UncountableError("negative padding larger than the input")
-    return _moved("copy", COPY, call.operand("x"), Operand.of(tuple(extents), call.size("x")))
+    return _moved("copy", COPY, call.operand("x"), Operand(prod(extents), call.size("x")))
 
 
-@function("fill")
+@function("fill", "generate")
 def fill(call: Call) -> tuple[Cost, ...]:
-    """A tensor, which is written."""
-    return _moved("fill", FILL, Operand(call.elements("x"), call.size("x")))
-
-
-@function("generate")
-def generate(_: Call) -> tuple[Cost, ...]:
-    """Only numbers: the shape of the result is not recorded, so bytes are unknown."""
-    return _moved("fill", FILL, Operand(None, None))
+    """A tensor, which is written; of ``generate`` neither shape nor type is recorded."""
+    filled = Operand(call.elements("x"), call.size("x")) if "x" in call.at else Operand(None, None)
+    return _moved("fill", FILL, filled)
 
 
 @function("embedding")
@@ -237,25 +242,20 @@ def embedding_backward(call: Call) -> tuple[Cost, ...]:
     return (Cost("embedding", "wgrad", prod(gradient), moved, SCATTER),)
 
 
-@function("index_select")
+@function("index_select", "gather")
 def index_select(call: Call) -> tuple[Cost, ...]:
-    """A tensor, a dimension, indices."""
-    shape, indices = call.shape("x"), call.elements("indices")
-    place = call.integer("dim") if call.scalars else None
-    rank = max(len(shape), 1)
-    if place is not None and not -rank <= place < rank:
-        raise UncountableError("dimension out of range")
-    others = None
-    if place is not None:
-        others = prod(extent for at, extent in enumerate(shape) if at != place % rank)
+    """A tensor, a dimension, indices: the elements of each index, of ``gather`` one."""
+    indices = call.elements("indices")
+    others: int | None = 1
+    if call.formula == "index_select":
+        shape, place = call.shape("x"), call.integer("dim") if call.scalars else None
+        rank = max(len(shape), 1)
+        if place is not None and not -rank <= place < rank:
+            raise UncountableError("dimension out of range")
+        others = None
+        if place is not None:
+            others = prod(extent for at, extent in enumerate(shape) if at != place % rank)
     result = Operand(None if others is None else indices * others, call.size("x"))
-    return _moved("indexing", LOOKUP, call.operand("indices"), result, result)
-
-
-@function("gather")
-def gather(call: Call) -> tuple[Cost, ...]:
-    """A tensor, a dimension, indices: an element per index."""
-    result = Operand(call.elements("indices"), call.size("x"))
     return _moved("indexing", LOOKUP, call.operand("indices"), result, result)
 
 

@@ -11,8 +11,8 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from traceana.flops.call import Refusal, Shape, UncountableError
 from traceana.flops.convolution import Convolution
-from traceana.flops.cost import Refusal, Shape, UncountableError
 from traceana.flops.registry import declare, formula
 
 Direction = Literal["fprop", "dgrad", "wgrad"]
@@ -46,14 +46,10 @@ class Executed(msgspec.Struct, frozen=True):
 
     The transforms are those of the two operands and the result of that direction (for a forward
     pass input, filter and output). ``workspace`` is the memory in bytes of the transformed (or
-    expanded) tensors, ``None`` without a formula. ``formula`` is a key of
-    :data:`traceana.flops.registry.FORMULAS`.
+    expanded) tensors, ``None`` without a formula.
     """
 
-    algorithm: str
-    direction: Direction
     product: Operations
-    formula: str
     data_transform: Operations = msgspec.field(default=NOTHING)
     filter_transform: Operations = msgspec.field(default=NOTHING)
     output_transform: Operations = msgspec.field(default=NOTHING)
@@ -89,7 +85,7 @@ def executed(
 
 
 @formula("executed.direct")
-def direct(conv: Convolution, direction: Direction, algorithm: str, _: int) -> Executed:
+def direct(conv: Convolution, _: Direction, algorithm: str, __: int) -> Executed:
     """One multiplication and one addition for each of N·K·P·Q·(C/g)·R·S, without transforms.
 
     The count is the same for direct, implicit GEMM and implicit precomputed GEMM (Chetlur et al.,
@@ -97,12 +93,11 @@ def direct(conv: Convolution, direction: Direction, algorithm: str, _: int) -> E
     that extend over its edge execute more; this is not counted.
     """
     workspace = None if algorithm == "implicit_precomp_gemm" else 0
-    product = Operations(conv.macs, conv.macs)
-    return Executed(algorithm, direction, product, "executed.direct", workspace=workspace)
+    return Executed(Operations(conv.macs, conv.macs), workspace=workspace)
 
 
 @formula("executed.explicit_gemm")
-def explicit_gemm(conv: Convolution, direction: Direction, algorithm: str, size: int) -> Executed:
+def explicit_gemm(conv: Convolution, _: Direction, __: str, size: int) -> Executed:
     """As direct; first the input is expanded to a matrix of C·R·S rows and N·P·Q columns.
 
     Chellapilla et al. (2006). The workspace is this matrix for all images, as in cuDNN; Caffe
@@ -110,13 +105,7 @@ def explicit_gemm(conv: Convolution, direction: Direction, algorithm: str, size:
     """
     columns = conv.batch * prod(conv.walked or ())
     rows = conv.in_channels * prod(conv.window)
-    return Executed(
-        algorithm,
-        direction,
-        Operations(conv.macs, conv.macs),
-        "executed.explicit_gemm",
-        workspace=rows * columns * size,
-    )
+    return Executed(Operations(conv.macs, conv.macs), workspace=rows * columns * size)
 
 
 # Winograd's minimal filtering.
@@ -207,26 +196,32 @@ def winograd(conv: Convolution, direction: Direction, algorithm: str, size: int)
             raise UncountableError("input spatial size unknown")
         spatial = conv.input
     tiles = conv.batch * prod(ceil(p / m) for p, m in zip(spatial, outputs, strict=True))
-    pairs = conv.out_channels * conv.in_channels // conv.groups
+    pairs, data, kernels, results = _transformed(conv, direction, tiles)
     points = prod(one.tile for one in sides)
-    entering = tiles * conv.in_channels
-    leaving = tiles * conv.out_channels
-    data, kernels, results = {
-        "fprop": (entering, pairs, leaving),
-        "dgrad": (leaving, pairs, entering),
-        "wgrad": (entering, leaving, pairs),
-    }[direction]
     return Executed(
-        algorithm,
-        direction,
         product=Operations(1, 1) * (tiles * pairs * points),
-        formula="executed.winograd",
         data_transform=_separable([(one.tile, one.tile, one.data) for one in sides]) * data,
         filter_transform=_separable([(one.taps, one.tile, one.filter) for one in sides]) * kernels,
         output_transform=_separable([(one.tile, one.outputs, one.output) for one in sides])
         * results,
         workspace=None if fused else (data + kernels + results) * points * size,
     )
+
+
+def _transformed(conv: Convolution, direction: Direction, tiles: int) -> tuple[int, int, int, int]:
+    """Return the pairs of channels, and the transforms of the two operands and of the result.
+
+    The three tensors are input, filter and output; a gradient reads two and writes the third.
+    """
+    pairs = conv.out_channels * conv.in_channels // conv.groups
+    entering, leaving = tiles * conv.in_channels, tiles * conv.out_channels
+    match direction:
+        case "fprop":
+            return pairs, entering, pairs, leaving
+        case "dgrad":
+            return pairs, leaving, pairs, entering
+        case "wgrad":
+            return pairs, entering, leaving, pairs
 
 
 def _separable(sides: list[tuple[int, int, Operations]]) -> Operations:
@@ -285,7 +280,7 @@ def spectrum(extents: Shape) -> int:
 
 
 @formula("executed.fft")
-def fft(conv: Convolution, direction: Direction, algorithm: str, _: int) -> Executed:
+def fft(conv: Convolution, direction: Direction, _: str, __: int) -> Executed:
     """Whole planes are transformed: N·C + K·C/g real transforms, products, N·K back.
 
     Mathieu et al., Fast Training of Convolutional Networks through FFTs (2013): with n = h·w points
@@ -301,11 +296,11 @@ def fft(conv: Convolution, direction: Direction, algorithm: str, _: int) -> Exec
     padded = [p + r - 1 for p, r in zip(output, conv.window, strict=True)]
     if max(padded) > LARGEST_PLANE:
         raise UncountableError(f"cuDNN FFT: planes of at most {LARGEST_PLANE} x {LARGEST_PLANE}")
-    return _by_spectra(conv, direction, algorithm, tuple(map(plane, padded)), tiles=1)
+    return _by_spectra(conv, direction, tuple(map(plane, padded)), tiles=1)
 
 
 @formula("executed.fft_tiling")
-def fft_tiling(conv: Convolution, direction: Direction, algorithm: str, _: int) -> Executed:
+def fft_tiling(conv: Convolution, direction: Direction, _: str, __: int) -> Executed:
     """As FFT, with planes cut into tiles of 32x32, each with 33 - R results per side.
 
     cuDNN's documentation of FFT_TILING: 32x32 tiles. Each image and channel has
@@ -318,30 +313,18 @@ def fft_tiling(conv: Convolution, direction: Direction, algorithm: str, _: int) 
         raise UncountableError(f"FFT tiling: filter larger than the {TILE}x{TILE} tile")
     extents = (TILE,) * len(conv.window)
     tiles = prod(ceil(p / (TILE - r + 1)) for p, r in zip(output, conv.window, strict=True))
-    return _by_spectra(conv, direction, algorithm, extents, tiles)
+    return _by_spectra(conv, direction, extents, tiles)
 
 
-def _by_spectra(
-    conv: Convolution, direction: Direction, algorithm: str, extents: Shape, tiles: int
-) -> Executed:
+def _by_spectra(conv: Convolution, direction: Direction, extents: Shape, tiles: int) -> Executed:
     """Count the transforms of ``extents``, and the products of their points."""
     if not prod(conv.output or ()):
         raise UncountableError("empty output")
-    pairs = conv.out_channels * conv.in_channels // conv.groups
-    entering = conv.batch * conv.in_channels * tiles
-    leaving = conv.batch * conv.out_channels * tiles
-    # The three tensors are input, filter and output; a gradient reads two and writes the third.
-    data, filters, results = {
-        "fprop": (entering, pairs, leaving),
-        "dgrad": (leaving, pairs, entering),
-        "wgrad": (entering, leaving, pairs),
-    }[direction]
+    tiles *= conv.batch
+    pairs, data, filters, results = _transformed(conv, direction, tiles)
     one, points = real_transform(extents), spectrum(extents)
     return Executed(
-        algorithm,
-        direction,
-        product=Operations(4, 4) * (conv.batch * pairs * tiles * points),
-        formula=f"executed.{algorithm}",
+        product=Operations(4, 4) * (pairs * tiles * points),
         data_transform=one * data,
         filter_transform=one * filters,
         output_transform=one * results,

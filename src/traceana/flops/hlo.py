@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from math import isqrt, prod
 from typing import Annotated, Any, Final
@@ -18,8 +18,8 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
+from traceana.flops.call import LARGEST, Shape, UncountableError
 from traceana.flops.convolution import Convolution
-from traceana.flops.cost import LARGEST, Shape, UncountableError
 from traceana.flops.registry import declare, formula
 from traceana.trace.schema import ROW
 
@@ -182,8 +182,7 @@ def hlo_convolution(of: Contraction) -> Count:
         raise UncountableError("a window of other dimensions") from None
     batch, features = picked(of.output, [numbers.output_batch, numbers.output_feature])
     (depth,) = picked(of.right, [numbers.kernel_input_feature])
-    sizes = tuple(sorted(prod(shape) for shape in (of.left, of.right, of.output)))
-    return Count(2 * batch * features * positions * depth, "hlo.convolution", sizes)
+    return Count(2 * batch * features * positions * depth, "hlo.convolution", _sizes(of))
 
 
 def _positions(
@@ -201,21 +200,17 @@ def _positions(
     return int(((at % base == 0) & (at >= 0) & (at <= (size - 1) * base)).sum())
 
 
-def library_operands(of: Contraction) -> tuple[Shape, Shape, Shape]:
-    """Return the forward convolution's input, weight and output of a library's routine."""
-    if of.target.startswith("__cudnn$convBackwardInput"):
-        return of.output, of.right, of.left
-    if of.target.startswith("__cudnn$convBackwardFilter"):
-        return of.left, of.output, of.right
-    return of.left, of.right, of.output
-
-
 def library_convolution(of: Contraction) -> Convolution:
-    """Return the extents of a library's convolution; raises ``UncountableError``."""
+    """Return the extents of the forward convolution of a library's routine; raises
+    ``UncountableError``."""
     window, numbers = of.attributes.window, of.attributes.dimension_numbers
-    if window is None or numbers is None or any(step != 1 for step in window.base_dilation):
-        raise UncountableError("no window")
-    image, weight, output = library_operands(of)
+    if numbers is None:
+        raise UncountableError("no dimension numbers")
+    image, weight, output = of.left, of.right, of.output
+    if of.target.startswith("__cudnn$convBackwardInput"):
+        image, output = output, image
+    elif of.target.startswith("__cudnn$convBackwardFilter"):
+        weight, output = output, weight
     batch, channels = picked(image, [numbers.input_batch, numbers.input_feature])
     filters, depth = picked(weight, [numbers.kernel_output_feature, numbers.kernel_input_feature])
     if not depth or channels % depth:
@@ -228,8 +223,8 @@ def library_convolution(of: Contraction) -> Convolution:
         output=tuple(picked(output, numbers.output_spatial)),
         input=tuple(picked(image, numbers.input_spatial)),
         groups=channels // depth,
-        stride=tuple(window.stride),
-        dilation=tuple(window.window_dilation),
+        stride=None if window is None else tuple(window.stride),
+        dilation=None if window is None else tuple(window.window_dilation),
     )
 
 
@@ -242,14 +237,11 @@ def hlo_library_convolution(of: Contraction) -> Count:
     convolution's dimension numbers in all three routines. The operands of the input gradient are
     y's gradient and w, those of the weight gradient x and y's gradient.
     """
-    numbers = of.attributes.dimension_numbers
-    if numbers is None:
-        raise UncountableError("no dimension numbers")
-    _, weight, output = library_operands(of)
-    (features,) = picked(weight, [numbers.kernel_output_feature])
-    flops = 2 * prod(output) * (prod(weight) // features) if features else 0
-    sizes = tuple(sorted(prod(shape) for shape in (of.left, of.right, of.output)))
-    return Count(flops, "hlo.convolution.library", sizes)
+    return Count(2 * library_convolution(of).macs, "hlo.convolution.library", _sizes(of))
+
+
+def _sizes(of: Contraction) -> tuple[int, ...]:
+    return tuple(sorted(prod(shape) for shape in (of.left, of.right, of.output)))
 
 
 @formula("hlo.dot")
@@ -336,15 +328,20 @@ def instruction_flops(instructions: pl.DataFrame) -> pl.DataFrame:
     """
     counted, partial = _own(instructions)
     parents = instructions["parent"].to_list()
-    trips = _trips(instructions)
-    branches = set(_rows(instructions, pl.col("opcode") == "conditional"))
+    conditionals, loops = (
+        instructions.select((pl.col("opcode") == opcode).fill_null(False).arg_true()).to_series()
+        for opcode in ("conditional", "while")
+    )
+    trips = instructions["attributes"].gather(loops).str.json_path_match("$.trip_count")
+    trip_count = dict(zip(loops, trips.cast(pl.Int64, strict=False).fill_null(0), strict=True))
+    branches = set(conditionals)
     inside: defaultdict[int, int] = defaultdict(int)
     found: list[tuple[int, int, str, bool]] = []
     for row in range(instructions.height - 1, -1, -1):
         if (own := counted.get(row)) is not None:
             flops, formula, at_least = own.flops, own.formula, False
         else:
-            repeats = trips.get(row, 1)
+            repeats = trip_count.get(row, 1)
             flops, formula = inside[row] * (repeats or 1), INSIDE
             at_least = row in partial or (not repeats and flops > 0)
         parent = parents[row]
@@ -374,13 +371,17 @@ def library_convolutions(instructions: pl.DataFrame) -> dict[int, Convolution]:
 
 
 def _own(instructions: pl.DataFrame) -> tuple[dict[int, Count], set[int]]:
-    """Return the counts of instructions with a formula, and rows where it did not apply."""
+    """Return the counts of instructions with a formula, and rows where it did not apply.
+
+    Gradients of convolutions are counted as their forward convolution.
+    """
     opcode = pl.col("opcode").cast(pl.String)
     target = pl.col("target").cast(pl.String).fill_null("")
     columns = ("program", "program_id", "scope", "input_shapes", "output_shape", "output_type")
     counts: dict[int, Count] = {}
     failed: set[int] = set()
-    rows: dict[int, tuple[object, str | None]] = {}
+    forward: defaultdict[object, set[int]] = defaultdict(set)
+    gradients: list[tuple[int, object]] = []
     for code, begin, count in _FORMULAS:
         mine = instructions.with_row_index("row").filter(
             (opcode == code) & target.str.starts_with(begin)
@@ -388,57 +389,21 @@ def _own(instructions: pl.DataFrame) -> tuple[dict[int, Count], set[int]]:
         for row, name, program, number, scope, inputs, output, kind, attributes in mine.select(
             "row", target, *columns, "attributes"
         ).iter_rows():
+            # XLA's rewriting of a weight gradient loses the scope.
+            is_forward = scope is not None and _GRADIENT.search(scope) is None
             try:
                 contraction = decoded_instruction(name, inputs, output, kind, attributes)
-                if _is_forward(scope):
-                    contraction = as_written(contraction)
-                counts[row] = count(contraction)
+                own = count(as_written(contraction) if is_forward else contraction)
             except UncountableError:
                 failed.add(row)
-            else:
-                rows[row] = ((program, number), scope)
-    return _as_forward(counts, rows), failed
-
-
-def _is_forward(scope: str | None) -> bool:
-    """Return whether the instruction is not a gradient.
-
-    One without a scope counts as forward: XLA's rewriting of a weight gradient loses the scope.
-    """
-    return scope is not None and _GRADIENT.search(scope) is None
-
-
-def _as_forward(
-    counts: dict[int, Count], rows: Mapping[int, tuple[object, str | None]]
-) -> dict[int, Count]:
-    """Return ``counts`` with gradients of convolutions counted as their forward convolution.
-
-    A convolution without a scope counts as a gradient.
-    """
-    forward: defaultdict[tuple[object, tuple[int, ...]], set[int]] = defaultdict(set)
-    gradients = []
-    for row, count in counts.items():
-        program, scope = rows[row]
-        if not count.tensors:
-            continue
-        if _is_forward(scope):
-            forward[program, count.tensors].add(count.flops)
-        else:
-            gradients.append((row, (program, count.tensors)))
-    completed = dict(counts)
-    for row, key in gradients:
+                continue
+            counts[row], key = own, (program, number, own.tensors)
+            if own.tensors and is_forward:
+                forward[key].add(own.flops)
+            elif own.tensors:
+                gradients.append((row, key))
+    for row, same in gradients:
         # Forward convolutions of equal sizes may differ: then the gradient's own count is used.
-        if len(known := forward.get(key, ())) == 1:
-            completed[row] = Count(next(iter(known)), GRADIENT)
-    return completed
-
-
-def _trips(instructions: pl.DataFrame) -> dict[int, int]:
-    """Return the trip count of each while, 0 where unknown."""
-    loops = _rows(instructions, pl.col("opcode") == "while")
-    known = instructions["attributes"].gather(loops).str.json_path_match("$.trip_count")
-    return dict(zip(loops, known.cast(pl.Int64, strict=False).fill_null(0), strict=True))
-
-
-def _rows(instructions: pl.DataFrame, which: pl.Expr) -> list[int]:
-    return instructions.select(which.fill_null(False).arg_true()).to_series().to_list()
+        if len(known := forward[same]) == 1:
+            counts[row] = Count(next(iter(known)), GRADIENT)
+    return counts, failed

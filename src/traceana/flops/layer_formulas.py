@@ -8,15 +8,21 @@ from math import isqrt, prod
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
-from traceana.flops import convolution, normalization, pooling
-from traceana.flops.attention import Attention
-from traceana.flops.attention import forward as attention_forward
-from traceana.flops.convolution import Convolution
-from traceana.flops.cost import Cost, Operand, Part, Refusal, Shape, UncountableError, compulsory
-from traceana.flops.elementwise import ELEMENTWISE
-from traceana.flops.matmul import bias_grad, matmul
-from traceana.flops.reduction import softmax, softmax_backward
+from traceana.flops import attention
+from traceana.flops.call import (
+    Call,
+    Cost,
+    Refusal,
+    Shape,
+    UncountableError,
+)
+from traceana.flops.matmul import matmul
+from traceana.flops.registry import functions
+
+SIZE: Final = 4
+"""Bytes of an element: float32."""
 
 
 class Layer(msgspec.Struct, frozen=True):
@@ -25,7 +31,7 @@ class Layer(msgspec.Struct, frozen=True):
     ``type`` is the class in PyTorch (``Conv2d``) or Keras (``Dense``). Activations are [N, C, …],
     ``parameters`` as in PyTorch: [K, C/g, R, S] ([C, K/g, R, S] of a transposed convolution) and
     [out, in]. ``neighbours`` is the number of channels of a local response normalization. A
-    ``first`` layer has no gradient of its input. ``size`` is the bytes of an element.
+    ``first`` layer has no gradient of its input. Elements are of :data:`SIZE` bytes.
     """
 
     type: str
@@ -35,9 +41,7 @@ class Layer(msgspec.Struct, frozen=True):
     kernel: Shape | None = None
     groups: int | None = None
     neighbours: int | None = None
-    training: bool = True
     first: bool = False
-    size: int | None = 4
 
     @property
     def elements(self) -> int:
@@ -83,32 +87,49 @@ def layer_costs(layer: Layer, *, backward: bool = False) -> Costs | Refusal:
     return costs if backward else forward
 
 
+def _count(
+    function: str,
+    operands: Mapping[str, Shape],
+    *,
+    output: Shape | None = None,
+    wanted: tuple[bool, ...] | None = None,
+    window: Shape | None = None,
+) -> Costs:
+    """Return what a ``function`` of the registry counts of these operands, as of an operator."""
+    call = Call(
+        "",
+        tuple(operands.values()),
+        ("float",) * len(operands),
+        output=output,
+        wanted=wanted,
+        window=window,
+        formula=function,
+        at={name: place for place, name in enumerate(operands)},
+    )
+    return functions()[function](call)
+
+
 def _convolution(layer: Layer) -> Costs:
-    entering, leaving, weight = layer.inputs[0], layer.outputs[0], layer.weight
+    x, y, weight = layer.inputs[0], layer.outputs[0], layer.weight
     window = layer.kernel
     if window is None:
         if weight is None or not 3 <= len(weight) <= 5:
             raise UncountableError("no convolution weight")
         window = weight[2:]
-    if len(entering) != len(window) + 2 or len(leaving) != len(window) + 2:
+    if len(x) != len(window) + 2 or len(y) != len(window) + 2:
         raise UncountableError("rank mismatch of input, output and weight")
-    conv = Convolution(
-        batch=entering[0],
-        in_channels=entering[1],
-        out_channels=leaving[1],
-        window=window,
-        output=leaving[2:],
-        input=entering[2:],
-        groups=layer.groups or 1,
-        transposed="transpose" in layer.type.lower(),
-    )
-    if weight is not None and conv.weights != prod(weight):
+    transposed = "transpose" in layer.type.lower()
+    first, second = (x[1], y[1]) if transposed else (y[1], x[1])
+    a_group, rest = divmod(second, layer.groups or 1)
+    w = (first, a_group, *window)
+    if rest or (weight is not None and prod(w) != prod(weight)):
         raise UncountableError("weight shape does not match the channels")
+    function = "convolution_transpose" if transposed else "convolution"
+    bias = {"bias": (y[1],)} if layer.bias else {}
+    wanted = (not layer.first, True, layer.bias)
     return (
-        convolution.forward(conv, layer.size, layer.bias),
-        *([] if layer.first else [convolution.dgrad(conv, layer.size)]),
-        convolution.wgrad(conv, layer.size),
-        *([convolution.bias_grad(conv, layer.size)] if layer.bias else []),
+        *_count(function, {"x": x, "w": w, **bias}, output=y),
+        *_count(f"{function}_backward", {"x": x, "w": w, "dy": y}, wanted=wanted),
     )
 
 
@@ -129,7 +150,7 @@ def _separable(layer: Layer) -> Costs:
 
 def _linear(layer: Layer) -> Costs:
     entering, leaving, weight = layer.inputs[0], layer.outputs[0], layer.weight
-    rows, size = prod(entering[:-1]), layer.size
+    rows = prod(entering[:-1])
     if weight is not None:
         # Several axes may be contracted: inputs are rows x k, outputs rows x n, weights k x n.
         square = prod(entering) * prod(leaving)
@@ -137,11 +158,12 @@ def _linear(layer: Layer) -> Costs:
         if rows * rows * prod(weight) != square:
             raise UncountableError("weight shape does not match input and output")
     k, n = prod(entering) // rows, prod(leaving) // rows
+    x, w, y = (rows, k), (n, k), (rows, n)
+    bias = {"bias": (n,)} if layer.bias else {}
+    wanted = (not layer.first, True, layer.bias)
     return (
-        matmul(rows, n, k, size, addend=n if layer.bias else 0, kind="linear"),
-        *([] if layer.first else [matmul(rows, k, n, size, kind="linear", part="dgrad")]),
-        matmul(n, k, rows, size, kind="linear", part="wgrad"),
-        *([bias_grad(rows, n, size)] if layer.bias else []),
+        *_count("linear", {"x": x, "w": w, **bias}),
+        *_count("linear_backward", {"x": x, "w": w, "dy": y}, wanted=wanted),
     )
 
 
@@ -154,7 +176,7 @@ def _attention(layer: Layer) -> Costs:
     batch, queries, keys = query[0], query[-2], key[-2]
     rows = {"query": queries, "key": keys, "value": keys, "out": queries}
     weights = {part: layer.parameters[f"{part}.weight"][:2] for part in rows}
-    extents = Attention(
+    extents = attention.Attention(
         batch=batch,
         heads=1,
         key_heads=1,
@@ -164,8 +186,8 @@ def _attention(layer: Layer) -> Costs:
         value_width=weights["value"][0],
     )
     return (
-        *(matmul(batch * rows[part], n, k, layer.size) for part, (n, k) in weights.items()),
-        attention_forward(extents, layer.size),
+        *(matmul(batch * rows[part], n, k, SIZE) for part, (n, k) in weights.items()),
+        attention.count(extents, SIZE),
     )
 
 
@@ -173,93 +195,68 @@ def _recurrent(layer: Layer) -> Costs:
     """The products of the weights with the input and the state."""
     positions = prod(layer.inputs[0][:-1])
     matrices = [shape for shape in layer.parameters.values() if len(shape) == 2]
-    return tuple(matmul(positions, n, k, layer.size) for n, k in matrices)
+    return tuple(matmul(positions, n, k, SIZE) for n, k in matrices)
 
 
 def _normalization(layer: Layer) -> Costs:
-    shape, size = layer.inputs[0], layer.size
-    weight = 0 if layer.weight is None else prod(layer.weight)
-    if layer.type.lower().startswith("rms"):
-        x = normalization.Normalized(layer.elements, weight, 0, size, size)
-        return (normalization.root_mean_square(x),)
-    if "batch" in layer.type.lower():
-        channels = shape[1] if len(shape) > 1 else 0
-        x = normalization.Normalized(layer.elements, weight, channels, size, size)
-        way = normalization.training if layer.training else normalization.inference
-        back = normalization.batch_backward(x, "batch_norm", layer.training)
-        return (way(x, "batch_norm"), back)
-    rows, kind = (layer.elements // weight if weight else prod(shape[:-1])), "layer_norm"
-    of_row: int | None = size
-    if not layer.type.lower().startswith("layer"):
-        # How many groups of channels have a mean is not in a manifest.
-        kind, of_row = layer.type.lower().removesuffix("norm") + "_norm", None
-    x = normalization.Normalized(layer.elements, weight, rows, size, of_row)
-    return (normalization.training(x, kind), normalization.layer_backward(x, kind))
+    kind, x = layer.type.lower(), layer.inputs[0]
+    operands = {"x": x} if layer.weight is None else {"x": x, "w": layer.weight}
+    if kind.startswith("rms"):
+        return _count("rms_norm", operands)
+    if "batch" in kind:
+        forward = _count("batch_norm_training", operands)
+        return (*forward, *_count("batch_norm_backward", operands))
+    rows = layer.elements // prod(layer.weight) if layer.weight else prod(x[:-1])
+    operands["means"] = (rows,)
+    costs = *_count("layer_norm", operands), *_count("layer_norm_backward", operands)
+    if kind.startswith("layer"):
+        return costs
+    # How many groups of channels have a mean is not in a manifest.
+    kind = kind.removesuffix("norm") + "_norm"
+    return tuple(replace(one, kind=kind, bytes=None) for one in costs)
 
 
 def _local_response(layer: Layer) -> Costs:
-    if layer.neighbours is None:
-        raise UncountableError("LRN size unknown")
-    extents = layer.elements, layer.neighbours, layer.size
+    x, window = layer.inputs[0], None if layer.neighbours is None else (layer.neighbours,)
     return (
-        normalization.local_response(*extents),
-        normalization.local_response_backward(*extents),
+        *_count("local_response_norm", {"x": x}, window=window),
+        *_count("local_response_norm_backward", {"x": x}, window=window),
     )
 
 
 def _pool(layer: Layer) -> Costs:
-    inputs, outputs, size = layer.elements, prod(layer.outputs[0]), layer.size
-    kind = layer.type.lower()
-    largest = "max" in kind
+    x, y, kind = layer.inputs[0], layer.outputs[0], layer.type.lower()
+    function = "max_pool" if "max" in kind else "avg_pool"
     if kind.startswith(("adaptive", "global")):
-        if largest:
-            return (pooling.adaptive_maximum(inputs, outputs, size, index_size=None),)
-        return (
-            pooling.adaptive_average(inputs, outputs, size),
-            pooling.adaptive_average_backward(inputs, outputs, size),
-        )
-    if layer.kernel is None:
+        if "max" in kind:
+            # The size of the indices is not in a manifest.
+            costs = _count("adaptive_max_pool", {"x": x}, output=y)
+            return tuple(replace(one, bytes=None) for one in costs)
+        function = f"adaptive_{function}"
+    elif layer.kernel is None:
         raise UncountableError("pooling window unknown")
-    window = prod(layer.kernel)
-    if largest:
-        return (
-            pooling.maximum(inputs, outputs, window, size),
-            pooling.maximum_backward(inputs, outputs, size, index_size=None),
-        )
     return (
-        pooling.average(inputs, outputs, window, size),
-        pooling.average_backward(inputs, outputs, window, size),
+        *_count(function, {"x": x}, output=y, window=layer.kernel),
+        *_count(f"{function}_backward", {"x": x, "dy": y}, window=layer.kernel),
     )
 
 
 def _softmax(layer: Layer) -> Costs:
-    log, size = layer.type.lower().startswith("log"), layer.size
-    return (
-        softmax(layer.elements, size, size, log=log),
-        softmax_backward(layer.elements, size, log=log),
-    )
+    function = "log_softmax" if layer.type.lower().startswith("log") else "softmax"
+    x = layer.inputs[0]
+    return (*_count(function, {"x": x}), *_count(f"{function}_backward", {"y": x}))
 
 
 def _elementwise(layer: Layer) -> Costs:
-    kind = layer.type.lower().replace("_", "")
-    name, times, elements = _ELEMENTWISE.get(kind, kind), 1, layer.elements
+    kind, x = layer.type.lower().replace("_", ""), layer.inputs[0]
+    function = _ELEMENTWISE.get(kind, kind)
     if kind in _COMBINING:
         # The inputs are combined pairwise.
-        times, elements = len(layer.inputs) - 1, prod(layer.outputs[0])
-    parts: list[tuple[str, Part, int]] = [(name, "forward", 2)]
-    if f"{name}_backward" in ELEMENTWISE:
-        parts.append((f"{name}_backward", "backward", 3))
-    image = Operand(elements, layer.size)
-    return tuple(
-        Cost(
-            ELEMENTWISE[one].kind,
-            part,
-            times * ELEMENTWISE[one].operations * elements,
-            compulsory(*(image,) * operands),
-            ELEMENTWISE[one].formula,
-        )
-        for one, part, operands in parts
-    )
+        (cost,) = _count(function, {"x": layer.outputs[0]})
+        return (replace(cost, flops=(len(layer.inputs) - 1) * cost.flops),)
+    gradient = f"{function}_backward"
+    back = _count(gradient, {"dy": x, "x": x}) if gradient in functions() else ()
+    return (*_count(function, {"x": x}), *back)
 
 
 _COMBINING: Final = ("add", "subtract", "multiply")

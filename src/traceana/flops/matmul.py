@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Literal
 
-from traceana.flops.call import Call
-from traceana.flops.cost import (
+from traceana.flops.call import (
+    Call,
     Cost,
     Operand,
     Part,
@@ -65,26 +65,36 @@ def bias_grad(rows: int, columns: int, size: int | None) -> Cost:
     return Cost("linear", "bias_grad", rows * columns, moved, "matmul.bias_grad")
 
 
-@function("matmul", "addmm", "batched_matmul")
+@function("matmul", "addmm", "batched_matmul", "broadcast_matmul")
 def product(call: Call) -> tuple[Cost, ...]:
-    """Count [m, k] · [k, n], or a batch of them, and an addend."""
-    rank = 3 if call.formula == "batched_matmul" else 2
-    kinds: dict[str, MatmulKind] = {"matmul": "matmul", "addmm": "linear"}
-    (*lefts, m, k), (*rights, inner, n) = _matrix(call, "x", rank), _matrix(call, "w", rank)
-    _agree(k == inner and lefts == rights)
+    """Matrices or batches of them, [m, k] · [k, n], and an addend; with ``broadcast_matmul`` also
+    vectors, and batches that are broadcast as numpy.matmul does."""
+    ranks = {"matmul": (2,), "addmm": (2,), "batched_matmul": (3,)}.get(call.formula, ())
+    left, right = _matrix(call, "x", *ranks), _matrix(call, "w", *ranks)
+    if not left or not right:
+        raise UncountableError("scalar operand")
+    m = left[-2] if len(left) > 1 else 1
+    n = right[-1] if len(right) > 1 else 1
+    _agree(left[-1] == (right[-2] if len(right) > 1 else right[0]))
+    _agree(not ranks or left[:-2] == right[:-2])
+    batch = prod(broadcast(left[:-2], right[:-2]))
+    kind: MatmulKind = "batched_matmul"
+    if len(right) <= 2:
+        # One matrix for the whole batch: the batch's rows are rows of one product.
+        m, batch = batch * m, 1
+        kind = "matmul" if len(right) == 2 else "matrix_vector"
+        kind = "dot" if len(left) == len(right) == 1 else kind
+        kind = "linear" if call.formula == "addmm" else kind
     return (
         matmul(
-            m,
-            n,
-            k * call.values("x"),
-            call.size("x"),
-            batch=prod(lefts),
-            left=prod(lefts) * m * k,
-            right=prod(lefts) * k * n,
+            *(m, n, left[-1] * call.values("x"), call.size("x")),
+            batch=batch,
+            left=prod(left),
+            right=prod(right),
             # baddbmm with beta 0 reads no addend; beta is not always recorded: a given one counts.
             addend=call.elements("addend") if call.has("addend") else 0,
             output_size=call.size("addend"),
-            kind=kinds.get(call.formula, "batched_matmul"),
+            kind=kind,
         ),
     )
 
@@ -122,29 +132,6 @@ def summed(call: Call) -> tuple[Cost, ...]:
     (batch, m, k), (other, inner, n) = call.shape("x", 3), call.shape("w", 3)
     _agree(batch == other and k == inner)
     return (matmul(m, n, k * batch, call.size("x"), addend=call.elements("addend")),)
-
-
-@function("broadcast_matmul")
-def broadcast_matmul(call: Call) -> tuple[Cost, ...]:
-    """Vectors, matrices or batches of them, broadcast as numpy.matmul does."""
-    left, right = call.shape("x"), call.shape("w")
-    if not left or not right:
-        raise UncountableError("scalar operand")
-    m = left[-2] if len(left) > 1 else 1
-    n = right[-1] if len(right) > 1 else 1
-    inner = right[-2] if len(right) > 1 else right[0]
-    _agree(left[-1] == inner)
-    addend = call.elements("addend") if call.has("addend") else 0
-    size, batch = call.size("x"), prod(broadcast(left[:-2], right[:-2]))
-    if len(right) > 2:
-        lefts, rights = prod(left), prod(right)
-        return (
-            matmul(m, n, inner, size, batch=batch, left=lefts, right=rights, kind="batched_matmul"),
-        )
-    # One matrix for the whole batch: the batch's rows are rows of one product.
-    kind: MatmulKind = "matmul" if len(right) == 2 else "matrix_vector"
-    kind = "dot" if len(left) == len(right) == 1 else kind
-    return (matmul(batch * m, n, inner, size, addend=addend, kind=kind),)
 
 
 @function("linear")
@@ -202,21 +189,27 @@ def tf_matmul(call: Call) -> tuple[Cost, ...]:
     if min(len(left), len(right)) < 2:
         raise UncountableError("vector operand")
     output = call.output[-2:] if call.output is not None and len(call.output) > 1 else None
-    m, n, k = _tf_extents(left[-2:], right[-2:], output)
-    if batched:
-        batch = prod(broadcast(left[:-2], right[:-2]))
-        return (
-            matmul(
-                *(m, n, k, call.size("x")),
-                batch=batch,
-                left=prod(left),
-                right=prod(right),
-                kind="batched_matmul",
-            ),
-        )
-    addend = call.elements("bias") if call.has("bias") else 0
+    found = {
+        (m, n, k)
+        for m, k in (left[-2:], left[:-3:-1])
+        for inner, n in (right[-2:], right[:-3:-1])
+        if k == inner and (output is None or (m, n) == output)
+    }
+    # Transposed readings of square operands are the same product.
+    if len({m * n * k for m, n, k in found}) != 1:
+        reason = "do not match" if not found else "are ambiguous"
+        raise UncountableError(f"matrix shapes {reason}")
     kind: MatmulKind = "linear" if call.has("bias") else "matmul"
-    return (matmul(m, n, k, call.size("x"), addend=addend, kind=kind),)
+    return (
+        matmul(
+            *(*min(found), call.size("x")),
+            batch=prod(broadcast(left[:-2], right[:-2])),
+            left=prod(left),
+            right=prod(right),
+            addend=call.elements("bias") if call.has("bias") else 0,
+            kind="batched_matmul" if batched else kind,
+        ),
+    )
 
 
 @function("products")
@@ -231,20 +224,6 @@ def products(call: Call) -> tuple[Cost, ...]:
         for term in call.formula.replace(" ", "").split("+")
     )
     return (Cost("products", "forward", flops, None, call.formula),)
-
-
-def _tf_extents(left: Shape, right: Shape, output: Shape | None) -> tuple[int, int, int]:
-    found = {
-        (m, n, k)
-        for m, k in ((left[0], left[1]), (left[1], left[0]))
-        for inner, n in ((right[0], right[1]), (right[1], right[0]))
-        if k == inner and (output is None or (m, n) == output)
-    }
-    # Transposed readings of square operands are the same product.
-    if len({m * n * k for m, n, k in found}) != 1:
-        reason = "do not match" if not found else "are ambiguous"
-        raise UncountableError(f"matrix shapes {reason}")
-    return min(found)
 
 
 def _matrix(call: Call, operand: str, *ranks: int) -> Shape:

@@ -3,220 +3,161 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Final
 
-import msgspec
+from traceana.flops.call import Call, Cost, Operand, Part, UncountableError, compulsory
+from traceana.flops.registry import declare, function
 
-from traceana.flops.call import Call
-from traceana.flops.cost import Cost, Operand, UncountableError, compulsory
-from traceana.flops.registry import formula, function
-
-
-class Normalized(msgspec.Struct, frozen=True):
-    """A normalized tensor: its elements, the elements of w (and of b), its statistics.
-
-    ``parameters`` is 0 without w; ``statistics`` counts the means (and the variances).
-    ``size`` is that of an element, ``statistics_size`` of a statistic and a parameter.
-    """
-
-    elements: int
-    parameters: int
-    statistics: int
-    size: int | None
-    statistics_size: int | None
-
-    @property
-    def image(self) -> Operand:
-        """The input, the output or their gradient."""
-        return Operand(self.elements, self.size)
-
-    def vectors(self, count: int, of: int) -> Operand:
-        """Return ``count`` vectors of ``of`` elements each."""
-        return Operand(count * of, self.statistics_size)
-
-
-@formula("normalization.training")
-def training(x: Normalized, kind: str) -> Cost:
+TRAINING: Final = declare(
+    "normalization.training",
     """8 per element, 6 without w and b: statistics of the batch, then normalization.
 
     Mean: 1 addition. Variance: subtract, square, accumulate: 3. x̂ = (x - mean)·r: 2.
     w·x̂ + b: 2. Work per statistic (r = 1/√variance, running averages) is left out.
     Ioffe and Szegedy, Batch Normalization (2015), algorithm 1; Ba et al., Layer
     Normalization (2016). Reads the input once, w and b; writes the output, means and variances.
-    """
-    moved = compulsory(x.image, x.image, x.vectors(2, x.parameters), x.vectors(2, x.statistics))
-    flops = x.elements * (8 if x.parameters else 6)
-    return Cost(kind, "forward", flops, moved, "normalization.training")
-
-
-@formula("normalization.inference")
-def inference(x: Normalized, kind: str) -> Cost:
+    """,
+)
+INFERENCE: Final = declare(
+    "normalization.inference",
     """2 per element: with known statistics a·x + b, with a and b of the channel.
 
     Reads the input, w, b, means and variances; writes the output.
-    """
-    moved = compulsory(x.image, x.image, x.vectors(2, x.parameters), x.vectors(2, x.statistics))
-    return Cost(kind, "forward", 2 * x.elements, moved, "normalization.inference")
-
-
-@formula("normalization.batch_backward")
-def batch_backward(x: Normalized, kind: str, trained: bool = True) -> Cost:
+    """,
+)
+BATCH_BACKWARD: Final = declare(
+    "normalization.batch_backward",
     """9 per element, 6 with fixed statistics: gradients of input, w and b.
 
     x̂ again: 2. db = Σdy: 1. dw = Σdy·x̂: 2. dx = w·r·(dy - db/m - x̂·dw/m), the factors once per
     channel: 4; with fixed statistics dx = w·r·dy: 1. Ioffe and Szegedy (2015), section 3. Reads the
     input, dy, w, means and variances; writes dx, dw and db.
-    """
-    moved = compulsory(
-        x.image, x.image, x.image, x.vectors(3, x.parameters), x.vectors(2, x.statistics)
-    )
-    flops = x.elements * (9 if trained else 6)
-    return Cost(kind, "backward", flops, moved, "normalization.batch_backward")
-
-
-@formula("normalization.layer_backward")
-def layer_backward(x: Normalized, kind: str) -> Cost:
+    """,
+)
+LAYER_BACKWARD: Final = declare(
+    "normalization.layer_backward",
     """13 per element, 9 without w and b: gradients of input, w and b; w differs within a row.
 
     x̂ again: 2. db = Σdy: 1. dw = Σdy·x̂: 2. g = w·dy: 1. The row's Σg and Σg·x̂: 3.
     dx = r·(g - Σg/m - x̂·Σ(g·x̂)/m): 4. Without w and b: 2 + 3 + 4. Ba et al. (2016). Reads the
     input, dy, w, means and r; writes dx, dw and db.
-    """
-    moved = compulsory(
-        x.image, x.image, x.image, x.vectors(3, x.parameters), x.vectors(2, x.statistics)
-    )
-    flops = x.elements * (13 if x.parameters else 9)
-    return Cost(kind, "backward", flops, moved, "normalization.layer_backward")
-
-
-@formula("normalization.rms")
-def root_mean_square(x: Normalized, kind: str = "rms_norm") -> Cost:
+    """,
+)
+RMS: Final = declare(
+    "normalization.rms",
     """4 per element, 3 without w: x · (mean of x²)^-½ · w.
 
     Square and accumulate: 2; two products. Zhang and Sennrich, Root Mean Square Layer
     Normalization (2019). Reads the input and w; writes the output.
-    """
-    moved = compulsory(x.image, x.image, x.vectors(1, x.parameters))
-    flops = x.elements * (4 if x.parameters else 3)
-    return Cost(kind, "forward", flops, moved, "normalization.rms")
-
-
-@formula("normalization.local_response")
-def local_response(elements: int, neighbours: int, size: int | None) -> Cost:
+    """,
+)
+LOCAL_RESPONSE: Final = declare(
+    "normalization.local_response",
     """n + 5 per element: x · (k + a/n · Σx²)^-b over n neighbouring channels.
 
     The square: 1. Its sum over n channels: n additions (the windows at the edges count in full).
     Scale and shift: 2. The power: 1. The product: 1. Krizhevsky et al. (2012), section 3.3. Reads
     the input, writes the output.
-    """
-    image = Operand(elements, size)
-    flops = elements * (neighbours + 5)
-    moved = compulsory(image, image)
-    return Cost("local_response_norm", "forward", flops, moved, "normalization.local_response")
-
-
-@formula("normalization.local_response_backward")
-def local_response_backward(elements: int, neighbours: int, size: int | None) -> Cost:
+    """,
+)
+LOCAL_RESPONSE_BACKWARD: Final = declare(
+    "normalization.local_response_backward",
     """2n + 10 per element: dx = dy·s^-b - (2ab/n)·x · Σ dy·y/s, s = k + a/n · Σx².
 
     s again: 1 + n + 2. dy·s^-b: 2. dy·y/s: 2. Its sum over n channels: n. Times x, times the
     constant, subtracted: 3. The derivative of the formula of Krizhevsky et al. (2012), section
     3.3. Reads input, output and dy, writes dx.
+    """,
+)
+
+
+def _cost(
+    kind: str,
+    name: str,
+    each: int,
+    elements: int,
+    parameters: int,
+    statistics: int,
+    size: int | None,
+    statistics_size: int | None,
+) -> tuple[Cost, ...]:
+    """Return the cost of ``each`` operations for an element of a normalized tensor.
+
+    ``parameters`` counts the elements of w (and of b), 0 without w; ``statistics`` the means (and
+    the variances). ``size`` is that of an element, ``statistics_size`` of a statistic and a
+    parameter.
     """
-    image = Operand(elements, size)
-    flops = elements * (2 * neighbours + 10)
-    moved = compulsory(image, image, image, image)
-    name = "normalization.local_response_backward"
-    return Cost("local_response_norm", "backward", flops, moved, name)
+    part: Part = "backward" if name.endswith("_backward") else "forward"
+    # Input and output, or input and both gradients; w and b, or w and the gradients of both.
+    tensors = 3 if part == "backward" else 2
+    vectors = parameters if name == RMS else tensors * parameters + 2 * statistics
+    moved = compulsory(Operand(tensors * elements, size), Operand(vectors, statistics_size))
+    return (Cost(kind, part, elements * each, moved, name),)
 
 
-@function("batch_norm", "batch_norm_training", "batch_norm_inference")
+@function("batch_norm", "batch_norm_training", "batch_norm_inference", "batch_norm_backward")
 def batch_norm(call: Call) -> tuple[Cost, ...]:
-    """Count a normalization by channel: statistics of the batch, or known ones."""
-    x = _by_channel(call)
-    if call.formula == "batch_norm":
-        trained = _trained(call)
-    else:
-        trained = call.formula == "batch_norm_training"
-    return ((training if trained else inference)(x, "batch_norm"),)
-
-
-@function("batch_norm_backward")
-def batch_norm_backward(call: Call) -> tuple[Cost, ...]:
-    """Count the gradients; operators without a flag run in training only."""
-    trained = _trained(call) if "training" in call.at else call.training is not False
-    return (batch_backward(_by_channel(call), "batch_norm", trained),)
-
-
-def _trained(call: Call) -> bool:
-    if call.scalars and "training" in call.at:
-        return call.flag("training")
-    if call.training is not None:
-        return call.training
+    """Count a normalization by channel, with statistics of the batch or known ones, or its
+    gradients. Operators of gradients without a flag run in training only."""
+    shape, backward = call.shape("x"), call.formula == "batch_norm_backward"
     # TensorFlow gives no averages in training, or the running ones.
-    if call.has("mean") and call.shape("mean") == (0,):
-        return True
-    raise UncountableError("training flag not recorded")
-
-
-def _by_channel(call: Call) -> Normalized:
-    shape = call.shape("x")
+    averages = call.shape("mean") if call.has("mean") else None
+    if call.formula in ("batch_norm_training", "batch_norm_inference"):
+        trained = call.formula == "batch_norm_training"
+    elif call.scalars and "training" in call.at:
+        trained = call.flag("training")
+    elif call.training is not None:
+        trained = call.training
+    elif averages == (0,) or (backward and "training" not in call.at):
+        trained = True
+    else:
+        raise UncountableError("training flag not recorded")
     if len(shape) < 2:
         raise UncountableError(f"input {call.position('x')}: unexpected rank {len(shape)}")
-    weight = call.elements("w") if call.has("w") else 0
+    weight, each, name = call.elements("w") if call.has("w") else 0, 2, INFERENCE
+    if backward:
+        each, name = 9 if trained else 6, BATCH_BACKWARD
+    elif trained:
+        each, name = 8 if weight else 6, TRAINING
     # Statistics are in single precision where the input is in half precision.
-    size = call.size("w" if weight else "x")
-    return Normalized(prod(shape), weight, weight or shape[1], call.size("x"), size)
+    sizes = call.size("x"), call.size("w" if weight else "x")
+    return _cost("batch_norm", name, each, prod(shape), weight, weight or shape[1], *sizes)
 
 
-@function("layer_norm")
+@function("layer_norm", "layer_norm_backward", "group_norm", "group_norm_backward")
 def layer_norm(call: Call) -> tuple[Cost, ...]:
-    """Count a normalization of the rows."""
-    return (training(_layer(call), "layer_norm"),)
-
-
-@function("layer_norm_backward")
-def layer_norm_backward(call: Call) -> tuple[Cost, ...]:
-    """Count the gradients of a normalization of the rows."""
-    return (layer_backward(_layer(call), "layer_norm"),)
-
-
-def _layer(call: Call) -> Normalized:
-    shape = call.shape("x")
-    affine = call.has("w")
-    weight = call.elements("w") if affine else 0
-    if "means" in call.at:
+    """Count a normalization of the rows, or of groups of channels with means [N, g]; or its
+    gradients."""
+    shape, weight = call.shape("x"), call.elements("w") if call.has("w") else 0
+    kind = call.formula.removesuffix("_backward")
+    if kind == "group_norm":
+        groups = None
+        if "means" in call.at:
+            groups = call.shape("means")[-1] if call.has("means") and call.shape("means") else None
+        elif call.scalars:
+            groups = call.extents("groups", 1)[0]
+        if groups is None or not shape:
+            raise UncountableError("group count not recorded")
+        rows = shape[0] * groups
+    elif "means" in call.at:
         rows = call.elements("means")
     elif weight:
         rows = prod(shape) // weight
     else:
         rows = prod(shape[: len(shape) - len(call.integers("extents"))])
-    return Normalized(prod(shape), weight, rows, call.size("x"), call.size("w" if affine else "x"))
-
-
-@function("group_norm", "group_norm_backward")
-def group_norm(call: Call) -> tuple[Cost, ...]:
-    """Count a normalization by groups of channels; statistics are means [N, g]."""
-    shape = call.shape("x")
-    weight = call.elements("w") if call.has("w") else 0
-    size = call.size("w" if weight else "x")
-    groups = None
-    if "means" in call.at:
-        groups = call.shape("means")[-1] if call.has("means") and call.shape("means") else None
-    elif call.scalars:
-        groups = call.extents("groups", 1)[0]
-    if groups is None or not shape:
-        raise UncountableError("group count not recorded")
-    x = Normalized(prod(shape), weight, shape[0] * groups, call.size("x"), size)
-    of = training if call.formula == "group_norm" else layer_backward
-    return (of(x, "group_norm"),)
+    each, name = (8 if weight else 6), TRAINING
+    if call.formula.endswith("_backward"):
+        each, name = (13 if weight else 9), LAYER_BACKWARD
+    sizes = call.size("x"), call.size("w" if weight else "x")
+    return _cost(kind, name, each, prod(shape), weight, rows, *sizes)
 
 
 @function("rms_norm")
 def rms_norm(call: Call) -> tuple[Cost, ...]:
     """Count a normalization by the root mean square."""
     weight = call.elements("w") if call.has("w") else 0
-    size = call.size("w") if weight else None
-    return (root_mean_square(Normalized(call.elements("x"), weight, 0, call.size("x"), size)),)
+    sizes = call.size("x"), call.size("w") if weight else None
+    return _cost("rms_norm", RMS, 4 if weight else 3, call.elements("x"), weight, 0, *sizes)
 
 
 @function("local_response_norm", "local_response_norm_backward")
@@ -224,5 +165,10 @@ def lrn(call: Call) -> tuple[Cost, ...]:
     """Count a local response normalization; the number of channels is outside the call."""
     if call.window is None or len(call.window) != 1:
         raise UncountableError("LRN size not recorded")
-    of = local_response if call.formula == "local_response_norm" else local_response_backward
-    return (of(call.elements("x"), call.window[0], call.size("x")),)
+    elements, (neighbours,), image = call.elements("x"), call.window, call.operand("x")
+    kind = "local_response_norm"
+    if call.formula == kind:
+        flops = elements * (neighbours + 5)
+        return (Cost(kind, "forward", flops, compulsory(image, image), LOCAL_RESPONSE),)
+    flops, moved = elements * (2 * neighbours + 10), compulsory(image, image, image, image)
+    return (Cost(kind, "backward", flops, moved, LOCAL_RESPONSE_BACKWARD),)

@@ -29,7 +29,7 @@ from traceana import cache
 from traceana.cores import cores
 from traceana.errors import InvalidInputError, NoSuchSelectionError, near
 from traceana.files import config_folder, digest, text_content
-from traceana.flops.cost import Refusal
+from traceana.flops.call import Refusal
 from traceana.trace import Trace
 from traceana.trace.schema import CPU_DEVICE, conform
 
@@ -116,7 +116,7 @@ def peaks_of(device: Mapping[str, Any]) -> Peaks | Refusal:
     for one in named:
         if None in (multiprocessors, one.multiprocessors) or multiprocessors == one.multiprocessors:
             return one.peaks
-    return _computed(device, _bandwidth(device))
+    return _computed(device)
 
 
 def normalized(name: str | None) -> str:
@@ -251,7 +251,7 @@ def _capabilities() -> dict[tuple[str, str], Mapping[str, Any]]:
     return {(table.get("vendor", "NVIDIA"), table["version"]): table for table in tables}
 
 
-def _computed(device: Mapping[str, Any], bandwidth: float | None) -> Peaks | Refusal:
+def _computed(device: Mapping[str, Any]) -> Peaks | Refusal:
     version, multiprocessors = device.get("compute_capability"), device.get("multiprocessors")
     clock = device.get("clock_khz")
     rates = _capabilities().get((str(device.get("vendor")), str(version)))
@@ -261,20 +261,16 @@ def _computed(device: Mapping[str, Any], bandwidth: float | None) -> Peaks | Ref
         return Refusal("unknown device, SM count and clock not recorded")
     # kHz times operations per clock and multiprocessor.
     scale = 1e3 * clock * multiprocessors
+    # For AMD's HBM3, twice the memory clock times the bus width is half of the bandwidth.
+    bandwidth = None if device.get("vendor") == "AMD" else device.get("bandwidth_bytes_per_s")
     sources = (rates.get("source", _GUIDE), rates.get("tensor"))
     return Peaks(
         name=f"{multiprocessors} SMs, compute capability {version}, {clock / 1e3:g} MHz",
         how="computed",
         source="; ".join(source for source in sources if source),
         flops={rate: rates[rate] * scale for rate in RATES if rate in rates},
-        bandwidth=bandwidth,
+        bandwidth=float(bandwidth) if bandwidth else None,
     )
-
-
-def _bandwidth(device: Mapping[str, Any]) -> float | None:
-    bandwidth = device.get("bandwidth_bytes_per_s")
-    # For AMD's HBM3, twice the memory clock times the bus width is half of the bandwidth.
-    return float(bandwidth) if bandwidth and device.get("vendor") != "AMD" else None
 
 
 _SIZES: Final = (256, 512, 1024, 2048)

@@ -5,104 +5,104 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-from traceana.flops.call import Call
+from traceana.flops.call import Call, Cost, Operand, Part, UncountableError, compulsory
 from traceana.flops.convolution import extent, split, spread
-from traceana.flops.cost import Cost, Operand, Part, UncountableError, compulsory
-from traceana.flops.registry import declare, formula, function
+from traceana.flops.registry import declare, function
 
-
-@formula("pooling.max")
-def maximum(
-    inputs: int, outputs: int, window: int, size: int | None, *, index_size: int | None = 0
-) -> Cost:
+MAX: Final = declare(
+    "pooling.max",
     """R · S per output: one comparison for each element of the window.
 
     Reads the input, writes the output and, in training, the index of each maximum.
-    """
-    moved = compulsory(Operand(inputs, size), Operand(outputs, size), Operand(outputs, index_size))
-    return Cost("max_pool", "forward", outputs * window, moved, "pooling.max")
+    """,
+)
+MAX_BACKWARD: Final = declare(
+    "pooling.max_backward",
+    """1 per output: its gradient is added to the element that was the maximum.
 
-
-@formula("pooling.average")
-def average(inputs: int, outputs: int, window: int, size: int | None) -> Cost:
+    Reads the gradient of the output and the indices, writes the gradient of the input.
+    """,
+)
+AVERAGE: Final = declare(
+    "pooling.average",
     """R · S + 1 per output: the sum over the window, and a division.
 
     Windows at the edges count in full. Reads the input, writes the output.
-    """
-    moved = compulsory(Operand(inputs, size), Operand(outputs, size))
-    return Cost("avg_pool", "forward", outputs * (window + 1), moved, "pooling.average")
+    """,
+)
+AVERAGE_BACKWARD: Final = declare(
+    "pooling.average_backward",
+    """R · S + 1 per output: its gradient is divided once and added to each element of the window.
 
+    Reads the gradient of the output, writes that of the input.
+    """,
+)
+ADAPTIVE_MAX: Final = declare(
+    "pooling.adaptive_max",
+    """1 per input: one comparison for each element; the windows partition the input.
 
-@formula("pooling.adaptive_average")
-def adaptive_average(inputs: int, outputs: int, size: int | None) -> Cost:
+    Reads the input, writes the output and the index of each maximum.
+    """,
+)
+ADAPTIVE_AVERAGE: Final = declare(
+    "pooling.adaptive_average",
     """1 per input and 1 per output: the windows partition the input; then a division.
 
     Exact where the output's extents divide the input's; elsewhere neighbouring windows share
     elements and a few more additions run. Reads the input, writes the output.
-    """
-    moved = compulsory(Operand(inputs, size), Operand(outputs, size))
-    return Cost("avg_pool", "forward", inputs + outputs, moved, "pooling.adaptive_average")
-
-
-@formula("pooling.adaptive_max")
-def adaptive_maximum(
-    inputs: int, outputs: int, size: int | None, *, index_size: int | None
-) -> Cost:
-    """1 per input: one comparison for each element; the windows partition the input.
-
-    Reads the input, writes the output and the index of each maximum.
-    """
-    moved = compulsory(Operand(inputs, size), Operand(outputs, size), Operand(outputs, index_size))
-    return Cost("max_pool", "forward", inputs, moved, "pooling.adaptive_max")
-
-
-@formula("pooling.max_backward")
-def maximum_backward(
-    inputs: int, outputs: int, size: int | None, *, index_size: int | None
-) -> Cost:
-    """1 per output: its gradient is added to the element that was the maximum.
-
-    Reads the gradient of the output and the indices, writes the gradient of the input.
-    """
-    moved = compulsory(Operand(outputs, size), Operand(outputs, index_size), Operand(inputs, size))
-    return Cost("max_pool", "backward", outputs, moved, "pooling.max_backward")
-
-
-@formula("pooling.average_backward")
-def average_backward(inputs: int, outputs: int, window: int, size: int | None) -> Cost:
-    """R · S + 1 per output: its gradient is divided once and added to each element of the window.
-
-    Reads the gradient of the output, writes that of the input.
-    """
-    moved = compulsory(Operand(outputs, size), Operand(inputs, size))
-    flops = outputs * (window + 1)
-    return Cost("avg_pool", "backward", flops, moved, "pooling.average_backward")
-
-
-@formula("pooling.adaptive_average_backward")
-def adaptive_average_backward(inputs: int, outputs: int, size: int | None) -> Cost:
+    """,
+)
+ADAPTIVE_AVERAGE_BACKWARD: Final = declare(
+    "pooling.adaptive_average_backward",
     """1 per input and 1 per output: a division, then one addition for each element of its window.
 
     Reads the gradient of the output, writes that of the input.
-    """
-    moved = compulsory(Operand(outputs, size), Operand(inputs, size))
-    flops = inputs + outputs
-    return Cost("avg_pool", "backward", flops, moved, "pooling.adaptive_average_backward")
-
-
+    """,
+)
 INDEX_SIZE: Final = 8
 """PyTorch keeps the indices of maxima as int64."""
+
+
+def _cost(
+    name: str, flops: int, inputs: int, outputs: int, size: int | None, index_size: int | None = 0
+) -> tuple[Cost, ...]:
+    part: Part = "backward" if name.endswith("_backward") else "forward"
+    moved = compulsory(Operand(inputs, size), Operand(outputs, size), Operand(outputs, index_size))
+    return (Cost("max_pool" if "max" in name else "avg_pool", part, flops, moved, name),)
 
 
 @function("max_pool", "max_pool_with_indices", "avg_pool")
 def pool(call: Call) -> tuple[Cost, ...]:
     """Count a pooling whose window is among the inputs, or recorded outside the call."""
-    inputs, size = call.elements("x"), call.size("x")
-    outputs, window = _pooled(call)
+    if call.window is not None:
+        outputs, window = prod(call.result()), call.window
+    elif "window" not in call.at:
+        raise UncountableError("pooling window not recorded")
+    else:
+        rank = _rank(call)
+        batch, channels, spatial = split(call.shape("x"), rank)
+        window = spread(call.extents("window"), rank)
+        # By default the stride is the window.
+        at = call.position("stride")
+        given = at < len(call.scalars) and call.scalars[at].strip() not in ("", "[]")
+        stride = spread(call.integers("stride"), rank) if given else window
+        padding = spread(call.integers("padding"), rank)
+        spacing = spread(call.integers("dilation"), rank) if "dilation" in call.at else (1,) * rank
+        length = _extent_rounded_up if call.flag("ceil") else extent
+        outputs = batch * channels * prod(map(length, spatial, window, stride, padding, spacing))
+    extents = call.elements("x"), outputs, call.size("x")
     if call.formula == "avg_pool":
-        return (average(inputs, outputs, window, size),)
+        return _cost(AVERAGE, outputs * (prod(window) + 1), *extents)
     index_size = INDEX_SIZE if call.formula == "max_pool_with_indices" else 0
-    return (maximum(inputs, outputs, window, size, index_size=index_size),)
+    return _cost(MAX, outputs * prod(window), *extents, index_size)
+
+
+def _extent_rounded_up(size: int, window: int, stride: int, padding: int, dilation: int) -> int:
+    if stride < 1:
+        raise UncountableError("invalid stride, padding or dilation")
+    result = -(-(size + 2 * padding - dilation * (window - 1) - 1) // stride) + 1
+    # A window must begin within the input or its left padding.
+    return result - 1 if (result - 1) * stride >= size + padding else max(result, 0)
 
 
 @function("adaptive_avg_pool", "adaptive_max_pool")
@@ -115,8 +115,8 @@ def adaptive_pool(call: Call) -> tuple[Cost, ...]:
     else:
         outputs = prod(call.output)
     if call.formula == "adaptive_avg_pool":
-        return (adaptive_average(inputs, outputs, size),)
-    return (adaptive_maximum(inputs, outputs, size, index_size=INDEX_SIZE),)
+        return _cost(ADAPTIVE_AVERAGE, inputs + outputs, inputs, outputs, size)
+    return _cost(ADAPTIVE_MAX, inputs, inputs, outputs, size, INDEX_SIZE)
 
 
 @function("max_pool_backward")
@@ -125,9 +125,8 @@ def max_pool_backward(call: Call) -> tuple[Cost, ...]:
 
     TensorFlow finds them again: these comparisons are left out, as for a library with indices.
     """
-    inputs, outputs = call.elements("x"), call.elements("dy")
-    index_size = INDEX_SIZE if "indices" in call.at else None
-    return (maximum_backward(inputs, outputs, call.size("dy"), index_size=index_size),)
+    outputs, index_size = call.elements("dy"), INDEX_SIZE if "indices" in call.at else None
+    return _cost(MAX_BACKWARD, outputs, call.elements("x"), outputs, call.size("dy"), index_size)
 
 
 @function("avg_pool_backward", "adaptive_avg_pool_backward")
@@ -135,42 +134,14 @@ def average_pool_backward(call: Call) -> tuple[Cost, ...]:
     """Count the gradient of averages."""
     inputs, outputs, size = call.elements("x"), call.elements("dy"), call.size("dy")
     if call.formula == "adaptive_avg_pool_backward":
-        return (adaptive_average_backward(inputs, outputs, size),)
+        return _cost(ADAPTIVE_AVERAGE_BACKWARD, inputs + outputs, inputs, outputs, size)
     window = call.window or spread(call.extents("window"), _rank(call))
-    return (average_backward(inputs, outputs, prod(window), size),)
+    return _cost(AVERAGE_BACKWARD, outputs * (prod(window) + 1), inputs, outputs, size)
 
 
 def _rank(call: Call) -> int:
     """Return the dimensions of the window, by the operator's name: an input may have no batch."""
     return int(call.name.partition("pool")[2][0])
-
-
-def _pooled(call: Call) -> tuple[int, int]:
-    """Return the number of outputs and of the elements of a window."""
-    if call.window is not None:
-        return prod(call.result()), prod(call.window)
-    if "window" not in call.at:
-        raise UncountableError("pooling window not recorded")
-    rank = _rank(call)
-    batch, channels, spatial = split(call.shape("x"), rank)
-    window = spread(call.extents("window"), rank)
-    # By default the stride is the window.
-    at = call.position("stride")
-    given = at < len(call.scalars) and call.scalars[at].strip() not in ("", "[]")
-    stride = spread(call.integers("stride"), rank) if given else window
-    padding = spread(call.integers("padding"), rank)
-    spacing = spread(call.integers("dilation"), rank) if "dilation" in call.at else (1,) * rank
-    length = _extent_rounded_up if call.flag("ceil") else extent
-    output = map(length, spatial, window, stride, padding, spacing)
-    return batch * channels * prod(output), prod(window)
-
-
-def _extent_rounded_up(size: int, window: int, stride: int, padding: int, dilation: int) -> int:
-    if stride < 1:
-        raise UncountableError("invalid stride, padding or dilation")
-    result = -(-(size + 2 * padding - dilation * (window - 1) - 1) // stride) + 1
-    # A window must begin within the input or its left padding.
-    return result - 1 if (result - 1) * stride >= size + padding else max(result, 0)
 
 
 # Upsampling.

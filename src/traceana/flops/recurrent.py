@@ -8,8 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from traceana.flops.call import Call
-from traceana.flops.cost import Cost, Operand, Part, Shape, UncountableError, compulsory
+from traceana.flops.call import Call, Cost, Operand, Part, Shape, UncountableError, compulsory
 from traceana.flops.registry import formula, function
 
 Cell = Literal["lstm", "gru", "rnn_tanh", "rnn_relu"]
@@ -133,58 +132,41 @@ _MODES: Final[dict[str, Cell]] = {"0": "rnn_relu", "1": "rnn_tanh", "2": "lstm",
 """PyTorch's numbers of the libraries' cells."""
 
 
-@function("recurrent")
-def stack(call: Call) -> tuple[Cost, ...]:
-    """Input […, I], the weights and biases of all layers and directions, state, cell state."""
-    layer, size = _stack(call), call.size("x")
-    weights = Operand(layer.weights + layer.biases, size)
-    states = (call.operand("state"), call.operand("cell_state"))
-    try:
-        # The output has both directions.
-        width = call.shape("state")[-1] * (1 + call.flag("bidirectional"))
-        output = Operand(layer.positions * width, size)
-    except UncountableError:
-        output = Operand(None, None)
-    return (forward(layer, call.operand("x"), weights, *states, output, *states),)
-
-
-@function("recurrent_backward")
-def stack_backward(call: Call) -> tuple[Cost, ...]:
-    """Input […, I], weights and biases, states, output, and the mask of the gradients."""
-    layer = _stack(call)
-    # The gradient of the input is an intermediate result of that of the weights.
-    return _gradients(call, layer, weights=call.flags("mask")[-1])
-
-
-@function("recurrent_layer")
+@function("recurrent", "recurrent_layer")
 def layer_forward(call: Call) -> tuple[Cost, ...]:
-    """Input [T, N, I], W, R, their biases (or W, R again), state, cell state."""
-    layer, size = _layer(call), call.size("x")
+    """Input […, I], the weights and biases of all layers and directions, state, cell state; of one
+    layer and direction W, R and their biases (or W, R again)."""
+    layer, size = _extents(call), call.size("x")
     states = _states(call, layer)
     weights = Operand(layer.weights + layer.biases, size)
     output = Operand(layer.positions * layer.units, size)
+    if call.formula == "recurrent":
+        try:
+            # The output has both directions.
+            width = call.shape("state")[-1] * (1 + call.flag("bidirectional"))
+            output = Operand(layer.positions * width, size)
+        except UncountableError:
+            output = Operand(None, None)
     return (forward(layer, call.operand("x"), weights, *states, output, *states),)
 
 
-@function("recurrent_layer_backward")
+@function("recurrent_backward", "recurrent_layer_backward")
 def layer_backward(call: Call) -> tuple[Cost, ...]:
-    """Input [T, N, I], W, R, their biases, states, output."""
-    return _gradients(call, _layer(call), weights=True)
-
-
-def _states(call: Call, layer: Recurrent) -> tuple[Operand | None, Operand | None]:
-    return call.operand("state"), call.operand("cell_state") if layer.cell == "lstm" else None
-
-
-def _gradients(call: Call, layer: Recurrent, *, weights: bool) -> tuple[Cost, ...]:
-    size, entering, output = call.size("x"), call.operand("x"), call.operand("y")
+    """As forward, and the output; the mask of the gradients, without one all of them."""
+    layer, size = _extents(call), call.size("x")
+    entering, output = call.operand("x"), call.operand("y")
     states, matrices = _states(call, layer), Operand(layer.weights, size)
+    # The gradient of the input is an intermediate result of that of the weights.
     parts = [dgrad(layer, matrices, output, output, entering, *states, *states)]
-    if weights:
+    if "mask" not in call.at or call.flags("mask")[-1]:
         parts.append(wgrad(layer, entering, output, matrices))
         if layer.biases:
             parts.append(bias_grad(layer, Operand(layer.biases, size)))
     return tuple(parts)
+
+
+def _states(call: Call, layer: Recurrent) -> tuple[Operand | None, Operand | None]:
+    return call.operand("state"), call.operand("cell_state") if layer.cell == "lstm" else None
 
 
 @function("lstm_cell", "gru_cell")
@@ -233,35 +215,27 @@ def _sums(call: Call, kind: Cell, units: int, state: str = "state") -> tuple[Cos
     return (bias_grad(of, Operand(2 * GATES[kind] * width, call.size(0))),)
 
 
-def _stack(call: Call) -> Recurrent:
-    hidden, tensors = call.shape("state", 3), call.tensor_list("w")
+def _extents(call: Call) -> Recurrent:
+    mode = call.scalar("mode")
+    if mode not in _MODES:
+        raise UncountableError("recurrent cell type unknown")
+    kind = _MODES[mode]
+    positions = prod(call.shape("x", 2, 3)[:-1])
+    if "r" in call.at:
+        of_input, of_state = call.shape("w", 2), call.shape("r", 2)
+        width = of_state[1]
+        if of_state[0] != GATES[kind] * width or of_input[0] != of_state[0]:
+            raise UncountableError("weight shapes do not match")
+        # A layer without biases has its matrices as input a second time.
+        vectors = [call.shape(name) for name in ("bias_w", "bias_r") if len(call.shape(name)) == 1]
+        return Recurrent(kind, positions, (of_input, of_state), width, sum(map(prod, vectors)))
+    (cells, *_, width), tensors = call.shape("state", 3), call.tensor_list("w")
     matrices = tuple(one for one in tensors if len(one) == 2)
-    kind = _cell(call)
-    # With a projection the state is narrower than the cell state.
-    width = call.shape("cell_state", 3)[-1] if kind == "lstm" else hidden[-1]
-    cells = hidden[0]
+    if kind == "lstm":
+        # With a projection the state is narrower than the cell state.
+        width = call.shape("cell_state", 3)[-1]
     gates = [one for one in matrices if one[0] == GATES[kind] * width]
     if not cells or len(matrices) % cells or len(gates) < 2 * cells:
         raise UncountableError("weight and state shapes do not match")
     biases = sum(prod(one) for one in tensors if len(one) == 1)
-    positions = prod(call.shape("x", 2, 3)[:-1])
     return Recurrent(kind, positions, matrices, cells * width, biases)
-
-
-def _layer(call: Call) -> Recurrent:
-    kind = _cell(call)
-    of_input, of_state = call.shape("w", 2), call.shape("r", 2)
-    width = of_state[1]
-    if of_state[0] != GATES[kind] * width or of_input[0] != of_state[0]:
-        raise UncountableError("weight shapes do not match")
-    # A layer without biases has its matrices as input a second time.
-    vectors = [call.shape(name) for name in ("bias_w", "bias_r") if len(call.shape(name)) == 1]
-    positions = prod(call.shape("x", 2, 3)[:-1])
-    return Recurrent(kind, positions, (of_input, of_state), width, sum(map(prod, vectors)))
-
-
-def _cell(call: Call) -> Cell:
-    mode = call.scalar("mode")
-    if mode not in _MODES:
-        raise UncountableError("recurrent cell type unknown")
-    return _MODES[mode]

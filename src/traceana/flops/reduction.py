@@ -5,9 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-from traceana.flops.call import Call
-from traceana.flops.cost import Cost, Operand, UncountableError, broadcast, compulsory
-from traceana.flops.registry import declare, formula, function
+from traceana.flops.call import Call, Cost, Operand, UncountableError, broadcast, compulsory
+from traceana.flops.registry import declare, function
 
 # Reductions.
 
@@ -83,68 +82,57 @@ def _results(call: Call) -> int | None:
 # Softmax and its logarithm.
 
 
-@formula("softmax.forward")
-def softmax(elements: int, size: int | None, output_size: int | None, *, log: bool = False) -> Cost:
+SOFTMAX = declare(
+    "softmax.forward",
     """5 per element, also for the logarithm: maximum, subtraction, exponential, sum, division.
 
     exp(x - max) / Σexp(x - max); the logarithm subtracts log Σ instead of dividing.
     Reads the input, writes the output.
-    """
-    moved = compulsory(Operand(elements, size), Operand(elements, output_size))
-    kind = "log_softmax" if log else "softmax"
-    return Cost(kind, "forward", 5 * elements, moved, "softmax.forward")
-
-
-@formula("softmax.backward")
-def softmax_backward(elements: int, size: int | None, *, log: bool = False) -> Cost:
+    """,
+)
+SOFTMAX_BACKWARD = declare(
+    "softmax.backward",
     """4 per element: y·(dy - Σdy·y), or for the logarithm dy - exp(y)·Σdy.
 
     Product, sum, difference, product; for the logarithm sum, exponential, product, difference.
     Reads dy and y, writes dx.
-    """
-    image = Operand(elements, size)
-    kind = "log_softmax" if log else "softmax"
-    moved = compulsory(image, image, image)
-    return Cost(kind, "backward", 4 * elements, moved, "softmax.backward")
-
-
-@formula("softmax.cross_entropy")
-def softmax_cross_entropy(
-    samples: int, classes: int, size: int | None, labels: Operand | None, *, sparse: bool
-) -> Cost:
+    """,
+)
+CROSS_ENTROPY = declare(
+    "softmax.cross_entropy",
     """9 · N · K, or 6 · N · K + 2 · N where labels are classes: -Σt·log p and its gradient p - t.
 
     log p: 5. p: an exponential. t·log p, summed: 2, and p - t: 1; where the labels are classes
     each of the two is one operation per sample. Reads N·K logits and the labels; writes N losses
     and N·K gradients.
-    """
-    logits = samples * classes
-    flops = 6 * logits + 2 * samples if sparse else 9 * logits
-    image = Operand(logits, size)
-    moved = compulsory(image, labels, Operand(samples, size), image)
-    return Cost("loss", "forward", flops, moved, "softmax.cross_entropy")
+    """,
+)
 
 
 @function("softmax", "log_softmax")
-def of_softmax(call: Call) -> tuple[Cost, ...]:
+def softmax(call: Call) -> tuple[Cost, ...]:
     """A tensor."""
-    size, log = call.size("x"), call.formula == "log_softmax"
-    return (softmax(call.elements("x"), size, size, log=log),)
+    image, flops = call.operand("x"), 5 * call.elements("x")
+    return (Cost(call.formula, "forward", flops, compulsory(image, image), SOFTMAX),)
 
 
 @function("softmax_backward", "log_softmax_backward")
-def of_softmax_backward(call: Call) -> tuple[Cost, ...]:
+def softmax_backward(call: Call) -> tuple[Cost, ...]:
     """The output's gradient, output."""
-    log = call.formula == "log_softmax_backward"
-    return (softmax_backward(call.elements("y"), call.size("y"), log=log),)
+    image, flops = call.operand("y"), 4 * call.elements("y")
+    kind = call.formula.removesuffix("_backward")
+    return (Cost(kind, "backward", flops, compulsory(image, image, image), SOFTMAX_BACKWARD),)
 
 
 @function("cross_entropy", "sparse_cross_entropy")
-def of_cross_entropy(call: Call) -> tuple[Cost, ...]:
+def cross_entropy(call: Call) -> tuple[Cost, ...]:
     """Logits [N, classes] and labels: classes, or a distribution over them; loss and gradient."""
     samples, classes = call.shape("x", 2)
-    sparse, labels = call.formula == "sparse_cross_entropy", call.operand("labels")
-    return (softmax_cross_entropy(samples, classes, call.size("x"), labels, sparse=sparse),)
+    logits, sparse = samples * classes, call.formula == "sparse_cross_entropy"
+    flops = 6 * logits + 2 * samples if sparse else 9 * logits
+    image, losses = call.operand("x"), Operand(samples, call.size("x"))
+    moved = compulsory(image, call.operand("labels"), losses, image)
+    return (Cost("loss", "forward", flops, moved, CROSS_ENTROPY),)
 
 
 # Losses.
@@ -193,27 +181,22 @@ NLL_BACKWARD = declare(
 )
 
 
-@function(*_LOSSES)
+@function(*_LOSSES, *_GRADIENTS)
 def loss(call: Call) -> tuple[Cost, ...]:
-    """Prediction, target, and the reduction."""
+    """Prediction, target, and the reduction; of a gradient also that of the loss."""
+    name, size = f"loss.{call.formula}", call.size("x")
+    if call.formula in _GRADIENTS:
+        elements, (each, _) = call.elements("x"), _GRADIENTS[call.formula]
+        read = (call.operand(operand) for operand in ("dy", "x", "target"))
+        moved = compulsory(*read, Operand(elements, size))
+        return (Cost("loss", "backward", elements * each, moved, name),)
     elements = prod(broadcast(call.shape("x"), call.shape("target")))
     if not call.scalars:
         raise UncountableError("loss reduction mode not recorded")
     summed = call.integer("reduction") != _KEPT
-    written = Operand(1 if summed else elements, call.size("x"))
+    written = Operand(1 if summed else elements, size)
     moved = compulsory(call.operand("x"), call.operand("target"), written)
-    flops = elements * (_LOSSES[call.formula][0] + summed)
-    return (Cost("loss", "forward", flops, moved, f"loss.{call.formula}"),)
-
-
-@function(*_GRADIENTS)
-def loss_backward(call: Call) -> tuple[Cost, ...]:
-    """The loss's gradient, prediction, target."""
-    elements = call.elements("x")
-    written = Operand(elements, call.size("x"))
-    moved = compulsory(*(call.operand(name) for name in ("dy", "x", "target")), written)
-    flops = elements * _GRADIENTS[call.formula][0]
-    return (Cost("loss", "backward", flops, moved, f"loss.{call.formula}"),)
+    return (Cost("loss", "forward", elements * (_LOSSES[call.formula][0] + summed), moved, name),)
 
 
 @function("nll_loss", "nll_loss_backward")

@@ -16,12 +16,10 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Final, TypeAlias, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from traceana.errors import near
-from traceana.flops.call import Call, is_complex
-from traceana.flops.cost import Cost, Refusal, UncountableError
+from traceana.flops.call import Call, Cost, Refusal, UncountableError, is_complex
 from traceana.vocabulary.operators import Operator, operator_row, operators, positions
 
 Function: TypeAlias = Callable[[Call], tuple[Cost, ...]]
@@ -37,19 +35,7 @@ _MORE: Final = ("executed", "hlo")
 """Modules with formulas that no framework's operator uses directly."""
 
 
-class Formula(msgspec.Struct, frozen=True):
-    """A framework-neutral formula: its id and its derivation, whose first line is a summary."""
-
-    id: str
-    text: str
-
-    @property
-    def summary(self) -> str:
-        """Return the first line of the derivation."""
-        return self.text.partition("\n")[0]
-
-
-FORMULAS: Final[dict[str, Formula]] = {}
+FORMULAS: Final[dict[str, str]] = {}
 FUNCTIONS: Final[dict[str, Function]] = {}
 
 
@@ -59,7 +45,7 @@ def declare(formula_id: str, text: str) -> str:
         raise ValueError(f"formula {formula_id} is registered twice")
     if not text.strip():
         raise ValueError(f"formula {formula_id} has no derivation")
-    FORMULAS[formula_id] = Formula(formula_id, inspect.cleandoc(text))
+    FORMULAS[formula_id] = inspect.cleandoc(text)
     return formula_id
 
 
@@ -89,11 +75,6 @@ def function(*names: str) -> Callable[[Function], Function]:
     return register
 
 
-TEMPLATE: Final = "triton_tem_"
-"""The beginning of the names of kernels that Inductor generates from a template, and the name of
-their row."""
-
-
 @cache
 def functions() -> dict[str, Function]:
     """Return all functions by name; imports their modules."""
@@ -102,17 +83,12 @@ def functions() -> dict[str, Function]:
     return FUNCTIONS
 
 
-def formulas() -> dict[str, Formula]:
-    """Return all formulas by id; imports their modules."""
+def formulas() -> dict[str, str]:
+    """Return all derivations by id; imports their modules."""
     functions()
     for module in _MORE:
         importlib.import_module(f"traceana.flops.{module}")
     return FORMULAS
-
-
-def row_of(name: str) -> Operator:
-    """Return the row of the operator ``name``; its ``formula`` is empty where nothing counts it."""
-    return operator_row(TEMPLATE if name.startswith(TEMPLATE) else name)
 
 
 _FACTOR: Final = re.compile(r"[a-z]|\d{1,9}")
@@ -150,7 +126,7 @@ def named(call: Call, row: Operator | None = None) -> Call:
 
     ``row`` is that of the operator. TorchScript records its whole stack: the last inputs count.
     """
-    row = row or row_of(call.name)
+    row = row or operator_row(call.name)
     most = row.inputs or len(call.shapes)
     own = call.inputs(slice(max(len(call.shapes) - most, 0), None))
     return replace(own, formula=row.formula, at=row.operands)
@@ -164,7 +140,7 @@ NO_FORMULA: Final = "no FLOP formula for this operator"
 
 def cost(call: Call, row: Operator | None = None) -> tuple[Cost, ...] | Refusal:
     """Return the costs of the parts of ``call``, or the refusal; ``row`` is the operator's."""
-    row = row or row_of(call.name)
+    row = row or operator_row(call.name)
     if not row.formula:
         return Refusal(NO_FORMULA)
     own = counted(named(call, row))

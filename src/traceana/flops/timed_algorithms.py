@@ -10,8 +10,8 @@ import msgspec
 
 from traceana.errors import CannotWriteError, CorruptError, UnknownFormatError
 from traceana.files import UNDECODABLE, content, json_by_line, write_whole
+from traceana.flops.call import UncountableError
 from traceana.flops.convolution import Convolution
-from traceana.flops.cost import UncountableError
 from traceana.flops.executed import Direction, supported
 
 FORMAT: Final = "traceana-algorithms"
@@ -210,13 +210,8 @@ def write(study: AlgorithmStudy, path: str | os.PathLike[str]) -> None:
     """
     target = Path(path)
     try:
-        write_whole(target, to_json(study).encode())
+        write_whole(target, json_by_line(study, "layers", "measurements").encode())
     except OSError as error:
         raise CannotWriteError(
             f"{target}: the algorithm study cannot be written ({error.strerror}): give another path"
         ) from error
-
-
-def to_json(study: AlgorithmStudy) -> str:
-    """Return ``study`` as JSON, one line per measurement."""
-    return json_by_line(study, "layers", "measurements")

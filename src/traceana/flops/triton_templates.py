@@ -19,9 +19,8 @@ from msgspec.structs import replace
 
 from traceana.flops import attention, convolution
 from traceana.flops.attention import Attention
-from traceana.flops.call import Call
+from traceana.flops.call import Call, Cost, Shape, UncountableError, compulsory
 from traceana.flops.convolution import Convolution
-from traceana.flops.cost import Cost, Shape, UncountableError, compulsory
 from traceana.flops.matmul import matmul
 from traceana.flops.registry import function
 
@@ -40,7 +39,7 @@ def triton_template(call: Call) -> tuple[Cost, ...]:
         return (_attention(call),)
     if _CONVOLUTION.search(call.name):
         extents, _ = _convolution(call)
-        return (_with_all_buffers(convolution.forward(extents, None), call),)
+        return (_with_all_buffers(convolution.count(extents, "forward", None), call),)
     batched, plain = _BATCHED.search(call.name), _PRODUCT.search(call.name)
     if "grouped" in call.name or bool(batched) == bool(plain):
         raise UncountableError("Triton template: no product known by its name")
@@ -168,15 +167,13 @@ def _attention(call: Call) -> Cost:
     extents = Attention(
         query[0], query[1], key[1], query[2], key[2], query[3], value[3], causal=None
     )
-    of = attention.backward if "backward" in call.name else attention.forward
-    return of(extents, call.size(first))
+    return attention.count(extents, call.size(first), gradient="backward" in call.name)
 
 
 def _tensors(call: Call) -> list[int]:
     """Return the positions of the buffers that can be operands or results."""
     found = [one for one in call.tensors() if len(call.shape(one)) > 1]
-    if not 3 <= len(found) <= _MOST_TENSORS:
-        raise UncountableError(_UNKNOWN)
-    if any(len(call.shape(one)) > _MOST_DIMENSIONS for one in found):
+    most = max((len(call.shape(one)) for one in found), default=0)
+    if not 3 <= len(found) <= _MOST_TENSORS or most > _MOST_DIMENSIONS:
         raise UncountableError(_UNKNOWN)
     return found

@@ -372,7 +372,7 @@ def _flops(scope: Scope, equation: Equation) -> int:
         groups=int(equation.params["feature_group_count"]),
         transposed=_transposed(equation),
     )
-    return convolution.forward(extents, None).flops
+    return convolution.count(extents, "forward", None).flops
 
 
 def _named(scope: Scope, shaped: Mapping[int | None, Shape]) -> dict[str, Shape]:

@@ -8,7 +8,7 @@ from math import prod
 import msgspec
 from msgspec.structs import replace
 
-from traceana.flops.cost import Refusal
+from traceana.flops.call import Refusal
 from traceana.flops.layer_formulas import Layer as Shapes
 from traceana.flops.layer_formulas import layer_costs
 from traceana.flops.registry import total_flops

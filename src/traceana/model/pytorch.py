@@ -22,8 +22,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from traceana.errors import InvalidInputError
-from traceana.flops.call import Call, Entry
-from traceana.flops.cost import Refusal
+from traceana.flops.call import Call, Entry, Refusal
 from traceana.flops.registry import NO_FORMULA, cost, total_flops
 from traceana.model.manifest import Layout, Manifest, Shape, manifest
 from traceana.model.manifest_rows import Details, finished, model_inputs

@@ -13,7 +13,7 @@ import polars as pl
 from traceana.analyze.layers import layers
 from traceana.comparison.compared_run import Run
 from traceana.comparison.run_tables import layer_table, work
-from traceana.flops.cost import Refusal
+from traceana.flops.call import Refusal
 from traceana.flops.executed import executed
 from traceana.flops.timed_algorithms import AlgorithmStudy
 from traceana.result import Result

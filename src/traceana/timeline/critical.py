@@ -12,7 +12,8 @@ import polars as pl
 
 from traceana.columns.distinct import Texts, Threads
 from traceana.columns.nesting import NONE, take, to_rows
-from traceana.enrich.keys import OUTSIDE, SOURCE, classified, layer_keys
+from traceana.enrich.keys import SOURCE, classified, layer_keys
+from traceana.enrich.layers.source import OUTSIDE
 from traceana.result import Result, sums, with_share
 from traceana.timeline.graph import (
     EVENT,

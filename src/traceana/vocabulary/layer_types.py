@@ -35,7 +35,7 @@ def type_of(written: str | None) -> Type | None:
     return _vocabulary().get(plain) or (Type(plain, None) if plain else None)
 
 
-PRODUCTS: Final = ("conv", "linear", "attention", "recurrent")
+PRODUCT_LAYERS: Final = ("conv", "linear", "attention", "recurrent")
 """Kinds of layers that are convolutions or matrix products."""
 
 

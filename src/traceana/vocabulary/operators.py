@@ -35,6 +35,10 @@ Kind: TypeAlias = Literal[
 GENERATED: Final = r"^(?:graph_\d+_)?(?:cpp|triton_[a-z]+)_(fused.*?)_*\d*$"
 """The name of a kernel that Inductor generated; its group is without backend and number."""
 
+TEMPLATE: Final = "triton_tem_"
+"""The beginning of the names of kernels that Inductor generates from a template, and the name of
+their row."""
+
 COMPILED_REGION: Final = "Torch-Compiled Region"
 """The beginning of the name of an operator around what ``torch.compile`` compiled."""
 COMPILED_GRAPH: Final = "## Call CompiledFxGraph"
@@ -42,10 +46,10 @@ COMPILED_GRAPH: Final = "## Call CompiledFxGraph"
 SEEDS: Final = "aten::randint"
 """Draws the seeds of a compiled graph, whose generated code computes random numbers with them."""
 
-PRODUCTS: Final[tuple[Kind, ...]] = ("linear", "mm", "batched_mm")
+MATRIX_PRODUCTS: Final[tuple[Kind, ...]] = ("linear", "mm", "batched_mm")
 WEIGHTED: Final[tuple[Kind, ...]] = (
     "convolution",
-    *PRODUCTS,
+    *MATRIX_PRODUCTS,
     "attention",
     "recurrent",
     "normalization",
@@ -102,7 +106,7 @@ def operators() -> dict[str, Operator]:
 
 def operator_row(name: str) -> Operator:
     """Return the row of ``name``; an empty one for another name."""
-    return operators().get(name, _UNKNOWN)
+    return operators().get(TEMPLATE if name.startswith(TEMPLATE) else name, _UNKNOWN)
 
 
 @cache

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from traceana.analyze.convolutions import each_convolution
-from traceana.analyze.operator_flops import SHAPE
+from traceana.analyze.executed_flops import SHAPE
 from traceana.enrich.keys import category_of
 from traceana.errors import NoSuchSelectionError
 from traceana.settings import BATCH_SPREAD, FIXED_NS, RESIDENT_THREADS

@@ -28,10 +28,14 @@ import polars as pl
 from traceana.columns.distinct import Texts, first_rows, numbered
 from traceana.columns.nesting import NONE, WIDEST, Flags, Ints, Nesting, roots, take
 from traceana.enrich.layers.source import Layer
-from traceana.flops.call import Call
-from traceana.flops.cost import Shape, UncountableError
-from traceana.flops.registry import TEMPLATE
-from traceana.vocabulary.operators import COMPILED_GRAPH, COMPILED_REGION, GENERATED, SEEDS
+from traceana.flops.call import Call, Shape, UncountableError
+from traceana.vocabulary.operators import (
+    COMPILED_GRAPH,
+    COMPILED_REGION,
+    GENERATED,
+    SEEDS,
+    TEMPLATE,
+)
 
 if TYPE_CHECKING:
     from traceana.enrich import Code

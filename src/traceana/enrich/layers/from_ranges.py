@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -102,26 +102,16 @@ _OF_LIBRARY: Final = r"^(?:cub|thrust)::|^DistributedDataParallel\.forward$|^\[p
 """Ranges that a library opens in the program's domain; Lightning's are around its hooks."""
 
 
-class NamedRanges(NamedTuple):
-    """The innermost named range around each operator.
-
-    ``several`` are the operators in ranges around several layers, such as the attention of a
-    transformer around its products. ``recomputed`` are those that recompute a layer's forward pass
-    in the backward pass.
-    """
-
-    found: Found
-    several: Flags
-    recomputed: Flags
-
-
-def named_ranges(program: Program) -> NamedRanges:
-    """Return the program's own ranges as layers, by the path of the ranges around them.
+def named_ranges(program: Program) -> tuple[Found, Flags, Flags]:
+    """Return the program's own ranges as layers, by the path of the ranges around them; which
+    operators are in ranges around several layers; and which recompute a layer's forward pass in the
+    backward pass.
 
     Ranges that mark steps, roles or single operators are excluded. A word for the direction is not
     part of the path, so that both directions of a layer have one row. In a trace with operators, a
-    range that directly contains more than one weighted operator has ``several`` layers, such as
-    ``model`` around a whole network, unless it is the call of a module (:data:`_MODULE`).
+    range that directly contains more than one weighted operator has several layers, such as
+    ``model`` around a whole network or the attention of a transformer around its products, unless
+    it is the call of a module (:data:`_MODULE`).
     """
     text, ranges = pl.col("text"), program.ranges
     names_no_layer = (
@@ -158,7 +148,7 @@ def named_ranges(program: Program) -> NamedRanges:
     found = Found(of_op, rows, intervals)
     nowhere = np.zeros(program.ops.height, dtype=np.bool_)
     if not rows or not len(around):
-        return NamedRanges(found, nowhere, nowhere)
+        return found, nowhere, nowhere
 
     # Of nested weighted operators (conv2d > convolution), the outermost counts.
     weighted = program.names.matching(of_kinds(*WEIGHTED)) & program.of_direction("forward")
@@ -177,4 +167,4 @@ def named_ranges(program: Program) -> NamedRanges:
     opened = np.where(around == NONE, NONE, nesting.start[around])
     recomputed = (opened > program.start[program.root]) & backward & (of_layers != NONE)
     recomputed &= np.isin(of_layers, np.unique(of_layers[~backward]))
-    return NamedRanges(found, several, recomputed)
+    return found, several, recomputed

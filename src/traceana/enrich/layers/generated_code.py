@@ -26,8 +26,7 @@ import msgspec
 import polars as pl
 
 from traceana.columns.nesting import NONE, Ints
-from traceana.flops.call import Call
-from traceana.flops.cost import UncountableError
+from traceana.flops.call import Call, UncountableError
 from traceana.trace.schema import conform
 from traceana.vocabulary.operators import GENERATED, SEEDS
 

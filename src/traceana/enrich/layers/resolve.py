@@ -1,4 +1,10 @@
-"""The layer of every operator: which source decides. And the ``layers`` table."""
+"""Which source decides the layer: of every operator, then of every activity. The ``layers`` table.
+
+:func:`resolve` takes the first source that has a layer for an operator. :func:`layers_of_work`
+follows a kernel: its own scope, the operator or the ranges at its launch, generated code, updates
+of parameters, and for lost launches equal work elsewhere. Work of CUDA graphs
+(:mod:`traceana.enrich.graph_replays`) has no operators at its launch and comes afterwards.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +15,32 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
-from traceana.columns.nesting import NONE, Flags, Ints
+from traceana.columns.nesting import NONE, Flags, Ints, take, to_rows
 from traceana.enrich.layers.compiled import CompiledGraphs, compiled_graphs
 from traceana.enrich.layers.from_order import positions, short_name
 from traceana.enrich.layers.from_ranges import hierarchy, modules, named_ranges
 from traceana.enrich.layers.from_scopes import ScopeLayers, name_scopes
-from traceana.enrich.layers.roles import collectives, optimizers, role_ranges
-from traceana.enrich.layers.source import SEPARATOR, Found, Layer, LayerIntervals, Program
-from traceana.trace.schema import empty
+from traceana.enrich.layers.roles import (
+    MULTI_TENSOR,
+    OPTIMIZER,
+    collectives,
+    optimizers,
+    role_ranges,
+)
+from traceana.enrich.layers.source import (
+    NO_LAUNCH,
+    OUTSIDE,
+    SEPARATOR,
+    Found,
+    Layer,
+    LayerIntervals,
+    Program,
+)
+from traceana.trace import Ledger
+from traceana.trace.schema import DEVICE_WORK, Direction, empty
 
 if TYPE_CHECKING:
     from traceana.enrich import Code
-
-OUTSIDE: Layer = ("(outside all layers)", None, "unattributed")
-NO_LAUNCH: Layer = ("(launched before capture)", None, "unattributed")
-"""Rows for work outside all layers, by reason."""
 
 
 @dataclass(frozen=True)
@@ -48,22 +65,6 @@ class LayerResolution:
         """Number of ranges that have the path of their parent, because theirs is too long."""
         return sum(intervals.too_long for intervals, _ in self.intervals)
 
-    def of_scope(self, scopes: pl.Series) -> Ints:
-        """Return the layer of each name scope, NONE without a layer."""
-        found, base = self.scopes
-        return _based(found.layer_of(scopes), base)
-
-    def at(self, key: Ints, time: Ints) -> Ints:
-        """Return the layer at each (thread, time), by ranges only."""
-        return _first(_based(ranges.at(key, time), base) for ranges, base in self.intervals)
-
-    def with_generated(self, layer: Ints, op: Ints, time: Ints) -> Ints:
-        """Return ``layer``, replaced by that of generated code without events, which is part of
-        operator ``op`` at ``time``."""
-        if self.compiled is None or (self.of_stretch == NONE).all():
-            return layer
-        return _first((self.of_stretch[self.compiled.stretch(op, time)], layer))
-
     def graph_calls(self, rows: Ints) -> pl.DataFrame:
         """Return the table of the calls of compiled graphs; ``rows`` are those of the layers."""
         if self.compiled is None or not self.compiled.codes:
@@ -71,6 +72,22 @@ class LayerResolution:
         from traceana.enrich.layers.generated_code import graph_calls
 
         return graph_calls(self.compiled.codes, self.of_op, self.of_stretch, rows)
+
+
+@dataclass(frozen=True)
+class Launched:
+    """The launch of each activity: its thread (``key``), its ``time`` and the operator around it.
+
+    ``known_op`` is the operator that the activity names itself, ``in_direction`` that of the ranges
+    at the launch, ``lost`` whether the launch is not in the trace.
+    """
+
+    key: Ints
+    time: Ints
+    op: Ints
+    known_op: Ints
+    in_direction: pl.Series
+    lost: Flags
 
 
 def resolve(program: Program, code: Code | None = None, *, compiled: bool) -> LayerResolution:
@@ -108,15 +125,15 @@ def resolve(program: Program, code: Code | None = None, *, compiled: bool) -> La
         if graphs is not None and source in (modules, hierarchy):
             of_source = graphs.finer(of_source)
         own = _first((own, of_source))
-    ranges = named_ranges(program)
-    in_range = numbered(named_ranges, ranges.found)
-    own = _first((own, np.where(ranges.recomputed, in_range, NONE)))
+    ranges, several, recomputed = named_ranges(program)
+    in_range = numbered(named_ranges, ranges)
+    own = _first((own, np.where(recomputed, in_range, NONE)))
     by_optimizer = numbered(optimizers, optimizers(program))
     by_position, first_by_position = nowhere, len(layers)
     if scopes.of_modules and not scopes.trains and not compiled:
-        settled, around = _first((own, by_optimizer)), np.where(ranges.several, in_range, NONE)
+        settled, around = _first((own, by_optimizer)), np.where(several, in_range, NONE)
         by_position = numbered(positions, positions(program, root, settled, around, layers))
-    rest = _first((by_optimizer, np.where(ranges.several, NONE, in_range), by_position))
+    rest = _first((by_optimizer, np.where(several, NONE, in_range), by_position))
 
     of_op = _first((own, rest))
     if len(forward):
@@ -127,6 +144,117 @@ def resolve(program: Program, code: Code | None = None, *, compiled: bool) -> La
         of_stretch = graphs.layers_behind(of_op, layers, first_by_position)
     scopes_from = scopes, bases[name_scopes]
     return LayerResolution(layers, of_op, intervals, scopes_from, graphs, of_stretch)
+
+
+def layers_of_work(
+    resolved: LayerResolution,
+    program: Program,
+    activities: pl.DataFrame,
+    names: pl.DataFrame,
+    launched: Launched,
+    ledger: Ledger,
+) -> tuple[list[Layer], Ints, pl.Series]:
+    """Return all layers, and the layer (an index into them) and direction of each activity.
+
+    The layer is that of the first of these which has one:
+
+    1. Generated code without events that runs at the launch, which is part of an operator.
+    2. The activity's own name scope; the operator around the launch, or without one the ranges.
+    3. The optimizer, for kernels that libraries launch outside operators to update parameters.
+    4. Where the launch is not recorded, the layer of equal work elsewhere in the trace.
+
+    The direction is that of the layer's role, else of the scope, the operator or the range.
+    """
+    scopes, base = resolved.scopes
+    in_range = _first(
+        _based(ranges.at(launched.key, launched.time), first)
+        for ranges, first in resolved.intervals
+    )
+    layer = _first(
+        (
+            _based(scopes.layer_of(activities["scope"]), base),
+            np.where(launched.op == NONE, in_range, take(resolved.of_op, launched.op)),
+        )
+    )
+    if resolved.compiled is not None and (resolved.of_stretch != NONE).any():
+        stretch = resolved.compiled.stretch(launched.known_op, launched.time)
+        layer = _first((resolved.of_stretch[stretch], layer))
+    layers = [*resolved.layers, OPTIMIZER]
+    updates = names["name"].cast(pl.String).str.contains(MULTI_TENSOR)
+    applied = updates.gather(activities["name_id"]).fill_null(value=False).to_numpy()
+    applied = applied & ~launched.lost & (launched.op == NONE) & (layer == NONE)
+    layer = np.where(applied, len(layers) - 1, layer)
+
+    of_optimizer = np.array([*(role == "optimizer" for _, _, role in layers), False])[layer]
+    direction = pl.select(
+        pl.when(pl.Series(of_optimizer))
+        .then(pl.lit("optimizer", Direction))
+        .otherwise(
+            pl.coalesce(
+                scopes.direction_of(activities["scope"]).cast(Direction),
+                program.ops["direction"].gather(to_rows(launched.op)),
+                launched.in_direction,
+            )
+        )
+    ).to_series()
+
+    unknown = layer == NONE
+    wanted = pl.Series(unknown) & activities["kind"].is_in(DEVICE_WORK)
+    if unknown.all() or not wanted.any():
+        return layers, layer, direction
+    from traceana.match.repetition import Repetitions
+
+    code = direction.to_physical().cast(pl.Int64).fill_null(len(Direction.categories)).to_numpy()
+    # Layers of the same path and role are one row of the table. Repetitions that differ in the
+    # layer may agree in the role, such as a collective.
+    first: dict[tuple[str | None, str], int] = {}
+    row, of_role = np.array(
+        [
+            (
+                first.setdefault((path, role), number),
+                first.setdefault((path if role == "layer" else None, role), number),
+            )
+            for number, (path, _, role) in enumerate(layers)
+        ]
+    ).T
+    directed = np.where(unknown, NONE, row[layer] * (len(Direction.categories) + 1) + code)
+    role = np.where(unknown, NONE, of_role[layer])
+    source, source_of_role = Repetitions(activities).sources((directed, role), wanted)
+    any_source = np.where(source == NONE, source_of_role, source)
+    found = pl.Series(any_source != NONE)
+    ledger.add(
+        "by_repetition",
+        int(found.sum()),
+        table="activities",
+        kept=True,
+        time_ns=int(activities["duration"].filter(found).sum()),
+    )
+    return (
+        layers,
+        np.where(any_source == NONE, layer, layer[any_source]),
+        direction.zip_with(pl.Series(source == NONE), direction.gather(to_rows(source))),
+    )
+
+
+def agreed_layers(program: Program, of_op: Ints, layer: Ints, op: Ints) -> tuple[Ints, Ints]:
+    """Return the layers of activities and of operators, those of operators without one completed.
+
+    An operator without a layer (its forward operator is not recorded) has that of its work, where
+    repetitions know it: so do its FLOPs, and those of its kernels that are the same in several
+    layers. ``op`` is the operator of each activity; what an outermost operator holds is of one
+    layer, unless its work is of several.
+    """
+    inferred = (layer != NONE) & (op != NONE) & (take(of_op, op) == NONE)
+    if not inferred.any():
+        return layer, of_op
+    root, inside = np.unique(program.root[op[inferred]], return_inverse=True)
+    lowest, highest = np.full(len(root), layer.max() + 1), np.full(len(root), NONE)
+    np.minimum.at(lowest, inside, layer[inferred])
+    np.maximum.at(highest, inside, layer[inferred])
+    of_root = np.full(len(of_op), NONE, dtype=np.int64)
+    of_root[root] = np.where(lowest == highest, lowest, NONE)
+    of_op = _first((of_op, of_root[program.root]))
+    return _first((layer, take(of_op, op))), of_op
 
 
 def _based(found: Ints, base: int) -> Ints:
@@ -188,21 +316,6 @@ def _typed(layers: list[Layer], ops: pl.DataFrame, of_op: Ints, scopes: ScopeLay
     ]
 
 
-def merge_like(layers: list[Layer]) -> tuple[Ints, Ints]:
-    """Return, for each layer, the first of the same path and role, and the first of the same role.
-
-    Layers of the same path and role are one row of the table. The second result distinguishes
-    layers by path and other work by role only, as reports do.
-    """
-    first: dict[tuple[str | None, str], int] = {}
-    same_row = [first.setdefault((path, role), i) for i, (path, _, role) in enumerate(layers)]
-    same_role = [
-        row if role == "layer" else first.setdefault((None, role), i)
-        for i, (row, (_, _, role)) in enumerate(zip(same_row, layers, strict=True))
-    ]
-    return np.array(same_row, dtype=np.int64), np.array(same_role, dtype=np.int64)
-
-
 def layer_table(
     layers: list[Layer],
     used: Ints,
@@ -223,7 +336,7 @@ def layer_table(
     """
     if not len(used):
         return empty("layers"), used, np.full(len(layers), NONE, dtype=np.int64)
-    all_layers = [*layers, OUTSIDE, NO_LAUNCH]
+    all_layers = [*layers, *((path, None, "unattributed") for path in (OUTSIDE, NO_LAUNCH))]
     index = np.where(used == NONE, len(layers) + lost, used)
     # The first time in another than the backward pass, if there is one.
     counts = ~pl.col("backward") | pl.col("backward").all()

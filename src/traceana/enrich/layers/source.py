@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from traceana.enrich.layers.from_scopes import ScopeLayers
 
 SEPARATOR: Final = "."
+OUTSIDE: Final = "(outside all layers)"
+NO_LAUNCH: Final = "(launched before capture)"
+"""Rows for work without a layer, by reason."""
 
 Layer = tuple[str, str | None, str]
 """(path, type, role) of one row of ``layers``."""

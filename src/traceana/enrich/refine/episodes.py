@@ -15,8 +15,8 @@ from traceana.columns.distinct import ascii_classes, numbered
 from traceana.columns.nesting import NONE, Ints, from_rows
 from traceana.enrich.refine.situations import QUEUE, Context, Operators, by_queue
 
-PRODUCTS: Final = ("conv", "gemm")
-_PARTS: Final = (*PRODUCTS, "layout")
+_COMPUTING: Final = ("conv", "gemm")
+_PARTS: Final = (*_COMPUTING, "layout")
 _COMPLEX: Final = ("c64", "c128")
 _BETWEEN: Final = "|"
 _PROCESS_DEVICE: Final = tuple(column for column in QUEUE if column != "stream")
@@ -148,7 +148,7 @@ def _names(names: pl.DataFrame, context: Context) -> pl.DataFrame:
             pl.when(category.is_in(["memcpy", "memset"])).then(pl.lit("before")),
             pl.when(category == "layout").then(pl.lit("layout")),
             "phase",
-            pl.when(category.is_in(PRODUCTS)).then(pl.lit("main")),
+            pl.when(category.is_in(_COMPUTING)).then(pl.lit("main")),
             pl.lit("after"),
         ).alias("phase"),
     )
