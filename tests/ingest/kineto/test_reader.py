@@ -186,6 +186,21 @@ def test_lost_and_impossible_times_are_in_the_ledger_and_in_no_sum(tmp_path: Pat
     assert trace.tables.activities["start"].min() == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "keys", "framework"),
+    [
+        ("void at::native::vectorized_elementwise_kernel<4>()", {}, "PyTorch"),
+        ("k", {"record_shapes": 1}, "PyTorch"),
+        ("k", {}, None),
+    ],
+)
+def test_pytorch_is_recognized_without_operators(
+    tmp_path: Path, name: str, keys: dict[str, int], framework: str | None
+) -> None:
+    trace = read(write(tmp_path / "t.json", [kernel(name, 1, 5)], **keys))
+    assert trace.meta.framework == framework
+
+
 def test_calls_of_a_function_within_a_microsecond_are_several_calls(tmp_path: Path) -> None:
     events = [kernel("k", 1, 5)]
     for number, category in enumerate(("python_function", "python_function", "user_annotation")):
