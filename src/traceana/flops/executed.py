@@ -138,7 +138,7 @@ FILTERINGS: Final[Mapping[tuple[int, int], Filtering]] = {
         Filtering(3, 2, Operations(0, 4), Operations(2, 2), Operations(0, 4)),
         Filtering(4, 3, Operations(7, 12), Operations(6, 6), Operations(3, 10)),
         Filtering(3, 4, Operations(7, 12), Operations(7, 8), Operations(2, 9)),
-        Filtering(5, 5, Operations(50, 53), Operations(28, 28), Operations(12, 23)),
+        Filtering(9, 5, Operations(122, 127), Operations(48, 44), Operations(40, 57)),
         Filtering(5, 9, Operations(122, 127), Operations(84, 88), Operations(20, 37)),
     )
 }
@@ -150,14 +150,10 @@ FUSED_OUTPUTS: Final[Mapping[int, int]] = {3: 2}
 """Outputs per tile side of the fused kernels, by the filter's side: F(2x2, 3x3), the first of Lavin
 and Gray. cuDNN does not document its tiles."""
 
-NONFUSED_OUTPUTS: Final[Mapping[int, int]] = {3: 4, 5: 5}
-"""Outputs per tile side of the non-fused kernels: F(4x4, 3x3) and F(5x5, 5x5), by the names of
-cuDNN's kernels (``winogradForwardData4x4``, and ``…9x9_5x5`` for 9x9 tiles and 5x5 filters)."""
-
-WGRAD_OUTPUTS: Final[Mapping[int, int]] = {3: 4, 5: 9}
-"""Gradients of outputs per tile side of the non-fused kernels of weight gradients: cuDNN's
-``winogradWgradDelta9x9_5x5`` transforms 9x9 of them to 13x13 points, which an H100's counters of
-the product between the transforms confirm."""
+NONFUSED_OUTPUTS: Final[Mapping[int, int]] = {3: 4, 5: 9}
+"""Outputs, or gradients of outputs, per tile side of the non-fused kernels: F(4x4, 3x3) and
+F(9x9, 5x5), by the names of cuDNN's kernels (``winogradForwardData4x4``, ``…9x9_5x5``). The counters
+of an H200 have 13x13 matrix products between the transforms of the latter, in all directions."""
 
 
 @formula("executed.winograd")
@@ -179,8 +175,7 @@ def winograd(conv: Convolution, direction: Direction, algorithm: str, size: int)
     """
     output = _stride_of_one(conv, "Winograd")
     fused = algorithm == "winograd"
-    nonfused = WGRAD_OUTPUTS if direction == "wgrad" else NONFUSED_OUTPUTS
-    by_side = FUSED_OUTPUTS if fused else nonfused
+    by_side = FUSED_OUTPUTS if fused else NONFUSED_OUTPUTS
     if not {side for side in conv.window if side > 1} <= set(by_side):
         raise UncountableError(f"Winograd: filter size {' or '.join(map(str, by_side))} only")
     # One output in a dimension with one tap of the filter.
