@@ -65,7 +65,8 @@ def layers_of_rows(
         position_of[row]
         for graph in graphs
         for node, row in enumerate(graph.rows)
-        if row in position_of and node not in graph.kernels and node not in graph.weighted
+        if row is not None and row in position_of
+        if node not in graph.kernels and node not in graph.weighted
     }
     ends = [None, *sorted({*position_of.values()} - apart), None]
     segments = {

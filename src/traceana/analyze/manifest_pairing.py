@@ -13,16 +13,13 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.analyze.manifest_names import (
-    SEPARATORS,
     Evidence,
     Matching,
     Pairing,
-    is_default_name,
     tree_of_manifest,
     tree_of_rows,
 )
 from traceana.analyze.manifest_order import FUSED, fused_parts, paths_in_order
-from traceana.enrich.layers.source import SEPARATOR
 from traceana.model.manifest import Layer, Manifest
 from traceana.trace import per_trace
 from traceana.trace.schema import conform
@@ -58,16 +55,7 @@ def paired(trace: Trace, model: Manifest) -> Pairing:
         return found
     found = replace(found, together=_fused_together(rows, model))
     left = [one for one in rows if one[0] not in found.layer_of and one[0] not in found.inside]
-    unclear = {*found.unclear}
-    absent = [
-        layer
-        for layer in _absent(model, found)
-        if SEPARATOR.join(_tail(layer.path, None)) not in unclear
-        and not (matching.suffixes and is_default_name(layer))
-    ]
-    found.layer_of.update(_by_tail(left, absent, evidence))
     if trace.tables.ops["scope"].is_null().all():
-        left = [one for one in left if one[0] not in found.layer_of]
         found.layer_of.update(_by_order(left, _absent(model, found), evidence))
     return found
 
@@ -190,25 +178,6 @@ def _absent(model: Manifest, found: Pairing) -> list[Layer]:
     return [layer for layer in model.layers if layer.position not in present]
 
 
-def _by_tail(rows: list[_Row], layers: list[Layer], evidence: Evidence) -> dict[int, Layer]:
-    """Return the pairs whose last parts of the path are unique in trace and manifest."""
-    found: dict[int, Layer] = {}
-    used: set[int] = set()
-    for depth in (None, 4, 3, 2, 1):
-        mine, theirs = defaultdict(list), defaultdict(list)
-        for row, path, _ in rows:
-            mine[_tail(path, depth)].append(row)
-        for layer in layers:
-            theirs[_tail(layer.path, depth)].append(layer)
-        for tail, own in mine.items():
-            if len(own) == 1 == len(theirs[tail]) and own[0] not in found:
-                (layer,) = theirs[tail]
-                if layer.position not in used and not evidence.against_row(own[0], layer):
-                    found[own[0]] = layer
-                    used.add(layer.position)
-    return found
-
-
 def _by_order(rows: list[_Row], layers: list[Layer], evidence: Evidence) -> dict[int, Layer]:
     """Return the pairs by order within a type with the same number in trace and manifest."""
     found: dict[int, Layer] = {}
@@ -223,11 +192,6 @@ def _by_order(rows: list[_Row], layers: list[Layer], evidence: Evidence) -> dict
         if word and alike and len(own) == len(theirs[word]):
             found |= dict(pairs)
     return found
-
-
-def _tail(path: str, depth: int | None) -> tuple[str, ...]:
-    parts = tuple(part for part in SEPARATORS.split(path) if part)
-    return parts if depth is None else parts[-depth:]
 
 
 def _word(kind: str | None) -> str:

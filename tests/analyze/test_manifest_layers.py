@@ -1,0 +1,52 @@
+"""The layers of a manifest found by name, and what speaks against one: a row's weight."""
+
+from __future__ import annotations
+
+from tests.support.traces import TraceBuilder
+from traceana.analyze.layer_operands import Operands
+from traceana.analyze.layers import _of_state
+from traceana.analyze.manifest_names import Evidence
+from traceana.analyze.manifest_pairing import paired
+from traceana.model.manifest import Layer, manifest
+
+GRU = Layer(
+    path="functional/gru",
+    type="GRU",
+    framework_type="keras.layers.GRU",
+    position=0,
+    parameters={"weight": (48, 32), "recurrent_kernel": (48, 16), "bias": (2, 48)},
+)
+
+
+def test_a_recurrent_layer_has_two_weights() -> None:
+    sizes = {0: 48 * 32, 1: 48 * 16, 2: 48}
+    evidence = Evidence(frozenset(), frozenset(), frozenset(), sizes)
+    assert [evidence.against_row(row, GRU) for row in sizes] == [False, False, True]
+
+
+def test_a_product_of_the_state_does_not_read_the_input() -> None:
+    state = Operands((8, 16), (16, 48), (8, 48))
+    of_input = Operands((96, 32), (32, 48), (96, 48))
+    assert _of_state(state, GRU)
+    assert not _of_state(of_input, GRU)
+
+
+def test_a_layer_is_not_found_by_the_last_part_of_another_path() -> None:
+    """A row of several layers, and a function outside the model."""
+    described = (("conv", "Conv2d"), ("bn", "BatchNorm2d"), ("pool.act", "ReLU"), ("out", "Linear"))
+    model = manifest(
+        network="net",
+        framework="PyTorch",
+        inputs=(),
+        layers=tuple(
+            Layer(path=path, type=kind, framework_type=kind, position=position)
+            for position, (path, kind) in enumerate(described)
+        ),
+    )
+    b = TraceBuilder()
+    b.name("kernel")
+    rows = (("net.conv", "Conv2d"), ("net.bn+pool.act", "fused"), ("loss.out", None))
+    for start, (path, kind) in enumerate(rows):
+        b.kernel("kernel", 10 * start, 10, layer=b.layer(path, kind), direction="forward")
+    found = paired(b.build(), model).layer_of
+    assert {row: layer.path for row, layer in found.items()} == {0: "conv"}
