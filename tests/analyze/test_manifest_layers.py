@@ -5,8 +5,7 @@ from __future__ import annotations
 from tests.support.traces import TraceBuilder
 from traceana.analyze.layer_operands import Operands
 from traceana.analyze.layers import _of_state
-from traceana.analyze.manifest_names import Evidence
-from traceana.analyze.manifest_pairing import paired
+from traceana.analyze.manifest_layers import Evidence, paired
 from traceana.model.manifest import Layer, manifest
 
 GRU = Layer(
@@ -21,7 +20,7 @@ GRU = Layer(
 def test_a_recurrent_layer_has_two_weights() -> None:
     sizes = {0: 48 * 32, 1: 48 * 16, 2: 48}
     evidence = Evidence(frozenset(), frozenset(), frozenset(), sizes)
-    assert [evidence.against_row(row, GRU) for row in sizes] == [False, False, True]
+    assert [evidence.against_weight(row, GRU) for row in sizes] == [False, False, True]
 
 
 def test_a_product_of_the_state_does_not_read_the_input() -> None:

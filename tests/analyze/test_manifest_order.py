@@ -27,7 +27,7 @@ pytestmark = pytest.mark.frameworks
 
 def operators(trace: Trace, model: Any, name: str) -> dict[str, int]:
     """Return by layer how many forward operators of this name it called."""
-    from traceana.analyze.manifest_pairing import named_in_order
+    from traceana.analyze.manifest_layers import named_in_order
 
     named = named_in_order(trace, model)
     of_layer = named.tables.layers["role"].gather(named.tables.ops["layer"]) == "layer"

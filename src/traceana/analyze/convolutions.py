@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.layer_operands import operands
-from traceana.analyze.manifest_pairing import paired
+from traceana.analyze.manifest_layers import paired
 from traceana.analyze.operator_flops import SHAPE, executed_convolutions, shapes_of
 from traceana.enrich.keys import OUTSIDE, SEARCH, SOURCE, category_of, described, layer_keys
 from traceana.result import Result, sums, whole_sum, with_share

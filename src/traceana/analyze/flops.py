@@ -21,7 +21,7 @@ from traceana.analyze.charges import (
     on_flops,
     unit_of_instruction,
 )
-from traceana.analyze.manifest_pairing import with_names_of
+from traceana.analyze.manifest_layers import with_names_of
 from traceana.analyze.rates import RATES, machine, rate_columns
 from traceana.analyze.roofline import units
 from traceana.enrich.keys import SOURCE, described

@@ -11,6 +11,7 @@ import msgspec
 import polars as pl
 from msgspec.structs import replace
 
+from traceana.analyze.fused_rows import FUSED, common_path, is_product, together
 from traceana.analyze.layer_operands import operands
 from traceana.enrich.layers.from_order import short_name
 from traceana.enrich.layers.source import SEPARATOR
@@ -24,8 +25,6 @@ from traceana.vocabulary.operators import COMPILED_REGION, WEIGHTED, of_kinds
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
-FUSED: Final = "fused"
-"""The beginning of the type of a kernel that a compiler generated for several operators."""
 _NOT_FUSED: Final = frozenset(("conv", "linear", "lstm", "gru", "rnn"))
 """Types of layers whose operator is not part of such a kernel."""
 _MOST_TOGETHER: Final = 4
@@ -398,11 +397,6 @@ def _last_fused(one: _Seen, calls: Sequence[Layer], position: int, around: Colle
     return position
 
 
-def is_product(layer: Layer) -> bool:
-    """Return whether the layer is a convolution, a linear or a recurrent layer."""
-    return _family(layer.type) in _NOT_FUSED
-
-
 def _segment(
     seen: Sequence[_Seen],
     calls: Sequence[Layer],
@@ -435,7 +429,7 @@ def _segment(
     callers = {call.path for call in inside if call.path in around}
     if not callers:
         callers = {calls[position].path.rpartition(SEPARATOR)[0] for position in (before, behind)}
-    common = _common(sorted(callers))
+    common = common_path(sorted(callers))
     if common and any(call.path.startswith(common + SEPARATOR) for call in calls):
         paths |= {one.row: common for one in seen if one.row not in paths}
     return paths
@@ -453,44 +447,6 @@ def _by_number(seen: Sequence[_Seen], calls: Sequence[Layer]) -> dict[int, str]:
         if len(rows) == len(theirs[family]):
             paths |= dict(zip(rows, theirs[family], strict=True))
     return paths
-
-
-def fused_parts(path: str, kind: str | None, known: Collection[str]) -> tuple[str, ...]:
-    """Return the layers in the name ``path`` of a row of type ``kind``, by :func:`together`.
-
-    They are ``known`` paths; empty for another row.
-    """
-    first, *others = path.split("+")
-    if not others or not (kind or "").startswith(FUSED):
-        return ()
-    parts = first.split(SEPARATOR)
-    # The longest first: layers of one block, where the network has one of that name too.
-    starts = (SEPARATOR.join(parts[:end]) for end in reversed(range(len(parts))))
-    for start in starts:
-        paths = (first, *(SEPARATOR.join(filter(None, (start, one))) for one in others))
-        if all(one in known for one in paths):
-            return paths
-    return ()
-
-
-def together(paths: Sequence[str]) -> str:
-    """Return one path for several: their common beginning, then the rest of each."""
-    if len(paths) == 1:
-        return paths[0]
-    common = _common([path.rpartition(SEPARATOR)[0] for path in paths])
-    rest = "+".join(path.removeprefix(common).removeprefix(SEPARATOR) for path in paths)
-    return SEPARATOR.join(part for part in (common, rest) if part)
-
-
-def _common(paths: Sequence[str]) -> str:
-    """Return the common beginning of all paths, in whole parts."""
-    parts = [path.split(SEPARATOR) for path in paths]
-    shared = []
-    for those in zip(*parts, strict=False):
-        if len(set(those)) > 1:
-            break
-        shared.append(those[0])
-    return SEPARATOR.join(shared)
 
 
 def _family(kind: str) -> str:
