@@ -12,7 +12,6 @@ does so by the operators of each layer.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from math import prod
@@ -161,17 +160,16 @@ def paired(trace: Trace, model: Manifest) -> Pairing:
     if found.another or not trace.tables.ops["scope"].is_null().all():
         return found
     present = {layer.position for layer in found.layer_of.values()}
-    mine, theirs = defaultdict(list), defaultdict(list)
-    for row, _, kind in rows:
-        if row not in found.layer_of and row not in found.inside:
-            mine[_word(kind)].append(row)
-    for layer in model.layers:
-        if layer.position not in present:
-            theirs[_word(layer.type)].append(layer)
-    for word, own in mine.items():
-        pairs = list(zip(own, theirs[word], strict=False))
-        alike = not any(evidence.against_weight(*pair) for pair in pairs)
-        if word and alike and len(own) == len(theirs[word]):
+    left = [one for one in rows if one[0] not in found.layer_of and one[0] not in found.inside]
+    for word in {_word(kind) for _, _, kind in left} - {""}:
+        own = [row for row, _, kind in left if _word(kind) == word]
+        absent = [
+            layer
+            for layer in model.layers
+            if layer.position not in present and _word(layer.type) == word
+        ]
+        pairs = list(zip(own, absent, strict=False))
+        if len(own) == len(absent) and not any(evidence.against_weight(*pair) for pair in pairs):
             found.layer_of.update(pairs)
     return found
 
