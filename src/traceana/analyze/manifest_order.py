@@ -38,7 +38,9 @@ _MOST_TOGETHER: Final = 4
 _RECURRENT: Final = ("lstm", "gru", "rnn")
 """Types whose operator has several weights."""
 
-_ONE_OPERATOR: Final = frozenset(("conv", "linear", "embedding", *_RECURRENT))
+_ONE_OPERATOR: Final = frozenset(
+    ("conv", "linear", "batch_norm", "layer_norm", "group_norm", "embedding", *_RECURRENT)
+)
 """Types of layers with one weighted operator per call."""
 
 
