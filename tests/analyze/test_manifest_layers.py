@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tests.support.traces import TraceBuilder
 from traceana.analyze.layer_operands import Operands
 from traceana.analyze.layers import _of_state
@@ -30,9 +32,8 @@ def test_a_product_of_the_state_does_not_read_the_input() -> None:
     assert not _of_state(of_input, GRU)
 
 
-def test_a_layer_is_not_found_by_the_last_part_of_another_path() -> None:
-    """A row of several layers, and a function outside the model."""
-    described = (("conv", "Conv2d"), ("bn", "BatchNorm2d"), ("pool.act", "ReLU"), ("out", "Linear"))
+def found_in(rows: Sequence[tuple[str, str | None]], *described: tuple[str, str]) -> dict[int, str]:
+    """Return the paths of the manifest found in a run with layers of these paths and types."""
     model = manifest(
         network="net",
         framework="PyTorch",
@@ -44,8 +45,23 @@ def test_a_layer_is_not_found_by_the_last_part_of_another_path() -> None:
     )
     b = TraceBuilder()
     b.name("kernel")
-    rows = (("net.conv", "Conv2d"), ("net.bn+pool.act", "fused"), ("loss.out", None))
     for start, (path, kind) in enumerate(rows):
         b.kernel("kernel", 10 * start, 10, layer=b.layer(path, kind), direction="forward")
-    found = paired(b.build(), model).layer_of
-    assert {row: layer.path for row, layer in found.items()} == {0: "conv"}
+    return {row: layer.path for row, layer in paired(b.build(), model).layer_of.items()}
+
+
+def test_a_layer_is_not_found_by_the_last_part_of_another_path() -> None:
+    """A row of several layers, and a function outside the model."""
+    rows = (("net.conv", "Conv2d"), ("net.bn+pool.act", "fused"), ("loss.out", None))
+    described = ("conv", "Conv2d"), ("bn", "BatchNorm2d"), ("pool.act", "ReLU"), ("out", "Linear")
+    assert found_in(rows, *described) == {0: "conv"}
+
+
+def test_the_words_of_two_frameworks_are_one_type() -> None:
+    """MXNet's operators have no names of layers; there are two convolutions and one product."""
+    rows = [
+        (f"{kind}_{number}", kind)
+        for kind, number in (("Convolution", 0), ("Convolution", 1), ("FullyConnected", 0))
+    ]
+    described = ("conv1", "Conv2d"), ("conv2", "Conv2d"), ("fc", "Linear"), ("relu", "ReLU")
+    assert found_in(rows, *described) == {0: "conv1", 1: "conv2", 2: "fc"}

@@ -31,7 +31,7 @@ from traceana.trace import per_trace
 from traceana.trace.schema import conform
 from traceana.trace.taxonomy import PRODUCTS
 from traceana.vocabulary.layer_types import PRODUCTS as LAYERS_OF_PRODUCTS
-from traceana.vocabulary.layer_types import kind_of
+from traceana.vocabulary.layer_types import kind_of, type_of
 
 if TYPE_CHECKING:
     from traceana.model.manifest import Manifest
@@ -161,21 +161,18 @@ def paired(trace: Trace, model: Manifest) -> Pairing:
         return found
     present = {layer.position for layer in found.layer_of.values()}
     left = [one for one in rows if one[0] not in found.layer_of and one[0] not in found.inside]
-    for word in {_word(kind) for _, _, kind in left} - {""}:
-        own = [row for row, _, kind in left if _word(kind) == word]
+    types = [type_of(kind) for _, _, kind in left]
+    for known in dict.fromkeys(one for one in types if one is not None):
+        own = [row for (row, _, _), one in zip(left, types, strict=True) if one == known]
         absent = [
             layer
             for layer in model.layers
-            if layer.position not in present and _word(layer.type) == word
+            if layer.position not in present and type_of(layer.type) == known
         ]
         pairs = list(zip(own, absent, strict=False))
         if len(own) == len(absent) and not any(evidence.against_weight(*pair) for pair in pairs):
             found.layer_of.update(pairs)
     return found
-
-
-def _word(kind: str | None) -> str:
-    return (kind or "").lower().replace("_", "")
 
 
 class Evidence(msgspec.Struct, frozen=True):
