@@ -28,7 +28,7 @@ from traceana.model.manifest import Layer
 from traceana.settings import MANIFEST_COVERAGE
 from traceana.timeline.work import work
 from traceana.trace import per_trace
-from traceana.trace.schema import conform
+from traceana.trace.merge import united_layers
 from traceana.trace.taxonomy import PRODUCTS
 from traceana.vocabulary.layer_types import PRODUCTS as LAYERS_OF_PRODUCTS
 from traceana.vocabulary.layer_types import kind_of, type_of
@@ -105,40 +105,21 @@ def with_paths(
 
     Rows of one path and role, such as the calls of a shared layer, become one, the first.
     """
-    layers = trace.tables.layers.with_columns(
-        pl.Series(
-            "path",
-            [paths.get(row, own) for row, own in enumerate(trace.tables.layers["path"])],
-            pl.String,
-        ),
-        pl.Series(
-            "type",
-            [(types or {}).get(row) or own for row, own in enumerate(trace.tables.layers["type"])],
-            pl.String,
-        ),
-    )
-    key = ("path", "role")
-    kept = layers.unique(key, keep="first", maintain_order=True).with_row_index("to")
-    to = layers.join(kept.select(*key, "to"), on=key, how="left", maintain_order="left")["to"]
-    modules = kept.select(pl.col("path").alias("above"), "role", pl.col("to").alias("parent"))
-    layers = (
-        kept.drop("parent")
-        .with_columns(
-            pl.col("path").str.replace(r"\.?[^.]*$", "").alias("above"),
-            pl.int_range(pl.len()).alias("position"),
-        )
-        .join(modules, on=["above", "role"], how="left", maintain_order="left")
-        .drop("above", "to")
+    own = trace.tables.layers
+    kinds = types or {}
+    layers, rows = united_layers(
+        own.with_columns(
+            path=pl.Series([paths.get(row, path) for row, path in enumerate(own["path"])]),
+            type=pl.Series(
+                [kinds.get(row) or kind for row, kind in enumerate(own["type"])], dtype=pl.String
+            ),
+        ).with_columns(above=pl.col("path").str.replace(r"\.?[^.]*$", ""))
     )
     referring = {
-        name: table.with_columns(to.gather(table["layer"]).alias("layer"))
-        for name, table in (
-            ("activities", trace.tables.activities),
-            ("ops", trace.tables.ops),
-            ("graph_calls", trace.tables.graph_calls),
-        )
+        name: trace.tables[name].with_columns(layer=rows.gather(trace.tables[name]["layer"]))
+        for name in ("activities", "ops", "graph_calls")
     }
-    return trace.with_tables(layers=conform("layers", layers), **referring)
+    return trace.with_tables(layers=layers, **referring)
 
 
 @per_trace

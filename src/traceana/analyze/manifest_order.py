@@ -157,18 +157,14 @@ def _sequence(model: Manifest, most: int) -> list[Layer]:
     In a manifest without the order of shared layers, the calls of a layer are consecutive, at most
     ``most`` of them: more calls than rows of the trace cannot match.
     """
-    ordered_calls = {position: layer for layer in model.layers for position in layer.order}
     ordered = sorted(model.layers, key=lambda layer: layer.position)
-    if not ordered_calls:
+    several = {position: layer for layer in ordered for position in layer.order}
+    if not several:
         return [layer for layer in ordered for _ in range(min(max(layer.calls, 1), most))]
-    calls: list[Layer] = []
-    once = iter([layer for layer in ordered if not layer.order])
-    total = len(ordered_calls) + sum(not layer.order for layer in ordered)
-    for position in range(total):
-        layer = ordered_calls.get(position) or next(once, None)
-        if layer is not None:
-            calls.append(layer)
-    return calls
+    others = [layer for layer in ordered if not layer.order]
+    once = iter(others)
+    calls = (several.get(at) or next(once, None) for at in range(len(several) + len(others)))
+    return [layer for layer in calls if layer is not None]
 
 
 def _anchors(seen: Sequence[_Operator], calls: Sequence[Layer], *, compiled: bool) -> _Anchors:
