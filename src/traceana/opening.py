@@ -148,7 +148,7 @@ def open_trace(
         trace = _with_counters(trace, Path(counters), progress)
     manifest = manifest or _manifest_beside(source)
     if manifest is not None:
-        from traceana.analyze.manifest_pairing import with_names_of
+        from traceana.analyze.manifest_layers import with_names_of
 
         # Here, so that all commands call a layer by one name.
         trace = with_names_of(trace, manifest)

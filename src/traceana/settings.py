@@ -291,11 +291,6 @@ MANIFEST_COVERAGE: Final = _setting(
     0.75,
     "Minimum share of a model's GEMMs and convolutions in a manifest with names by Keras.",
 )
-MANIFEST_AGREEMENT: Final = _setting(
-    "manifest_agreement",
-    0.9,
-    "Share of the chosen layers that one numbering of Keras's names must agree with.",
-)
 LEAST_PART: Final = _setting(
     "least_part",
     0.05,

@@ -6,8 +6,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceana.analyze.fused_rows import divided
-from traceana.analyze.manifest_order import fused_parts
+from traceana.analyze.fused_rows import divided, fused_parts
 from traceana.model.manifest import Input, Layer, Manifest, manifest
 
 IMAGE = (2, 8, 4, 4)

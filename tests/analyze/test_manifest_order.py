@@ -27,7 +27,7 @@ pytestmark = pytest.mark.frameworks
 
 def operators(trace: Trace, model: Any, name: str) -> dict[str, int]:
     """Return by layer how many forward operators of this name it called."""
-    from traceana.analyze.manifest_pairing import named_in_order
+    from traceana.analyze.manifest_layers import named_in_order
 
     named = named_in_order(trace, model)
     of_layer = named.tables.layers["role"].gather(named.tables.ops["layer"]) == "layer"
@@ -137,6 +137,25 @@ def test_a_shared_layer_is_one_row_with_both_its_calls(tmp_path: Path) -> None:
         "calls"
     ]
     assert by_depth == of_first[0]["calls"]
+
+
+def test_an_attention_beside_normalizations_is_found(tmp_path: Path) -> None:
+    """Its products are as many as its weights have rows, between operators of one layer each."""
+    block = nn.TransformerEncoderLayer(6, 2, 12, batch_first=True)
+    model, data = nn.TransformerEncoder(block, 2), torch.zeros(2, 5, 6)
+    manifest = traceana.describe(model, (2, 5, 6))
+    trace = recorded(tmp_path, lambda: model(data).sum().backward())
+    blocks = [f"layers.{number}" for number in range(2)]
+    assert operators(trace, manifest, "layer_norm") == {
+        f"{block}.{name}": 2 for block in blocks for name in ("norm1", "norm2")
+    }
+    assert operators(trace, manifest, "linear") == {
+        **{f"{block}.{name}": 2 for block in blocks for name in ("linear1", "linear2")},
+        **{f"{block}.self_attn": 4 for block in blocks},
+    }
+    assert operators(trace, manifest, "scaled_dot_product_attention") == {
+        f"{block}.self_attn": 2 for block in blocks
+    }
 
 
 def test_a_manifest_of_another_network_gives_no_names(tmp_path: Path) -> None:

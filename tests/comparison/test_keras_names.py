@@ -17,7 +17,7 @@ from tests.support.forked import with_keras
 from tests.support.frameworks import needs
 from tests.support.keras_names import all_of_keras, all_of_pytorch
 from traceana.analyze.layers import layers
-from traceana.analyze.manifest_pairing import paired, with_names_of
+from traceana.analyze.manifest_layers import paired, with_names_of
 from traceana.comparison.diff import Diff
 from traceana.model import Manifest, find, read
 from traceana.model.manifest import Layer

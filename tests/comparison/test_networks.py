@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from tests.support.forked import with_torch
 from tests.support.frameworks import needs
 from tests.support.opened import opened
-from traceana.analyze.manifest_pairing import paired
+from traceana.analyze.manifest_layers import paired
 from traceana.comparison.layer_alignment import Alignment, align
 from traceana.comparison.layer_features import RunLayers, run_layers
 from traceana.model import Manifest, find, read

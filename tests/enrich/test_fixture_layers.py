@@ -8,7 +8,7 @@ import msgspec
 import polars as pl
 import pytest
 
-from traceana.analyze.manifest_pairing import with_names_of
+from traceana.analyze.manifest_layers import with_names_of
 from traceana.enrich import attribute
 from traceana.ingest import read
 from traceana.model import find

@@ -13,7 +13,7 @@ import traceana
 from tests.enrich.test_compiled_regions import Called, Program, of_calls
 from tests.support.inductor import Line, convolution, gradient, on_cpu, on_gpu
 from traceana import Trace
-from traceana.analyze.manifest_pairing import named_in_order, with_names_of
+from traceana.analyze.manifest_layers import named_in_order, with_names_of
 from traceana.enrich import attribute
 from traceana.enrich.layers.generated_code import Graph, graph_of
 from traceana.model.manifest import Input, Layer, Manifest, manifest

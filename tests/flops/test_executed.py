@@ -326,8 +326,8 @@ def test_alexnet_orders_as_in_the_study() -> None:
     """Kim et al. (2017), figure 9 (c): FFT needs the fewest operations, Winograd halves and more.
 
     The first layer's stride is 4: no FFT and no Winograd. Planes of 15 points are transformed at
-    16, which brings FFT to 1.03 of Winograd's operations. For 5x5 filters cuDNN has had tiles of 9x9
-    outputs since, with which Winograd needs fewest: an H200 counts 1.71 GFLOP beside FFT's 2.14.
+    16, which brings FFT to 1.03 of Winograd's operations. Of 5x5 filters cuDNN's tiles have 9x9
+    outputs by now, and Winograd needs fewest: an H200 counts 1.71 GFLOP beside FFT's 2.14.
     """
     for layer, (channels, filters, side, window, stride, output) in ALEXNET.items():
         one = conv(
@@ -348,7 +348,6 @@ def test_alexnet_orders_as_in_the_study() -> None:
         fft, winograd = run(one, "fft").flops, run(one, "winograd_nonfused").flops
         least, other = (winograd, fft) if layer == "conv2" else (fft, 1.04 * winograd)
         assert least < other < gemm / 2, layer
-        assert window == 3 or fft < winograd
         assert run(one, "gemm").flops == gemm
         if window == 3:
             assert winograd < run(one, "winograd").flops < gemm, layer

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceana.match.alignment import Gaps, best_alignment, posterior
+from traceana.match.alignment import Gaps, best_alignment, in_turn, posterior
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -68,3 +68,8 @@ def test_probabilities_are_those_of_all_alignments(scores: np.ndarray, gaps: Gap
 def test_nothing_can_be_paired_with_nothing(shape: tuple[int, int]) -> None:
     pairs, _ = best_alignment(np.zeros(shape, dtype=np.int64), Gaps(3, 1, 2))
     assert pairs == []
+
+
+def test_equal_elements_are_paired_in_turn_where_none_is_missing() -> None:
+    assert in_turn("abcab", "bbaca") == [(0, 2), (3, 4), (1, 0), (4, 1), (2, 3)]
+    assert in_turn("aab", "ab") == [(2, 1)]

@@ -8,7 +8,7 @@ import polars as pl
 
 from traceana.analyze.executed_flops import SHAPE, executed_convolutions
 from traceana.analyze.layer_operands import operands
-from traceana.analyze.manifest_pairing import paired
+from traceana.analyze.manifest_layers import paired
 from traceana.enrich.keys import SEARCH, SOURCE, category_of, described, layer_keys
 from traceana.enrich.layers.source import OUTSIDE
 from traceana.result import Result, sums, whole_sum, with_share

@@ -20,7 +20,7 @@ from traceana.analyze.charges import (
     unit_of_instruction,
 )
 from traceana.analyze.coverage import BY_MODEL, PARTLY
-from traceana.analyze.manifest_pairing import with_names_of
+from traceana.analyze.manifest_layers import with_names_of
 from traceana.analyze.rates import RATES, machine, rate_columns
 from traceana.analyze.roofline import units
 from traceana.enrich.keys import SOURCE, described

@@ -1,4 +1,4 @@
-"""The time of a row of several layers, divided among these by the bytes that they move.
+"""Rows of several layers, which a compiler fused: their name, and the time of each layer.
 
 A kernel that a compiler generated for several layers has one time, which is its row's. How much of
 it each layer takes is an estimate: such kernels are bound by memory, so by the elements of the
@@ -7,14 +7,19 @@ activations that the layer would read and write, and of its parameters, all of o
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from math import prod
 from typing import Final
 
 import polars as pl
 
-from traceana.analyze.manifest_order import fused_parts, is_product
+from traceana.enrich.layers.source import SEPARATOR
 from traceana.model import Manifest
 from traceana.model.manifest import Layer
+from traceana.vocabulary.layer_types import type_of
+
+FUSED: Final = "fused"
+"""The beginning of the type of a kernel that a compiler generated for several operators."""
 
 _SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "row": pl.String,
@@ -23,6 +28,50 @@ _SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "share": pl.Float64,
     "time_ns": pl.Int64,
 }
+
+
+def fused_parts(path: str, kind: str | None, known: Collection[str]) -> tuple[str, ...]:
+    """Return the layers in the name ``path`` of a row of type ``kind``, by :func:`together`.
+
+    They are ``known`` paths; empty for another row.
+    """
+    first, *others = path.split("+")
+    if not others or not (kind or "").startswith(FUSED):
+        return ()
+    parts = first.split(SEPARATOR)
+    # The longest first: layers of one block, where the network has one of that name too.
+    starts = (SEPARATOR.join(parts[:end]) for end in reversed(range(len(parts))))
+    for start in starts:
+        paths = (first, *(SEPARATOR.join(filter(None, (start, one))) for one in others))
+        if all(one in known for one in paths):
+            return paths
+    return ()
+
+
+def together(paths: Sequence[str]) -> str:
+    """Return one path for several: their common beginning, then the rest of each."""
+    if len(paths) == 1:
+        return paths[0]
+    common = common_path([path.rpartition(SEPARATOR)[0] for path in paths])
+    rest = "+".join(path.removeprefix(common).removeprefix(SEPARATOR) for path in paths)
+    return SEPARATOR.join(part for part in (common, rest) if part)
+
+
+def common_path(paths: Sequence[str]) -> str:
+    """Return the common beginning of all paths, in whole parts."""
+    parts = [path.split(SEPARATOR) for path in paths]
+    shared = []
+    for those in zip(*parts, strict=False):
+        if len(set(those)) > 1:
+            break
+        shared.append(those[0])
+    return SEPARATOR.join(shared)
+
+
+def is_product(layer: Layer) -> bool:
+    """Return whether the layer is a convolution, a linear or a recurrent layer."""
+    known = type_of(layer.type)
+    return known is not None and (known.kind in ("conv", "recurrent") or known.word == "linear")
 
 
 def divided(frame: pl.DataFrame, model: Manifest | None) -> pl.DataFrame:

@@ -12,7 +12,7 @@ import polars as pl
 from traceana.analyze.charges import charges, on_flops
 from traceana.analyze.coverage import counted, incomplete
 from traceana.analyze.layer_operands import Operands, operands
-from traceana.analyze.manifest_pairing import paired, with_names_of
+from traceana.analyze.manifest_layers import paired, with_names_of
 from traceana.analyze.measured import added, measured_notes, measured_sums, with_rates
 from traceana.analyze.rates import COLUMNS as COSTS
 from traceana.analyze.rates import PASSES, UNEXPLAINED, machine, peak_note, with_costs

@@ -58,24 +58,52 @@ def layers_of_rows(
     ``calls``; ``around`` are modules that contain others. A row is left out where a kernel of it
     may compute another layer, or more than eight. It is empty where its kernels compute no layer.
     """
-    computed: dict[int, set[int]] = defaultdict(set)
-    unclear: set[int] = set()
-    flows = list(_flows(graph_calls, position_of))
+    graphs = list(_graphs(graph_calls, position_of))
     # Other layers with a call of their own, such as an embedding, end no segment: what they compute
     # is beside a kernel's.
-    apart = {position_of[row] for flow in flows for row in flow.others if row in position_of}
-    segments = [*pairwise([None, *sorted({*position_of.values()} - apart), None])]
-    for flow in flows:
-        found = _Found(flow)
-        for before, behind in segments:
-            if (before, behind) != (None, None):
-                found.add(_Segment.of(before, behind, calls, around, apart))
-        for node, row in enumerate(flow.rows):
-            if row is None or node not in flow.kernels:
-                continue
-            computed[row] |= found.computed[node]
-            if node in found.unclear:
-                unclear.add(row)
+    apart = {
+        position_of[row]
+        for graph in graphs
+        for node, row in enumerate(graph.rows)
+        if row is not None and row in position_of
+        if node not in graph.kernels and node not in graph.weighted
+    }
+    ends = [None, *sorted({*position_of.values()} - apart), None]
+    segments = {
+        (before, behind): {
+            position: calls[position]
+            for position in range(
+                0 if before is None else before + 1, len(calls) if behind is None else behind
+            )
+            if position not in apart
+            and calls[position].path not in around
+            and not calls[position].computes_nothing
+        }
+        for before, behind in pairwise(ends)
+    }
+    computed: dict[int, set[int]] = defaultdict(set)
+    unclear: set[int] = set()
+    for graph in graphs:
+        # A kernel beside a product of unknown layer may compute layers around that one.
+        left_open = {
+            other
+            for node, position in graph.weighted.items()
+            if position is None
+            for other in (*graph.previous[node], *graph.next[node])
+        }
+        positions_of: dict[int, set[int]] = defaultdict(set)
+        fed = set().union(*graph.reached(graph.weighted, graph.next))
+        for both, inside in segments.items():
+            found, others = _computed(graph, fed, both, inside, calls)
+            left_open |= others
+            for position, nodes in found.items():
+                for node in nodes:
+                    positions_of[node].add(position)
+        for node in graph.kernels:
+            if (row := graph.rows[node]) is not None:
+                computed[row] |= positions_of[node]
+                if node in left_open:
+                    unclear.add(row)
     paths = {
         row: list(dict.fromkeys(calls[position].path for position in sorted(positions)))
         for row, positions in computed.items()
@@ -84,11 +112,12 @@ def layers_of_rows(
     return {row: some for row, some in paths.items() if len(some) <= MOST_LAYERS}
 
 
-class _Flow(msgspec.Struct, frozen=True):
+class _Graph(msgspec.Struct, frozen=True):
     """What runs behind what in a graph, in the order of the forward pass.
 
-    Nodes are calls; ``weighted`` has the position of each weighted one in the manifest, None where
-    it is unknown. ``kernels`` are those that Inductor generated.
+    Nodes are calls, ``rows`` their layers of the trace. ``kernels`` are those that Inductor
+    generated. ``weighted`` has the position of each weighted one in the manifest, None where it is
+    unknown.
     """
 
     names: list[str]
@@ -98,52 +127,39 @@ class _Flow(msgspec.Struct, frozen=True):
     next: list[list[int]]
     previous: list[list[int]]
 
-    @property
-    def others(self) -> set[int]:
-        """The rows of the calls without a weight that are not generated."""
-        return {
-            row
-            for node, row in enumerate(self.rows)
-            if row is not None and node not in self.kernels and node not in self.weighted
-        }
-
-    def at(self, position: int | None) -> list[int]:
-        """Return the nodes of a weighted layer."""
-        return [] if position is None else [
-            node for node, one in self.weighted.items() if one == position
-        ]  # fmt: skip
-
     def reached(self, nodes: Iterable[int], step: list[list[int]]) -> list[set[int]]:
-        """Return the nodes that are reached without a weighted one between, by their distance."""
+        """Return the nodes reached without a weighted one between, by their distance."""
         levels: list[set[int]] = []
-        known: set[int] = set()
-        last = set(nodes)
-        while last:
-            last = {other for one in last for other in step[one]} - known - self.weighted.keys()
+        known, last = set(self.weighted), set(nodes)
+        while last := {other for one in last for other in step[one]} - known:
             known |= last
-            if last:
-                levels.append(last)
+            levels.append(last)
         return levels
 
+    def able(self, layer: Layer, nodes: Collection[int]) -> set[int]:
+        """Return those of ``nodes`` that may compute the layer, by the operators in their names."""
+        if _operator_of(layer.type) is None:
+            return {node for node in nodes if node in self.kernels}
+        return {node for node in nodes if names_operator_of(self.names[node], layer)}
 
-def _flows(graph_calls: pl.DataFrame, position_of: Mapping[int, int]) -> Iterator[_Flow]:
-    columns = ["name", "generated", "reads", "layer", "backward"]
-    names = pl.col("name").cast(pl.String)
+
+def _graphs(graph_calls: pl.DataFrame, position_of: Mapping[int, int]) -> Iterator[_Graph]:
     # Not products of two activations.
     forward = of_kinds("convolution", "linear", "mm").removesuffix("$")
     has_weight = re.compile(rf"{forward}(?:_backward)?$")
-    by_graph = graph_calls.with_columns(names).partition_by("rank", "graph", maintain_order=True)
+    by_graph = graph_calls.with_columns(pl.col("name").cast(pl.String)).partition_by(
+        "rank", "graph", maintain_order=True
+    )
     for graph in by_graph:
-        calls = list(graph.select(columns).iter_rows())
-        backward = bool(calls) and calls[0][4]
+        calls = list(graph.select("name", "generated", "reads", "layer", "backward").iter_rows())
         forth: list[list[int]] = [[] for _ in calls]
         back: list[list[int]] = [[] for _ in calls]
-        for node, (_, _, reads, _, _) in enumerate(calls):
+        for node, (_, _, reads, _, backward) in enumerate(calls):
             for read in reads:
                 first, second = (node, read) if backward else (read, node)
                 forth[first].append(second)
                 back[second].append(first)
-        yield _Flow(
+        yield _Graph(
             names=[name for name, *_ in calls],
             rows=[row for _, _, _, row, _ in calls],
             kernels=frozenset(node for node, (_, generated, *_) in enumerate(calls) if generated),
@@ -158,136 +174,61 @@ def _flows(graph_calls: pl.DataFrame, position_of: Mapping[int, int]) -> Iterato
         )
 
 
-class _Segment(msgspec.Struct, frozen=True):
-    """The calls of the manifest between those at ``before`` and ``behind``, and their shapes."""
+def _computed(
+    graph: _Graph,
+    fed: Collection[int],
+    ends: tuple[int | None, int | None],
+    inside: Mapping[int, Layer],
+    calls: Sequence[Layer],
+) -> tuple[dict[int, set[int]], set[int]]:
+    """Return the nodes that compute each layer of ``inside``, and nodes that may compute one.
 
-    before: int | None
-    behind: int | None
-    positions: list[int]
-    calls: Sequence[Layer]
-
-    @classmethod
-    def of(
-        cls,
-        before: int | None,
-        behind: int | None,
-        calls: Sequence[Layer],
-        around: Collection[str],
-        apart: Collection[int],
-    ) -> _Segment:
-        first = 0 if before is None else before + 1
-        last = len(calls) if behind is None else behind
-        inside = [
-            position
-            for position in range(first, last)
-            if position not in apart
-            and calls[position].path not in around
-            and not calls[position].computes_nothing
-        ]
-        return cls(before, behind, inside, calls)
-
-    def splits(self) -> Iterator[int]:
-        """Yield how many of the calls may follow the first weighted one, the others being what the
-        second needs: by the shapes of what each reads and writes."""
-        whole = [self.before, *self.positions, self.behind]
-        joined = [self._joined(*pair) for pair in pairwise(whole)]
-        for split in range(len(self.positions) + 1):
-            # The calls on both sides of the split are not joined.
-            if all(one for at, one in enumerate(joined) if at != split):
-                yield split
-
-    def _joined(self, first: int | None, second: int | None) -> bool:
-        if first is None or second is None:
-            return False
-        outputs, inputs = self.calls[first].outputs, self.calls[second].inputs
-        return not outputs or not inputs or outputs[0] == inputs[0]
-
-
-class _Found:
-    """The layers of each node of a graph so far, by position in the manifest's calls."""
-
-    def __init__(self, flow: _Flow) -> None:
-        self._flow = flow
-        self.computed: dict[int, set[int]] = defaultdict(set)
-        self.unclear: set[int] = set()
+    ``inside`` are the layers between the weighted ones at the two ``ends``, by position; None is an
+    end of the network. ``fed`` are the nodes that depend on a weighted one.
+    """
+    before, behind = ends
+    first, second = (
+        [node for node, position in graph.weighted.items() if end is not None and position == end]
+        for end in ends
+    )
+    if not inside or not (first or second):
+        return {}, set()
+    after, until = graph.reached(first, graph.next), graph.reached(second, graph.previous)
+    if before is not None:
         # A change of a weight's layout has the operators of earlier kernels in its name.
-        self._fed = set().union(*flow.reached(flow.weighted, flow.next))
-        self._near_unknown()
-
-    def _near_unknown(self) -> None:
-        """What is beside a product whose layer is unknown may be of layers around that one."""
-        flow = self._flow
-        unknown = [node for node, position in flow.weighted.items() if position is None]
-        for step in (flow.next, flow.previous):
-            self.unclear |= {other for node in unknown for other in step[node]}
-
-    def add(self, segment: _Segment) -> None:
-        """Add the layers of ``segment`` to the kernels that compute them."""
-        flow = self._flow
-        first, second = flow.at(segment.before), flow.at(segment.behind)
-        if not segment.positions or not (first or second):
-            return
-        behind = flow.reached(first, flow.next)
-        before = flow.reached(second, flow.previous)
-        if segment.before is not None:
-            before = [level & self._fed for level in before]
-        either = set().union(*behind, *before)
-        between = set().union(*behind) & set().union(*before)
-        if between:
-            self._between(segment, between, either)
-        elif (first or segment.before is None) and (second or segment.behind is None):
-            self._beside(segment, behind, before)
-        else:
-            # The other end is in another graph.
-            self._leave_open(segment.positions, segment.calls, either)
-
-    def _between(self, segment: _Segment, between: set[int], either: set[int]) -> None:
-        for position in segment.positions:
-            layer = segment.calls[position]
-            own = self._able(layer, between)
-            if own:
-                self._compute(position, own)
-            else:
-                self._leave_open([position], segment.calls, either)
-
-    def _beside(self, segment: _Segment, behind: list[set[int]], before: list[set[int]]) -> None:
-        layers = [(position, segment.calls[position]) for position in segment.positions]
-        either = set().union(*behind, *before)
+        until = [level.intersection(fed) for level in until]
+    either = set().union(*after, *until)
+    found: dict[int, set[int]] = {}
+    if between := set().union(*after) & set().union(*until):
+        found = {position: graph.able(layer, between) for position, layer in inside.items()}
+    # Else the other end may be in another graph.
+    elif (first or before is None) and (second or behind is None):
         # A layer without a kernel, such as a dropout in evaluation, may be on either side.
-        layers = [(position, one) for position, one in layers if self._able(one, either)]
-        narrowed = msgspec.structs.replace(segment, positions=[position for position, _ in layers])
-        found = []
-        for split in narrowed.splits():
-            own = [
-                self._nearest(layer, behind if place < split else before)
-                for place, (_, layer) in enumerate(layers)
-            ]
-            if all(own):
-                found.append(own)
-        if len(found) == 1:
-            for (position, _), nodes in zip(layers, found[0], strict=True):
-                self._compute(position, nodes)
-        else:
-            self._leave_open(narrowed.positions, segment.calls, either)
+        inside = {position: one for position, one in inside.items() if graph.able(one, either)}
+        joined = [_joined(calls, *pair) for pair in pairwise([before, *inside, behind])]
+        ways = []
+        for split in range(len(inside) + 1):
+            # The layers follow the first weighted one up to here, the second needs the others.
+            nearest = {
+                position: next(
+                    (own for level in levels if (own := graph.able(layer, level))), set()
+                )
+                for place, (position, layer) in enumerate(inside.items())
+                for levels in [after if place < split else until]
+            }
+            if all(joined[:split]) and all(joined[split + 1 :]) and all(nearest.values()):
+                ways.append(nearest)
+        found = ways[0] if len(ways) == 1 else {}
+    left = [layer for position, layer in inside.items() if not found.get(position)]
+    return found, {node for layer in left for node in graph.able(layer, either)}
 
-    def _nearest(self, layer: Layer, levels: list[set[int]]) -> set[int]:
-        return next((own for level in levels if (own := self._able(layer, level))), set())
 
-    def _able(self, layer: Layer, nodes: Collection[int]) -> set[int]:
-        """Return those of ``nodes`` that may compute the layer, by the operators in their names."""
-        if _operator_of(layer.type) is None:
-            return {node for node in nodes if node in self._flow.kernels}
-        return {node for node in nodes if names_operator_of(self._flow.names[node], layer)}
-
-    def _compute(self, position: int, nodes: Iterable[int]) -> None:
-        for node in nodes:
-            self.computed[node].add(position)
-
-    def _leave_open(
-        self, positions: Iterable[int], calls: Sequence[Layer], nodes: Collection[int]
-    ) -> None:
-        for position in positions:
-            self.unclear |= self._able(calls[position], nodes)
+def _joined(calls: Sequence[Layer], first: int | None, second: int | None) -> bool:
+    """Return whether the second call may read what the first one wrote, by their shapes."""
+    if first is None or second is None:
+        return False
+    outputs, inputs = calls[first].outputs, calls[second].inputs
+    return not outputs or not inputs or outputs[0] == inputs[0]
 
 
 def names_operator_of(kernel: str, layer: Layer) -> bool:
@@ -299,10 +240,6 @@ def names_operator_of(kernel: str, layer: Layer) -> bool:
 @cache
 def _operator_of(kind: str) -> re.Pattern[str] | None:
     """Return what the name of a kernel has that computes a layer of type ``kind``."""
-    operator = _OPERATORS.get(_without_dimensions(kind))
+    plain = re.sub(r"(?<=[a-z])[123]d$", "", kind.lower().replace("_", ""))
+    operator = _OPERATORS.get(plain)
     return None if operator is None else re.compile(rf"(?:^|_|::)(?:{operator})(?:_|$)")
-
-
-def _without_dimensions(kind: str) -> str:
-    """Return the type of a layer without ``_`` and dimensions: ``maxpool``, ``batchnorm``."""
-    return re.sub(r"(?<=[a-z])[123]d$", "", kind.lower().replace("_", ""))

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.analyze.manifest_names import Pairing
-from traceana.analyze.manifest_order import FUSED
-from traceana.analyze.manifest_pairing import paired
+from traceana.analyze.fused_rows import FUSED, fused_parts
+from traceana.analyze.manifest_layers import Pairing, paired
 from traceana.analyze.operator_flops import PART
 from traceana.enrich.keys import SOURCE, category_of
 from traceana.enrich.layers.from_scopes import replica_of
@@ -149,7 +148,7 @@ def model_charges(
         without = (own_product & set(forward["layer"]) & counted) - products
         fused = without | (products - own_product) if without else set()
     frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
-    return frame, (*note, *_missing(model, found)), fused
+    return frame, (*note, *_missing(trace, model, found)), fused
 
 
 def _records_graph(trace: Trace) -> bool:
@@ -174,19 +173,22 @@ def _products_apart(trace: Trace, charged: pl.DataFrame) -> bool:
     return not charged.filter(of_program & pl.Series(role.ne_missing("layer"))).is_empty()
 
 
-def _missing(model: Manifest, found: Pairing) -> list[str]:
+def _missing(trace: Trace, model: Manifest, found: Pairing) -> list[str]:
     """Return notes on the layers of ``model`` that are not in the trace."""
     if found.another:
         return ["layer manifest not used: it describes another model"]
     around = model.container_paths()
-    present = {layer.position for layer in found.layer_of.values()}
+    layers = {layer.position for layer in found.layer_of.values()}
+    known = {layer.path for layer in model.layers}
+    rows = trace.tables.layers.select("path", "type").iter_rows()
+    together = {part for path, kind in rows for part in fused_parts(path, kind, known)}
     wanted = [
         layer for layer in model.layers if layer.path not in around and not layer.computes_nothing
     ]
     left = [
         layer.path
         for layer in wanted
-        if layer.position not in present and layer.path not in found.together
+        if layer.position not in layers and layer.path not in together
     ]
     unclear = [path for path in left if _DOTTED.sub(SEPARATOR, path) in found.unclear]
     absent = [path for path in left if path not in unclear]

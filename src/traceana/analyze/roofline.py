@@ -12,7 +12,7 @@ import msgspec
 import polars as pl
 
 from traceana.analyze.charges import COUNTS, Charges, charges, on_flops
-from traceana.analyze.manifest_pairing import with_names_of
+from traceana.analyze.manifest_layers import with_names_of
 from traceana.analyze.rates import RATES, machine, peak_note, peaks_by, rate_columns
 from traceana.columns.distinct import first_rows, numbered
 from traceana.columns.intervals import Busy

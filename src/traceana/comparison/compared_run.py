@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from traceana.analyze import summaries
 from traceana.analyze.layers import layers
-from traceana.analyze.manifest_pairing import with_names_of
+from traceana.analyze.manifest_layers import with_names_of
 from traceana.analyze.rates import PASSES
 from traceana.analyze.run_to_run import relative_spread, spread_of_work
 from traceana.columns.intervals import Busy, computing

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.analyze.manifest_order import FUSED
+from traceana.analyze.fused_rows import FUSED
 from traceana.comparison.changes import (
     change_table,
     change_times,

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
+from traceana.analyze.fused_rows import fused_parts
 from traceana.analyze.layer_operands import operands
 from traceana.analyze.layers import layers
-from traceana.analyze.manifest_order import fused_parts
-from traceana.analyze.manifest_pairing import paired, with_names_of
+from traceana.analyze.manifest_layers import paired, with_names_of
 from traceana.enrich.keys import layer_keys
 from traceana.timeline.work import work
 from traceana.trace import per_trace

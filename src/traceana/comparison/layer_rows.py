@@ -15,9 +15,9 @@ from itertools import chain
 import msgspec
 import polars as pl
 
+from traceana.analyze.fused_rows import FUSED, fused_parts, together
 from traceana.analyze.manifest_dataflow import MOST_LAYERS
-from traceana.analyze.manifest_order import FUSED, fused_parts, together
-from traceana.analyze.manifest_pairing import in_rows
+from traceana.analyze.manifest_layers import with_paths
 from traceana.comparison.compared_run import Run
 from traceana.comparison.layer_alignment import align
 from traceana.comparison.layer_features import modules_of, plain_name
@@ -97,26 +97,13 @@ def _in_modules(runs: Sequence[Run]) -> dict[str, str]:
 
 def _renamed(trace: Trace, rows: Mapping[str, tuple[str, ...]], names: Mapping[str, str]) -> Trace:
     """Return ``trace`` with the layers of ``names`` in rows of that path."""
-    common = set(names.values())
-    own = trace.tables.layers["path"].cast(pl.String).to_list()
-    is_layer = (trace.tables.layers["role"] == "layer").to_list()
-    paths = [
-        names.get(rows[path][0], path) if here else path
-        for path, here in zip(own, is_layer, strict=True)
-    ]
-    first: dict[str, int] = {}
-    into = {
-        row: first.setdefault(path, row) if here and path in common else row
-        for row, (path, here) in enumerate(zip(paths, is_layer, strict=True))
+    layers = trace.tables.layers.select("path", "role").iter_rows()
+    paths = {
+        row: names[rows[path][0]]
+        for row, (path, role) in enumerate(layers)
+        if role == "layer" and rows[path][0] in names
     }
-    merged = in_rows(trace, paths, into)
-    changed = pl.col("path").cast(pl.String).is_in(common) & (pl.col("role") == "layer")
-    kind = pl.when(changed).then(pl.lit(FUSED)).otherwise(pl.col("type").cast(pl.String))
-    return merged.with_tables(
-        layers=merged.tables.layers.with_columns(
-            kind.cast(merged.tables.layers.schema["type"]).alias("type")
-        )
-    )
+    return with_paths(trace, paths, dict.fromkeys(paths, FUSED))
 
 
 class Member(msgspec.Struct, frozen=True):

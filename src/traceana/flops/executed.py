@@ -152,8 +152,8 @@ and Gray. cuDNN does not document its tiles."""
 
 NONFUSED_OUTPUTS: Final[Mapping[int, int]] = {3: 4, 5: 9}
 """Outputs, or gradients of outputs, per tile side of the non-fused kernels: F(4x4, 3x3) and
-F(9x9, 5x5), by the names of cuDNN's kernels (``winogradForwardData4x4``, ``…9x9_5x5``). The counters
-of an H200 have 13x13 matrix products between the transforms of the latter, in all directions."""
+F(9x9, 5x5), by the names of cuDNN's kernels (``winogradForwardData4x4``, ``…9x9_5x5``). Between
+the transforms of the latter run 13x13 matrix products, in all directions."""
 
 
 @formula("executed.winograd")

@@ -109,11 +109,17 @@ def _layers(parts: _Parts) -> tuple[pl.DataFrame, pl.Series]:
     """Return the layers of all traces, each path and role once, and the row of each input row."""
     whole = parts.whole
     parents = whole["parent"].cast(pl.Int64) + parts.each(parts.start)
-    distinct, rows = _united(
-        whole.with_columns(whole["path"].gather(parents).alias("above")), ["path", "role"]
-    )
+    return united_layers(whole.with_columns(whole["path"].gather(parents).alias("above")))
+
+
+def united_layers(layers: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
+    """Return each path and role of ``layers`` once, the first, and the row of each input row.
+
+    The column ``above`` is the path of the layer around each.
+    """
+    distinct, rows = _united(layers, ["path", "role"])
     numbered = distinct.select("path", "role").with_row_index("parent")
-    layers = (
+    united = (
         distinct.drop("parent")
         .join(
             numbered,
@@ -125,4 +131,4 @@ def _layers(parts: _Parts) -> tuple[pl.DataFrame, pl.Series]:
         .with_columns(pl.int_range(pl.len(), dtype=pl.Int32).alias("position"))
         .drop("above")
     )
-    return conform("layers", layers), rows
+    return conform("layers", united), rows

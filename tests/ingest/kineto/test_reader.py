@@ -195,7 +195,7 @@ def test_lost_and_impossible_times_are_in_the_ledger_and_in_no_sum(tmp_path: Pat
     ],
 )
 def test_pytorch_is_recognized_without_operators(
-    tmp_path: Path, name: str, keys: dict[str, int], framework: str | None
+    tmp_path: Path, name: str, keys: dict[str, Any], framework: str | None
 ) -> None:
     trace = read(write(tmp_path / "t.json", [kernel(name, 1, 5)], **keys))
     assert trace.meta.framework == framework
