@@ -21,7 +21,8 @@ import traceana
 from traceana.ingest import integrity, sqlite
 from traceana.ingest.chrome import event_decoder  # noqa: F401
 from traceana.ingest.kineto import reader as kineto_reader  # noqa: F401
-from traceana.ingest.ncu import reader, rows
+from traceana.ingest.printed import ncu as reader
+from traceana.ingest.printed import ncu_rows as rows
 from traceana.ingest.nsys import directory
 from traceana.ingest.nvprof import reader as nvprof_reader  # noqa: F401
 from traceana.ingest.xplane import reader as xplane_reader  # noqa: F401

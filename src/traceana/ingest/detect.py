@@ -15,7 +15,7 @@ import msgspec
 
 from traceana.errors import CorruptError, NotATraceError, NotFoundError, UnknownFormatError
 from traceana.files import UNDECODABLE, check_regular
-from traceana.ingest.pasted import (
+from traceana.ingest.printed.text import (
     BOM,
     NCU_HEADER,
     NSYS_COLUMNS,

@@ -14,8 +14,8 @@ from tests.ingest.ncu.writing import BEFORE, BEHIND, FACTS, details, facts, line
 from traceana.errors import CorruptError, NotATraceError, TraceanaError, UnknownFormatError
 from traceana.ingest import read
 from traceana.ingest.detect import Format, detect
-from traceana.ingest.ncu import reader, rows
-from traceana.ingest.ncu.reader import factor, known
+from traceana.ingest.printed import ncu as reader
+from traceana.ingest.printed.ncu import factor, known
 from traceana.timeline.work import why_no_work
 from traceana.trace import Trace
 

@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 import polars as pl
 
-from traceana.ingest.pasted import ROCPROF_TITLES, SUMMARY_TITLES, plain_text, rocprof_title
-from traceana.ingest.printed_text import csv_rows, distinct, printed_lines, split_csv
+from traceana.ingest.printed.text import ROCPROF_TITLES, SUMMARY_TITLES, plain_text, rocprof_title
+from traceana.ingest.printed.tables import csv_rows, distinct, printed_lines, split_csv
 
 _CELLS: Final = {
     # cell: titles of rocprofv3 and rocpd, rocprofv2, rocprof

@@ -16,9 +16,9 @@ from typing import Final
 import msgspec
 import polars as pl
 
-from traceana.ingest.pasted import SUMMARY_TITLES
-from traceana.ingest.printed_text import joined, printed_lines, split_csv
-from traceana.ingest.summary.quantities import (
+from traceana.ingest.printed.text import SUMMARY_TITLES
+from traceana.ingest.printed.tables import joined, printed_lines, split_csv
+from traceana.ingest.printed.quantities import (
     SIZE,
     TIME,
     Quantity,

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from traceana.errors import CorruptError
 from traceana.ingest.kernel_names import demangle
-from traceana.ingest.ncu.rows import Rows, complete_rows, end_of_table, is_whole
-from traceana.ingest.pasted import NCU_HEADER, plain_text
-from traceana.ingest.printed_text import printed_lines
+from traceana.ingest.printed.ncu_rows import Rows, complete_rows, end_of_table, is_whole
+from traceana.ingest.printed.text import NCU_HEADER, plain_text
+from traceana.ingest.printed.tables import printed_lines
 from traceana.ingest.source import ByteSource, Progress
 from traceana.trace import Ledger, Tables, Trace, TraceMeta
 from traceana.trace.schema import COUNTERS

@@ -18,11 +18,11 @@ from traceana.errors import CorruptError, NotATraceError
 from traceana.ingest.cupti import copy_name, set_name
 from traceana.ingest.integrity import LARGEST_SUM
 from traceana.ingest.kernel_names import NameTable, plain_names
-from traceana.ingest.nvprof.printed import without_table
-from traceana.ingest.pasted import plain_text
-from traceana.ingest.printed_text import count_few_digits
+from traceana.ingest.printed.timelines import without_table
+from traceana.ingest.printed.text import plain_text
+from traceana.ingest.printed.tables import count_few_digits
 from traceana.ingest.source import ByteSource, Progress
-from traceana.ingest.summary.quantities import (
+from traceana.ingest.printed.quantities import (
     SIZE,
     TIME,
     Quantity,
@@ -31,7 +31,7 @@ from traceana.ingest.summary.quantities import (
     quantity,
     unit_of,
 )
-from traceana.ingest.summary.titled_tables import (
+from traceana.ingest.printed.titled_tables import (
     Cells,
     Profiler,
     Table,

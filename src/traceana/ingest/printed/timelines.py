@@ -26,8 +26,8 @@ from traceana.errors import CorruptError, NotATraceError
 from traceana.ingest.cupti import copy_name, devices_of_work, set_name
 from traceana.ingest.integrity import rebase, screen
 from traceana.ingest.kernel_names import NameTable, distinct_values
-from traceana.ingest.pasted import NSYS_COLUMNS, NVPROF_TITLES, plain_text
-from traceana.ingest.printed_text import (
+from traceana.ingest.printed.text import NSYS_COLUMNS, NVPROF_TITLES, plain_text
+from traceana.ingest.printed.tables import (
     count_few_digits,
     csv_rows,
     distinct,
