@@ -54,11 +54,12 @@ _ROCPROF_CHROME: Final = re.compile(
     rb'"args"\s*:\s*\{\s*"name"\s*:\s*"(?:\d+ )?(?:CPU (?:HIP|HSA|KFD) API|COPY)"\s*\}'
 )
 """A process of rocprof's Chrome trace, which repeats its database."""
-_NCU_TEXT: Final = re.compile(
-    rb"^[ \t#>]+\S.*, Context \d+, Stream \d+(?:, Device.*)?\s*\n(?:.*\n){0,19}?[ \t#>]+Section: ",
+_NCU: Final = re.compile(
+    f"^{NCU_HEADER}".encode() + rb"|^[ \t#>]+\S.*, Context \d+, Stream \d+(?:, Device.*)?\s*\n"
+    rb"(?:.*\n){0,19}?[ \t#>]+Section: ",
     re.MULTILINE,
 )
-"""A launch on the page that Nsight Compute prints as text."""
+"""Nsight Compute's CSV, and a launch on the page that it prints as text."""
 NSYS_EXPORT_TABLES: Final = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 """The table in which nsys describes its export: schema 3, schema 2."""
 _NSYS_TABLE_SUFFIXES: Final = (".parquet", ".arrow")
@@ -191,7 +192,7 @@ def detect(path: Path) -> Format:
         head = head[: len(head) // 2 * 2].decode("utf-16", "replace").encode()
     head = head.removeprefix(BOM)
     text = plain_text(head)
-    if NCU_HEADER.search(text) or _NCU_TEXT.search(text):
+    if _NCU.search(text):
         return Format.NCU_CSV
     if _is_xspace(head):
         return Format.XPLANE

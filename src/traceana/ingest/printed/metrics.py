@@ -13,8 +13,8 @@ import polars as pl
 
 from traceana.errors import NotATraceError
 from traceana.ingest.kernel_names import demangle
-from traceana.ingest.printed.text import NVPROF_METRICS_TITLES, plain_text
 from traceana.ingest.printed.tables import joined, printed_lines, split_csv
+from traceana.ingest.printed.text import NVPROF_METRICS_TITLES, plain_text
 from traceana.ingest.source import ByteSource, Progress
 from traceana.trace import Ledger, Tables, Trace, TraceMeta
 from traceana.trace.schema import COUNTERS

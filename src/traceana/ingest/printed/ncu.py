@@ -2,72 +2,56 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 import msgspec
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from traceana.errors import CorruptError
 from traceana.ingest.kernel_names import demangle
-from traceana.ingest.printed.ncu_rows import Rows, complete_rows, end_of_table, is_whole
+from traceana.ingest.printed.quantities import decimal_mark, numbers
+from traceana.ingest.printed.tables import csv_rows, distinct, printed_lines, split_csv
 from traceana.ingest.printed.text import NCU_HEADER, plain_text
-from traceana.ingest.printed.tables import printed_lines
 from traceana.ingest.source import ByteSource, Progress
 from traceana.trace import Ledger, Tables, Trace, TraceMeta
 from traceana.trace.schema import COUNTERS
 
+_ID: Final = "ID"
+_NAME: Final = "Kernel Name"
+_METRIC, _UNIT, _VALUE = "Metric Name", "Metric Unit", "Metric Value"
 _NUMBERS: Final = {
     # column of `counters`: of the file
-    "launch": "ID",
+    "launch": _ID,
     "process": "Process ID",
     "device": "Device",
     "context": "Context",
     "stream": "Stream",
 }
-
 _SIZES: Final = {"grid": "Grid Size", "block": "Block Size"}
+_REPEATED: Final = (*_NUMBERS.values(), *_SIZES.values(), _NAME)
+"""The facts of a launch that each of its rows has."""
+_FACTS: Final = frozenset(
+    (*_REPEATED, "Process Name", "Host Name", "Kernel Time", "CC", "Section Name")
+)
 _THREE: Final = r"\(\s*(\d+),\s*(\d+),\s*(\d+)\s*\)"
-_MOST_UNREAD: Final = 50
+_NVTX: Final = ":PL_Type:"
+"""In the titles of the columns that ``--nvtx`` adds."""
+_ROW: Final = r'^"\d*","'
+"""The number of the launch; empty in the row of units."""
 _MESSAGE: Final = re.compile(rb"^==(WARNING|ERROR)== *(\S.*?) *$", re.MULTILINE)
+_MOST_UNREAD: Final = 50
 _MOST_MESSAGES: Final = 10
 _LONGEST_MESSAGE: Final = 300
 _INCOMPLETE: Final = "rows without all cells, or with zero bytes"
 _BROKEN_HEADER: Final = "zero bytes in the header"
 _NOT_UTF8: Final = "rows with text that is not UTF-8"
-_SEPARATOR: Final = b'","'
-_ROW: Final = re.compile(rb'"\d+","')
-_LAST_SPACES: Final = re.compile(rb'" +$', re.MULTILINE)
-_NEXT_HEADER: Final = b'\n"ID",'
-_ID: Final = "ID"
-_NAME: Final = "Kernel Name"
-_METRIC: Final = ("Metric Name", "Metric Unit", "Metric Value")
-_NVTX: Final = ":PL_Type:"
-"""In the titles of the columns that ``--nvtx`` adds."""
-_FACTS: Final = frozenset(
-    (
-        "ID",
-        "Process ID",
-        "Process Name",
-        "Host Name",
-        "Kernel Name",
-        "Kernel Time",
-        "Context",
-        "Stream",
-        "Block Size",
-        "Grid Size",
-        "Device",
-        "CC",
-        "Section Name",
-    )
-)
+MISSING: Final = "launches without a metric that others have"
+CONTRADICTION: Final = "launches with rows that contradict each other"
+JOINED: Final = "rows with a metric and advice"
 
 
 def read(path: Path, progress: Progress) -> Trace:
@@ -79,26 +63,37 @@ def read(path: Path, progress: Progress) -> Trace:
     """
     source = ByteSource(path, progress)
     content = plain_text(b"".join(source.blocks()))
-    if b" \n" in content:
-        content = _LAST_SPACES.sub(b'"', content)
     ledger = Ledger()
-    if NCU_HEADER.search(content):
-        parts = [_counters(*table_rows(path, part), ledger) for part in _tables(content)]
-    else:
-        cells = printed_cells(content)
-        if cells.is_empty():
-            raise _without_table(path, ValueError("no metrics"))
-        parts = [_counters(Rows(b"", 0, False, 0), cells, ledger)]
+    lines = printed_lines(content)["line"]
+    parts = _csv_tables(lines, ledger, ended=content.endswith(b"\n"))
+    if not parts and (page := _page(lines)).height:
+        parts = [_Table(page)]
+    if not parts:
+        raise CorruptError(
+            f"{path} has no readable Nsight Compute table (no metrics): "
+            "write it again with 'ncu --import REPORT --csv --page raw'"
+        )
     if len(parts) > 1:
         ledger.add("several_reports", len(parts), table="counters", kept=True)
-    whole = pl.concat([part.table for part in parts], how="diagonal")
+    tables, events, unread = [], 0, []
+    for part in parts:
+        launches, of_part = _launches(part, ledger)
+        tables.append(launches.filter(pl.all_horizontal(pl.col("launch", "name").is_not_null())))
+        unread += of_part
+        # On the page `details`, a row is a metric of a launch.
+        lost = 0 if _VALUE in part.cells.columns else part.malformed
+        events += launches.height + lost
+        ledger.add("malformed", launches.height - tables[-1].height, table="counters")
+        ledger.add(
+            "malformed", part.malformed, table="counters", kept=lost == 0, detail=_INCOMPLETE
+        )
+    whole = pl.concat(tables, how="diagonal")
     ledger.add("damaged", int(source.damaged), table="-", kept=True)
     truncated = source.truncated or any(part.truncated for part in parts)
     ledger.add("truncated", int(truncated), table="counters", kept=True)
-    unread = list(dict.fromkeys(name for part in parts for name in part.unread))
     messages = list(dict.fromkeys(_MESSAGE.findall(content)))[:_MOST_MESSAGES]
     found = {
-        "metrics_not_read": unread[:_MOST_UNREAD],
+        "metrics_not_read": list(dict.fromkeys(unread))[:_MOST_UNREAD],
         "counters_messages": [
             f"{kind.decode().lower()}: {text[:_LONGEST_MESSAGE].decode(errors='replace')}"
             for kind, text in messages
@@ -111,205 +106,220 @@ def read(path: Path, progress: Progress) -> Trace:
         truncated=truncated,
         bytes_read=source.bytes_read,
         bytes_total=source.bytes_total,
-        events=sum(part.events for part in parts),
+        events=events,
         properties={name: values for name, values in found.items() if values},
     )
     measured = whole.select(pl.col("name").unique(maintain_order=True))
     return Trace(meta, Tables({"counters": whole, "names": measured, "ledger": ledger.frame()}))
 
 
-class _Part(msgspec.Struct, frozen=True):
-    """What one table of a file has: ``unread`` are metrics without a column."""
+class _Table(msgspec.Struct, frozen=True):
+    """The complete rows of a table as texts, and the count of the others.
 
-    table: pl.DataFrame
-    events: int
-    unread: list[str]
-    truncated: bool
-
-
-def _tables(content: bytes) -> list[bytes]:
-    """Return the tables in ``content``, the first with what precedes it.
-
-    A log of several runs has the table of each, with titles and units of its own.
+    ``truncated`` is whether the file ends within a row.
     """
-    starts = [0]
-    first = NCU_HEADER.search(content)
-    at = content.find(_NEXT_HEADER, first.end() if first else 0)
-    while at >= 0:
-        if NCU_HEADER.match(content, at + 1):
-            starts.append(at + 1)
-        at = content.find(_NEXT_HEADER, at + 1)
-    if len(starts) == 1:
-        return [content]
-    return [content[start:end] for start, end in pairwise((*starts, len(content)))]
+
+    cells: pl.DataFrame
+    malformed: int = 0
+    truncated: bool = False
 
 
-def _counters(rows: Rows, cells: pl.DataFrame, ledger: Ledger) -> _Part:
-    """Return the counters of one table, of ``rows`` with ``cells``."""
-    launches, found, unread = by_launch(
-        cells, ledger, complete=not (rows.malformed or rows.truncated)
+def _csv_tables(lines: pl.Series, ledger: Ledger, *, ended: bool) -> list[_Table]:
+    """Return the tables in ``lines``: a log of several runs has the table of each, with titles and
+    units of its own. ``ended`` is whether the last line ends.
+
+    Rows of the page ``details`` end behind the metric's value; some of advice have one cell more
+    than the header. Rows before the first header are lost.
+    """
+    starts = lines.str.contains(f"^{NCU_HEADER}").arg_true().to_list()
+    found = []
+    for number, (start, end) in enumerate(pairwise((*starts, len(lines)))):
+        if not (cells_of_header := split_csv(lines[start], strict=True)):
+            continue
+        titles = distinct(cells_of_header)
+        least, most = len(titles), len(titles)
+        if _VALUE in titles:
+            least, most = titles.index(_VALUE) + 1, len(titles) + 1
+        before = lines[: start * (number == 0)]
+        separators = before.str.count_matches('","', literal=True)
+        malformed = int((before.str.contains(_ROW) & (separators > len(titles) // 2)).sum())
+        marked = _marked(lines[start + 1 : end])
+        rows = _joined(marked)
+        broken = rows.str.contains("\0", literal=True)
+        if most == least:
+            broken |= rows.str.ends_with(",")
+        is_row = pl.repeat(True, len(rows), dtype=pl.Boolean, eager=True)
+        cells, lost = csv_rows(rows, titles, is_row, widths=range(least, most + 1))
+        if broken.any():
+            cells, lost = cells.filter(~broken.filter(~lost)), lost | broken
+        of_last = marked.tail(1).select("part", "other").rows()
+        is_lost = of_last in ([(False, True)], [(True, False)]) and (
+            of_last[0][1] or bool(lost[-1])
+        )
+        truncated = end == len(lines) and not ended and is_lost
+        malformed += int(marked["other"].sum()) + int(lost.sum()) - truncated
+        found.append(_Table(cells.with_columns(pl.all().fill_null("")), malformed, truncated))
+        not_utf8 = int(rows.str.contains("\ufffd", literal=True).sum())
+        ledger.add("damaged", not_utf8, table="counters", kept=True, detail=_NOT_UTF8)
+        zeros = int("\0" in lines[start])
+        ledger.add("damaged", zeros, table="counters", kept=True, detail=_BROKEN_HEADER)
+    return found
+
+
+def _marked(lines: pl.Series) -> pl.DataFrame:
+    """Return ``lines`` with the number of the ``row`` that each is a ``part`` of, and whether it is
+    an ``other`` line with quotes or zero bytes: a piece of a damaged row.
+
+    A row begins with the number of a launch; a cell of advice may have ends of lines.
+    """
+    line = pl.col("line")
+    quotes, begins = line.str.count_matches('"', literal=True), line.str.contains(_ROW)
+    marked = lines.to_frame("line").with_columns(
+        quotes.alias("quotes"), begins.alias("part"), begins.cum_sum().alias("row")
     )
+    is_piece = ((pl.col("quotes") > 0) | line.str.contains("\0", literal=True)) & ~pl.col("part")
+    marked = marked.with_columns((is_piece & ~line.str.starts_with("==")).alias("other"))
+    if not (marked["other"].any() or (marked["quotes"] % 2 == 1).any()):
+        return marked
+    before = pl.col("quotes").cum_sum() - pl.col("quotes")
+    of_row = before - pl.when("part").then(before).forward_fill()
+    is_open = (of_row % 2 == 1).fill_null(False)
+    return marked.with_columns(pl.col("part") | is_open, pl.col("other") & ~is_open)
+
+
+def _joined(marked: pl.DataFrame) -> pl.Series:
+    """Return the rows of which :func:`_marked` has the parts, each as one line."""
+    parts = marked.filter("part")
+    is_first = parts["row"] != parts["row"].shift()
+    if is_first[1:].all():
+        return parts["line"]
+    ends = parts.filter(~is_first.fill_null(True)).group_by("row").agg(pl.col("line").str.join(" "))
+    rows = parts.filter(is_first.fill_null(True)).join(
+        ends, on="row", how="left", maintain_order="left"
+    )
+    whole = pl.concat_str("line", "line_right", separator=" ", ignore_nulls=True)
+    return rows.select(whole.alias("line"))["line"]
+
+
+def _launches(table: _Table, ledger: Ledger) -> tuple[pl.DataFrame, list[str]]:
+    """Return the counters of the launches in ``table``, and its metrics without a column."""
+    cells = table.cells
+    if {_METRIC, _UNIT, _VALUE} <= {*cells.columns}:
+        complete = not (table.malformed or table.truncated)
+        launches, found, unread = _details(cells, ledger, complete=complete)
+    else:
+        launches, found, unread = _raw(cells, ledger)
+    facts = [column for column in _NUMBERS if _NUMBERS[column] in launches.columns]
+    sizes = [what for what in _SIZES if _SIZES[what] in launches.columns]
+    plain = demangle(launches[_NAME].drop_nulls().unique())
     values = launches.with_columns(combined(found))
-    numbers = [
-        pl.col(source).cast(COUNTERS[column], strict=False).alias(column)
-        for column, source in _NUMBERS.items()
-        if source in launches.columns
-    ]
-    names = launches[_NAME]
-    plain = demangle(names.drop_nulls().unique())
-    table = values.select(
-        *numbers,
-        names.replace(plain.names).alias("name"),
-        *(size for what in _SIZES for size in _three(what, launches.columns)),
+    counters = values.select(
+        *(
+            pl.col(_NUMBERS[column]).cast(COUNTERS[column], strict=False).alias(column)
+            for column in facts
+        ),
+        pl.col(_NAME).replace(plain.names).alias("name"),
+        *(
+            pl.col(_SIZES[what])
+            .str.extract(_THREE, group)
+            .cast(pl.Int32, strict=False)
+            .alias(f"{what}_{axis}")
+            for what in sizes
+            for group, axis in enumerate("xyz", 1)
+        ),
         *(column for column in COUNTERS if column in values.columns),
     )
     plain.count_failures(ledger)
-    for column, title in (*_NUMBERS.items(), *((f"{what}_x", _SIZES[what]) for what in _SIZES)):
-        if title in launches.columns and column != "launch":
-            count_unread(launches[title], table[column], title, ledger)
-    whole = table.filter(pl.col("launch").is_not_null() & pl.col("name").is_not_null())
-    ledger.add("malformed", table.height - whole.height, table="counters")
-    # On the page `details`, a row is a metric of a launch.
-    lost_launches = 0 if _METRIC[2] in cells.columns else rows.malformed
-    kept = lost_launches == 0
-    ledger.add("malformed", rows.malformed, table="counters", kept=kept, detail=_INCOMPLETE)
-    ledger.add("damaged", rows.not_utf8, table="counters", kept=True, detail=_NOT_UTF8)
-    broken_header = int(b"\0" in rows.table[: rows.table.find(b"\n")])
-    ledger.add("damaged", broken_header, table="counters", kept=True, detail=_BROKEN_HEADER)
-    return _Part(whole, table.height + lost_launches, unread, rows.truncated)
+    for column in facts[1:]:
+        _count_unread(launches[_NUMBERS[column]], counters[column], _NUMBERS[column], ledger)
+    for what in sizes:
+        _count_unread(launches[_SIZES[what]], counters[f"{what}_x"], _SIZES[what], ledger)
+    return counters, unread
 
 
-def _three(what: str, present: list[str]) -> list[pl.Expr]:
-    if _SIZES[what] not in present:
-        return []
-    return [
-        pl.col(_SIZES[what])
-        .str.extract(_THREE, group)
-        .cast(pl.Int32, strict=False)
-        .alias(f"{what}_{axis}")
-        for group, axis in enumerate("xyz", 1)
-    ]
+Found = tuple[pl.DataFrame, dict[str, list[str]], list[str]]
+"""Launches with facts as text and known metrics in base units as float64, the metrics of each
+column of ``counters``, metrics without a column."""
 
 
-def table_rows(path: Path, content: bytes) -> tuple[Rows, pl.DataFrame]:
-    """Return the rows of the table in ``content`` and their cells as text.
-
-    Lines before and after the table are left out. Rows before the header are malformed. Raises
-    ``CorruptError`` without a table.
-    """
-    start = NCU_HEADER.search(content)
-    begin = start.start() if start else len(content)
-    # With the end of its last line, which a truncated table lacks.
-    table = content[begin : end_of_table(content) + 1]
-    lost = _rows_before(content[:begin], table)
-    try:
-        cells = _cells(table)
-        if is_whole(table, cells):
-            return Rows(table, malformed=lost, truncated=False, not_utf8=0), cells
-    except pl.exceptions.PolarsError:
-        pass
-    try:
-        rows = complete_rows(table)
-        cells = _cells(rows.table)
-    except (csv.Error, StopIteration, pl.exceptions.PolarsError) as error:
-        raise _without_table(path, error) from error
-    return msgspec.structs.replace(rows, malformed=rows.malformed + lost), cells
-
-
-def _rows_before(content: bytes, table: bytes) -> int:
-    """Return how many rows of a launch are in ``content``, which comes before ``table``.
-
-    The program may print other tables there.
-    """
-    cells = table[: table.find(b"\n")].count(_SEPARATOR)
-    lines = (line for line in content.splitlines() if _ROW.match(line))
-    return sum(line.count(_SEPARATOR) > cells // 2 for line in lines)
-
-
-def _cells(table: bytes) -> pl.DataFrame:
-    return pl.read_csv(
-        io.BytesIO(table), infer_schema=False, truncate_ragged_lines=True, encoding="utf8-lossy"
-    )
-
-
-def _without_table(path: Path, error: Exception) -> CorruptError:
-    what = (str(error) or "no header").splitlines()[0]
-    return CorruptError(
-        f"{path} has no readable Nsight Compute table ({what}): "
-        "write it again with 'ncu --import REPORT --csv --page raw'"
-    )
-
-
-def by_launch(
-    cells: pl.DataFrame, ledger: Ledger, *, complete: bool
-) -> tuple[pl.DataFrame, dict[str, list[str]], list[str]]:
-    """Return (launches, metrics of each column of ``counters``, metrics without a column).
-
-    Launches have facts as text and known metrics in base units as float64. The page
-    ``details`` has a row per metric, the page ``raw`` a column per metric and a first row of units.
-    """
-    if all(column in cells.columns for column in _METRIC):
-        return _details(cells, ledger, complete=complete)
-    return _raw(cells, ledger)
-
-
-def _raw(
-    cells: pl.DataFrame, ledger: Ledger
-) -> tuple[pl.DataFrame, dict[str, list[str]], list[str]]:
+def _raw(cells: pl.DataFrame, ledger: Ledger) -> Found:
+    """Read the page ``raw``: a column per metric, and a first row of units."""
     named = [c for c in cells.columns if c not in _FACTS and _NVTX not in c]
-    row = cells.filter(pl.col(_ID).fill_null("") == "").head(1)
-    units = {name: (row[name][0] if row.height else None) or "" for name in named}
+    row = cells.filter(pl.col(_ID) == "").head(1)
     # Without a row of units, no value can be read.
+    units = {name: row[name][0] if row.height else "" for name in named}
     factors = {name: factor(units[name]) if row.height else None for name in named}
     found = known(name for name in named if factors[name] is not None)
     used = {name for names in found.values() for name in names}
     # A column without a unit may be text.
-    numbers = [name for name in named if units[name] and factors[name] is not None]
-    comma = any(has_decimal_comma(cells[name]) for name in numbers)
-    values = [number(pl.col(name), decimal_comma=comma) * factors[name] for name in sorted(used)]
-    rows = cells.filter(pl.col(_ID).fill_null("") != "")
-    launches = rows.with_columns(values)
+    marks = [decimal_mark(cells[n]) for n in named if units[n] and factors[n] is not None]
+    mark = "," if "," in marks else "."
+    rows = cells.filter(pl.col(_ID) != "")
+    launches = rows.with_columns(
+        numbers(pl.col(name), mark) * factors[name] for name in sorted(used)
+    )
     for name in sorted(name for names in known(named).values() for name in names):
-        values_read = launches[name] if name in used else pl.repeat(None, rows.height, eager=True)
-        count_unread(rows[name], values_read, name, ledger)
+        values = launches[name] if name in used else pl.repeat(None, rows.height, eager=True)
+        _count_unread(rows[name], values, name, ledger)
     return launches, found, [name for name in named if name not in used]
 
 
-def _details(
-    cells: pl.DataFrame, ledger: Ledger, *, complete: bool
-) -> tuple[pl.DataFrame, dict[str, list[str]], list[str]]:
-    name, unit, value = (pl.col(column) for column in _METRIC)
-    units = cells.select(unit.fill_null("").unique()).to_series().to_list()
-    factors = {text: factor(text) for text in units}
-    has_unit = cells.filter(unit.replace_strict(factors, default=None).is_not_null(), unit != "")
-    comma = has_decimal_comma(has_unit[_METRIC[2]])
-    scaled = cells.with_columns(
-        number(value, decimal_comma=comma)
-        * unit.fill_null("").replace_strict(factors, default=None, return_dtype=pl.Float64)
+def _details(cells: pl.DataFrame, ledger: Ledger, *, complete: bool) -> Found:
+    """Read the page ``details``: a row per metric of each launch.
+
+    Nsight Compute repeats the facts of a launch in each of its rows, has a row of each metric for
+    every launch, and one value of a metric that stands in two sections; rows that differ are
+    damaged. ``complete`` is whether no row is lost.
+    """
+    unit = pl.col(_UNIT).replace_strict(
+        {text: factor(text) for text in cells[_UNIT].unique()},
+        default=None,
+        return_dtype=pl.Float64,
     )
-    # The advice of Nsight Compute's rules has rows without a metric.
-    named = cells.select(name.drop_nulls().unique(maintain_order=True)).to_series().to_list()
+    mark = decimal_mark(cells.filter(unit.is_not_null(), pl.col(_UNIT) != "")[_VALUE])
+    named = [name for name in cells[_METRIC].unique(maintain_order=True) if name]
     found = known(named)
-    used = {name for names in found.values() for name in names}
+    used = sorted(name for names in found.values() for name in names)
+    read = cells.filter(pl.col(_METRIC).is_in(used))
+    value = numbers(pl.col(_VALUE), mark or ".") * unit
+    _count_unread(read[_VALUE], read.select(value).to_series(), _VALUE, ledger)
+    # The advice of Nsight Compute's rules stands behind the value, in rows without a metric: a row
+    # with both is two halves of others.
+    advice = cells.columns[cells.columns.index(_VALUE) + 1 :]
+    joined = cells.filter(pl.any_horizontal(pl.col(advice) != "", False), pl.col(_METRIC) != "")
+    ledger.add("damaged", joined.height, table="counters", kept=True, detail=JOINED)
     keys = [column for column in ("Process ID", _ID) if column in cells.columns]
-    facts = [pl.col(c).first() for c in cells.columns if c in _FACTS and c not in keys]
-    values = [
-        value.filter(name == metric).drop_nulls().first().alias(metric) for metric in sorted(used)
-    ]
-    launches = scaled.group_by(keys, maintain_order=True).agg(*facts, *values)
-    is_used = cells[_METRIC[0]].is_in(sorted(used))
-    count_unread(
-        cells.filter(is_used)[_METRIC[2]], scaled.filter(is_used)[_METRIC[2]], _METRIC[2], ledger
+    facts = [c for c in cells.columns if c in _FACTS and c not in keys]
+    again = [column for column in facts if column in _REPEATED]
+    of = {name: pl.col(_METRIC) == name for name in used}
+    launches = (
+        cells.with_columns(value.alias("value"))
+        .group_by(keys, maintain_order=True)
+        .agg(
+            *(pl.col(fact).first() for fact in facts),
+            *(pl.col("value").filter(of[name]).drop_nulls().first().alias(name) for name in used),
+            (~pl.all_horizontal(*(of[name].any() for name in used), True)).alias("lacks"),
+        )
     )
-    count_advice(cells, _METRIC[0], _METRIC[2], ledger)
-    rows, launch = together(scaled, keys, launches.height)
-    metrics = [(rows[_METRIC[0]] == metric).fill_null(False) for metric in sorted(used)]
-    repeated = [c for c in (*_NUMBERS.values(), *_SIZES.values(), _NAME) if c in cells.columns]
-    facts_again = [column for column in repeated if column not in keys]
-    count_contradictions(rows, launch, facts_again, _METRIC[2], metrics, ledger)
-    if complete:
-        count_missing(launch, metrics, ledger)
-    return launches, found, [metric for metric in named if metric and metric not in used]
+    lacks = int(launches["lacks"].sum()) if complete else 0
+    ledger.add("damaged", lacks, table="counters", kept=True, detail=MISSING)
+    valued = cells.filter(pl.col(_VALUE) != "")
+    alike = [(cells, again), *((valued.filter(of[name]), [_VALUE]) for name in used)]
+    # The rows of a launch stand together.
+    same = pl.all_horizontal(pl.col(key) == pl.col(key).shift() for key in keys)
+    contradicting = [
+        rows.filter(same & pl.any_horizontal(pl.col(c) != pl.col(c).shift() for c in columns))
+        for rows, columns in alike
+    ]
+    count = pl.concat(rows.select(keys) for rows in contradicting).n_unique()
+    ledger.add("damaged", count, table="counters", kept=True, detail=CONTRADICTION)
+    return launches, found, [name for name in named if name not in used]
+
+
+def _count_unread(text: pl.Series, read: pl.Series, what: str, ledger: Ledger) -> None:
+    """Count the cells of ``text`` with a digit for which ``read`` is null, as ``lost_field``."""
+    lost = text.filter(read.is_null()).str.contains(r"\d").sum()
+    ledger.add("lost_field", int(lost), table="counters", kept=True, detail=what)
 
 
 _LAUNCH: Final = re.compile(
@@ -320,27 +330,25 @@ _LAUNCH: Final = re.compile(
 _PROCESS: Final = re.compile(r"\[(\d+)\] .+@.+")
 _PRINTED_METRIC: Final = re.compile(r"(\S(?:\S| (?! ))*?)(?: {2,}(\S+))? {2,}(\S+)")
 _RULER: Final = re.compile(r"-{5,}(?: -{5,})*")
-_TITLE: Final = "Metric Name"
 _COLUMNS: Final = (
-    *("ID", "Process ID", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size", "Device"),
-    *("Section Name", "Metric Name", "Metric Unit", "Metric Value"),
+    *(_ID, "Process ID", _NAME, "Grid Size", "Block Size", "Context", "Stream", "Device"),
+    *("Section Name", _METRIC, _UNIT, _VALUE),
 )
 
 
-def printed_cells(content: bytes) -> pl.DataFrame:
-    """Return a row for each metric of each launch in ``content``, with the titles of the CSV."""
+def _page(lines: pl.Series) -> pl.DataFrame:
+    """Return a row for each metric of each launch on a page of text, with the titles of the CSV."""
     rows: list[tuple[str | None, ...]] = []
     launch: tuple[str | None, ...] = ()
-    process, section, in_table, number = None, None, False, -1
-    first = 0
-    lines = printed_lines(content)["line"].str.strip_chars(" \t")
-    for line in lines.filter(lines != ""):
+    process, section, in_table, number, first = None, None, False, -1, 0
+    for line in lines.str.strip_chars(" \t"):
+        if not line:
+            continue
         if match := _PROCESS.fullmatch(line):
             process = match[1]
         elif match := _LAUNCH.fullmatch(line):
             number += 1
-            name, grid, block, context, stream, device = match.groups()
-            launch = (str(number), process, name, context, stream, block, grid, device)
+            launch = (str(number), process, *match.groups())
             section, in_table = None, False
         elif line.startswith("Section: "):
             section, in_table = line.removeprefix("Section: "), False
@@ -348,106 +356,12 @@ def printed_cells(content: bytes) -> pl.DataFrame:
             # One before the rows or the titles, and one behind the rows.
             in_table = section is not None and not (in_table and len(rows) > first)
             first = len(rows)
-        elif not (in_table and launch) or line.startswith(_TITLE):
+        elif not (in_table and launch) or line.startswith(_METRIC):
             continue
         elif match := _PRINTED_METRIC.fullmatch(line):  # other lines are the program's
             rows.append((*launch, section, match[1], match[2] or "", match[3]))
-    return pl.DataFrame(rows, schema=dict.fromkeys(_COLUMNS, pl.String), orient="row")
-
-
-MISSING: Final = "launches without a metric that others have"
-CONTRADICTION: Final = "launches with rows that contradict each other"
-JOINED: Final = "rows with a metric and advice"
-_DIGIT: Final = r"\d"
-
-Numbers = NDArray[np.int64]
-
-
-def together(
-    cells: pl.DataFrame, keys: Sequence[str], launches: int
-) -> tuple[pl.DataFrame, Numbers]:
-    """Return ``cells`` with the rows of each launch together, and the number of each row's launch.
-
-    Rows of a launch have equal ``keys``; there are so many ``launches``. Nsight Compute prints the
-    rows of a launch together.
-    """
-    number: Numbers = np.cumsum(_changes(cells, keys), dtype=np.int64)
-    if number[-1:].tolist() <= [launches]:
-        return cells, number
-    cells = cells.sort(keys, maintain_order=True)
-    return cells, np.cumsum(_changes(cells, keys), dtype=np.int64)
-
-
-def count_contradictions(
-    cells: pl.DataFrame,
-    launch: Numbers,
-    facts: Iterable[str],
-    value: str,
-    metrics: Iterable[pl.Series],
-    ledger: Ledger,
-) -> None:
-    """Count the launches whose rows differ in a fact, or that have two values of a metric.
-
-    ``cells`` and ``launch`` are those of :func:`together`, ``facts`` and ``value`` columns of it;
-    each of ``metrics`` is whether a row is of one. Nsight Compute repeats the facts of a launch in
-    each of its rows, and a metric that stands in two sections has one value.
-    """
-    # Every row has the facts, so an empty cell beside a full one differs; a value may be missing.
-    found = [launch[1:][_changes(cells, facts)[1:] & (launch[1:] == launch[:-1])]]
-    values, has_value = cells[value], cells[value].is_not_null()
-    for is_metric in metrics:
-        rows = is_metric & has_value
-        known, of = values.filter(rows), launch[rows.to_numpy()]
-        differs = known[1:].ne(known[:-1]).to_numpy()
-        found.append(of[1:][differs & (of[1:] == of[:-1])])
-    count = len(np.unique(np.concatenate(found)))
-    ledger.add("damaged", count, table="counters", kept=True, detail=CONTRADICTION)
-
-
-def _changes(cells: pl.DataFrame, columns: Iterable[str]) -> NDArray[np.bool_]:
-    """Return whether each row differs from the one before it in one of ``columns``.
-
-    Hashes of 64 bits are compared, which takes half the time of comparing texts.
-    """
-    changed = np.zeros(cells.height, np.bool_)
-    changed[:1] = True
-    for name in columns:
-        hashes = cells[name].hash().to_numpy()
-        changed[1:] |= hashes[1:] != hashes[:-1]
-    return changed
-
-
-def count_missing(launch: Numbers, metrics: Iterable[pl.Series], ledger: Ledger) -> None:
-    """Count the launches without a row of one of ``metrics``: each is whether a row is of one.
-
-    Nsight Compute has a row of each metric for every launch, ``n/a`` where it has no value.
-    """
-    missing = np.zeros(int(launch[-1]) if len(launch) else 0, np.bool_)
-    for is_metric in metrics:
-        without = np.ones(len(missing), np.bool_)
-        without[launch[is_metric.to_numpy()] - 1] = False
-        missing |= without
-    ledger.add("damaged", int(missing.sum()), table="counters", kept=True, detail=MISSING)
-
-
-def count_advice(cells: pl.DataFrame, metric: str, value: str, ledger: Ledger) -> None:
-    """Count the rows with a name in the column ``metric`` and text behind the column ``value``.
-
-    The columns behind the value hold the advice of Nsight Compute's rules, in rows without a
-    metric: such a row is two halves of others.
-    """
-    advice = cells.columns[cells.columns.index(value) + 1 :]
-    has_advice = pl.repeat(False, cells.height, dtype=pl.Boolean, eager=True)
-    for name in advice:
-        has_advice |= (cells[name] != "").fill_null(False)
-    joined = has_advice & (cells[metric] != "")
-    ledger.add("damaged", int(joined.sum()), table="counters", kept=True, detail=JOINED)
-
-
-def count_unread(text: pl.Series, read: pl.Series, what: str, ledger: Ledger) -> None:
-    """Count the cells of ``text`` with a digit for which ``read`` is null, as ``lost_field``."""
-    lost = text.filter(read.is_null()).str.contains(_DIGIT).sum()
-    ledger.add("lost_field", int(lost), table="counters", kept=True, detail=what)
+    table = pl.DataFrame(rows, schema=dict.fromkeys(_COLUMNS, pl.String), orient="row")
+    return table.with_columns(pl.all().fill_null(""))
 
 
 _OPERATIONS: Final = {
@@ -487,7 +401,6 @@ _SECONDS: Final = {
     **dict.fromkeys(("ms", "msecond"), 1e6),
     **dict.fromkeys(("s", "second"), 1e9),
 }
-_OTHER_LOCALE: Final = r"^-?[0-9.]*,(?:[0-9]{1,2}|[0-9]{4,})$|^[0-9]{1,3}(?:\.[0-9]{3}){2,}(?:,|$)"
 _COUNTED: Final = re.compile(r"([KMGTP]?)(?:byte|inst|ops?|FLOPs?)?")
 
 
@@ -527,28 +440,6 @@ def known(names: Iterable[str]) -> dict[str, list[str]]:
     if parts:
         found["tensor_ops"] = parts
     return found
-
-
-def number(text: pl.Expr, *, decimal_comma: bool) -> pl.Expr:
-    """Return the values of ``text`` as float64: ``1,234.50``, null for ``n/a`` and the like.
-
-    With ``decimal_comma`` they are ``1.234,50``.
-    """
-    thousands = "." if decimal_comma else ","
-    plain = text.str.replace_all(thousands, "", literal=True)
-    if decimal_comma:
-        plain = plain.str.replace(",", ".", literal=True)
-    value = plain.cast(pl.Float64, strict=False)
-    return pl.when(value.is_finite()).then(value)
-
-
-def has_decimal_comma(values: pl.Series) -> bool:
-    """Return whether ``values``, all of a table, were printed with a decimal comma.
-
-    ``ncu`` prints in the machine's locale. ``1.234`` is ambiguous; percentages (``65,77``) and
-    numbers above a million (``2.508.800``) are not.
-    """
-    return bool(values.str.contains(_OTHER_LOCALE).any())
 
 
 def combined(found: dict[str, list[str]]) -> list[pl.Expr]:

@@ -18,10 +18,6 @@ from traceana.errors import CorruptError, NotATraceError
 from traceana.ingest.cupti import copy_name, set_name
 from traceana.ingest.integrity import LARGEST_SUM
 from traceana.ingest.kernel_names import NameTable, plain_names
-from traceana.ingest.printed.timelines import without_table
-from traceana.ingest.printed.text import plain_text
-from traceana.ingest.printed.tables import count_few_digits
-from traceana.ingest.source import ByteSource, Progress
 from traceana.ingest.printed.quantities import (
     SIZE,
     TIME,
@@ -31,6 +27,9 @@ from traceana.ingest.printed.quantities import (
     quantity,
     unit_of,
 )
+from traceana.ingest.printed.tables import count_few_digits
+from traceana.ingest.printed.text import plain_text
+from traceana.ingest.printed.timelines import without_table
 from traceana.ingest.printed.titled_tables import (
     Cells,
     Profiler,
@@ -39,6 +38,7 @@ from traceana.ingest.printed.titled_tables import (
     device_of,
     tables,
 )
+from traceana.ingest.source import ByteSource, Progress
 from traceana.settings import PERCENT_ROUNDING
 from traceana.trace import Ledger, Tables, Trace, TraceMeta
 from traceana.trace.schema import CPU_DEVICE, TABLES, CopyKind, MemoryKind

@@ -43,10 +43,13 @@ def raw_lines(content: bytes) -> pl.DataFrame:
     return lines.fill_null("")
 
 
-def split_csv(line: str) -> list[str]:
-    """Return the cells of ``line``; none where one has more than 128 KiB or a line's end."""
+def split_csv(line: str, *, strict: bool = False) -> list[str]:
+    """Return the cells of ``line``; none where one has more than 128 KiB or a line's end.
+
+    ``strict`` lines have nothing but commas between two quoted cells.
+    """
     try:
-        return next(csv.reader([line]), [])
+        return next(csv.reader([line], strict=strict), [])
     except csv.Error:
         return []
 
@@ -61,31 +64,49 @@ def joined(cells: list[str], width: int, at: int) -> list[str] | None:
 
 
 def csv_rows(
-    lines: pl.Series, titles: list[str], begins: pl.Series, name: str
-) -> tuple[pl.DataFrame, int]:
-    """Return the cells of ``lines``, a column of texts for each title, and the number of lost rows.
+    lines: pl.Series,
+    titles: list[str],
+    begins: pl.Series,
+    name: str = "",
+    widths: range | None = None,
+) -> tuple[pl.DataFrame, pl.Series]:
+    """Return the cells of ``lines``, a column of texts for each title, and which lines are lost.
 
     ``begins`` are the lines that begin as rows do; those of them with other cells are lost. The
-    column ``name``, if it is one of ``titles``, may have commas without quotes.
+    column ``name``, if it is one of ``titles``, may have commas without quotes. ``widths`` are the
+    numbers of cells that a row may have, those of its titles if there is none.
     """
+    widths = widths or range(len(titles), len(titles) + 1)
+    schema = dict.fromkeys(titles, pl.String)
+    separators = lines.str.count_matches('","', literal=True)
+    if (
+        separators.is_between(widths.start - 1, widths.stop - 2).all()
+        and (lines.str.count_matches('"', literal=True) == 2 * separators + 2).all()
+        and (lines.str.starts_with('"') & lines.str.ends_with('"')).all()
+    ):
+        return _parsed(lines, titles), pl.zeros(len(lines), pl.Boolean, eager=True)
     commas, paired, plain = lines.to_frame("line").select(_bare()).select(_shape())
-    whole = plain & (commas == len(titles) - 1)
+    fits = commas.is_between(widths.start - 1, widths.stop - 2)
+    whole = plain & fits
     # Names without quotes have commas of their own, and quotes may stand within a name.
-    other = paired & begins & ~whole & (commas >= len(titles) - 1) & (name in titles)
+    other = paired & begins & ~whole & (fits if name not in titles else commas + 1 >= widths.start)
     cells = _parsed(lines.filter(whole), titles)
-    if other.any():
-        at = pl.Series("at", range(len(lines)), dtype=pl.UInt32)
-        split = [
-            joined(split_csv(line), len(titles), titles.index(name)) for line in lines.filter(other)
-        ]
-        names = pl.DataFrame(
-            {title: [row and (row[i] or None) for row in split] for i, title in enumerate(titles)},
-            schema=dict.fromkeys(titles, pl.String),
-        )
-        known = pl.Series([row is not None for row in split])
-        rest = names.with_columns(at.filter(other)).filter(known)
-        cells = pl.concat([cells.with_columns(at.filter(whole)), rest]).sort("at").drop("at")
-    return cells, int((begins | whole).sum()) - cells.height
+    if not other.any():
+        return cells, begins & ~whole
+    rows: dict[int, list[str | None]] = {}
+    for at in other.arg_true():
+        row = split_csv(lines[at], strict=name not in titles)
+        if len(row) not in widths:
+            row = joined(row, len(titles), titles.index(name)) or [] if name in titles else []
+        if row:
+            rows[at] = [cell or None for cell in [*row, *[""] * len(titles)][: len(titles)]]
+    at_number = pl.Series("at", range(len(lines)), dtype=pl.UInt32)
+    rest = pl.DataFrame([*rows.values()], schema, orient="row").with_columns(
+        pl.Series("at", [*rows], dtype=pl.UInt32)
+    )
+    lost = begins & ~whole & ~at_number.is_in([*rows])
+    cells = pl.concat([cells.with_columns(at_number.filter(whole)), rest]).sort("at").drop("at")
+    return cells, lost
 
 
 @cache
@@ -107,20 +128,24 @@ def _shape() -> list[pl.Expr]:
 
 
 def _parsed(lines: pl.Series, titles: list[str]) -> pl.DataFrame:
-    """Return the cells of ``lines``, each a row of as many cells as ``titles``."""
-    schema: dict[str, pl.DataType | type[pl.DataType]] = dict.fromkeys(titles, pl.String)
-    text = "\n".join(lines).encode()
+    """Return the cells of ``lines``, each a row of ``titles``; what a row lacks is null."""
+    # Rows may have fewer cells than the header, of which the decoder takes their number.
+    header = ",".join(map(str, range(len(titles))))
+    text = io.BytesIO("\n".join([header, *lines]).encode())
     try:
-        cells = pl.read_csv(io.BytesIO(text), has_header=False, schema=schema, raise_if_empty=False)
+        cells = pl.read_csv(text, infer_schema=False, truncate_ragged_lines=True)
         if cells.height == len(lines):
+            cells.columns = titles
             return cells
     except pl.exceptions.PolarsError:
         pass
     # The decoder takes some damaged text for more cells or rows: line by line it is what it is.
     rows = [split_csv(line) for line in lines]
-    whole = [row if len(row) == len(titles) else [""] * len(titles) for row in rows]
-    texts = {title: [row[i] or None for row in whole] for i, title in enumerate(titles)}
-    return pl.DataFrame(texts, schema=schema)
+    texts = {
+        title: [row[i] or None if i < len(row) else None for row in rows]
+        for i, title in enumerate(titles)
+    }
+    return pl.DataFrame(texts, dict.fromkeys(titles, pl.String))
 
 
 def count_few_digits(ledger: Ledger, table: str, column: str, unit: str, steps: pl.Series) -> None:

@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-NCU_HEADER: Final = re.compile(rb'^"ID",(?="[^\r\n]*"Kernel Name",)', re.MULTILINE)
-"""The header of Nsight Compute's table; the output of the profiled program may come before it."""
+NCU_HEADER: Final = '"ID","[^\r\n]*"Kernel Name",'
+"""The header of Nsight Compute's table."""
 NVPROF_TITLES: Final = (
     r'(?:"?(?:Start"?(?:,"?Duration"?,| {2,}Duration {2,})|Name"?,"?Start Time\(ns\)"?,)'
     r"|Start \([num]?s\),Duration \([num]?s\),(?:CorrId,GrdX,|Name,Result,CorrID,))"
@@ -72,7 +72,7 @@ _TITLES: Final = re.compile(
     "|".join(
         (
             *(NVPROF_TITLES, NSYS_COLUMNS, SUMMARY_TITLES, NVPROF_METRICS_TITLES),
-            '"ID",(?="[^\r\n]*"Kernel Name",)',
+            NCU_HEADER,
             r" {4}Section: \w",
         )
     ).encode()

@@ -26,7 +26,6 @@ from traceana.errors import CorruptError, NotATraceError
 from traceana.ingest.cupti import copy_name, devices_of_work, set_name
 from traceana.ingest.integrity import rebase, screen
 from traceana.ingest.kernel_names import NameTable, distinct_values
-from traceana.ingest.printed.text import NSYS_COLUMNS, NVPROF_TITLES, plain_text
 from traceana.ingest.printed.tables import (
     count_few_digits,
     csv_rows,
@@ -35,6 +34,7 @@ from traceana.ingest.printed.tables import (
     raw_lines,
     split_csv,
 )
+from traceana.ingest.printed.text import NSYS_COLUMNS, NVPROF_TITLES, plain_text
 from traceana.ingest.source import ByteSource, Progress
 from traceana.trace import Ledger, Tables, Trace, TraceMeta
 from traceana.trace.schema import ACTIVITIES, ActivityKind, CopyKind, MemoryKind, empty
@@ -651,4 +651,4 @@ def _csv(lines: pl.Series, header: str, units: str) -> tuple[Rows, int]:
         if match:
             given[match[1]] = _DECIMAL.get(match[2], match[2])
     renamed = cells.rename({title: match[1] for title, match in own.items() if match})
-    return Rows(renamed, {t: u for t, u in given.items() if u}), lost
+    return Rows(renamed, {t: u for t, u in given.items() if u}), int(lost.sum())

@@ -16,8 +16,6 @@ from typing import Final
 import msgspec
 import polars as pl
 
-from traceana.ingest.printed.text import SUMMARY_TITLES
-from traceana.ingest.printed.tables import joined, printed_lines, split_csv
 from traceana.ingest.printed.quantities import (
     SIZE,
     TIME,
@@ -27,6 +25,8 @@ from traceana.ingest.printed.quantities import (
     percent,
     quantity,
 )
+from traceana.ingest.printed.tables import joined, printed_lines, split_csv
+from traceana.ingest.printed.text import SUMMARY_TITLES
 
 Cells = dict[str, str]
 """The cells of a row by the figure that each holds."""
@@ -324,15 +324,18 @@ def _set_marks(found: list[Table]) -> None:
     """Set the decimal marks of the tables of Nsight Systems, which prints in the user's locale."""
     of_locale = [table for table in found if table.profiler is Profiler.NSYS]
     numbers = [
-        [
-            cell
-            for cells in table.rows
-            for title, cell in cells.items()
-            if title not in ("name", "type", "device")
-        ]
+        pl.Series(
+            [
+                cell
+                for cells in table.rows
+                for title, cell in cells.items()
+                if title not in ("name", "type", "device")
+            ],
+            dtype=pl.String,
+        )
         for table in of_locale
     ]
-    of_all = decimal_mark(cell for own in numbers for cell in own)
+    of_all = decimal_mark(pl.concat(numbers)) if numbers else None
     for table, own in zip(of_locale, numbers, strict=True):
         table.mark = decimal_mark(own) or of_all
 

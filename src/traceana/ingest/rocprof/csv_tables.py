@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 import polars as pl
 
-from traceana.ingest.printed.text import ROCPROF_TITLES, SUMMARY_TITLES, plain_text, rocprof_title
 from traceana.ingest.printed.tables import csv_rows, distinct, printed_lines, split_csv
+from traceana.ingest.printed.text import ROCPROF_TITLES, SUMMARY_TITLES, plain_text, rocprof_title
 
 _CELLS: Final = {
     # cell: titles of rocprofv3 and rocpd, rocprofv2, rocprof
@@ -163,7 +163,7 @@ def _table(lines: pl.Series, header: str) -> tuple[Table | None, int]:
     rows, lost = csv_rows(lines, columns, begins, text)
     kept = [column for column, name in zip(columns, named, strict=True) if name == column]
     version = "rocprof" if "KernelName" in titles else "rocprofv2" if "GPU_ID" in titles else ""
-    return Table(kind, version or "rocprofv3", rows.select(kept)), lost
+    return Table(kind, version or "rocprofv3", rows.select(kept)), int(lost.sum())
 
 
 def named_cells(texts: pl.DataFrame) -> tuple[Kind | None, pl.DataFrame]:
