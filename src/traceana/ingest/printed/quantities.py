@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Final
 
@@ -51,6 +52,29 @@ _SHOWS: Final = {
     for mark, other in (".,", ",.")
 }
 """Numbers that show what the decimal mark of their locale is."""
+
+
+def quantities(cell: str, factors: Mapping[str, float], unit: str | None) -> list[pl.Expr]:
+    """Return the column ``cell`` in base units as integers, and ``*_step``, how far the last digit
+    counts. The unit of ``factors`` stands in the cells, or else is ``unit``.
+
+    Numbers have a decimal point and no groups of digits.
+    """
+    text = pl.col(cell)
+    if unit is None:
+        factor: pl.Expr = text.str.extract("([a-zA-Z]+)$", 1).replace_strict(
+            factors, default=None, return_dtype=pl.Float64
+        )
+        number = text.str.strip_chars_end("".join(filter(str.isalpha, "".join(factors))))
+    else:
+        factor, number = pl.lit(factors[unit]), text
+    decimals = number.str.extract(r"\.(\d*)(?:e|$)", 1).str.len_bytes().fill_null(0)
+    exponent = number.str.extract(r"e([+-]?\d{1,2})$", 1).cast(pl.Float64).fill_null(0.0)
+    value = number.cast(pl.Float64, strict=False) * factor
+    return [
+        value.round().cast(pl.Int64, strict=False).alias(cell),
+        (factor * pl.lit(10.0).pow(exponent - decimals)).alias(f"{cell}_step"),
+    ]
 
 
 class Quantity(msgspec.Struct, frozen=True):
