@@ -16,6 +16,7 @@ from traceana.ingest.kernel_names import demangle
 from traceana.ingest.printed.quantities import decimal_mark, numbers
 from traceana.ingest.printed.tables import csv_rows, distinct, printed_lines, split_csv
 from traceana.ingest.printed.text import NCU_HEADER, plain_text
+from traceana.ingest.printed.titles import titles
 from traceana.ingest.source import ByteSource, Progress
 from traceana.trace import Ledger, Tables, Trace, TraceMeta
 from traceana.trace.schema import COUNTERS
@@ -364,33 +365,7 @@ def _page(lines: pl.Series) -> pl.DataFrame:
     return table.with_columns(pl.all().fill_null(""))
 
 
-_OPERATIONS: Final = {
-    f"{letter}{operation}": f"fp{bits}_{operation}"
-    for letter, bits in (("d", 64), ("f", 32), ("h", 16))
-    for operation in ("add", "mul", "fma")
-}
-COLUMNS: Final = {
-    # metric name, or label of the details page: column
-    "gpu__time_duration.sum": "duration",
-    "gpu__time_duration.avg": "duration",
-    "gpu__time_duration.max": "duration",
-    "Duration": "duration",
-    "dram__bytes.sum": "dram_bytes",
-    "dram__bytes_read.sum": "dram_read_bytes",
-    "dram__bytes_write.sum": "dram_write_bytes",
-    # since Blackwell
-    "dram__bytes_op_read.sum": "dram_read_bytes",
-    "dram__bytes_op_write.sum": "dram_write_bytes",
-    "sm__inst_executed_pipe_tensor.sum": "tensor_instructions",
-    "smsp__inst_executed_pipe_tensor.sum": "tensor_instructions",
-    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": "tensor_active_percent",
-    # The same counter once per multiprocessor, once per quarter of one.
-    **{
-        f"{unit}__sass_thread_inst_executed_op_{operation}_pred_on.sum": column
-        for unit in ("sm", "smsp")
-        for operation, column in _OPERATIONS.items()
-    },
-}
+_COLUMN_OF: Final = {title: one.column for title, one in titles("ncu").items()}
 _TENSOR_OPS: Final = re.compile(r"(sm__ops_path_tensor_\w+)\.sum")
 _BY_TYPE: Final = "sm__ops_path_tensor_src_"
 _PREFIXES: Final = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
@@ -426,9 +401,9 @@ def known(names: Iterable[str]) -> dict[str, list[str]]:
     """
     listed = list(names)
     found: dict[str, list[str]] = {}
-    for name in COLUMNS:
+    for name, column in _COLUMN_OF.items():
         if name in listed:
-            found.setdefault(COLUMNS[name], []).append(name)
+            found.setdefault(column, []).append(name)
     tensor = {m[1]: name for name in listed if (m := _TENSOR_OPS.fullmatch(name))}
     if any(stem.startswith(_BY_TYPE) for stem in tensor):
         tensor = {stem: name for stem, name in tensor.items() if stem.startswith(_BY_TYPE)}
