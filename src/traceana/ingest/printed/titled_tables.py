@@ -27,6 +27,7 @@ from traceana.ingest.printed.quantities import (
 )
 from traceana.ingest.printed.tables import joined, printed_lines, split_csv
 from traceana.ingest.printed.text import SUMMARY_TITLES
+from traceana.ingest.printed.titles import titles
 
 Cells = dict[str, str]
 """The cells of a row by the figure that each holds."""
@@ -86,64 +87,8 @@ class Table(msgspec.Struct):
         return "bytes" in self.titles
 
 
-_FIGURES: Final = {
-    "time(%)": "share",
-    "time (%)": "share",
-    "time %": "share",
-    "percentage": "share",
-    "percent (inc)": "share",
-    "percent": "share",
-    "time": "total",
-    "total time": "total",
-    "totaldurationns": "total",
-    "duration": "total",
-    "calls": "calls",
-    "num calls": "calls",
-    "instances": "calls",
-    "operations": "calls",
-    "count": "calls",
-    "# of calls": "calls",
-    "number of calls": "calls",
-    "total count": "calls",
-    "avg": "mean",
-    "average": "mean",
-    "averagens": "mean",
-    "avg time": "mean",
-    "med": "median",
-    "median": "median",
-    "min": "min",
-    "minimum": "min",
-    "minns": "min",
-    "min time": "min",
-    "max": "max",
-    "maximum": "max",
-    "maxns": "max",
-    "max time": "max",
-    "stddev": "deviation",
-    "std_dev": "deviation",
-    "name": "name",
-    "operation": "name",
-    "range": "name",
-    "type": "type",
-    "category": "type",
-    "domain": "type",
-    "device": "device",
-    "self cpu": "self_cpu",
-    "self cpu total": "self_cpu",
-    "cpu total": "cpu",
-    "cpu time total": "cpu",
-}
+_TITLES: Final = titles("summary")
 _TIMES: Final = ("total", "mean", "median", "min", "max", "deviation")
-_IN_NAME: Final = ("totaldurationns", "averagens", "minns", "maxns")
-"""rocprof's titles with the unit of their column."""
-_IGNORED: Final = (
-    *("style", "gridxyz", "blockxyz", "hostname", "processid", "pid", "tid", "cpu time avg"),
-    *("self cpu %", "cpu total %", "self cpu total %", "cpu mem", "self cpu mem", "cpu time"),
-    *("total kflops", "total mflops", "total flops", "input shapes", "source location", "total"),
-    *("min use", "max use", "avg use", "node id", "event type", "overload name"),
-)
-_OF_AXES: Final = ("gridxyz", "blockxyz")
-"""Titles of three numbers."""
 _OF_DEVICE: Final = re.compile(r"(self )?(cuda|xpu|hpu|mtia|privateuse1|gpu)( .*)?")
 _UNIT: Final = re.compile(r"(.*?) ?\((\w+)\)")
 _UNITS_LINE: Final = re.compile(r"(?:[a-zA-Z/%]*[,;])+[a-zA-Z/%]*")
@@ -395,7 +340,8 @@ def _header(
     percents: list[bool] = []
     for text in texts:
         figure, unit = _figure(text)
-        words = 3 if separator == " " and text.lower() in _OF_AXES else 1
+        axes = text.lower() in _TITLES and _TITLES[text.lower()].unit == "axes"
+        words = 3 if separator == " " and axes else 1
         titles += ["" if figure in titles else figure] * words
         units += [unit] * words
         percents += [text.endswith("%")] * words
@@ -449,8 +395,8 @@ def _profiler(titles: list[str]) -> Profiler:
 def _figure(title: str) -> tuple[str, str | None]:
     """Return the figure of the column ``title``, empty for others, and the unit in the title."""
     text = " ".join(title.lower().split())
-    if text in _FIGURES:
-        return _FIGURES[text], "ns" if text in _IN_NAME else None
+    if (known := _TITLES.get(text)) and known.column:
+        return known.column, "ns" if known.unit == "ns" else None
     if match := _OF_DEVICE.fullmatch(text):
         what = (match[1] or "") + (match[3] or "").strip()
         of = {"self ": "total", "self %": "share", "self time total": "total"}
@@ -478,10 +424,9 @@ def _is_title(title: str) -> bool:
     text = title.lower()
     match = _UNIT.fullmatch(text)
     return (
-        text in _FIGURES
-        or text in _IGNORED
+        text in _TITLES
         or bool(_OF_DEVICE.fullmatch(text) and text.count(" ") < 4 and "# of" not in text)
-        or (match is not None and match[1] in (*_FIGURES, *_IGNORED))
+        or (match is not None and match[1] in _TITLES)
     )
 
 
