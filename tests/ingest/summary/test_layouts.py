@@ -125,6 +125,25 @@ def test_what_a_log_or_a_paste_puts_around_changes_nothing(
     assert problems(pasted) == []
 
 
+@pytest.mark.parametrize("cell", [0, 6, 10])
+@pytest.mark.parametrize("between", ["  ", " | "])
+def test_cells_in_bold_are_read(tmp_path: Path, cell: int, between: str) -> None:
+    """Reports set the rows that they speak of, or some of their cells, in bold."""
+    text = writing.torch_table(ROWS)
+    lines = text.splitlines()
+    for at in range(3, len(lines), 2):
+        cells = re.split(" {2,}", lines[at].strip())
+        if len(cells) > cell:
+            cells[cell] = f"**{cells[cell]}**"
+            lines[at] = between.join(cells)
+    if between != "  ":
+        rows = (re.split(" {2,}", line.strip()) for line in lines[1:] if "total:" not in line)
+        ends = (line for line in lines if "total:" in line)
+        lines = [*(line[0] if "|" in line[0] else between.join(line) for line in rows), *ends]
+    trace = written(tmp_path / "a.txt", "\n".join(lines) + "\n")
+    assert trace.tables.summary.equals(written(tmp_path / "b.txt", text).tables.summary)
+
+
 @pytest.mark.parametrize("name", [name for name in LAYOUTS if name != "torch"])
 def test_several_reports_of_one_file_are_all_read(tmp_path: Path, name: str) -> None:
     text = LAYOUTS[name](ROWS)

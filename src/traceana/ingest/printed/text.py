@@ -92,6 +92,11 @@ _TABS: Final = re.compile(
 _BEGIN: Final = re.compile(rb"[ \t#>|`]*(?:\*\*)?[ \t]*")
 """What the readers leave out before a line."""
 _BORDER: Final = "\u2502".encode()
+_BOLD: Final = re.compile(
+    rb"(^[ \t>|#]*|[ \t]{2}|\|[ \t]*)\*\*[ \t]*(\S.{0,2000}?)[ \t]*\*\*(?=[ \t]{2}|[ \t]*(?:\||$))",
+    re.MULTILINE,
+)
+"""Bold lines and cells of Markdown; pointers to pointers do not stand alone in a cell."""
 _DIGITS: Final = re.compile(rb"\d+")
 _CLOCK: Final = re.compile(rb"\d{4}-\d\d-\d\d|\d+:\d\d:\d\d(?:[.,]\d+)?")
 _LONGEST_PREFIX: Final = 120
@@ -106,7 +111,7 @@ def plain_text(content: bytes) -> bytes:
     """Return ``content`` as UTF-8 and without what was printed around the profiler's text.
 
     That is a byte order mark, a terminal's escape sequences, HTML's entities and no-break spaces,
-    and what a launcher, a logger or an editor put before each line: ``[1,0]<stdout>:``, a time, a
+    Markdown's bold, and what a launcher, a logger or an editor put before each line: ``[1,0]<stdout>:``, a time, a
     comment mark. PowerShell redirects the output of programs as UTF-16.
     """
     if content.startswith(UTF_16):
@@ -121,6 +126,8 @@ def plain_text(content: bytes) -> bytes:
     if b"&lt;" in content or b"&gt;" in content:
         for entity, character in _ENTITIES:
             content = content.replace(entity, character)
+    if b"**" in content:
+        content = _BOLD.sub(rb"\1\2", content)
     if b"\t" in content and _TABS.search(content):
         content = content.replace(b"\t", b"  ")
     return _without_prefixes(content)

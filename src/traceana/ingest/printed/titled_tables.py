@@ -294,9 +294,7 @@ def device_of(text: str) -> tuple[int, str] | None:
 def _lines(content: bytes) -> Iterator[str]:
     """Yield the lines from the first header on that can matter."""
     line = pl.col("line")
-    bold = line.str.starts_with("**")
-    bare = line.str.replace(r"^\*\*", "").str.replace(r"\*\*\s*$", "").str.strip_chars_start(" ")
-    lines = printed_lines(content).select(pl.when(bold).then(bare).otherwise(line).alias("line"))
+    lines = printed_lines(content)
     marked = lines.with_columns(
         line.str.contains(f"^(?:{SUMMARY_TITLES})").alias("header"),
         line.str.contains(f"^{_WITH_UNITS}$").alias("other"),
