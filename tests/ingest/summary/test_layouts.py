@@ -183,6 +183,24 @@ def test_mxnet_prints_operators_and_memory(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "direction"),
+    [
+        ("CopyCPU2GPU", "HtoD"),
+        ("CopyGPU2CPU", "DtoH"),
+        ("CopyGPU2GPU", "DtoD"),
+        ("SyncCopyGPU2CPU", "DtoH"),
+        ("_copyto_GPU2GPU", "DtoD"),
+    ],
+)
+def test_copies_of_mxnet_have_their_direction(tmp_path: Path, name: str, direction: str) -> None:
+    rows = [Row("_backward_copy", 2, 180_000), Row("CopyCPU2CPU", 1, 1_000), Row(name, 4, 430_000)]
+    trace = written(tmp_path / "a.txt", writing.mxnet_table(rows))
+    assert trace.tables.summary["kind"].to_list() == ["op", "op", "memcpy"]
+    copies = trace.transfers().frame
+    assert copies.select("direction", "count", "time_ns").rows() == [(direction, 4, 430_000)]
+
+
 def test_old_versions_of_mxnet_print_memory_in_columns_of_time(tmp_path: Path) -> None:
     """MXNet 1.2: "Note that counter items are counter values and not time units." """
     times = "Time (ms)    Min Time (ms)    Max Time (ms)    Avg Time (ms)"

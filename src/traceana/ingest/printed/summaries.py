@@ -442,6 +442,7 @@ _COPY: Final = re.compile(
     r"(?i)\[?(?:CUDA )?(?:Unified Memory |Unified )?(?:memcpy (?:Unified )?|MEMORY_COPY_|Copy)"
     r"(Host|Device|Peer|Array|[HDPAM])[-_ ]?(?:to|2)[-_ ]?(Host|Device|Peer|Array|[HDPAM])\b.*"
 )
+_MXNET_COPY: Final = re.compile(r"(?:(?:Sync)?Copy|_copyto_)(CPU(?=2GPU)|GPU)2([CG]PU)")
 _SET: Final = re.compile(r"(?i)\[?(?:CUDA )?(?:Unified Memory )?(?:memset|MEMORY_SET)\b.*")
 _ANY_COPY: Final = re.compile(r"(?i)\[?(?:CUDA )?(?:Unified Memory )?(?:memcpy|MEMORY_COPY)\b.*")
 _UNIFIED: Final = re.compile(r"(?i)\[?(?:CUDA )?(?:memcpy )?Unified")
@@ -477,6 +478,8 @@ def copy_of(name: str) -> str | None:
         # Intel's M is memory that no allocator of the device knows: the host's.
         source, target = (side[0].upper().replace("M", "H") for side in match.groups())
         return f"{source}to{target}"
+    if match := _MXNET_COPY.fullmatch(name):
+        return "to".join("H" if side == "CPU" else "D" for side in match.groups())
     return "unknown" if _ANY_COPY.fullmatch(name) else None
 
 
@@ -502,7 +505,7 @@ def _of_row(name: str, typed: str, table: Table) -> str:
     if table.profiler is Profiler.MXNET:
         if name.startswith("Memory: "):
             return "memory"
-        return "call" if name.startswith("MX") else "op"
+        return "memcpy" if copy_of(name) else "call" if name.startswith("MX") else "op"
     if table.of == "host":
         return "host"
     if typed.startswith(_RANGE) or table.of == "ranges" or _OF_RANGES.search(table.section):

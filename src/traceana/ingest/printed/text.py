@@ -111,8 +111,9 @@ def plain_text(content: bytes) -> bytes:
     """Return ``content`` as UTF-8 and without what was printed around the profiler's text.
 
     That is a byte order mark, a terminal's escape sequences, HTML's entities and no-break spaces,
-    Markdown's bold, and what a launcher, a logger or an editor put before each line: ``[1,0]<stdout>:``, a time, a
-    comment mark. PowerShell redirects the output of programs as UTF-16.
+    Markdown's bold, and what a launcher, a logger or an editor put before each line:
+    ``[1,0]<stdout>:``, a time, a comment mark. PowerShell redirects the output of programs as
+    UTF-16.
     """
     if content.startswith(UTF_16):
         content = content.decode("utf-16", "replace").encode()
