@@ -893,6 +893,24 @@ def test_a_copy_whose_name_is_cut_is_no_kernel(
     assert ("malformed", 1) in problems(trace)
 
 
+@pytest.mark.parametrize("share", ["Pct", "Percent"])
+def test_the_kernels_of_rocm_compute_profiler_are_read(tmp_path: Path, share: str) -> None:
+    """``pmc_kernel_top.csv`` of ``rocprof-compute`` (``omniperf``)."""
+    text = f"""\
+Kernel_Name,Count,Sum(ns),Mean(ns),Median(ns),{share}
+"void k<int, 2>(float*, int) [clone .kd]",12,1200.0,100.0,99.5,75.0
+gemm.kd,4,400.0,100.0,100.0,25.0
+"""
+    trace = written(tmp_path / "pmc_kernel_top.csv", text)
+    assert trace.meta.format == "rocprof"
+    assert trace.tables.summary.select("name", "kind", "calls", "total_ns", "mean_ns").rows() == [
+        ("void k<int, 2>(float*, int)", "kernel", 12, 1200, 100),
+        ("gemm", "kernel", 4, 400, 100),
+    ]
+    assert trace.tables.summary["share_percent"].to_list() == [75.0, 25.0]
+    assert problems(trace) == []
+
+
 def test_copies_of_xpu_have_their_direction(tmp_path: Path) -> None:
     text = """\
                                   Name    Self CPU %      Self CPU      Self XPU    Self XPU %    # of Calls

@@ -32,6 +32,8 @@ SUMMARY_TITLES: Final = "|".join(
         r'(?:ProcessID +Hostname +)?"?(?:Name|NAME)"?[ \t,|]+(?:"?DOMAIN"?[ \t,|]+)?"?'
         r'(?:Calls|CALLS)"?[ \t,|]+"?(?:TotalDuration|DURATION)',
         r"Name {2,}Total Count",
+        # ROCm Compute Profiler's pmc_kernel_top.csv.
+        r'"?Kernel_Name"?,"?Count"?,"?Sum\(\w+\)',
     )
 )
 """The beginning of a table of a summary: names with calls and times."""
@@ -80,7 +82,7 @@ _TITLES: Final = re.compile(
 """A header, anywhere in a line: Nsight Compute's are its CSV's, and that of a section."""
 _WORDS: Final = (
     *(b"(%)", b"Self ", b"CPU total", b"CPU time", b"Duration", b"Start Time", b"Invocations"),
-    *(b"Total (", b"Total Count", b"DURATION", b'"ID"', b" Section: "),
+    *(b"Total (", b"Total Count", b"DURATION", b"Kernel_Name", b'"ID"', b" Section: "),
 )
 """What a header has one of: a search for these is faster."""
 _JSON: Final = re.compile(rb"\s*(?:\[\s*)?\{")

@@ -383,7 +383,7 @@ def _profiler(titles: list[str]) -> Profiler:
         return Profiler.TORCH
     if "total count" in titles:
         return Profiler.MXNET
-    if any(one.startswith(("totalduration", "duration")) for one in titles):
+    if any(one.startswith(("totalduration", "duration", "sum")) for one in titles):
         return Profiler.ROCPROF
     if any(one.startswith("total") for one in titles):
         return Profiler.NSYS
