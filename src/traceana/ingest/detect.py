@@ -24,6 +24,7 @@ from traceana.ingest.printed.text import (
     ROCPROF_TITLES,
     SUMMARY_TITLES,
     UTF_16,
+    nsys_summaries,
     plain_text,
     rocprof_title,
 )
@@ -172,6 +173,8 @@ def detect(path: Path) -> Format:
     """
     if path.is_dir() and is_nsys_export(path):
         return Format.NSYS_TABLES
+    if path.is_dir() and nsys_summaries(path):
+        return Format.SUMMARY
     if not path.is_file() and rocprof_files(path):
         return Format.ROCPROF_CSV
     head = _head(path)

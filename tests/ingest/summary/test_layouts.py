@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import traceana
 from tests.ingest.summary import writing
 from tests.ingest.summary.writing import ROWS, Row
 from tests.support.command_line import Run
@@ -484,6 +485,28 @@ def test_a_report_with_other_options_repeats_its_kernels(tmp_path: Path) -> None
     assert "several_reports" not in trace.tables.ledger["reason"].to_list()
     twice = written(tmp_path / "b.txt", f"{text}{kernels}\n")
     assert "several_reports" in twice.tables.ledger["reason"].to_list()
+
+
+@pytest.mark.parametrize("names", ["cuda_{}_sum", "{}sum"])
+def test_the_files_of_one_run_of_nsys_stats_are_one_run(
+    tmp_path: Path, run: Run, names: str
+) -> None:
+    """``nsys stats --format csv --output NAME`` writes a file for each report."""
+    reports = {"api": "call", "gpu_kern": "kernel", "gpu_mem_time": "memcpy"}
+    for report, kind in reports.items():
+        kinds = (kind, "memset") if kind == "memcpy" else (kind,)
+        part = writing.nsys_csv([row for row in ROWS if row.kind in kinds])
+        name = names.format(report if "_" in names else report.replace("_", ""))
+        name = name.replace("apisum", "cudaapisum")
+        (tmp_path / f"run_{name}.csv").write_text(part.partition("\n")[2])
+    trace = traceana.open(tmp_path)
+    expect(trace, ROWS, "nsys CSV")
+    assert problems(trace) == []
+    assert "several_reports" not in trace.tables.ledger["reason"].to_list()
+    assert run("kernels", tmp_path).exit_code == ExitCode.OK
+    # Reports of several runs are not added up.
+    (tmp_path / "other_cuda_gpu_kern_sum.csv").write_text(part.partition("\n")[2])
+    assert run("kernels", tmp_path).exit_code == ExitCode.UNRECOGNIZED_FORMAT
 
 
 def test_another_report_ends_a_table(tmp_path: Path) -> None:

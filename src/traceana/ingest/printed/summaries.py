@@ -27,7 +27,7 @@ from traceana.ingest.printed.quantities import (
     unit_of,
 )
 from traceana.ingest.printed.tables import count_few_digits
-from traceana.ingest.printed.text import plain_text
+from traceana.ingest.printed.text import nsys_summaries, plain_text
 from traceana.ingest.printed.timelines import without_table
 from traceana.ingest.printed.titled_tables import (
     Cells,
@@ -70,13 +70,21 @@ _Row = dict[str, Any]
 
 
 def read(path: Path, progress: Progress) -> Trace:
-    """Return the Trace of the summaries in ``path``; other lines are the program's output.
+    """Return the Trace of the summaries in ``path``, a file or the folder of the reports of
+    ``nsys stats``; other lines are the program's output.
 
     Raises ``NotATraceError`` where no table has a row, ``CorruptError`` where times have no unit,
     ``NotFoundError``.
     """
-    source = ByteSource(path, progress)
-    content = plain_text(b"".join(source.blocks()))
+    sources = [ByteSource(file, progress) for file in nsys_summaries(path) or [path]]
+    contents = [plain_text(b"".join(source.blocks())) for source in sources]
+    if path.is_dir():
+        # The report is in the name of its file alone.
+        contents = [
+            b"Processing [%s]\n%s" % (source.path.name.encode(), content)
+            for source, content in zip(sources, contents, strict=True)
+        ]
+    content = b"\n".join(contents)
     text = tables(content)
     if not any(one.rows or one.total for one in text.tables):
         if b"nvprof" in content or b"NVPROF" in content or b"==" in content:
@@ -88,8 +96,9 @@ def read(path: Path, progress: Progress) -> Trace:
     rows = _rows(path, text, ledger)
     names = NameTable(ledger)
     frame = _summary(rows, names, ledger)
-    ledger.add("damaged", int(source.damaged), table="-", kept=True)
-    ledger.add("truncated", int(source.truncated), table="-", kept=True)
+    ledger.add("damaged", sum(one.damaged for one in sources), table="-", kept=True)
+    truncated = sum(one.truncated for one in sources)
+    ledger.add("truncated", truncated, table="-", kept=True)
     profiler = text.tables[0].profiler
     plain = all(one.separator == " " for one in text.tables)
     properties: dict[str, Any] = {"printed": "text" if plain else "table"}
@@ -104,9 +113,9 @@ def read(path: Path, progress: Progress) -> Trace:
         format=profiler.value,
         producer=_PRODUCERS[profiler],
         framework=_FRAMEWORKS.get(profiler),
-        truncated=source.truncated,
-        bytes_read=source.bytes_read,
-        bytes_total=source.bytes_total,
+        truncated=truncated > 0,
+        bytes_read=sum(one.bytes_read for one in sources),
+        bytes_total=sum(one.bytes_total for one in sources),
         events=sum(len(one.rows) + one.malformed + one.repeated for one in text.tables)
         + text.counters,
         properties=properties,

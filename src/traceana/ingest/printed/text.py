@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -56,6 +57,11 @@ def rocprof_title(words: str) -> str:
     return rf'\b(?:{words})\b"?\s*(?:,|$)'
 
 
+_NSYS_SUMMARY: Final = re.compile(
+    r"(?:(.+)_)?(?:cuda_(?:gpu_(?:kern|mem_time|mem_size)|api)_sum|gpu(?:kern|memtime|memsize)sum"
+    r"|cudaapisum)\.csv"
+)
+"""The names of the files of ``nsys stats --format csv --output NAME``, since 2022 and before."""
 BOM: Final = b"\xef\xbb\xbf"
 """The byte order mark of UTF-8."""
 UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
@@ -236,3 +242,14 @@ def _is_repeated(prefix: _Prefix, content: bytes, at: int) -> bool:
     behind = content[begin + 1 : begin + _LONGEST_HEADER * _NEXT] if begin >= 0 else b""
     lines = [line for line in behind.split(b"\n") if line.strip()][:_NEXT]
     return sum(prefix.end(line) > 0 for line in lines) >= min(2, max(len(lines), 1))
+
+
+def nsys_summaries(folder: Path) -> list[Path]:
+    """Return the CSV files that ``nsys stats --output`` writes of one run, a file for each report;
+    none where the files in ``folder`` are of several runs."""
+    try:
+        found = [(file, _NSYS_SUMMARY.fullmatch(file.name)) for file in sorted(folder.iterdir())]
+    except OSError:
+        return []
+    runs = {match[1] for _, match in found if match}
+    return [file for file, match in found if match] if len(runs) == 1 else []
