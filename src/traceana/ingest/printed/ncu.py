@@ -48,6 +48,7 @@ _MOST_UNREAD: Final = 50
 _MOST_MESSAGES: Final = 10
 _LONGEST_MESSAGE: Final = 300
 _INCOMPLETE: Final = "rows without all cells, or with zero bytes"
+_BROKEN_TITLES: Final = "rows below a header that is no CSV"
 _BROKEN_HEADER: Final = "zero bytes in the header"
 _NOT_UTF8: Final = "rows with text that is not UTF-8"
 MISSING: Final = "launches without a metric that others have"
@@ -135,9 +136,11 @@ def _csv_tables(lines: pl.Series, ledger: Ledger, *, ended: bool) -> list[_Table
     starts = lines.str.contains(f"^{NCU_HEADER}").arg_true().to_list()
     found = []
     for number, (start, end) in enumerate(pairwise((*starts, len(lines)))):
-        if not (cells_of_header := split_csv(lines[start], strict=True)):
+        titles = distinct(split_csv(lines[start], strict=True))
+        if not titles:
+            below = lines[start + 1 : end].str.contains(_ROW)
+            ledger.add("malformed", int(below.sum()), table="counters", detail=_BROKEN_TITLES)
             continue
-        titles = distinct(cells_of_header)
         least, most = len(titles), len(titles)
         if _VALUE in titles:
             least, most = titles.index(_VALUE) + 1, len(titles) + 1
@@ -153,11 +156,10 @@ def _csv_tables(lines: pl.Series, ledger: Ledger, *, ended: bool) -> list[_Table
         cells, lost = csv_rows(rows, titles, is_row, widths=range(least, most + 1))
         if broken.any():
             cells, lost = cells.filter(~broken.filter(~lost)), lost | broken
-        of_last = marked.tail(1).select("part", "other").rows()
-        is_lost = of_last in ([(False, True)], [(True, False)]) and (
-            of_last[0][1] or bool(lost[-1])
-        )
-        truncated = end == len(lines) and not ended and is_lost
+        truncated = False
+        if end == len(lines) and not ended and marked.height:
+            is_part, is_piece = marked.select("part", "other").row(-1)
+            truncated = is_piece or (is_part and bool(lost[-1]))
         malformed += int(marked["other"].sum()) + int(lost.sum()) - truncated
         found.append(_Table(cells.with_columns(pl.all().fill_null("")), malformed, truncated))
         not_utf8 = int(rows.str.contains("\ufffd", literal=True).sum())
