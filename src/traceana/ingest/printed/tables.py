@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-from functools import cache
 from math import ceil
 from typing import Final
 
@@ -85,7 +84,11 @@ def csv_rows(
         and (lines.str.starts_with('"') & lines.str.ends_with('"')).all()
     ):
         return _parsed(lines, titles), pl.zeros(len(lines), pl.Boolean, eager=True)
-    commas, paired, plain = lines.to_frame("line").select(_bare()).select(_shape())
+    # Commas outside quotes, whether quotes are paired, and whether they are around cells.
+    bare = lines.str.replace_all(_QUOTED, _CELL)
+    commas = bare.str.count_matches(",", literal=True)
+    paired = ~bare.str.contains('"', literal=True)
+    plain = paired & ~bare.str.contains(_WITHIN)
     fits = commas.is_between(widths.start - 1, widths.stop - 2)
     whole = plain & fits
     # Names without quotes have commas of their own, and quotes may stand within a name.
@@ -107,24 +110,6 @@ def csv_rows(
     lost = begins & ~whole & ~at_number.is_in([*rows])
     cells = pl.concat([cells.with_columns(at_number.filter(whole)), rest]).sort("at").drop("at")
     return cells, lost
-
-
-@cache
-def _bare() -> pl.Expr:
-    return pl.col("line").str.replace_all(_QUOTED, _CELL).alias("bare")
-
-
-@cache
-def _shape() -> list[pl.Expr]:
-    """Return the commas of each line outside quotes, whether its quotes are paired, and whether
-    they are around cells."""
-    bare = pl.col("bare")
-    paired = bare.str.contains('"', literal=True).not_()
-    return [
-        bare.str.count_matches(",", literal=True).alias("commas"),
-        paired.alias("paired"),
-        (paired & bare.str.contains(_WITHIN).not_()).alias("plain"),
-    ]
 
 
 def _parsed(lines: pl.Series, titles: list[str]) -> pl.DataFrame:

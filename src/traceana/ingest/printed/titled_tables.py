@@ -425,20 +425,14 @@ def _known(text: str) -> Iterator[str]:
     while at < len(words):
         for end in range(min(len(words), at + _LONGEST_TITLE), at, -1):
             title = " ".join(words[at:end])
-            if end == at + 1 or _is_title(title):
+            lower = title.lower()
+            of_device = _OF_DEVICE.fullmatch(lower) and end - at < 5 and "# of" not in lower
+            match = _UNIT.fullmatch(lower)
+            is_known = lower in _TITLES or of_device or (match and match[1] in _TITLES)
+            if end == at + 1 or is_known:
                 yield title
                 at = end
                 break
-
-
-def _is_title(title: str) -> bool:
-    text = title.lower()
-    match = _UNIT.fullmatch(text)
-    return (
-        text in _TITLES
-        or bool(_OF_DEVICE.fullmatch(text) and text.count(" ") < 4 and "# of" not in text)
-        or (match is not None and match[1] in _TITLES)
-    )
 
 
 def _split(line: str, separator: str) -> list[str]:
