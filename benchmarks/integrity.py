@@ -21,7 +21,6 @@ import traceana
 from traceana.ingest import integrity, sqlite
 from traceana.ingest.chrome import event_decoder  # noqa: F401
 from traceana.ingest.kineto import reader as kineto_reader  # noqa: F401
-from traceana.ingest.ncu import reader, rows
 from traceana.ingest.nsys import directory
 from traceana.ingest.nvprof import reader as nvprof_reader  # noqa: F401
 from traceana.ingest.xplane import reader as xplane_reader  # noqa: F401
@@ -33,13 +32,6 @@ CHECKS: Final[tuple[Callable[..., Any], ...]] = (
     integrity.bounded,
     sqlite.first_problem,
     directory.check_lengths,
-    rows.is_whole,
-    rows.complete_rows,
-    reader.together,
-    reader.count_contradictions,
-    reader.count_missing,
-    reader.count_advice,
-    reader.count_unread,
     crc32,
 )
 

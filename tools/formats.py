@@ -46,11 +46,14 @@ format, its version and its producer.
 | trace.json of TensorFlow and JAX, other Chrome traces | `.json`, `.json.gz` | `chrome` |
 | MXNet's profiler | `.json`, `.json.gz` | `chrome/reader.py` |
 | nvprof databases | `.nvvp`, `.nvprof`, `.prof`, `.sql` | `nvprof` |
-| nvprof's output | `--print-gpu-trace`, `--print-api-trace`, text and CSV | `nvprof/printed.py` |
-| traces of `nsys stats` | `cuda_gpu_trace`, `cuda_api_trace`, text and CSV | `nvprof/printed.py` |
+| nvprof's output | `--print-gpu-trace`, `--print-api-trace`, text and CSV | \
+`printed/timelines.py` |
+| traces of `nsys stats` | `cuda_gpu_trace`, `cuda_api_trace`, text and CSV | \
+`printed/timelines.py` |
 | printed summaries | tables and CSV of nvprof, `nsys stats`, `nsys profile --stats=true`, \
-rocprof, rocpd, torch's `key_averages()`, MXNet's `dumps()`, in logs and Markdown | `summary` |
-| nvprof's counters | `--metrics`, `--events`, text and CSV | `nvprof/metrics.py` |
+rocprof, rocpd, torch's `key_averages()`, MXNet's `dumps()`, in logs and Markdown; \
+rocprof-compute's `pmc_kernel_top.csv` | `printed/summaries.py` |
+| nvprof's counters | `--metrics`, `--events`, text and CSV | `printed/metrics.py` |
 | rocprofv3 | `--output-format csv`: `*_kernel_trace.csv`, `*_memory_copy_trace.csv`, \
 `*_hip_api_trace.csv`, `*_marker_api_trace.csv`, `*_counter_collection.csv`, `*_agent_info.csv`, \
 one or, by folder or prefix, all of a run; of ROCm 6.2 and later, and of `rocpd convert` \
@@ -59,7 +62,7 @@ one or, by folder or prefix, all of a run; of ROCm 6.2 and later, and of `rocpd 
 `rocprof/databases.py` |
 | Perfetto traces of rocprofv3 | `.pftrace`, `.pftrace.gz` | `rocprof/pftrace.py` |
 | rocprof, rocprofv2 | `results.db`, `results.csv`, `--plugin file` | `rocprof` |
-| Nsight Compute | `ncu --csv`, `--page raw` and `--page details`; its text | `ncu` |
+| Nsight Compute | `ncu --csv`, `--page raw` and `--page details`; its text | `printed/ncu.py` |
 | folders of ranks | any of these, one per rank | `inputs.py`, `ranks.py` |
 
 The readers are in `src/traceana/ingest/`. Empty cells: not in the trace. Problems are integrity

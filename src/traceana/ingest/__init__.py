@@ -57,12 +57,12 @@ _READERS: Final[dict[Format, str]] = {
     Format.NSYS_REPORT: "nsys.nsys_rep:read",
     Format.NSYS_STREAM: "nsys.nsys_rep:read_stream",
     Format.NSYS_TABLES: "nsys.directory:read",
-    Format.NVPROF_PRINTED: "nvprof.printed:read",
-    Format.NVPROF_METRICS: "nvprof.metrics:read",
+    Format.NVPROF_PRINTED: "printed.timelines:read",
+    Format.NVPROF_METRICS: "printed.metrics:read",
     Format.ROCPROF_CSV: "rocprof.reader:read",
     Format.PFTRACE: "rocprof.pftrace:read",
-    Format.SUMMARY: "summary.reader:read",
-    Format.NCU_CSV: "ncu.reader:read",
+    Format.SUMMARY: "printed.summaries:read",
+    Format.NCU_CSV: "printed.ncu:read",
 }
 """Where the reader of each format is; it is imported when a file needs it, with its decoder."""
 

@@ -15,7 +15,7 @@ import msgspec
 
 from traceana.errors import CorruptError, NotATraceError, NotFoundError, UnknownFormatError
 from traceana.files import UNDECODABLE, check_regular
-from traceana.ingest.pasted import (
+from traceana.ingest.printed.text import (
     BOM,
     NCU_HEADER,
     NSYS_COLUMNS,
@@ -24,6 +24,7 @@ from traceana.ingest.pasted import (
     ROCPROF_TITLES,
     SUMMARY_TITLES,
     UTF_16,
+    nsys_summaries,
     plain_text,
     rocprof_title,
 )
@@ -54,11 +55,12 @@ _ROCPROF_CHROME: Final = re.compile(
     rb'"args"\s*:\s*\{\s*"name"\s*:\s*"(?:\d+ )?(?:CPU (?:HIP|HSA|KFD) API|COPY)"\s*\}'
 )
 """A process of rocprof's Chrome trace, which repeats its database."""
-_NCU_TEXT: Final = re.compile(
-    rb"^[ \t#>]+\S.*, Context \d+, Stream \d+(?:, Device.*)?\s*\n(?:.*\n){0,19}?[ \t#>]+Section: ",
+_NCU: Final = re.compile(
+    f"^{NCU_HEADER}".encode() + rb"|^[ \t#>]+\S.*, Context \d+, Stream \d+(?:, Device.*)?\s*\n"
+    rb"(?:.*\n){0,19}?[ \t#>]+Section: ",
     re.MULTILINE,
 )
-"""A launch on the page that Nsight Compute prints as text."""
+"""Nsight Compute's CSV, and a launch on the page that it prints as text."""
 NSYS_EXPORT_TABLES: Final = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 """The table in which nsys describes its export: schema 3, schema 2."""
 _NSYS_TABLE_SUFFIXES: Final = (".parquet", ".arrow")
@@ -171,6 +173,8 @@ def detect(path: Path) -> Format:
     """
     if path.is_dir() and is_nsys_export(path):
         return Format.NSYS_TABLES
+    if path.is_dir() and nsys_summaries(path):
+        return Format.SUMMARY
     if not path.is_file() and rocprof_files(path):
         return Format.ROCPROF_CSV
     head = _head(path)
@@ -191,7 +195,7 @@ def detect(path: Path) -> Format:
         head = head[: len(head) // 2 * 2].decode("utf-16", "replace").encode()
     head = head.removeprefix(BOM)
     text = plain_text(head)
-    if NCU_HEADER.search(text) or _NCU_TEXT.search(text):
+    if _NCU.search(text):
         return Format.NCU_CSV
     if _is_xspace(head):
         return Format.XPLANE

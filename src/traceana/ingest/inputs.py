@@ -20,6 +20,7 @@ from traceana.errors import (
     UsageError,
 )
 from traceana.ingest.detect import Format, detect, is_nsys_export, rocprof_files, rocprof_run
+from traceana.ingest.printed.text import nsys_summaries
 from traceana.runs.run_files import is_name_beside
 from traceana.runs.run_folders import check_finished, is_run, read_run, runs_below
 from traceana.trace.bundle import is_bundle
@@ -142,6 +143,8 @@ def _traces_below(folder: Path) -> Input:
             with suppress(CorruptError, UnknownFormatError):
                 detect(path)
                 alone.append(path)
+        if alone and {*alone} <= {*nsys_summaries(folder)}:
+            return Input(folder, Kind.FOLDER, [folder])
         if alone:
             raise UnknownFormatError(
                 f"{folder} has no traces of ranks, but printed tables or counters: pass one of "

@@ -14,8 +14,7 @@ from tests.ingest.ncu.writing import BEFORE, BEHIND, FACTS, details, facts, line
 from traceana.errors import CorruptError, NotATraceError, TraceanaError, UnknownFormatError
 from traceana.ingest import read
 from traceana.ingest.detect import Format, detect
-from traceana.ingest.ncu import reader, rows
-from traceana.ingest.ncu.reader import factor, known
+from traceana.ingest.printed.ncu import factor, known
 from traceana.timeline.work import why_no_work
 from traceana.trace import Trace
 
@@ -489,40 +488,6 @@ def test_numbers_of_launches_of_any_length(tmp_path: Path) -> None:
     trace = read(path)
     assert trace.tables.counters.height == 59
     assert problems(trace) == ["malformed"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("write", [raw, details])
-def test_a_table_that_is_called_whole_is_read_as_row_by_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Write
-) -> None:
-    """Also where it is damaged: then either both have it in the ledger, or neither."""
-    path = write(tmp_path / "a.csv", UNITS, [(f"k{n}", LAUNCHES[0][1]) for n in range(6)])
-    content = path.read_bytes()
-    rng = random.Random(11)
-    called_whole = different = 0
-    for _ in range(60):
-        begin, size = rng.randrange(len(content)), rng.choice((0, 1, 2, 5))
-        other = bytes(rng.choice(b'",\n1 a') for _ in range(rng.choice((size, 1, 0))))
-        path.write_bytes(content[:begin] + other + content[begin + size :])
-        found: list[Trace | TraceanaError] = []
-        for whole in (rows.is_whole, lambda table, cells: False):
-            monkeypatch.setattr(reader, "is_whole", whole)
-            try:
-                found.append(read(path))
-            except TraceanaError as error:
-                found.append(error)
-        fast, slow = found
-        if not isinstance(fast, Trace) or not isinstance(slow, Trace):
-            assert type(fast) is type(slow)
-            continue
-        called_whole += fast.tables.ledger.equals(slow.tables.ledger)
-        if not fast.tables.counters.equals(slow.tables.counters):
-            different += 1
-            assert not fast.tables.ledger.filter(severity="problem").is_empty()
-            assert not slow.tables.ledger.filter(severity="problem").is_empty()
-    assert called_whole > 40
-    assert different < 4
 
 
 def test_warnings_and_errors_of_the_profiler_are_kept(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import traceana
 from tests.ingest.summary import writing
 from tests.ingest.summary.writing import ROWS, Row
 from tests.support.command_line import Run
@@ -125,6 +126,25 @@ def test_what_a_log_or_a_paste_puts_around_changes_nothing(
     assert problems(pasted) == []
 
 
+@pytest.mark.parametrize("cell", [0, 6, 10])
+@pytest.mark.parametrize("between", ["  ", " | "])
+def test_cells_in_bold_are_read(tmp_path: Path, cell: int, between: str) -> None:
+    """Reports set the rows that they speak of, or some of their cells, in bold."""
+    text = writing.torch_table(ROWS)
+    lines = text.splitlines()
+    for at in range(3, len(lines), 2):
+        cells = re.split(" {2,}", lines[at].strip())
+        if len(cells) > cell:
+            cells[cell] = f"**{cells[cell]}**"
+            lines[at] = between.join(cells)
+    if between != "  ":
+        rows = (re.split(" {2,}", line.strip()) for line in lines[1:] if "total:" not in line)
+        ends = (line for line in lines if "total:" in line)
+        lines = [*(line[0] if "|" in line[0] else between.join(line) for line in rows), *ends]
+    trace = written(tmp_path / "a.txt", "\n".join(lines) + "\n")
+    assert trace.tables.summary.equals(written(tmp_path / "b.txt", text).tables.summary)
+
+
 @pytest.mark.parametrize("name", [name for name in LAYOUTS if name != "torch"])
 def test_several_reports_of_one_file_are_all_read(tmp_path: Path, name: str) -> None:
     text = LAYOUTS[name](ROWS)
@@ -162,6 +182,24 @@ def test_mxnet_prints_operators_and_memory(tmp_path: Path) -> None:
     assert trace.tables.summary.select("name", "kind", "calls", "total_ns").rows() == [
         ("Convolution", "op", 4, 52_000)
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "direction"),
+    [
+        ("CopyCPU2GPU", "HtoD"),
+        ("CopyGPU2CPU", "DtoH"),
+        ("CopyGPU2GPU", "DtoD"),
+        ("SyncCopyGPU2CPU", "DtoH"),
+        ("_copyto_GPU2GPU", "DtoD"),
+    ],
+)
+def test_copies_of_mxnet_have_their_direction(tmp_path: Path, name: str, direction: str) -> None:
+    rows = [Row("_backward_copy", 2, 180_000), Row("CopyCPU2CPU", 1, 1_000), Row(name, 4, 430_000)]
+    trace = written(tmp_path / "a.txt", writing.mxnet_table(rows))
+    assert trace.tables.summary["kind"].to_list() == ["op", "op", "memcpy"]
+    copies = trace.transfers().frame
+    assert copies.select("direction", "count", "time_ns").rows() == [(direction, 4, 430_000)]
 
 
 def test_old_versions_of_mxnet_print_memory_in_columns_of_time(tmp_path: Path) -> None:
@@ -447,6 +485,28 @@ def test_a_report_with_other_options_repeats_its_kernels(tmp_path: Path) -> None
     assert "several_reports" not in trace.tables.ledger["reason"].to_list()
     twice = written(tmp_path / "b.txt", f"{text}{kernels}\n")
     assert "several_reports" in twice.tables.ledger["reason"].to_list()
+
+
+@pytest.mark.parametrize("names", ["cuda_{}_sum", "{}sum"])
+def test_the_files_of_one_run_of_nsys_stats_are_one_run(
+    tmp_path: Path, run: Run, names: str
+) -> None:
+    """``nsys stats --format csv --output NAME`` writes a file for each report."""
+    reports = {"api": "call", "gpu_kern": "kernel", "gpu_mem_time": "memcpy"}
+    for report, kind in reports.items():
+        kinds = (kind, "memset") if kind == "memcpy" else (kind,)
+        part = writing.nsys_csv([row for row in ROWS if row.kind in kinds])
+        name = names.format(report if "_" in names else report.replace("_", ""))
+        name = name.replace("apisum", "cudaapisum")
+        (tmp_path / f"run_{name}.csv").write_text(part.partition("\n")[2])
+    trace = traceana.open(tmp_path)
+    expect(trace, ROWS, "nsys CSV")
+    assert problems(trace) == []
+    assert "several_reports" not in trace.tables.ledger["reason"].to_list()
+    assert run("kernels", tmp_path).exit_code == ExitCode.OK
+    # Reports of several runs are not added up.
+    (tmp_path / "other_cuda_gpu_kern_sum.csv").write_text(part.partition("\n")[2])
+    assert run("kernels", tmp_path).exit_code == ExitCode.UNRECOGNIZED_FORMAT
 
 
 def test_another_report_ends_a_table(tmp_path: Path) -> None:
@@ -854,6 +914,24 @@ def test_a_copy_whose_name_is_cut_is_no_kernel(
     trace = written(tmp_path / "b.txt", text.replace("[CUDA memset]", "[CUDA mems"))
     assert trace.tables.summary.height == whole.tables.summary.height - 1
     assert ("malformed", 1) in problems(trace)
+
+
+@pytest.mark.parametrize("share", ["Pct", "Percent"])
+def test_the_kernels_of_rocm_compute_profiler_are_read(tmp_path: Path, share: str) -> None:
+    """``pmc_kernel_top.csv`` of ``rocprof-compute`` (``omniperf``)."""
+    text = f"""\
+Kernel_Name,Count,Sum(ns),Mean(ns),Median(ns),{share}
+"void k<int, 2>(float*, int) [clone .kd]",12,1200.0,100.0,99.5,75.0
+gemm.kd,4,400.0,100.0,100.0,25.0
+"""
+    trace = written(tmp_path / "pmc_kernel_top.csv", text)
+    assert trace.meta.format == "rocprof"
+    assert trace.tables.summary.select("name", "kind", "calls", "total_ns", "mean_ns").rows() == [
+        ("void k<int, 2>(float*, int)", "kernel", 12, 1200, 100),
+        ("gemm", "kernel", 4, 400, 100),
+    ]
+    assert trace.tables.summary["share_percent"].to_list() == [75.0, 25.0]
+    assert problems(trace) == []
 
 
 def test_copies_of_xpu_have_their_direction(tmp_path: Path) -> None:

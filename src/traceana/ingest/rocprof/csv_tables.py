@@ -15,54 +15,11 @@ from typing import Final
 import msgspec
 import polars as pl
 
-from traceana.ingest.pasted import ROCPROF_TITLES, SUMMARY_TITLES, plain_text, rocprof_title
-from traceana.ingest.printed_text import csv_rows, distinct, printed_lines, split_csv
+from traceana.ingest.printed.tables import csv_rows, distinct, printed_lines, split_csv
+from traceana.ingest.printed.text import ROCPROF_TITLES, SUMMARY_TITLES, plain_text, rocprof_title
+from traceana.ingest.printed.titles import titles
 
-_CELLS: Final = {
-    # cell: titles of rocprofv3 and rocpd, rocprofv2, rocprof
-    "name": ("kernelname",),
-    "start": ("starttimestamp", "beginns"),
-    "end": ("endtimestamp", "endns"),
-    "agent": ("agentid", "gpuid"),
-    "queue": ("queueid",),
-    "stream": ("streamid",),
-    "process": ("processid", "pid"),
-    "thread": ("threadid", "tid"),
-    "guid": ("guid",),
-    "dispatch": ("dispatchid", "index"),
-    "correlation": ("correlationid",),
-    "shared_memory": ("ldsblocksize", "groupsegmentsize", "ldsperworkgroup", "lds"),
-    "registers": ("vgprcount", "archvgpr", "vgpr"),
-    **{f"grid_{axis}": (f"gridsize{axis}",) for axis in "xyz"},
-    **{f"block_{axis}": (f"workgroupsize{axis}",) for axis in "xyz"},
-    "counter": ("countername",),
-    "value": ("countervalue",),
-    "direction": ("direction",),
-    "source": ("sourceagentid",),
-    "destination": ("destinationagentid",),
-    "domain": ("domain",),
-    "function": ("function",),
-    "operation": ("operation",),
-    "sample": ("sampletimestamp",),
-    "node": ("nodeid",),
-    "logical_node": ("logicalnodeid",),
-    "agent_type": ("agenttype",),
-    "compute_units": ("cucount",),
-    "clock_mhz": ("maxengineclkfcompute",),
-    "memory_bytes": ("localmemsize",),
-    "warp_size": ("wavefrontsize",),
-    "gfx_version": ("gfxtargetversion",),
-    "gfx_name": ("name",),
-    "product": ("productname",),
-    "model": ("modelname",),
-}
-_CELL_OF: Final = {title: cell for cell, titles in _CELLS.items() for title in titles}
-_NO_COUNTERS: Final = frozenset(
-    "kind kernelid gridsize grd workgroupsize wgr scratchsize scratchperworkitem scr "
-    "privatesegmentsize accumvgprcount accumvgpr sgprcount sgpr fbar wavesize queueindex sig obj "
-    "dispatchns completens durationns".split()
-)
-"""Titles of kernels that are neither cells nor counters."""
+_TITLES: Final = titles("rocprof")
 COUNTER: Final = "counter "
 """Before the name of a counter in the title of its column."""
 _BEGIN: Final = r'^(?:"|\d|[A-Z][A-Z_]{3,},)'
@@ -163,7 +120,7 @@ def _table(lines: pl.Series, header: str) -> tuple[Table | None, int]:
     rows, lost = csv_rows(lines, columns, begins, text)
     kept = [column for column, name in zip(columns, named, strict=True) if name == column]
     version = "rocprof" if "KernelName" in titles else "rocprofv2" if "GPU_ID" in titles else ""
-    return Table(kind, version or "rocprofv3", rows.select(kept)), lost
+    return Table(kind, version or "rocprofv3", rows.select(kept)), int(lost.sum())
 
 
 def named_cells(texts: pl.DataFrame) -> tuple[Kind | None, pl.DataFrame]:
@@ -176,7 +133,7 @@ def named_cells(texts: pl.DataFrame) -> tuple[Kind | None, pl.DataFrame]:
 def _layout(titles: list[str]) -> tuple[Kind | None, list[str]]:
     """Return the kind of a table with ``titles``, and the cell of each, empty for others."""
     plain = [re.sub("[^a-z0-9]", "", title.lower()) for title in titles]
-    cells = [_CELL_OF.get(title, "") for title in plain]
+    cells = [_TITLES[title].column if title in _TITLES else "" for title in plain]
     kind = next((kind for kind, needed in _NEEDED.items() if needed <= {*cells}), None)
     if "sample" in cells:
         kind = Kind.OTHER
@@ -184,6 +141,6 @@ def _layout(titles: list[str]) -> tuple[Kind | None, list[str]]:
         kind = None
     wide = kind in (Kind.KERNELS, Kind.LAUNCHES)
     return kind, [
-        cell or (f"{COUNTER}{title}" if wide and title and name not in _NO_COUNTERS else "")
+        cell or (f"{COUNTER}{title}" if wide and title and name not in _TITLES else "")
         for cell, title, name in zip(cells, titles, plain, strict=True)
     ]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
-NCU_HEADER: Final = re.compile(rb'^"ID",(?="[^\r\n]*"Kernel Name",)', re.MULTILINE)
-"""The header of Nsight Compute's table; the output of the profiled program may come before it."""
+NCU_HEADER: Final = '"ID","[^\r\n]*"Kernel Name",'
+"""The header of Nsight Compute's table."""
 NVPROF_TITLES: Final = (
     r'(?:"?(?:Start"?(?:,"?Duration"?,| {2,}Duration {2,})|Name"?,"?Start Time\(ns\)"?,)'
     r"|Start \([num]?s\),Duration \([num]?s\),(?:CorrId,GrdX,|Name,Result,CorrID,))"
@@ -32,6 +33,8 @@ SUMMARY_TITLES: Final = "|".join(
         r'(?:ProcessID +Hostname +)?"?(?:Name|NAME)"?[ \t,|]+(?:"?DOMAIN"?[ \t,|]+)?"?'
         r'(?:Calls|CALLS)"?[ \t,|]+"?(?:TotalDuration|DURATION)',
         r"Name {2,}Total Count",
+        # ROCm Compute Profiler's pmc_kernel_top.csv.
+        r'"?Kernel_Name"?,"?Count"?,"?Sum\(\w+\)',
     )
 )
 """The beginning of a table of a summary: names with calls and times."""
@@ -54,6 +57,11 @@ def rocprof_title(words: str) -> str:
     return rf'\b(?:{words})\b"?\s*(?:,|$)'
 
 
+_NSYS_SUMMARY: Final = re.compile(
+    r"(?:(.+)_)?(?:cuda_(?:gpu_(?:kern|mem_time|mem_size)|api)_sum|gpu(?:kern|memtime|memsize)sum"
+    r"|cudaapisum)\.csv"
+)
+"""The names of the files of ``nsys stats --format csv --output NAME``, since 2022 and before."""
 BOM: Final = b"\xef\xbb\xbf"
 """The byte order mark of UTF-8."""
 UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
@@ -72,7 +80,7 @@ _TITLES: Final = re.compile(
     "|".join(
         (
             *(NVPROF_TITLES, NSYS_COLUMNS, SUMMARY_TITLES, NVPROF_METRICS_TITLES),
-            '"ID",(?="[^\r\n]*"Kernel Name",)',
+            NCU_HEADER,
             r" {4}Section: \w",
         )
     ).encode()
@@ -80,7 +88,7 @@ _TITLES: Final = re.compile(
 """A header, anywhere in a line: Nsight Compute's are its CSV's, and that of a section."""
 _WORDS: Final = (
     *(b"(%)", b"Self ", b"CPU total", b"CPU time", b"Duration", b"Start Time", b"Invocations"),
-    *(b"Total (", b"Total Count", b"DURATION", b'"ID"', b" Section: "),
+    *(b"Total (", b"Total Count", b"DURATION", b"Kernel_Name", b'"ID"', b" Section: "),
 )
 """What a header has one of: a search for these is faster."""
 _JSON: Final = re.compile(rb"\s*(?:\[\s*)?\{")
@@ -92,6 +100,11 @@ _TABS: Final = re.compile(
 _BEGIN: Final = re.compile(rb"[ \t#>|`]*(?:\*\*)?[ \t]*")
 """What the readers leave out before a line."""
 _BORDER: Final = "\u2502".encode()
+_BOLD: Final = re.compile(
+    rb"(^[ \t>|#]*|[ \t]{2}|\|[ \t]*)\*\*[ \t]*(\S.{0,2000}?)[ \t]*\*\*(?=[ \t]{2}|[ \t]*(?:\||$))",
+    re.MULTILINE,
+)
+"""Bold lines and cells of Markdown; pointers to pointers do not stand alone in a cell."""
 _DIGITS: Final = re.compile(rb"\d+")
 _CLOCK: Final = re.compile(rb"\d{4}-\d\d-\d\d|\d+:\d\d:\d\d(?:[.,]\d+)?")
 _LONGEST_PREFIX: Final = 120
@@ -106,8 +119,9 @@ def plain_text(content: bytes) -> bytes:
     """Return ``content`` as UTF-8 and without what was printed around the profiler's text.
 
     That is a byte order mark, a terminal's escape sequences, HTML's entities and no-break spaces,
-    and what a launcher, a logger or an editor put before each line: ``[1,0]<stdout>:``, a time, a
-    comment mark. PowerShell redirects the output of programs as UTF-16.
+    Markdown's bold, and what a launcher, a logger or an editor put before each line:
+    ``[1,0]<stdout>:``, a time, a comment mark. PowerShell redirects the output of programs as
+    UTF-16.
     """
     if content.startswith(UTF_16):
         content = content.decode("utf-16", "replace").encode()
@@ -121,6 +135,8 @@ def plain_text(content: bytes) -> bytes:
     if b"&lt;" in content or b"&gt;" in content:
         for entity, character in _ENTITIES:
             content = content.replace(entity, character)
+    if b"**" in content:
+        content = _BOLD.sub(rb"\1\2", content)
     if b"\t" in content and _TABS.search(content):
         content = content.replace(b"\t", b"  ")
     return _without_prefixes(content)
@@ -226,3 +242,14 @@ def _is_repeated(prefix: _Prefix, content: bytes, at: int) -> bool:
     behind = content[begin + 1 : begin + _LONGEST_HEADER * _NEXT] if begin >= 0 else b""
     lines = [line for line in behind.split(b"\n") if line.strip()][:_NEXT]
     return sum(prefix.end(line) > 0 for line in lines) >= min(2, max(len(lines), 1))
+
+
+def nsys_summaries(folder: Path) -> list[Path]:
+    """Return the CSV files that ``nsys stats --output`` writes of one run, a file for each report;
+    none where the files in ``folder`` are of several runs."""
+    try:
+        found = [(file, _NSYS_SUMMARY.fullmatch(file.name)) for file in sorted(folder.iterdir())]
+    except OSError:
+        return []
+    runs = {match[1] for _, match in found if match}
+    return [file for file, match in found if match] if len(runs) == 1 else []

@@ -8,7 +8,7 @@ the profilers prints; its rows are the lines behind it whose cells are numbers w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import Enum
 from itertools import islice
 from typing import Final
@@ -16,9 +16,7 @@ from typing import Final
 import msgspec
 import polars as pl
 
-from traceana.ingest.pasted import SUMMARY_TITLES
-from traceana.ingest.printed_text import joined, printed_lines, split_csv
-from traceana.ingest.summary.quantities import (
+from traceana.ingest.printed.quantities import (
     SIZE,
     TIME,
     Quantity,
@@ -27,6 +25,9 @@ from traceana.ingest.summary.quantities import (
     percent,
     quantity,
 )
+from traceana.ingest.printed.tables import joined, printed_lines, split_csv
+from traceana.ingest.printed.text import SUMMARY_TITLES
+from traceana.ingest.printed.titles import titles
 
 Cells = dict[str, str]
 """The cells of a row by the figure that each holds."""
@@ -86,64 +87,8 @@ class Table(msgspec.Struct):
         return "bytes" in self.titles
 
 
-_FIGURES: Final = {
-    "time(%)": "share",
-    "time (%)": "share",
-    "time %": "share",
-    "percentage": "share",
-    "percent (inc)": "share",
-    "percent": "share",
-    "time": "total",
-    "total time": "total",
-    "totaldurationns": "total",
-    "duration": "total",
-    "calls": "calls",
-    "num calls": "calls",
-    "instances": "calls",
-    "operations": "calls",
-    "count": "calls",
-    "# of calls": "calls",
-    "number of calls": "calls",
-    "total count": "calls",
-    "avg": "mean",
-    "average": "mean",
-    "averagens": "mean",
-    "avg time": "mean",
-    "med": "median",
-    "median": "median",
-    "min": "min",
-    "minimum": "min",
-    "minns": "min",
-    "min time": "min",
-    "max": "max",
-    "maximum": "max",
-    "maxns": "max",
-    "max time": "max",
-    "stddev": "deviation",
-    "std_dev": "deviation",
-    "name": "name",
-    "operation": "name",
-    "range": "name",
-    "type": "type",
-    "category": "type",
-    "domain": "type",
-    "device": "device",
-    "self cpu": "self_cpu",
-    "self cpu total": "self_cpu",
-    "cpu total": "cpu",
-    "cpu time total": "cpu",
-}
+_TITLES: Final = titles("summary")
 _TIMES: Final = ("total", "mean", "median", "min", "max", "deviation")
-_IN_NAME: Final = ("totaldurationns", "averagens", "minns", "maxns")
-"""rocprof's titles with the unit of their column."""
-_IGNORED: Final = (
-    *("style", "gridxyz", "blockxyz", "hostname", "processid", "pid", "tid", "cpu time avg"),
-    *("self cpu %", "cpu total %", "self cpu total %", "cpu mem", "self cpu mem", "cpu time"),
-    *("total kflops", "total mflops", "total flops", "input shapes", "source location", "total"),
-    *("min use", "max use", "avg use", "node id", "event type", "overload name"),
-)
-_OF_AXES: Final = ("gridxyz", "blockxyz")
-"""Titles of three numbers."""
 _OF_DEVICE: Final = re.compile(r"(self )?(cuda|xpu|hpu|mtia|privateuse1|gpu)( .*)?")
 _UNIT: Final = re.compile(r"(.*?) ?\((\w+)\)")
 _UNITS_LINE: Final = re.compile(r"(?:[a-zA-Z/%]*[,;])+[a-zA-Z/%]*")
@@ -176,6 +121,9 @@ _ANOTHER: Final = re.compile(
     r'Count\s+Avg Size|Device","(?:Count|Kernel))'
 )
 """Headers of other tables of nvprof: samples of the CPU, counters, timelines, unified memory."""
+_COUNTER: Final = re.compile(
+    r'(?:"[^"]*\(\d+\)",)?\d*,?\s*.*(?:[Ff]ault|To (?:Host|Device)|thrash|Memory: )'
+)
 _WITH_UNITS: Final = r"(?:\D*\((?:[num\u00b5\u03bc]?s(?:ec)?|[KMG]i?B)\)){2}\D*"
 """The header of another report of Nsight Systems, which ends a table: units and no digit."""
 _FORMS: Final = ((",", 3), (";", 3), ("|", 2), ("\t", 3))
@@ -232,8 +180,18 @@ def tables(content: bytes) -> Text:
                 for title, unit in zip(table.titles, table.units, strict=True)
             ]
         elif total := _TOTAL.fullmatch(line):
-            _note_total(found, total[1] != "CPU", total[2], section)
             table = None
+            if (time := quantity(total[2], TIME, None)) is None:
+                continue
+            # A sum without a table above it is a table without rows.
+            sums = found[-1] if found and found[-1].profiler is Profiler.TORCH else None
+            if sums is None or (sums.cpu_total if total[1] == "CPU" else sums.total) is not None:
+                sums = Table(Profiler.TORCH, ["name", "total"], [None, None], " ", section)
+                found.append(sums)
+            if total[1] == "CPU":
+                sums.cpu_total = time
+            else:
+                sums.total = time
         elif _ANOTHER.match(line):
             table, other = None, True
         elif table is not None and (cells := _row(line, table)) is not None:
@@ -245,13 +203,17 @@ def tables(content: bytes) -> Text:
                 table, section, device = None, line, None
                 if match := _PROCESS.match(line):
                     process = int(match[1])
-        elif table is not None and table.profiler is Profiler.NSYS and _is_other_header(line):
+        elif (
+            table is not None
+            and table.profiler is Profiler.NSYS
+            and re.fullmatch(_WITH_UNITS, line)
+        ):
             table = None
         elif table is not None and len(line) < _SHORT and _CUT.fullmatch(line):
             table.cuts += 1
         elif table is not None and _begins_as_row(line, table):
             table.malformed += 1
-        elif other and table is None and len(line) < _SHORT and _is_counter(line):
+        elif other and table is None and len(line) < _SHORT and _COUNTER.match(line):
             counters += 1
     _set_marks(found)
     for one in found:
@@ -305,34 +267,33 @@ def _same_run(one: Table, other: Table) -> bool:
     """Return whether two tables of torch have the sums of one run, or without them its rows."""
     if one.on_cpu != other.on_cpu or not one.rows or not other.rows:
         return False
-    of_both = zip(_sums(one), _sums(other), strict=True)
-    sums = [pair for pair in of_both if None not in pair]
-    if sums:
-        return all(first == second for first, second in sums)
+    device = "device_total" if one.on_cpu else "total"
+    sums = [[getattr(table, name) for name in ("cpu_total", device)] for table in (one, other)]
+    known = [pair for pair in zip(*sums, strict=True) if all(sum_ and sum_.value for sum_ in pair)]
+    if known:
+        return all(first == second for first, second in known)
     names = {cells["name"] for cells in one.rows} & {cells["name"] for cells in other.rows}
     rows = [[c for c in table.rows if c["name"] in names] for table in (one, other)]
     alike = [sorted(sorted(cells.items()) for cells in own) for own in rows]
     return len(names) >= _FEWEST_ALIKE and alike[0] == alike[1]
 
 
-def _sums(table: Table) -> tuple[Quantity | None, ...]:
-    sums = (table.cpu_total, table.device_total if table.on_cpu else table.total)
-    return tuple(one if one is not None and one.value else None for one in sums)
-
-
 def _set_marks(found: list[Table]) -> None:
     """Set the decimal marks of the tables of Nsight Systems, which prints in the user's locale."""
     of_locale = [table for table in found if table.profiler is Profiler.NSYS]
     numbers = [
-        [
-            cell
-            for cells in table.rows
-            for title, cell in cells.items()
-            if title not in ("name", "type", "device")
-        ]
+        pl.Series(
+            [
+                cell
+                for cells in table.rows
+                for title, cell in cells.items()
+                if title not in ("name", "type", "device")
+            ],
+            dtype=pl.String,
+        )
         for table in of_locale
     ]
-    of_all = decimal_mark(cell for own in numbers for cell in own)
+    of_all = decimal_mark(pl.concat(numbers)) if numbers else None
     for table, own in zip(of_locale, numbers, strict=True):
         table.mark = decimal_mark(own) or of_all
 
@@ -346,9 +307,7 @@ def device_of(text: str) -> tuple[int, str] | None:
 def _lines(content: bytes) -> Iterator[str]:
     """Yield the lines from the first header on that can matter."""
     line = pl.col("line")
-    bold = line.str.starts_with("**")
-    bare = line.str.replace(r"^\*\*", "").str.replace(r"\*\*\s*$", "").str.strip_chars_start(" ")
-    lines = printed_lines(content).select(pl.when(bold).then(bare).otherwise(line).alias("line"))
+    lines = printed_lines(content)
     marked = lines.with_columns(
         line.str.contains(f"^(?:{SUMMARY_TITLES})").alias("header"),
         line.str.contains(f"^{_WITH_UNITS}$").alias("other"),
@@ -392,7 +351,8 @@ def _header(
     percents: list[bool] = []
     for text in texts:
         figure, unit = _figure(text)
-        words = 3 if separator == " " and text.lower() in _OF_AXES else 1
+        axes = text.lower() in _TITLES and _TITLES[text.lower()].unit == "axes"
+        words = 3 if separator == " " and axes else 1
         titles += ["" if figure in titles else figure] * words
         units += [unit] * words
         percents += [text.endswith("%")] * words
@@ -436,7 +396,7 @@ def _profiler(titles: list[str]) -> Profiler:
         return Profiler.TORCH
     if "total count" in titles:
         return Profiler.MXNET
-    if any(one.startswith(("totalduration", "duration")) for one in titles):
+    if any(one.startswith(("totalduration", "duration", "sum")) for one in titles):
         return Profiler.ROCPROF
     if any(one.startswith("total") for one in titles):
         return Profiler.NSYS
@@ -446,8 +406,8 @@ def _profiler(titles: list[str]) -> Profiler:
 def _figure(title: str) -> tuple[str, str | None]:
     """Return the figure of the column ``title``, empty for others, and the unit in the title."""
     text = " ".join(title.lower().split())
-    if text in _FIGURES:
-        return _FIGURES[text], "ns" if text in _IN_NAME else None
+    if (known := _TITLES.get(text)) and known.column:
+        return known.column, "ns" if known.unit == "ns" else None
     if match := _OF_DEVICE.fullmatch(text):
         what = (match[1] or "") + (match[3] or "").strip()
         of = {"self ": "total", "self %": "share", "self time total": "total"}
@@ -465,21 +425,14 @@ def _known(text: str) -> Iterator[str]:
     while at < len(words):
         for end in range(min(len(words), at + _LONGEST_TITLE), at, -1):
             title = " ".join(words[at:end])
-            if end == at + 1 or _is_title(title):
+            lower = title.lower()
+            of_device = _OF_DEVICE.fullmatch(lower) and end - at < 5 and "# of" not in lower
+            match = _UNIT.fullmatch(lower)
+            is_known = lower in _TITLES or of_device or (match and match[1] in _TITLES)
+            if end == at + 1 or is_known:
                 yield title
                 at = end
                 break
-
-
-def _is_title(title: str) -> bool:
-    text = title.lower()
-    match = _UNIT.fullmatch(text)
-    return (
-        text in _FIGURES
-        or text in _IGNORED
-        or bool(_OF_DEVICE.fullmatch(text) and text.count(" ") < 4 and "# of" not in text)
-        or (match is not None and match[1] in (*_FIGURES, *_IGNORED))
-    )
 
 
 def _split(line: str, separator: str) -> list[str]:
@@ -558,23 +511,21 @@ def _from_the_right(parts: list[str], table: Table) -> list[str]:
     The others stand in the last columns: a row that is cut has other cells there.
     """
     name, *left = parts
-    width = len(table.titles)
-    first = width - len(left)
-    fits = all(
-        _fits(cell, table.titles[place], percent=table.percents[place])
-        for place, cell in enumerate(left, first)
-    )
-    return [name, *[""] * (first - 1), *left] if fits else [""] * width
-
-
-def _fits(cell: str, title: str, *, percent: bool) -> bool:
-    if title == "calls":
-        return count(cell) is not None
-    if percent:
-        return cell.endswith("%")
-    if title:
-        return quantity(cell, TIME, None) is not None
-    return not cell.isdecimal() and not cell.endswith("%")
+    first = len(table.titles) - len(left)
+    for cell, title, is_percent in zip(
+        left, table.titles[first:], table.percents[first:], strict=True
+    ):
+        if title == "calls":
+            fits = count(cell) is not None
+        elif is_percent:
+            fits = cell.endswith("%")
+        elif title:
+            fits = quantity(cell, TIME, None) is not None
+        else:
+            fits = not cell.isdecimal() and not cell.endswith("%")
+        if not fits:
+            return [""] * len(table.titles)
+    return [name, *[""] * (first - 1), *left]
 
 
 def _valid(cells: Cells, table: Table) -> bool:
@@ -583,25 +534,21 @@ def _valid(cells: Cells, table: Table) -> bool:
     # The names of copies and memsets are in brackets.
     if not name or (table.profiler in _BRACKETS and name[0] == "[" and "]" not in name):
         return False
-    checks: dict[str, Callable[[str], object]] = {
-        "share": percent,
-        "calls": count,
-        "total": _is_quantity,
-        "bytes": _is_quantity,
-        "self_cpu": _is_quantity,
-    }
-    for figure, check in checks.items():
+    for figure in ("share", "calls", "total", "bytes", "self_cpu"):
         text = cells.get(figure)
         # Shares of no time at all are NaN.
-        if text is not None and text not in ("-", "NaN", "nan") and not check(text):
+        if text is None or text in ("-", "NaN", "nan"):
+            continue
+        known: object = quantity(text, _UNITS, "")
+        if figure == "share":
+            known = percent(text)
+        elif figure == "calls":
+            known = count(text)
+        if not known:
             return False
     if table.profiler is Profiler.TORCH:
         return bool({"total", "self_cpu", "cpu"} & cells.keys())
     return bool({"total", "bytes"} & cells.keys()) and "calls" in cells
-
-
-def _is_quantity(text: str) -> bool:
-    return quantity(text, _UNITS, "") is not None
 
 
 def _begins_as_row(line: str, table: Table) -> bool:
@@ -635,30 +582,3 @@ def _begins_as_row(line: str, table: Table) -> bool:
         return share.endswith("%") and quantity(time, TIME, unit) is not None
     of_row = (percent(share), quantity(time, TIME, "ns"), count(others[0]) if others else None)
     return len(words) > 3 and None not in of_row
-
-
-def _is_other_header(line: str) -> bool:
-    return re.fullmatch(_WITH_UNITS, line) is not None
-
-
-def _is_counter(line: str) -> bool:
-    return bool(
-        re.match(
-            r'(?:"[^"]*\(\d+\)",)?\d*,?\s*.*(?:[Ff]ault|To (?:Host|Device)|thrash|Memory: )', line
-        )
-    )
-
-
-def _note_total(found: list[Table], device: bool, text: str, section: str) -> None:
-    """Note a sum that torch prints below a table; without one, add a table without rows."""
-    time = quantity(text, TIME, None)
-    if time is None:
-        return
-    table = found[-1] if found and found[-1].profiler is Profiler.TORCH else None
-    if table is None or (table.total if device else table.cpu_total) is not None:
-        table = Table(Profiler.TORCH, ["name", "total"], [None, None], " ", section)
-        found.append(table)
-    if device:
-        table.total = time
-    else:
-        table.cpu_total = time

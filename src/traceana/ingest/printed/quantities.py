@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Final
 
 import msgspec
+import polars as pl
 
 TIME: Final = {
     "ns": 1,
@@ -42,16 +43,38 @@ _QUANTITY: Final = re.compile(
 )
 _MARKS: Final = re.compile(r"[.,'\u2019\u00a0\u202f ]")
 _FINEST: Final = 12
-_GROUP: Final = r"['\u2019\u00a0\u202f ]"
+_GROUP: Final = "['\u2019\u00a0\u202f ]"
 _SHOWS: Final = {
     # One or two decimals, decimals of none, decimals behind groups, and several groups.
-    mark: re.compile(
-        rf"-?(?:\d+\{mark}\d\d?|0\{mark}\d+|\d{{1,3}}(?:(?:{_GROUP}|\{other})\d{{3,4}})+\{mark}\d+"
-        rf"|\d{{1,3}}(?:\{other}\d{{3,4}}){{2,}}) ?%?"
-    )
+    mark: rf"-?(?:\d+\{mark}\d\d?|0\{mark}\d+"
+    rf"|\d{{1,3}}(?:(?:{_GROUP}|\{other})\d{{3,4}})+\{mark}\d+"
+    rf"|\d{{1,3}}(?:\{other}\d{{3,4}}){{2,}}) ?%?"
     for mark, other in (".,", ",.")
 }
 """Numbers that show what the decimal mark of their locale is."""
+
+
+def quantities(cell: str, factors: Mapping[str, float], unit: str | None) -> list[pl.Expr]:
+    """Return the column ``cell`` in base units as integers, and ``*_step``, how far the last digit
+    counts. The unit of ``factors`` stands in the cells, or else is ``unit``.
+
+    Numbers have a decimal point and no groups of digits.
+    """
+    text = pl.col(cell)
+    if unit is None:
+        factor: pl.Expr = text.str.extract("([a-zA-Z]+)$", 1).replace_strict(
+            factors, default=None, return_dtype=pl.Float64
+        )
+        number = text.str.strip_chars_end("".join(filter(str.isalpha, "".join(factors))))
+    else:
+        factor, number = pl.lit(factors[unit]), text
+    decimals = number.str.extract(r"\.(\d*)(?:e|$)", 1).str.len_bytes().fill_null(0)
+    exponent = number.str.extract(r"e([+-]?\d{1,2})$", 1).cast(pl.Float64).fill_null(0.0)
+    value = number.cast(pl.Float64, strict=False) * factor
+    return [
+        value.round().cast(pl.Int64, strict=False).alias(cell),
+        (factor * pl.lit(10.0).pow(exponent - decimals)).alias(f"{cell}_step"),
+    ]
 
 
 class Quantity(msgspec.Struct, frozen=True):
@@ -61,14 +84,23 @@ class Quantity(msgspec.Struct, frozen=True):
     step: int
 
 
-def decimal_mark(texts: Iterable[str]) -> str | None:
+def decimal_mark(texts: pl.Series) -> str | None:
     """Return the decimal mark that numbers of one locale show, None where they show none or both.
 
     ``12,846`` shows none.
     """
-    known = list(texts)
-    shown = [mark for mark, shows in _SHOWS.items() if any(shows.fullmatch(text) for text in known)]
+    shown = [mark for mark, shows in _SHOWS.items() if texts.str.contains(f"^(?:{shows})$").any()]
     return shown[0] if len(shown) == 1 else None
+
+
+def numbers(text: pl.Expr, mark: str) -> pl.Expr:
+    """Return the values of ``text`` as float64, null for ``n/a`` and the like.
+
+    ``mark`` is the decimal mark; the other one stands between groups of digits.
+    """
+    plain = text.str.replace_all("." if mark == "," else ",", "", literal=True)
+    value = plain.str.replace(mark, ".", literal=True).cast(pl.Float64, strict=False)
+    return pl.when(value.is_finite()).then(value)
 
 
 def number(

@@ -13,32 +13,15 @@ import polars as pl
 
 from traceana.errors import NotATraceError
 from traceana.ingest.kernel_names import demangle
-from traceana.ingest.pasted import NVPROF_METRICS_TITLES, plain_text
-from traceana.ingest.printed_text import joined, printed_lines, split_csv
+from traceana.ingest.printed.tables import joined, printed_lines, split_csv
+from traceana.ingest.printed.text import NVPROF_METRICS_TITLES, plain_text
+from traceana.ingest.printed.titles import titles
 from traceana.ingest.source import ByteSource, Progress
 from traceana.trace import Ledger, Tables, Trace, TraceMeta
 from traceana.trace.schema import COUNTERS
 
-COLUMNS: Final = {
-    # metric: column of `counters`, what its unit is worth there
-    **{
-        f"flop_count_{short}_{operation}": (f"fp{bits}_{operation}", 1)
-        for short, bits in (("dp", 64), ("sp", 32))
-        for operation in ("add", "mul", "fma")
-    },
-    "flop_count_dp": ("fp64_flops", 1),
-    "flop_count_sp": ("fp32_flops", 1),
-    "flop_count_hp": ("fp16_flops", 1),
-    "dram_read_bytes": ("dram_read_bytes", 1),
-    "dram_write_bytes": ("dram_write_bytes", 1),
-    "dram_read_transactions": ("dram_read_bytes", 32),
-    "dram_write_transactions": ("dram_write_bytes", 32),
-    "achieved_occupancy": ("achieved_occupancy_percent", 100),
-    "sm_efficiency": ("sm_efficiency_percent", 1),
-}
-"""A transaction of DRAM is a sector of 32 bytes."""
-_DEVICE: Final = re.compile(r'Device "(.*) \((\d+)\)"')
-_OF_CSV: Final = re.compile(r"(.*) \((\d+)\)")
+_COLUMNS: Final = titles("nvprof metrics")
+_DEVICE: Final = re.compile(r'(?:Device ")?(.*) \((\d+)\)"?')
 _KERNEL: Final = "Kernel: "
 _ROW: Final = re.compile(r"(\d+)\s{2,}(\w+)\s{2,}(.*\S)")
 _NUMBER: Final = re.compile(r"(-?\d+(?:[.,]\d+)?(?:e[+-]?\d{1,3})?)(%)?")
@@ -58,9 +41,7 @@ def read(path: Path, progress: Progress) -> Trace:
     """
     source = ByteSource(path, progress)
     content = plain_text(b"".join(source.blocks()))
-    found = _Found()
-    for line in _lines(content):
-        found.take(line)
+    found = _measured(printed_lines(content)["line"].str.strip_chars_end(" "))
     if not found.kernels:
         raise NotATraceError(
             f"{path} is output of nvprof without measured kernels: check the metrics and the "
@@ -78,7 +59,7 @@ def read(path: Path, progress: Progress) -> Trace:
     plain = demangle(frame["name"].unique())
     plain.count_failures(ledger)
     counters = frame.with_columns(pl.col("name").replace(plain.names))
-    unread = [name for name in found.metrics if name not in COLUMNS]
+    unread = [name for name in found.metrics if name not in _COLUMNS]
     properties: dict[str, Any] = {"metric_rows": found.rows}
     if unread:
         properties["metrics_not_read"] = unread[:_MOST_UNREAD]
@@ -106,84 +87,73 @@ def read(path: Path, progress: Progress) -> Trace:
     )
 
 
-def _lines(content: bytes) -> list[str]:
-    lines = printed_lines(content)["line"].str.strip_chars_end(" ")
-    return [line for line in lines.to_list() if line]
-
-
 class _Found:
-    """The kernels of the tables so far; ``kernels`` has the values by device and name."""
+    """The values of kernels by device and name, the devices, and the metrics, in order."""
 
     def __init__(self) -> None:
         self.kernels: dict[tuple[int | None, str], _Values] = {}
         self.devices: dict[int, str] = {}
         self.metrics: dict[str, None] = {}
         self.rows = self.malformed = self.lost = 0
-        self._titles: list[str] = []
-        self._in_table = False
-        self._device: int | None = None
-        self._kernel = ""
 
-    def take(self, line: str) -> None:
-        """Take the next line of the text."""
+
+def _measured(lines: pl.Series) -> _Found:
+    """Return what the tables in ``lines`` hold. CSV has device and kernel in each row, a table in
+    columns has them in lines of their own, above their metrics."""
+    found = _Found()
+    header: list[str] = []
+    in_table, device, kernel = False, None, ""
+    for line in lines.filter(lines != ""):
         if re.match(NVPROF_METRICS_TITLES, line):
-            self._titles = split_csv(line) if "," in line else []
-            self._in_table = not self._titles or {"Kernel", "Invocations"} <= {*self._titles}
-        elif not self._in_table or _END.match(line):
-            self._in_table = self._in_table and not _END.match(line)
-        elif self._titles:
-            self._csv(line)
-        elif match := _DEVICE.fullmatch(line):
-            self._device = self._numbered(match)
+            header = split_csv(line) if "," in line else []
+            in_table = not header or {"Kernel", "Invocations"} <= {*header}
+            continue
+        if not in_table or _END.match(line):
+            in_table = False
+            continue
+        cells = split_csv(line) if header else []
+        named = cells[0] if cells else line if line.startswith("Device ") else ""
+        if match := _DEVICE.fullmatch(named):
+            number = int(match[2])
+            device = number if number < 1 << 31 else None
+            if device is not None:
+                found.devices[device] = match[1]
+        if header and match:
+            row = joined(cells, len(header), header.index("Kernel"))
+            values = dict(zip(header, row or [], strict=False))
+            kernel = values.get("Kernel", "")
+            metric = values.get("Metric Name") or values.get("Event Name") or ""
+            invocations, mean = values.get("Invocations", ""), values.get("Avg", "")
+        elif header or match:
+            continue
         elif line.startswith(_KERNEL):
-            self._kernel = line.removeprefix(_KERNEL).strip()
+            kernel = line.removeprefix(_KERNEL).strip()
+            continue
         elif match := _ROW.fullmatch(line):
-            cells = re.split(r"\s{2,}", match[3])
             # A metric has a description before least, most and mean; an event has none.
-            numbers = [c for c in cells if _NUMBER.match(c) or _LEVEL.fullmatch(c)]
-            if len(numbers) < 3 or not self._kernel:
-                self.malformed += 1
+            parts = re.split(r"\s{2,}", match[3])
+            numbers = [c for c in parts if _NUMBER.match(c) or _LEVEL.fullmatch(c)]
+            whole = len(numbers) >= 3 and kernel
+            invocations, metric, mean = match[1], match[2], numbers[2] if whole else ""
+            metric = metric if whole else ""
+        else:
+            continue
+        if not (invocations.isdecimal() and len(invocations) <= 12 and metric):
+            found.malformed += 1
+            continue
+        found.rows += 1
+        found.metrics[metric] = None
+        known = found.kernels.setdefault((device, kernel), {})
+        known["launches"] = max(known.get("launches", 0), min(int(invocations), _MOST_LAUNCHES))
+        if metric in _COLUMNS:
+            column, factor = _COLUMNS[metric]
+            printed = _NUMBER.fullmatch(mean.strip())
+            value = float(printed[1].replace(",", ".")) * int(factor) if printed else -1.0
+            if 0 <= value < _LARGEST:
+                known.setdefault(column, value)
             else:
-                self._add(match[1], match[2], numbers[2])
-
-    def _numbered(self, match: re.Match[str]) -> int | None:
-        number = int(match[2])
-        if number >= 1 << 31:
-            return None
-        self.devices[number] = match[1]
-        return number
-
-    def _csv(self, line: str) -> None:
-        at = self._titles.index("Kernel")
-        cells = split_csv(line)
-        if cells and (match := _OF_CSV.fullmatch(cells[0])):
-            whole = (
-                joined(cells, len(self._titles), at) if len(cells) >= len(self._titles) else None
-            )
-            if whole is None:
-                self.malformed += 1
-                return
-            row = dict(zip(self._titles, whole, strict=True))
-            self._device, self._kernel = self._numbered(match), row["Kernel"]
-            name = row.get("Metric Name") or row.get("Event Name") or ""
-            self._add(row.get("Invocations", ""), name, row.get("Avg", ""))
-
-    def _add(self, invocations: str, metric: str, mean: str) -> None:
-        if not invocations.isdecimal() or len(invocations) > 12 or not metric:
-            self.malformed += 1
-            return
-        self.rows += 1
-        self.metrics[metric] = None
-        values = self.kernels.setdefault((self._device, self._kernel), {})
-        values["launches"] = max(values.get("launches", 0), min(int(invocations), _MOST_LAUNCHES))
-        if metric in COLUMNS:
-            column, factor = COLUMNS[metric]
-            number = _NUMBER.fullmatch(mean.strip())
-            value = None if number is None else float(number[1].replace(",", ".")) * factor
-            if value is None or not 0 <= value < _LARGEST:
-                self.lost += 1
-            else:
-                values.setdefault(column, value)
+                found.lost += 1
+    return found
 
 
 def _row(device: int | None, name: str, values: _Values) -> _Values:

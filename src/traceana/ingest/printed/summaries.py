@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,11 +17,7 @@ from traceana.errors import CorruptError, NotATraceError
 from traceana.ingest.cupti import copy_name, set_name
 from traceana.ingest.integrity import LARGEST_SUM
 from traceana.ingest.kernel_names import NameTable, plain_names
-from traceana.ingest.nvprof.printed import without_table
-from traceana.ingest.pasted import plain_text
-from traceana.ingest.printed_text import count_few_digits
-from traceana.ingest.source import ByteSource, Progress
-from traceana.ingest.summary.quantities import (
+from traceana.ingest.printed.quantities import (
     SIZE,
     TIME,
     Quantity,
@@ -31,7 +26,10 @@ from traceana.ingest.summary.quantities import (
     quantity,
     unit_of,
 )
-from traceana.ingest.summary.titled_tables import (
+from traceana.ingest.printed.tables import count_few_digits
+from traceana.ingest.printed.text import nsys_summaries, plain_text
+from traceana.ingest.printed.timelines import without_table
+from traceana.ingest.printed.titled_tables import (
     Cells,
     Profiler,
     Table,
@@ -39,6 +37,7 @@ from traceana.ingest.summary.titled_tables import (
     device_of,
     tables,
 )
+from traceana.ingest.source import ByteSource, Progress
 from traceana.settings import PERCENT_ROUNDING
 from traceana.trace import Ledger, Tables, Trace, TraceMeta
 from traceana.trace.schema import CPU_DEVICE, TABLES, CopyKind, MemoryKind
@@ -71,13 +70,21 @@ _Row = dict[str, Any]
 
 
 def read(path: Path, progress: Progress) -> Trace:
-    """Return the Trace of the summaries in ``path``; other lines are the program's output.
+    """Return the Trace of the summaries in ``path``, a file or the folder of the reports of
+    ``nsys stats``; other lines are the program's output.
 
     Raises ``NotATraceError`` where no table has a row, ``CorruptError`` where times have no unit,
     ``NotFoundError``.
     """
-    source = ByteSource(path, progress)
-    content = plain_text(b"".join(source.blocks()))
+    sources = [ByteSource(file, progress) for file in nsys_summaries(path) or [path]]
+    contents = [plain_text(b"".join(source.blocks())) for source in sources]
+    if path.is_dir():
+        # The report is in the name of its file alone.
+        contents = [
+            b"Processing [%s]\n%s" % (source.path.name.encode(), content)
+            for source, content in zip(sources, contents, strict=True)
+        ]
+    content = b"\n".join(contents)
     text = tables(content)
     if not any(one.rows or one.total for one in text.tables):
         if b"nvprof" in content or b"NVPROF" in content or b"==" in content:
@@ -89,8 +96,9 @@ def read(path: Path, progress: Progress) -> Trace:
     rows = _rows(path, text, ledger)
     names = NameTable(ledger)
     frame = _summary(rows, names, ledger)
-    ledger.add("damaged", int(source.damaged), table="-", kept=True)
-    ledger.add("truncated", int(source.truncated), table="-", kept=True)
+    ledger.add("damaged", sum(one.damaged for one in sources), table="-", kept=True)
+    truncated = sum(one.truncated for one in sources)
+    ledger.add("truncated", truncated, table="-", kept=True)
     profiler = text.tables[0].profiler
     plain = all(one.separator == " " for one in text.tables)
     properties: dict[str, Any] = {"printed": "text" if plain else "table"}
@@ -105,14 +113,20 @@ def read(path: Path, progress: Progress) -> Trace:
         format=profiler.value,
         producer=_PRODUCERS[profiler],
         framework=_FRAMEWORKS.get(profiler),
-        truncated=source.truncated,
-        bytes_read=source.bytes_read,
-        bytes_total=source.bytes_total,
+        truncated=truncated > 0,
+        bytes_read=sum(one.bytes_read for one in sources),
+        bytes_total=sum(one.bytes_total for one in sources),
         events=sum(len(one.rows) + one.malformed + one.repeated for one in text.tables)
         + text.counters,
         properties=properties,
     )
-    devices = _devices(text.tables)
+    printed = [
+        device
+        for one in text.tables
+        for device in [one.device, *(device_of(cells.get("device", "")) for cells in one.rows)]
+        if device is not None
+    ]
+    devices = [(number, name, "NVIDIA") for number, name in sorted(dict(printed).items())]
     return Trace(
         meta,
         Tables(
@@ -120,7 +134,9 @@ def read(path: Path, progress: Progress) -> Trace:
                 "summary": frame,
                 "names": names.frame(),
                 "devices": pl.DataFrame(
-                    devices, {name: TABLES["devices"][name] for name in _DEVICE}, orient="row"
+                    devices,
+                    {name: TABLES["devices"][name] for name in ("device", "name", "vendor")},
+                    orient="row",
                 ),
                 "ledger": ledger.frame(),
             }
@@ -128,36 +144,35 @@ def read(path: Path, progress: Progress) -> Trace:
     )
 
 
-_DEVICE: Final = ("device", "name", "vendor")
-
-
-def _devices(found: Iterable[Table]) -> list[tuple[int, str, str]]:
-    printed = [
-        device
-        for one in found
-        for device in [one.device, *(device_of(cells.get("device", "")) for cells in one.rows)]
-        if device is not None
-    ]
-    known = dict(printed)
-    return [(number, name, "NVIDIA") for number, name in sorted(known.items())]
-
-
 def _rows(path: Path, text: Text, ledger: Ledger) -> list[_Row]:
     """Return the rows of work and of calls; the ledger counts the others."""
-    rows: list[_Row] = []
-    repeats = _in_another_form(text.tables)
-    found = [
+    # A report of Nsight Systems may stand there again with other options: base names of the same
+    # kernels.
+    first: dict[str, str] = {}
+    repeats = []
+    for table in text.tables:
+        report = _REPORT.search(table.section) if table.profiler is Profiler.NSYS else None
+        repeats.append(report is not None and first.setdefault(report[1], report[2]) != report[2])
+    # Copies and memsets are one group: a report has both in one table.
+    groups = {"memset": "memcpy"}
+    kinds_of = [
         [] if table.sizes or repeated else kinds(table)
         for table, repeated in zip(text.tables, repeats, strict=True)
     ]
-    for table in text.tables:
+    # Which tables have the rows of each profiler and group: others repeat them, for a report may
+    # have kernels alone, by grid, and together with copies.
+    counted: dict[tuple[Profiler, str], str | None] = {}
+    for table, of_rows in zip(text.tables, kinds_of, strict=True):
         if table.divided_by == "category" and any(
             row.get("type", "").startswith("CUDA_API") for row in table.rows
         ):
             table.divided_by = "category, with calls"
-    counted = _counted_tables(text.tables, found)
+        for kind in of_rows:
+            key = table.profiler, groups.get(kind, kind)
+            counted[key] = table.divided_by and counted.get(key, table.divided_by)
+    rows: list[_Row] = []
     sizes = []
-    for number, (table, of_rows) in enumerate(zip(text.tables, found, strict=True)):
+    for number, (table, of_rows) in enumerate(zip(text.tables, kinds_of, strict=True)):
         ledger.add("malformed", table.malformed, table="summary", detail="rows that are cut")
         ledger.add("repeated", table.repeated, table="summary", detail=_ANOTHER_ORDER)
         if table.inclusive:
@@ -170,7 +185,7 @@ def _rows(path: Path, text: Text, ledger: Ledger) -> list[_Row]:
             continue
         own = []
         for kind, cells in zip(of_rows, table.rows, strict=True):
-            if counted[table.profiler, _group(kind)] != table.divided_by:
+            if counted[table.profiler, groups.get(kind, kind)] != table.divided_by:
                 ledger.add("repeated", 1, table="summary", detail="rows by device or kind")
             elif kind in _LEFT_OUT:
                 reason, detail = _LEFT_OUT[kind]
@@ -185,7 +200,15 @@ def _rows(path: Path, text: Text, ledger: Ledger) -> list[_Row]:
         _add_sizes(path, table, number, rows, ledger)
     lost = sum(row["lost"] for row in rows)
     ledger.add("lost_field", lost, table="summary", kept=True, detail="times below 0, or too large")
-    _note_reports(text, rows, ledger)
+    # Reports that are added up: tables of the same device, or of several processes.
+    of_work = {row["table"] for row in rows if row["kind"] in ("kernel", "op")}
+    added = [one for number, one in enumerate(text.tables) if number in of_work]
+    processes = {one.process for one in added if one.process is not None}
+    reports = max(Counter(one.device for one in added).values(), default=0)
+    if max(reports, len(processes)) > 1:
+        detail = f"of {len(processes)} processes" if len(processes) > 1 else None
+        number = max(reports, len(processes))
+        ledger.add("several_reports", number, table="summary", kept=True, detail=detail)
     ledger.add("counter", text.counters, table="-", detail=_MEMORY)
     return rows
 
@@ -195,49 +218,6 @@ _REPORT: Final = re.compile(r"\b(\w+sum)(?:\.py)?((?::[\w=-]+)*)")
 _INCLUSIVE: Final = "times of the device, which include those of inner operators"
 _ANOTHER_FORM: Final = "the same report in another form"
 _ANOTHER_ORDER: Final = "the same run in another order"
-
-
-def _in_another_form(found: list[Table]) -> list[bool]:
-    """Return which tables are a report of Nsight Systems that an earlier one has with other
-    options: demangled names and base names of the same kernels."""
-    first: dict[str, str] = {}
-    repeats = []
-    for table in found:
-        report = _REPORT.search(table.section) if table.profiler is Profiler.NSYS else None
-        repeats.append(report is not None and first.setdefault(report[1], report[2]) != report[2])
-    return repeats
-
-
-def _counted_tables(
-    found: list[Table], of_rows: list[list[str]]
-) -> dict[tuple[Profiler, str], str | None]:
-    """Return which tables have the rows of each profiler and group: those with ``divided_by``.
-
-    Other tables repeat them: a report may have kernels alone, by grid, and together with copies.
-    """
-    known: dict[tuple[Profiler, str], str | None] = {}
-    for table, own in zip(found, of_rows, strict=True):
-        for kind in own:
-            key = table.profiler, _group(kind)
-            known[key] = table.divided_by and known.get(key, table.divided_by)
-    return known
-
-
-def _group(kind: str) -> str:
-    """Return ``kind``, copies and memsets as one: a report has both in one table."""
-    return "memcpy" if kind == "memset" else kind
-
-
-def _note_reports(text: Text, rows: list[_Row], ledger: Ledger) -> None:
-    """Count the reports that are added up: tables of the same device, or of several processes."""
-    of_work = {row["table"] for row in rows if row["kind"] in ("kernel", "op")}
-    found = [one for number, one in enumerate(text.tables) if number in of_work]
-    processes = {one.process for one in found if one.process is not None}
-    reports = max(Counter(one.device for one in found).values(), default=0)
-    if max(reports, len(processes)) > 1:
-        detail = f"of {len(processes)} processes" if len(processes) > 1 else None
-        count = max(reports, len(processes))
-        ledger.add("several_reports", count, table="summary", kept=True, detail=detail)
 
 
 def _row(path: Path, cells: Cells, kind: str, table: Table, number: int) -> _Row:
@@ -397,7 +377,12 @@ def _summary(rows: list[_Row], names: NameTable, ledger: Ledger) -> pl.DataFrame
         **dict.fromkeys(_STEPS[1:], pl.Int64),
     }
     frame = pl.DataFrame(rows, schema=numbers) if rows else pl.DataFrame(schema=numbers)
-    frame = _summable(frame, ledger)
+    for column in ("calls", "total_ns", "bytes"):
+        # Sums of larger numbers would exceed int64.
+        large = pl.col(column) > LARGEST_SUM // max(frame.height, 1)
+        if lost := int(frame.select(large.sum()).item()):
+            ledger.add("lost_field", lost, table="summary", kept=True, detail=column)
+            frame = frame.with_columns(pl.when(~large).then(column).alias(column))
     frame = frame.with_columns(plain_names(frame["name"]))
     kind = pl.col("kind").cast(pl.String)
     texts = frame.select(
@@ -421,17 +406,6 @@ def _summary(rows: list[_Row], names: NameTable, ledger: Ledger) -> pl.DataFrame
     return frame.with_columns(ids).select(*_KEPT, "name_id")
 
 
-def _summable(frame: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
-    """Return ``frame`` without numbers whose sums would exceed int64."""
-    for column in ("calls", "total_ns", "bytes"):
-        large = pl.col(column) > LARGEST_SUM // max(frame.height, 1)
-        lost = int(frame.select(large.sum()).item())
-        if lost:
-            ledger.add("lost_field", lost, table="summary", kept=True, detail=column)
-            frame = frame.with_columns(pl.when(~large).then(column).alias(column))
-    return frame
-
-
 _CALL: Final = re.compile(
     r"_{0,2}(?:cu(?:da)?[A-Z]\w*|hip[A-Z]\w*|hsa_\w+|nvtx\w+|roctx\w+|cudnn[A-Z]\w*|cublas\w+"
     r"|nccl(?!Dev|Kernel)[A-Z]\w*|ur[A-Z]\w*|ze[A-Z]\w*)"
@@ -442,6 +416,7 @@ _COPY: Final = re.compile(
     r"(?i)\[?(?:CUDA )?(?:Unified Memory |Unified )?(?:memcpy (?:Unified )?|MEMORY_COPY_|Copy)"
     r"(Host|Device|Peer|Array|[HDPAM])[-_ ]?(?:to|2)[-_ ]?(Host|Device|Peer|Array|[HDPAM])\b.*"
 )
+_MXNET_COPY: Final = re.compile(r"(?:(?:Sync)?Copy|_copyto_)(CPU(?=2GPU)|GPU)2([CG]PU)")
 _SET: Final = re.compile(r"(?i)\[?(?:CUDA )?(?:Unified Memory )?(?:memset|MEMORY_SET)\b.*")
 _ANY_COPY: Final = re.compile(r"(?i)\[?(?:CUDA )?(?:Unified Memory )?(?:memcpy|MEMORY_COPY)\b.*")
 _UNIFIED: Final = re.compile(r"(?i)\[?(?:CUDA )?(?:memcpy )?Unified")
@@ -477,6 +452,8 @@ def copy_of(name: str) -> str | None:
         # Intel's M is memory that no allocator of the device knows: the host's.
         source, target = (side[0].upper().replace("M", "H") for side in match.groups())
         return f"{source}to{target}"
+    if match := _MXNET_COPY.fullmatch(name):
+        return "to".join("H" if side == "CPU" else "D" for side in match.groups())
     return "unknown" if _ANY_COPY.fullmatch(name) else None
 
 
@@ -502,7 +479,7 @@ def _of_row(name: str, typed: str, table: Table) -> str:
     if table.profiler is Profiler.MXNET:
         if name.startswith("Memory: "):
             return "memory"
-        return "call" if name.startswith("MX") else "op"
+        return "memcpy" if copy_of(name) else "call" if name.startswith("MX") else "op"
     if table.of == "host":
         return "host"
     if typed.startswith(_RANGE) or table.of == "ranges" or _OF_RANGES.search(table.section):
@@ -588,15 +565,11 @@ def _zero(text: str | None) -> bool:
 
 def memories(name: str, kind: str) -> dict[str, str | None]:
     """Return the kinds of memory of the copy or memset ``name``, as torch.profiler names them."""
-    source = target = None
+    sides: tuple[str | None, ...] = (None, None)
     if kind in ("memcpy", "memset"):
         if _UNIFIED.match(name):
-            source = target = "managed"
+            sides = ("managed", "managed")
         elif match := _MEMORIES.search(name):
-            source, target = (_word(side) for side in match.groups())
-    return {"source_memory": source, "destination_memory": target}
-
-
-def _word(text: str | None) -> str | None:
-    word = (text or "").lower().replace(" ", "_")
-    return word if word in MemoryKind.categories else None
+            words = [(side or "").lower().replace(" ", "_") for side in match.groups()]
+            sides = tuple(word if word in MemoryKind.categories else None for word in words)
+    return dict(zip(("source_memory", "destination_memory"), sides, strict=True))

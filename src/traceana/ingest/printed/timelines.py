@@ -15,7 +15,6 @@ line of units. Rows are therefore found by their beginning, a time, behind a hea
 from __future__ import annotations
 
 import re
-from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -26,8 +25,8 @@ from traceana.errors import CorruptError, NotATraceError
 from traceana.ingest.cupti import copy_name, devices_of_work, set_name
 from traceana.ingest.integrity import rebase, screen
 from traceana.ingest.kernel_names import NameTable, distinct_values
-from traceana.ingest.pasted import NSYS_COLUMNS, NVPROF_TITLES, plain_text
-from traceana.ingest.printed_text import (
+from traceana.ingest.printed.quantities import quantities
+from traceana.ingest.printed.tables import (
     count_few_digits,
     csv_rows,
     distinct,
@@ -35,57 +34,35 @@ from traceana.ingest.printed_text import (
     raw_lines,
     split_csv,
 )
+from traceana.ingest.printed.text import NSYS_COLUMNS, NVPROF_TITLES, plain_text
+from traceana.ingest.printed.titles import titles
 from traceana.ingest.source import ByteSource, Progress
 from traceana.trace import Ledger, Tables, Trace, TraceMeta
 from traceana.trace.schema import ACTIVITIES, ActivityKind, CopyKind, MemoryKind, empty
 
-_TITLES: Final = {
-    # cell: titles in columns, CSV, the Visual Profiler's CSV, and that of Nsight Systems
-    "start": ("Start", "Start Time"),
-    "duration": ("Duration",),
-    "grid": ("Grid Size",),
-    "block": ("Block Size",),
-    **{f"grid_{axis.lower()}": (f"Grid {axis}", f"Grid{axis}", f"Grd{axis}") for axis in "XYZ"},
-    **{f"block_{axis.lower()}": (f"Block {axis}", f"Block{axis}", f"Blk{axis}") for axis in "XYZ"},
-    "registers": ("Regs*", "Registers Per Thread", "Registers/Thread", "Reg/Trd"),
-    "static": ("SSMem*", "Static SMem", "Static Shared Memory"),
-    "dynamic": ("DSMem*", "Dynamic SMem", "Dynamic Shared Memory"),
-    "bytes": ("Size", "Bytes"),
-    "source_memory": ("SrcMemType", "SrcMemKd"),
-    "destination_memory": ("DstMemType", "DstMemKd"),
-    "device": ("Device",),
-    "context": ("Context", "Ctx"),
-    "stream": ("Stream", "Strm"),
-    "correlation": ("Correlation_ID", "CorrId", "CorrID"),
-    "name": ("Name",),
-    "result": ("Result",),
-    "process": ("Pid", "PID"),
-    "thread": ("Tid", "TID"),
-}
-_NS: Final = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
+_TITLES: Final = titles("timeline")
 _DECIMAL: Final = {"KB": "10^3 B", "MB": "10^6 B", "GB": "10^9 B"}
 """Units in titles of Nsight Systems, as those of decimal sizes."""
-_BYTES: Final = {
-    **{"B": 1.0, "byte": 1.0, "bytes": 1.0, "KB": 2.0**10, "MB": 2.0**20, "GB": 2.0**30},
-    **{unit: 10.0 ** (3 * at) for at, unit in enumerate(_DECIMAL.values(), 1)},
+_UNITS_OF: Final[dict[str, dict[str, float]]] = {
+    "time": {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9},
+    "size": {
+        **{"B": 1.0, "byte": 1.0, "bytes": 1.0, "KB": 2.0**10, "MB": 2.0**20, "GB": 2.0**30},
+        **{unit: 10.0 ** (3 * at) for at, unit in enumerate(_DECIMAL.values(), 1)},
+    },
 }
-_FACTORS: Final = {
-    **{"start": _NS, "duration": _NS},
-    **{"static": _BYTES, "dynamic": _BYTES, "bytes": _BYTES},
+_COLUMNS: Final = {
+    one.column: pl.Int64 if one.unit == "size" else pl.String for one in _TITLES.values()
 }
-"""Cells that are numbers with a unit."""
 _PROCESS: Final = re.compile(rb"==(\d{1,18})== ")
 _COPY: Final = r"^\[?(?:CUDA )?(?:Unified Memory )?[Mm]emcpy (?:Unified )?(\w+)"
 _SIDES: Final = r"^(\[CUDA .*\b[HDP])\w*-to-([HDP])\w*\]$"
 """A copy as newer versions of Nsight Systems name it: ``[CUDA memcpy Host-to-Device]``."""
 _SET: Final = r"^\[?(?:CUDA )?[Mm]emset"
 _UNIFIED: Final = r"^\[(?:CUDA )?(?:memcpy Unified|Unified Memory)\b"
-_UNIFIED_TITLE: Final = "Unified Memory"
 _CALL: Final = r"^cu(?:da)?(?:[A-Z]\w*|$)"
 _LAUNCH: Final = r"\[(\d+)\]\)?$"
 _THREE: Final = r"\((\d+) (\d+) (\d+)\)"
 _DEVICE: Final = re.compile(r"(.*?)(?: \(([0-9]+)\))?$")
-_CUT_NAMES: Final = "rows cut within the name"
 _LARGEST_DEVICE: Final = 2**31 - 1
 _SAID: Final = re.compile(
     rb"^[ \t#>]*(?:(?:==\d+==|={8}) (?:Error: |Warning: )?|(?=No ))"
@@ -109,10 +86,12 @@ def read(path: Path, progress: Progress) -> Trace:
     if not printed.layouts:
         raise without_table(path, content)
     ledger = Ledger()
-    cells = _cells(path, printed)
+    cells = pl.concat([_typed(path, rows) for rows in printed.layouts], how="diagonal")
     work, calls = _split(cells, ledger)
     devices = _devices(work["device"])
-    work = work.with_columns(_numbers(work["device"], devices))
+    numbers = {text: one["device"] for text, one in devices.items()}
+    number = work["device"].replace_strict(numbers, default=0, return_dtype=pl.Int32)
+    work = work.with_columns(number.alias("number"))
     processes = {int(one) for one in _PROCESS.findall(content)}
     processes |= set(calls["process"].drop_nulls().cast(pl.Int64, strict=False).to_list())
     names = NameTable(ledger)
@@ -128,7 +107,13 @@ def read(path: Path, progress: Progress) -> Trace:
         )
     if len(processes) > 1:
         ledger.add("several_reports", len(processes), table="-", kept=True, detail="processes")
-    _count(printed, work, ledger)
+    ledger.add("malformed", printed.malformed, table="activities", detail="rows with other cells")
+    not_utf8 = "rows with text that is not UTF-8"
+    ledger.add("damaged", printed.not_utf8, table="-", kept=True, detail=not_utf8)
+    for column, unit in (("start", "ns"), ("duration", "ns"), ("bytes", "bytes")):
+        if f"{column}_step" in work.columns:
+            steps = work[f"{column}_step"].filter(work[column] > 0)
+            count_few_digits(ledger, "activities", column, unit, steps)
     ledger.add("damaged", content.count(b"\0"), table="-", kept=True, detail="zero bytes")
     ledger.add("damaged", int(source.damaged), table="-", kept=True)
     ledger.add("truncated", int(source.truncated), table="-", kept=True)
@@ -166,143 +151,79 @@ def without_table(path: Path, content: bytes) -> NotATraceError:
     )
 
 
-def _cells(path: Path, printed: Printed) -> pl.DataFrame:
-    """Return all rows with nanoseconds, bytes and texts; ``*_step`` is the printed precision."""
-    return pl.concat([_of_layout(path, rows) for rows in printed.layouts], how="diagonal")
+def _typed(path: Path, rows: Rows) -> pl.DataFrame:
+    """Return the columns of one layout, times in nanoseconds, sizes in bytes, others as text.
 
-
-def _of_layout(path: Path, rows: Rows) -> pl.DataFrame:
-    titles = {
-        cell: title
-        for cell, known in _TITLES.items()
-        for title in known
-        if title in rows.cells.columns
-    }
-    if "start" not in titles or "duration" not in titles:
+    ``*_step`` is what the last printed digit is worth.
+    """
+    known = {_TITLES[title].column: title for title in rows.cells.columns if title in _TITLES}
+    if "start" not in known or "duration" not in known:
         raise CorruptError(f"{path} has a table without starts and durations: record it again")
-    units = {cell: rows.units.get(titles[cell]) for cell in _FACTORS if cell in titles}
-    for cell, unit in units.items():
-        if unit is not None and unit not in _FACTORS[cell]:
-            raise CorruptError(f"{path}: the unit {unit!r} of {titles[cell]} is not known")
-    texts = rows.cells.select(_stripped(tuple(titles.items())))
-    found = texts.with_columns(_quantities(tuple(units.items())))
-    if rows.of_nsys:
-        found = found.with_columns(_of_nsys(frozenset(found.columns)))
-    for cell in ("start", "duration"):
-        if found[cell].null_count() == found.height > texts[cell].null_count():
+    texts = rows.cells.select(
+        pl.col(title).str.strip_chars(" ").alias(column) for column, title in known.items()
+    )
+    typed: list[pl.Expr] = []
+    for column, title in known.items():
+        if (factors := _UNITS_OF.get(_TITLES[title].unit)) is None:
+            continue
+        unit = rows.units.get(title)
+        if unit is not None and unit not in factors:
+            # A page fault has its place in the program where a migration has its size.
+            if column != "migrated":
+                raise CorruptError(f"{path}: the unit {unit!r} of {title} is not known")
+            unit = None
+        typed += quantities(column, factors, unit)
+    found = texts.with_columns(typed)
+    for column in ("start", "duration"):
+        if found[column].null_count() == found.height > texts[column].null_count():
             raise CorruptError(
                 f"{path} has times without a unit: the line behind the header has it"
             )
-    return _with_migrations(rows, found)
-
-
-@lru_cache(maxsize=16)
-def _of_nsys(given: frozenset[str]) -> list[pl.Expr]:
-    """Return what Nsight Systems prints in other words: copies, and sizes that its three decimals
-    round to 0."""
-    found = []
-    if "name" in given:
-        found.append(pl.col("name").str.replace(_SIDES, "${1}to$2]"))
-    if "bytes" in given:
+    if rows.of_nsys and "name" in known:
+        found = found.with_columns(pl.col("name").str.replace(_SIDES, "${1}to$2]"))
+    if rows.of_nsys and "bytes" in known:
+        # Sizes that three decimals round to 0 are not known.
         rounded = (pl.col("bytes") == 0) & (pl.col("bytes_step") > 1)
-        found.append(pl.when(~rounded).then("bytes").alias("bytes"))
+        found = found.with_columns(pl.when(~rounded).then("bytes").alias("bytes"))
+    if "migrated" in known:
+        sizes = ("bytes", "bytes_step") if "bytes" in known else ()
+        step = pl.col("migrated_step")
+        if sizes:
+            step = pl.when(pl.col("bytes").is_null()).then(step).otherwise("bytes_step")
+        found = found.with_columns(
+            pl.coalesce(*sizes[:1], "migrated").alias("bytes"), step.alias("bytes_step")
+        ).drop("migrated", "migrated_step")
     return found
-
-
-@lru_cache(maxsize=16)
-def _stripped(titles: tuple[tuple[str, str], ...]) -> list[pl.Expr]:
-    return [pl.col(title).str.strip_chars(" ").alias(cell) for cell, title in titles]
-
-
-@lru_cache(maxsize=16)
-def _quantities(units: tuple[tuple[str, str | None], ...]) -> list[pl.Expr]:
-    """Return the cells of numbers, given with the unit of their column or None."""
-    return [one for cell, unit in units for one in _quantity(cell, _FACTORS[cell], unit)]
-
-
-def _with_migrations(rows: Rows, found: pl.DataFrame) -> pl.DataFrame:
-    """Return ``found`` with the bytes of migrations of unified memory, which have a column of their
-    own; a page fault has its place in the program there."""
-    if _UNIFIED_TITLE not in rows.cells.columns:
-        return found
-    unit = rows.units.get(_UNIFIED_TITLE)
-    texts = rows.cells.select(pl.col(_UNIFIED_TITLE).str.strip_chars(" ").alias("migrated"))
-    migrated = texts.select(_quantity("migrated", _BYTES, unit if unit in _BYTES else None))
-    both = found.hstack(migrated).with_columns(
-        pl.lit(None, kind).alias(name)
-        for name, kind in (("bytes", pl.Int64), ("bytes_step", pl.Float64))
-        if name not in found.columns
-    )
-    return both.with_columns(
-        pl.coalesce("bytes", "migrated").alias("bytes"),
-        pl.when(pl.col("bytes").is_null())
-        .then("migrated_step")
-        .otherwise("bytes_step")
-        .alias("bytes_step"),
-    ).drop("migrated", "migrated_step")
-
-
-def _quantity(cell: str, factors: dict[str, float], unit: str | None) -> list[pl.Expr]:
-    """Return ``cell`` in base units as an integer, and how far its last digit counts."""
-    text = pl.col(cell)
-    if unit is None:
-        factor = text.str.extract("([a-zA-Z]+)$", 1).replace_strict(
-            factors, default=None, return_dtype=pl.Float64
-        )
-        number = text.str.strip_chars_end("nusmkKMGBbytes")
-    else:
-        factor, number = pl.lit(factors[unit]), text
-    decimals = number.str.extract(r"\.(\d*)(?:e|$)", 1).str.len_bytes().fill_null(0)
-    exponent = number.str.extract(r"e([+-]?\d{1,2})$", 1).cast(pl.Float64).fill_null(0.0)
-    value = number.cast(pl.Float64, strict=False) * factor
-    return [
-        value.round().cast(pl.Int64, strict=False).alias(cell),
-        (factor * pl.lit(10.0).pow(exponent - decimals)).alias(f"{cell}_step"),
-    ]
 
 
 def _split(cells: pl.DataFrame, ledger: Ledger) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the rows of activities, and those of calls; others are counted."""
-    every = cells.with_columns(_missing(frozenset(cells.columns)))
-    sorts = every.select(_sorts())
-    cut = sorts["cut"]
-    ledger.add("malformed", int(cut.sum()), table="activities", detail=_CUT_NAMES)
-    if cut.any():
-        every, sorts = every.filter(~cut), sorts.filter(~cut)
-    counter, call = sorts["counter"], sorts["call"] & ~sorts["counter"]
-    detail = "unified memory: faults, and copies without end"
-    ledger.add("counter", int(counter.sum()), table="-", detail=detail)
-    # Most files have one sort of rows, and a sweep has hundreds of small files.
-    work = every.filter(~(counter | call)) if counter.any() or call.any() else every
-    return work, every.filter(call) if call.any() else every.clear()
-
-
-@lru_cache(maxsize=16)
-def _missing(given: frozenset[str]) -> list[pl.Expr]:
-    """Return the cells that a layout does not have, null."""
-    return [
-        pl.lit(None, pl.Int64 if name in ("bytes", "static", "dynamic") else pl.String).alias(name)
-        for name in _TITLES
-        if name not in given
-    ]
-
-
-@cache
-def _sorts() -> list[pl.Expr]:
-    """Return whether a row is a counter of unified memory, a call, and cut within its name."""
     name = pl.col("name")
-    bracket = name.str.starts_with("[")
-    unified = name.str.contains(_UNIFIED) & (
-        pl.col("duration").is_null() | ~name.str.contains(_COPY)
-    )
+    copy = name.str.contains(_COPY)
     of_no_device = pl.col("device").is_null() & pl.col("stream").is_null()
-    return [
-        unified.fill_null(False).alias("counter"),
-        (of_no_device & (name.str.contains(_CALL) | pl.col("result").is_not_null()))
-        .fill_null(False)
-        .alias("call"),
-        (bracket & ~name.str.contains("]", literal=True)).fill_null(False).alias("cut"),
-    ]
+    is_call = name.str.contains(_CALL) | pl.col("result").is_not_null()
+    cut = name.str.starts_with("[") & ~name.str.contains("]", literal=True)
+    counter = name.str.contains(_UNIFIED) & (pl.col("duration").is_null() | ~copy)
+    every = cells.with_columns(
+        pl.lit(None, dtype).alias(column)
+        for column, dtype in _COLUMNS.items()
+        if column not in cells.columns
+    )
+    sort = (
+        pl.when(cut.fill_null(False))
+        .then(pl.lit("cut"))
+        .when(counter.fill_null(False))
+        .then(pl.lit("counter"))
+        .when((of_no_device & is_call).fill_null(False))
+        .then(pl.lit("call"))
+        .otherwise(pl.lit("work"))
+    )
+    sorts = every.select(sort.alias("sort")).to_series()
+    detail = "rows cut within the name"
+    ledger.add("malformed", int((sorts == "cut").sum()), table="activities", detail=detail)
+    detail = "unified memory: faults, and copies without end"
+    ledger.add("counter", int((sorts == "counter").sum()), table="-", detail=detail)
+    return every.filter(sorts == "work"), every.filter(sorts == "call")
 
 
 def _calls(cells: pl.DataFrame) -> pl.DataFrame:
@@ -324,33 +245,32 @@ def _activities(cells: pl.DataFrame, names: NameTable) -> pl.DataFrame:
     has it."""
     if cells.is_empty():
         return empty("activities")
-    frame = cells.with_columns(_facts())
-    texts = frame.select(_name()).to_series()
-    named = frame.select(_columns(frozenset(frame.columns)))
-    return named.with_columns(names.ids(texts).alias("name_id"))
-
-
-@cache
-def _facts() -> list[pl.Expr]:
-    """Return what the cells of an activity mean. Made once, as all expressions here: a sweep has
-    hundreds of small files."""
-    name = pl.col("name")
-    numbered = name.str.extract(r" \[(\d+)\]$", 1)
-    return [
-        pl.coalesce("correlation", numbered).alias("correlation"),
+    name, kind = pl.col("name"), pl.col("kind")
+    is_copy, is_set = (name.str.contains(one).fill_null(False) for one in (_COPY, _SET))
+    frame = cells.with_columns(
+        pl.coalesce("correlation", name.str.extract(r" \[(\d+)\]$", 1)).alias("correlation"),
         pl.when(name.str.starts_with("["))
         .then(name)
         .otherwise(name.str.replace(r" \[\d+\]$", ""))
         .alias("name"),
-        pl.when(name.str.contains(_COPY))
+        pl.when(is_copy)
         .then(pl.lit("memcpy"))
-        .when(name.str.contains(_SET))
+        .when(is_set)
         .then(pl.lit("memset"))
         .otherwise(pl.lit("kernel"))
         .cast(ActivityKind)
         .alias("kind"),
-        name.str.extract(_COPY, 1).cast(CopyKind, strict=False).alias("copy_kind"),
-        *(_memory(side) for side in ("source_memory", "destination_memory")),
+        pl.when(is_copy)
+        .then(name.str.extract(_COPY, 1).cast(CopyKind, strict=False).fill_null("unknown"))
+        .alias("copy_kind"),
+        *(
+            pl.when(name.str.contains(_UNIFIED))
+            .then(pl.lit("managed"))
+            .otherwise(pl.col(side).str.to_lowercase().str.replace_all(" ", "_"))
+            .cast(MemoryKind, strict=False)
+            .alias(side)
+            for side in ("source_memory", "destination_memory")
+        ),
         pl.col("number").alias("device"),
         *(
             pl.coalesce(f"{what}_{axis}", pl.col(what).str.extract(_THREE, at)).alias(
@@ -359,43 +279,19 @@ def _facts() -> list[pl.Expr]:
             for what in ("grid", "block")
             for at, axis in enumerate("xyz", 1)
         ),
-        pl.when(pl.any_horizontal(pl.col("static", "dynamic").is_not_null()))
+        pl.when(~is_copy & ~is_set & pl.any_horizontal(pl.col("static", "dynamic").is_not_null()))
         .then(pl.sum_horizontal("static", "dynamic", ignore_nulls=True))
         .alias("shared_memory"),
-    ]
-
-
-@cache
-def _name() -> pl.Expr:
-    kind = pl.col("kind")
+    )
     of_memory = pl.when(kind == "memcpy").then(copy_name()).when(kind == "memset").then(set_name())
-    return of_memory.otherwise("name")
-
-
-@lru_cache(maxsize=16)
-def _columns(given: frozenset[str]) -> list[pl.Expr]:
-    """Return the columns of ``activities`` that are ``given``, in their type."""
-    kind = pl.col("kind")
-    own = {
-        "shared_memory": pl.when(kind == "kernel").then("shared_memory"),
-        "copy_kind": pl.when(kind == "memcpy").then(pl.col("copy_kind").fill_null("unknown")),
-    }
-    return [
-        own.get(column, pl.col(column)).cast(dtype, strict=False).alias(column)
-        for column, dtype in ACTIVITIES.items()
-        if column in given
-    ]
-
-
-def _memory(side: str) -> pl.Expr:
-    text = pl.col(side).str.to_lowercase().str.replace_all(" ", "_")
-    managed = pl.col("name").str.contains(_UNIFIED)
-    return (
-        pl.when(managed)
-        .then(pl.lit("managed"))
-        .otherwise(text)
-        .cast(MemoryKind, strict=False)
-        .alias(side)
+    texts = frame.select(of_memory.otherwise("name")).to_series()
+    return frame.select(
+        *(
+            pl.col(column).cast(dtype, strict=False)
+            for column, dtype in ACTIVITIES.items()
+            if column in frame.columns
+        ),
+        names.ids(texts).alias("name_id"),
     )
 
 
@@ -411,27 +307,6 @@ def _devices(texts: pl.Series) -> dict[str, dict[str, int | str | None]]:
         number = int(printed[:11]) if printed else place
         found[text] = {"device": number if number <= _LARGEST_DEVICE else place, "name": name}
     return found
-
-
-def _numbers(texts: pl.Series, devices: dict[str, dict[str, int | str | None]]) -> pl.Series:
-    """Return the number of each row's device, 0 where it has no text."""
-    numbers = pl.Series([one["device"] for one in devices.values()], dtype=pl.Int32)
-    return texts.replace_strict(
-        pl.Series(list(devices), dtype=pl.String), numbers, default=0, return_dtype=pl.Int32
-    ).alias("number")
-
-
-def _count(printed: Printed, work: pl.DataFrame, ledger: Ledger) -> None:
-    """Count the rows that could not be read, and those of few digits with what their sum lacks."""
-    ledger.add("malformed", printed.malformed, table="activities", detail="rows with other cells")
-    ledger.add(
-        "damaged", printed.not_utf8, table="-", kept=True, detail="rows with text that is not UTF-8"
-    )
-    for column, unit in (("start", "ns"), ("duration", "ns"), ("bytes", "bytes")):
-        if f"{column}_step" not in work.columns:
-            continue
-        steps = work[f"{column}_step"].filter(work[column] > 0)
-        count_few_digits(ledger, "activities", column, unit, steps)
 
 
 _HEADER: Final = f"^{NVPROF_TITLES}"
@@ -483,73 +358,54 @@ class Printed(msgspec.Struct, frozen=True):
 
 def printed_rows(content: bytes) -> Printed:
     """Return the rows of all tables in ``content``."""
-    lines = printed_lines(content)
-    lines = lines.filter(pl.col("line") != "")
+    line, is_header = pl.col("line"), pl.col("is_header")
+    lines = printed_lines(content).filter(line != "")
     # An eager query searches a text again for each column that asks: what begins a table first.
-    found = lines.with_columns(_starts()).select(_parts()).filter(_of_table())
-    layouts, malformed = [], 0
-    known = found.lazy().select("header", "units").unique(maintain_order=True).collect()
-    for header, units in known.head(_MOST_LAYOUTS).iter_rows():
-        rows = found if known.height == 1 else found.filter(header=header, units=units)
+    marked = lines.with_columns(
+        line.str.contains(_HEADER).alias("is_header"),
+        line.str.contains(f"{_UNITS}|{_PADDED_UNITS}").alias("is_units"),
+    ).with_columns((is_header.shift(1, fill_value=False) & pl.col("is_units")).alias("is_units"))
+    # Padded units stand below their titles: the header as it is printed is before them.
+    padded = pl.when(line.str.contains(",", literal=True).not_()).then(line.shift(1) + "\n")
+    units = padded.otherwise(pl.lit("")) + line
+    number = is_header.cum_sum().cast(pl.Int64)
+    found = marked.select(
+        line,
+        line.filter(is_header)
+        .str.replace_all(" {2,}", "\t")
+        .gather(pl.when(number > 0).then(number - 1))
+        .alias("header"),
+        pl.when("is_units")
+        .then(units)
+        .when(is_header)
+        .then(pl.lit(""))
+        .forward_fill()
+        .alias("units"),
+        (is_header | pl.col("is_units")).not_().alias("row"),
+    ).filter(pl.col("row") & pl.col("header").is_not_null())
+    layouts: list[Rows] = []
+    malformed = 0
+    for (header, below), rows in found.group_by("header", "units", maintain_order=True):
         separator = "," if "," in header else "\t"
-        if header.count(separator) >= _MOST_TITLES or len(header) > _LONGEST_HEADER:
+        if (
+            len(layouts) >= _MOST_LAYOUTS
+            or header.count(separator) >= _MOST_TITLES
+            or len(header) > _LONGEST_HEADER
+        ):
             malformed += rows.height
             continue
         read = _csv if separator == "," else _fixed_columns
-        part, lost = read(rows["line"], header, units)
+        part, lost = read(rows["line"], header, below)
         malformed += lost
         if part.cells.width:
             layouts.append(part)
-    by_ruler, cut = _below_rulers(content)
-    layouts += by_ruler
+    below_rulers, cut = _below_rulers(content)
+    layouts += below_rulers
     malformed += cut
-    if known.height > _MOST_LAYOUTS:
-        others = known.slice(_MOST_LAYOUTS)
-        malformed += found.join(others, on=["header", "units"], how="semi").height
     not_utf8 = 0
     if not content.isascii():
         not_utf8 = int(found["line"].str.contains("\ufffd", literal=True).sum())
     return Printed(layouts, malformed, not_utf8)
-
-
-@cache
-def _starts() -> list[pl.Expr]:
-    """Return whether a line is a header, and whether it could be the units below one.
-
-    The expressions are made once: a sweep has hundreds of small files.
-    """
-    line = pl.col("line")
-    return [
-        line.str.contains(_HEADER).alias("is_header"),
-        line.str.contains(f"{_UNITS}|{_PADDED_UNITS}").alias("like_units"),
-    ]
-
-
-@cache
-def _parts() -> list[pl.Expr]:
-    """Return each line, the header and the units that it is below, and whether it is neither.
-
-    Padded units stand below their titles: the header as it is printed is before them.
-    """
-    line, is_header = pl.col("line"), pl.col("is_header")
-    is_units = is_header.shift(1, fill_value=False) & pl.col("like_units")
-    # Of the headers alone, not of all lines: each line has the number of the last one.
-    titles = line.filter(is_header).str.replace_all(" {2,}", "\t")
-    number = is_header.cum_sum().cast(pl.Int64)
-    padded = pl.when(line.str.contains(",", literal=True).not_()).then(line.shift(1) + "\n")
-    own_units = padded.otherwise(pl.lit("")) + line
-    units = pl.when(is_units).then(own_units).when(is_header).then(pl.lit(""))
-    return [
-        line,
-        titles.gather(pl.when(number > 0).then(number - 1)).alias("header"),
-        units.forward_fill().alias("units"),
-        (is_header | is_units).not_().alias("row"),
-    ]
-
-
-@cache
-def _of_table() -> pl.Expr:
-    return pl.col("row") & pl.col("header").is_not_null()
 
 
 def _fixed_columns(lines: pl.Series, header: str, units: str) -> tuple[Rows, int]:
@@ -651,4 +507,4 @@ def _csv(lines: pl.Series, header: str, units: str) -> tuple[Rows, int]:
         if match:
             given[match[1]] = _DECIMAL.get(match[2], match[2])
     renamed = cells.rename({title: match[1] for title, match in own.items() if match})
-    return Rows(renamed, {t: u for t, u in given.items() if u}), lost
+    return Rows(renamed, {t: u for t, u in given.items() if u}), int(lost.sum())

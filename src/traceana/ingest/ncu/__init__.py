@@ -1,1 +1,0 @@
-"""Nsight Compute: ``ncu --csv --page raw`` and ``--page details``."""

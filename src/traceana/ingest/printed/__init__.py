@@ -1,0 +1,1 @@
+"""What profilers print: timelines, summaries and counters, as text, CSV and in other tables."""

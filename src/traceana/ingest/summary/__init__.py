@@ -1,1 +1,0 @@
-"""Summaries that profilers printed: names, calls and times, without a timeline."""
