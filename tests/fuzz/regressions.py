@@ -232,6 +232,7 @@ CASES: Final = (
     Case("span with a start that is no number", "chrome", "keras", lambda content: re.sub(rb'"ts":[\d.]+', b'"ts":"x"', content)),
     Case("later steps without a duration", "chrome", "keras", lambda content: re.sub(rb'"dur":[\d.]+(,"name":"train","args":{"step_num":"[12]")', rb'"dur":0\1', content), commands=True),
     Case("spans without a name", "chrome", "jax", _kineto(lambda whole: [event.update(name=None) for event in whole["traceEvents"] if event.get("ph") == "X"]), commands=True),
+    Case("operators of MXNet without a name", "mxnet", "mxnet", _kineto(lambda whole: [event.pop("name", None) for event in whole["traceEvents"] if event.get("ph") == "B"]), commands=True),
     Case("span of a huge duration", "chrome", "keras", lambda content: re.sub(rb'"dur":[\d.e-]+', b'"dur":-9223372036854775808', content)),
     Case("nested span", "chrome", "caffe", _text('"pid": 1', f'"x": {_nested(20_000)}, "pid": 1', 5)),
     Case("nested profile of MXNet", "mxnet", "mxnet", _text('"pid": 0', f'"x": {_nested(20_000)}, "pid": 0', 5)),

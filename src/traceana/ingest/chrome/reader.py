@@ -461,7 +461,7 @@ def spans(begins_and_ends: pl.DataFrame) -> pl.DataFrame:
             (pl.col("start").shift(-1).over(group) - pl.col("start")).alias("duration"),
         )
         .filter(~pl.col("ends") & pl.col("closed").fill_null(False))
-        .select(*thread, "name", "start", "duration")
+        .select(*thread, pl.col("name").fill_null(""), "start", "duration")
     )
 
 

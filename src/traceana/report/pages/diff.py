@@ -284,12 +284,14 @@ def _limits(found: Diff) -> Iterator[tuple[str, str]]:
     if any(one.run.trace.on_cpu or not one.steps.timed for one in runs):
         return
     idle = found.by("class").filter(pl.col("category") == IDLE)
-    if idle.is_empty():
+    available = [mean_available(one.steps) for one in runs]
+    # Of steps without a duration nothing has a share.
+    if idle.is_empty() or not all(available):
         return
     window = "run" if _whole(found) else "step time"
     busy = [
-        numbers.share(1 - idle[f"time_{side}_ns"].item(0) / mean_available(one.steps))
-        for side, one in zip("ab", runs, strict=True)
+        numbers.share(1 - idle[f"time_{side}_ns"].item(0) / time)
+        for side, time in zip("ab", available, strict=True)
     ]
     yield "GPU utilization", f"{' → '.join(busy)} of {window}"
     every = [Figures(one.run.trace) for one in runs]
