@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from traceana.report import numbers
-from traceana.report.display_names import brief, briefs, file_format, libraries, part, trace_file
+from traceana.report.display_names import (
+    brief,
+    briefs,
+    file_format,
+    libraries,
+    part,
+    recorded_by,
+    trace_file,
+)
 from traceana.report.text import (
     cut_distinct,
     cut_end,
@@ -181,7 +189,10 @@ def test_names_are_spelled_as_their_owners_do() -> None:
     ]
     assert libraries("cudnn, aten, cublaslt, mine") == "cuDNN, ATen, cuBLASLt, mine"
     assert file_format("kineto", "1") == "Kineto"
-    assert file_format("nsys", "3.25.0") == "Nsight Systems 3.25.0"
+    assert file_format("nsys", "3.25.0") == "Nsight Systems, schema 3.25.0"
+    assert recorded_by("nsys", "NVIDIA Nsight Systems 2024.2.3.38") == "Nsight Systems 2024.2.3"
+    assert recorded_by("nsys", "NVIDIA Nsight Systems") == "Nsight Systems"
+    assert recorded_by("kineto", None) == "Kineto"
 
 
 def test_sentences_are_cut_between_words() -> None:

@@ -13,7 +13,7 @@ from traceana.analyze.measured import (
     figures,
     measured_notes,
     measured_sums,
-    with_rates,
+    with_measured_rates,
     without_moves,
 )
 from traceana.enrich.keys import SOURCE, classified, described
@@ -62,7 +62,7 @@ def _ran(trace: Trace) -> pl.DataFrame:
     by_name = summaries.kernels(trace) if trace.is_summary else _by_name(trace)
     by_name = by_name.join(measured_sums(trace, *keys), on=keys, how="left", nulls_equal=True)
     return (
-        described(with_rates(by_name, trace), trace)
+        described(with_measured_rates(by_name, trace), trace)
         .with_columns(share_of(work_ns(trace)))
         .sort(["time_ns", "name", "class"], descending=[True, False, False])
     )
@@ -93,7 +93,7 @@ def _measured_alone(trace: Trace) -> pl.DataFrame:
     )
     unknown = ("time_ns", "mean_ns", "median_ns", "min_ns", "max_ns")
     return (
-        with_rates(by_name, trace)
+        with_measured_rates(by_name, trace)
         .join(trace.tables.names, on="name", how="left")
         .with_columns(
             *(pl.lit(None, pl.Int64).alias(column) for column in unknown),

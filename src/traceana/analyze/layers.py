@@ -13,9 +13,9 @@ from traceana.analyze.charges import charges, on_flops
 from traceana.analyze.coverage import counted, incomplete
 from traceana.analyze.layer_operands import Operands, operands
 from traceana.analyze.manifest_layers import paired, with_names_of
-from traceana.analyze.measured import added, measured_notes, measured_sums, with_rates
+from traceana.analyze.measured import added, measured_notes, measured_sums, with_measured_rates
 from traceana.analyze.rates import COLUMNS as COSTS
-from traceana.analyze.rates import PASSES, UNEXPLAINED, machine, peak_note, with_costs
+from traceana.analyze.rates import PASSES, UNEXPLAINED, machine, peak_note, with_flop_rates
 from traceana.enrich.keys import (
     KEYS,
     SOURCE,
@@ -113,7 +113,7 @@ def layers(
     if shapes is not None and charged is not None:
         of_trace, on_peak = machine(trace)
         by_layer = with_layer_keys(charged.frame.rename({"layer": "layer_row"}), names)
-        frame = with_costs(frame, keys, work, by_layer, of_trace or peaks)
+        frame = with_flop_rates(frame, keys, work, by_layer, of_trace or peaks)
         # The shapes of rows with one layer.
         alone = names.filter(pl.len().over("layer", "role") == 1).join(shapes, on="layer_row")
         frame = frame.join(alone.select("layer", "role", *SHAPES), on=["layer", "role"], how="left")
@@ -127,7 +127,7 @@ def layers(
                 *_on_rates(frame, of_trace, on_peak, peaks),
             )
         )
-    frame = with_rates(with_share(frame), trace).sort(
+    frame = with_measured_rates(with_share(frame), trace).sort(
         "position", "layer", "role", *keys[len(KEYS) :], nulls_last=True, maintain_order=True
     )
     frame = frame.select(

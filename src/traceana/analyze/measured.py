@@ -56,7 +56,8 @@ _FLOPS: Final = {
 def measured_sums(trace: Trace, *keys: str) -> pl.DataFrame:
     """Return one row per distinct combination of the columns ``keys`` of measured activities.
 
-    Its other columns can be summed (:func:`added`); :func:`with_rates` computes :data:`COLUMNS`.
+    Its other columns can be summed (:func:`added`); :func:`with_measured_rates` computes
+    :data:`COLUMNS`.
     """
     if trace.tables.counters.is_empty():
         return _unmeasured(keys)
@@ -184,7 +185,7 @@ def added() -> list[pl.Expr]:
     ]
 
 
-def with_rates(frame: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+def with_measured_rates(frame: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     """Return ``frame`` with :data:`COLUMNS` instead of the summed columns."""
     if trace.tables.counters.height:
         frame = frame.with_columns(pl.col("measured").fill_null(0))

@@ -28,7 +28,7 @@ COLUMNS: Final = (
     *("flops", "executed_flops", "flops_per_s", "of_peak", "over_peak"),
     *("bytes", "arithmetic_intensity", "bound", "of_attainable"),
 )
-"""Columns that :func:`with_costs` adds.
+"""Columns that :func:`with_flop_rates` adds.
 
 ``flops``: of a direct computation, a multiply-accumulate being two; ``executed_flops``: those that
 the algorithms of the convolutions execute, null where one is unknown; ``flops_per_s``: ``flops``
@@ -96,7 +96,7 @@ def peak_note(peaks: Peaks) -> str:
     return f"device peak: {peaks.name}, {peaks.how} ({peaks.source})"
 
 
-def with_costs(
+def with_flop_rates(
     frame: pl.DataFrame,
     keys: list[str],
     work: pl.DataFrame,

@@ -188,7 +188,18 @@ def trace_file(path: str) -> str:
 def file_format(name: str, version: str | None) -> str:
     """Return the display name of a format, with the version of its schema: Kineto's is always 1."""
     shown = FORMATS.get(name, plain(name))
-    return shown if version is None or name == "kineto" else f"{shown} {plain(version)}"
+    return shown if version is None or name == "kineto" else f"{shown}, schema {plain(version)}"
+
+
+def recorded_by(name: str, producer: str | None) -> str:
+    """Return the display name of a format, with the version of the profiler where it is known."""
+    shown = FORMATS.get(name, plain(name))
+    version = _RELEASE.search(producer or "") if shown in (producer or "") else None
+    return shown if version is None else f"{shown} {version[0]}"
+
+
+_RELEASE: Final = re.compile(r"\b\d+(?:\.\d+){1,2}")
+"""A release without the build: ``2024.2.3`` of ``2024.2.3.38``."""
 
 
 def libraries(names: str) -> str:

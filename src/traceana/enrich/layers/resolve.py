@@ -136,6 +136,7 @@ def resolve(program: Program, code: Code | None = None, *, compiled: bool) -> La
     rest = _first((by_optimizer, np.where(several, NONE, in_range), by_position))
 
     of_op = _first((own, rest))
+    # A backward operator has the layer of its forward operator.
     if len(forward):
         of_op = _first((own, np.where(forward == NONE, NONE, of_op[forward]), rest))
     layers = _typed(layers, ops, of_op, scopes)

@@ -311,7 +311,7 @@ def _summary(whole: Overview) -> Mapping[str, Any]:
 
 def _title(whole: Overview) -> Heading:
     known = whole.facts
-    form = display_names.file_format(known["format"], known["format_version"])
+    form = display_names.recorded_by(known["format"], known["producer"])
     parts = (whole.model, known["framework"], _devices(known), form)
     return Heading(display_names.trace_file(known["file"]), " · ".join(one for one in parts if one))
 
