@@ -43,7 +43,8 @@ format, its version and its producer.
 | Nsight Systems | `nsys export` to sqlite, parquetdir, arrowdir | `nsys` |
 | Nsight Systems reports | `.nsys-rep`, `.qdrep`, `.qdstrm`, by your `nsys` | `nsys/nsys_rep.py` |
 | XPlane (TensorFlow, JAX) | `.xplane.pb`, `.xplane.pb.gz`, a profile directory | `xplane` |
-| trace.json of TensorFlow and JAX, other Chrome traces | `.json`, `.json.gz` | `chrome` |
+| trace.json of TensorFlow and JAX, timelines of TensorFlow 1 (`timeline.ctf.json`), other Chrome \
+traces | `.json`, `.json.gz` | `chrome` |
 | MXNet's profiler | `.json`, `.json.gz` | `chrome/reader.py` |
 | nvprof databases | `.nvvp`, `.nvprof`, `.prof`, `.sql` | `nvprof` |
 | nvprof's output | `--print-gpu-trace`, `--print-api-trace`, text and CSV | \
@@ -58,6 +59,8 @@ rocprof-compute's `pmc_kernel_top.csv` | `printed/summaries.py` |
 `*_hip_api_trace.csv`, `*_marker_api_trace.csv`, `*_counter_collection.csv`, `*_agent_info.csv`, \
 one or, by folder or prefix, all of a run; of ROCm 6.2 and later, and of `rocpd convert` \
 | `rocprof` |
+| rocprofv3's JSON | `--output-format json`: `results.json`, by the schema in ROCprofiler-SDK's \
+documentation; no recording was at hand | `rocprof` |
 | rocpd, the database of rocprofv3 | `results.db` of `--output-format rocpd`, both layouts | \
 `rocprof/databases.py` |
 | Perfetto traces of rocprofv3 | `.pftrace`, `.pftrace.gz` | `rocprof/pftrace.py` |

@@ -25,7 +25,7 @@ TRACES = sorted(
     file
     for pattern in ("*.json.gz", "*.sqlite", "*.xplane.pb", "*.xplane.pb.gz")
     for file in FIXTURES.rglob(pattern)
-    if not {"gpu", "h200"} & {*file.parts}
+    if not {"gpu", "h200", "programs"} & {*file.parts}
 )
 REPEATS = 5
 

@@ -50,7 +50,7 @@ _NCU_REPORT: Final = b"NVR\0"
 # nsys's JSON and text exports: they begin with the report's strings, or with an event.
 _NSYS_JSON = re.compile(rb'\s*\{"(?:data":\s*\[|Type":\s*\d+\s*,)')
 _NSYS_TEXT = re.compile(rb'data: "|Type: \d+\s+\w+ \{')
-_ROCPROF_JSON = re.compile(rb'\s*\{\s*"rocprofiler-sdk-tool"\s*:')
+ROCPROF_JSON = re.compile(rb'\s*\{\s*"rocprofiler-sdk-tool"\s*:')
 _ROCPROF_CHROME: Final = re.compile(
     rb'"args"\s*:\s*\{\s*"name"\s*:\s*"(?:\d+ )?(?:CPU (?:HIP|HSA|KFD) API|COPY)"\s*\}'
 )
@@ -209,11 +209,8 @@ def detect(path: Path) -> Format:
             )
     if _NVPROF_HEADER.search(text):
         return Format.NVPROF_PRINTED
-    if _ROCPROF_JSON.match(head):
-        raise UnknownFormatError(
-            f"{path} is rocprofv3's JSON, which is not supported: record it with rocprofv3 "
-            "--output-format rocpd, csv or pftrace"
-        )
+    if ROCPROF_JSON.match(head):
+        return Format.ROCPROF_CSV
     # A timeline has more than the summaries of the same run beside it.
     if _has_rocprof(text):
         return Format.ROCPROF_CSV

@@ -15,7 +15,7 @@ from tests.ingest.rocprof.writing import KERNELS, Kernel
 from tests.support import manifest
 from tests.support.command_line import Run
 from traceana import open as open_trace
-from traceana.errors import NotATraceError, UnknownFormatError, UsageError
+from traceana.errors import NotATraceError, UsageError
 from traceana.ingest import read
 from traceana.ingest.source import silent
 from traceana.trace import Trace
@@ -298,14 +298,13 @@ def test_a_table_without_rows_is_refused(tmp_path: Path) -> None:
         written(tmp_path / "a.csv", writing.kernel_trace(()))
 
 
-def test_its_json_is_refused(tmp_path: Path) -> None:
+def test_its_json_does_not_count_beside_the_csv_of_the_same_run(tmp_path: Path) -> None:
     path = tmp_path / "12_results.json"
     path.write_text(
         '{\n  "rocprofiler-sdk-tool": [{"metadata": {"pid": 1}, "buffer_records": {}}]}'
     )
-    with pytest.raises(UnknownFormatError, match="rocprofv3's JSON"):
+    with pytest.raises(NotATraceError, match="without rows"):
         open_trace(path)
-    # It does not count beside the CSV of the same run.
     run_of(tmp_path, "12_")
     assert problems(open_trace(tmp_path)) == [("no_launch", 1)]
 

@@ -1,4 +1,4 @@
-"""Reads rocprof's CSV, a file or all files of one run, into the canonical tables."""
+"""Reads rocprof's CSV, a file or all files of one run, and its JSON, into the canonical tables."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Final
 import polars as pl
 
 from traceana.errors import NotATraceError
-from traceana.ingest.detect import rocprof_files
+from traceana.ingest.detect import ROCPROF_JSON, rocprof_files
 from traceana.ingest.rocprof.assembly import Rows, assembled, devices, numbered, properties
 from traceana.ingest.rocprof.csv_tables import CsvTables, Kind, tables_of
+from traceana.ingest.rocprof.json_tables import json_tables
 from traceana.ingest.source import ByteSource, Progress
 from traceana.trace import Ledger, Tables, Trace, TraceMeta
 
@@ -26,11 +27,12 @@ def read(path: Path, progress: Progress) -> Trace:
     """
     files = [path] if path.is_file() else rocprof_files(path)
     sources = [ByteSource(file, progress) for file in files]
-    found = [tables_of(b"".join(source.blocks())) for source in sources]
+    contents = (b"".join(source.blocks()) for source in sources)
+    found = [json_tables(one) if ROCPROF_JSON.match(one) else tables_of(one) for one in contents]
     rows = _of_processes({kind: _rows(kind, found) for kind in Kind})
     if not any(cells.height for cells in rows.values()):
         raise NotATraceError(
-            f"{path} is CSV of rocprof without rows: record it again with rocprofv3 --sys-trace "
+            f"{path} is a file of rocprof without rows: record it again with rocprofv3 --sys-trace "
             "--output-format csv"
         )
     ledger = Ledger()
