@@ -8,6 +8,7 @@ import msgspec
 import polars as pl
 import pytest
 
+import traceana
 from traceana.analyze.manifest_layers import with_names_of
 from traceana.enrich import attribute
 from traceana.ingest import read
@@ -94,3 +95,15 @@ def test_lightnings_ranges_name_the_layers_also_of_passes_cut_in_half() -> None:
     )
     assert updates["name"].cast(pl.String).str.contains("multi_tensor_apply").all()
     assert updates.height == 15
+
+
+def test_replays_of_a_compiled_network_have_the_layers_of_the_network_without_graphs() -> None:
+    """``mode="reduce-overhead"`` beside the default mode, of one network on one GPU."""
+    graphs = FIXTURES / "programs" / "resnet18_b32_reduce-overhead.json.gz"
+    default = FIXTURES / "programs" / "resnet18_b32_default.json.gz"
+    shares = []
+    for capture in (None, default):
+        rows = traceana.open(graphs, capture=capture).layers().frame
+        whole = pl.col("time_ns").filter(pl.col("layer").str.starts_with("Torch-Compiled Region"))
+        shares.append(rows.select(whole.sum() / pl.col("time_ns").sum()).item())
+    assert shares == pytest.approx([0.563, 0.037], abs=1e-3)
