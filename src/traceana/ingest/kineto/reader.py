@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import polars as pl
@@ -87,7 +87,7 @@ def _assemble(columns: Columns, source: ByteSource, end: Document) -> Trace:
             format="kineto",
             format_version=_text(keys.get("schemaVersion")),
             producer="torch.profiler",
-            framework="PyTorch" if ops.height or _is_torch(keys, tables["names"]) else None,
+            framework="PyTorch" if ops.height or _has_torch(tables["names"]) else None,
             epoch_ns=None if base is None else base + first_ns,
             rank=rank,
             world_size=world_size,
@@ -101,16 +101,12 @@ def _assemble(columns: Columns, source: ByteSource, end: Document) -> Trace:
     )
 
 
-def _is_torch(keys: Mapping[str, Any], names: pl.DataFrame) -> bool:
-    """Return whether PyTorch made a trace without operators, such as of its GPU activities alone.
+def _has_torch(names: pl.DataFrame) -> bool:
+    """Return whether PyTorch's own kernels are among those of a trace without operators.
 
-    Its profiler writes its options down; its own kernels are in the namespace ``at``.
+    Its profiler records any program of the process, such as CuPy's.
     """
-    own = names["name"].cast(pl.String).str.contains("at::native::", literal=True)
-    return not _TORCH_OPTIONS.isdisjoint(keys) or bool(own.any())
-
-
-_TORCH_OPTIONS: Final = {"record_shapes", "profile_memory", "with_stack", "with_modules"}
+    return bool(names["name"].cast(pl.String).str.contains("at::native::", literal=True).any())
 
 
 def _renamed(frame: pl.DataFrame) -> pl.DataFrame:
