@@ -15,8 +15,9 @@ as soon as its columns exist.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, TypeAlias, get_type_hints
 
 import msgspec
 import polars as pl
@@ -24,6 +25,7 @@ from msgspec import Raw, Struct
 from msgspec import field as named
 
 from traceana.ingest.chrome.event_decoder import Counted, EventDecoder, integers, to_nanoseconds
+from traceana.ingest.chrome.scanner import Column, Route, Scanned
 
 Number: TypeAlias = int | str | float | None
 """An integer as the trace spells it."""
@@ -97,99 +99,117 @@ class Event(Struct, gc=False):
     args: Args = NO_ARGS
 
 
-_TEXT = pl.Categorical
-_COMMON: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "category": _TEXT,
-    "name": _TEXT,
-    "pid": pl.Int64,
-    "tid": pl.Int64,
-    "start": pl.Int64,
-    "duration": pl.Int64,
-}
+_LARGEST_MESSAGE: Final = 2**59
+"""Elements of a collective; the bytes of larger ones may not fit in 64 bits."""
 
-_GROUP: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "group_name": _TEXT,
-    "group_description": _TEXT,
-    "group_ranks": _TEXT,
-    "group_size": pl.Int64,
-    "collective_sequence": pl.Int64,
-    "peer": pl.Int64,
-}
 
-FRAMES: Final[dict[str, dict[str, pl.DataType | type[pl.DataType]]]] = {
+def _each(kind: str, *names: str) -> dict[str, Column]:
+    return {name: (kind, name) for name in names}
+
+
+_COMMON: Final[dict[str, Column]] = {
+    "category": ("s", "cat"),
+    "name": ("s", "name"),
+    "pid": ("i", "pid"),
+    "tid": ("i", "tid"),
+    "start": ("t", "ts"),
+    "duration": ("t", "dur"),
+}
+_EXTERNAL: Final[dict[str, Column]] = {"external": ("i", "external", "external_old")}
+_GROUP: Final[dict[str, Column]] = {
+    **_each("s", "group_name", "group_description", "group_ranks"),
+    **_each("i", "group_size"),
+    **_each("n", "collective_sequence"),
+    "peer": ("i", "destination_rank", "source_rank"),
+}
+COLUMNS: Final[dict[str, dict[str, Column]]] = {
     "device": {
         **_COMMON,
-        "device": pl.Int64,
-        "context": pl.Int64,
-        "stream": pl.Int64,
-        "correlation": pl.Int64,
-        "external": pl.Int64,
-        "grid_x": pl.Int64,
-        "grid_y": pl.Int64,
-        "grid_z": pl.Int64,
-        "block_x": pl.Int64,
-        "block_y": pl.Int64,
-        "block_z": pl.Int64,
-        "registers": pl.Int64,
-        "shared_memory": pl.Int64,
-        "bytes": pl.Int64,
-        "graph_node": pl.Int64,
-        "event_stream": pl.Int64,
-        "event_correlation": pl.Int64,
-        "collective": _TEXT,
+        **_each("i", "device", "context", "stream", "correlation"),
+        **_EXTERNAL,
+        **{f"{what}_{axis}": (axis, what) for what in ("grid", "block") for axis in "xyz"},
+        **_each("i", "registers", "shared_memory", "bytes", "graph_node"),
+        **_each("i", "event_stream", "event_correlation"),
+        **_each("s", "collective", "message_type"),
+        **_each("i", "message_elements", "output_elements"),
+        "annotation": ("s", "annotation", "annotation_text"),
         **_GROUP,
-        "output_bytes": pl.Int64,
-        "annotation": _TEXT,
     },
     "call": {
         **_COMMON,
-        "correlation": pl.Int64,
-        "external": pl.Int64,
-        "bytes": pl.Int64,  # AMD prints a copy's size on the call alone
+        **_each("i", "correlation"),
+        **_EXTERNAL,
+        "bytes": ("i", "bytes", "size"),
     },
     "op": {
         **_COMMON,
-        "external": pl.Int64,
-        "sequence": pl.Int64,
-        "forward_thread": pl.Int64,
-        "input_shapes": pl.String,
-        "input_types": pl.String,
-        "input_strides": pl.String,
-        "inputs": pl.String,
-        "module": _TEXT,
+        **_EXTERNAL,
+        **_each("i", "sequence", "forward_thread"),
+        "input_shapes": ("r", "shapes", "shapes_old"),
+        "input_types": ("r", "types"),
+        "input_strides": ("r", "strides"),
+        "inputs": ("r", "inputs"),
+        "module": ("s", "module"),
+        # Of the operators around the launch of a collective, which are picked out of them.
+        **_GROUP,
     },
-    # c10d's operator around the launch of a collective's kernel; also a row of "op".
-    "launch": {"external": pl.Int64, **_GROUP},
-    # Only c10d's annotations have shapes.
-    "range": {**_COMMON, "input_shapes": pl.String, "input_types": pl.String},
-    # Collectives of c10d's host backends, which Kineto writes as annotations.
-    "host_collective": {
+    # With the columns of host collectives, which are picked out of them.
+    "range": {
         **_COMMON,
-        "external": pl.Int64,
-        "input_shapes": pl.String,
-        "input_types": pl.String,
-        "inputs": pl.String,
+        **_EXTERNAL,
+        "input_shapes": ("r", "shapes"),
+        "input_types": ("r", "types"),
+        "inputs": ("r", "inputs"),
     },
     "flow": {
-        "category": _TEXT,
-        "id": pl.Int64,
-        "ends": pl.Boolean,  # false: the flow starts here
-        "pid": pl.Int64,
-        "tid": pl.Int64,
-        "time": pl.Int64,
+        "category": ("s", "cat"),
+        "id": ("i", "id"),
+        "phase": ("s", "ph"),
+        **_each("i", "pid", "tid"),
+        "time": ("t", "ts"),
     },
-    "memory": {
-        "pid": pl.Int64,
-        "tid": pl.Int64,
-        "time": pl.Int64,
-        "device_type": pl.Int64,
-        "device": pl.Int64,
-        "address": pl.Int64,
-        "bytes": pl.Int64,
-        "allocated": pl.Int64,
-        "reserved": pl.Int64,
+    "instant": {
+        "name": ("s", "name"),
+        **_each("i", "pid", "tid"),
+        "time": ("t", "ts"),
+        **_each("i", "device_type"),
+        "device": ("i", "device_id"),
+        "address": ("i", "address"),
+        "bytes": ("i", "memory_bytes"),
+        **_each("i", "allocated", "reserved"),
     },
 }
+_NO_INSTANTS: Final = pl.DataFrame(schema={"name": pl.Categorical})
+
+
+_Type = pl.DataType | type[pl.DataType]
+_TYPES: Final[dict[str, _Type]] = {"s": pl.Categorical, "r": pl.String}
+
+
+def _frame(events: str, *left_out: str, **more: _Type) -> dict[str, _Type]:
+    """Return the types of the columns of ``events``, without some and with ``more``."""
+    own = COLUMNS[events].items()
+    types = {name: _TYPES.get(kind, pl.Int64) for name, (kind, *_) in own if name not in left_out}
+    return {**types, **more}
+
+
+FRAMES: Final[dict[str, dict[str, _Type]]] = {
+    "device": _frame(
+        *("device", "message_type", "message_elements", "output_elements"), output_bytes=pl.Int64
+    ),
+    "call": _frame("call"),
+    "op": _frame("op", *_GROUP),
+    # c10d's operator around the launch of a collective's kernel; also a row of "op".
+    "launch": {name: _frame("op")[name] for name in ("external", *_GROUP)},
+    # Only c10d's annotations have shapes.
+    "range": _frame("range", "external", "inputs"),
+    # Collectives of c10d's host backends, which Kineto writes as annotations.
+    "host_collective": _frame("range"),
+    # "ends" is false where a flow starts.
+    "flow": _frame("flow", "phase", ends=pl.Boolean),
+    "memory": _frame("instant", "name"),
+}
+"""The columns of each frame of :class:`Columns`."""
 
 
 class Columns(Counted):
@@ -210,8 +230,6 @@ class Columns(Counted):
         frames: Sequence[pl.DataFrame] = self.frames[name]
         return pl.concat(frames) if frames else pl.DataFrame(schema=FRAMES[name])
 
-
-_Columns = dict[str, pl.Series]
 
 # Lower-case category of complete events -> frame.
 COMPLETE: Final = {
@@ -278,37 +296,80 @@ ELEMENT_BYTES: Final = {
 
 
 def columns_of(events: list[Event]) -> Columns:
-    """Return the columns of ``events``."""
+    """Return the columns of ``events``: those of :func:`columns_from`, field by field."""
     # Event kinds of one frame share a list, so that a frame keeps the order of the file.
     frames: dict[str, list[Event]] = {}
-    route: dict[tuple[str, str | None], list[Event]] = {}
+    routes: dict[tuple[str, str | None], list[Event]] = {}
+    counts: Counter[tuple[str, str | None]] = Counter()
     for event in events:
         key = event.ph, event.cat
-        bucket = route.get(key)
+        counts[key] += 1
+        bucket = routes.get(key)
         if bucket is None:
             frame = _frame_of(event.ph, (event.cat or "").lower())
-            bucket = route[key] = [] if frame is None else frames.setdefault(frame, [])
+            bucket = routes[key] = [] if frame is None else frames.setdefault(frame, [])
         bucket.append(event)
-    if ("X", "user_annotation") in route:
-        frames["range"], collectives = _split_annotations(frames["range"])
-        if collectives:
-            frames["host_collective"] = collectives
-    if launches := [event for event in frames.get("op", ()) if event.name == LAUNCH]:
-        frames["launch"] = launches
-    columns = Columns(events=len(events))
-    instants = frames.pop("instant", [])
-    for name, bucket in frames.items():
-        columns.frames[name].append(pl.DataFrame(_SERIES[name](bucket), schema=FRAMES[name]))
-    for name, extents in _extents([event.args for event in frames.get("device", ())]).items():
-        columns.lose(name, sum(not isinstance(extent, list | None) for extent in extents))
-    for (phase, category), bucket in route.items():
-        frame = _frame_of(phase, (category or "").lower())
-        if frame is None:
-            leave_out(columns, phase, (category or "").lower(), len(bucket))
-        elif frame == "instant":
-            _instants(columns, instants)
-            instants = []  # counted once, where the first category of them stands
+    made = {
+        name: pl.DataFrame({column: _cells(bucket, *how) for column, how in COLUMNS[name].items()})
+        for name, bucket in frames.items()
+    }
+    if "device" in made:
+        # Messages of so many elements do not exist.
+        sizes = pl.col("message_elements", "output_elements")
+        possible = sizes.is_between(0, _LARGEST_MESSAGE)
+        made["device"] = made["device"].with_columns(pl.when(possible).then(sizes))
+    listed = [
+        Route(phase, category, _frame_of(phase, (category or "").lower()), count)
+        for (phase, category), count in counts.items()
+    ]
+    texts: list[str | None] = ["", *{event.name for event in events}]
+    columns = columns_from(Scanned(len(events), listed, made, texts))
+    if columns is None:
+        raise AssertionError("messages are limited above")
+    for extent in ("grid", "block"):
+        given = [getattr(event.args, extent) for event in frames.get("device", ())]
+        columns.lose(extent, sum(not isinstance(one, list | None) for one in given))
     return columns
+
+
+def _cells(events: list[Event], kind: str, first: str, other: str = "") -> pl.Series:
+    """Return one column of ``events``; ``kind`` and fields are those of a scanner's column."""
+    of_args = first in _OF_ARGS
+    owners: Sequence[Event | Args] = [event.args for event in events] if of_args else events
+    values = [getattr(owner, first) for owner in owners]
+    if other:
+        absent = (None, ABSENT)
+        values = [
+            getattr(owner, other) if value in absent else value
+            for owner, value in zip(owners, values, strict=True)
+        ]
+    match kind:
+        case "s":
+            texts = [value if isinstance(value, str) else None for value in values]
+            return pl.Series(texts, dtype=pl.Categorical)
+        case "r":
+            raws = [str(raw, "utf-8") if raw else None for raw in values]
+            return pl.Series(raws, dtype=pl.String)
+        case "t":
+            return to_nanoseconds(values)
+        case "x" | "y" | "z":
+            place = "xyz".index(kind)
+            return integers(
+                [
+                    value[place] if isinstance(value, list) and place < len(value) else None
+                    for value in values
+                ]
+            )
+        case "n":
+            return integers([value if isinstance(value, int) else None for value in values])
+    if first in _OF_ANY_TYPE:
+        values = [value if isinstance(value, int | str) else None for value in values]
+    return integers(values)
+
+
+_HINTS: Final = get_type_hints(Args)
+_OF_ARGS: Final = frozenset(_HINTS)
+_OF_ANY_TYPE: Final = frozenset(name for name, type_ in _HINTS.items() if type_ is object)
 
 
 def _frame_of(phase: str, category: str) -> str | None:
@@ -318,20 +379,6 @@ def _frame_of(phase: str, category: str) -> str | None:
     if phase in ("i", "I"):
         return "instant"
     return "flow" if phase in ("s", "f") and category not in LAUNCH_FLOWS else None
-
-
-def _split_annotations(events: list[Event]) -> tuple[list[Event], list[Event]]:
-    """Return (annotations, host collectives), each in the order of the file.
-
-    c10d records a host collective, with its tensors' shapes, from the time at which a backend
-    thread starts it to its completion on all ranks; Kineto writes it as a ``user_annotation``.
-    """
-    kept: list[Event] = []
-    collectives: list[Event] = []
-    for event in events:
-        is_one = event.cat == "user_annotation" and event.name.startswith(BACKENDS)
-        (collectives if is_one else kept).append(event)
-    return kept, collectives
 
 
 def leave_out(columns: Columns, phase: str, category: str, events: int) -> None:
@@ -350,210 +397,85 @@ def leave_out(columns: Columns, phase: str, category: str, events: int) -> None:
             columns.count("unknown_category", f"{phase} {category}".strip(), events)
 
 
-def _instants(columns: Columns, events: list[Event]) -> None:
-    memory = [event for event in events if event.name == MEMORY]
-    if memory:
-        columns.frames["memory"].append(pl.DataFrame(_memory(memory), schema=FRAMES["memory"]))
-    if events:
-        # The order of the reasons is that of the file, however it is cut.
-        columns.count("instant", "", len(events) - len(memory))
-
-
-def _complete(events: list[Event]) -> _Columns:
-    # One conversion for both columns: a polars call takes as long as some thousand numbers.
-    times = to_nanoseconds([event.ts for event in events] + [event.dur for event in events])
-    return {
-        "category": pl.Series([event.cat for event in events], dtype=pl.Categorical),
-        "name": pl.Series([event.name for event in events], dtype=pl.Categorical),
-        "pid": integers([event.pid for event in events]),
-        "tid": integers([event.tid for event in events]),
-        "start": times[: len(events)],
-        "duration": times[len(events) :],
-    }
-
-
-def _device(events: list[Event]) -> _Columns:
-    args = [event.args for event in events]
-    messages, outputs = (
-        integers([value if isinstance(value, int | str) else None for value in values])
-        for values in (
-            [arg.message_elements for arg in args],
-            [arg.output_elements for arg in args],
+def columns_from(scanned: Scanned) -> Columns | None:
+    """Return the columns of Kineto's frames; None for messages of more bytes than int64 holds."""
+    frames = scanned.frames
+    columns = Columns(events=scanned.events)
+    instants = frames.pop("instant", _NO_INSTANTS)
+    memory = _NO_INSTANTS
+    if MEMORY in scanned.texts:
+        memory = instants.filter(pl.col("name").cast(pl.String) == MEMORY)
+    if "device" in frames:
+        messages = _with_message_bytes(frames["device"])
+        if messages is None:
+            return None
+        frames["device"] = messages
+    if LAUNCH in scanned.texts and "op" in frames:
+        launches = frames["op"].filter(pl.col("name").cast(pl.String) == LAUNCH)
+        if launches.height:
+            frames["launch"] = launches
+    if "range" in frames:
+        frames |= _split_ranges(frames["range"], scanned.texts)
+    if "flow" in frames:
+        frames["flow"] = frames["flow"].with_columns(
+            (pl.col("phase").cast(pl.String) == "f").alias("ends")
         )
-    )
-    return {
-        **_complete(events),
-        "device": integers([arg.device for arg in args]),
-        "context": integers([arg.context for arg in args]),
-        "stream": integers([arg.stream for arg in args]),
-        "correlation": integers([arg.correlation for arg in args]),
-        "external": _external(events),
-        "registers": integers([arg.registers for arg in args]),
-        "shared_memory": integers([arg.shared_memory for arg in args]),
-        "bytes": integers(
-            [
-                arg.bytes if arg.message_elements is None else _bytes(arg, elements)
-                for arg, elements in zip(args, messages, strict=True)
-            ]
-        ),
-        "output_bytes": integers(
-            [_bytes(arg, elements) for arg, elements in zip(args, outputs, strict=True)]
-        ),
-        "graph_node": integers([arg.graph_node for arg in args]),
-        "event_stream": integers([arg.event_stream for arg in args]),
-        "event_correlation": integers([arg.event_correlation for arg in args]),
-        "collective": _labels([arg.collective for arg in args]),
-        "annotation": _labels(
-            [arg.annotation_text if arg.annotation is None else arg.annotation for arg in args]
-        ),
-        **_group(args),
-        **{
-            f"{what}_{axis}": integers(
-                [
-                    extent[i] if isinstance(extent, list) and i < len(extent) else None
-                    for extent in extents
-                ]
-            )
-            for what, extents in _extents(args).items()
-            for i, axis in enumerate("xyz")
-        },
-    }
+    if memory.height:
+        frames["memory"] = memory
+    for name, frame in frames.items():
+        columns.frames[name].append(_as_decoded(frame, scanned.texts)[[*FRAMES[name]]])
+    for route in scanned.routes:
+        if route.frame is None:
+            leave_out(columns, route.phase, (route.category or "").lower(), route.events)
+        elif route.frame == "instant":
+            columns.count("instant", "", instants.height - memory.height)
+            instants = memory  # counted once, where the first category of them stands
+    return columns
 
 
-def _extents(args: list[Args]) -> dict[str, list[object]]:
-    return {"grid": [arg.grid for arg in args], "block": [arg.block for arg in args]}
+def _as_decoded(frame: pl.DataFrame, texts: list[str | None]) -> pl.DataFrame:
+    """Return ``frame`` with an absent name as an empty one, and an empty module as absent."""
+    if "name" in frame.columns and frame["name"].null_count():
+        frame = frame.with_columns(pl.col("name").fill_null(""))
+    if "module" in frame.columns and "" in texts:
+        frame = frame.with_columns(pl.when(pl.col("module") != "").then("module").alias("module"))
+    return frame
 
 
-def _group(args: list[Args]) -> _Columns:
-    sizes, numbers = ([arg.group_size for arg in args], [arg.collective_sequence for arg in args])
-    return {
-        "group_name": _labels([arg.group_name for arg in args]),
-        "group_description": _labels([arg.group_description for arg in args]),
-        "group_ranks": _labels([arg.group_ranks for arg in args]),
-        "group_size": integers([size if isinstance(size, int | str) else None for size in sizes]),
-        "collective_sequence": integers(
-            [number if isinstance(number, int) else None for number in numbers]
-        ),
-        "peer": integers(
-            [
-                arg.source_rank if arg.destination_rank is None else arg.destination_rank
-                for arg in args
-            ]
-        ),
-    }
-
-
-def _labels(values: Sequence[object]) -> pl.Series:
-    return pl.Series(
-        [value if isinstance(value, str) else None for value in values], dtype=pl.Categorical
-    )
-
-
-def _launch(events: list[Event]) -> _Columns:
-    return {"external": _external(events), **_group([event.args for event in events])}
-
-
-def _bytes(args: Args, elements: int | None) -> int | None:
-    """Return the bytes of ``elements`` of a collective's type, None where not recorded."""
-    kind = args.message_type
-    if elements is None or not isinstance(kind, str) or kind not in ELEMENT_BYTES:
+def _with_message_bytes(device: pl.DataFrame) -> pl.DataFrame | None:
+    """Return device rows whose bytes are those of a collective's message where it is recorded."""
+    elements = device.select("message_elements", "output_elements")
+    if all(column.null_count() == len(column) for column in elements):
+        return device.with_columns(pl.col("output_elements").alias("output_bytes"))
+    if not all(column.drop_nulls().is_between(0, _LARGEST_MESSAGE).all() for column in elements):
         return None
-    return elements * ELEMENT_BYTES[kind]
-
-
-def _call(events: list[Event]) -> _Columns:
-    return {
-        **_complete(events),
-        "correlation": integers([event.args.correlation for event in events]),
-        "external": _external(events),
-        "bytes": integers(
-            [event.args.size if event.args.bytes is None else event.args.bytes for event in events]
-        ),
-    }
-
-
-def _op(events: list[Event]) -> _Columns:
-    args = [event.args for event in events]
-    return {
-        **_complete(events),
-        "external": _external(events),
-        "sequence": integers([arg.sequence for arg in args]),
-        "forward_thread": integers([arg.forward_thread for arg in args]),
-        "input_shapes": _texts([arg.shapes or arg.shapes_old for arg in args]),
-        "input_types": _texts([arg.types for arg in args]),
-        "input_strides": _texts([arg.strides for arg in args]),
-        "inputs": _texts([arg.inputs for arg in args]),
-        "module": pl.Series([arg.module or None for arg in args], dtype=pl.Categorical),
-    }
-
-
-def _range(events: list[Event]) -> _Columns:
-    shaped = [event.args if event.name.startswith(NCCL) else NO_ARGS for event in events]
-    return {
-        **_complete(events),
-        "input_shapes": _texts([arg.shapes for arg in shaped]),
-        "input_types": _texts([arg.types for arg in shaped]),
-    }
-
-
-def _host_collective(events: list[Event]) -> _Columns:
-    args = [event.args for event in events]
-    return {
-        **_complete(events),
-        "external": _external(events),
-        "input_shapes": _texts([arg.shapes for arg in args]),
-        "input_types": _texts([arg.types for arg in args]),
-        "inputs": _texts([arg.inputs for arg in args]),
-    }
-
-
-def _external(events: list[Event]) -> pl.Series:
-    return integers(
-        [
-            event.args.external_old if event.args.external is None else event.args.external
-            for event in events
-        ]
+    size = (
+        pl.col("message_type")
+        .cast(pl.String)
+        .replace_strict(ELEMENT_BYTES, default=None, return_dtype=pl.Int64)
+    )
+    message = pl.col("message_elements")
+    return device.with_columns(
+        pl.when(message.is_null()).then("bytes").otherwise(message * size).alias("bytes"),
+        (pl.col("output_elements") * size).alias("output_bytes"),
     )
 
 
-def _texts(raws: Sequence[Raw]) -> pl.Series:
-    return pl.Series([str(raw, "utf-8") if raw else None for raw in raws], dtype=pl.String)
+def _split_ranges(ranges: pl.DataFrame, texts: list[str | None]) -> dict[str, pl.DataFrame]:
+    """Return the ranges, with shapes only where c10d wrote them, and host collectives."""
+    found = {"range": ranges}
+    name = pl.col("name").cast(pl.String)
+    if any(text is not None and text.startswith(BACKENDS) for text in texts):
+        of_backend = pl.any_horizontal(name.str.starts_with(backend) for backend in BACKENDS)
+        is_one = (pl.col("category").cast(pl.String) == "user_annotation") & of_backend
+        found["host_collective"] = ranges.filter(is_one)
+        found["range"] = ranges = ranges.filter(~is_one.fill_null(False))
+    shapes = ["input_shapes", "input_types"]
+    if any(ranges[shape].null_count() < ranges.height for shape in shapes):
+        found["range"] = ranges.with_columns(
+            pl.when(name.str.starts_with(NCCL)).then(pl.col(shapes))
+        )
+    return found
 
 
-def _flow(events: list[Event]) -> _Columns:
-    return {
-        "category": pl.Series([event.cat for event in events], dtype=pl.Categorical),
-        "id": integers([event.id for event in events]),
-        "ends": pl.Series([event.ph == "f" for event in events], dtype=pl.Boolean),
-        "pid": integers([event.pid for event in events]),
-        "tid": integers([event.tid for event in events]),
-        "time": to_nanoseconds([event.ts for event in events]),
-    }
-
-
-def _memory(events: list[Event]) -> _Columns:
-    args = [event.args for event in events]
-    return {
-        "pid": integers([event.pid for event in events]),
-        "tid": integers([event.tid for event in events]),
-        "time": to_nanoseconds([event.ts for event in events]),
-        "device_type": integers([arg.device_type for arg in args]),
-        "device": integers([arg.device_id for arg in args]),
-        "address": integers([arg.address for arg in args]),
-        "bytes": integers([arg.memory_bytes for arg in args]),
-        "allocated": integers([arg.allocated for arg in args]),
-        "reserved": integers([arg.reserved for arg in args]),
-    }
-
-
-_SERIES: Final[dict[str, Callable[[list[Event]], _Columns]]] = {
-    "device": _device,
-    "call": _call,
-    "op": _op,
-    "launch": _launch,
-    "range": _range,
-    "host_collective": _host_collective,
-    "flow": _flow,
-}
-"""Frame -> function that makes its columns."""
 DECODER: Final = EventDecoder(Event, columns_of)
