@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceana.match.alignment import Gaps, best_alignment, in_turn, posterior
+from traceana.columns.distinct import in_turn
+from traceana.match.alignment import Gaps, best_alignment, posterior
 
 Pairs = tuple[tuple[int, int], ...]
 

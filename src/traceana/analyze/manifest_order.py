@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from traceana.analyze.fused_rows import FUSED, common_path, is_product, together
 from traceana.analyze.layer_operands import operands
 from traceana.analyze.manifest_dataflow import layers_of_rows, names_operator_of
+from traceana.columns.distinct import in_turn
 from traceana.enrich.layers.from_order import short_name
 from traceana.enrich.layers.source import SEPARATOR
 from traceana.flops.call import Call, Shape, UncountableError
@@ -250,8 +251,6 @@ def _by_weight(
     Operators whose weights have equal shapes keep their order. ``compiled`` programs may have
     several graphs of the network, and graphs of other networks between them.
     """
-    from traceana.match.alignment import in_turn
-
     mine: dict[str, list[_Operator]] = defaultdict(list)
     theirs: dict[str, list[_Operator]] = defaultdict(list)
     for operators, of_family in ((seen, mine), (wanted, theirs)):
@@ -358,8 +357,6 @@ def _between(
 
 def _by_number(seen: Sequence[_Operator], calls: Sequence[Layer]) -> dict[int, str]:
     """Return the paths of the rows of each type that has as many calls."""
-    from traceana.match.alignment import in_turn
-
     pairs = in_turn([one.family for one in seen], [_family(call.type) for call in calls])
     return {seen[row].at: calls[position].path for row, position in pairs}
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -293,3 +294,20 @@ def _rewritten(token: re.Match[str]) -> str:
     if text.startswith("["):
         return _CLASS.sub(lambda escape: _INSIDE.get(escape.group(), escape.group()), text)
     return _OUTSIDE.get(text, text)
+
+
+def in_turn(rows: Sequence[Hashable], columns: Sequence[Hashable]) -> list[tuple[int, int]]:
+    """Return the pairs (row, column) of equal elements, the n-th with the n-th.
+
+    Elements that are not equally often in both have none: which one is missing is not known.
+    """
+    places: dict[Hashable, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for side, elements in enumerate((rows, columns)):
+        for at, element in enumerate(elements):
+            places[element][side].append(at)
+    return [
+        pair
+        for mine, theirs in places.values()
+        if len(mine) == len(theirs)
+        for pair in zip(mine, theirs, strict=True)
+    ]

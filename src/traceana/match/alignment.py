@@ -12,8 +12,7 @@ band of rows that are sought within the columns is narrow, of others it is all c
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -120,23 +119,6 @@ def best_alignment(
                 ending = rows
             column -= 1
     return pairs[::-1], best
-
-
-def in_turn(rows: Sequence[Hashable], columns: Sequence[Hashable]) -> list[tuple[int, int]]:
-    """Return the pairs (row, column) of equal elements, the n-th with the n-th.
-
-    Elements that are not equally often in both have none: which one is missing is not known.
-    """
-    places: dict[Hashable, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-    for side, elements in enumerate((rows, columns)):
-        for at, element in enumerate(elements):
-            places[element][side].append(at)
-    return [
-        pair
-        for mine, theirs in places.values()
-        if len(mine) == len(theirs)
-        for pair in zip(mine, theirs, strict=True)
-    ]
 
 
 def posterior(scores: Matrix, gaps: Gaps, unit: float) -> Matrix:
