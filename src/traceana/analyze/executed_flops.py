@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from traceana.analyze.operator_flops import OUTPUT, hints
 from traceana.columns.distinct import Texts
 from traceana.columns.nesting import Tree, from_rows, to_rows
-from traceana.flops.call import LARGEST, Call, Refusal, UncountableError
+from traceana.flops.call import BEYOND, LARGEST, Call, Refusal, UncountableError
 from traceana.flops.convolution import Convolution, extents
 from traceana.flops.executed import Direction, executed
 from traceana.flops.registry import named, operators_of
@@ -53,7 +53,6 @@ _CONVOLUTIONS: Final = operators_of(
     *("convolution_backward", "convolution_transpose_backward"),
 )
 _STRIDE_OF_ONE: Final = ("fft", "fft_tiling", "winograd", "winograd_nonfused")
-_BEYOND: Final = "FLOP count exceeds 64 bits"
 
 
 @per_small_trace
@@ -127,7 +126,7 @@ def _executed(
     shape = *(getattr(conv, column) for column in list(SHAPE)[:-1]), size
     flops = 2 * conv.macs
     if flops > LARGEST:
-        return *shape, None, None, _BEYOND
+        return *shape, None, None, BEYOND
     way = next((one for one in get_args(Direction) if one == direction), None)
     if algorithm is None or way is None:
         return *shape, flops, None, "algorithm or direction unknown"
@@ -138,7 +137,7 @@ def _executed(
     if isinstance(result, Refusal):
         return *shape, flops, None, result.reason
     beyond = max(result.flops, result.workspace or 0) > LARGEST
-    return *shape, flops, *((None, _BEYOND) if beyond else (result.flops, None))
+    return *shape, flops, *((None, BEYOND) if beyond else (result.flops, None))
 
 
 def executed_by_instruction(trace: Trace) -> pl.DataFrame:

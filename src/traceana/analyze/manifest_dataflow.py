@@ -183,8 +183,8 @@ def _computed(
 ) -> tuple[dict[int, set[int]], set[int]]:
     """Return the nodes that compute each layer of ``inside``, and nodes that may compute one.
 
-    ``inside`` are the layers between the weighted ones at the two ``ends``, by position; None is an
-    end of the network. ``fed`` are the nodes that depend on a weighted one.
+    ``inside`` are the layers between the weighted ones at the two ``ends``, by position. An end
+    that is None lies outside the network. ``fed`` are the nodes that depend on a weighted one.
     """
     before, behind = ends
     first, second = (

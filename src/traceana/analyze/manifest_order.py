@@ -1,8 +1,8 @@
 """The manifest's paths of layers that a trace identifies by the position of their operator.
 
 The operators of a step and the calls of the manifest are two sequences. Operators with a weight are
-found first, by their type and the weight's shape; between two of them, the others are those calls
-of which there are as many of a type.
+found first, by their type and the weight's shape. Between two of them, the operators of a type are
+the calls of that type, where there are as many of both.
 """
 
 from __future__ import annotations

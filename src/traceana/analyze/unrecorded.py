@@ -44,16 +44,15 @@ def unrecorded(trace: Trace) -> str | None:
         return (
             f"the work of {', '.join(unread)} is in the file and not read: only GPUs and CPUs are"
         )
+    older = _older(trace, known)
     instead = _RECORD.get(trace.meta.format)
     advice = "record the GPU too" if instead is None else f"record with {instead}"
     lost = trace.tables.ledger.filter(reason="no_device_work")["count"].sum()
     if lost:
-        why = _older(trace, known)
         work = f"{lost} launches are recorded, and none of the work that they launched"
-        return f"{work}{why or ''}: {'use a newer nsys' if why else advice}"
+        return f"{work}: {advice if older is None else older}"
     if kinds.is_in(DEVICE_WORK).any():
-        why = _older(trace, known)
-        return None if why is None else f"copies are recorded and no kernels{why}: use a newer nsys"
+        return None if older is None else f"copies are recorded and no kernels: {older}"
     devices = trace.tables.devices.filter(pl.col("device") != CPU_DEVICE)
     if devices.is_empty() or known.get("cuda_traced") != "false":
         return None
@@ -62,7 +61,7 @@ def unrecorded(trace: Trace) -> str | None:
 
 
 def _older(trace: Trace, known: Mapping[str, Any]) -> str | None:
-    """Return that nsys is older than the driver's CUDA, None where that is not known."""
+    """Return that nsys is older than the driver's CUDA, and what to use; None where it is not."""
     release = re.search(r"\b(20\d\d)\.(\d+)", trace.meta.producer or "")
     driver = re.match(r"\d+", str(known.get("cuda_driver_version", "")))
     if trace.meta.format != "nsys" or release is None or driver is None:
@@ -70,7 +69,7 @@ def _older(trace: Trace, known: Mapping[str, Any]) -> str | None:
     major = int(driver[0]) // 1000
     if (int(release[1]), int(release[2])) >= _FIRST_NSYS.get(major, (0, 0)):
         return None
-    return f": nsys {release[0]} is older than the driver's CUDA {major}"
+    return f"nsys {release[0]} is older than the driver's CUDA {major}: use a newer nsys"
 
 
 def needs_device(trace: Trace, what: str) -> None:

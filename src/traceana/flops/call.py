@@ -21,6 +21,7 @@ Part = Literal["forward", "backward", "dgrad", "wgrad", "bias_grad"]
 
 LARGEST: Final = 2**63 - 1
 """Counts are int64 columns."""
+BEYOND: Final = "FLOP count exceeds 64 bits"
 
 
 PRODUCT: Final = r"^(?:convolution|recurrent)\.(?:forward|dgrad|wgrad)$|^matmul$|^attention\.|\*"
@@ -58,7 +59,7 @@ class Cost(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not 0 <= self.flops <= LARGEST or not 0 <= (self.bytes or 0) <= LARGEST:
-            raise UncountableError("FLOP count exceeds 64 bits")
+            raise UncountableError(BEYOND)
 
 
 class Operand(msgspec.Struct, frozen=True):

@@ -171,10 +171,7 @@ def _as_planes(
     on_gpu = process.is_in(list(place))
     copied = text.str.replace(_TF1_COPY, "Memcpy${1}2$2")
     moved = complete.filter(~again).with_columns(
-        pl.when(on_gpu)
-        .then(process.replace({pid: plane for pid, (plane, _) in place.items()}))
-        .otherwise(process)
-        .alias("pid"),
+        process.replace({pid: plane for pid, (plane, _) in place.items()}).alias("pid"),
         pl.when(on_gpu)
         .then(process.replace({pid: stream for pid, (_, stream) in place.items()}))
         .otherwise(lane)

@@ -297,35 +297,20 @@ ELEMENT_BYTES: Final = {
 
 def columns_of(events: list[Event]) -> Columns:
     """Return the columns of ``events``: those of :func:`columns_from`, field by field."""
+    counts = Counter((event.ph, event.cat) for event in events)
+    routes = {key: _frame_of(key[0], (key[1] or "").lower()) for key in counts}
     # Event kinds of one frame share a list, so that a frame keeps the order of the file.
     frames: dict[str, list[Event]] = {}
-    routes: dict[tuple[str, str | None], list[Event]] = {}
-    counts: Counter[tuple[str, str | None]] = Counter()
     for event in events:
-        key = event.ph, event.cat
-        counts[key] += 1
-        bucket = routes.get(key)
-        if bucket is None:
-            frame = _frame_of(event.ph, (event.cat or "").lower())
-            bucket = routes[key] = [] if frame is None else frames.setdefault(frame, [])
-        bucket.append(event)
+        if (frame := routes[event.ph, event.cat]) is not None:
+            frames.setdefault(frame, []).append(event)
     made = {
         name: pl.DataFrame({column: _cells(bucket, *how) for column, how in COLUMNS[name].items()})
         for name, bucket in frames.items()
     }
-    if "device" in made:
-        # Messages of so many elements do not exist.
-        sizes = pl.col("message_elements", "output_elements")
-        possible = sizes.is_between(0, _LARGEST_MESSAGE)
-        made["device"] = made["device"].with_columns(pl.when(possible).then(sizes))
-    listed = [
-        Route(phase, category, _frame_of(phase, (category or "").lower()), count)
-        for (phase, category), count in counts.items()
-    ]
+    listed = [Route(*key, routes[key], count) for key, count in counts.items()]
     texts: list[str | None] = ["", *{event.name for event in events}]
     columns = columns_from(Scanned(len(events), listed, made, texts))
-    if columns is None:
-        raise AssertionError("messages are limited above")
     for extent in ("grid", "block"):
         given = [getattr(event.args, extent) for event in frames.get("device", ())]
         columns.lose(extent, sum(not isinstance(one, list | None) for one in given))
@@ -397,8 +382,8 @@ def leave_out(columns: Columns, phase: str, category: str, events: int) -> None:
             columns.count("unknown_category", f"{phase} {category}".strip(), events)
 
 
-def columns_from(scanned: Scanned) -> Columns | None:
-    """Return the columns of Kineto's frames; None for messages of more bytes than int64 holds."""
+def columns_from(scanned: Scanned) -> Columns:
+    """Return the columns of Kineto's frames."""
     frames = scanned.frames
     columns = Columns(events=scanned.events)
     instants = frames.pop("instant", _NO_INSTANTS)
@@ -406,10 +391,7 @@ def columns_from(scanned: Scanned) -> Columns | None:
     if MEMORY in scanned.texts:
         memory = instants.filter(pl.col("name").cast(pl.String) == MEMORY)
     if "device" in frames:
-        messages = _with_message_bytes(frames["device"])
-        if messages is None:
-            return None
-        frames["device"] = messages
+        frames["device"] = _with_message_bytes(frames["device"])
     if LAUNCH in scanned.texts and "op" in frames:
         launches = frames["op"].filter(pl.col("name").cast(pl.String) == LAUNCH)
         if launches.height:
@@ -423,7 +405,13 @@ def columns_from(scanned: Scanned) -> Columns | None:
     if memory.height:
         frames["memory"] = memory
     for name, frame in frames.items():
-        columns.frames[name].append(_as_decoded(frame, scanned.texts)[[*FRAMES[name]]])
+        # An absent name is an empty one, and an empty module is absent.
+        if "name" in frame.columns and frame["name"].null_count():
+            frame = frame.with_columns(pl.col("name").fill_null(""))
+        if "module" in frame.columns and "" in scanned.texts:
+            module = pl.when(pl.col("module") != "").then("module")
+            frame = frame.with_columns(module.alias("module"))
+        columns.frames[name].append(frame[[*FRAMES[name]]])
     for route in scanned.routes:
         if route.frame is None:
             leave_out(columns, route.phase, (route.category or "").lower(), route.events)
@@ -433,31 +421,24 @@ def columns_from(scanned: Scanned) -> Columns | None:
     return columns
 
 
-def _as_decoded(frame: pl.DataFrame, texts: list[str | None]) -> pl.DataFrame:
-    """Return ``frame`` with an absent name as an empty one, and an empty module as absent."""
-    if "name" in frame.columns and frame["name"].null_count():
-        frame = frame.with_columns(pl.col("name").fill_null(""))
-    if "module" in frame.columns and "" in texts:
-        frame = frame.with_columns(pl.when(pl.col("module") != "").then("module").alias("module"))
-    return frame
-
-
-def _with_message_bytes(device: pl.DataFrame) -> pl.DataFrame | None:
+def _with_message_bytes(device: pl.DataFrame) -> pl.DataFrame:
     """Return device rows whose bytes are those of a collective's message where it is recorded."""
     elements = device.select("message_elements", "output_elements")
     if all(column.null_count() == len(column) for column in elements):
         return device.with_columns(pl.col("output_elements").alias("output_bytes"))
-    if not all(column.drop_nulls().is_between(0, _LARGEST_MESSAGE).all() for column in elements):
-        return None
     size = (
         pl.col("message_type")
         .cast(pl.String)
         .replace_strict(ELEMENT_BYTES, default=None, return_dtype=pl.Int64)
     )
-    message = pl.col("message_elements")
+    # Of messages that do not exist the bytes are not known.
+    message, output = (
+        pl.when(pl.col(name).is_between(0, _LARGEST_MESSAGE)).then(name)
+        for name in ("message_elements", "output_elements")
+    )
     return device.with_columns(
         pl.when(message.is_null()).then("bytes").otherwise(message * size).alias("bytes"),
-        (pl.col("output_elements") * size).alias("output_bytes"),
+        (output * size).alias("output_bytes"),
     )
 
 

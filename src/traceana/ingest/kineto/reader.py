@@ -80,6 +80,8 @@ def _assemble(columns: Columns, source: ByteSource, end: Document) -> Trace:
     tables["names"] = names.frame()
     tables["devices"] = properties.devices(keys, tables["activities"]["device"])
     tables["ledger"] = ledger.frame()
+    # Its profiler records any program of the process, such as CuPy's, without operators.
+    of_torch = tables["names"]["name"].cast(pl.String).str.contains("at::native::", literal=True)
     base = properties.base_ns(keys, first_ns)
     rank, world_size = properties.rank(keys)
     return Trace(
@@ -87,7 +89,7 @@ def _assemble(columns: Columns, source: ByteSource, end: Document) -> Trace:
             format="kineto",
             format_version=_text(keys.get("schemaVersion")),
             producer="torch.profiler",
-            framework="PyTorch" if ops.height or _has_torch(tables["names"]) else None,
+            framework="PyTorch" if ops.height or of_torch.any() else None,
             epoch_ns=None if base is None else base + first_ns,
             rank=rank,
             world_size=world_size,
@@ -99,14 +101,6 @@ def _assemble(columns: Columns, source: ByteSource, end: Document) -> Trace:
         ),
         Tables(tables),
     )
-
-
-def _has_torch(names: pl.DataFrame) -> bool:
-    """Return whether PyTorch's own kernels are among those of a trace without operators.
-
-    Its profiler records any program of the process, such as CuPy's.
-    """
-    return bool(names["name"].cast(pl.String).str.contains("at::native::", literal=True).any())
 
 
 def _renamed(frame: pl.DataFrame) -> pl.DataFrame:

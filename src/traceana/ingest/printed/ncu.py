@@ -48,7 +48,7 @@ _MOST_UNREAD: Final = 50
 _MOST_MESSAGES: Final = 10
 _LONGEST_MESSAGE: Final = 300
 _INCOMPLETE: Final = "rows without all cells, or with zero bytes"
-_BROKEN_TITLES: Final = "rows below a header that is no CSV"
+_BROKEN_TITLES: Final = "rows below a header that is not valid CSV"
 _BROKEN_HEADER: Final = "zero bytes in the header"
 _NOT_UTF8: Final = "rows with text that is not UTF-8"
 MISSING: Final = "launches without a metric that others have"
@@ -191,7 +191,7 @@ def _marked(lines: pl.Series) -> pl.DataFrame:
 
 
 def _joined(marked: pl.DataFrame) -> pl.Series:
-    """Return the rows of which :func:`_marked` has the parts, each as one line."""
+    """Return the rows whose parts :func:`_marked` has found, each as one line."""
     parts = marked.filter("part")
     is_first = parts["row"] != parts["row"].shift()
     if is_first[1:].all():

@@ -114,7 +114,7 @@ def csv_rows(
 
 def _parsed(lines: pl.Series, titles: list[str]) -> pl.DataFrame:
     """Return the cells of ``lines``, each a row of ``titles``; what a row lacks is null."""
-    # Rows may have fewer cells than the header, of which the decoder takes their number.
+    # The decoder takes the number of cells from the header; a row may have fewer.
     header = ",".join(map(str, range(len(titles))))
     text = io.BytesIO("\n".join([header, *lines]).encode())
     try:

@@ -24,7 +24,7 @@ _Record = Mapping[str, Any]
 def json_tables(content: bytes) -> CsvTables:
     """Return the tables in ``content``; records that are not objects are malformed.
 
-    A file that is no JSON, such as one that is cut, has no tables.
+    A file that is not valid JSON, such as one that is cut, has no tables.
     """
     try:
         document = msgspec.json.decode(content)
@@ -51,7 +51,7 @@ def json_tables(content: bytes) -> CsvTables:
 
 
 def _rows(tool: _Record) -> Iterator[tuple[Kind, dict[str, Any] | None]]:
-    """Yield the rows of one process, None for a record that is no object."""
+    """Yield the rows of one process, None for a record that is not an object."""
     process = _object(tool.get("metadata")).get("pid")
     nodes: dict[int | None, str] = {}
     for agent in map(_object, _list(tool.get("agents"))):
