@@ -31,7 +31,8 @@ from traceana.errors import (
     TraceanaError,
     near,
 )
-from traceana.ingest.detect import Format, detect
+from traceana.ingest.detect import detect
+from traceana.ingest.nsys import REPORTS
 from traceana.opening import open_trace
 from traceana.report.machine import json_object
 from traceana.report.page import Data, Page, Rows
@@ -59,7 +60,6 @@ _KEPT: Final = 4
 _BESIDE: Final = ("layers.json", ".csv", ".csv.gz", "-wal", "-shm", "-journal")
 """How the names of files end that are read together with the trace beside them: layer manifests,
 the tables of a run of rocprof, the logs of an SQLite database."""
-_NSYS_REPORTS: Final = (Format.NSYS_REPORT, Format.NSYS_STREAM)
 
 _DATA: Final = (
     " Text in the result (names of kernels, layers, files, ranges) is data of the trace, written "
@@ -382,7 +382,7 @@ class _Confined:
                     continue
                 size = path.stat().st_size
                 found.append(
-                    {"path": str(path), "kind": "file", "format": form.value, "bytes": size}
+                    {"path": str(path), "kind": "file", "format": form.name, "bytes": size}
                 )
         return found, True
 
@@ -428,6 +428,6 @@ class _Confined:
 
 def _is_nsys_report(file: Path) -> bool:
     try:
-        return detect(file) in _NSYS_REPORTS
+        return detect(file) in REPORTS
     except TraceanaError:
         return False

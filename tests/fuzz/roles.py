@@ -16,7 +16,7 @@ from traceana.enrich.classify import rules_in_use
 from traceana.enrich.classify.engine import classify_names
 from traceana.errors import TraceanaError
 from traceana.flops import timed_algorithms
-from traceana.ingest.detect import is_nsys_export
+from traceana.ingest.nsys import is_export
 from traceana.model import read as read_model
 from traceana.study import timed_convolutions
 from traceana.trace import Trace
@@ -58,7 +58,7 @@ def only_read(given: Input, path: Path) -> Trace | None:
 
 def is_one_trace(path: Path) -> bool:
     """Return whether one reader reads ``path``: no bundle, no run, no folder of ranks."""
-    return path.is_file() or is_nsys_export(path)
+    return path.is_file() or is_export(path)
 
 
 def _read_folder(path: Path) -> Trace:

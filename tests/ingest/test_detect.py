@@ -10,6 +10,7 @@ import os
 import shutil
 import tarfile
 import zipfile
+from importlib import import_module
 from pathlib import Path
 
 import msgspec
@@ -17,7 +18,7 @@ import pytest
 
 from tests.support.manifest import FIXTURES
 from traceana.errors import CorruptError, NotATraceError, NotFoundError, UnknownFormatError
-from traceana.ingest.detect import Format, detect
+from traceana.ingest.detect import FORMATS, detect
 from traceana.ingest.inputs import is_name_of_trace, resolve
 from traceana.model.manifest import Layer, manifest
 from traceana.runs.run_files import TIMING_FILE, Timing
@@ -77,6 +78,21 @@ def test_a_packed_file_is_refused_by_its_packing(tmp_path: Path, name: str) -> N
         detect(tmp_path / "a.json")
 
 
+@pytest.mark.parametrize("begin", [b"SQLite format 3\0", b"NVIDIA Tegra Profiler Report "])
+def test_what_a_library_opens_by_its_path_is_to_be_unpacked(tmp_path: Path, begin: bytes) -> None:
+    (tmp_path / "a.gz").write_bytes(gzip.compress(begin + bytes(100)))
+    with pytest.raises(UnknownFormatError, match=r"packed by gzip, .*: unpack it"):
+        detect(tmp_path / "a.gz")
+
+
+def test_each_format_has_a_reader_or_what_to_do_instead() -> None:
+    for one in FORMATS:
+        module, _, function = one.reader.partition(":")
+        assert bool(one.reader) != bool(one.instead), one.name
+        if one.reader:
+            assert callable(getattr(import_module(f"traceana.ingest.{module}"), function))
+
+
 def test_a_report_of_nsight_compute_is_refused_with_the_way_to_its_table(tmp_path: Path) -> None:
     (tmp_path / "a.ncu-rep").write_bytes(b"NVR\0\x03\0\0\0")
     with pytest.raises(UnknownFormatError, match=r"ncu --import a\.ncu-rep --csv --page raw"):
@@ -95,7 +111,9 @@ def test_a_report_of_nsight_compute_is_refused_with_the_way_to_its_table(tmp_pat
 )
 def test_other_reports_of_nsys_stats_are_refused_by_name(tmp_path: Path, text: str) -> None:
     (tmp_path / "a").write_text(text)
-    with pytest.raises(UnknownFormatError, match="a report of nsys stats that is not supported"):
+    with pytest.raises(
+        UnknownFormatError, match="another report of nsys stats, which is not supported"
+    ):
         detect(tmp_path / "a")
 
 
@@ -113,7 +131,7 @@ def test_a_log_that_begins_with_a_bracket_is_no_json(tmp_path: Path, begin: str)
         detect(tmp_path / "a.txt")
     table = "Name    Self CPU %      Self CPU    # of Calls\naten::mm  100.00%  1.000ms  1\n"
     (tmp_path / "a.txt").write_text(log + table)
-    assert detect(tmp_path / "a.txt") is Format.SUMMARY
+    assert detect(tmp_path / "a.txt").name == "summary"
 
 
 @pytest.mark.parametrize("compress", [False, True])
@@ -124,7 +142,7 @@ def test_a_document_without_events_is_no_trace(tmp_path: Path, compress: bool) -
         detect(tmp_path / "a")
     # The reader has the error of what is cut.
     (tmp_path / "a").write_bytes(write(b'{"version": 1, "argv": ["a"'))
-    assert detect(tmp_path / "a") is Format.KINETO
+    assert detect(tmp_path / "a").name == "kineto"
 
 
 def test_a_layer_manifest_of_any_length_is_no_trace(tmp_path: Path) -> None:

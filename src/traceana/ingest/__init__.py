@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from traceana.errors import InvalidInputError, UnknownFormatError
-from traceana.ingest.detect import Dialect, Format, detect, dialect
+from traceana.ingest.detect import detect
 from traceana.ingest.source import Progress, silent
 
 if TYPE_CHECKING:
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
     from traceana.trace import Trace
 
-
-_COUNTERS: Final = (Format.NCU_CSV, Format.NVPROF_METRICS, Format.ROCPROF_CSV)
-"""The formats that can be tables of counters."""
 
 _LARGE: Final = 32 << 20
 """Bytes of a file from which memory is given back after reading."""
@@ -48,68 +45,20 @@ def _give_back() -> None:
             trim(0)
 
 
-_READERS: Final[dict[Format, str]] = {
-    Format.XPLANE: "xplane.reader:read",
-    Format.XPLANE_JSON: "chrome.reader:read",
-    Format.CHROME_JSON: "chrome.reader:read",
-    Format.MXNET: "chrome.reader:read_mxnet",
-    Format.KINETO: "kineto.reader:read",
-    Format.NSYS_REPORT: "nsys.nsys_rep:read",
-    Format.NSYS_STREAM: "nsys.nsys_rep:read_stream",
-    Format.NSYS_TABLES: "nsys.directory:read",
-    Format.NVPROF_PRINTED: "printed.timelines:read",
-    Format.NVPROF_METRICS: "printed.metrics:read",
-    Format.ROCPROF_CSV: "rocprof.reader:read",
-    Format.PFTRACE: "rocprof.pftrace:read",
-    Format.SUMMARY: "printed.summaries:read",
-    Format.NCU_CSV: "printed.ncu:read",
-}
-"""Where the reader of each format is; it is imported when a file needs it, with its decoder."""
-
-
 def _read(path: Path, progress: Progress) -> Trace:
     found = detect(path)
-    if found is Format.SQLITE:
-        return _read_sqlite(path, progress)
-    module, _, name = _READERS[found].partition(":")
-    trace: Trace = getattr(import_module(f"traceana.ingest.{module}"), name)(path, progress)
+    module, _, name = found.reader.partition(":")
+    # Imported when a file needs it, with its decoder.
+    reader = getattr(import_module(f"traceana.ingest.{module}"), name)
+    trace: Trace
+    if found.is_database:
+        from traceana.ingest.sqlite import Database
+
+        with Database(path) as database:
+            trace = reader(database, progress)
+    else:
+        trace = reader(path, progress)
     return trace
-
-
-def _is_of_rocprof(path: Path) -> bool:
-    """Return whether a profiler whose databases have counters wrote the database ``path``."""
-    from traceana.ingest.sqlite import Database
-
-    with Database(path) as database:
-        return dialect(database.tables) in (Dialect.ROCPD, Dialect.ROCPROF)
-
-
-def _read_sqlite(path: Path, progress: Progress) -> Trace:
-    """Return the tables of an SQLite database of a profiler, opened read-only and immutable.
-
-    Raises ``UnknownFormatError`` when another program wrote it, ``CorruptError`` and
-    ``NotFoundError``.
-    """
-    from traceana.ingest.sqlite import Database
-
-    with Database(path) as database:
-        match dialect(database.tables):
-            case Dialect.NSYS:
-                from traceana.ingest.nsys.reader import read_tables
-
-                return read_tables(database, progress)
-            case Dialect.NVPROF:
-                from traceana.ingest.nvprof.reader import read_database
-
-                return read_database(database, progress)
-            case Dialect.ROCPD | Dialect.ROCPROF as written_by:
-                from traceana.ingest.rocprof.databases import read_database as read_rocprof
-
-                return read_rocprof(database, written_by, progress)
-    raise UnknownFormatError(
-        f"{path} is an SQLite database, but not one of nsys, nvprof or "
-        "rocprof: pass the output of 'nsys export --type sqlite', 'nvprof -o' or 'rocprofv3'"
-    )
 
 
 def read_counters(path: Path, progress: Progress = silent) -> Trace:
@@ -125,9 +74,9 @@ def read_counters(path: Path, progress: Progress = silent) -> Trace:
             f"{path} has no table of counters: write one with 'ncu --csv --page raw', "
             "'nvprof --metrics ... --csv' or 'rocprofv3 --pmc ...'"
         ) from error
-    if found not in _COUNTERS and not (found is Format.SQLITE and _is_of_rocprof(path)):
+    if not found.has_counters:
         raise InvalidInputError(
-            f"{path} is a {found.value} file, not a table of counters: write one with "
+            f"{path} is a {found.name} file, not a table of counters: write one with "
             "'ncu --csv --page raw', 'nvprof --metrics ... --csv' or 'rocprofv3 --pmc ...'"
         )
     trace = read(path, progress)

@@ -19,29 +19,13 @@ from traceana.errors import (
     UnknownFormatError,
     UsageError,
 )
-from traceana.ingest.detect import Format, detect, is_nsys_export, rocprof_files, rocprof_run
+from traceana.ingest import nsys, rocprof
+from traceana.ingest.detect import FORMATS, detect
 from traceana.ingest.printed.text import nsys_summaries
 from traceana.runs.run_files import is_name_beside
 from traceana.runs.run_folders import check_finished, is_run, read_run, runs_below
 from traceana.trace.bundle import is_bundle
 from traceana.trace.bundle import sources as bundle_sources
-
-# A run is often stored twice: a report and its export, an xplane.pb and its trace.json. The first
-# of these is read.
-# Tables of counters have no timeline, and printed tables are often logs: a folder's are not read.
-_PREFERRED: Final = (
-    Format.XPLANE,
-    Format.SQLITE,
-    Format.NSYS_TABLES,
-    Format.NSYS_REPORT,
-    Format.NSYS_STREAM,
-    Format.ROCPROF_CSV,
-    Format.PFTRACE,
-    Format.KINETO,
-    Format.XPLANE_JSON,
-    Format.MXNET,
-    Format.CHROME_JSON,
-)
 
 _RUNS: Final = ("plugins", "profile")
 """The folder in which TensorFlow's and JAX's profilers write a folder per run, a file per host."""
@@ -121,15 +105,13 @@ def resolve(path: Path) -> Input:
 
 
 def _traces_below(folder: Path) -> Input:
-    if is_nsys_export(folder) or rocprof_files(folder):
+    if nsys.is_export(folder) or rocprof.files(folder):
         return Input(folder, Kind.FOLDER, [folder])
     known: dict[tuple[Path, str], list[tuple[int, Path]]] = {}
     unknown: list[Path] = []
     for path in _walk(folder):
-        rank = 0 if is_bundle(path) else _preference(path)
+        rank, path = (0, path) if is_bundle(path) else _preference(path)
         if rank is not None:
-            if rank == _PREFERRED.index(Format.ROCPROF_CSV):
-                path = rocprof_run(path)
             recordings = known.setdefault((path.parent, _stem(path.name)), [])
             # The files of a run of rocprofv3 are one recording.
             if (rank, path) not in recordings:
@@ -211,7 +193,7 @@ def _walk(folder: Path) -> Iterator[Path]:
             continue
         listed.add(real)
         for name in list(folders):
-            if name.startswith(".") or is_bundle(here / name) or is_nsys_export(here / name):
+            if name.startswith(".") or is_bundle(here / name) or nsys.is_export(here / name):
                 folders.remove(name)
                 if not name.startswith("."):
                     yield here / name
@@ -230,18 +212,21 @@ def _is_walked_too(path: Path, top: Path) -> bool:
     )
 
 
-def _preference(path: Path) -> int | None:
+def _preference(path: Path) -> tuple[int | None, Path]:
+    """Return how early the file ``path`` is read of several of one run, and the path to read.
+
+    None for a file that is not read. What is named as a trace and not readable as one is the
+    damaged file of a rank, and comes last.
+    """
     try:
-        return _PREFERRED.index(detect(path))
+        found = detect(path)
     except NotATraceError:
-        return None
-    except ValueError:  # of a format that is not preferred
-        return None
+        return None, path
     except (CorruptError, UnknownFormatError):
-        # Named as a trace and not readable as one: the damaged file of a rank.
-        return len(_PREFERRED) if _is_named_as_trace(path) else None
+        return len(FORMATS) if _is_named_as_trace(path) else None, path
     except NotFoundError:
-        return len(_PREFERRED)
+        return len(FORMATS), path
+    return FORMATS.index(found) if found.in_folders else None, found.run_of(path)
 
 
 def _is_named_as_trace(path: Path) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from tests.ingest.ncu.writing import BEFORE, BEHIND, FACTS, details, facts, line, raw
 from traceana.errors import CorruptError, NotATraceError, TraceanaError, UnknownFormatError
 from traceana.ingest import read
-from traceana.ingest.detect import Format, detect
+from traceana.ingest.detect import detect
 from traceana.ingest.printed.ncu import factor, known
 from traceana.timeline.work import why_no_work
 from traceana.trace import Trace
@@ -40,7 +40,7 @@ def entries(trace: Trace) -> list[tuple[str, int, str]]:
 @pytest.mark.parametrize("write", [raw, details])
 def test_both_pages_have_equal_values(tmp_path: Path, write: Write) -> None:
     path = write(tmp_path / "a.csv", UNITS, LAUNCHES)
-    assert detect(path) is Format.NCU_CSV
+    assert detect(path).name == "ncu-csv"
     trace = read(path)
     columns = [
         "launch",

@@ -26,6 +26,7 @@ from typing import Any, Final, Generic, NamedTuple, TypedDict, TypeVar
 import msgspec
 
 from traceana.errors import CorruptError, NotATraceError
+from traceana.ingest.chrome import NO_EVENTS
 from traceana.ingest.chrome.document import (
     LARGEST,
     NoEventsError,
@@ -35,7 +36,6 @@ from traceana.ingest.chrome.document import (
     scan,
 )
 from traceana.ingest.chrome.event_decoder import Counted, EventDecoder, UndecodableError
-from traceana.ingest.detect import NO_EVENTS
 from traceana.ingest.source import ByteSource
 from traceana.trace import Ledger
 

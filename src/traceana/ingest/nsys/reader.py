@@ -16,10 +16,9 @@ from traceana.ingest.cupti import (
     fact,
     with_process,
 )
-from traceana.ingest.detect import NSYS_EXPORT_TABLES
 from traceana.ingest.integrity import rebase, screen
 from traceana.ingest.kernel_names import NameTable
-from traceana.ingest.nsys import activities, host
+from traceana.ingest.nsys import EXPORT_TABLES, activities, host
 from traceana.ingest.nsys.activities import GRAPH, KERNEL, MEMCPY, MEMSET
 from traceana.ingest.nsys.host import CALL_TABLES
 from traceana.ingest.source import Progress
@@ -209,7 +208,7 @@ def export_facts(database: TableSource) -> dict[str, str]:
     """Return nsys's description of the export, by key (``EXPORT_SCHEMA_VERSION`` …)."""
     return {
         str(row.get("name")): str(row.get("value"))
-        for table in NSYS_EXPORT_TABLES
+        for table in EXPORT_TABLES
         for row in database.records(table)
     }
 

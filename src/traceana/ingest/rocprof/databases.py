@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from traceana.ingest.detect import ROCPD_DISPATCHES, Dialect
+from traceana.ingest.rocprof import DISPATCHES
 from traceana.ingest.rocprof.assembly import (
     COPY,
     Rows,
@@ -29,19 +29,29 @@ from traceana.ingest.table_source import Bytes, Integer, Query, TableSource, as_
 from traceana.trace import Ledger, Tables, Trace, TraceMeta
 
 
-def read_database(source: TableSource, dialect: Dialect, progress: Progress) -> Trace:
-    """Return the Trace of the tables of a database of rocprofv3 or rocprof.
+def read_rocpd(source: TableSource, progress: Progress) -> Trace:
+    """Return the Trace of the tables of a database of rocprofv3.
 
     All columns are optional. Raises ``CorruptError``.
     """
-    described: list[dict[str, Any]] = []
-    version = None
     ledger = Ledger()
-    if dialect is Dialect.ROCPD:
-        rows, described = rocpd_rows(source, ledger, progress)
-        version = rocpd_version(source)
-    else:
-        rows = legacy_rows(source, progress)
+    rows, described = rocpd_rows(source, ledger, progress)
+    return _trace(source, rows, described, ledger, "AMD rocpd", rocpd_version(source))
+
+
+def read_rocprof(source: TableSource, progress: Progress) -> Trace:
+    """As :func:`read_rocpd`, of the tables of a database of rocprof."""
+    return _trace(source, legacy_rows(source, progress), [], Ledger(), "AMD rocprof", None)
+
+
+def _trace(
+    source: TableSource,
+    rows: Rows,
+    described: list[dict[str, Any]],
+    ledger: Ledger,
+    producer: str,
+    version: str | None,
+) -> Trace:
     source.count_damage(ledger)
     tables, events = assembled(rows, ledger)
     used = pl.concat([tables[name]["device"] for name in ("activities", "counters")])
@@ -50,7 +60,7 @@ def read_database(source: TableSource, dialect: Dialect, progress: Progress) -> 
         source=str(source.path),
         format="rocprof",
         format_version=version,
-        producer="AMD rocpd" if dialect is Dialect.ROCPD else "AMD rocprof",
+        producer=producer,
         bytes_read=source.size_bytes,
         bytes_total=source.size_bytes,
         events=events,
@@ -89,13 +99,11 @@ def rocpd_rows(
     has that of the call which launched it.
     """
     suffixes = [
-        name.removeprefix(ROCPD_DISPATCHES)
-        for name in source.tables
-        if name.startswith(ROCPD_DISPATCHES)
+        name.removeprefix(DISPATCHES) for name in source.tables if name.startswith(DISPATCHES)
     ]
     for suffix in suffixes:
         # Of the two layouts, that of tracks is known by the column.
-        columns = source.tables[f"{ROCPD_DISPATCHES}{suffix}"]
+        columns = source.tables[f"{DISPATCHES}{suffix}"]
         for name in (*_REFERRED, *(["rocpd_timestamp"] if "start_id" in columns else [])):
             lost = f"{name}{suffix}" not in source.tables
             ledger.add("missing_table", int(lost), table="-", kept=True, detail=name)

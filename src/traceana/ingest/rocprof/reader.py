@@ -9,7 +9,7 @@ from typing import Final
 import polars as pl
 
 from traceana.errors import NotATraceError
-from traceana.ingest.detect import ROCPROF_JSON, rocprof_files
+from traceana.ingest import rocprof
 from traceana.ingest.rocprof.assembly import Rows, assembled, devices, numbered, properties
 from traceana.ingest.rocprof.csv_tables import CsvTables, Kind, tables_of
 from traceana.ingest.rocprof.json_tables import json_tables
@@ -25,10 +25,10 @@ def read(path: Path, progress: Progress) -> Trace:
     Counters of a run with a timeline have the row of their kernel. Raises ``NotATraceError``
     without a row of a known table, ``NotFoundError``.
     """
-    files = [path] if path.is_file() else rocprof_files(path)
+    files = [path] if path.is_file() else rocprof.files(path)
     sources = [ByteSource(file, progress) for file in files]
     contents = (b"".join(source.blocks()) for source in sources)
-    found = [json_tables(one) if ROCPROF_JSON.match(one) else tables_of(one) for one in contents]
+    found = [json_tables(one) if rocprof.JSON.match(one) else tables_of(one) for one in contents]
     rows = _of_processes({kind: _rows(kind, found) for kind in Kind})
     if not any(cells.height for cells in rows.values()):
         raise NotATraceError(
