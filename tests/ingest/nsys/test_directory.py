@@ -189,6 +189,28 @@ def test_any_flipped_byte_of_a_stream_is_read_or_refused(tmp_path: Path) -> None
     subprocess.run([sys.executable, "-c", _FLIP, str(file)], check=True)
 
 
+def test_a_flipped_bit_that_aborts_the_decoder_is_an_error_of_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Such as one of the length of the bitmap of nulls, which no memory would hold."""
+    file = tmp_path / "T.parquet"
+    pl.DataFrame({"start": range(50)}).write_parquet(file, compression="uncompressed")
+    whole = file.read_bytes()
+    tables = directory.TableDirectory(tmp_path)
+    errors = set()
+    for at in range(4, len(whole)):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        try:
+            tables.records("T")
+        except CorruptError as error:
+            errors.add(str(error))
+    assert f"{file} is damaged (it cannot be decoded): export it again" in errors
+    assert not any("\n" in error for error in errors)
+    file.write_bytes(whole)
+    assert tables.count("T") == 50
+    assert "memory allocation" not in capfd.readouterr().err
+
+
 def test_a_panic_of_the_decoder_is_an_error_of_one_line(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

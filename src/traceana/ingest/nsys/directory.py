@@ -1,18 +1,23 @@
 """Reads exports of nsys to a directory with one Parquet file or Arrow stream per table.
 
-Lengths in an Arrow stream, checked against the file before it is decoded. A decoder allocates what
-a length asks for, and aborts the process where memory is short. The stream is a sequence of
-messages, https://arrow.apache.org/docs/format/Columnar.html: the size of a flatbuffer, the
-flatbuffer, and a body, whose length is in the flatbuffer.
+A decoder allocates what a length in the file asks for, and aborts the process where memory is
+short. Lengths in a Parquet file are behind compression: a helper process decodes it first, and ends
+in place of this one. Lengths in an Arrow stream are checked against the file before it is decoded.
+The stream is a sequence of messages, https://arrow.apache.org/docs/format/Columnar.html: the size
+of a flatbuffer, the flatbuffer, and a body, whose length is in the flatbuffer.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import struct
+import subprocess
+import sys
 import tempfile
+import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import cached_property
 from operator import add
@@ -44,6 +49,7 @@ class TableDirectory:
         found = [file for file in sorted(path.iterdir()) if file.suffix in (_PARQUET, _ARROW)]
         self._files = {file.stem: file for file in found if file.is_file()}
         self._ends: dict[str, End] = {}
+        self._trial: subprocess.Popen[str] | None = None
         self._not_files = [file.name for file in found if not file.is_file()]
         self.size_bytes = sum(file.stat().st_size for file in self._files.values())
 
@@ -115,11 +121,43 @@ class TableDirectory:
 
     def _frame(self, table: str, columns: list[str] | None = None) -> pl.DataFrame:
         file = self._files[table]
+        if file.suffix == _PARQUET:
+            self._try(file, columns)
         # polars takes no path that is not UTF-8, and expands "*".
         with _damage(file), file.open("rb") as opened:
             if file.suffix == _ARROW:
                 return pl.read_ipc_stream(opened, columns=columns)
             return pl.read_parquet(opened, columns=columns)
+
+    def _try(self, file: Path, columns: list[str] | None) -> None:
+        """Raise ``CorruptError`` where decoding ``columns`` of the Parquet ``file`` aborts."""
+        if self._trial is None:
+            self._trial = subprocess.Popen(
+                [sys.executable, str(Path(__file__).with_name("parquet_trial.py"))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+            weakref.finalize(self, _end, self._trial)
+        asked, answered = self._trial.stdin, self._trial.stdout
+        assert asked is not None
+        assert answered is not None
+        with suppress(BrokenPipeError):
+            asked.write(json.dumps([str(file.absolute()), columns]) + "\n")
+            asked.flush()
+        if not answered.readline():
+            self._trial = None
+            raise CorruptError(f"{file} is damaged (it cannot be decoded): export it again")
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with suppress(BrokenPipeError):
+                stream.close()
 
 
 @contextmanager
