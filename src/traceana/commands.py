@@ -16,8 +16,9 @@ from typing import Any, Final, Literal, TypeAlias, get_args, get_origin
 from traceana.errors import NoSuchSelectionError, suggested
 
 LayersBy: TypeAlias = Literal["layer", "type"]
+LayersOrder: TypeAlias = Literal["time", "network"]
 FlopsBy: TypeAlias = Literal["operator", "class", "shape"]
-KernelsBy: TypeAlias = Literal["name", "shape"]
+KernelsBy: TypeAlias = Literal["name", "category", "shape"]
 TransfersBy: TypeAlias = Literal["direction", "operator", "layer", "range", "call", "step", "size"]
 IdleBy: TypeAlias = Literal["cause", "operator", "range", "step", "gap"]
 """Key of a row, besides device and cause: no key, the host's innermost operator or annotation, the
@@ -126,7 +127,7 @@ COMMANDS: Final = {
                 Option(
                     "by",
                     KernelsBy,
-                    "One row per kernel, or per kernel, operator and input shapes.",
+                    "One row per kernel; per class; or per kernel, operator and input shapes.",
                 ),
             ),
             needs=("activities", "counters"),
@@ -148,6 +149,7 @@ COMMANDS: Final = {
                     bool,
                     "One row per layer and pass: forward, dgrad, wgrad, backward, optimizer.",
                 ),
+                Option("order", LayersOrder, "Most time first, or in order of execution."),
                 Option(
                     "tree",
                     bool,

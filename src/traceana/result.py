@@ -101,20 +101,30 @@ def _sorted(
     name, _, order = sort.partition(":")
     if order not in ("", "asc", "desc"):
         raise NoSuchSelectionError(f"invalid sort order {order}: use {name}:asc or {name}:desc")
-    by_name = {one.removesuffix("_ns"): one for one in frame.columns}
-    known = {**by_name, **{one: one for one in frame.columns}}
-    column = known.get(name)
-    if column is None:
-        shown = titles()
-        column = shown.get(name.lower())
-    if column is None:
-        # All names are long to read where one of them was meant.
-        meant = (
-            suggested(name, [*shown, *known]) or f"; columns: {', '.join(shown or frame.columns)}"
-        )
-        raise NoSuchSelectionError(f"cannot sort by {name}{meant}")
+    column = column_named(frame, name, titles, "sort by")
     descending = order == "desc" if order else frame.schema[column].is_numeric()
     return frame.sort(column, descending=descending, nulls_last=True, maintain_order=True)
+
+
+def column_named(
+    frame: pl.DataFrame, name: str, titles: Callable[[], Mapping[str, str]], action: str
+) -> str:
+    """Return the column of ``frame`` that ``name`` means: its name, with or without ``_ns``, or one
+    of ``titles``, which name columns and are made where no column is meant.
+
+    Raises :class:`~traceana.errors.NoSuchSelectionError` where no column is; it begins with
+    ``action``.
+    """
+    known = {one.removesuffix("_ns"): one for one in frame.columns}
+    known |= {one: one for one in frame.columns}
+    if name in known:
+        return known[name]
+    shown = titles()
+    if name.lower() in shown:
+        return shown[name.lower()]
+    # All names are long to read where one of them was meant.
+    meant = suggested(name, [*shown, *known]) or f"; columns: {', '.join(shown or frame.columns)}"
+    raise NoSuchSelectionError(f"cannot {action} {name}{meant}")
 
 
 def with_share(frame: pl.DataFrame, of: str = "time_ns") -> pl.DataFrame:

@@ -18,7 +18,8 @@ def test_the_suffix_determines_the_format(run: Run, bundle: Path, tmp_path: Path
     for suffix in ("json", "csv", "tsv", "md", "parquet", "txt"):
         file = tmp_path / f"kernels.{suffix}"
         result = run("kernels", bundle, "-o", file)
-        assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
+        wrote = f"traceana: wrote {file}\n"
+        assert (result.exit_code, result.stdout, result.stderr) == (0, "", wrote)
     assert len(json.loads((tmp_path / "kernels.json").read_text())["rows"]) == 6
     assert (tmp_path / "kernels.csv").read_text().startswith("name,calls,time_ns,")
     assert pl.read_parquet(tmp_path / "kernels.parquet").height == 6
@@ -116,9 +117,58 @@ def test_a_table_has_one_screen_in_a_pipe_and_in_a_file_alike(run: Run, tmp_path
     run(*words, "-o", tmp_path / "gaps.txt")
     assert (tmp_path / "gaps.txt").read_text(encoding="utf-8") == piped
     rows = run(*words, "-f", "csv").stdout.splitlines()[1:]
-    (hidden,) = (line for line in piped.splitlines() if line.startswith("… "))
+    (hidden,) = (line for line in piped.splitlines() if "more row" in line)
     assert hidden.startswith(f"… {len(rows) - 30:,} more rows")
     assert hidden.endswith("(--limit 0: all)")
     everything = run(*words, "--limit", "0").stdout
-    assert not [line for line in everything.splitlines() if line.startswith("… ")]
+    assert "more row" not in everything
     assert len(everything.splitlines()) == len(piped.splitlines()) - 1 + len(rows) - 30
+
+
+def test_chosen_columns_and_rows(run: Run, bundle: Path) -> None:
+    columns = ("kernels", bundle, "--columns", "name,time", "-f", "csv")
+    assert run(*columns).stdout.splitlines()[0] == "name,time_ns"
+    every = run("kernels", bundle, "--columns", "all").stdout
+    assert "hidden" not in every
+    assert "… 3 columns hidden (--columns all: mean, min, max)" in run("kernels", bundle).stdout
+    rows = json.loads(run("kernels", bundle, "-f", "json").stdout)["rows"]
+    slow = [one for one in rows if one["time_ns"] > 1000]
+    assert 0 < len(slow) < len(rows)
+    found = json.loads(run("kernels", bundle, "-f", "json", "--filter", "time > 1 us").stdout)
+    assert found["rows"] == slow
+    assert found["meta"]["totals"]["time_ns"] == sum(one["time_ns"] for one in slow)
+    names = {one["name"] for one in rows if one["category"] == "conv"}
+    of_class = run("kernels", bundle, "-f", "json", "--filter", "class == Convolution").stdout
+    assert {one["name"] for one in json.loads(of_class)["rows"]} == names
+    others = run("kernels", bundle, "-f", "json", "--filter", "category != conv").stdout
+    assert {one["name"] for one in json.loads(others)["rows"]} == {r["name"] for r in rows} - names
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (("kernels", "--filter", "time"), ExitCode.USAGE, "write COLUMN == VALUE"),
+        (("kernels", "--filter", "time > fast"), ExitCode.USAGE, "fast is not a number with s, ms"),
+        (("kernels", "--filter", "name > 3"), ExitCode.USAGE, "name is text"),
+        (("kernels", "--filter", "tine > 3"), ExitCode.EMPTY_SELECTION, "did you mean time"),
+        (("kernels", "--columns", "tine"), ExitCode.EMPTY_SELECTION, "did you mean time"),
+        (("report", "--filter", "share > 3"), ExitCode.USAGE, "this command has several"),
+    ],
+)
+def test_a_bad_choice_is_an_error_of_one_line(
+    run: Run, bundle: Path, words: tuple[str, ...], code: ExitCode, text: str
+) -> None:
+    result = run(words[0], bundle, *words[1:])
+    assert result.exit_code == code
+    assert text in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_the_file_of_o_is_opened_on_request(
+    run: Run, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("typer.launch", lambda path: opened.append(path))
+    run("kernels", bundle, "-o", tmp_path / "k.html", "--open")
+    assert opened == [str(tmp_path / "k.html")]
+    assert run("kernels", bundle, "--open").exit_code == ExitCode.USAGE

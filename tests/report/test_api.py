@@ -56,8 +56,8 @@ def test_type_checkers_know_every_method() -> None:
 
 def test_what_there_is_not_is_an_error_that_lists_what_there_is() -> None:
     trace = cnn_steps()
-    with pytest.raises(NoSuchSelectionError, match="use name, shape"):
-        trace.kernels(by="category")  # type: ignore[arg-type]
+    with pytest.raises(NoSuchSelectionError, match="use name, category, shape"):
+        trace.kernels(by="layer")  # type: ignore[arg-type]
     with pytest.raises(NoSuchSelectionError, match="use class, kernel, layer"):
         trace.critical(by="name")  # type: ignore[arg-type]
     with pytest.raises(NoSuchSelectionError, match="by=None: use cause, operator"):
@@ -140,5 +140,5 @@ def test_the_page_is_up_to_date_and_its_examples_run(monkeypatch: pytest.MonkeyP
     "name", ["kernels", "layers", "flops", "transfers", "idle", "critical", "memory"]
 )
 def test_an_unknown_grouping_is_an_error_that_lists_all(name: str) -> None:
-    with pytest.raises(NoSuchSelectionError, match=r"^by='category': use \w+, \w+"):
-        getattr(TraceBuilder().build(), name)(by="category")
+    with pytest.raises(NoSuchSelectionError, match=r"^by='colour': use \w+, \w+"):
+        getattr(TraceBuilder().build(), name)(by="colour")

@@ -21,8 +21,8 @@ from traceana.analyze.charges import (
 )
 from traceana.analyze.coverage import BY_MODEL, PARTLY
 from traceana.analyze.manifest_layers import with_names_of
-from traceana.analyze.rates import RATES, machine, rate_columns
-from traceana.analyze.roofline import units
+from traceana.analyze.rates import EXPLAINED, RATES, UNEXPLAINED, machine, peaks_by, rate_columns
+from traceana.analyze.roofline import Units, units
 from traceana.enrich.keys import SOURCE, described
 from traceana.flops.registry import FORMULAS
 from traceana.result import Result, share_of, sums, whole_sum, with_share
@@ -43,10 +43,10 @@ def flops(trace: Trace, model: Manifest | None = None) -> Result:
     Columns: ``operator``, ``part`` (forward, backward, dgrad, wgrad, bias_grad, optimizer),
     ``kind``, ``calls``, ``flops`` (null: not counted), ``share`` of them, ``executed_flops`` (null:
     unknown), ``bytes`` (compulsory; null where a shape or type is unknown), ``time_ns`` of its work
-    (null: in a row with other work), ``formula``, ``reason`` without a count. Time of several parts
-    together has a row without a part. Counts from the layer manifest ``model`` have the operator
-    ``(layer manifest)``. The rows' times add up to all work of the trace. Most FLOPs first, then
-    most time.
+    (null: in a row with other work), ``flops_per_s``, ``of_peak``, ``over_peak``, ``formula``,
+    ``reason`` without a count. Time of several parts together has a row without a part. Counts from
+    the layer manifest ``model`` have the operator ``(layer manifest)``. The rows' times add up to
+    all work of the trace. Most FLOPs first, then most time.
     """
     trace = with_names_of(trace, model)
     activities = work(trace)
@@ -96,13 +96,36 @@ def flops(trace: Trace, model: Manifest | None = None) -> Result:
         time, on=keys, how="full", nulls_equal=True, coalesce=True, suffix="_uncounted"
     ).with_columns(pl.coalesce("calls", "calls_uncounted").alias("calls"))
     order = ("flops", "time_ns", "operator", "part", "kind", "formula", "reason")
-    frame = with_share(frame, "flops").sort(
+    frame = _with_rates(trace, model, with_share(frame, "flops")).sort(
         order, descending=[name in ("flops", "time_ns") for name in order], nulls_last=True
     )
     return Result(
         frame.select(list(_SCHEMA)),
         sums(frame, "flops", "time_ns"),
         (*charged.notes, *on_flops(trace, charged)),
+    )
+
+
+def _with_rates(trace: Trace, model: Manifest | None, frame: pl.DataFrame) -> pl.DataFrame:
+    """Return rows of :func:`flops` with ``flops_per_s``, ``of_peak`` and ``over_peak``; null where
+    the time is that of other work too, or the peak for the operator's precision is not known."""
+    counted, spent = _by_operator(trace, units(trace, model))
+    machine_peaks = machine(trace)[0]
+    # The kernels of an operator's gradients are not told apart in all traces.
+    for keys, name in ((["operator", "part"], "_of_part"), (["operator"], "_of_all")):
+        known = peaks_by(spent, keys, machine_peaks, counted)
+        known = known.select(*keys, pl.col("_peak").alias(name))
+        frame = frame.join(known, on=keys, how="left", nulls_equal=True)
+    peak = pl.coalesce("_of_part", "_of_all")
+    seconds = pl.when(pl.col("reason").is_null(), pl.col("time_ns") > 0).then("time_ns") / 1e9
+    rate = pl.when(pl.col("flops") > 0).then("flops") / seconds
+    executed = pl.col("executed_flops") / seconds
+    return frame.with_columns(
+        rate.alias("flops_per_s"),
+        (rate / peak).alias("of_peak"),
+        pl.when(rate > peak)
+        .then(pl.when(executed <= peak).then(pl.lit(EXPLAINED)).otherwise(pl.lit(UNEXPLAINED)))
+        .alias("over_peak"),
     )
 
 
@@ -116,6 +139,9 @@ _SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "executed_flops": pl.Int64,
     "bytes": pl.Int64,
     "time_ns": pl.Int64,
+    "flops_per_s": pl.Float64,
+    "of_peak": pl.Float64,
+    "over_peak": pl.String,
     "formula": pl.String,
     "reason": pl.String,
 }
@@ -236,6 +262,35 @@ def shapes(trace: Trace, model: Manifest | None = None) -> Result:
     if work(trace).is_empty():
         return Result(pl.DataFrame(schema=_BY_SHAPE), {}, (why_no_work(trace),))
     computed = units(trace, model)
+    counted, spent = _by_operator(trace, computed)
+    keys = list(_KEYS)
+    counts = counted.group_by(keys).agg(
+        pl.col("calls").fill_null(1).sum(),
+        pl.col("flops").sum(),
+        whole_sum("executed_flops"),
+        whole_sum("bytes"),
+        pl.col("partial").any(),
+    )
+    time = spent.group_by(keys).agg(pl.col("time_ns").sum())
+    frame = counts.join(time, on=keys, how="left", nulls_equal=True).with_columns(
+        pl.when(~pl.col("partial")).then("time_ns").alias("_over"),
+        (pl.col("time_ns") // pl.col("calls")).alias("mean_ns"),
+    )
+    peaks, on_peak = machine(trace)
+    rated = rate_columns(frame, spent, keys, peaks, counted)
+    rated = rated.with_columns(share_of(work_ns(trace))).sort(
+        ["time_ns", *keys], descending=[True, *([False] * len(keys))], nulls_last=True
+    )
+    return Result(
+        rated.select(pl.col(name).cast(dtype) for name, dtype in _BY_SHAPE.items()),
+        sums(rated, "calls", "time_ns", "flops"),
+        (*computed.notes, on_peak),
+    )
+
+
+def _by_operator(trace: Trace, computed: Units) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the counts and the time of counted units, with their operator, part, shapes and
+    types."""
     ops = trace.tables.ops.select(
         pl.col("name").cast(pl.String).alias("operator"),
         pl.col("direction").cast(pl.String),
@@ -263,34 +318,7 @@ def shapes(trace: Trace, model: Manifest | None = None) -> Result:
     )
     spent = _spent(computed.work, counted).join(described, on="unit")
     part = pl.coalesce("gradient", "direction").alias("part")
-    named = [frame.with_columns(part) for frame in (counted, spent)]
-    keys = list(_KEYS)
-    counts = (
-        named[0]
-        .group_by(keys)
-        .agg(
-            pl.col("calls").fill_null(1).sum(),
-            pl.col("flops").sum(),
-            whole_sum("executed_flops"),
-            whole_sum("bytes"),
-            pl.col("partial").any(),
-        )
-    )
-    time = named[1].group_by(keys).agg(pl.col("time_ns").sum())
-    frame = counts.join(time, on=keys, how="left", nulls_equal=True).with_columns(
-        pl.when(~pl.col("partial")).then("time_ns").alias("_over"),
-        (pl.col("time_ns") // pl.col("calls")).alias("mean_ns"),
-    )
-    peaks, on_peak = machine(trace)
-    rated = rate_columns(frame, named[1], keys, peaks, named[0])
-    rated = rated.with_columns(share_of(work_ns(trace))).sort(
-        ["time_ns", *keys], descending=[True, *([False] * len(keys))], nulls_last=True
-    )
-    return Result(
-        rated.select(pl.col(name).cast(dtype) for name, dtype in _BY_SHAPE.items()),
-        sums(rated, "calls", "time_ns", "flops"),
-        (*computed.notes, on_peak),
-    )
+    return counted.with_columns(part), spent.with_columns(part)
 
 
 def _texts(shapes: pl.Series) -> pl.Series:

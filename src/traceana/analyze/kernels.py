@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
@@ -18,11 +18,19 @@ from traceana.analyze.measured import (
 )
 from traceana.enrich.keys import SOURCE, classified, described
 from traceana.result import Result, share_of, sums, with_share
+from traceana.settings import LEAST_ROW_SHARE
 from traceana.timeline.work import kernels_of, why_no_work, work_ns
 from traceana.trace.taxonomy import CLASS_COLUMNS
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
+
+
+PER_CALL: Final = ("mean_ns", "median_ns", "std_ns", "min_ns", "max_ns")
+_FAR: Final = 10
+"""A call is far from its kernel's median if it takes so many times as long."""
+_MOST_FAR: Final = 2
+_LONGEST_NAME: Final = 60
 
 
 def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
@@ -31,9 +39,10 @@ def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
     A name with launches of several classes, by their contexts, has a row for each class.
 
     Columns: ``name``, ``calls``, ``time_ns``, ``share`` of the GPU time (copies and memsets
-    included, as in ``breakdown``), ``mean_ns`` (rounded down), ``median_ns``, ``min_ns``,
-    ``max_ns``, the measured ones (:data:`traceana.analyze.measured.COLUMNS`; null without
-    counters), then the class columns of the taxonomy, ``rule`` (that classified the name) and
+    included, as in ``breakdown``), ``mean_ns`` (rounded down), ``median_ns``, ``std_ns`` (of the
+    sample; null for one call), ``min_ns``, ``max_ns``, the measured ones
+    (:data:`traceana.analyze.measured.COLUMNS`; null without counters), then the class columns of
+    the taxonomy, ``rule`` (that classified the name) and
     ``context_rule`` (that refined the class; null without one). Most time first; equal times by
     name. ``unclassified`` returns only those of category ``other``; their shares stay those of the
     GPU time.
@@ -48,7 +57,7 @@ def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
         frame = frame.filter(pl.col("category") == "other")
         if frame.is_empty():
             notes = ("no unclassified kernels",)
-    columns = ["name", "calls", "time_ns", "share", "mean_ns", "median_ns", "min_ns", "max_ns"]
+    columns = ["name", "calls", "time_ns", "share", *PER_CALL]
     known = [column for column in ("measured_flops", "dram_bytes") if trace.tables.counters.height]
     return Result(
         frame.select(*columns, *COLUMNS, *CLASS_COLUMNS, "rule", "context_rule"),
@@ -78,6 +87,7 @@ def _by_name(trace: Trace) -> pl.DataFrame:
             duration.sum().alias("time_ns"),
             (duration.sum() // pl.len()).cast(pl.Int64).alias("mean_ns"),
             duration.median().floor().cast(pl.Int64).alias("median_ns"),
+            duration.std().round().cast(pl.Int64).alias("std_ns"),
             duration.min().alias("min_ns"),
             duration.max().alias("max_ns"),
         )
@@ -91,7 +101,7 @@ def _measured_alone(trace: Trace) -> pl.DataFrame:
     by_name = (
         launches.group_by("name").agg(*added()).with_columns(pl.col("measured").alias("calls"))
     )
-    unknown = ("time_ns", "mean_ns", "median_ns", "min_ns", "max_ns")
+    unknown = ("time_ns", *PER_CALL)
     return (
         with_measured_rates(by_name, trace)
         .join(trace.tables.names, on="name", how="left")
@@ -111,6 +121,7 @@ def _measured_alone(trace: Trace) -> pl.DataFrame:
 def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
     notes = (*measured_notes(trace), *summaries.notes(trace))
     copies = pl.col("kind").is_in(["memcpy", "memset"])
+    notes += _far_calls(frame)
     other = int(trace.tables.activities.select(copies.sum()).item())
     if trace.is_summary:
         other = int(trace.tables.summary.filter("counted", copies)["calls"].sum())
@@ -119,6 +130,35 @@ def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
     return (
         f"copies and memsets excluded: {other:,} (included in share)",
         *notes,
+    )
+
+
+def _far_calls(frame: pl.DataFrame) -> tuple[str, ...]:
+    """Return a note on each kernel with a call that takes many times its median, and at least 1 %
+    of the time of all kernels."""
+    least_ns = LEAST_ROW_SHARE * int(frame["time_ns"].sum() or 0)
+    more_ns = pl.col("max_ns") - pl.col("median_ns")
+    far = frame.filter(
+        (pl.col("max_ns") >= _FAR * pl.col("median_ns")) & (more_ns >= max(least_ns, 1)),
+        pl.col("calls") > 2,
+    ).top_k(_MOST_FAR, by="max_ns")
+    return tuple(
+        f"one call of {longest / 1e6:,.4g} ms, {longest / median:,.0f} times its kernel's median "
+        f"of {median / 1e6:,.4g} ms: {name.removeprefix('void ')[:_LONGEST_NAME]}"
+        for name, longest, median in far.select("name", "max_ns", "median_ns").rows()
+        if median
+    )
+
+
+def by_category(rows: Result) -> Result:
+    """Return the rows of :func:`kernels` by ``category``: ``kernels`` (rows), ``calls``,
+    ``time_ns``, ``share``. Most time first."""
+    frame = rows.frame.group_by("category", maintain_order=True).agg(
+        pl.len().cast(pl.Int64).alias("kernels"), pl.col("calls", "time_ns", "share").sum()
+    )
+    frame = frame.sort(["time_ns", "category"], descending=[True, False])
+    return Result(
+        frame, sums(frame, "kernels", *rows.totals.keys() & {"calls", "time_ns"}), rows.notes
     )
 
 

@@ -63,6 +63,7 @@ def kernels(trace: Trace) -> pl.DataFrame:
     all_of = {"min_ns": pl.col("min_ns").min(), "max_ns": pl.col("max_ns").max()}
     others = rows.group_by(keys).agg(
         pl.when(pl.len() == 1).then(pl.col("median_ns").first()).alias("median_ns"),
+        pl.lit(None, pl.Int64).alias("std_ns"),
         *(
             pl.when(pl.col(name).is_not_null().all()).then(value).alias(name)
             for name, value in all_of.items()

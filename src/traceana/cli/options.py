@@ -126,6 +126,9 @@ class Writing:
         typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of stdout."),
     ] = None
     force: Annotated[bool, typer.Option("--force", help="Replace the file that -o names.")] = False
+    open: Annotated[
+        bool, typer.Option("--open", help="Open the file that -o names, as a desktop does.")
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +173,21 @@ class Tabling:
         str | None,
         typer.Option(
             metavar="COLUMN", help="Sort by a column or its title; COLUMN:asc, COLUMN:desc."
+        ),
+    ] = None
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,…|all",
+            help="Show these columns of the table, by title or name; all: every one, whatever the "
+            "width.",
+        ),
+    ] = None
+    filter: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Only rows with this value: 'class == GEMM', 'name ~ winograd', 'time > 2 ms'.",
         ),
     ] = None
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -47,6 +47,8 @@ class Output:
             from traceana.files import check_free
 
             check_free(writing.output, force=writing.force, reads=reads)
+        elif writing.open:
+            raise typer.BadParameter("opens the file that -o names", param_hint="--open")
         self._plot = writing.plot if isinstance(writing, Drawing) else None
         if self._plot is not None:
             from traceana.files import check_free
@@ -66,10 +68,11 @@ class Output:
         self.write_page(result)
         if self._plot is not None:
             limit = self._tabling.limit or None
-            page = result.illustrated(sort=self._tabling.sort, limit=limit)
+            page = result.illustrated(limit=limit, **self._chosen)
             from traceana.report.plots.page_pictures import write_plot
 
             write_plot(page, self._plot, force=self._writing.force)
+            streams.note(f"wrote {self._plot}")
 
     def write_page(self, result: CommandResult) -> None:
         """Write the page of ``result`` in the format of the options."""
@@ -79,7 +82,7 @@ class Output:
         if limit is None:
             limit = self._default_limit(result)
         make = result.illustrated if self._format in ILLUSTRATED_FORMATS else result.page
-        page = make(sort=self._tabling.sort, limit=limit or None)
+        page = make(limit=limit or None, **self._chosen)
         if self._writing.output is None:
             content = render(page, self._format, _terminal())
             streams.remove_bar()
@@ -88,6 +91,16 @@ class Output:
         from traceana.files import write_output
 
         write_output(self._writing.output, render(page, self._format), force=self._writing.force)
+        streams.note(f"wrote {self._writing.output}")
+        if self._writing.open:
+            typer.launch(str(self._writing.output.absolute()))
+
+    @property
+    def _chosen(self) -> Mapping[str, Any]:
+        """The rows and columns of the table, as :meth:`CommandResult.page` takes them."""
+        given = self._tabling
+        columns = [one for text in (given.columns or "").split(",") if (one := text.strip())]
+        return {"sort": given.sort, "filter": given.filter, "columns": columns}
 
     def _default_limit(self, result: CommandResult) -> int | None:
         if self._format is Format.HTML:

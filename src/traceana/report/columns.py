@@ -69,7 +69,7 @@ _NAMES: Final[Mapping[Kind, str]] = {
         "calls count devices multiprocessors short_calls in_runs longest tried "
         "last_count problems kernels steps_count copies_count launches_count launches "
         "launch_bound ranks groups matched group_size "
-        "synchronous staged asynchronous measured allocations steps layers of_layers "
+        "kernels synchronous staged asynchronous measured allocations steps layers of_layers "
         "trials of_trials batch_before batch_after events iterations"
     ),
     Kind.MEAN: (
@@ -107,6 +107,7 @@ _NAMES: Final[Mapping[Kind, str]] = {
 _KINDS: Final = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 
 _TITLES: Final[Mapping[str, str]] = {
+    "category": "class",
     "algbw_bytes_per_s": "algbw",
     "busbw_bytes_per_s": "busbw",
     "bytes_per_s": "bandwidth",
@@ -139,7 +140,7 @@ _ADDED: Final = "parts of one whole"
 STEP: Final = "one step"
 """The scale of times per step, which are read beside those of the whole: never in a finer unit."""
 _SCALES: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("mean_ns", "median_ns", "min_ns", "max_ns"), "one call"),
+    **dict.fromkeys(("mean_ns", "median_ns", "std_ns", "min_ns", "max_ns"), "one call"),
     **dict.fromkeys(("step_ns", "step_median_ns"), STEP),
     **dict.fromkeys(("clock_offset_ns", "clock_uncertainty_ns"), "clocks"),
     **dict.fromkeys(("flops", "executed_flops", "direct_flops"), "FLOPs"),

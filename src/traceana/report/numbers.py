@@ -24,6 +24,8 @@ FLOP_RATE: Final[Units] = tuple((size, f"{name}/s") for size, name in FLOPS[1:])
 
 _FIVE_DIGITS: Final = 9_999.5
 """From here on a number has more than four digits before the point."""
+_TWO_DIGITS: Final = 9.95
+"""From here on a number has two digits before the point, when it has one behind it."""
 MINUS: Final = "\u2212"
 _BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
@@ -36,11 +38,16 @@ class Scale(msgspec.Struct, frozen=True):
     decimals: int
 
     def write(self, value: float) -> str:
-        """Return ``value`` without the unit; ``<0.1`` if it is too small for the decimals."""
+        """Return ``value`` without the unit; ``<0.1`` if it is too small for the decimals.
+
+        Beside numbers without decimals, one with a single digit has one: 2.56 is not written as 3.
+        """
         scaled = value / self.factor
-        text = f"{scaled:,.{self.decimals}f}"
+        few = self.factor > 1 and not self.decimals and abs(scaled) < _TWO_DIGITS
+        decimals = 1 if few else self.decimals
+        text = f"{scaled:,.{decimals}f}"
         if value and not float(text.replace(",", "")):
-            return f"{'<' if value > 0 else f'>{MINUS}'}{10**-self.decimals:.{self.decimals}f}"
+            return f"{'<' if value > 0 else f'>{MINUS}'}{10**-decimals:.{decimals}f}"
         return text.replace("-", MINUS) if value else "0"
 
     def write_total(self, value: float) -> str:

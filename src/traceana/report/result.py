@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from traceana.errors import in_python
+from traceana.errors import UsageError, in_python
 from traceana.files import check_free, write_output
 from traceana.report.page import Page, Table
 from traceana.report.render import HTML_ROWS, ILLUSTRATED_FORMATS, Format, format_of, render
@@ -35,6 +35,8 @@ class CommandResult(Result, frozen=True, kw_only=True):
     screenful: int | None = None
     """Rows that a terminal shows by default; ``None``: all."""
     _add_pictures: Callable[[Page, int | None], Page] | None = None
+    filterable: bool = True
+    """Whether the page is a table of the rows of ``frame``."""
 
     @classmethod
     def of(
@@ -45,6 +47,7 @@ class CommandResult(Result, frozen=True, kw_only=True):
         screenful: int | None = None,
         pictures: Callable[[Page, int | None], Page] | None = None,
         summary: Any = None,
+        filterable: bool = True,
     ) -> CommandResult:
         """Return ``found`` with its page.
 
@@ -54,23 +57,48 @@ class CommandResult(Result, frozen=True, kw_only=True):
         return cls(
             found._frame, found.totals, found.notes,
             summary=summary, _make_page=page, screenful=screenful, _add_pictures=pictures,
+            filterable=filterable,
         )  # fmt: skip
 
-    def page(self, *, sort: str | None = None, limit: int | None = None) -> Page:
+    def page(
+        self,
+        *,
+        sort: str | None = None,
+        limit: int | None = None,
+        filter: str | None = None,  # noqa: A002
+        columns: Sequence[str] = (),
+    ) -> Page:
         """Return the page with the rows of :func:`~traceana.result.arrange`.
 
-        ``sort`` can be the title of a column too, as the page has it.
+        ``sort`` can be the title of a column too, as the page has it. ``filter`` selects rows
+        (:func:`~traceana.report.selection.filtered`) and ``columns`` columns of the first table.
         """
-        return self._make_page(arrange(self, sort=sort, limit=limit, titles=self._titles))
+        from traceana.report.selection import filtered, with_columns
+
+        if filter is not None and not self.filterable:
+            raise UsageError(
+                "--filter applies to the rows of one table, as kernels and layers have: this "
+                "command has several"
+            )
+        found = self if filter is None else filtered(self, filter, self._titles)
+        page = self._make_page(arrange(found, sort=sort, limit=limit, titles=self._titles))
+        return with_columns(page, columns) if columns else page
 
     def _titles(self) -> dict[str, str]:
         blocks = self._make_page(arrange(self)).blocks
         shown = [one for block in blocks if isinstance(block, Table) for one in block.columns]
         return {one.title.lower(): one.name for one in reversed(shown)}
 
-    def illustrated(self, *, sort: str | None = None, limit: int | None = None) -> Page:
-        """Return the page for HTML and workbooks, with pictures; ``limit`` as of :meth:`page`."""
-        page = self.page(sort=sort, limit=limit)
+    def illustrated(
+        self,
+        *,
+        sort: str | None = None,
+        limit: int | None = None,
+        filter: str | None = None,  # noqa: A002
+        columns: Sequence[str] = (),
+    ) -> Page:
+        """Return the page for HTML and workbooks, with pictures; the rest as :meth:`page`."""
+        page = self.page(sort=sort, limit=limit, filter=filter, columns=columns)
         return page if self._add_pictures is None else self._add_pictures(page, limit)
 
     @in_python

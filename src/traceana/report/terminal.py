@@ -21,7 +21,6 @@ from traceana.report.columns import Kind
 from traceana.report.page import (
     Block,
     Facts,
-    Finding,
     Findings,
     Heading,
     Hidden,
@@ -37,7 +36,6 @@ from traceana.report.text import (
     cut_kernels,
     cut_middle,
     cut_path,
-    cut_word,
     differing_width,
     plain,
     terminal_width,
@@ -70,6 +68,8 @@ _CUT: Final[dict[Kind, Callable[[str, int], str]]] = {
     Kind.PARTS: cut_end,
 }
 _LABEL: Final = 13
+_INDENT: Final = 3
+"""Columns before the sentence of a brief finding, which stands below its title."""
 
 
 class Terminal(msgspec.Struct, frozen=True):
@@ -178,36 +178,39 @@ def _findings(block: Findings, width: int) -> list[Any]:
     return parts
 
 
-def _brief(block: Findings, width: int) -> list[Any]:
-    """Return one or two lines per finding: title, effect and sentence."""
-    if not block.items:
-        return []
-    heads = [
-        max(len(one.title) for one in block.items),
-        max(len(one.effect) for one in block.items),
-    ]
-    last = block.first + len(block.items) - 1
-    used_width = len(f"{last}.") + sum(heads) + 1 + 2 * GAP
-    if width - used_width < COMFORTABLE_LONG:
-        return [
-            line
-            for at, item in enumerate(block.items)
-            for line in _two_lines(at, item, block, width)
-        ]
-    grid = Grid.grid(padding=(0, GAP, 0, 0))
-    for _ in range(3):
-        grid.add_column(no_wrap=True)
+def _brief(block: Findings, width: int) -> list[Text]:
+    """Return two lines per finding: title and effect, and the clauses of its sentence that fit.
+
+    A first clause that is longer than a line is wrapped.
+    """
+    widest = max((cell_len(plain(one.title)) for one in block.items), default=0)
+    lines = []
     for number, item in enumerate(block.items, start=block.first):
-        summary = cut_word(brief_line(item.summary), width - used_width)
-        title = Text(f"{number}. {plain(item.title)}", style="bold")
-        grid.add_row(title, Text(plain(item.effect), style="cyan"), Text(summary))
-    return [grid]
+        title = plain(item.title)
+        head = Text(f"{number}. {title}", style="bold", no_wrap=True)
+        head.append(" " * (widest - cell_len(title) + GAP))
+        lines.append(head.append(plain(item.effect), style="not bold cyan"))
+        first, *others = brief_line(item.summary).split("; ")
+        for clause in others:
+            if cell_len(longer := f"{first}; {clause}") > width - _INDENT:
+                break
+            first = longer
+        lines += [
+            Text(" " * _INDENT + line, no_wrap=True) for line in _wrapped(first, width - _INDENT)
+        ]
+    return lines
 
 
-def _two_lines(at: int, item: Finding, block: Findings, width: int) -> list[Text]:
-    head = Text(f"{block.first + at}. {plain(item.title)}", style="bold", no_wrap=True)
-    head.append(f"  {plain(item.effect)}", style="not bold cyan")
-    return [head, Text(f"   {cut_word(brief_line(item.summary), width - 3)}", no_wrap=True)]
+def _wrapped(text: str, width: int) -> list[str]:
+    """Return ``text`` in lines of ``width``, none of which ends between a number and its unit."""
+    lines = [""]
+    for word in _OF_UNIT.sub(_NO_BREAK, text).split(" "):
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
+        if cell_len(longer) <= width or not lines[-1]:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
 
 
 def _table(table: Table, width: int) -> list[Any]:
@@ -223,9 +226,18 @@ def _table(table: Table, width: int) -> list[Any]:
             columns = [replace(column, title=_two_lines_of(column)) for column in columns]
             if table.totals and not columns[0].total:
                 columns[0] = replace(columns[0], total="total")
-        for number, part in enumerate(_side_by_side(columns, width, table.dropped)):
+        shown = _side_by_side(columns, width, table.dropped)
+        for number, part in enumerate(shown):
             lines = _grid(part, width, ruled=ruled, footer=ruled and bool(table.totals))
             parts += [Text(""), *lines] if number else lines
+        kept = {column.name for part in shown for column in part}
+        missing = [
+            " ".join(f"{one.group} {one.title}".split())
+            for one in table.columns
+            if one.name not in kept
+        ]
+        if missing:
+            parts.append(_hidden_columns(missing, width))
     if table.hidden is not None:
         parts.append(Text(_hidden(table.hidden), style="dim"))
     return parts
@@ -236,6 +248,12 @@ def _hidden(hidden: Hidden) -> str:
     if hidden.time_ns is not None:
         rest += f", {numbers.duration(hidden.time_ns)}"
     return f"{rest} ({f'traceana {hidden.command}' if hidden.command else '--limit 0: all'})"
+
+
+def _hidden_columns(titles: Sequence[str], width: int) -> Text:
+    text = f"… {numbers.counted(len(titles), 'column')} hidden (--columns all)"
+    named = f"{text[:-1]}: {', '.join(titles)})"
+    return Text(named if cell_len(named) <= width else text, style="dim")
 
 
 def _with_unit(column: Cells) -> Cells:

@@ -69,22 +69,6 @@ def cut_end(text: str, width: int) -> str:
 _NAME: Final = 24
 
 
-def cut_word(text: str, width: int) -> str:
-    """Return ``text`` cut at the end of a word, to at most ``width`` cells with the ellipsis.
-
-    A word of more than :data:`_NAME` characters, the name of a kernel or range, is cut within.
-    """
-    cut = cut_end(text, width)
-    if cut == text:
-        return cut
-    words = cut[:-1]
-    if text[len(words) : len(words) + 1] != " ":
-        before, space, _ = words.rpartition(" ")
-        word = text[len(before) + 1 :].partition(" ")[0]
-        words = before if space and len(word) <= _NAME else words
-    return f"{words.rstrip(',;:')}…"
-
-
 def cut_start(text: str, width: int) -> str:
     """Return ``text`` cut at its start, because paths differ at their ends."""
     if _fits(text, width):

@@ -96,7 +96,7 @@ def test_calls_have_their_launches(tmp_path: Path, run: Run) -> None:
     assert trace.tables.activities["process"].unique().to_list() == [77]
     answer = run("report", str(path))
     assert answer.exit_code == ExitCode.OK
-    assert "2 launches of all work" in answer.stdout
+    assert "2 launches (with copies, memsets)" in answer.stdout
 
 
 def test_migrations_of_unified_memory_are_managed(tmp_path: Path) -> None:

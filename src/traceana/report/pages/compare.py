@@ -113,7 +113,12 @@ def side_by_side(found: Comparison, *, by: CompareBy = "summary") -> CommandResu
         return [picture(found, by, KEYS["class" if by == "summary" else by], conditions)]
 
     return CommandResult.of(
-        Result(table.frame, {}, notes), make, screenful=40, pictures=above(pictures), summary=found
+        Result(table.frame, {}, notes),
+        make,
+        screenful=40,
+        pictures=above(pictures),
+        summary=found,
+        filterable=False,
     )
 
 

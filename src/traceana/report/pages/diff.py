@@ -169,7 +169,9 @@ def differences(found: Diff, *, by: DiffBy | None = None) -> CommandResult:
         return with_sections(found, tables, _TITLES, page, limit)
 
     make = partial(_summary, found)
-    return CommandResult.of(whole, make, screenful=40, pictures=sections, summary=found)
+    return CommandResult.of(
+        whole, make, screenful=40, pictures=sections, summary=found, filterable=False
+    )
 
 
 def _table(found: Diff, by: DiffBy, shown: Arranged) -> Page:

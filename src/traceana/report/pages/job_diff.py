@@ -57,7 +57,10 @@ def diff_jobs(
     )
     found = compare_jobs(a, b, criteria)
     names = (baseline.name or str(baseline), candidate.name or str(candidate))
-    return CommandResult.of(Result(found.rows), partial(_page, found, names), screenful=24), found
+    made = CommandResult.of(
+        Result(found.rows), partial(_page, found, names), screenful=24, filterable=False
+    )
+    return made, found
 
 
 def _page(found: JobDiff, names: tuple[str, str], shown: Arranged) -> Page:

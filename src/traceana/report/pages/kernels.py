@@ -30,15 +30,17 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = (
     *("name", "category", "algorithm", "direction", "batched", "calls", "time_ns", "share"),
-    *("mean_ns", "min_ns", "max_ns"),
+    *("median_ns", "std_ns", "mean_ns", "min_ns", "max_ns"),
     *("measured", "ncu_ns", "measured_flops", "measured_flops_per_s", "dram_bytes"),
     *("tensor_active", "occupancy", "sm_efficiency"),
 )
 DROPPED: Final = (
-    *("max_ns", "min_ns", "mean_ns", "algorithm", "direction", "share", "category", "batched"),
+    *("mean_ns", "min_ns", "max_ns", "direction", "std_ns", "median_ns", "algorithm", "share"),
+    *("category", "batched"),
 )
 DROPPED_MEASURED: Final = (
-    *("max_ns", "min_ns", "mean_ns", "ncu_ns", "measured_flops", "algorithm", "direction"),
+    *("mean_ns", "min_ns", "max_ns", "std_ns", "median_ns", "ncu_ns", "measured_flops"),
+    *("algorithm", "direction"),
     *("share", "batched"),
 )
 _CLASSES: Final = ("batched", "direction", "category", "algorithm")
@@ -57,7 +59,8 @@ _SHAPES_DROPPED: Final = ("max_ns", "min_ns", "share", "operator")
 
 
 def kernels(trace: Trace, *, by: KernelsBy = "name", unclassified: bool = False) -> CommandResult:
-    """Return one row per distinct kernel: calls, time and class; or per operator and shapes.
+    """Return one row per distinct kernel: calls, time and class; or by category; or per operator
+    and shapes.
 
     Raises ``UsageError`` on ``unclassified`` rows by shape, which have no class.
     """
@@ -70,6 +73,9 @@ def kernels(trace: Trace, *, by: KernelsBy = "name", unclassified: bool = False)
         make = partial(_by_shape, trace=trace)
         return CommandResult.of(kernels_by_shape(trace), make, screenful=40)
     found = analysis.kernels(trace, unclassified=unclassified)
+    if by == "category":
+        make = partial(table_page, "kernels", trace=trace, bars="share", summed=True)
+        return CommandResult.of(analysis.by_category(found), make, screenful=40)
     dropped = DROPPED_MEASURED if trace.tables.counters.height else DROPPED
     make = partial(_page, trace=trace, dropped=dropped)
     return CommandResult.of(

@@ -24,7 +24,7 @@ from traceana.result import Arranged, Result
 
 if TYPE_CHECKING:
     from traceana.analyze.roofline import Utilization
-    from traceana.commands import FlopsBy, LayersBy
+    from traceana.commands import FlopsBy, LayersBy, LayersOrder
     from traceana.flops.peaks import Peaks
     from traceana.model import Manifest
     from traceana.trace import Trace
@@ -59,9 +59,11 @@ TREE_DROPPED: Final = (
 
 OPERATORS: Final = (
     *("operator", "part", "kind", "calls", "flops", "share", "executed_flops", "bytes", "time_ns"),
-    *("formula", "reason"),
+    *("flops_per_s", "of_peak", "formula", "reason"),
 )
-OPERATORS_DROPPED: Final = ("executed_flops", "bytes", "kind", "formula", "bar", "calls", "share")
+OPERATORS_DROPPED: Final = (
+    *("executed_flops", "bytes", "kind", "formula", "bar", "calls", "share", "reason"),
+)
 SHAPES: Final = (
     *("operator", "part", "shapes", "types", "calls", "time_ns", "share", "mean_ns", "flops"),
     *("flops_per_s", "of_peak", "arithmetic_intensity", "bound", "of_attainable"),
@@ -106,6 +108,7 @@ def layers(
     by: LayersBy = "layer",
     depth: int | None = None,
     direction: bool = False,
+    order: LayersOrder = "time",
     tree: bool = False,
     calibrate: bool = False,
 ) -> CommandResult:
@@ -113,7 +116,8 @@ def layers(
 
     ``depth`` groups layers by the first parts of their paths; with ``direction`` there is one row
     per layer and pass; with ``tree`` one row per node of the tree of layers, repeated blocks
-    folded. ``calibrate`` measures the peaks of this machine's CPU. Raises
+    folded. ``order``: most time first, or as the network executes them; a tree has the latter.
+    ``calibrate`` measures the peaks of this machine's CPU. Raises
     :class:`~traceana.errors.UsageError` to calibrate for a trace of a GPU, and for a tree by type
     or direction.
     """
@@ -131,6 +135,9 @@ def layers(
     if tree:
         return _tree(trace, analysis(trace, model=model), depth)
     found = analysis(trace, by=by, depth=depth, direction=direction, model=model, peaks=peaks)
+    if order == "time":
+        by_time = found.frame.sort("time_ns", descending=True, nulls_last=True, maintain_order=True)
+        found = Result(by_time, found.totals, found.notes)
     own = {"type"} if by == "type" else set()
     columns = [name for name in LAYERS if name in found.frame.columns and name not in own]
 
@@ -165,7 +172,7 @@ def layers(
             sections={} if inside.is_empty() else {"fused_rows": Result(inside, {}, ())},
             facts=(*_above_peak(shown.frame, "algorithm"), *_fused_rows(inside)),
             titles=titles,
-            order="rows in order of first execution",
+            order="rows in order of first execution" if order == "network" else "",
             summed=True,
         )
 

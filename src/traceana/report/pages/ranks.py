@@ -137,6 +137,7 @@ def page(found: Job) -> CommandResult:
         partial(_page, found),
         screenful=24,
         pictures=above(lambda: pictures(frame, found.own)),
+        filterable=False,
     )
 
 

@@ -12,7 +12,18 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.advise import Advice, Finding, advise
-from traceana.advise.bottleneck import IDLE, NOT_RECORDED, Bottleneck
+from traceana.advise.bottleneck import (
+    COLLECTIVES,
+    COPIES,
+    HOST,
+    IDLE,
+    KERNELS,
+    LAUNCHED,
+    NOT_RECORDED,
+    PROFILER,
+    UNKNOWN,
+    Bottleneck,
+)
 from traceana.analyze.classes import Line, breakdown, condensed
 from traceana.analyze.devices import busy
 from traceana.analyze.facts import facts
@@ -20,6 +31,7 @@ from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import DIRECTIONS, layers
 from traceana.analyze.transfers import transfers
 from traceana.analyze.unrecorded import unrecorded
+from traceana.enrich.keys import SOURCE, described
 from traceana.report import display_names, numbers
 from traceana.report.columns import Kind
 from traceana.report.page import Block, Column, Facts, Findings, Heading, Notes, Page, Rows, Table
@@ -221,7 +233,9 @@ def report(
         return with_sections(trace, whole, begun or begin_pictures(trace), page, limit)
 
     make = partial(_page, trace, whole)
-    return CommandResult.of(whole.breakdown, make, pictures=pictures, summary=whole.summary)
+    return CommandResult.of(
+        whole.breakdown, make, pictures=pictures, summary=whole.summary, filterable=False
+    )
 
 
 def _model(trace: Trace) -> str | None:
@@ -436,6 +450,13 @@ def _step_time(whole: Overview) -> str:
 
 
 def _utilization(whole: Overview) -> str:
+    """Return the busy share of the step time, also without the profiler; else of the capture."""
+    if whole.step_time is not None and whole.utilization is not None:
+        text = f"{numbers.share(whole.utilization)} of step time"
+        found = whole.advice.bottleneck
+        if whole.advice.unprofiled_ns is not None and found is not None and IDLE in found.shares:
+            text += f" · about {numbers.share(1 - found.shares[IDLE])} without the profiler"
+        return text
     totals = whole.busy.totals
     unit = numbers.scale([totals["span_ns"]], numbers.TIME)
     busy_ns, span_ns = (unit.write(totals[name]) for name in ("busy_ns", "span_ns"))
@@ -443,14 +464,42 @@ def _utilization(whole: Overview) -> str:
     devices = whole.busy.frame.height
     summed = f" summed over {devices} devices" if devices > 1 else ""
     of = f"{window_text(whole.trace)}{summed}"
-    text = f"{numbers.share(share)} of {of} ({busy_ns} of {span_ns} {unit.unit})"
-    if whole.step_time is not None and whole.utilization is not None:
-        return f"{numbers.share(whole.utilization)} of step time · {text}"
-    return text
+    return f"{numbers.share(share)} of {of} ({busy_ns} of {span_ns} {unit.unit})"
+
+
+_LIMITS: Final = {
+    KERNELS: "kernels take",
+    HOST: "the GPU waits for the host",
+    PROFILER: "the profiler takes",
+    COLLECTIVES: "exposed collectives take",
+    COPIES: "exposed copies take",
+    LAUNCHED: "the GPU is idle before launched work",
+    UNKNOWN: "the GPU is idle without a recorded cause",
+}
+"""What limits the run, as the beginning of a sentence that ends with a share of the time."""
+_MOSTLY: Final = {
+    "data_loader": "in the data loader",
+    "operator": "in operators",
+    "host": "outside operators",
+    "launch_latency": "in launch calls",
+    "synchronization": "after a synchronization",
+    "allocation": "in allocations",
+    "driver": "in the driver",
+    "copy": "in copy calls",
+    "collective": "in collectives",
+    "profiler": "in the profiler",
+    "queued": "behind earlier work",
+    "same_launch": "within one launch",
+    "event": "for another stream's event",
+    "not_recorded": "for launches not recorded",
+    "before_first": "before its first work",
+    "after_last": "after its last work",
+}
+"""The causes of idle time, as parts of that sentence."""
 
 
 def _bottleneck(whole: Overview) -> str:
-    """Return what limits the run and the time of the devices that shows it."""
+    """Return what limits the run, and the time of the devices that shows it, in a sentence."""
     found = whole.advice.bottleneck
     if found is None:
         missing = "no GPU activity" if whole.unrecorded is None else "the GPU was not recorded"
@@ -460,20 +509,21 @@ def _bottleneck(whole: Overview) -> str:
             return "not determined: no kernels in the recording"
         lost = numbers.share(found.share)
         return f"not determined: not the work of {lost} of the launches in the recording"
-    of = "step time" if whole.basis.stepped else window_text(whole.trace)
-    parts = [f"{found.bound or 'not determined'}: {found.by} {numbers.share(found.share)} of {of}"]
-    left_out = {found.by}
+    of = "of the step" if whole.basis.stepped else f"of the {window_text(whole.trace)}"
+    if whole.basis.stepped and whole.advice.unprofiled_ns is not None:
+        of = f"of the {numbers.duration(whole.advice.unprofiled_ns)}"
+    bound = found.bound or "not determined"
+    text = f"{bound}: {_LIMITS[found.by]} {numbers.share(found.share)} {of}"
     if found.cause is not None:
         cause, share = found.cause
-        shown = f"{cause.replace('_', ' ')} {numbers.share(share)}"
-        # Waiting for the host that has the cause host alone is one figure.
-        if not f"{found.by} {numbers.share(found.share)}".endswith(shown):
-            parts.append(f"top cause: {shown}")
-        left_out.add(IDLE)
-    for name, share in sorted(found.shares.items(), key=lambda one: -one[1]):
-        if name not in left_out and share >= LEAST_PART:
-            parts.append(f"{name} {numbers.share(share)}")
-    return " · ".join(parts)
+        # All of it for one cause is one figure.
+        is_all = numbers.share(share) == numbers.share(found.share)
+        part = "" if is_all else f" ({numbers.share(share)})"
+        text += f", {'' if is_all else 'mostly '}{_MOSTLY[cause]}{part}"
+    kernels = found.shares.get(KERNELS, 0.0)
+    if found.by in (COPIES, COLLECTIVES) and kernels >= LEAST_PART:
+        text += f" · kernels {numbers.share(kernels)}"
+    return text
 
 
 def _last_to_arrive(whole: Overview) -> Iterator[tuple[str, str]]:
@@ -514,7 +564,7 @@ def _kernel_counts(whole: Overview) -> str:
     calls = work(basis.trace, "call")["call"].drop_nulls().n_unique()
     if whole.facts["summary"] is None and calls:
         each = numbers.mean(calls / basis.steps) if basis.stepped else numbers.count(calls)
-        text += f" · {each} {'launch' if each == '1' else 'launches'} of all work"
+        text += f" · {each} {'launch' if each == '1' else 'launches'} (with copies, memsets)"
     return text
 
 
@@ -523,25 +573,23 @@ def _counted(whole: Overview, inside: int, every: int) -> str:
     text = numbers.count(every)
     if not whole.basis.stepped:
         return text
-    each = inside / whole.basis.steps
-    rest = f" · {text} in {window_text(whole.trace)}" if each != every else ""
-    return f"{numbers.mean(each)} {whole.basis.per}{rest}"
+    return f"{numbers.mean(inside / whole.basis.steps)} {whole.basis.per}"
 
 
 def _tables(whole: Overview) -> str:
     """Return what the figures of all tables are divided by, and what they leave out."""
     basis, known = whole.basis, whole.facts
     each_ns = basis.breakdown.totals["time_ns"] // basis.steps
-    work = f"{numbers.duration(each_ns)} summed {whole.processor} time"
+    work = f"{numbers.duration(each_ns)} {whole.processor} time"
     if not basis.stepped:
         devices = whole.busy.frame.height
         of = f" of {devices} devices" if devices > 1 else ""
         why = "no steps marked" if not known["steps"] else "no work in the measured steps"
-        return f"sums over the {window_text(whole.trace)}{of}: {why} · share: of {work}"
+        return f"sums over the {window_text(whole.trace)}{of}: {why} · share: % of {work}"
     steps = numbers.counted(basis.trace.tables.steps["number"].n_unique(), "step")
     processes = step_processes(basis.trace)
     of = f" of {processes} processes" if processes > 1 else ""
-    text = f"means {basis.per} ({steps}{of}) · share: of {work}"
+    text = f"mean of {steps}{of} · share: % of {work}"
     if basis.work_share < _ALL:
         outside = numbers.share(1 - basis.work_share)
         text += f" · {outside} of {whole.processor} time is outside these steps"
@@ -552,8 +600,9 @@ def _classes(whole: Overview) -> Table:
     """Return the time by category with bars, and the parts of a category below it."""
     basis = whole.basis
     lines = condensed(basis.breakdown.frame)
+    passes = _passes(basis.trace)
     frame = pl.DataFrame(
-        [(_class_name(one), one.calls, one.time_ns, one.share) for one in lines],
+        [(_class_name(one, passes), one.calls, one.time_ns, one.share) for one in lines],
         schema={
             "class": pl.String,
             "calls": pl.Int64,
@@ -568,13 +617,27 @@ def _classes(whole: Overview) -> Table:
     return Table(shown.frame, columns, dropped=("bar", "calls"), bars="share", layout="compact")
 
 
-def _class_name(line: Line) -> str:
+_CUDNN_PASS: Final = {"forward": "Fwd", "dgrad": "BwdData", "wgrad": "BwdFilter"}
+
+
+def _passes(trace: Trace) -> Mapping[str, str]:
+    """Return the passes of each algorithm that cuDNN numbers anew in every pass, as it names them:
+    ALGO_0 of the data gradient and ALGO_0 of the filter gradient are not one algorithm."""
+    launched = described(work(trace, *SOURCE).unique(), trace)
+    numbered = launched.filter(pl.col("algorithm").str.contains(r"^algo_\d$"))
+    by_part = numbered.group_by("algorithm").agg(pl.col("direction").unique())
+    return {
+        algorithm: " + ".join(name for one, name in _CUDNN_PASS.items() if one in directions)
+        for algorithm, directions in by_part.iter_rows()
+    }
+
+
+def _class_name(line: Line, passes: Mapping[str, str]) -> str:
     if line.depth:
-        return (
-            f"  {line.folded} others"
-            if line.folded
-            else f"  {display_names.part(line.part or 'other')}"
-        )
+        if line.folded:
+            return f"  {line.folded} others"
+        part = display_names.part(line.part or "other")
+        return f"  {passes.get(line.part or '', '')} {part}".replace("   ", "  ")
     if line.category is None:
         return f"{line.folded} other classes"
     return display_names.class_of(line.category, line.part)
@@ -592,7 +655,7 @@ def _layers(whole: Overview) -> list[Block]:
         return [*_kernels(basis), Notes(tuple(("", note) for note in basis.layers.notes))]
     top = basis.mean(arrange(basis.layers, sort="time_ns", limit=MOST_LAYERS))
     frame = without_unknown(top.frame)
-    wanted = ("layer", *DIRECTIONS, "time_ns", "share", "algorithm")
+    wanted = ("layer", "type", *DIRECTIONS, "time_ns", "share", "algorithm")
     titles = {
         "layer": basis.title("Slowest layers"),
         "time_ns": "total",
@@ -602,7 +665,7 @@ def _layers(whole: Overview) -> list[Block]:
         Table(
             frame,
             columns_of(frame, wanted, titles=titles),
-            dropped=without_zeros(frame, ("other_ns", "optimizer_ns", "algorithm")),
+            dropped=without_zeros(frame, ("other_ns", "optimizer_ns", "algorithm", "type")),
             layout="compact",
             hidden=hidden_of(top, "layers"),
         )

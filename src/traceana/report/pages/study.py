@@ -123,7 +123,11 @@ def study(found: Study) -> CommandResult:
         return [picture_of(found)] if found.result.frame.height else []
 
     return CommandResult.of(
-        found.result, partial(_page, found), screenful=40, pictures=above(pictures)
+        found.result,
+        partial(_page, found),
+        screenful=40,
+        pictures=above(pictures),
+        filterable=False,
     )
 
 

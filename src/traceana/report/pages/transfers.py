@@ -149,9 +149,8 @@ def last_to_arrive(trace: Trace, steps: int | None) -> str:
         return f"no waits in {numbers.counted(count, 'collective')}"
     per = "" if steps is None else " per step"
     others = of_partner.height - 1
-    of_others = f"the {others} others" if others > 1 else "the other"
-    wait = f"mean wait of {of_others} in these {last}: {numbers.duration(each)}{per}"
-    return f"{often} · {wait} · by durations, clocks not compared"
+    of_others = f"the {others} others wait" if others > 1 else "the other waits"
+    return f"{often}; {of_others} {numbers.duration(each)} each{per}"
 
 
 def _partners(found: Result) -> tuple[str, pl.DataFrame]:

@@ -1,0 +1,107 @@
+"""The rows and columns of a result that the user chose."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import polars as pl
+from msgspec.structs import replace
+
+from traceana.errors import UsageError
+from traceana.report.cells import DISPLAY_UNITS, value_text
+from traceana.report.columns import Kind, kind_of
+from traceana.report.page import Page, Rows, Table
+from traceana.report.pages.single_table import column
+from traceana.result import Result, column_named
+
+ALL: Final = "all"
+_FILTER: Final = re.compile(
+    r"\s*(?P<column>[^=!<>~]+?)\s*(?P<how>[=!<>]=|[<>~])\s*(?P<value>.+?)\s*"
+)
+_AMOUNT: Final = re.compile(r"(?P<number>[-\u2212]?\d[\d,]*(?:\.\d+)?)\s*(?P<unit>\S*)")
+
+
+def filtered(result: Result, text: str, titles: Callable[[], Mapping[str, str]]) -> Result:
+    """Return ``result`` with the rows that ``text`` selects: ``class == GEMM``, ``time > 2 ms``.
+
+    A column is named as in :func:`~traceana.result.arrange`. ``==`` and ``!=`` compare the value,
+    as the table shows it or as CSV has it, without case; ``~`` is part of the text; numbers have a
+    unit, or that of CSV. Rows without a value are not selected, except by ``!=``.
+
+    Raises :class:`~traceana.errors.UsageError` on another form, and
+    :class:`~traceana.errors.NoSuchSelectionError` on an unknown column.
+    """
+    match = _FILTER.fullmatch(text)
+    if match is None:
+        raise UsageError(f"--filter {text}: write COLUMN == VALUE, or !=, ~, <, <=, >, >=")
+    frame = result.frame
+    name = column_named(frame, match["column"], titles, "filter by")
+    how, value = match["how"], match["value"]
+    kept = _compared(frame[name], how, value)
+    rows = frame.filter(kept)
+    # A total that is no sum, such as a union of intervals, stays that of all rows.
+    totals = {
+        one: int(rows[one].sum()) if int(frame[one].sum()) == total else total
+        for one, total in result.totals.items()
+    }
+    note = f"filter {text}: {rows.height:,} of {frame.height:,} rows"
+    return Result(rows, totals, (note, *result.notes))
+
+
+def _compared(values: pl.Series, how: str, given: str) -> pl.Series:
+    if how in ("==", "!=", "~"):
+        kind, wanted = kind_of(values.name), given.casefold()
+        shown: dict[Any, bool] = {}
+        for value in values.drop_nulls().unique():
+            texts = [str(value).casefold(), value_text(kind, value).casefold()]
+            shown[value] = any(wanted in text if how == "~" else wanted == text for text in texts)
+        equal = pl.Series([shown.get(value, False) for value in values], dtype=pl.Boolean)
+        return ~equal if how == "!=" else equal
+    if not values.dtype.is_numeric():
+        raise UsageError(f"--filter: {values.name} is text: compare it by ==, != or ~")
+    limit = _amount(kind_of(values.name), given)
+    compare = {"<": values.lt, "<=": values.le, ">": values.gt, ">=": values.ge}[how]
+    return compare(limit).fill_null(False)
+
+
+def _amount(kind: Kind, text: str) -> float:
+    """Return a number in the unit of the machine formats."""
+    match = _AMOUNT.fullmatch(text)
+    units: dict[str, float] = {name: factor for factor, name in DISPLAY_UNITS.get(kind, ())}
+    units[""] = 1
+    if kind is Kind.TIME:
+        units["us"] = 1000
+    if kind is Kind.SHARE:
+        units["%"] = 0.01
+    if match is None or match["unit"] not in units:
+        known = ", ".join(one for one in units if one)
+        raise UsageError(f"--filter: {text} is not a number{f' with {known}' if known else ''}")
+    return float(match["number"].replace(",", "").replace("\u2212", "-")) * units[match["unit"]]
+
+
+def with_columns(page: Page, names: Sequence[str]) -> Page:
+    """Return ``page`` with the columns ``names`` of its first table, in this order; ``all`` leaves
+    out none for want of width.
+
+    Raises :class:`~traceana.errors.NoSuchSelectionError` on an unknown column.
+    """
+    at = next((at for at, one in enumerate(page.blocks) if isinstance(one, Table)), None)
+    blocks = [replace(one, dropped=()) if isinstance(one, Table) else one for one in page.blocks]
+    if at is None or tuple(names) == (ALL,):
+        return replace(page, blocks=tuple(blocks))
+    table = blocks[at]
+    assert isinstance(table, Table)
+    by_title = {one.title.lower(): one.name for one in reversed(table.columns)}
+    chosen = [column_named(table.frame, name, lambda: by_title, "show") for name in names]
+    titled = {one.name: one for one in table.columns}
+    bars = table.bars if table.bars in chosen else None
+    columns = tuple(titled.get(name) or column(name) for name in chosen)
+    blocks[at] = replace(table, columns=columns, bars=bars)
+    rows = page.data.rows
+    known = [name for name in chosen if name in rows.frame.columns]
+    if known and page.data.whole is None:
+        data = replace(page.data, rows=Rows(rows.frame.select(known), rows.details))
+        return replace(page, blocks=tuple(blocks), data=data)
+    return replace(page, blocks=tuple(blocks))
