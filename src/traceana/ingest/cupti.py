@@ -1,8 +1,8 @@
-"""CUPTI's activity records, as nsys and nvprof store them: columns, enumerations, devices, ranges.
+"""CUPTI's vocabulary: its enumerations, the names of its activities, its devices and processes.
 
-Copies, memsets, synchronizations and overheads have no name in those files; they get Kineto's, so
-that traces of all profilers can be compared. The enumerations are those of ``cupti_activity.h``
-(CUDA 12.9).
+Copies, memsets, synchronizations and overheads have no name in the files of nsys and nvprof; they
+get Kineto's, so that traces of all profilers can be compared. The enumerations are those of
+``cupti_activity.h`` (CUDA 12.9).
 """
 
 from __future__ import annotations
@@ -13,41 +13,9 @@ from typing import Any, Final
 import polars as pl
 
 from traceana.ingest.kernel_names import distinct_values
-from traceana.ingest.table_source import Integer, as_int
-from traceana.trace import Ledger
-from traceana.trace.schema import ACTIVITIES, DEVICES
+from traceana.ingest.table_source import as_int
+from traceana.trace.schema import DEVICES
 
-ACTIVITY_COLUMNS: Final = {
-    "start": Integer("start"),
-    "end": Integer("end"),
-    "device": Integer("deviceId"),
-    "context": Integer("contextId"),
-    "stream": Integer("streamId"),
-    "correlation": Integer("correlationId"),
-}
-
-KERNEL_COLUMNS: Final = {
-    "registers": Integer("registersPerThread"),
-    "static_memory": Integer("staticSharedMemory"),
-    "dynamic_memory": Integer("dynamicSharedMemory"),
-    "graph_node": Integer("graphNodeId"),
-    **{
-        f"{what}_{axis}": Integer(f"{what}{axis.upper()}")
-        for what in ("grid", "block")
-        for axis in "xyz"
-    },
-}
-
-COPY_COLUMNS: Final = {
-    "code": Integer("copyKind"),
-    "source_code": Integer("srcKind"),
-    "destination_code": Integer("dstKind"),
-    "bytes": Integer("bytes"),
-    "graph_node": Integer("graphNodeId"),
-}
-
-NO_STREAM: Final = 0xFFFFFFFF
-"""CUPTI_SYNCHRONIZATION_INVALID_VALUE: the synchronization is of a context, not of a stream."""
 COPY_KINDS: Final = {
     # CUpti_ActivityMemcpyKind: direction in the canonical tables
     0: "unknown",
@@ -95,23 +63,7 @@ OVERHEADS: Final = {
     6 << 16: "Command Buffer Full",
 }
 
-CALLS_OF: Final = {
-    # kind of activity: pattern of the calls that start one
-    "kernel": r"^(?:cudaLaunch(?:Cooperative)?Kernel|cuLaunch(?:Cooperative)?Kernel)",
-    "memcpy": r"^(?:cudaMemcpy|cuMemcpy)",
-    "memset": r"^(?:cudaMemset|cuMemset)",
-}
-
-_MEMORY_WORDS: Final = {
-    "pageable": "Pageable",
-    "pinned": "Pinned",
-    "device": "Device",
-    "array": "Array",
-    "managed": "Managed",
-    "device_static": "Device Static",
-    "managed_static": "Managed Static",
-}
-
+_MEMORY_WORDS: Final = {k: k.replace("_", " ").title() for k in MEMORY_KINDS.values()}
 _UNKNOWN: Final = "Unknown"
 _SYMBOL_VERSION: Final = r"^(cuda.*)_v\d{4,5}$"
 """The runtime's symbol version, e.g. ``_v3020``. A driver's ``_v2`` is part of the API's name."""
@@ -121,43 +73,6 @@ _LARGEST: Final = {pl.Int32: 2**31 - 1, pl.Int64: 2**63 - 1}
 def nonzero(column: str) -> pl.Expr:
     """Return ``column`` with null for 0, which CUPTI writes for a missing id."""
     return pl.when(pl.col(column) != 0).then(pl.col(column))
-
-
-def activity_page(page: pl.DataFrame) -> pl.DataFrame:
-    """Return a page of :data:`ACTIVITY_COLUMNS` and others as columns of ``activities``.
-
-    Enumerated values stay numbers, in ``code``, ``source_code`` and ``destination_code``.
-    """
-    stream = pl.col("stream")
-    frame = page.with_columns(
-        (pl.col("end") - pl.col("start")).alias("duration"),
-        nonzero("correlation").alias("correlation"),
-        pl.when((stream != NO_STREAM) & (stream >= 0)).then(stream).alias("stream"),
-        pl.when(pl.col("device") >= 0).then("device").alias("device"),
-    ).drop("end")
-    if "static_memory" in frame.columns:
-        static, dynamic = pl.col("static_memory"), pl.col("dynamic_memory")
-        both = pl.coalesce(static + dynamic, static, dynamic)
-        frame = frame.with_columns(both.alias("shared_memory")).drop(
-            "static_memory", "dynamic_memory"
-        )
-    if "graph_node" in frame.columns:
-        frame = frame.with_columns(nonzero("graph_node").alias("graph_node"))
-    # A value that does not fit its column is invalid: null.
-    narrow = [
-        pl.col(name).cast(pl.Int32, strict=False)
-        for name in frame.columns
-        if ACTIVITIES.get(name) == pl.Int32
-    ]
-    codes = [pl.col(c).cast(pl.Int32, strict=False) for c in ("source_code", "destination_code")]
-    return frame.with_columns(
-        *narrow, *(code for code in codes if code.meta.output_name() in frame.columns)
-    )
-
-
-def translated(column: str, names: dict[int, str], default: str | None) -> pl.Expr:
-    """Return ``column`` (numbers) as ``names``; null and unknown numbers are ``default``."""
-    return pl.col(column).replace_strict(names, default=default, return_dtype=pl.String)
 
 
 def copy_name() -> pl.Expr:
@@ -199,8 +114,30 @@ def fact(record: dict[str, Any], column: str, *keys: str) -> int | None:
     return next((v for v in values if v is not None and 0 < v <= limit), None)
 
 
-def capability(record: dict[str, Any], major: str, minor: str) -> str | None:
-    """Return e.g. ``8.0``, None where either number is missing."""
+def cuda_device(
+    record: dict[str, Any], number: int | None, name: str | None, bandwidth: int | None
+) -> dict[str, Any]:
+    """Return the row of ``devices`` for a file's description of a GPU.
+
+    Beside CUPTI's names for the columns are those of nsys' ``TARGET_INFO_GPU``.
+    """
+    hertz = fact(record, "clock_khz", "clockRate")
+    khz = fact(record, "clock_khz", "coreClockRate") if hertz is None else hertz // 1000
+    return {
+        "device": number,
+        "name": name,
+        "vendor": "NVIDIA",
+        "compute_capability": _capability(record, "computeMajor", "computeMinor")
+        or _capability(record, "computeCapabilityMajor", "computeCapabilityMinor"),
+        "multiprocessors": fact(record, "multiprocessors", "smCount", "numMultiprocessors"),
+        "clock_khz": khz,
+        "memory_bytes": fact(record, "memory_bytes", "totalMemory", "globalMemorySize"),
+        "bandwidth_bytes_per_s": bandwidth,
+        "warp_size": fact(record, "warp_size", "threadsPerWarp", "numThreadsPerWarp"),
+    }
+
+
+def _capability(record: dict[str, Any], major: str, minor: str) -> str | None:
     first, second = fact(record, "multiprocessors", major), as_int(record.get(minor))
     return None if first is None or second is None else f"{first}.{second}"
 
@@ -227,29 +164,3 @@ def with_process(work: pl.DataFrame, made: pl.DataFrame) -> pl.DataFrame:
     if first is None or first != last or not work["process"].null_count():
         return work
     return work.with_columns(pl.col("process").fill_null(first))
-
-
-def end_open_ranges(
-    ranges: pl.DataFrame, others: Iterable[pl.DataFrame], ledger: Ledger
-) -> pl.DataFrame:
-    """Return ``ranges``; those without a duration end with the last event of the trace.
-
-    ``others`` are the tables besides ``ranges``. ``ledger`` counts the ranges without an end.
-    """
-    ends = [
-        frame.select((pl.col("start") + pl.col("duration")).max()).item()
-        for frame in [ranges, *others]
-    ]
-    last_ns = max((end for end in ends if end is not None), default=0)
-    is_open = pl.col("duration").is_null() & pl.col("start").is_not_null()
-    ledger.add(
-        "missing_time",
-        ranges.select(is_open.sum()).item(),
-        table="ranges",
-        kept=True,
-        detail="never closed: end set to the last event",
-    )
-    until_then = pl.max_horizontal(pl.lit(last_ns) - pl.col("start"), pl.lit(0, pl.Int64))
-    return ranges.with_columns(
-        pl.when(is_open).then(until_then).otherwise("duration").alias("duration")
-    )

@@ -1,209 +1,120 @@
-"""Reads exports of Nsight Systems, schema 2 and later: the session, the GPUs, the tables."""
+"""The format of Nsight Systems' exports, schema 2 and later.
+
+Beyond CUPTI's tables it has global ids of processes and threads, the names of enumerations, CUDA
+event records, CUDA graph nodes, NVTX domains and registered strings; :mod:`.session` has the rest.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Sequence
-from typing import Any, Final
+from typing import Final
 
 import polars as pl
 
-from traceana.ingest.cupti import (
-    CALLS_OF,
-    capability,
-    devices_of_work,
-    end_open_ranges,
-    fact,
-    with_process,
+from traceana.ingest.cupti import COPY_KINDS, OVERHEADS, SYNCS, nonzero, without_symbol_version
+from traceana.ingest.cupti_tables import (
+    COPY_COLUMNS,
+    CUPTI,
+    KERNEL_COLUMNS,
+    NO_STREAM,
+    SET_COLUMNS,
+    ActivityTable,
+    Enumeration,
+    Export,
+    ExportFormat,
+    file_names,
+    read_export,
 )
-from traceana.ingest.integrity import rebase, screen
-from traceana.ingest.kernel_names import NameTable
-from traceana.ingest.nsys import EXPORT_TABLES, activities, host
-from traceana.ingest.nsys.activities import GRAPH, KERNEL, MEMCPY, MEMSET
-from traceana.ingest.nsys.host import CALL_TABLES
+from traceana.ingest.nsys.session import (
+    DIAGNOSTICS,
+    count_lost,
+    describe_devices,
+    describe_recording,
+    on_physical_devices,
+)
 from traceana.ingest.source import Progress
-from traceana.ingest.table_source import Query, TableSource, Texts, as_int, has_texts, texts_query
-from traceana.trace import Ledger, Tables, Trace, TraceMeta
-from traceana.trace.schema import ACTIVITIES, empty
+from traceana.ingest.table_source import Bytes, Integer, Query, TableSource, decoded
+from traceana.trace import Trace
 
-
-def read_tables(database: TableSource, progress: Progress) -> Trace:
-    """Return the Trace of the tables of an nsys export.
-
-    All tables and columns are optional: missing columns are null, and the ledger counts missing
-    tables that the calls require. Raises ``CorruptError``.
-    """
-    ledger = Ledger()
-    frames = _frames(database, progress)
-    events = sum(frame.height for table, frame in frames.items() if table != STRINGS)
-    texts = Texts(frames.pop(STRINGS, None))
-    tables: dict[str, pl.DataFrame] = {}
-    tables["calls"] = _calls(database, frames, texts, ledger)
-    tables["activities"], names = _activities(database, frames, texts, ledger)
-    tables["ranges"] = _ranges(database, frames, texts, tables, ledger)
-    tables["activities"] = with_process(tables["activities"], tables["calls"])
-    events += count_unread(database, _tables_read(database), ledger)
-    count_missing(database, tables["calls"], tables["activities"], ledger)
-    count_lost(database, ledger)
-    database.count_damage(ledger)
-    tables, first_ns = rebase(tables, ledger)
-    tables["activities"] = activities.with_capture_since(tables["activities"], first_ns)
-    tables["names"] = names.frame()
-    tables["devices"] = devices(database, tables["activities"]["device"])
-    tables["ledger"] = ledger.frame()
-    facts = export_facts(database)
-    processes = {
-        p for t in ("activities", "calls", "ranges") for p in tables[t]["process"].unique()
-    }
-    meta = TraceMeta(
-        source=str(database.path),
-        format="nsys",
-        format_version=facts.get("EXPORT_SCHEMA_VERSION"),
-        producer=producer(facts),
-        epoch_ns=epoch_ns(database, facts, first_ns),
-        bytes_read=database.size_bytes,
-        bytes_total=database.size_bytes,
-        events=events,
-        properties=properties(database, processes - {None}),
-    )
-    return Trace(meta, Tables(tables))
-
-
-def _tables_read(database: TableSource) -> list[str]:
-    candidates = [
-        *activities.KINDS,
-        activities.EVENT,
-        activities.GRAPH_NODE,
-        *host.CALL_TABLES,
-        host.NVTX,
-        *host.API_TABLES,
-    ]
-    tables = [table for table in candidates if table in database.tables]
-    return [*tables, STRINGS] if has_strings(database) else tables
-
-
-def _frames(database: TableSource, progress: Progress) -> dict[str, pl.DataFrame]:
-    """Return the tables that are read, by their name in the file."""
-    tables = _tables_read(database)
-    queries = [_query(table) for table in tables]
-    return dict(zip(tables, database.read(queries, progress), strict=True))
-
-
-def _query(table: str) -> Query:
-    if table in activities.KINDS:
-        return activities.query(table)
-    if table == activities.EVENT:
-        return activities.event_query()
-    if table == activities.GRAPH_NODE:
-        return activities.node_query()
-    if table in host.CALL_TABLES:
-        return host.call_query(table)
-    if table == host.NVTX:
-        return host.nvtx_query()
-    if table in host.API_TABLES:
-        return host.api_query(table)
-    return texts_query(STRINGS, *STRING_COLUMNS)
-
-
-def _calls(
-    database: TableSource, frames: dict[str, pl.DataFrame], texts: Texts, ledger: Ledger
-) -> pl.DataFrame:
-    parts = [
-        host.calls(database, table, frames.pop(table), texts, ledger)
-        for table in host.CALL_TABLES
-        if table in frames
-    ]
-    return screen(pl.concat(parts), "calls", ledger) if parts else empty("calls")
-
-
-def _activities(
-    database: TableSource, frames: dict[str, pl.DataFrame], texts: Texts, ledger: Ledger
-) -> tuple[pl.DataFrame, NameTable]:
-    names = NameTable(ledger)
-    parts: list[pl.DataFrame] = []
-    recorded = frames.pop(activities.EVENT, activities.event_query().nothing())
-    ledger.add("event_record", recorded.height, table="-", detail=activities.EVENT)
-    nodes = frames.pop(activities.GRAPH_NODE, activities.node_query().nothing())
-    ledger.add("graph_node", nodes.height, table="-", detail=activities.GRAPH_NODE)
-    for table in activities.KINDS:
-        if table not in frames:
-            continue
-        frame = screen(frames.pop(table), "activities", ledger)
-        if table == activities.SYNC:
-            frame = activities.with_events(frame, recorded)
-            frame = with_devices(frame, devices_of_contexts(database, parts))
-        shaped, texts_of = activities.named(database, table, frame, texts)
-        ledger.add("unnamed", texts_of.null_count(), table="activities", kept=True, detail=table)
-        parts.append(shaped.with_columns(names.ids(texts_of).alias("name_id")))
-    if not parts:
-        return empty("activities"), names
-    found = pl.concat(parts, how="diagonal")
-    if nodes.height:
-        found = activities.with_captures(found, nodes)
-    return on_physical_devices(database, found), names
-
-
-def _ranges(
-    database: TableSource,
-    frames: dict[str, pl.DataFrame],
-    texts: Texts,
-    others: dict[str, pl.DataFrame],
-    ledger: Ledger,
-) -> pl.DataFrame:
-    parts = []
-    if host.NVTX in frames:
-        parts.append(host.nvtx(database, frames.pop(host.NVTX), texts, ledger))
-    parts += [
-        host.api(database, table, frames.pop(table), texts, ledger)
-        for table in host.API_TABLES
-        if table in frames
-    ]
-    if not parts:
-        return empty("ranges")
-    found = end_open_ranges(pl.concat(parts), others.values(), ledger)
-    return screen(found, "ranges", ledger)
-
-
-STRINGS: Final = "StringIds"
-STRING_COLUMNS: Final = ("id", "value")
-DIAGNOSTICS: Final = "DIAGNOSTIC_EVENT"
-
-_ENVIRONMENT: Final = {
-    "NvDriverVersion": "driver_version",
-    "CudaDriverVersion": "cuda_driver_version",
-    "Hostname": "host",
-    "OsDescription": "operating_system",
-    "CpuDescription": "cpu",
-    "CpuCores": "cpu_cores",
-}
-
-_OPTIONS: Final = {
-    "CUDA_GRAPH_TRACE_OPTIONS:MODE": "cuda_graph_trace",
-    "CUDA_SKIP_SOME_API_CALLS": "skips_some_api_calls",
-    "PROCESS_0:COLLECT_CUDA_TRACE": "cuda_traced",
-}
-
-_COMMAND: Final = re.compile(r"PROCESS_0:(?:COMMAND|ARGUMENT_\d+)")
-_LOSS: Final = re.compile(r"\b(?:lost|dropped|might be missing|not all\b.*\bcollected)\b", re.I)
-
-_LOST_COUNT: Final = re.compile(
-    r"dropped:?\s+(\d{1,15})\b|\blost\s+(\d{1,15})\b|\(\s*(\d{1,15})\s*\)\s+were lost", re.I
-)
-
-_WARNING: Final = 2
-_LONGEST_MESSAGE: Final = 300
-_MOST_MESSAGES: Final = 50
+_ID_BITS: Final = 24
+_MASK: Final = (1 << _ID_BITS) - 1
+_DEEPEST_COPY: Final = 8
+"""Copies of copies of a graph that are followed."""
 _NO_EVENTS: Final = ("ENUM_", "TARGET_INFO_", "META_DATA_", "ANALYSIS_")
-_TIMES: Final = frozenset({"start", "timestamp", "rawTimestamp"})
-_CUPTI: Final = "CUPTI_ACTIVITY_KIND_"
-_EXPECTED: Final = {KERNEL: "kernel", MEMCPY: "memcpy", MEMSET: "memset"}
+_BACKTRACE: Final = "TRACE_PROCESS_EVENT_CUDABACKTRACE"
+_NVTX: Final = "NVTX_EVENTS"
+_DOMAIN: Final = "NvtxDomainCreate"
+
+_NVTX_TYPES: Final = {
+    # number and name in ENUM_NSYS_EVENT_TYPE, which exports of schema 2 lack; kind of the range
+    34: ("NvtxMark", "mark"),
+    59: ("NvtxPushPopRange", "nvtx"),
+    60: ("NvtxStartEndRange", "nvtx_start"),
+    65: ("NvtxtMark", "mark"),
+    70: ("NvtxtPushPopRange", "nvtx"),
+    71: ("NvtxtStartEndRange", "nvtx_start"),
+    33: ("NvtxCategory", None),
+    39: ("NvtxThread", None),
+    64: ("NvtxtCategory", None),
+    72: ("NvtxtMetaThread", None),
+    73: ("NvtxtMetaProcess", None),
+    74: ("NvtxtMetaFileDisplay", None),
+    75: (_DOMAIN, None),
+    76: ("NvtxDomainDestroy", None),
+    97: ("NvtxNameCudaDevice", None),
+    98: ("NvtxNameCudaContext", None),
+    99: ("NvtxNameCudaStream", None),
+}
+
+_MIGRATIONS: Final = {
+    # nsys's kinds of unified-memory migration, after CUPTI's kinds of copies
+    11: "HtoD",
+    12: "DtoH",
+    13: "DtoD",
+}
+
+_COPY_NAMES: Final = {
+    **{number: f"CUDA_MEMCPY_KIND_{word.upper()}" for number, word in COPY_KINDS.items()},
+    **{number: f"CUDA_MEMCPY_KIND_UVM_{word.upper()}" for number, word in _MIGRATIONS.items()},
+}
+
+_MEMORY_KINDS: Final = {
+    # nsys's numbers differ from CUPTI's
+    0: "pageable",
+    1: "pinned",
+    2: "device",
+    3: "array",
+    4: "managed",
+    5: "device_static",
+    6: "managed_static",
+    7: "unknown",
+}
+
+_SYNC_NAMES: Final = {
+    0: "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_UNKNOWN",
+    1: "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_EVENT_SYNCHRONIZE",
+    2: "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT",
+    3: "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE",
+    4: "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE",
+}
+
+_OVERHEADS: Final = {
+    # number, name in ENUM_CUPTI_OVERHEAD_TYPE, number in CUPTI
+    2: ("OVERHEAD_DRIVER_COMPILER", 1),
+    3: ("OVERHEAD_CUPTI_BUFFER_FLUSH", 1 << 16),
+    4: ("OVERHEAD_CUPTI_INSTRUMENTATION", 2 << 16),
+    5: ("OVERHEAD_CUPTI_RESOURCE", 3 << 16),
+    6: ("OVERHEAD_RUNTIME_TRIGGERED_MODULE_LOADING", 4 << 16),
+    7: ("OVERHEAD_LAZY_FUNCTION_LOADING", 5 << 16),
+    8: ("OVERHEAD_COMMAND_BUFFER_FULL", 6 << 16),
+}
 
 
-def has_strings(database: TableSource) -> bool:
-    """Return whether the export has its table of strings, with both columns."""
-    return has_texts(database, STRINGS, *STRING_COLUMNS)
+def read_tables(source: TableSource, progress: Progress) -> Trace:
+    """Return the Trace of the tables of an nsys export. Raises ``CorruptError``."""
+    return read_export(source, NSYS, progress)
 
 
+<<<<<<< HEAD
 def export_facts(database: TableSource) -> dict[str, str]:
     """Return nsys's description of the export, by key (``EXPORT_SCHEMA_VERSION`` …)."""
     return {
@@ -211,256 +122,300 @@ def export_facts(database: TableSource) -> dict[str, str]:
         for table in EXPORT_TABLES
         for row in database.records(table)
     }
+=======
+def _process_of(column: str) -> pl.Expr:
+    """Return the process id in a ``globalPid`` or ``globalTid``.
+>>>>>>> dd7548ee848924cab6daa89f9d0cc53eec166029
 
-
-def producer(facts: dict[str, str]) -> str:
-    """Return the exporting program, with its version where recorded."""
-    name = facts.get("EXPORT_PRODUCT_NAME", "NVIDIA Nsight Systems")
-    return f"{name} {facts.get('EXPORT_PRODUCT_VERSION', '')}".strip()
-
-
-def epoch_ns(database: TableSource, facts: dict[str, str], first_ns: int) -> int | None:
-    """Return the Unix time of ``first_ns``, a time on the file's clock; None where not recorded.
-
-    That clock starts with the session, or is Unix time where the export was normalized
-    (``nsys export --ts-normalize``). ``--ts-shift`` is subtracted.
+    A global id has, from its highest bits, 8 bits for hardware, 8 for the virtual machine, 24 for
+    the process, 24 for the thread (Nsight Systems, "SQLite Schema Reference"). An export is from
+    one machine: its process ids are unique.
     """
-    shift = as_int(facts.get("EXPORT_PARAM_TIME_SHIFT", 0)) or 0
-    starts = [row.get("utcEpochNs") for row in database.records("TARGET_INFO_SESSION_START_TIME")]
-    start = as_int(starts[0]) if starts else None
-    if facts.get("EXPORT_PARAM_TIME_NORMALIZE") == "true":
-        start = 0
-    # Beyond int64, the recorded times are damaged.
-    return None if start is None else as_int(start + first_ns - shift)
+    return (pl.col(column) // (1 << _ID_BITS)).cast(pl.Int64) & _MASK
 
 
-def properties(database: TableSource, processes: set[int]) -> dict[str, Any]:
-    """Return further facts: versions, machine, command, processes with events, warnings.
+def _split_owner(page: pl.DataFrame) -> pl.DataFrame:
+    """Return a page with process and thread in place of their global ids."""
+    if "thread" not in page.columns:
+        return page.with_columns(_process_of("process"))
+    return page.with_columns(_process_of("thread").alias("process"), pl.col("thread") & _MASK)
 
-    Environment variables are not read, because they can hold secrets.
+
+def _name_calls(export: Export, table: str, frame: pl.DataFrame) -> pl.DataFrame:
+    """Return calls with their name, without its symbol version.
+
+    With ``--cudabacktrace`` nsys writes a second row around a call, with the same correlation id;
+    the ledger counts those rows.
     """
-    found: dict[str, Any] = {}
-    for row in database.records("TARGET_INFO_SYSTEM_ENV"):
-        key, value = _ENVIRONMENT.get(str(row.get("name"))), row.get("value")
-        if key and value:
-            found.setdefault(key, str(value))
-    command = []
-    for row in database.records("META_DATA_CAPTURE"):
-        name, value = str(row.get("name")), str(row.get("value"))
-        if name in _OPTIONS:
-            found.setdefault(_OPTIONS[name], value)
-        elif _COMMAND.fullmatch(name):
-            command.append(value)
-    if command:
-        found["command"] = command
-    named = {
-        as_int(row.get("pid")): row["name"]
-        for row in database.records("PROCESSES")
-        if isinstance(row.get("name"), str)
-    }
-    found["processes"] = {str(pid): named.get(pid) for pid in sorted(processes)}
-    # The most serious first, each once: nsys repeats that a process has no events.
-    ordered = sorted(_messages(database), key=lambda message: -message[0])
-    warnings = dict.fromkeys(text for severity, text in ordered if severity >= _WARNING)
-    if warnings:
-        found["warnings"] = list(warnings)[:_MOST_MESSAGES]
-    return found
+    classes = {67: _BACKTRACE, **file_names(export.source, "ENUM_NSYS_EVENT_CLASS")}
+    again = pl.col("type").is_in([number for number, name in classes.items() if name == _BACKTRACE])
+    calls = frame.filter(again.not_().fill_null(value=True)).drop("type")
+    repeated, detail = frame.height - calls.height, f"{table}: CUDA backtrace rows"
+    export.ledger.add("unknown_category", repeated, table="calls", detail=detail)
+    names = export.texts.of(calls["name"])
+    export.ledger.add("unnamed", names.null_count(), table="calls", kept=True, detail=table)
+    distinct = names.drop_nulls().unique()
+    plain = without_symbol_version(distinct.cast(pl.String)).cast(pl.Categorical)
+    return calls.with_columns(
+        names.replace_strict(distinct, plain, return_dtype=pl.Categorical).alias("name")
+    )
 
 
-def count_lost(database: TableSource, ledger: Ledger) -> None:
-    """Count in ``ledger`` the events that nsys lost, 1 for a message without a number.
+def _nvtx_page(page: pl.DataFrame) -> pl.DataFrame:
+    """Return a page of NVTX events; a range that ended on another thread has no thread."""
+    other_end = (pl.col("end_thread") != pl.col("thread")) & (pl.col("end_thread") != 0)
+    # Exports before schema 2 have no nulls: a range that was never closed ends at 0.
+    ended = pl.when(pl.col("end") != 0).then("end")
+    return page.select(
+        decoded(page["text"]).cast(pl.Categorical).alias("text"),
+        "text_id",
+        pl.col("type").cast(pl.Int32, strict=False),
+        "domain_id",
+        _process_of("thread").alias("process"),
+        pl.when(other_end.not_().fill_null(value=True)).then(pl.col("thread") & _MASK),
+        "start",
+        (ended - pl.col("start")).alias("duration"),
+    )
 
-    The conservation law does not cover events that are not in the file: ``kept`` is true.
+
+def _nvtx_ranges(export: Export, frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the ranges and marks of NVTX events with their domain.
+
+    The domain is null for the default, a number where it has no name. A missing text is empty, an
+    unknown string id null. The ledger counts the names of domains, threads and categories.
     """
-    for _, text in _messages(database):
-        if _LOSS.search(text):
-            found = _LOST_COUNT.search(text)
-            count = int(next(g for g in found.groups() if g)) if found else 1
-            ledger.add("dropped_by_profiler", count, table="-", kept=True, detail=text)
+    kind_of = dict(_NVTX_TYPES.values())
+    types = {number: name for number, (name, _) in _NVTX_TYPES.items()}
+    types |= file_names(export.source, "ENUM_NSYS_EVENT_TYPE")
+    kinds = {number: kind for number, name in types.items() if (kind := kind_of.get(name))}
+    # Inline text comes before a registered string, whose id 0 means no text and need not exist.
+    refers = (pl.col("text") == "") & pl.col("text_id").is_not_null()
+    without_id = pl.when(pl.col("text_id") == 0).then("text")
+    registered = pl.coalesce(export.texts.of(frame["text_id"]), without_id)
+    # Minimal exports have no type: an event with an end is a range.
+    untyped = pl.when(pl.col("duration").is_null()).then(pl.lit("mark")).otherwise(pl.lit("nvtx"))
+    events = frame.with_columns(
+        pl.when(refers).then(registered).otherwise("text").alias("text"),
+        pl.when(pl.col("type").is_null())
+        .then(untyped)
+        .otherwise(pl.col("type").replace_strict(kinds, default=None, return_dtype=pl.String))
+        .alias("kind"),
+    )
+    others = events.filter(pl.col("kind").is_null()).group_by("type").len().sort("type")
+    for number, count in others.iter_rows():
+        name = types.get(number, f"type {number}")
+        reason = "metadata" if name in kind_of else "unknown_category"
+        export.ledger.add(reason, count, table="ranges", detail=f"{_NVTX}: {name}")
+    ranges = events.filter(pl.col("kind").is_not_null())
+    unnamed = ranges["text"].null_count()
+    export.ledger.add("unnamed", unnamed, table="ranges", kept=True, detail=_NVTX)
+
+    keys = ["process", "domain_id"]
+    creations = [number for number, name in types.items() if name == _DOMAIN]
+    domains = (
+        events.filter(pl.col("type").is_in(creations))
+        .select(*keys, pl.col("text").alias("domain"))
+        .unique(keys, keep="last")
+    )
+    numbered = pl.when(pl.col("domain_id") != 0).then(pl.format("domain {}", "domain_id"))
+    return ranges.join(domains, on=keys, how="left", maintain_order="left").select(
+        "text",
+        "kind",
+        pl.coalesce("domain", numbered.cast(pl.Categorical)).alias("domain"),
+        "process",
+        "thread",
+        "start",
+        duration=pl.when(pl.col("kind") == "mark").then(pl.lit(0, pl.Int64)).otherwise("duration"),
+    )
 
 
-def _messages(database: TableSource) -> list[tuple[int, str]]:
-    return [
-        (
-            as_int(row.get("severity")) or 0,
-            " ".join(str(row.get("text")).split())[:_LONGEST_MESSAGE],
+def _with_events(export: Export, syncs: pl.DataFrame) -> pl.DataFrame:
+    """Return ``syncs`` with ``event_stream`` and ``event_correlation``, null where unknown.
+
+    CUPTI numbers each wait and the record that it waits for (``eventSyncId``). Before CUDA 12.8 the
+    record is the last one of the event before the wait: correlation ids count the calls of a
+    process. Events of another context are left out, since streams are numbered within a context.
+    """
+    recorded = export.frames.pop(_EVENTS.table, _EVENTS.nothing())
+    keys = ["process", "event_sync"]
+    found = ("event_context", "event_stream", "event_correlation")
+    on_stream = (pl.col("event_stream") >= 0) & (pl.col("event_stream") != NO_STREAM)
+    known = recorded.filter(on_stream & (pl.col("event_correlation") > 0))
+    known = known.sort("event_correlation")
+    numbered = known.filter(pl.col("event_sync") > 0).unique(keys, keep="last")
+    numbered_waits = syncs.join(
+        numbered.select(*keys, *found), on=keys, how="left", maintain_order="left"
+    )
+    last = (
+        syncs.with_row_index("row")
+        .sort("correlation", nulls_last=True)
+        .join_asof(
+            known.select("process", "event", *found),
+            left_on="correlation",
+            right_on="event_correlation",
+            by=["process", "event"],
+            strategy="backward",
+            coalesce=False,
+            check_sortedness=False,
         )
-        for row in database.records(DIAGNOSTICS)
-    ]
+        .sort("row")
+    )
+    counted = pl.col("event_sync").fill_null(0) > 0
+    met = {name: pl.when(counted).then(pl.col(name)).otherwise(last[name]) for name in found}
+    here = met["event_context"] == pl.col("context")
+    return numbered_waits.with_columns(
+        pl.when(here).then(met[name]).alias(name) for name in ("event_stream", "event_correlation")
+    )
 
 
-def count_unread(database: TableSource, read: Collection[str], ledger: Ledger) -> int:
-    """Count in ``ledger`` the rows of all event tables but ``read``; return their sum.
+def _complete_activities(export: Export, activities: pl.DataFrame) -> pl.DataFrame:
+    """Return ``activities`` with one device number per GPU, and the captures of graph nodes.
 
-    A table holds events if it has a time or is one of CUPTI's activity kinds.
+    An instantiated graph's nodes are copies, which name their original. The record of the original
+    has thread and time of its capture: those of the call that was captured. Both are null for a
+    node with no recorded original, or with several.
     """
-    total = 0
-    for table, columns in sorted(database.tables.items()):
-        if table in read or table.startswith(_NO_EVENTS):
-            continue
-        if not _TIMES.intersection(columns) and not table.startswith(_CUPTI):
-            continue
-        count = database.count(table)
-        total += count
-        ledger.add(_reason(table), count, table="-", detail=table)
-    return total
+    nodes = export.frames.pop(_GRAPH_NODES.table, _GRAPH_NODES.nothing()).drop_nulls("graph_node")
+    if nodes.height:
+        key = ["process", "graph_node"]
+        nodes = nodes.rename({"thread": "capture_thread"}).with_columns(nonzero("original"))
+        is_copy = pl.col("original").is_not_null()
+        originals = nodes.filter(~is_copy).unique(key, keep="none").drop("original")
+        above = nodes.filter(is_copy).select(*key, "original").unique().unique(key, keep="none")
+        wanted = activities.select(*key).unique().drop_nulls().with_columns(at="graph_node")
+        # A graph that was cloned has copies of copies.
+        for _ in range(_DEEPEST_COPY):
+            climbed = wanted.join(
+                above, left_on=["process", "at"], right_on=key, how="left", maintain_order="left"
+            )
+            if climbed["original"].is_null().all():
+                break
+            wanted = climbed.select(*key, pl.coalesce("original", "at").alias("at"))
+        captured = wanted.join(
+            originals.rename({"graph_node": "at"}), on=["process", "at"], how="left"
+        ).select(*key, "capture_thread", "capture_time")
+        activities = activities.join(captured, on=key, how="left", maintain_order="left")
+    return on_physical_devices(export.source, activities)
 
 
-def _reason(table: str) -> str:
+def _unread_reason(table: str) -> str | None:
+    """Return the ledger's reason for the rows of a table that is not read, None for no events."""
+    if table.startswith(_NO_EVENTS):
+        return None
     if table == DIAGNOSTICS:
         return "instant"
-    if table.endswith("_METRICS") or "_COUNTER" in table:
-        return "counter"
-    return "unknown_category"
+    is_counter = table.endswith("_METRICS") or "_COUNTER" in table
+    return "counter" if is_counter else "unknown_category"
 
 
-def count_missing(
-    database: TableSource, calls: pl.DataFrame, activities: pl.DataFrame, ledger: Ledger
-) -> None:
-    """Count in ``ledger`` the tables that are missing from the export.
+_EVENT_IDS: Final = {"event": Integer("eventId"), "event_sync": Integer("eventSyncId")}
 
-    nsys leaves out empty tables. A table of activities counts as missing where calls started such
-    activities, the table of calls where there are activities. The entries count tables, not events:
-    ``kept`` is true. Where the description of the GPUs is missing, the devices have no name.
-    """
-    missing = [] if has_strings(database) else [STRINGS]
-    called = calls["name"].cast(pl.Categorical).unique().drop_nulls().cast(pl.String)
-    for table, kind in _EXPECTED.items():
-        as_graphs = table == KERNEL and GRAPH in database.tables
-        if table not in database.tables and not as_graphs:
-            missing += [table] * int(called.str.contains(CALLS_OF[kind]).any())
-    if activities.height and not any(table in database.tables for table in CALL_TABLES):
-        missing.append(CALL_TABLES[0])
-    for table in missing:
-        ledger.add("missing_table", 1, table="-", kept=True, detail=table)
+_EVENTS: Final = Query(
+    f"{CUPTI}CUDA_EVENT",
+    {
+        "process": Integer("globalPid"),
+        "event_context": Integer("contextId"),
+        "event_stream": Integer("streamId"),
+        "event_correlation": Integer("correlationId"),
+        **_EVENT_IDS,
+    },
+    _split_owner,
+)
 
+_GRAPH_NODES: Final = Query(
+    "CUDA_GRAPH_NODE_EVENTS",
+    {
+        "capture_time": Integer("start"),
+        "thread": Integer("globalTid"),
+        "graph_node": Integer("graphNodeId"),
+        "original": Integer("originalGraphNodeId"),
+    },
+    _split_owner,
+)
 
-_GPUS: Final = ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU")
-"""Since 2021.2, and before."""
-_CUDA: Final = "TARGET_INFO_CUDA_DEVICE"
-_CONTEXTS: Final = ("TARGET_INFO_CUDA_CONTEXT_INFO", "TARGET_INFO_CUDA_NULL_STREAM")
-_LARGEST_NUMBER: Final = 2**31 - 1
-
-
-def devices(database: TableSource, used: pl.Series) -> pl.DataFrame:
-    """Return the devices with activities, or every device in the file where there are none.
-
-    ``used`` holds the device numbers of the activities; a device that the file does not describe
-    gets a row without properties.
-    """
-    gpus = [row for table in _GPUS for row in database.records(table)]
-    numbers = _numbered(database, gpus)
-    return devices_of_work([_device(number, gpu) for number, gpu in numbers], used)
-
-
-def _numbered(
-    database: TableSource, gpus: list[dict[str, Any]]
-) -> list[tuple[int | None, dict[str, Any]]]:
-    """Return each GPU with its number in the activities (see :func:`on_physical_devices`)."""
-    by_id = {as_int(gpu.get("id")): gpu for gpu in gpus}
-    cuda = _cuda_devices(database)
-    if _ambiguous(cuda):
-        return list(by_id.items())
-    pairs = [(number, by_id[gpu]) for _, number, gpu in cuda.rows() if gpu in by_id]
-    if pairs:
-        return pairs
-    # The oldest exports number the GPUs as CUDA does.
-    keys = ("cuDevice", "deviceId", "id")
-    return [
-        (next((as_int(gpu[key]) for key in keys if gpu.get(key) is not None), None), gpu)
-        for gpu in gpus
-    ]
-
-
-def _cuda_devices(database: TableSource) -> pl.DataFrame:
-    """Return the GPU of each process's device numbers: columns process, device, gpu."""
-    keys = {"process": "pid", "device": "cudaId", "gpu": "gpuId"}
-    rows = [[as_int(row.get(key)) for key in keys.values()] for row in database.records(_CUDA)]
-    return (
-        pl.DataFrame(rows, schema=dict.fromkeys(keys, pl.Int64), orient="row")
-        .with_columns(pl.col("device", "gpu").cast(ACTIVITIES["device"], strict=False))
-        .drop_nulls(["device", "gpu"])
-        .unique(["process", "device"], keep="first", maintain_order=True)
-    )
-
-
-def _ambiguous(cuda: pl.DataFrame) -> bool:
-    return cuda.select("device", "gpu").unique()["device"].is_duplicated().any()
-
-
-def on_physical_devices(database: TableSource, work: pl.DataFrame) -> pl.DataFrame:
-    """Return activities with one device number per GPU.
-
-    CUDA numbers the visible devices of a process. Where ``CUDA_VISIBLE_DEVICES`` gives each rank
-    its own GPU, each numbers it 0: the activities then get the machine's number of the GPU. Where
-    all processes use the same numbers, CUDA's numbers stay.
-    """
-    cuda = _cuda_devices(database)
-    if not _ambiguous(cuda):
-        return work
-    return (
-        work.join(cuda, on=["process", "device"], how="left", maintain_order="left")
-        .with_columns(pl.coalesce("gpu", "device").alias("device"))
-        .drop("gpu")
-    )
-
-
-def _device(number: int | None, gpu: dict[str, Any]) -> dict[str, Any]:
-    name = gpu.get("name")
-    hertz = fact(gpu, "clock_khz", "clockRate")
-    # TARGET_INFO_CUDA_GPU is CUPTI's device record: kHz there, Hz in TARGET_INFO_GPU.
-    khz = fact(gpu, "clock_khz", "coreClockRate") if hertz is None else hertz // 1000
-    return {
-        "device": number if number is not None and 0 <= number <= _LARGEST_NUMBER else None,
-        "name": name if isinstance(name, str) and name else None,
-        "vendor": "NVIDIA",
-        "compute_capability": capability(gpu, "computeMajor", "computeMinor")
-        or capability(gpu, "computeCapabilityMajor", "computeCapabilityMinor"),
-        "multiprocessors": fact(gpu, "multiprocessors", "smCount", "numMultiprocessors"),
-        "clock_khz": khz,
-        "memory_bytes": fact(gpu, "memory_bytes", "totalMemory", "globalMemorySize"),
-        "bandwidth_bytes_per_s": fact(gpu, "bandwidth_bytes_per_s", "memoryBandwidth"),
-        "warp_size": fact(gpu, "warp_size", "threadsPerWarp", "numThreadsPerWarp"),
-    }
-
-
-def devices_of_contexts(database: TableSource, work: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return the device of each context: columns process, context, device.
-
-    ``work`` holds activities with a device. Where the activities of a context have one device, that
-    is its device; else the file's list of contexts determines it.
-    """
-    columns = {name: ACTIVITIES[name] for name in ("process", "context", "device")}
-    met = [frame.select(*columns).drop_nulls().unique() for frame in work]
-    seen = (
-        pl.concat([pl.DataFrame(schema=columns), *met])
-        .unique()
-        .filter(~pl.struct("process", "context").is_duplicated())
-    )
-    keys = ("processId", "contextId", "deviceId")
-    listed = [
-        [as_int(row.get(key)) for key in keys]
-        for table in _CONTEXTS
-        for row in database.records(table)
-    ]
-    in_file = pl.DataFrame(listed, schema=dict.fromkeys(columns, pl.Int64), orient="row").select(
-        pl.col(name).cast(dtype, strict=False) for name, dtype in columns.items()
-    )
-    return (
-        pl.concat([seen, in_file])
-        .drop_nulls()
-        .unique(["process", "context"], keep="first", maintain_order=True)
-    )
-
-
-def with_devices(syncs: pl.DataFrame, contexts: pl.DataFrame) -> pl.DataFrame:
-    """Return synchronizations with the device of their context.
-
-    CUPTI's synchronization records have no device; nsys writes 0 for every context.
-    """
-    known = contexts.rename({"device": "_device"})
-    return (
-        syncs.join(known, on=["process", "context"], how="left", maintain_order="left")
-        .with_columns(pl.coalesce("_device", "device").alias("device"))
-        .drop("_device")
-    )
+NSYS: Final = ExportFormat(
+    name="nsys",
+    strings=("StringIds", "id", "value"),
+    writes_empty_tables=False,
+    process=Integer("globalPid"),
+    activities={
+        f"{CUPTI}KERNEL": ActivityTable(
+            "kernel",
+            {**KERNEL_COLUMNS, "code": Integer("demangledName", "shortName", "mangledName")},
+        ),
+        f"{CUPTI}MEMCPY": ActivityTable("memcpy", COPY_COLUMNS),
+        f"{CUPTI}MEMSET": ActivityTable(
+            "memset", {**SET_COLUMNS, "destination_code": Integer("memKind")}
+        ),
+        f"{CUPTI}SYNCHRONIZATION": ActivityTable(
+            "sync",
+            {"code": Integer("syncType", "deprecatedSyncType"), **_EVENT_IDS},
+            prepare=_with_events,
+        ),
+        f"{CUPTI}GRAPH_TRACE": ActivityTable("graph", {"code": Integer("graphId", "graphExecId")}),
+    },
+    # New exports hold driver calls in the table of runtime calls; early ones in a separate table.
+    calls=(f"{CUPTI}RUNTIME", f"{CUPTI}DRIVER"),
+    call_columns={
+        "name": Integer("nameId"),
+        "type": Integer("eventClass"),
+        "thread": Integer("globalTid"),
+        "correlation": Integer("correlationId"),
+    },
+    nvtx=Query(
+        _NVTX,
+        {
+            "text": Bytes("text"),
+            "text_id": Integer("textId"),
+            "type": Integer("eventType"),
+            "domain_id": Integer("domainId"),
+            "start": Integer("start"),
+            "end": Integer("end"),
+            "thread": Integer("globalTid"),
+            "end_thread": Integer("endGlobalTid"),
+        },
+        _nvtx_page,
+    ),
+    spans={
+        # cuDNN's and cuBLAS's calls nest on their thread as NVTX ranges do; newer libraries write
+        # them as NVTX ranges with a domain of their own.
+        "CUDNN_EVENTS": ("nvtx", "cuDNN"),
+        "CUBLAS_EVENTS": ("nvtx", "cuBLAS"),
+        "OSRT_API": ("osrt", None),
+        "PROFILER_OVERHEAD": ("overhead", None),
+        f"{CUPTI}OVERHEAD": ("overhead", None),
+    },
+    span_columns={
+        "name": Integer("nameId"),
+        "type": Integer("overheadType"),
+        "thread": Integer("globalTid"),
+    },
+    contexts=("TARGET_INFO_CUDA_CONTEXT_INFO", "TARGET_INFO_CUDA_NULL_STREAM"),
+    references={"event_record": _EVENTS, "graph_node": _GRAPH_NODES},
+    copy_kinds=Enumeration(
+        {**COPY_KINDS, **_MIGRATIONS}, "unknown", "ENUM_CUDA_MEMCPY_OPER", _COPY_NAMES, "unknown"
+    ),
+    unified_copies=Enumeration(
+        dict.fromkeys(_MIGRATIONS, "managed"), None, "ENUM_CUDA_MEMCPY_OPER", _COPY_NAMES
+    ),
+    memory_kinds=Enumeration(
+        _MEMORY_KINDS,
+        table="ENUM_CUDA_MEM_KIND",
+        names={n: f"CUDA_MEMOPR_MEMORY_KIND_{kind.upper()}" for n, kind in _MEMORY_KINDS.items()},
+        other="unknown",
+    ),
+    sync_types=Enumeration(SYNCS, SYNCS[0], "ENUM_CUPTI_SYNC_TYPE", _SYNC_NAMES, SYNCS[0]),
+    overhead_kinds=Enumeration(
+        {number: OVERHEADS[cupti] for number, (_, cupti) in _OVERHEADS.items()},
+        table="ENUM_CUPTI_OVERHEAD_TYPE",
+        names={number: name for number, (name, _) in _OVERHEADS.items()},
+    ),
+    split_owner=_split_owner,
+    name_calls=_name_calls,
+    nvtx_ranges=_nvtx_ranges,
+    complete_activities=_complete_activities,
+    unread_reason=_unread_reason,
+    count_lost=count_lost,
+    describe_devices=describe_devices,
+    describe_recording=describe_recording,
+)

@@ -1,38 +1,44 @@
-"""Reads databases of nvprof and the Visual Profiler into the canonical tables."""
+"""The format of nvprof's databases: CUPTI's tables, NVTX markers in two rows, numbered calls."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib.resources import files
 from typing import Any, Final
 
 import polars as pl
 
 from traceana.ingest.cupti import (
-    CALLS_OF,
-    capability,
-    devices_of_work,
-    end_open_ranges,
+    COPY_KINDS,
+    MEMORY_KINDS,
+    OVERHEADS,
+    SYNCS,
+    cuda_device,
     fact,
-    with_process,
+    without_symbol_version,
 )
-from traceana.ingest.integrity import rebase, screen
-from traceana.ingest.kernel_names import NameTable
-from traceana.ingest.nvprof import records
+from traceana.ingest.cupti_tables import (
+    COPY_COLUMNS,
+    CUPTI,
+    KERNEL_COLUMNS,
+    SET_COLUMNS,
+    ActivityTable,
+    Columns,
+    Enumeration,
+    Export,
+    ExportFormat,
+    read_export,
+)
 from traceana.ingest.source import Progress
-from traceana.ingest.table_source import Query, TableSource, Texts, as_int, has_texts, texts_query
-from traceana.trace import Ledger, Tables, Trace, TraceMeta
-from traceana.trace.schema import empty
+from traceana.ingest.table_source import Bytes, Integer, Query, TableSource, as_int
+from traceana.trace import Trace
 
-STRINGS: Final = "StringTable"
-_STRING_COLUMNS: Final = ("_id_", "value")
-NO_TEXT: Final = 0
-"""The id of ``-- null --`` in the table of strings."""
-_CUPTI: Final = "CUPTI_ACTIVITY_KIND_"
-_DEVICES: Final = f"{_CUPTI}DEVICE"
-_NAMES: Final = f"{_CUPTI}NAME"
+_MARKER: Final = f"{CUPTI}MARKER"
+_UNIFIED: Final = f"{CUPTI}UNIFIED_MEMORY_COUNTER"
 
 _DESCRIPTIONS: Final = frozenset(
-    _CUPTI + kind
+    CUPTI + kind
     for kind in (
         "CONTEXT",
         "DEVICE",
@@ -52,200 +58,241 @@ _SAMPLES: Final = ("EVENT", "METRIC", "ENVIRONMENT", "INSTANTANEOUS_", "UNIFIED_
 _FIRST_CUDA_NS: Final = 1_180_000_000 * 10**9
 """CUDA 1.0 appeared in 2007: an earlier time is not Unix time."""
 
-Frames = dict[str, pl.DataFrame]
+_LOW_WORD: Final = 0xFFFFFFFF
+_INSTANT: Final = 1 << 0
+_START: Final = 1 << 1
+_END: Final = 1 << 2
+"""CUPTI_ACTIVITY_FLAG_MARKER_*."""
+_PROCESS: Final = 1
+_THREAD: Final = 2
+"""CUpti_ActivityObjectKind; the other kinds are the device's."""
+_TO_DEVICE: Final = 1
+_TRANSFERS: Final = (_TO_DEVICE, 2, 8)
+"""CUpti_ActivityUnifiedMemoryCounterKind of copies HtoD, DtoH and DtoD, whose numbers are those of
+:data:`COPY_KINDS`; the other kinds are faults and hints."""
+_MANAGED: Final = next(number for number, kind in MEMORY_KINDS.items() if kind == "managed")
 
 
 def read_database(source: TableSource, progress: Progress) -> Trace:
-    """Return the Trace of the tables of an nvprof database.
+    """Return the Trace of an nvprof database; schema versions 12 and 16 are tested.
 
-    All tables and columns are optional; schema versions 12 and 16 are tested. Raises
-    ``CorruptError``.
+    Raises ``CorruptError``.
     """
-    ledger = Ledger()
-    wanted = [*records.tables(source), *records.CALL_TABLES, *records.RANGE_TABLES]
-    tables_read = [table for table in wanted if table in source.tables]
-    if _has_strings(source):
-        tables_read.append(STRINGS)
-    queries = [_query(table) for table in tables_read]
-    frames = dict(zip(tables_read, source.read(queries, progress), strict=True))
-    events = sum(frame.height for table, frame in frames.items() if table != STRINGS)
-    texts = _texts(frames.pop(STRINGS, None))
-    tables: Frames = {}
-    tables["calls"] = _calls(frames, ledger)
-    work, names = _activities(source, frames, texts, ledger)
-    tables["activities"] = with_process(work, tables["calls"])
-    tables["ranges"] = _ranges(frames, texts, tables, ledger)
-    events += count_unread(source, tables_read, ledger)
-    count_missing(source, tables["calls"], tables["activities"], ledger)
-    source.count_damage(ledger)
-    tables, first_ns = rebase(tables, ledger)
-    tables["names"] = names.frame()
-    tables["devices"] = devices(source, texts, tables["activities"]["device"])
-    tables["ledger"] = ledger.frame()
-    processes = {
-        p for t in ("activities", "calls", "ranges") for p in tables[t]["process"].unique()
-    }
-    meta = TraceMeta(
-        source=str(source.path),
-        format="nvprof",
-        format_version=version(source),
-        producer="NVIDIA nvprof",
-        epoch_ns=epoch_ns(first_ns),
-        bytes_read=source.size_bytes,
-        bytes_total=source.size_bytes,
-        events=events,
-        properties=properties(source, texts, processes - {None}),
-    )
-    return Trace(meta, Tables(tables))
+    return read_export(source, NVPROF, progress)
 
 
-def _query(table: str) -> Query:
-    if table in records.KINDS:
-        return records.query(table)
-    if table in records.CALL_TABLES:
-        return records.call_query(table)
-    if table == records.MARKER:
-        return records.marker_query()
-    if table == records.OVERHEAD:
-        return records.overhead_query()
-    return texts_query(STRINGS, *_STRING_COLUMNS)
+def _split_owner(page: pl.DataFrame) -> pl.DataFrame:
+    """Return a page with process and thread in place of CUPTI's object ids."""
+    if "object" in page.columns:
+
+        def word(number: int) -> pl.Expr:
+            piece = pl.col("object").bin.slice(4 * number, 4)
+            whole = pl.when(piece.bin.size() == 4).then(piece)
+            return whole.bin.reinterpret(dtype=pl.UInt32, endianness="little").cast(pl.Int64)
+
+        # The id begins with two little-endian 32-bit words: process and thread.
+        kind = pl.col("object_kind")
+        return page.with_columns(
+            pl.when(kind.is_in([_PROCESS, _THREAD])).then(word(0)).alias("process"),
+            pl.when(kind == _THREAD).then(word(1)).alias("thread"),
+        ).drop("object", "object_kind")
+    if "thread" in page.columns:
+        # An unsigned 32-bit number that SQLite stores with a sign.
+        return page.with_columns(pl.col("thread") & _LOW_WORD)
+    return page
 
 
-def _has_strings(source: TableSource) -> bool:
-    return has_texts(source, STRINGS, *_STRING_COLUMNS)
-
-
-def _texts(table: pl.DataFrame | None) -> Texts:
-    if table is None:
-        return Texts(None)
-    return Texts(table.filter(pl.col("id") != NO_TEXT))
-
-
-def _calls(frames: Frames, ledger: Ledger) -> pl.DataFrame:
-    parts = [
-        records.calls(table, frames.pop(table)) for table in records.CALL_TABLES if table in frames
-    ]
-    return screen(pl.concat(parts), "calls", ledger) if parts else empty("calls")
-
-
-def _activities(
-    source: TableSource, frames: Frames, texts: Texts, ledger: Ledger
-) -> tuple[pl.DataFrame, NameTable]:
-    names = NameTable(ledger)
-    parts: list[pl.DataFrame] = []
-    for table in records.KINDS:
-        if table not in frames:
-            continue
-        frame = frames.pop(table)
-        if table == records.UNIFIED:
-            frame = records.migrations(frame, ledger)
-        frame = screen(frame, "activities", ledger)
-        if table == records.SYNC:
-            frame = records.on_devices(source, frame)
-        shaped, texts_of = records.named(table, frame, texts)
-        ledger.add("unnamed", texts_of.null_count(), table="activities", kept=True, detail=table)
-        parts.append(shaped.with_columns(names.ids(texts_of).alias("name_id")))
-    if not parts:
-        return empty("activities"), names
-    work = pl.concat(parts, how="diagonal")
-    missing = [pl.lit(None, pl.Int64).alias("process")] if "process" not in work.columns else []
-    return work.with_columns(missing), names
-
-
-def _ranges(frames: Frames, texts: Texts, others: Frames, ledger: Ledger) -> pl.DataFrame:
-    parts = []
-    if records.MARKER in frames:
-        parts.append(records.markers(frames.pop(records.MARKER), texts, ledger))
-    if records.OVERHEAD in frames:
-        parts.append(records.overhead(frames.pop(records.OVERHEAD)))
-    if not parts:
-        return empty("ranges")
-    found = pl.concat(parts, how="diagonal")
-    return screen(end_open_ranges(found, others.values(), ledger), "ranges", ledger)
-
-
-def version(source: TableSource) -> str | None:
-    """Return the schema version, None where not recorded."""
-    rows = source.records("Version")
-    number = as_int(rows[0].get("version")) if rows else None
-    return None if number is None else str(number)
-
-
-def epoch_ns(first_ns: int) -> int | None:
-    """Return ``first_ns``, a time on the file's clock, if it is Unix time."""
-    return first_ns if first_ns > _FIRST_CUDA_NS else None
-
-
-def devices(source: TableSource, texts: Texts, used: pl.Series) -> pl.DataFrame:
-    """Return the devices with activities, or every device in the file where there are none."""
-    records = source.records(_DEVICES)
-    names = texts.of(pl.Series([as_int(gpu.get("name")) for gpu in records], dtype=pl.Int64))
-    return devices_of_work(
-        [_device(gpu, name) for gpu, name in zip(records, names, strict=True)],
-        used,
+def _select_copies(export: Export, frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the copies among the records of unified memory; the ledger counts the others."""
+    copies = frame.filter(pl.col("code").is_in(list(_TRANSFERS)))
+    others = frame.height - copies.height
+    export.ledger.add("counter", others, table="-", detail=f"{_UNIFIED}: faults and hints")
+    # The record has two processors: that of the GPU is the device.
+    device = pl.when(pl.col("code") == _TO_DEVICE).then("to").otherwise("from")
+    managed = pl.lit(_MANAGED, pl.Int32)
+    return copies.with_columns(
+        device.cast(pl.Int32, strict=False).alias("device"),
+        managed.alias("source_code"),
+        managed.alias("destination_code"),
     )
 
 
-def _device(gpu: dict[str, Any], name: str | None) -> dict[str, Any]:
-    kilobytes = fact(gpu, "bandwidth_bytes_per_s", "globalMemoryBandwidth")
-    return {
-        "device": as_int(gpu.get("id")),
-        "name": name,
-        "vendor": "NVIDIA",
-        "compute_capability": capability(gpu, "computeCapabilityMajor", "computeCapabilityMinor"),
-        "multiprocessors": fact(gpu, "multiprocessors", "numMultiprocessors"),
-        "clock_khz": fact(gpu, "clock_khz", "coreClockRate"),
-        "memory_bytes": fact(gpu, "memory_bytes", "globalMemorySize"),
-        "bandwidth_bytes_per_s": as_int(None if kilobytes is None else kilobytes * 1000),
-        "warp_size": fact(gpu, "warp_size", "numThreadsPerWarp"),
-    }
+@cache
+def _call_names(api: str) -> pl.DataFrame:
+    """Return the names of the calls by number; ``tools/cupti_call_names.py`` writes the file."""
+    text = (files("traceana.ingest.nvprof") / "calls.tsv").read_bytes()
+    calls = pl.read_csv(text, separator="\t").filter(pl.col("api") == api)
+    names = without_symbol_version(calls["name"]).cast(pl.Categorical)
+    return calls.select(pl.col("cbid").alias("code"), names)
 
 
-def properties(source: TableSource, texts: Texts, processes: set[int]) -> dict[str, Any]:
-    """Return further facts: the processes with events, and their names."""
-    named: dict[int, str] = {}
-    for row in source.records(_NAMES):
-        owner, name = row.get("objectId"), as_int(row.get("name"))
-        if as_int(row.get("objectKind")) == 1 and isinstance(owner, bytes) and name is not None:
-            text = texts.of(pl.Series([name], dtype=pl.Int64))[0]
-            if text is not None:
-                named.setdefault(int.from_bytes(owner[:4], "little"), text)
-    return {"processes": {str(pid): named.get(pid) for pid in sorted(processes)}}
+def _name_calls(_export: Export, table: str, frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls with the names of their numbers; one that is not in CUDA 12.9 becomes
+    ``runtime call 9999``."""
+    api = table.removeprefix(CUPTI).lower()
+    by_number = frame.join(_call_names(api), on="code", how="left", maintain_order="left")
+    unknown = pl.format(f"{api} call {{}}", pl.col("code")).cast(pl.Categorical)
+    return by_number.with_columns(pl.coalesce("name", unknown).alias("name")).drop("code")
 
 
-def count_unread(source: TableSource, read: Collection[str], ledger: Ledger) -> int:
-    """Count in ``ledger`` the rows of all tables of events but ``read``; return their sum."""
-    total = 0
-    for table in sorted(source.tables):
-        if table in read or table in _DESCRIPTIONS or not table.startswith(_CUPTI):
-            continue
-        count = source.count(table)
-        total += count
-        ledger.add(_reason(table.removeprefix(_CUPTI)), count, table="-", detail=table)
-    return total
+def _nvtx_ranges(export: Export, frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the ranges and marks of NVTX markers; two markers with one id are a range.
+
+    nvprof does not store whether a range was pushed or started. A range that began and ended on one
+    thread becomes a pushed one (``nvtx``), any other a started one. The duration of a range that
+    was never closed is null. The ledger counts the ends of ranges, and ends without a start.
+    """
+
+    def has(flag: int) -> pl.Expr:
+        return (pl.col("flags") & flag).fill_null(0) != 0
+
+    # Ids may be reused: the first start belongs to the first end.
+    nth = pl.int_range(pl.len()).over("id").alias("nth")
+    starts = frame.filter(has(_START)).with_columns(nth)
+    ends = frame.filter(has(_END) & ~has(_START)).with_columns(nth)
+    marks = frame.filter(has(_INSTANT) & ~has(_START) & ~has(_END))
+    paired = starts.join(
+        ends.select("id", "nth", end="start", end_thread="thread"),
+        on=["id", "nth"],
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
+    )
+    met = ends.join(starts, on=["id", "nth"], how="semi", nulls_equal=True).height
+    ledger = export.ledger
+    ledger.add("range_end", met, table="ranges", detail=_MARKER)
+    ledger.add(
+        "missing_time", ends.height - met, table="ranges", detail=f"{_MARKER}: ends without a start"
+    )
+    ledger.add(
+        "unknown_category",
+        frame.height - starts.height - ends.height - marks.height,
+        table="ranges",
+        detail=f"{_MARKER}: synchronization markers",
+    )
+    same_thread = (pl.col("thread") == pl.col("end_thread")).fill_null(
+        pl.col("end").is_null() & pl.col("thread").is_not_null()
+    )
+    # 0 where the time was lost; the range then ends with the last event.
+    end = pl.when(pl.col("end") != 0).then("end")
+    spans = paired.with_columns(
+        kind=pl.when(same_thread).then(pl.lit("nvtx")).otherwise(pl.lit("nvtx_start")),
+        thread=pl.when(same_thread).then("thread"),
+        duration=end - pl.col("start"),
+    )
+    instants = marks.with_columns(kind=pl.lit("mark"), duration=pl.lit(0, pl.Int64))
+    found = pl.concat([spans, instants], how="diagonal")
+    text, domain = (export.texts.of(found[column]) for column in ("name", "domain"))
+    ledger.add("unnamed", text.null_count(), table="ranges", kept=True, detail=_MARKER)
+    found = found.with_columns(text.alias("text"), domain.alias("domain"))
+    return found.select("text", "kind", "domain", "process", "thread", "start", "duration")
 
 
-def _reason(kind: str) -> str:
+def _unread_reason(table: str) -> str | None:
+    """Return the ledger's reason for the rows of a table that is not read, None for no events."""
+    if table in _DESCRIPTIONS or not table.startswith(CUPTI):
+        return None
+    kind = table.removeprefix(CUPTI)
     if kind.startswith(_SAMPLES):
         return "counter"
     return "metadata" if kind == "MARKER_DATA" else "unknown_category"
 
 
-def count_missing(
-    source: TableSource, calls: pl.DataFrame, activities: pl.DataFrame, ledger: Ledger
-) -> None:
-    """Count in ``ledger`` the tables that are empty although calls started such activities.
+def _describe_devices(export: Export) -> Iterator[dict[str, Any]]:
+    for gpu in export.source.records(f"{CUPTI}DEVICE"):
+        kilobytes = fact(gpu, "bandwidth_bytes_per_s", "globalMemoryBandwidth")
+        bandwidth = None if kilobytes is None else as_int(kilobytes * 1000)
+        yield cuda_device(gpu, as_int(gpu.get("id")), _text(export, gpu.get("name")), bandwidth)
 
-    A database has all tables, also empty ones. ``nvprof --profile-api-trace`` alone records calls
-    without activities. The entries count tables, not events.
-    """
-    missing = [] if _has_strings(source) else [STRINGS]
-    called = calls["name"].cast(pl.Categorical).unique().drop_nulls().cast(pl.String)
-    done = set(activities["kind"].unique())
-    missing += [
-        f"{_CUPTI}{kind.upper()}"
-        for kind, pattern in CALLS_OF.items()
-        if kind not in done and called.str.contains(pattern).any()
-    ]
-    for table in missing:
-        ledger.add("missing_table", 1, table="-", kept=True, detail=table)
+
+def _text(export: Export, number: Any) -> str | None:
+    text: str | None = export.texts.of(pl.Series([as_int(number)], dtype=pl.Int64))[0]
+    return text
+
+
+def _describe_recording(export: Export, first_ns: int, processes: Sequence[int]) -> dict[str, Any]:
+    versions = export.source.records("Version")
+    version = as_int(versions[0].get("version")) if versions else None
+    named: dict[int, str] = {}
+    for row in export.source.records(f"{CUPTI}NAME"):
+        owner = row.get("objectId")
+        if as_int(row.get("objectKind")) == _PROCESS and isinstance(owner, bytes):
+            text = _text(export, row.get("name"))
+            if text is not None:
+                named.setdefault(int.from_bytes(owner[:4], "little"), text)
+    return {
+        "format_version": None if version is None else str(version),
+        "producer": "NVIDIA nvprof",
+        "epoch_ns": first_ns if first_ns > _FIRST_CUDA_NS else None,
+        "properties": {"processes": {str(pid): named.get(pid) for pid in processes}},
+    }
+
+
+_KERNELS: Final = ActivityTable("kernel", {**KERNEL_COLUMNS, "code": Integer("name")})
+_OBJECT: Final[Columns] = {"object_kind": Integer("objectKind"), "object": Bytes("objectId")}
+
+NVPROF: Final = ExportFormat(
+    name="nvprof",
+    strings=("StringTable", "_id_", "value"),
+    no_text=0,  # "-- null --"
+    writes_empty_tables=True,
+    process=Integer("processId"),
+    activities={
+        f"{CUPTI}KERNEL": _KERNELS,  # recorded one after the other
+        f"{CUPTI}CONCURRENT_KERNEL": _KERNELS,
+        f"{CUPTI}CDP_KERNEL": _KERNELS,  # launched by a kernel
+        f"{CUPTI}MEMCPY": ActivityTable("memcpy", COPY_COLUMNS),
+        f"{CUPTI}MEMCPY2": ActivityTable("memcpy", COPY_COLUMNS),  # from one device to another
+        _UNIFIED: ActivityTable(
+            "memcpy",
+            {
+                "code": Integer("counterKind"),
+                "bytes": Integer("value"),
+                "from": Integer("srcId"),
+                "to": Integer("dstId"),
+            },
+            required="end",  # early records are sums, not copies
+            prepare=_select_copies,
+        ),
+        f"{CUPTI}MEMSET": ActivityTable(
+            "memset", {**SET_COLUMNS, "destination_code": Integer("memoryKind")}
+        ),
+        f"{CUPTI}SYNCHRONIZATION": ActivityTable("sync", {"code": Integer("type")}),
+    },
+    calls=(f"{CUPTI}RUNTIME", f"{CUPTI}DRIVER"),
+    call_columns={
+        "code": Integer("cbid"),
+        "process": Integer("processId"),
+        "thread": Integer("threadId"),
+        "correlation": Integer("correlationId"),
+    },
+    nvtx=Query(
+        _MARKER,
+        {
+            "flags": Integer("flags"),
+            "start": Integer("timestamp"),
+            "id": Integer("id"),
+            "name": Integer("name"),
+            "domain": Integer("domain"),
+            **_OBJECT,
+        },
+        _split_owner,
+    ),
+    contexts=(f"{CUPTI}CONTEXT",),
+    spans={f"{CUPTI}OVERHEAD": ("overhead", None)},
+    span_columns={
+        "name": Integer(),  # overhead has none
+        "type": Integer("overheadKind"),
+        **_OBJECT,
+    },
+    copy_kinds=Enumeration(COPY_KINDS, default="unknown"),
+    memory_kinds=Enumeration(MEMORY_KINDS),
+    sync_types=Enumeration(SYNCS, default=SYNCS[0]),
+    overhead_kinds=Enumeration(OVERHEADS, default="Unknown"),
+    split_owner=_split_owner,
+    name_calls=_name_calls,
+    nvtx_ranges=_nvtx_ranges,
+    unread_reason=_unread_reason,
+    describe_devices=_describe_devices,
+    describe_recording=_describe_recording,
+)
