@@ -70,7 +70,7 @@ def test_gradients_are_accumulated_for_the_layer_of_the_node_before() -> None:
     assert paths(trace) == ["(outside all layers)", *["linear_0"] * 3, *["conv2d_0"] * 2]
     assert directions(trace) == ["backward"] * 6
     result = layers(trace)
-    assert any("backward time without a layer: 16.7 %" in note for note in result.notes)
+    assert any("backward kernels not linked to layers: 16.7 %" in note for note in result.notes)
 
 
 def test_buckets_that_the_engine_copies_behind_the_last_node_are_of_no_layer() -> None:
@@ -127,7 +127,9 @@ def test_without_numbers_and_with_other_counts_no_backward_layer_is_guessed() ->
     assert frame == [
         ("conv2d_0", 20, 0, 0, 0), ("conv2d_1", 20, 0, 0, 0), ("(outside all layers)", 0, 20, 0, 0),
     ]  # fmt: skip
-    assert any("backward time without a layer: 100.0 %" in note for note in layers(trace).notes)
+    assert any(
+        "backward kernels not linked to layers: 100.0 %" in note for note in layers(trace).notes
+    )
 
 
 def test_without_numbers_in_place_operators_are_separated_by_count() -> None:

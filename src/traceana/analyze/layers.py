@@ -293,8 +293,8 @@ def _on_backward(work: pl.DataFrame) -> tuple[str, ...]:
     if not lost:
         return ()
     return (
-        f"backward time without a layer: {100 * lost / time:.1f} % (no flow, sequence number or "
-        "operator order links it to a forward operator)",
+        f"backward kernels not linked to layers: {100 * lost / time:.1f} % of their time (record "
+        "sequence numbers: torch.profiler, or torch.autograd.profiler.emit_nvtx)",
     )
 
 

@@ -93,7 +93,9 @@ def machine(trace: Trace) -> tuple[Peaks | None, str]:
 
 def peak_note(peaks: Peaks) -> str:
     """Return the note with the source of the peaks that rates are compared with."""
-    return f"device peak: {peaks.name}, {peaks.how} ({peaks.source})"
+    fp32 = peaks.flops.get("fp32")
+    rate = "" if fp32 is None else f"{fp32 / 1e12:,.1f} TFLOP/s FP32, "
+    return f"device peak: {rate}{peaks.name}, {peaks.how} ({peaks.source})"
 
 
 def with_flop_rates(

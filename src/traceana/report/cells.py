@@ -129,7 +129,11 @@ def _written(values: pl.Series, write: Callable[[Any], str]) -> list[str]:
 
 
 def _signed(write: Callable[[Any], str], value: Any) -> str:
-    return numbers.with_sign(write(value), value)
+    text = write(value)
+    # Less than the smallest share that is shown.
+    if text.endswith("%") and text.startswith(("<", ">")):
+        return "≈ 0"
+    return numbers.with_sign(text, value)
 
 
 def _kernels(values: pl.Series) -> list[str]:

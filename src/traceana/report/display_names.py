@@ -21,6 +21,7 @@ CATEGORIES: Final[dict[str, str]] = {
     "collective": "collectives",
     "fused": "compiler-fused",
     "other": "unclassified",
+    "host": "CPU",
 }
 
 PARTS: Final[dict[str, str]] = {

@@ -405,8 +405,7 @@ def _notes(trace: Trace, path: pl.DataFrame, of_steps: tuple[str, ...]) -> tuple
     processes = step_processes(trace)
     return (
         *_gpu_share(trace, path),
-        "step window: from its marker, or the completion of the step before, to the end of its "
-        "last work",
+        "step: from its marker, or the end of the step before, to the end of its last work",
         *([f"per step: means over {processes} processes"] if processes > 1 else ()),
         *of_steps,
     )

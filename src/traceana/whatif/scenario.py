@@ -62,6 +62,7 @@ WORDS: Final[Mapping[str, Mapping[str, str]]] = {
     "gelu": {"category": "activation", "part": "gelu"},
     "silu": {"category": "activation", "part": "silu"},
     "host": {"what": "host"},
+    "cpu": {"what": "host"},
     "launch": {"what": "launch"},
     "data": {"what": "data"},
     "sync": {"what": "sync"},

@@ -114,18 +114,8 @@ def read_tables(source: TableSource, progress: Progress) -> Trace:
     return read_export(source, NSYS, progress)
 
 
-<<<<<<< HEAD
-def export_facts(database: TableSource) -> dict[str, str]:
-    """Return nsys's description of the export, by key (``EXPORT_SCHEMA_VERSION`` …)."""
-    return {
-        str(row.get("name")): str(row.get("value"))
-        for table in EXPORT_TABLES
-        for row in database.records(table)
-    }
-=======
 def _process_of(column: str) -> pl.Expr:
     """Return the process id in a ``globalPid`` or ``globalTid``.
->>>>>>> dd7548ee848924cab6daa89f9d0cc53eec166029
 
     A global id has, from its highest bits, 8 bits for hardware, 8 for the virtual machine, 24 for
     the process, 24 for the thread (Nsight Systems, "SQLite Schema Reference"). An export is from

@@ -186,7 +186,7 @@ def _event_class(kind: str, category: str) -> str:
     if kind == "critical":
         return f"critical: {display_names.category(category)}"
     if kind == "idle":
-        return f"idle: {category.replace('_', ' ')}"
+        return f"idle: {display_names.part(category)}"
     return display_names.category(category) if kind == "stream" else ""
 
 

@@ -333,6 +333,6 @@ def _figure(name: str, figures: Mapping[str, Any]) -> str:
         return "unknown"
     kind = kind_of(name)
     if kind is Kind.COUNT and isinstance(value, float):
-        return f"a mean of {value_text(Kind.MEAN, value)}"
+        return value_text(Kind.MEAN, value)
     text = value_text(kind, value)
     return cut_end(text, _LONGEST) if kind_of(name) in (Kind.TEXT, Kind.KERNEL) else text

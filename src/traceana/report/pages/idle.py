@@ -359,19 +359,27 @@ def _since_step(every: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+_SEGMENTS: Final = {
+    "host/operator": "operators",
+    "host/range": "annotated ranges",
+    "host/call": "CUDA API calls",
+    "host/": "other",
+    "gap/stream": "between kernels",
+    "kernel/other": "unclassified",
+}
+"""What some parts of the path are called beside their class."""
+
+
 def _critical(trace: Trace, by: CriticalBy, every: pl.DataFrame, shown: Arranged) -> Page:
     dropped = tuple(name for name in PATHS_DROPPED if name != by)
-    other = (pl.col("class") == "host") & pl.col("part").is_null()
-    unclassified = (pl.col("class") == "kernel") & (pl.col("part") == "other")
-    part = (
-        pl.when(other)
-        .then(pl.lit("(other)"))
-        .when(unclassified)
-        .then(pl.lit("unclassified"))
-        .otherwise("part")
-        .alias("part")
-    )
-    called = shown.frame.with_columns(part) if "part" in shown.frame.columns else shown.frame
+    called = shown.frame
+    if "part" in called.columns:
+        what = pl.concat_str("class", pl.lit("/"), pl.col("part").fill_null(""))
+        called = called.with_columns(
+            what.replace_strict(_SEGMENTS, default=pl.col("part"), return_dtype=pl.String).alias(
+                "part"
+            )
+        )
     if by == "segment":
         # An operator that is known names the time of the host in it.
         within = (pl.col("class") == "host") & (pl.col("operator") != NO_OPERATOR)

@@ -36,15 +36,15 @@ _TITLES: Final = {
     "relative": "change",
     "saving_ns": "saving",
     "saving_share": "share",
-    "at_most_ns": "saving",
-    "limit": "limit",
+    "at_most_ns": "removed",
+    "limit": "class",
     "limit_share": "share",
 }
 _GROUPS: Final = {
     **dict.fromkeys(("predicted_ns", "low_ns", "high_ns", "relative"), "median step"),
     **dict.fromkeys(("saving_ns", "saving_share"), "mean step"),
-    "at_most_ns": "summed",
-    **dict.fromkeys(("limit", "limit_share"), "critical path after"),
+    "at_most_ns": "work",
+    **dict.fromkeys(("limit", "limit_share"), "then limited by"),
 }
 """Two statistics: a batch that is late in every fourth step is in the mean alone."""
 _WHOLE: Final = dict.fromkeys((name for name, of in _GROUPS.items() if "step" in of), "capture")
