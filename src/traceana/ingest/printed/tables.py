@@ -1,20 +1,25 @@
-"""Text that profilers printed: lines without what a log or a paste puts around them, and cells.
+"""Text that profilers printed as lines, tables and cells.
 
-Shared by the readers of nvprof's and rocprof's traces and of all profilers' summaries.
+A table is the lines below a header, whatever program's output precedes it. Its rows are CSV
+(:func:`csv_rows`), columns two spaces apart (:func:`padded_rows`) or columns below a ruler
+(:func:`ruled_rows`).
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import re
+from itertools import pairwise
 from math import ceil
 from typing import Final
 
+import msgspec
 import polars as pl
 
 from traceana.trace import Ledger
 
-_QUOTED: Final = '"[^"]*"'
+_QUOTED: Final = '"(?:[^"]|"")*"'
 _CELL: Final = "\x01"
 """In place of a quoted text; no line has this character."""
 _WITHIN: Final = "[^,]\x01|\x01[^,]"
@@ -40,6 +45,57 @@ def raw_lines(content: bytes) -> pl.DataFrame:
         raise_if_empty=False,
     )
     return lines.fill_null("")
+
+
+class Table(msgspec.Struct):
+    """A printed table: its line of titles, and the lines below it up to the next header.
+
+    ``below`` is the line of units or the ruler between ``header`` and ``rows``, empty without one.
+    ``at`` is the number of the header's line, and ``is_last`` whether the text ends in ``rows``.
+    """
+
+    header: str
+    below: str
+    rows: pl.Series
+    at: int
+    is_last: bool
+
+
+def tables(lines: pl.Series, header: str, below: str | None = None) -> list[Table]:
+    """Return the tables in ``lines``.
+
+    ``header`` is the pattern of a line of titles, ``below`` that of a line of units or a ruler.
+    """
+    found = []
+    for at, end in pairwise([*lines.str.contains(header).arg_true(), len(lines)]):
+        first = at + 1
+        if below is not None and first < end and lines[first : first + 1].str.contains(below)[0]:
+            first += 1
+        between = lines[at + 1] if first > at + 1 else ""
+        found.append(Table(lines[at], between, lines[first:end], at, end == len(lines)))
+    return found
+
+
+def merged(tables: list[Table]) -> list[Table]:
+    """Return ``tables`` that have rows, those with the same titles and units as one.
+
+    Titles in columns may be padded by other widths, unless the position of what is below counts.
+    """
+    found: dict[tuple[str, str], list[Table]] = {}
+    for table in tables:
+        if len(table.rows):
+            titles = table.header if table.below else re.sub(" {2,}", "  ", table.header)
+            found.setdefault((titles, table.below), []).append(table)
+    return [
+        Table(
+            alike[0].header,
+            alike[0].below,
+            pl.concat(one.rows for one in alike),
+            alike[0].at,
+            alike[-1].is_last,
+        )
+        for alike in found.values()
+    ]
 
 
 def split_csv(line: str, *, strict: bool = False) -> list[str]:
@@ -76,47 +132,36 @@ def csv_rows(
     numbers of cells that a row may have, those of its titles if there is none.
     """
     widths = widths or range(len(titles), len(titles) + 1)
-    schema = dict.fromkeys(titles, pl.String)
-    separators = lines.str.count_matches('","', literal=True)
-    if (
-        separators.is_between(widths.start - 1, widths.stop - 2).all()
-        and (lines.str.count_matches('"', literal=True) == 2 * separators + 2).all()
-        and (lines.str.starts_with('"') & lines.str.ends_with('"')).all()
-    ):
-        return _parsed(lines, titles), pl.zeros(len(lines), pl.Boolean, eager=True)
+    named = name in titles
     # Commas outside quotes, whether quotes are paired, and whether they are around cells.
     bare = lines.str.replace_all(_QUOTED, _CELL)
     commas = bare.str.count_matches(",", literal=True)
-    paired = ~bare.str.contains('"', literal=True)
-    plain = paired & ~bare.str.contains(_WITHIN)
     fits = commas.is_between(widths.start - 1, widths.stop - 2)
-    whole = plain & fits
-    # Names without quotes have commas of their own, and quotes may stand within a name.
-    other = paired & begins & ~whole & (fits if name not in titles else commas + 1 >= widths.start)
+    paired = ~bare.str.contains('"', literal=True)
+    whole = paired & fits & ~bare.str.contains(_WITHIN)
     cells = _parsed(lines.filter(whole), titles)
-    if not other.any():
-        return cells, begins & ~whole
+    lost = begins & ~whole
+    # Names without quotes have commas of their own, and quotes may stand within a name.
     rows: dict[int, list[str | None]] = {}
-    for at in other.arg_true():
-        row = split_csv(lines[at], strict=name not in titles)
-        if len(row) not in widths:
-            row = joined(row, len(titles), titles.index(name)) or [] if name in titles else []
-        if row:
+    for at in (lost & paired & (commas + 1 >= widths.start if named else fits)).arg_true():
+        row = split_csv(lines[at], strict=not named)
+        if named and len(row) not in widths:
+            row = joined(row, len(titles), titles.index(name)) or []
+        if len(row) in widths:
             rows[at] = [cell or None for cell in [*row, *[""] * len(titles)][: len(titles)]]
-    at_number = pl.Series("at", range(len(lines)), dtype=pl.UInt32)
-    rest = pl.DataFrame([*rows.values()], schema, orient="row").with_columns(
-        pl.Series("at", [*rows], dtype=pl.UInt32)
-    )
-    lost = begins & ~whole & ~at_number.is_in([*rows])
-    cells = pl.concat([cells.with_columns(at_number.filter(whole)), rest]).sort("at").drop("at")
+    if rows:
+        others = pl.DataFrame([*rows.values()], dict.fromkeys(titles, pl.String), orient="row")
+        order = pl.Series([*whole.arg_true(), *rows]).arg_sort()
+        cells = pl.concat([cells, others])[order]
+        lost = lost.scatter([*rows], False)
     return cells, lost
 
 
 def _parsed(lines: pl.Series, titles: list[str]) -> pl.DataFrame:
     """Return the cells of ``lines``, each a row of ``titles``; what a row lacks is null."""
     # The decoder takes the number of cells from the header; a row may have fewer.
-    header = ",".join(map(str, range(len(titles))))
-    text = io.BytesIO("\n".join([header, *lines]).encode())
+    header = pl.Series([",".join(map(str, range(len(titles))))])
+    text = pl.concat([header, lines]).str.join("\n").cast(pl.Binary).item()
     try:
         cells = pl.read_csv(text, infer_schema=False, truncate_ragged_lines=True)
         if cells.height == len(lines):
@@ -131,6 +176,35 @@ def _parsed(lines: pl.Series, titles: list[str]) -> pl.DataFrame:
         for i, title in enumerate(titles)
     }
     return pl.DataFrame(texts, dict.fromkeys(titles, pl.String))
+
+
+def padded_rows(lines: pl.Series, titles: list[str]) -> tuple[pl.DataFrame, pl.Series]:
+    """Return the cells of columns at least two spaces apart, and which lines have fewer cells."""
+    cells = (
+        lines.str.replace_all(" {2,}", "\t")
+        .str.splitn("\t", len(titles))
+        .struct.rename_fields(titles)
+        .struct.unnest()
+    )
+    last = pl.col(titles[-1])
+    whole = cells[titles[-1]].is_not_null()
+    restored = cells.filter(whole).with_columns(last.str.replace_all("\t", "  "))
+    return restored.select(pl.when(pl.all() != "-").then(pl.all())), ~whole
+
+
+def ruled_rows(lines: pl.Series, titles: list[str], ruler: str) -> pl.DataFrame | None:
+    """Return the cells of columns below a ruler, empty text for empty ones; None: no such ruler.
+
+    The ruler may stand farther to the right than the titles, whose first space a paste has lost.
+    """
+    columns = [one.span() for one in re.finditer("-+", ruler)]
+    if len(columns) != len(titles) or len(set(titles)) != len(titles):
+        return None
+    lengths = [end - start for start, end in columns[:-1]]
+    return lines.to_frame("line").select(
+        pl.col("line").str.slice(start, length).str.strip_chars(" \r").alias(title)
+        for title, (start, _), length in zip(titles, columns, [*lengths, None], strict=True)
+    )
 
 
 def count_few_digits(ledger: Ledger, table: str, column: str, unit: str, steps: pl.Series) -> None:
