@@ -100,7 +100,7 @@ _SECTION: Final = re.compile(
     r"|Unified Memory profiling result|(?:Metric|Event) result|Dependency Analysis"
     r"|Open(?:ACC|MP)(?= \((?:ex|in)cl\)))(?: \([\w ]+\))?:?"
     r"|(?:Generating )?[A-Z][\w /&()-]{0,60}Statistics(?: \([\w ]+\))?(?::|\.\.\.)?"
-    r"|\[\d+/\d+\] Executing .* stats report.*|Processing \[.*"
+    r"|\[\d+/\d+\] Executing .* stats report.*|Processing \[.*\].*"
     r"|[*]* ?[A-Z][\w /&()-]{0,60} \([\w:]+\):"
     r'|\w+_SUMMARY\w*:|ROCPROFV3 (?:.+ )?SUMMARY:|(?:==\d+== |={8} )?Device "[^"]*\(\d+\)"'
 )
@@ -144,6 +144,8 @@ _LONGEST_TITLE: Final = 5
 _SHORT: Final = 300
 """Bytes of the longest line that is a mark or a section."""
 _LONGEST_LINE: Final = 1 << 17
+_LINES_OF_SECTION: Final = 50
+"""Lines before the first header that may name its section and process."""
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -305,32 +307,13 @@ def device_of(text: str) -> tuple[int, str] | None:
 
 
 def _lines(content: bytes) -> Iterator[str]:
-    """Yield the lines from the first header on that can matter."""
-    line = pl.col("line")
-    lines = printed_lines(content)
-    marked = lines.with_columns(
-        line.str.contains(f"^(?:{SUMMARY_TITLES})").alias("header"),
-        line.str.contains(f"^{_WITH_UNITS}$").alias("other"),
-    )
-    starts = marked["header"].arg_true()
-    totals = lines.select(line.str.contains(r"^(?:Self )?[A-Z]\w+ time total: ").arg_true())
-    first = min([*starts.head(1), *totals.to_series().head(1)], default=None)
-    if first is None:
-        return
-    # What precedes the first header names its section and process.
-    before = max(0, int(first) - 50)
-    shown = marked.slice(before).filter(
-        (line.str.len_bytes() < _LONGEST_LINE)
-        & (
-            pl.col("header")
-            | pl.col("other")
-            | line.str.contains(r"\d")
-            | line.str.contains(f"^{_UNIT_WORDS}$")
-            | line.str.contains(r"[a-z]+,[a-z]*,|^,|\.\.\.|snip|\x{2026}|Statistics|Summary")
-            | line.str.contains("result|summary|SUMMARY|calls|profile|Profile|Count|Name|Executing")
-        )
-    )
-    yield from shown["line"].str.strip_chars("` \t")
+    """Yield the lines from the first header on, and those before it that name its section."""
+    lines = printed_lines(content)["line"]
+    begins = lines.str.contains(rf"^(?:{SUMMARY_TITLES}|(?:Self )?[A-Z]\w+ time total: )").arg_true()
+    for line in lines[max(0, begins[0] - _LINES_OF_SECTION) :] if len(begins) else ():
+        text = line.strip("` \t")
+        if 0 < len(text) < _LONGEST_LINE:
+            yield text
 
 
 def _header(
