@@ -109,13 +109,13 @@ def split_csv(line: str, *, strict: bool = False) -> list[str]:
         return []
 
 
-def joined(cells: list[str], width: int, at: int) -> list[str] | None:
-    """Return ``cells`` as ``width`` cells, those of a name at ``at`` without quotes as one.
+def joined(cells: list[str], width: int, at: int, separator: str = ",") -> list[str] | None:
+    """Return ``cells`` as ``width`` cells, those of a name at ``at`` with separators as one.
 
     None where they are too few.
     """
     end = len(cells) - (width - 1 - at)
-    return [*cells[:at], ",".join(cells[at:end]), *cells[end:]] if end > at else None
+    return [*cells[:at], separator.join(cells[at:end]), *cells[end:]] if end > at else None
 
 
 def csv_rows(
@@ -139,7 +139,11 @@ def csv_rows(
     fits = commas.is_between(widths.start - 1, widths.stop - 2)
     paired = ~bare.str.contains('"', literal=True)
     whole = paired & fits & ~bare.str.contains(_WITHIN)
-    cells = _parsed(lines.filter(whole), titles)
+    # The decoder takes the number of cells from the first line; a row may have fewer.
+    header = pl.Series([",".join(map(str, range(len(titles))))])
+    text = pl.concat([header, lines.filter(whole)]).str.join("\n").cast(pl.Binary).item()
+    cells = pl.read_csv(text, infer_schema=False, truncate_ragged_lines=True)
+    cells.columns = titles
     lost = begins & ~whole
     # Names without quotes have commas of their own, and quotes may stand within a name.
     rows: dict[int, list[str | None]] = {}
@@ -155,27 +159,6 @@ def csv_rows(
         cells = pl.concat([cells, others])[order]
         lost = lost.scatter([*rows], False)
     return cells, lost
-
-
-def _parsed(lines: pl.Series, titles: list[str]) -> pl.DataFrame:
-    """Return the cells of ``lines``, each a row of ``titles``; what a row lacks is null."""
-    # The decoder takes the number of cells from the header; a row may have fewer.
-    header = pl.Series([",".join(map(str, range(len(titles))))])
-    text = pl.concat([header, lines]).str.join("\n").cast(pl.Binary).item()
-    try:
-        cells = pl.read_csv(text, infer_schema=False, truncate_ragged_lines=True)
-        if cells.height == len(lines):
-            cells.columns = titles
-            return cells
-    except pl.exceptions.PolarsError:
-        pass
-    # The decoder takes some damaged text for more cells or rows: line by line it is what it is.
-    rows = [split_csv(line) for line in lines]
-    texts = {
-        title: [row[i] or None if i < len(row) else None for row in rows]
-        for i, title in enumerate(titles)
-    }
-    return pl.DataFrame(texts, dict.fromkeys(titles, pl.String))
 
 
 def padded_rows(lines: pl.Series, titles: list[str]) -> tuple[pl.DataFrame, pl.Series]:

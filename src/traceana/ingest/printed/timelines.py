@@ -361,7 +361,7 @@ def _rows(content: bytes) -> tuple[list[Rows], int, int]:
         if not content.isascii():
             not_utf8 += int(table.rows.str.contains("\ufffd", literal=True).sum())
         is_csv = "," in table.header
-        titles = []
+        titles: list[str] = []
         if len(layouts) < _MOST_LAYOUTS and len(table.header) <= _LONGEST_HEADER:
             titles = split_csv(table.header) if is_csv else re.split(" {2,}", table.header)
         if not 0 < len(titles) <= _MOST_TITLES:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from enum import Enum
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 import msgspec
@@ -148,21 +148,22 @@ _LINES_OF_SECTION: Final = 50
 """Lines before the first header that may name its section and process."""
 
 
-class Text(msgspec.Struct, frozen=True):
-    """The ``tables`` of a text, and the number of rows that are ``counters`` of memory."""
-
-    tables: list[Table]
-    counters: int
-
-
-def tables(content: bytes) -> Text:
-    """Return the tables of summaries in ``content``, in order."""
+def tables(content: bytes) -> tuple[list[Table], int]:
+    """Return the tables of summaries in ``content``, and the number of rows that are counters of
+    memory."""
     found: list[Table] = []
     table: Table | None = None
     section, process, device = "", None, None
     other = False
     counters = 0
-    for line in _lines(content):
+    lines = printed_lines(content)["line"]
+    headers = lines.str.contains(
+        rf"^(?:{SUMMARY_TITLES}|(?:Self )?[A-Z]\w+ time total: )"
+    ).arg_true()
+    begin = max(0, headers[0] - _LINES_OF_SECTION) if len(headers) else len(lines)
+    for line in lines[begin:].str.strip_chars("` \t"):
+        if not 0 < len(line) < _LONGEST_LINE:
+            continue
         if re.match(SUMMARY_TITLES, line):
             table = _header(line, section, process, device)
             other = table is None
@@ -170,17 +171,14 @@ def tables(content: bytes) -> Text:
                 found.append(table)
             continue
         if table is not None and not table.rows and _UNITS_LINE.fullmatch(line):
-            given = line.split(table.separator)
-            table.units = [
-                own or (unit if unit not in ("", "%") else None)
-                for own, unit in zip(table.units, [*given, *[""] * len(table.titles)], strict=False)
-            ]
+            given = line.split(table.separator)[: len(table.titles)]
+            for at, unit in enumerate(given):
+                if unit not in ("", "%"):
+                    table.units[at] = table.units[at] or unit
         elif table is not None and not table.rows and re.fullmatch(_UNIT_WORDS, line):
-            words = iter(line.removeprefix("%").split())
-            table.units = [
-                next(words, unit) if title in _TIMES else unit
-                for title, unit in zip(table.titles, table.units, strict=True)
-            ]
+            of_times = [at for at, title in enumerate(table.titles) if title in _TIMES]
+            for at, unit in zip(of_times, line.removeprefix("%").split(), strict=False):
+                table.units[at] = unit
         elif total := _TOTAL.fullmatch(line):
             table = None
             if (time := quantity(total[2], TIME, None)) is None:
@@ -221,7 +219,7 @@ def tables(content: bytes) -> Text:
     for one in found:
         _without_device(one)
     _join_orders([one for one in found if one.profiler is Profiler.TORCH])
-    return Text(found, counters)
+    return found, counters
 
 
 def _without_device(table: Table) -> None:
@@ -284,36 +282,23 @@ def _set_marks(found: list[Table]) -> None:
     """Set the decimal marks of the tables of Nsight Systems, which prints in the user's locale."""
     of_locale = [table for table in found if table.profiler is Profiler.NSYS]
     numbers = [
-        pl.Series(
-            [
-                cell
-                for cells in table.rows
-                for title, cell in cells.items()
-                if title not in ("name", "type", "device")
-            ],
-            dtype=pl.String,
-        )
+        [
+            cell
+            for cells in table.rows
+            for title, cell in cells.items()
+            if title not in ("name", "type", "device")
+        ]
         for table in of_locale
     ]
-    of_all = decimal_mark(pl.concat(numbers)) if numbers else None
+    of_all = decimal_mark(pl.Series(chain(*numbers), dtype=pl.String))
     for table, own in zip(of_locale, numbers, strict=True):
-        table.mark = decimal_mark(own) or of_all
+        table.mark = decimal_mark(pl.Series(own, dtype=pl.String)) or of_all
 
 
 def device_of(text: str) -> tuple[int, str] | None:
     """Return number and name of the device in ``text``: ``Tesla K80 (0)``."""
     match = _DEVICE.fullmatch(text)
     return (int(match[2]), match[1]) if match and len(match[2]) < _LONGEST_NUMBER else None
-
-
-def _lines(content: bytes) -> Iterator[str]:
-    """Yield the lines from the first header on, and those before it that name its section."""
-    lines = printed_lines(content)["line"]
-    begins = lines.str.contains(rf"^(?:{SUMMARY_TITLES}|(?:Self )?[A-Z]\w+ time total: )").arg_true()
-    for line in lines[max(0, begins[0] - _LINES_OF_SECTION) :] if len(begins) else ():
-        text = line.strip("` \t")
-        if 0 < len(text) < _LONGEST_LINE:
-            yield text
 
 
 def _header(
@@ -332,14 +317,14 @@ def _header(
     titles: list[str] = []
     units: list[str | None] = []
     percents: list[bool] = []
-    for text in texts:
+    names = [text.lower() for text in texts]
+    for text, name in zip(texts, names, strict=True):
         figure, unit = _figure(text)
-        axes = text.lower() in _TITLES and _TITLES[text.lower()].unit == "axes"
-        words = 3 if separator == " " and axes else 1
+        has_axes = name in _TITLES and _TITLES[name].unit == "axes"
+        words = 3 if separator == " " and has_axes else 1
         titles += ["" if figure in titles else figure] * words
         units += [unit] * words
         percents += [text.endswith("%")] * words
-    names = [text.lower() for text in texts]
     profiler = _profiler(names)
     if profiler is Profiler.NSYS and names[0].split(" (")[0] == "total":
         titles[0] = "bytes"
@@ -396,8 +381,7 @@ def _figure(title: str) -> tuple[str, str | None]:
         of = {"self ": "total", "self %": "share", "self time total": "total"}
         return of.get(what, ""), None
     if match := _UNIT.fullmatch(title):
-        figure, _ = _figure(match[1])
-        return ("deviation" if figure == "deviation" else figure), match[2]
+        return _figure(match[1])[0], match[2]
     return "", None
 
 
@@ -432,14 +416,14 @@ def _row(line: str, table: Table) -> Cells | None:
     """Return the cells of ``line`` by figure, None where it is no row of ``table``."""
     if _RULER.fullmatch(line):
         return None
-    for cells in _candidates(line, table):
-        found = {
+    for candidate in _candidates(line, table):
+        cells = {
             title: cell.strip()
-            for title, cell in zip(table.titles, cells, strict=True)
+            for title, cell in zip(table.titles, candidate, strict=True)
             if title and cell.strip()
         }
-        if _valid(found, table):
-            return found
+        if _valid(cells, table):
+            return cells
     return None
 
 
@@ -454,38 +438,24 @@ def _candidates(line: str, table: Table) -> Iterator[list[str]]:
         if len(cells) >= width and (whole := joined(cells, width, at)):
             yield whole
         return
-    kind = ""
-    titles = table.titles
-    if "type" in titles and titles[0] == "type":
+    first = []
+    if table.titles[0] == "type":
         match = _TYPE.match(line)
-        kind, line, width, at = match[1] if match else "", line, width - 1, at - 1
+        first, width, at = [match[1] if match else ""], width - 1, at - 1
         line = line[match.end() :] if match else line
-    first = [kind] if len(titles) > width else []
-    if at == width - 1:
-        apart = re.split(r"[ \t]{2,}|\t", line.strip(), maxsplit=at)
-        spaced = [cell for cell in apart[:at] if " " in cell]
-        if len(apart) == width and spaced and all(map(_SPACED.fullmatch, spaced)):
-            yield [*first, *apart]
-        # Other spaces than these separate groups of digits.
-        cells = re.split(r"[ \t]+", line.strip(), maxsplit=at)
-        if len(cells) == width:
-            yield [*first, *cells]
-        parts = re.split(r"\s{2,}|\t", line)
-        if len(parts) >= width:
-            yield [*first, *parts[:at], "  ".join(parts[at:])]
-        return
     parts = re.split(r"\s{2,}|\t", line)
-    if len(parts) >= width:
-        yield [
-            *first,
-            *["  ".join(parts[: len(parts) - width + 1])],
-            *parts[len(parts) - width + 1 :],
-        ]
-    elif len(parts) > 1 and at == 0:
-        yield _from_the_right(parts, table)
-    cells = line.rsplit(None, width - 1)
-    if len(cells) == width and not any(map(_MEMORY_UNIT.fullmatch, cells)):
-        yield [*first, *cells]
+    apart = joined(parts, width, at, "  ")
+    if at == width - 1:
+        # Single spaces separate cells, but for those that separate groups of digits.
+        cells = re.split(r"[ \t]+", line.strip(), maxsplit=at)
+        spaced = [cell for cell in parts[:at] if " " in cell]
+        ways = [apart, cells] if spaced and all(map(_SPACED.fullmatch, spaced)) else [cells, apart]
+    else:
+        cells = line.rsplit(None, width - 1)
+        ways = [apart, [] if any(map(_MEMORY_UNIT.fullmatch, cells)) else cells]
+        if not apart and len(parts) > 1 and at == 0:
+            yield _from_the_right(parts, table)
+    yield from ([*first, *way] for way in ways if way and len(way) == width)
 
 
 def _from_the_right(parts: list[str], table: Table) -> list[str]:
