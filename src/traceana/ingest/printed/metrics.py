@@ -13,7 +13,7 @@ import polars as pl
 
 from traceana.errors import NotATraceError
 from traceana.ingest.kernel_names import demangle
-from traceana.ingest.printed.tables import joined, printed_lines, split_csv, tables
+from traceana.ingest.printed.tables import find_tables, joined, printed_lines, split_csv
 from traceana.ingest.printed.text import NVPROF_METRICS_TITLES, plain_text
 from traceana.ingest.printed.titles import titles
 from traceana.ingest.source import ByteSource, Progress
@@ -102,7 +102,7 @@ def _measured(lines: pl.Series) -> _Found:
     columns has them in lines of their own, above their metrics."""
     found = _Found()
     device, kernel = None, ""
-    for table in tables(lines.filter(lines != ""), f"^(?:{NVPROF_METRICS_TITLES})"):
+    for table in find_tables(lines.filter(lines != ""), f"^(?:{NVPROF_METRICS_TITLES})"):
         header = split_csv(table.header) if "," in table.header else []
         if header and not {"Kernel", "Invocations"} <= {*header}:
             continue

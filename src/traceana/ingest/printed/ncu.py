@@ -13,7 +13,7 @@ import polars as pl
 from traceana.errors import CorruptError
 from traceana.ingest.kernel_names import demangle
 from traceana.ingest.printed.quantities import decimal_mark, numbers
-from traceana.ingest.printed.tables import csv_rows, distinct, printed_lines, split_csv, tables
+from traceana.ingest.printed.tables import csv_rows, distinct, find_tables, printed_lines, split_csv
 from traceana.ingest.printed.text import NCU_HEADER, plain_text
 from traceana.ingest.printed.titles import titles
 from traceana.ingest.source import ByteSource, Progress
@@ -68,7 +68,7 @@ def read(path: Path, progress: Progress) -> Trace:
     lines = printed_lines(content)["line"]
     parts = _csv_tables(lines, ledger, ended=content.endswith(b"\n"))
     if not parts and (page := _page(lines)).height:
-        parts = [_Table(page)]
+        parts = [_Rows(page)]
     if not parts:
         raise CorruptError(
             f"{path} has no readable Nsight Compute table (no metrics): "
@@ -114,7 +114,7 @@ def read(path: Path, progress: Progress) -> Trace:
     return Trace(meta, Tables({"counters": whole, "names": measured, "ledger": ledger.frame()}))
 
 
-class _Table(msgspec.Struct, frozen=True):
+class _Rows(msgspec.Struct, frozen=True):
     """The complete rows of a table as texts, and the count of the others.
 
     ``truncated`` is whether the file ends within a row.
@@ -125,7 +125,7 @@ class _Table(msgspec.Struct, frozen=True):
     truncated: bool = False
 
 
-def _csv_tables(lines: pl.Series, ledger: Ledger, *, ended: bool) -> list[_Table]:
+def _csv_tables(lines: pl.Series, ledger: Ledger, *, ended: bool) -> list[_Rows]:
     """Return the tables in ``lines``: a log of several runs has the table of each, with titles and
     units of its own. ``ended`` is whether the last line ends.
 
@@ -133,7 +133,7 @@ def _csv_tables(lines: pl.Series, ledger: Ledger, *, ended: bool) -> list[_Table
     than the header. Rows before the first header are lost.
     """
     found = []
-    for number, table in enumerate(tables(lines, f"^{NCU_HEADER}")):
+    for number, table in enumerate(find_tables(lines, f"^{NCU_HEADER}")):
         titles = distinct(split_csv(table.header, strict=True))
         if not titles:
             below = int(table.rows.str.contains(_ROW).sum())
@@ -156,7 +156,7 @@ def _csv_tables(lines: pl.Series, ledger: Ledger, *, ended: bool) -> list[_Table
         if table.is_last and not ended and len(table.rows):
             truncated = is_piece[-1] or (is_part[-1] and lost[-1])
         malformed += int(is_piece.sum()) + int(lost.sum()) - truncated
-        found.append(_Table(cells, malformed, truncated))
+        found.append(_Rows(cells, malformed, truncated))
         not_utf8 = int(rows.str.contains("\ufffd", literal=True).sum())
         ledger.add("damaged", not_utf8, table="counters", kept=True, detail=_NOT_UTF8)
         zeros = int("\0" in table.header)
@@ -183,7 +183,7 @@ def _whole_rows(lines: pl.Series) -> tuple[pl.Series, pl.Series, pl.Series]:
     return rows, begins | is_open, is_piece & ~is_open
 
 
-def _launches(table: _Table, ledger: Ledger) -> tuple[pl.DataFrame, list[str]]:
+def _launches(table: _Rows, ledger: Ledger) -> tuple[pl.DataFrame, list[str]]:
     """Return the counters of the launches in ``table``, and its metrics without a column."""
     cells = table.cells
     if {_METRIC, _UNIT, _VALUE} <= {*cells.columns}:

@@ -32,9 +32,9 @@ from traceana.ingest.printed.timelines import without_table
 from traceana.ingest.printed.titled_tables import (
     Cells,
     Profiler,
-    Table,
+    SummaryTable,
     device_of,
-    tables,
+    read_tables,
 )
 from traceana.ingest.source import ByteSource, Progress
 from traceana.settings import PERCENT_ROUNDING
@@ -84,7 +84,7 @@ def read(path: Path, progress: Progress) -> Trace:
             for source, content in zip(sources, contents, strict=True)
         ]
     content = b"\n".join(contents)
-    printed, counters = tables(content)
+    printed, counters = read_tables(content)
     if not any(one.rows or one.total for one in printed):
         if b"nvprof" in content or b"NVPROF" in content or b"==" in content:
             raise without_table(path, content)
@@ -143,7 +143,7 @@ def read(path: Path, progress: Progress) -> Trace:
     )
 
 
-def _rows(path: Path, printed: list[Table], ledger: Ledger) -> list[_Row]:
+def _rows(path: Path, printed: list[SummaryTable], ledger: Ledger) -> list[_Row]:
     """Return the rows of work and of calls; the ledger counts the others."""
     # A report of Nsight Systems may stand there again with other options: base names of the same
     # kernels.
@@ -218,7 +218,7 @@ _ANOTHER_FORM: Final = "the same report in another form"
 _ANOTHER_ORDER: Final = "the same run in another order"
 
 
-def _row(path: Path, cells: Cells, kind: str, table: Table, number: int) -> _Row:
+def _row(path: Path, cells: Cells, kind: str, table: SummaryTable, number: int) -> _Row:
     """Return the columns of one row of ``table``."""
     if kind == "call" and table.profiler is Profiler.TORCH and not table.on_cpu:
         # torch gives calls the time of the work that no operator launched, and of what follows.
@@ -267,7 +267,9 @@ def _row(path: Path, cells: Cells, kind: str, table: Table, number: int) -> _Row
     }
 
 
-def _add_sizes(path: Path, table: Table, number: int, rows: list[_Row], ledger: Ledger) -> None:
+def _add_sizes(
+    path: Path, table: SummaryTable, number: int, rows: list[_Row], ledger: Ledger
+) -> None:
     """Add the sizes of ``table`` to the rows of its copies: the first ones of as many.
 
     Copies whose times are in no table have a row without a time.
@@ -305,7 +307,7 @@ def _add_sizes(path: Path, table: Table, number: int, rows: list[_Row], ledger: 
         row["bytes"], row["bytes_step"] = known, size.step
 
 
-def _count_once(rows: list[_Row], table: Table) -> None:
+def _count_once(rows: list[_Row], table: SummaryTable) -> None:
     """Leave out of sums what other rows of a table of torch count again.
 
     A kernel's time is in its own row and in that of the operator that launched it. A table of some
@@ -328,7 +330,7 @@ def _count_once(rows: list[_Row], table: Table) -> None:
         row["counted"] = row["kind"] in _WORK and chosen and not idle
 
 
-def _note_cut(rows: list[_Row], table: Table, ledger: Ledger) -> None:
+def _note_cut(rows: list[_Row], table: SummaryTable, ledger: Ledger) -> None:
     """Count ``table`` in ``ledger`` if its counted rows are not all the time it is of."""
     counted = [row for row in rows if row["counted"]]
     printed = sum(row["total_ns"] or 0 for row in counted)
@@ -442,7 +444,7 @@ def copy_of(name: str) -> str | None:
     return "unknown" if _ANY_COPY.fullmatch(name) else None
 
 
-def kinds(table: Table) -> list[str]:
+def kinds(table: SummaryTable) -> list[str]:
     """Return the kind of each row of ``table``.
 
     Kinds are those of the table ``summary``; ``range`` are annotations, ``domain`` sums of others,
@@ -460,7 +462,7 @@ def kinds(table: Table) -> list[str]:
     return found
 
 
-def _of_row(name: str, typed: str, table: Table) -> str:
+def _of_row(name: str, typed: str, table: SummaryTable) -> str:
     if table.profiler is Profiler.MXNET:
         if name.startswith("Memory: "):
             return "memory"
@@ -490,7 +492,7 @@ def _of_row(name: str, typed: str, table: Table) -> str:
     return "kernel"
 
 
-def _of_torch(table: Table) -> list[str]:
+def _of_torch(table: SummaryTable) -> list[str]:
     """Return the kinds of rows of ``key_averages()``: operators, and what ran on the device.
 
     Rows of the device have no time of the CPU. Annotations have rows on both sides; those of the
@@ -520,7 +522,7 @@ def _of_torch(table: Table) -> list[str]:
     return found
 
 
-def _find_annotations(table: Table, found: list[str]) -> None:
+def _find_annotations(table: SummaryTable, found: list[str]) -> None:
     """Change the kind of kernels in ``found`` to range which the printed sums show to be ranges.
 
     The host's row of an annotation may be cut off, or nested. The total has kernels and copies

@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.trace import Ledger
 
@@ -47,7 +48,7 @@ def raw_lines(content: bytes) -> pl.DataFrame:
     return lines.fill_null("")
 
 
-class Table(msgspec.Struct):
+class PrintedTable(msgspec.Struct):
     """A printed table: its line of titles, and the lines below it up to the next header.
 
     ``below`` is the line of units or the ruler between ``header`` and ``rows``, empty without one.
@@ -61,39 +62,33 @@ class Table(msgspec.Struct):
     is_last: bool
 
 
-def tables(lines: pl.Series, header: str, below: str | None = None) -> list[Table]:
+def find_tables(lines: pl.Series, header: str, below: str | None = None) -> list[PrintedTable]:
     """Return the tables in ``lines``.
 
     ``header`` is the pattern of a line of titles, ``below`` that of a line of units or a ruler.
     """
     found = []
     for at, end in pairwise([*lines.str.contains(header).arg_true(), len(lines)]):
-        first = at + 1
-        if below is not None and first < end and lines[first : first + 1].str.contains(below)[0]:
-            first += 1
-        between = lines[at + 1] if first > at + 1 else ""
-        found.append(Table(lines[at], between, lines[first:end], at, end == len(lines)))
+        second = lines[at + 1] if below is not None and at + 1 < end else ""
+        if below is None or not re.search(below, second):
+            second = ""
+        rows = lines[at + 1 + bool(second) : end]
+        found.append(PrintedTable(lines[at], second, rows, at, is_last=end == len(lines)))
     return found
 
 
-def merged(tables: list[Table]) -> list[Table]:
+def merge_tables(tables: list[PrintedTable]) -> list[PrintedTable]:
     """Return ``tables`` that have rows, those with the same titles and units as one.
 
     Titles in columns may be padded by other widths, unless the position of what is below counts.
     """
-    found: dict[tuple[str, str], list[Table]] = {}
+    found: dict[tuple[str, str], list[PrintedTable]] = {}
     for table in tables:
         if len(table.rows):
             titles = table.header if table.below else re.sub(" {2,}", "  ", table.header)
             found.setdefault((titles, table.below), []).append(table)
     return [
-        Table(
-            alike[0].header,
-            alike[0].below,
-            pl.concat(one.rows for one in alike),
-            alike[0].at,
-            alike[-1].is_last,
-        )
+        replace(alike[0], rows=pl.concat(one.rows for one in alike), is_last=alike[-1].is_last)
         for alike in found.values()
     ]
 

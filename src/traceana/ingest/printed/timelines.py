@@ -27,17 +27,17 @@ from traceana.ingest.integrity import rebase, screen
 from traceana.ingest.kernel_names import NameTable, distinct_values
 from traceana.ingest.printed.quantities import quantities
 from traceana.ingest.printed.tables import (
-    Table,
+    PrintedTable,
     count_few_digits,
     csv_rows,
     distinct,
-    merged,
+    find_tables,
+    merge_tables,
     padded_rows,
     printed_lines,
     raw_lines,
     ruled_rows,
     split_csv,
-    tables,
 )
 from traceana.ingest.printed.text import NSYS_COLUMNS, NVPROF_TITLES, plain_text
 from traceana.ingest.printed.titles import titles
@@ -357,7 +357,7 @@ def _rows(content: bytes) -> tuple[list[Rows], int, int]:
     malformed = not_utf8 = 0
     lines = printed_lines(content)["line"]
     below = f"{_UNITS}|{_PADDED_UNITS}"
-    for table in merged(tables(lines.filter(lines != ""), f"^{NVPROF_TITLES}", below)):
+    for table in merge_tables(find_tables(lines.filter(lines != ""), f"^{NVPROF_TITLES}", below)):
         if not content.isascii():
             not_utf8 += int(table.rows.str.contains("\ufffd", literal=True).sum())
         is_csv = "," in table.header
@@ -380,7 +380,7 @@ def _rows(content: bytes) -> tuple[list[Rows], int, int]:
         layouts.append(_layout(cells, units, is_csv=is_csv))
     if not re.search(NSYS_COLUMNS.encode(), content):
         return layouts, malformed, not_utf8
-    for table in merged(tables(raw_lines(content)["line"], NSYS_COLUMNS, "-")):
+    for table in merge_tables(find_tables(raw_lines(content)["line"], NSYS_COLUMNS, "-")):
         titles = re.split(" {2,}", table.header.strip(" \t#>|\r"))
         ruled = ruled_rows(table.rows, titles, table.below)
         if ruled is None or _NAME not in titles:
@@ -419,7 +419,7 @@ def _ungrouped(title: str) -> pl.Expr:
     return pl.when(text != "").then(text)
 
 
-def _padded_units(titles: list[str], table: Table) -> dict[str, str]:
+def _padded_units(titles: list[str], table: PrintedTable) -> dict[str, str]:
     """Return the unit of each of ``titles`` by the line of units below them.
 
     A unit ends where its title does. What stands before the first of them is not there, and the

@@ -43,7 +43,7 @@ class Profiler(Enum):
     MXNET = "mxnet"
 
 
-class Table(msgspec.Struct):
+class SummaryTable(msgspec.Struct):
     """One table.
 
     ``titles`` are the figures of its columns, empty text for others; ``units`` the units of those
@@ -148,11 +148,11 @@ _LINES_OF_SECTION: Final = 50
 """Lines before the first header that may name its section and process."""
 
 
-def tables(content: bytes) -> tuple[list[Table], int]:
+def read_tables(content: bytes) -> tuple[list[SummaryTable], int]:
     """Return the tables of summaries in ``content``, and the number of rows that are counters of
     memory."""
-    found: list[Table] = []
-    table: Table | None = None
+    found: list[SummaryTable] = []
+    table: SummaryTable | None = None
     section, process, device = "", None, None
     other = False
     counters = 0
@@ -186,7 +186,7 @@ def tables(content: bytes) -> tuple[list[Table], int]:
             # A sum without a table above it is a table without rows.
             sums = found[-1] if found and found[-1].profiler is Profiler.TORCH else None
             if sums is None or (sums.cpu_total if total[1] == "CPU" else sums.total) is not None:
-                sums = Table(Profiler.TORCH, ["name", "total"], [None, None], " ", section)
+                sums = SummaryTable(Profiler.TORCH, ["name", "total"], [None, None], " ", section)
                 found.append(sums)
             if total[1] == "CPU":
                 sums.cpu_total = time
@@ -222,7 +222,7 @@ def tables(content: bytes) -> tuple[list[Table], int]:
     return found, counters
 
 
-def _without_device(table: Table) -> None:
+def _without_device(table: SummaryTable) -> None:
     """Make a table of torch without own times of the device one of the CPU.
 
     Old versions print the columns of the device wherever it was to be profiled, all 0, and the
@@ -243,13 +243,13 @@ def _without_device(table: Table) -> None:
         cells["total"] = cells.get("self_cpu", cells.get("total", "-"))
 
 
-def _join_orders(found: list[Table]) -> None:
+def _join_orders(found: list[SummaryTable]) -> None:
     """Move rows of tables of torch to the table before, if both are of one run.
 
     Scripts print a run in several orders, by time of the CPU and of the device, each up to a limit
     of rows: what the later tables repeat counts once.
     """
-    before: Table | None = None
+    before: SummaryTable | None = None
     for table in found:
         if before is None or not _same_run(before, table):
             before = table
@@ -263,7 +263,7 @@ def _join_orders(found: list[Table]) -> None:
         table.rows, table.cuts, table.total, table.device_total = [], 0, None, None
 
 
-def _same_run(one: Table, other: Table) -> bool:
+def _same_run(one: SummaryTable, other: SummaryTable) -> bool:
     """Return whether two tables of torch have the sums of one run, or without them its rows."""
     if one.on_cpu != other.on_cpu or not one.rows or not other.rows:
         return False
@@ -278,7 +278,7 @@ def _same_run(one: Table, other: Table) -> bool:
     return len(names) >= _FEWEST_ALIKE and alike[0] == alike[1]
 
 
-def _set_marks(found: list[Table]) -> None:
+def _set_marks(found: list[SummaryTable]) -> None:
     """Set the decimal marks of the tables of Nsight Systems, which prints in the user's locale."""
     of_locale = [table for table in found if table.profiler is Profiler.NSYS]
     numbers = [
@@ -303,7 +303,7 @@ def device_of(text: str) -> tuple[int, str] | None:
 
 def _header(
     line: str, section: str, process: int | None, device: tuple[int, str] | None
-) -> Table | None:
+) -> SummaryTable | None:
     """Return the empty table whose header ``line`` is, None where it has no names or times."""
     if line.startswith("Name") and (match := _SELF_DEVICE.search(line)):
         line = re.sub(rf"\b{match[1]}\b", "CUDA", line)
@@ -344,7 +344,7 @@ def _header(
     divided_by = next((one for one in dividing if one in names), None)
     if _OF_DOMAIN.match(section):
         divided_by = "domain"
-    return Table(
+    return SummaryTable(
         profiler,
         titles,
         units,
@@ -412,7 +412,7 @@ def _split(line: str, separator: str) -> list[str]:
     return [cell.strip().strip('"') for cell in line.split(separator)]
 
 
-def _row(line: str, table: Table) -> Cells | None:
+def _row(line: str, table: SummaryTable) -> Cells | None:
     """Return the cells of ``line`` by figure, None where it is no row of ``table``."""
     if _RULER.fullmatch(line):
         return None
@@ -427,7 +427,7 @@ def _row(line: str, table: Table) -> Cells | None:
     return None
 
 
-def _candidates(line: str, table: Table) -> Iterator[list[str]]:
+def _candidates(line: str, table: SummaryTable) -> Iterator[list[str]]:
     """Yield the ways to divide ``line`` into as many cells as ``table`` has titles."""
     width, at = len(table.titles), table.titles.index("name")
     if table.separator != " ":
@@ -458,7 +458,7 @@ def _candidates(line: str, table: Table) -> Iterator[list[str]]:
     yield from ([*first, *way] for way in ways if way and len(way) == width)
 
 
-def _from_the_right(parts: list[str], table: Table) -> list[str]:
+def _from_the_right(parts: list[str], table: SummaryTable) -> list[str]:
     """Return the cells of a row whose first cells are empty, empty ones where it is another.
 
     The others stand in the last columns: a row that is cut has other cells there.
@@ -481,7 +481,7 @@ def _from_the_right(parts: list[str], table: Table) -> list[str]:
     return [name, *[""] * (first - 1), *left]
 
 
-def _valid(cells: Cells, table: Table) -> bool:
+def _valid(cells: Cells, table: SummaryTable) -> bool:
     """Return whether a row has a name, and numbers where they must be."""
     name = cells.get("name", "")
     # The names of copies and memsets are in brackets.
@@ -504,7 +504,7 @@ def _valid(cells: Cells, table: Table) -> bool:
     return bool({"total", "bytes"} & cells.keys()) and "calls" in cells
 
 
-def _begins_as_row(line: str, table: Table) -> bool:
+def _begins_as_row(line: str, table: SummaryTable) -> bool:
     """Return whether ``line`` begins with the figures of a row: it is one that is cut."""
     if table.titles[0] == "name":
         _, *cells = _split(line, table.separator)

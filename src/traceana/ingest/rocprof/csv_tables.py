@@ -18,10 +18,10 @@ import polars as pl
 from traceana.ingest.printed.tables import (
     csv_rows,
     distinct,
-    merged,
+    find_tables,
+    merge_tables,
     printed_lines,
     split_csv,
-    tables,
 )
 from traceana.ingest.printed.text import ROCPROF_TITLES, SUMMARY_TITLES, plain_text, rocprof_title
 from traceana.ingest.printed.titles import titles
@@ -97,7 +97,7 @@ def tables_of(content: bytes) -> CsvTables:
     lines = printed_lines(content)["line"]
     found: list[Table] = []
     malformed = cut = 0
-    for number, table in enumerate(merged(tables(lines.filter(lines != ""), _HEADER))):
+    for number, table in enumerate(merge_tables(find_tables(lines.filter(lines != ""), _HEADER))):
         begins = table.rows.str.contains(_BEGIN)
         header = table.header if len(table.header) <= _LONGEST_HEADER else ""
         titles = [one.strip() for one in split_csv(header)]
