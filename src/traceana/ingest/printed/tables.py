@@ -128,12 +128,17 @@ def csv_rows(
     """
     widths = widths or range(len(titles), len(titles) + 1)
     named = name in titles
-    # Commas outside quotes, whether quotes are paired, and whether they are around cells.
-    bare = lines.str.replace_all(_QUOTED, _CELL)
-    commas = bare.str.count_matches(",", literal=True)
+    # Commas outside quotes, and whether quotes are around cells: in most files, all of them.
+    commas = lines.str.count_matches('","', literal=True)
+    plain = lines.str.starts_with('"') & lines.str.ends_with('"')
+    plain &= lines.str.count_matches('"', literal=True) == 2 * commas + 2
+    other = (~plain).arg_true()
+    bare = lines[other].str.replace_all(_QUOTED, _CELL)
+    commas = commas.scatter(other, bare.str.count_matches(",", literal=True))
+    paired = plain.clone().scatter(other, ~bare.str.contains('"', literal=True))
+    plain = plain.scatter(other, ~bare.str.contains(f'"|{_WITHIN}'))
     fits = commas.is_between(widths.start - 1, widths.stop - 2)
-    paired = ~bare.str.contains('"', literal=True)
-    whole = paired & fits & ~bare.str.contains(_WITHIN)
+    whole = plain & fits
     # The decoder takes the number of cells from the first line; a row may have fewer.
     header = pl.Series([",".join(map(str, range(len(titles))))])
     text = pl.concat([header, lines.filter(whole)]).str.join("\n").cast(pl.Binary).item()
