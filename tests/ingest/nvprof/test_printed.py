@@ -108,6 +108,7 @@ void k<int, 2>(float*) [135]
     assert rows(trace) == rows(known)
     digits = trace.tables.ledger.filter(pl.col("reason") == "few_digits")["detail"].to_list()
     assert "duration to 10 ns at worst, their sum to 5 ns" in digits
+    assert trace.meta.properties["printed"] == "text"
     assert problems(trace) == []
 
 

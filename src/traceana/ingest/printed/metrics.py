@@ -13,7 +13,7 @@ import polars as pl
 
 from traceana.errors import NotATraceError
 from traceana.ingest.kernel_names import demangle
-from traceana.ingest.printed.tables import joined, printed_lines, split_csv
+from traceana.ingest.printed.tables import find_tables, joined, printed_lines, split_csv
 from traceana.ingest.printed.text import NVPROF_METRICS_TITLES, plain_text
 from traceana.ingest.printed.titles import titles
 from traceana.ingest.source import ByteSource, Progress
@@ -101,58 +101,56 @@ def _measured(lines: pl.Series) -> _Found:
     """Return what the tables in ``lines`` hold. CSV has device and kernel in each row, a table in
     columns has them in lines of their own, above their metrics."""
     found = _Found()
-    header: list[str] = []
-    in_table, device, kernel = False, None, ""
-    for line in lines.filter(lines != ""):
-        if re.match(NVPROF_METRICS_TITLES, line):
-            header = split_csv(line) if "," in line else []
-            in_table = not header or {"Kernel", "Invocations"} <= {*header}
+    device, kernel = None, ""
+    for table in find_tables(lines.filter(lines != ""), f"^(?:{NVPROF_METRICS_TITLES})"):
+        header = split_csv(table.header) if "," in table.header else []
+        if header and not {"Kernel", "Invocations"} <= {*header}:
             continue
-        if not in_table or _END.match(line):
-            in_table = False
-            continue
-        cells = split_csv(line) if header else []
-        named = cells[0] if cells else line if line.startswith("Device ") else ""
-        if match := _DEVICE.fullmatch(named):
-            number = int(match[2])
-            device = number if number < 1 << 31 else None
-            if device is not None:
-                found.devices[device] = match[1]
-        if header and match:
-            row = joined(cells, len(header), header.index("Kernel"))
-            values = dict(zip(header, row or [], strict=False))
-            kernel = values.get("Kernel", "")
-            metric = values.get("Metric Name") or values.get("Event Name") or ""
-            invocations, mean = values.get("Invocations", ""), values.get("Avg", "")
-        elif header or match:
-            continue
-        elif line.startswith(_KERNEL):
-            kernel = line.removeprefix(_KERNEL).strip()
-            continue
-        elif match := _ROW.fullmatch(line):
-            # A metric has a description before least, most and mean; an event has none.
-            parts = re.split(r"\s{2,}", match[3])
-            numbers = [c for c in parts if _NUMBER.match(c) or _LEVEL.fullmatch(c)]
-            whole = len(numbers) >= 3 and kernel
-            invocations, metric, mean = match[1], match[2], numbers[2] if whole else ""
-            metric = metric if whole else ""
-        else:
-            continue
-        if not (invocations.isdecimal() and len(invocations) <= 12 and metric):
-            found.malformed += 1
-            continue
-        found.rows += 1
-        found.metrics[metric] = None
-        known = found.kernels.setdefault((device, kernel), {})
-        known["launches"] = max(known.get("launches", 0), min(int(invocations), _MOST_LAUNCHES))
-        if metric in _COLUMNS:
-            column, factor = _COLUMNS[metric]
-            printed = _NUMBER.fullmatch(mean.strip())
-            value = float(printed[1].replace(",", ".")) * int(factor) if printed else -1.0
-            if 0 <= value < _LARGEST:
-                known.setdefault(column, value)
+        for line in table.rows:
+            if _END.match(line):
+                break
+            cells = split_csv(line) if header else []
+            named = cells[0] if cells else line if line.startswith("Device ") else ""
+            if match := _DEVICE.fullmatch(named):
+                number = int(match[2])
+                device = number if number < 1 << 31 else None
+                if device is not None:
+                    found.devices[device] = match[1]
+            if header and match:
+                row = joined(cells, len(header), header.index("Kernel"))
+                values = dict(zip(header, row or [], strict=False))
+                kernel = values.get("Kernel", "")
+                metric = values.get("Metric Name") or values.get("Event Name") or ""
+                invocations, mean = values.get("Invocations", ""), values.get("Avg", "")
+            elif header or match:
+                continue
+            elif line.startswith(_KERNEL):
+                kernel = line.removeprefix(_KERNEL).strip()
+                continue
+            elif match := _ROW.fullmatch(line):
+                # A metric has a description before least, most and mean; an event has none.
+                parts = re.split(r"\s{2,}", match[3])
+                numbers = [c for c in parts if _NUMBER.match(c) or _LEVEL.fullmatch(c)]
+                whole = len(numbers) >= 3 and kernel
+                invocations, metric, mean = match[1], match[2], numbers[2] if whole else ""
+                metric = metric if whole else ""
             else:
-                found.lost += 1
+                continue
+            if not (invocations.isdecimal() and len(invocations) <= 12 and metric):
+                found.malformed += 1
+                continue
+            found.rows += 1
+            found.metrics[metric] = None
+            known = found.kernels.setdefault((device, kernel), {})
+            known["launches"] = max(known.get("launches", 0), min(int(invocations), _MOST_LAUNCHES))
+            if metric in _COLUMNS:
+                column, factor = _COLUMNS[metric]
+                printed = _NUMBER.fullmatch(mean.strip())
+                value = float(printed[1].replace(",", ".")) * int(factor) if printed else -1.0
+                if 0 <= value < _LARGEST:
+                    known.setdefault(column, value)
+                else:
+                    found.lost += 1
     return found
 
 

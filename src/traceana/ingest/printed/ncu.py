@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +13,7 @@ import polars as pl
 from traceana.errors import CorruptError
 from traceana.ingest.kernel_names import demangle
 from traceana.ingest.printed.quantities import decimal_mark, numbers
-from traceana.ingest.printed.tables import csv_rows, distinct, printed_lines, split_csv
+from traceana.ingest.printed.tables import csv_rows, distinct, find_tables, printed_lines, split_csv
 from traceana.ingest.printed.text import NCU_HEADER, plain_text
 from traceana.ingest.printed.titles import titles
 from traceana.ingest.source import ByteSource, Progress
@@ -69,7 +68,7 @@ def read(path: Path, progress: Progress) -> Trace:
     lines = printed_lines(content)["line"]
     parts = _csv_tables(lines, ledger, ended=content.endswith(b"\n"))
     if not parts and (page := _page(lines)).height:
-        parts = [_Table(page)]
+        parts = [_Rows(page)]
     if not parts:
         raise CorruptError(
             f"{path} has no readable Nsight Compute table (no metrics): "
@@ -115,7 +114,7 @@ def read(path: Path, progress: Progress) -> Trace:
     return Trace(meta, Tables({"counters": whole, "names": measured, "ledger": ledger.frame()}))
 
 
-class _Table(msgspec.Struct, frozen=True):
+class _Rows(msgspec.Struct, frozen=True):
     """The complete rows of a table as texts, and the count of the others.
 
     ``truncated`` is whether the file ends within a row.
@@ -126,85 +125,65 @@ class _Table(msgspec.Struct, frozen=True):
     truncated: bool = False
 
 
-def _csv_tables(lines: pl.Series, ledger: Ledger, *, ended: bool) -> list[_Table]:
+def _csv_tables(lines: pl.Series, ledger: Ledger, *, ended: bool) -> list[_Rows]:
     """Return the tables in ``lines``: a log of several runs has the table of each, with titles and
     units of its own. ``ended`` is whether the last line ends.
 
     Rows of the page ``details`` end behind the metric's value; some of advice have one cell more
     than the header. Rows before the first header are lost.
     """
-    starts = lines.str.contains(f"^{NCU_HEADER}").arg_true().to_list()
     found = []
-    for number, (start, end) in enumerate(pairwise((*starts, len(lines)))):
-        titles = distinct(split_csv(lines[start], strict=True))
+    for number, table in enumerate(find_tables(lines, f"^{NCU_HEADER}")):
+        titles = distinct(split_csv(table.header, strict=True))
         if not titles:
-            below = lines[start + 1 : end].str.contains(_ROW)
-            ledger.add("malformed", int(below.sum()), table="counters", detail=_BROKEN_TITLES)
+            below = int(table.rows.str.contains(_ROW).sum())
+            ledger.add("malformed", below, table="counters", detail=_BROKEN_TITLES)
             continue
         least, most = len(titles), len(titles)
         if _VALUE in titles:
             least, most = titles.index(_VALUE) + 1, len(titles) + 1
-        before = lines[: start * (number == 0)]
+        before = lines[: table.at * (number == 0)]
         separators = before.str.count_matches('","', literal=True)
         malformed = int((before.str.contains(_ROW) & (separators > len(titles) // 2)).sum())
-        marked = _marked(lines[start + 1 : end])
-        rows = _joined(marked)
+        rows, is_part, is_piece = _whole_rows(table.rows)
         broken = rows.str.contains("\0", literal=True)
         if most == least:
             broken |= rows.str.ends_with(",")
         is_row = pl.repeat(True, len(rows), dtype=pl.Boolean, eager=True)
         cells, lost = csv_rows(rows, titles, is_row, widths=range(least, most + 1))
-        if broken.any():
-            cells, lost = cells.filter(~broken.filter(~lost)), lost | broken
+        cells, lost = cells.filter(~broken.filter(~lost)).fill_null(""), lost | broken
         truncated = False
-        if end == len(lines) and not ended and marked.height:
-            is_part, is_piece = marked.select("part", "other").row(-1)
-            truncated = is_piece or (is_part and bool(lost[-1]))
-        malformed += int(marked["other"].sum()) + int(lost.sum()) - truncated
-        found.append(_Table(cells.with_columns(pl.all().fill_null("")), malformed, truncated))
+        if table.is_last and not ended and len(table.rows):
+            truncated = is_piece[-1] or (is_part[-1] and lost[-1])
+        malformed += int(is_piece.sum()) + int(lost.sum()) - truncated
+        found.append(_Rows(cells, malformed, truncated))
         not_utf8 = int(rows.str.contains("\ufffd", literal=True).sum())
         ledger.add("damaged", not_utf8, table="counters", kept=True, detail=_NOT_UTF8)
-        zeros = int("\0" in lines[start])
+        zeros = int("\0" in table.header)
         ledger.add("damaged", zeros, table="counters", kept=True, detail=_BROKEN_HEADER)
     return found
 
 
-def _marked(lines: pl.Series) -> pl.DataFrame:
-    """Return ``lines`` with the number of the ``row`` that each is a ``part`` of, and whether it is
-    an ``other`` line with quotes or zero bytes: a piece of a damaged row.
+def _whole_rows(lines: pl.Series) -> tuple[pl.Series, pl.Series, pl.Series]:
+    """Return the rows in ``lines``, each as one line, which lines are parts of them, and which
+    others have quotes or zero bytes: pieces of damaged rows.
 
     A row begins with the number of a launch; a cell of advice may have ends of lines.
     """
-    line = pl.col("line")
-    quotes, begins = line.str.count_matches('"', literal=True), line.str.contains(_ROW)
-    marked = lines.to_frame("line").with_columns(
-        quotes.alias("quotes"), begins.alias("part"), begins.cum_sum().alias("row")
-    )
-    is_piece = ((pl.col("quotes") > 0) | line.str.contains("\0", literal=True)) & ~pl.col("part")
-    marked = marked.with_columns((is_piece & ~line.str.starts_with("==")).alias("other"))
-    if not (marked["other"].any() or (marked["quotes"] % 2 == 1).any()):
-        return marked
-    before = pl.col("quotes").cum_sum() - pl.col("quotes")
-    of_row = before - pl.when("part").then(before).forward_fill()
-    is_open = (of_row % 2 == 1).fill_null(False)
-    return marked.with_columns(pl.col("part") | is_open, pl.col("other") & ~is_open)
+    begins, quotes = lines.str.contains(_ROW), lines.str.count_matches('"', literal=True)
+    is_piece = (quotes > 0) | lines.str.contains("\0", literal=True)
+    is_piece &= ~begins & ~lines.str.starts_with("==")
+    if not is_piece.any() and not (quotes % 2 == 1).any():
+        return lines.filter(begins), begins, is_piece
+    number, before = pl.col("number"), pl.col("quotes").cum_sum().over("number") - pl.col("quotes")
+    marked = pl.DataFrame({"line": lines, "number": begins.cum_sum(), "quotes": quotes})
+    is_open = marked.select((number > 0) & (before % 2 == 1)).to_series()
+    parts = marked.filter(begins | is_open).group_by(number, maintain_order=True)
+    rows = parts.agg(pl.col("line").str.join(" "))["line"]
+    return rows, begins | is_open, is_piece & ~is_open
 
 
-def _joined(marked: pl.DataFrame) -> pl.Series:
-    """Return the rows whose parts :func:`_marked` has found, each as one line."""
-    parts = marked.filter("part")
-    is_first = parts["row"] != parts["row"].shift()
-    if is_first[1:].all():
-        return parts["line"]
-    ends = parts.filter(~is_first.fill_null(True)).group_by("row").agg(pl.col("line").str.join(" "))
-    rows = parts.filter(is_first.fill_null(True)).join(
-        ends, on="row", how="left", maintain_order="left"
-    )
-    whole = pl.concat_str("line", "line_right", separator=" ", ignore_nulls=True)
-    return rows.select(whole.alias("line"))["line"]
-
-
-def _launches(table: _Table, ledger: Ledger) -> tuple[pl.DataFrame, list[str]]:
+def _launches(table: _Rows, ledger: Ledger) -> tuple[pl.DataFrame, list[str]]:
     """Return the counters of the launches in ``table``, and its metrics without a column."""
     cells = table.cells
     if {_METRIC, _UNIT, _VALUE} <= {*cells.columns}:

@@ -32,10 +32,9 @@ from traceana.ingest.printed.timelines import without_table
 from traceana.ingest.printed.titled_tables import (
     Cells,
     Profiler,
-    Table,
-    Text,
+    SummaryTable,
     device_of,
-    tables,
+    read_tables,
 )
 from traceana.ingest.source import ByteSource, Progress
 from traceana.settings import PERCENT_ROUNDING
@@ -85,26 +84,27 @@ def read(path: Path, progress: Progress) -> Trace:
             for source, content in zip(sources, contents, strict=True)
         ]
     content = b"\n".join(contents)
-    text = tables(content)
-    if not any(one.rows or one.total for one in text.tables):
+    printed, counters = read_tables(content)
+    if not any(one.rows or one.total for one in printed):
         if b"nvprof" in content or b"NVPROF" in content or b"==" in content:
             raise without_table(path, content)
         raise NotATraceError(
             f"{path} has the header of a summary and no rows: paste the whole table"
         )
     ledger = Ledger()
-    rows = _rows(path, text, ledger)
+    rows = _rows(path, printed, ledger)
+    ledger.add("counter", counters, table="-", detail=_MEMORY)
     names = NameTable(ledger)
     frame = _summary(rows, names, ledger)
     ledger.add("damaged", sum(one.damaged for one in sources), table="-", kept=True)
     truncated = sum(one.truncated for one in sources)
     ledger.add("truncated", truncated, table="-", kept=True)
-    profiler = text.tables[0].profiler
-    plain = all(one.separator == " " for one in text.tables)
+    profiler = printed[0].profiler
+    plain = all(one.separator == " " for one in printed)
     properties: dict[str, Any] = {"printed": "text" if plain else "table"}
-    of_device = (one.device_total if one.on_cpu else one.total for one in text.tables)
+    of_device = (one.device_total if one.on_cpu else one.total for one in printed)
     totals = [total.value for total in of_device if total is not None and total.value]
-    if any(one.inclusive for one in text.tables):
+    if any(one.inclusive for one in printed):
         properties["device_times"] = "inclusive"
     if totals:
         properties["printed_total_ns"] = sum(totals)
@@ -116,17 +116,16 @@ def read(path: Path, progress: Progress) -> Trace:
         truncated=truncated > 0,
         bytes_read=sum(one.bytes_read for one in sources),
         bytes_total=sum(one.bytes_total for one in sources),
-        events=sum(len(one.rows) + one.malformed + one.repeated for one in text.tables)
-        + text.counters,
+        events=sum(len(one.rows) + one.malformed + one.repeated for one in printed) + counters,
         properties=properties,
     )
-    printed = [
+    named = [
         device
-        for one in text.tables
+        for one in printed
         for device in [one.device, *(device_of(cells.get("device", "")) for cells in one.rows)]
         if device is not None
     ]
-    devices = [(number, name, "NVIDIA") for number, name in sorted(dict(printed).items())]
+    devices = [(number, name, "NVIDIA") for number, name in sorted(dict(named).items())]
     return Trace(
         meta,
         Tables(
@@ -144,25 +143,25 @@ def read(path: Path, progress: Progress) -> Trace:
     )
 
 
-def _rows(path: Path, text: Text, ledger: Ledger) -> list[_Row]:
+def _rows(path: Path, printed: list[SummaryTable], ledger: Ledger) -> list[_Row]:
     """Return the rows of work and of calls; the ledger counts the others."""
     # A report of Nsight Systems may stand there again with other options: base names of the same
     # kernels.
     first: dict[str, str] = {}
     repeats = []
-    for table in text.tables:
+    for table in printed:
         report = _REPORT.search(table.section) if table.profiler is Profiler.NSYS else None
         repeats.append(report is not None and first.setdefault(report[1], report[2]) != report[2])
     # Copies and memsets are one group: a report has both in one table.
     groups = {"memset": "memcpy"}
     kinds_of = [
         [] if table.sizes or repeated else kinds(table)
-        for table, repeated in zip(text.tables, repeats, strict=True)
+        for table, repeated in zip(printed, repeats, strict=True)
     ]
     # Which tables have the rows of each profiler and group: others repeat them, for a report may
     # have kernels alone, by grid, and together with copies.
     counted: dict[tuple[Profiler, str], str | None] = {}
-    for table, of_rows in zip(text.tables, kinds_of, strict=True):
+    for table, of_rows in zip(printed, kinds_of, strict=True):
         if table.divided_by == "category" and any(
             row.get("type", "").startswith("CUDA_API") for row in table.rows
         ):
@@ -172,7 +171,7 @@ def _rows(path: Path, text: Text, ledger: Ledger) -> list[_Row]:
             counted[key] = table.divided_by and counted.get(key, table.divided_by)
     rows: list[_Row] = []
     sizes = []
-    for number, (table, of_rows) in enumerate(zip(text.tables, kinds_of, strict=True)):
+    for number, (table, of_rows) in enumerate(zip(printed, kinds_of, strict=True)):
         ledger.add("malformed", table.malformed, table="summary", detail="rows that are cut")
         ledger.add("repeated", table.repeated, table="summary", detail=_ANOTHER_ORDER)
         if table.inclusive:
@@ -202,14 +201,13 @@ def _rows(path: Path, text: Text, ledger: Ledger) -> list[_Row]:
     ledger.add("lost_field", lost, table="summary", kept=True, detail="times below 0, or too large")
     # Reports that are added up: tables of the same device, or of several processes.
     of_work = {row["table"] for row in rows if row["kind"] in ("kernel", "op")}
-    added = [one for number, one in enumerate(text.tables) if number in of_work]
+    added = [one for number, one in enumerate(printed) if number in of_work]
     processes = {one.process for one in added if one.process is not None}
     reports = max(Counter(one.device for one in added).values(), default=0)
     if max(reports, len(processes)) > 1:
         detail = f"of {len(processes)} processes" if len(processes) > 1 else None
         number = max(reports, len(processes))
         ledger.add("several_reports", number, table="summary", kept=True, detail=detail)
-    ledger.add("counter", text.counters, table="-", detail=_MEMORY)
     return rows
 
 
@@ -220,7 +218,7 @@ _ANOTHER_FORM: Final = "the same report in another form"
 _ANOTHER_ORDER: Final = "the same run in another order"
 
 
-def _row(path: Path, cells: Cells, kind: str, table: Table, number: int) -> _Row:
+def _row(path: Path, cells: Cells, kind: str, table: SummaryTable, number: int) -> _Row:
     """Return the columns of one row of ``table``."""
     if kind == "call" and table.profiler is Profiler.TORCH and not table.on_cpu:
         # torch gives calls the time of the work that no operator launched, and of what follows.
@@ -229,26 +227,20 @@ def _row(path: Path, cells: Cells, kind: str, table: Table, number: int) -> _Row
     units = dict(zip(table.titles, table.units, strict=True))
     # nvprof's row of units has one for each column; the times of Nsight Systems are nanoseconds.
     default = None if table.profiler is Profiler.NVPROF else "ns"
-    text, unit = cells.get("total", "-"), units.get("total") or default
-    total = _time(text, unit, mark=table.mark)
+
+    def time(figure: str) -> Quantity | None:
+        whole = figure in ("total", *_WHOLE)
+        unit = units.get(figure) or default
+        found = quantity(cells.get(figure, "-"), TIME, unit, whole=whole, mark=table.mark)
+        return found if found is None or found.value >= 0 else None
+
+    total, text = time("total"), cells.get("total", "-")
     # A time that is negative, as of an operator that others outlast, or too large, has a unit.
     lost = total is None and text != "-"
-    if lost and (unit_of(text) or unit) not in TIME:
+    if lost and (unit_of(text) or units.get("total") or default) not in TIME:
         raise CorruptError(f"{path} has times without a unit: the line behind the header has it")
     calls = count(cells["calls"], table.mark) if "calls" in cells else None
     share = percent(cells["share"]) if "share" in cells else None
-    others = {
-        f"{figure}_ns": found and found.value
-        for figure in _TIMES
-        for found in [
-            _time(
-                cells.get(figure),
-                units.get(figure) or default,
-                whole=figure in _WHOLE,
-                mark=table.mark,
-            )
-        ]
-    }
     device = device_of(cells["device"]) if "device" in cells else table.device
     name = cells["name"]
     direction = copy_of(name) if kind == "memcpy" else None
@@ -265,7 +257,7 @@ def _row(path: Path, cells: Cells, kind: str, table: Table, number: int) -> _Row
         "calls_step": calls and calls.step,
         "total_ns": total and total.value,
         "precision_ns": total and total.step,
-        **others,
+        **{f"{figure}_ns": found and found.value for figure in _TIMES for found in [time(figure)]},
         "bytes": None,
         "bytes_step": None,
         "share_percent": share and share[0],
@@ -275,14 +267,9 @@ def _row(path: Path, cells: Cells, kind: str, table: Table, number: int) -> _Row
     }
 
 
-def _time(
-    text: str | None, unit: str | None, *, whole: bool = True, mark: str | None = None
-) -> Quantity | None:
-    found = None if text is None else quantity(text, TIME, unit, whole=whole, mark=mark)
-    return found if found is None or found.value >= 0 else None
-
-
-def _add_sizes(path: Path, table: Table, number: int, rows: list[_Row], ledger: Ledger) -> None:
+def _add_sizes(
+    path: Path, table: SummaryTable, number: int, rows: list[_Row], ledger: Ledger
+) -> None:
     """Add the sizes of ``table`` to the rows of its copies: the first ones of as many.
 
     Copies whose times are in no table have a row without a time.
@@ -320,7 +307,7 @@ def _add_sizes(path: Path, table: Table, number: int, rows: list[_Row], ledger: 
         row["bytes"], row["bytes_step"] = known, size.step
 
 
-def _count_once(rows: list[_Row], table: Table) -> None:
+def _count_once(rows: list[_Row], table: SummaryTable) -> None:
     """Leave out of sums what other rows of a table of torch count again.
 
     A kernel's time is in its own row and in that of the operator that launched it. A table of some
@@ -343,7 +330,7 @@ def _count_once(rows: list[_Row], table: Table) -> None:
         row["counted"] = row["kind"] in _WORK and chosen and not idle
 
 
-def _note_cut(rows: list[_Row], table: Table, ledger: Ledger) -> None:
+def _note_cut(rows: list[_Row], table: SummaryTable, ledger: Ledger) -> None:
     """Count ``table`` in ``ledger`` if its counted rows are not all the time it is of."""
     counted = [row for row in rows if row["counted"]]
     printed = sum(row["total_ns"] or 0 for row in counted)
@@ -457,7 +444,7 @@ def copy_of(name: str) -> str | None:
     return "unknown" if _ANY_COPY.fullmatch(name) else None
 
 
-def kinds(table: Table) -> list[str]:
+def kinds(table: SummaryTable) -> list[str]:
     """Return the kind of each row of ``table``.
 
     Kinds are those of the table ``summary``; ``range`` are annotations, ``domain`` sums of others,
@@ -475,7 +462,7 @@ def kinds(table: Table) -> list[str]:
     return found
 
 
-def _of_row(name: str, typed: str, table: Table) -> str:
+def _of_row(name: str, typed: str, table: SummaryTable) -> str:
     if table.profiler is Profiler.MXNET:
         if name.startswith("Memory: "):
             return "memory"
@@ -505,7 +492,7 @@ def _of_row(name: str, typed: str, table: Table) -> str:
     return "kernel"
 
 
-def _of_torch(table: Table) -> list[str]:
+def _of_torch(table: SummaryTable) -> list[str]:
     """Return the kinds of rows of ``key_averages()``: operators, and what ran on the device.
 
     Rows of the device have no time of the CPU. Annotations have rows on both sides; those of the
@@ -535,7 +522,7 @@ def _of_torch(table: Table) -> list[str]:
     return found
 
 
-def _find_annotations(table: Table, found: list[str]) -> None:
+def _find_annotations(table: SummaryTable, found: list[str]) -> None:
     """Change the kind of kernels in ``found`` to range which the printed sums show to be ranges.
 
     The host's row of an annotation may be cut off, or nested. The total has kernels and copies
@@ -547,8 +534,8 @@ def _find_annotations(table: Table, found: list[str]) -> None:
             found[at] = "range"
     if table.total is None:
         return
-    times = [_time(row.get("total"), None) for row in table.rows]
-    known = [(time.value, at) for at, time in enumerate(times) if time is not None]
+    times = [quantity(row.get("total", "-"), TIME, None, whole=True) for row in table.rows]
+    known = [(time.value, at) for at, time in enumerate(times) if time and time.value >= 0]
     work = [value for value, at in known if found[at] in ("kernel", "memcpy", "memset")]
     excess = sum(work) - table.total.value - table.total.step * len(work)
     for value, at in sorted(known, reverse=True):

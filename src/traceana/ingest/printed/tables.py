@@ -1,20 +1,26 @@
-"""Text that profilers printed: lines without what a log or a paste puts around them, and cells.
+"""Text that profilers printed as lines, tables and cells.
 
-Shared by the readers of nvprof's and rocprof's traces and of all profilers' summaries.
+A table is the lines below a header, whatever program's output precedes it. Its rows are CSV
+(:func:`csv_rows`), columns two spaces apart (:func:`padded_rows`) or columns below a ruler
+(:func:`ruled_rows`).
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import re
+from itertools import pairwise
 from math import ceil
 from typing import Final
 
+import msgspec
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.trace import Ledger
 
-_QUOTED: Final = '"[^"]*"'
+_QUOTED: Final = '"(?:[^"]|"")*"'
 _CELL: Final = "\x01"
 """In place of a quoted text; no line has this character."""
 _WITHIN: Final = "[^,]\x01|\x01[^,]"
@@ -42,6 +48,51 @@ def raw_lines(content: bytes) -> pl.DataFrame:
     return lines.fill_null("")
 
 
+class PrintedTable(msgspec.Struct):
+    """A printed table: its line of titles, and the lines below it up to the next header.
+
+    ``below`` is the line of units or the ruler between ``header`` and ``rows``, empty without one.
+    ``at`` is the number of the header's line, and ``is_last`` whether the text ends in ``rows``.
+    """
+
+    header: str
+    below: str
+    rows: pl.Series
+    at: int
+    is_last: bool
+
+
+def find_tables(lines: pl.Series, header: str, below: str | None = None) -> list[PrintedTable]:
+    """Return the tables in ``lines``.
+
+    ``header`` is the pattern of a line of titles, ``below`` that of a line of units or a ruler.
+    """
+    found = []
+    for at, end in pairwise([*lines.str.contains(header).arg_true(), len(lines)]):
+        second = lines[at + 1] if below is not None and at + 1 < end else ""
+        if below is None or not re.search(below, second):
+            second = ""
+        rows = lines[at + 1 + bool(second) : end]
+        found.append(PrintedTable(lines[at], second, rows, at, is_last=end == len(lines)))
+    return found
+
+
+def merge_tables(tables: list[PrintedTable]) -> list[PrintedTable]:
+    """Return ``tables`` that have rows, those with the same titles and units as one.
+
+    Titles in columns may be padded by other widths, unless the position of what is below counts.
+    """
+    found: dict[tuple[str, str], list[PrintedTable]] = {}
+    for table in tables:
+        if len(table.rows):
+            titles = table.header if table.below else re.sub(" {2,}", "  ", table.header)
+            found.setdefault((titles, table.below), []).append(table)
+    return [
+        replace(alike[0], rows=pl.concat(one.rows for one in alike), is_last=alike[-1].is_last)
+        for alike in found.values()
+    ]
+
+
 def split_csv(line: str, *, strict: bool = False) -> list[str]:
     """Return the cells of ``line``; none where one has more than 128 KiB or a line's end.
 
@@ -53,13 +104,13 @@ def split_csv(line: str, *, strict: bool = False) -> list[str]:
         return []
 
 
-def joined(cells: list[str], width: int, at: int) -> list[str] | None:
-    """Return ``cells`` as ``width`` cells, those of a name at ``at`` without quotes as one.
+def joined(cells: list[str], width: int, at: int, separator: str = ",") -> list[str] | None:
+    """Return ``cells`` as ``width`` cells, those of a name at ``at`` with separators as one.
 
     None where they are too few.
     """
     end = len(cells) - (width - 1 - at)
-    return [*cells[:at], ",".join(cells[at:end]), *cells[end:]] if end > at else None
+    return [*cells[:at], separator.join(cells[at:end]), *cells[end:]] if end > at else None
 
 
 def csv_rows(
@@ -76,61 +127,67 @@ def csv_rows(
     numbers of cells that a row may have, those of its titles if there is none.
     """
     widths = widths or range(len(titles), len(titles) + 1)
-    schema = dict.fromkeys(titles, pl.String)
-    separators = lines.str.count_matches('","', literal=True)
-    if (
-        separators.is_between(widths.start - 1, widths.stop - 2).all()
-        and (lines.str.count_matches('"', literal=True) == 2 * separators + 2).all()
-        and (lines.str.starts_with('"') & lines.str.ends_with('"')).all()
-    ):
-        return _parsed(lines, titles), pl.zeros(len(lines), pl.Boolean, eager=True)
-    # Commas outside quotes, whether quotes are paired, and whether they are around cells.
-    bare = lines.str.replace_all(_QUOTED, _CELL)
-    commas = bare.str.count_matches(",", literal=True)
-    paired = ~bare.str.contains('"', literal=True)
-    plain = paired & ~bare.str.contains(_WITHIN)
+    named = name in titles
+    # Commas outside quotes, and whether quotes are around cells: in most files, all of them.
+    commas = lines.str.count_matches('","', literal=True)
+    plain = lines.str.starts_with('"') & lines.str.ends_with('"')
+    plain &= lines.str.count_matches('"', literal=True) == 2 * commas + 2
+    other = (~plain).arg_true()
+    bare = lines[other].str.replace_all(_QUOTED, _CELL)
+    commas = commas.scatter(other, bare.str.count_matches(",", literal=True))
+    paired = plain.clone().scatter(other, ~bare.str.contains('"', literal=True))
+    plain = plain.scatter(other, ~bare.str.contains(f'"|{_WITHIN}'))
     fits = commas.is_between(widths.start - 1, widths.stop - 2)
     whole = plain & fits
+    # The decoder takes the number of cells from the first line; a row may have fewer.
+    header = pl.Series([",".join(map(str, range(len(titles))))])
+    text = pl.concat([header, lines.filter(whole)]).str.join("\n").cast(pl.Binary).item()
+    cells = pl.read_csv(text, infer_schema=False, truncate_ragged_lines=True)
+    cells.columns = titles
+    lost = begins & ~whole
     # Names without quotes have commas of their own, and quotes may stand within a name.
-    other = paired & begins & ~whole & (fits if name not in titles else commas + 1 >= widths.start)
-    cells = _parsed(lines.filter(whole), titles)
-    if not other.any():
-        return cells, begins & ~whole
     rows: dict[int, list[str | None]] = {}
-    for at in other.arg_true():
-        row = split_csv(lines[at], strict=name not in titles)
-        if len(row) not in widths:
-            row = joined(row, len(titles), titles.index(name)) or [] if name in titles else []
-        if row:
+    for at in (lost & paired & (commas + 1 >= widths.start if named else fits)).arg_true():
+        row = split_csv(lines[at], strict=not named)
+        if named and len(row) not in widths:
+            row = joined(row, len(titles), titles.index(name)) or []
+        if len(row) in widths:
             rows[at] = [cell or None for cell in [*row, *[""] * len(titles)][: len(titles)]]
-    at_number = pl.Series("at", range(len(lines)), dtype=pl.UInt32)
-    rest = pl.DataFrame([*rows.values()], schema, orient="row").with_columns(
-        pl.Series("at", [*rows], dtype=pl.UInt32)
-    )
-    lost = begins & ~whole & ~at_number.is_in([*rows])
-    cells = pl.concat([cells.with_columns(at_number.filter(whole)), rest]).sort("at").drop("at")
+    if rows:
+        others = pl.DataFrame([*rows.values()], dict.fromkeys(titles, pl.String), orient="row")
+        order = pl.Series([*whole.arg_true(), *rows]).arg_sort()
+        cells = pl.concat([cells, others])[order]
+        lost = lost.scatter([*rows], False)
     return cells, lost
 
 
-def _parsed(lines: pl.Series, titles: list[str]) -> pl.DataFrame:
-    """Return the cells of ``lines``, each a row of ``titles``; what a row lacks is null."""
-    # The decoder takes the number of cells from the header; a row may have fewer.
-    header = ",".join(map(str, range(len(titles))))
-    text = io.BytesIO("\n".join([header, *lines]).encode())
-    try:
-        cells = pl.read_csv(text, infer_schema=False, truncate_ragged_lines=True)
-        if cells.height == len(lines):
-            cells.columns = titles
-            return cells
-    except pl.exceptions.PolarsError:
-        pass
-    # The decoder takes some damaged text for more cells or rows: line by line it is what it is.
-    rows = [split_csv(line) for line in lines]
-    texts = {
-        title: [row[i] or None if i < len(row) else None for row in rows]
-        for i, title in enumerate(titles)
-    }
-    return pl.DataFrame(texts, dict.fromkeys(titles, pl.String))
+def padded_rows(lines: pl.Series, titles: list[str]) -> tuple[pl.DataFrame, pl.Series]:
+    """Return the cells of columns at least two spaces apart, and which lines have fewer cells."""
+    cells = (
+        lines.str.replace_all(" {2,}", "\t")
+        .str.splitn("\t", len(titles))
+        .struct.rename_fields(titles)
+        .struct.unnest()
+    )
+    last = pl.col(titles[-1])
+    whole = cells[titles[-1]].is_not_null()
+    restored = cells.filter(whole).with_columns(last.str.replace_all("\t", "  "))
+    return restored.select(pl.when(pl.all() != "-").then(pl.all())), ~whole
+
+
+def ruled_rows(lines: pl.Series, titles: list[str], ruler: str) -> pl.DataFrame | None:
+    """Return the cells of columns below a ruler, empty text for empty ones; None: no such ruler.
+
+    The ruler may stand farther to the right than the titles, whose first space a paste has lost.
+    """
+    columns = [one.span() for one in re.finditer("-+", ruler)]
+    if len(columns) != len(titles) or len(set(titles)) != len(titles):
+        return None
+    lengths = [end - start for start, end in columns[:-1]]
+    return lines.to_frame("line").select(
+        pl.col("line").str.slice(start, length).str.strip_chars(" \r").alias(title)
+        for title, (start, _), length in zip(titles, columns, [*lengths, None], strict=True)
+    )
 
 
 def count_few_digits(ledger: Ledger, table: str, column: str, unit: str, steps: pl.Series) -> None:

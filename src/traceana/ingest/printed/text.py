@@ -128,6 +128,8 @@ def plain_text(content: bytes) -> bytes:
     content = content.removeprefix(BOM)
     if b"\x1b" in content:
         content = _ESCAPE.sub(b"", content)
+    # All that most files have, without a search by pattern.
+    content = content.replace(b"\r\n", b"\n")
     if b"\r" in content:
         content = _RETURNS.sub(b"\n", content)
     if b"\xc2\xa0" in content:

@@ -27,11 +27,16 @@ from traceana.ingest.integrity import rebase, screen
 from traceana.ingest.kernel_names import NameTable, distinct_values
 from traceana.ingest.printed.quantities import quantities
 from traceana.ingest.printed.tables import (
+    PrintedTable,
     count_few_digits,
     csv_rows,
     distinct,
+    find_tables,
+    merge_tables,
+    padded_rows,
     printed_lines,
     raw_lines,
+    ruled_rows,
     split_csv,
 )
 from traceana.ingest.printed.text import NSYS_COLUMNS, NVPROF_TITLES, plain_text
@@ -82,11 +87,11 @@ def read(path: Path, progress: Progress) -> Trace:
     """
     source = ByteSource(path, progress)
     content = plain_text(b"".join(source.blocks()))
-    printed = printed_rows(content)
-    if not printed.layouts:
+    layouts, malformed, not_utf8 = _rows(content)
+    if not layouts:
         raise without_table(path, content)
     ledger = Ledger()
-    cells = pl.concat([_typed(path, rows) for rows in printed.layouts], how="diagonal")
+    cells = pl.concat([_typed(path, rows) for rows in layouts], how="diagonal")
     work, calls = _split(cells, ledger)
     devices = _devices(work["device"])
     numbers = {text: one["device"] for text, one in devices.items()}
@@ -107,9 +112,9 @@ def read(path: Path, progress: Progress) -> Trace:
         )
     if len(processes) > 1:
         ledger.add("several_reports", len(processes), table="-", kept=True, detail="processes")
-    ledger.add("malformed", printed.malformed, table="activities", detail="rows with other cells")
-    not_utf8 = "rows with text that is not UTF-8"
-    ledger.add("damaged", printed.not_utf8, table="-", kept=True, detail=not_utf8)
+    ledger.add("malformed", malformed, table="activities", detail="rows with other cells")
+    detail = "rows with text that is not UTF-8"
+    ledger.add("damaged", not_utf8, table="-", kept=True, detail=detail)
     for column, unit in (("start", "ns"), ("duration", "ns"), ("bytes", "bytes")):
         if f"{column}_step" in work.columns:
             steps = work[f"{column}_step"].filter(work[column] > 0)
@@ -123,8 +128,8 @@ def read(path: Path, progress: Progress) -> Trace:
         [{**row, "vendor": "NVIDIA"} for row in devices.values()], tables["activities"]["device"]
     )
     tables["ledger"] = ledger.frame()
-    of_nsys = any(one.of_nsys for one in printed.layouts)
-    as_csv = any(one.units and not one.in_columns for one in printed.layouts)
+    of_nsys = any(one.of_nsys for one in layouts)
+    as_csv = any(one.units and one.is_csv for one in layouts)
     meta = TraceMeta(
         source=str(path),
         format="nsys" if of_nsys else "nvprof",
@@ -132,7 +137,7 @@ def read(path: Path, progress: Progress) -> Trace:
         truncated=source.truncated,
         bytes_read=source.bytes_read,
         bytes_total=source.bytes_total,
-        events=cells.height + printed.malformed,
+        events=cells.height + malformed,
         properties={"printed": "CSV" if as_csv else "text"},
     )
     return Trace(meta, Tables(tables))
@@ -309,7 +314,6 @@ def _devices(texts: pl.Series) -> dict[str, dict[str, int | str | None]]:
     return found
 
 
-_HEADER: Final = f"^{NVPROF_TITLES}"
 _FIRST_TIME: Final = r'^(?:"?[\d.]+"?,|[\d.]+(?:ns|us|ms|s) )'
 _PADDED_TIME: Final = r"^[\d.]+(?:ns|us|ms|s) "
 _UNITS: Final = r"^(?:[a-zA-Z/%]*,)+[a-zA-Z/%]*$"
@@ -332,13 +336,12 @@ _MOST_TITLES: Final = 500
 class Rows(msgspec.Struct, frozen=True):
     """The rows of one layout: ``cells`` has a column of texts per title, null where it is empty.
 
-    ``units`` has the unit of the columns whose cells are numbers without one; ``in_columns`` is
-    whether they were padded columns with such units, not CSV.
+    ``units`` has the unit of the columns whose cells are numbers without one.
     """
 
     cells: pl.DataFrame
     units: dict[str, str]
-    in_columns: bool = False
+    is_csv: bool
 
     @property
     def of_nsys(self) -> bool:
@@ -346,117 +349,59 @@ class Rows(msgspec.Struct, frozen=True):
         return bool({"CorrId", "CorrID"} & set(self.cells.columns))
 
 
-class Printed(msgspec.Struct, frozen=True):
-    """All rows of a file. ``malformed`` lines begin as rows do, and have other cells;
-    ``not_utf8`` rows have bytes that are not UTF-8.
+def _rows(content: bytes) -> tuple[list[Rows], int, int]:
+    """Return the rows of all tables in ``content``, and two counts: of lines that begin as rows do
+    and have other cells, and of lines with bytes that are not UTF-8.
     """
-
-    layouts: list[Rows]
-    malformed: int
-    not_utf8: int
-
-
-def printed_rows(content: bytes) -> Printed:
-    """Return the rows of all tables in ``content``."""
-    line, is_header = pl.col("line"), pl.col("is_header")
-    lines = printed_lines(content).filter(line != "")
-    # An eager query searches a text again for each column that asks: what begins a table first.
-    marked = lines.with_columns(
-        line.str.contains(_HEADER).alias("is_header"),
-        line.str.contains(f"{_UNITS}|{_PADDED_UNITS}").alias("is_units"),
-    ).with_columns((is_header.shift(1, fill_value=False) & pl.col("is_units")).alias("is_units"))
-    # Padded units stand below their titles: the header as it is printed is before them.
-    padded = pl.when(line.str.contains(",", literal=True).not_()).then(line.shift(1) + "\n")
-    units = padded.otherwise(pl.lit("")) + line
-    number = is_header.cum_sum().cast(pl.Int64)
-    found = marked.select(
-        line,
-        line.filter(is_header)
-        .str.replace_all(" {2,}", "\t")
-        .gather(pl.when(number > 0).then(number - 1))
-        .alias("header"),
-        pl.when("is_units")
-        .then(units)
-        .when(is_header)
-        .then(pl.lit(""))
-        .forward_fill()
-        .alias("units"),
-        (is_header | pl.col("is_units")).not_().alias("row"),
-    ).filter(pl.col("row") & pl.col("header").is_not_null())
     layouts: list[Rows] = []
-    malformed = 0
-    for (header, below), rows in found.group_by("header", "units", maintain_order=True):
-        separator = "," if "," in header else "\t"
-        if (
-            len(layouts) >= _MOST_LAYOUTS
-            or header.count(separator) >= _MOST_TITLES
-            or len(header) > _LONGEST_HEADER
-        ):
-            malformed += rows.height
+    malformed = not_utf8 = 0
+    lines = printed_lines(content)["line"]
+    below = f"{_UNITS}|{_PADDED_UNITS}"
+    for table in merge_tables(find_tables(lines.filter(lines != ""), f"^{NVPROF_TITLES}", below)):
+        if not content.isascii():
+            not_utf8 += int(table.rows.str.contains("\ufffd", literal=True).sum())
+        is_csv = "," in table.header
+        titles: list[str] = []
+        if len(layouts) < _MOST_LAYOUTS and len(table.header) <= _LONGEST_HEADER:
+            titles = split_csv(table.header) if is_csv else re.split(" {2,}", table.header)
+        if not 0 < len(titles) <= _MOST_TITLES:
+            malformed += len(table.rows)
             continue
-        read = _csv if separator == "," else _fixed_columns
-        part, lost = read(rows["line"], header, below)
-        malformed += lost
-        if part.cells.width:
-            layouts.append(part)
-    below_rulers, cut = _below_rulers(content)
-    layouts += below_rulers
-    malformed += cut
-    not_utf8 = 0
-    if not content.isascii():
-        not_utf8 = int(found["line"].str.contains("\ufffd", literal=True).sum())
-    return Printed(layouts, malformed, not_utf8)
-
-
-def _fixed_columns(lines: pl.Series, header: str, units: str) -> tuple[Rows, int]:
-    """Return the rows of padded columns, at least two spaces apart, and the number of others."""
-    titles = distinct(header.split("\t"))
-    cells = (
-        lines.str.replace_all(" {2,}", "\t")
-        .str.splitn("\t", len(titles))
-        .struct.rename_fields(titles)
-        .struct.unnest()
-    )
-    whole = cells[titles[-1]].is_not_null()
-    empty = pl.when(pl.all() != "-").then(pl.all())
-    restored = cells.filter(whole).with_columns(pl.col(titles[-1]).str.replace_all("\t", "  "))
-    lost = int((~whole & lines.str.contains(_PADDED_TIME)).sum())
-    return Rows(restored.select(empty), _padded_units(titles, units)), lost
-
-
-def _below_rulers(content: bytes) -> tuple[list[Rows], int]:
-    """Return the rows of the tables of Nsight Systems in columns, and the number of cut rows.
-
-    Cells may be empty, so columns are found by the ruler below the titles. It may stand farther to
-    the right than the titles, whose first space a paste has lost, and as far as the rows.
-    """
+        titles = distinct(titles)
+        if is_csv:
+            begins = table.rows.str.contains(_FIRST_TIME if titles[0] != _NAME else ",")
+            cells, lost = csv_rows(table.rows, titles, begins, _NAME)
+            units = dict(zip(titles, table.below.split(","), strict=False))
+        else:
+            cells, lost = padded_rows(table.rows, titles)
+            lost &= table.rows.str.contains(_PADDED_TIME)
+            units = _padded_units(titles, table)
+        malformed += int(lost.sum())
+        layouts.append(_layout(cells, units, is_csv=is_csv))
     if not re.search(NSYS_COLUMNS.encode(), content):
-        return [], 0
-    lines = raw_lines(content)["line"]
-    headers = lines.str.contains(NSYS_COLUMNS).arg_true().to_list()
-    found, cut = [], 0
-    for at, end in zip(headers, [*headers[1:], len(lines)], strict=True):
-        titles = re.split(" {2,}", lines[at].strip(" \t#>|\r"))
-        ruler = [] if at + 1 == len(lines) else list(re.finditer("-+", lines[at + 1]))
-        if len(ruler) != len(titles) or len(set(titles)) != len(titles) or _NAME not in titles:
+        return layouts, malformed, not_utf8
+    for table in merge_tables(find_tables(raw_lines(content)["line"], NSYS_COLUMNS, "-")):
+        titles = re.split(" {2,}", table.header.strip(" \t#>|\r"))
+        ruled = ruled_rows(table.rows, titles, table.below)
+        if ruled is None or _NAME not in titles:
             continue
-        lengths = [one.end() - one.start() for one in ruler[:-1]]
-        spans = zip([one.start() for one in ruler], [*lengths, None], strict=True)
-        below = lines[at + 2 : end].to_frame("line")
-        cells = below.select(
-            pl.col("line").str.slice(start, length).str.strip_chars(" \r").alias(title)
-            for title, (start, length) in zip(titles, spans, strict=True)
-        )
-        begins = cells.filter(pl.col(titles[0]).str.contains(_GROUPED))
-        whole = begins.filter(
-            pl.col(titles[1]).str.contains(_GROUPED), pl.col(_NAME).str.contains(r"\S")
-        )
-        cut += begins.height - whole.height
-        rows = whole.select(_ungrouped(title).alias(title.partition(" (")[0]) for title in titles)
-        own = [match for title in titles if (match := _OWN_UNIT.fullmatch(title))]
-        units = {match[1]: _DECIMAL.get(match[2], match[2]) for match in own}
-        found.append(Rows(rows, units, in_columns=True))
-    return found, cut
+        begins = ruled[titles[0]].str.contains(_GROUPED)
+        whole = begins & ruled[titles[1]].str.contains(_GROUPED) & ruled[_NAME].str.contains(r"\S")
+        malformed += int((begins & ~whole).sum())
+        cells = ruled.filter(whole).select(_ungrouped(title) for title in titles)
+        layouts.append(_layout(cells, {}, is_csv=False))
+    return layouts, malformed, not_utf8
+
+
+def _layout(cells: pl.DataFrame, units: dict[str, str], *, is_csv: bool) -> Rows:
+    """Return the rows with ``cells``; the unit of a column may stand in its title."""
+    own = {title: match for title in cells.columns if (match := _OWN_UNIT.fullmatch(title))}
+    units = units | {match[1]: _DECIMAL.get(match[2], match[2]) for match in own.values()}
+    return Rows(
+        cells.rename({title: match[1] for title, match in own.items()}),
+        {title: unit for title, unit in units.items() if unit},
+        is_csv,
+    )
 
 
 def _ungrouped(title: str) -> pl.Expr:
@@ -474,37 +419,20 @@ def _ungrouped(title: str) -> pl.Expr:
     return pl.when(text != "").then(text)
 
 
-def _padded_units(titles: list[str], units: str) -> dict[str, str]:
-    """Return the unit of each of ``titles`` by ``units``: the header, and the line of units below.
+def _padded_units(titles: list[str], table: PrintedTable) -> dict[str, str]:
+    """Return the unit of each of ``titles`` by the line of units below them.
 
     A unit ends where its title does. What stands before the first of them is not there, and the
     first title has a unit.
     """
-    header, _, below = units.partition("\n")
     ends: dict[str, int] = {}
     at = 0
     for title in titles:
-        at = max(header.find(title, at), at) + len(title)
+        at = max(table.header.find(title, at), at) + len(title)
         ends[title] = at
-    words = list(re.finditer(r"\S+", below))
+    words = list(re.finditer(r"\S+", table.below))
     shift = ends[titles[0]] - words[0].end() if words else 0
     return {
         min(titles, key=lambda title: abs(ends[title] - word.end() - shift)): word[0]
         for word in words
     }
-
-
-def _csv(lines: pl.Series, header: str, units: str) -> tuple[Rows, int]:
-    """Return the rows of CSV, and the number of lines with other cells."""
-    titles = distinct(split_csv(header.replace("\t", "  ")))
-    if not titles:
-        return Rows(pl.DataFrame(), {}), len(lines)
-    begins = lines.str.contains(_FIRST_TIME if titles[0] != _NAME else ",")
-    cells, lost = csv_rows(lines, titles, begins, _NAME)
-    own = {title: _OWN_UNIT.fullmatch(title) for title in titles}
-    given = dict(zip(titles, units.split(","), strict=False)) if units else {}
-    for match in own.values():
-        if match:
-            given[match[1]] = _DECIMAL.get(match[2], match[2])
-    renamed = cells.rename({title: match[1] for title, match in own.items() if match})
-    return Rows(renamed, {t: u for t, u in given.items() if u}), int(lost.sum())

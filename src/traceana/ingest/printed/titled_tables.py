@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from enum import Enum
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 import msgspec
@@ -43,7 +43,7 @@ class Profiler(Enum):
     MXNET = "mxnet"
 
 
-class Table(msgspec.Struct):
+class SummaryTable(msgspec.Struct):
     """One table.
 
     ``titles`` are the figures of its columns, empty text for others; ``units`` the units of those
@@ -100,7 +100,7 @@ _SECTION: Final = re.compile(
     r"|Unified Memory profiling result|(?:Metric|Event) result|Dependency Analysis"
     r"|Open(?:ACC|MP)(?= \((?:ex|in)cl\)))(?: \([\w ]+\))?:?"
     r"|(?:Generating )?[A-Z][\w /&()-]{0,60}Statistics(?: \([\w ]+\))?(?::|\.\.\.)?"
-    r"|\[\d+/\d+\] Executing .* stats report.*|Processing \[.*"
+    r"|\[\d+/\d+\] Executing .* stats report.*|Processing \[.*\].*"
     r"|[*]* ?[A-Z][\w /&()-]{0,60} \([\w:]+\):"
     r'|\w+_SUMMARY\w*:|ROCPROFV3 (?:.+ )?SUMMARY:|(?:==\d+== |={8} )?Device "[^"]*\(\d+\)"'
 )
@@ -144,23 +144,26 @@ _LONGEST_TITLE: Final = 5
 _SHORT: Final = 300
 """Bytes of the longest line that is a mark or a section."""
 _LONGEST_LINE: Final = 1 << 17
+_LINES_OF_SECTION: Final = 50
+"""Lines before the first header that may name its section and process."""
 
 
-class Text(msgspec.Struct, frozen=True):
-    """The ``tables`` of a text, and the number of rows that are ``counters`` of memory."""
-
-    tables: list[Table]
-    counters: int
-
-
-def tables(content: bytes) -> Text:
-    """Return the tables of summaries in ``content``, in order."""
-    found: list[Table] = []
-    table: Table | None = None
+def read_tables(content: bytes) -> tuple[list[SummaryTable], int]:
+    """Return the tables of summaries in ``content``, and the number of rows that are counters of
+    memory."""
+    found: list[SummaryTable] = []
+    table: SummaryTable | None = None
     section, process, device = "", None, None
     other = False
     counters = 0
-    for line in _lines(content):
+    lines = printed_lines(content)["line"]
+    headers = lines.str.contains(
+        rf"^(?:{SUMMARY_TITLES}|(?:Self )?[A-Z]\w+ time total: )"
+    ).arg_true()
+    begin = max(0, headers[0] - _LINES_OF_SECTION) if len(headers) else len(lines)
+    for line in lines[begin:].str.strip_chars("` \t"):
+        if not 0 < len(line) < _LONGEST_LINE:
+            continue
         if re.match(SUMMARY_TITLES, line):
             table = _header(line, section, process, device)
             other = table is None
@@ -168,17 +171,14 @@ def tables(content: bytes) -> Text:
                 found.append(table)
             continue
         if table is not None and not table.rows and _UNITS_LINE.fullmatch(line):
-            given = line.split(table.separator)
-            table.units = [
-                own or (unit if unit not in ("", "%") else None)
-                for own, unit in zip(table.units, [*given, *[""] * len(table.titles)], strict=False)
-            ]
+            given = line.split(table.separator)[: len(table.titles)]
+            for at, unit in enumerate(given):
+                if unit not in ("", "%"):
+                    table.units[at] = table.units[at] or unit
         elif table is not None and not table.rows and re.fullmatch(_UNIT_WORDS, line):
-            words = iter(line.removeprefix("%").split())
-            table.units = [
-                next(words, unit) if title in _TIMES else unit
-                for title, unit in zip(table.titles, table.units, strict=True)
-            ]
+            of_times = [at for at, title in enumerate(table.titles) if title in _TIMES]
+            for at, unit in zip(of_times, line.removeprefix("%").split(), strict=False):
+                table.units[at] = unit
         elif total := _TOTAL.fullmatch(line):
             table = None
             if (time := quantity(total[2], TIME, None)) is None:
@@ -186,7 +186,7 @@ def tables(content: bytes) -> Text:
             # A sum without a table above it is a table without rows.
             sums = found[-1] if found and found[-1].profiler is Profiler.TORCH else None
             if sums is None or (sums.cpu_total if total[1] == "CPU" else sums.total) is not None:
-                sums = Table(Profiler.TORCH, ["name", "total"], [None, None], " ", section)
+                sums = SummaryTable(Profiler.TORCH, ["name", "total"], [None, None], " ", section)
                 found.append(sums)
             if total[1] == "CPU":
                 sums.cpu_total = time
@@ -219,10 +219,10 @@ def tables(content: bytes) -> Text:
     for one in found:
         _without_device(one)
     _join_orders([one for one in found if one.profiler is Profiler.TORCH])
-    return Text(found, counters)
+    return found, counters
 
 
-def _without_device(table: Table) -> None:
+def _without_device(table: SummaryTable) -> None:
     """Make a table of torch without own times of the device one of the CPU.
 
     Old versions print the columns of the device wherever it was to be profiled, all 0, and the
@@ -243,13 +243,13 @@ def _without_device(table: Table) -> None:
         cells["total"] = cells.get("self_cpu", cells.get("total", "-"))
 
 
-def _join_orders(found: list[Table]) -> None:
+def _join_orders(found: list[SummaryTable]) -> None:
     """Move rows of tables of torch to the table before, if both are of one run.
 
     Scripts print a run in several orders, by time of the CPU and of the device, each up to a limit
     of rows: what the later tables repeat counts once.
     """
-    before: Table | None = None
+    before: SummaryTable | None = None
     for table in found:
         if before is None or not _same_run(before, table):
             before = table
@@ -263,7 +263,7 @@ def _join_orders(found: list[Table]) -> None:
         table.rows, table.cuts, table.total, table.device_total = [], 0, None, None
 
 
-def _same_run(one: Table, other: Table) -> bool:
+def _same_run(one: SummaryTable, other: SummaryTable) -> bool:
     """Return whether two tables of torch have the sums of one run, or without them its rows."""
     if one.on_cpu != other.on_cpu or not one.rows or not other.rows:
         return False
@@ -278,24 +278,21 @@ def _same_run(one: Table, other: Table) -> bool:
     return len(names) >= _FEWEST_ALIKE and alike[0] == alike[1]
 
 
-def _set_marks(found: list[Table]) -> None:
+def _set_marks(found: list[SummaryTable]) -> None:
     """Set the decimal marks of the tables of Nsight Systems, which prints in the user's locale."""
     of_locale = [table for table in found if table.profiler is Profiler.NSYS]
     numbers = [
-        pl.Series(
-            [
-                cell
-                for cells in table.rows
-                for title, cell in cells.items()
-                if title not in ("name", "type", "device")
-            ],
-            dtype=pl.String,
-        )
+        [
+            cell
+            for cells in table.rows
+            for title, cell in cells.items()
+            if title not in ("name", "type", "device")
+        ]
         for table in of_locale
     ]
-    of_all = decimal_mark(pl.concat(numbers)) if numbers else None
+    of_all = decimal_mark(pl.Series(chain(*numbers), dtype=pl.String))
     for table, own in zip(of_locale, numbers, strict=True):
-        table.mark = decimal_mark(own) or of_all
+        table.mark = decimal_mark(pl.Series(own, dtype=pl.String)) or of_all
 
 
 def device_of(text: str) -> tuple[int, str] | None:
@@ -304,38 +301,9 @@ def device_of(text: str) -> tuple[int, str] | None:
     return (int(match[2]), match[1]) if match and len(match[2]) < _LONGEST_NUMBER else None
 
 
-def _lines(content: bytes) -> Iterator[str]:
-    """Yield the lines from the first header on that can matter."""
-    line = pl.col("line")
-    lines = printed_lines(content)
-    marked = lines.with_columns(
-        line.str.contains(f"^(?:{SUMMARY_TITLES})").alias("header"),
-        line.str.contains(f"^{_WITH_UNITS}$").alias("other"),
-    )
-    starts = marked["header"].arg_true()
-    totals = lines.select(line.str.contains(r"^(?:Self )?[A-Z]\w+ time total: ").arg_true())
-    first = min([*starts.head(1), *totals.to_series().head(1)], default=None)
-    if first is None:
-        return
-    # What precedes the first header names its section and process.
-    before = max(0, int(first) - 50)
-    shown = marked.slice(before).filter(
-        (line.str.len_bytes() < _LONGEST_LINE)
-        & (
-            pl.col("header")
-            | pl.col("other")
-            | line.str.contains(r"\d")
-            | line.str.contains(f"^{_UNIT_WORDS}$")
-            | line.str.contains(r"[a-z]+,[a-z]*,|^,|\.\.\.|snip|\x{2026}|Statistics|Summary")
-            | line.str.contains("result|summary|SUMMARY|calls|profile|Profile|Count|Name|Executing")
-        )
-    )
-    yield from shown["line"].str.strip_chars("` \t")
-
-
 def _header(
     line: str, section: str, process: int | None, device: tuple[int, str] | None
-) -> Table | None:
+) -> SummaryTable | None:
     """Return the empty table whose header ``line`` is, None where it has no names or times."""
     if line.startswith("Name") and (match := _SELF_DEVICE.search(line)):
         line = re.sub(rf"\b{match[1]}\b", "CUDA", line)
@@ -349,14 +317,14 @@ def _header(
     titles: list[str] = []
     units: list[str | None] = []
     percents: list[bool] = []
-    for text in texts:
+    names = [text.lower() for text in texts]
+    for text, name in zip(texts, names, strict=True):
         figure, unit = _figure(text)
-        axes = text.lower() in _TITLES and _TITLES[text.lower()].unit == "axes"
-        words = 3 if separator == " " and axes else 1
+        has_axes = name in _TITLES and _TITLES[name].unit == "axes"
+        words = 3 if separator == " " and has_axes else 1
         titles += ["" if figure in titles else figure] * words
         units += [unit] * words
         percents += [text.endswith("%")] * words
-    names = [text.lower() for text in texts]
     profiler = _profiler(names)
     if profiler is Profiler.NSYS and names[0].split(" (")[0] == "total":
         titles[0] = "bytes"
@@ -376,7 +344,7 @@ def _header(
     divided_by = next((one for one in dividing if one in names), None)
     if _OF_DOMAIN.match(section):
         divided_by = "domain"
-    return Table(
+    return SummaryTable(
         profiler,
         titles,
         units,
@@ -413,8 +381,7 @@ def _figure(title: str) -> tuple[str, str | None]:
         of = {"self ": "total", "self %": "share", "self time total": "total"}
         return of.get(what, ""), None
     if match := _UNIT.fullmatch(title):
-        figure, _ = _figure(match[1])
-        return ("deviation" if figure == "deviation" else figure), match[2]
+        return _figure(match[1])[0], match[2]
     return "", None
 
 
@@ -445,22 +412,22 @@ def _split(line: str, separator: str) -> list[str]:
     return [cell.strip().strip('"') for cell in line.split(separator)]
 
 
-def _row(line: str, table: Table) -> Cells | None:
+def _row(line: str, table: SummaryTable) -> Cells | None:
     """Return the cells of ``line`` by figure, None where it is no row of ``table``."""
     if _RULER.fullmatch(line):
         return None
-    for cells in _candidates(line, table):
-        found = {
+    for candidate in _candidates(line, table):
+        cells = {
             title: cell.strip()
-            for title, cell in zip(table.titles, cells, strict=True)
+            for title, cell in zip(table.titles, candidate, strict=True)
             if title and cell.strip()
         }
-        if _valid(found, table):
-            return found
+        if _valid(cells, table):
+            return cells
     return None
 
 
-def _candidates(line: str, table: Table) -> Iterator[list[str]]:
+def _candidates(line: str, table: SummaryTable) -> Iterator[list[str]]:
     """Yield the ways to divide ``line`` into as many cells as ``table`` has titles."""
     width, at = len(table.titles), table.titles.index("name")
     if table.separator != " ":
@@ -471,41 +438,27 @@ def _candidates(line: str, table: Table) -> Iterator[list[str]]:
         if len(cells) >= width and (whole := joined(cells, width, at)):
             yield whole
         return
-    kind = ""
-    titles = table.titles
-    if "type" in titles and titles[0] == "type":
+    first = []
+    if table.titles[0] == "type":
         match = _TYPE.match(line)
-        kind, line, width, at = match[1] if match else "", line, width - 1, at - 1
+        first, width, at = [match[1] if match else ""], width - 1, at - 1
         line = line[match.end() :] if match else line
-    first = [kind] if len(titles) > width else []
-    if at == width - 1:
-        apart = re.split(r"[ \t]{2,}|\t", line.strip(), maxsplit=at)
-        spaced = [cell for cell in apart[:at] if " " in cell]
-        if len(apart) == width and spaced and all(map(_SPACED.fullmatch, spaced)):
-            yield [*first, *apart]
-        # Other spaces than these separate groups of digits.
-        cells = re.split(r"[ \t]+", line.strip(), maxsplit=at)
-        if len(cells) == width:
-            yield [*first, *cells]
-        parts = re.split(r"\s{2,}|\t", line)
-        if len(parts) >= width:
-            yield [*first, *parts[:at], "  ".join(parts[at:])]
-        return
     parts = re.split(r"\s{2,}|\t", line)
-    if len(parts) >= width:
-        yield [
-            *first,
-            *["  ".join(parts[: len(parts) - width + 1])],
-            *parts[len(parts) - width + 1 :],
-        ]
-    elif len(parts) > 1 and at == 0:
-        yield _from_the_right(parts, table)
-    cells = line.rsplit(None, width - 1)
-    if len(cells) == width and not any(map(_MEMORY_UNIT.fullmatch, cells)):
-        yield [*first, *cells]
+    apart = joined(parts, width, at, "  ")
+    if at == width - 1:
+        # Single spaces separate cells, but for those that separate groups of digits.
+        cells = re.split(r"[ \t]+", line.strip(), maxsplit=at)
+        spaced = [cell for cell in parts[:at] if " " in cell]
+        ways = [apart, cells] if spaced and all(map(_SPACED.fullmatch, spaced)) else [cells, apart]
+    else:
+        cells = line.rsplit(None, width - 1)
+        ways = [apart, [] if any(map(_MEMORY_UNIT.fullmatch, cells)) else cells]
+        if not apart and len(parts) > 1 and at == 0:
+            yield _from_the_right(parts, table)
+    yield from ([*first, *way] for way in ways if way and len(way) == width)
 
 
-def _from_the_right(parts: list[str], table: Table) -> list[str]:
+def _from_the_right(parts: list[str], table: SummaryTable) -> list[str]:
     """Return the cells of a row whose first cells are empty, empty ones where it is another.
 
     The others stand in the last columns: a row that is cut has other cells there.
@@ -528,7 +481,7 @@ def _from_the_right(parts: list[str], table: Table) -> list[str]:
     return [name, *[""] * (first - 1), *left]
 
 
-def _valid(cells: Cells, table: Table) -> bool:
+def _valid(cells: Cells, table: SummaryTable) -> bool:
     """Return whether a row has a name, and numbers where they must be."""
     name = cells.get("name", "")
     # The names of copies and memsets are in brackets.
@@ -551,7 +504,7 @@ def _valid(cells: Cells, table: Table) -> bool:
     return bool({"total", "bytes"} & cells.keys()) and "calls" in cells
 
 
-def _begins_as_row(line: str, table: Table) -> bool:
+def _begins_as_row(line: str, table: SummaryTable) -> bool:
     """Return whether ``line`` begins with the figures of a row: it is one that is cut."""
     if table.titles[0] == "name":
         _, *cells = _split(line, table.separator)

@@ -15,7 +15,14 @@ from typing import Final
 import msgspec
 import polars as pl
 
-from traceana.ingest.printed.tables import csv_rows, distinct, printed_lines, split_csv
+from traceana.ingest.printed.tables import (
+    csv_rows,
+    distinct,
+    find_tables,
+    merge_tables,
+    printed_lines,
+    split_csv,
+)
 from traceana.ingest.printed.text import ROCPROF_TITLES, SUMMARY_TITLES, plain_text, rocprof_title
 from traceana.ingest.printed.titles import titles
 
@@ -24,6 +31,13 @@ COUNTER: Final = "counter "
 """Before the name of a counter in the title of its column."""
 _BEGIN: Final = r'^(?:"|\d|[A-Z][A-Z_]{3,},)'
 """How a row begins: with a quoted text, a number, or a kind of rocprofv3's without its quotes."""
+_PAIRS: Final = [[rocprof_title(words) for words in pair] for pair in ROCPROF_TITLES]
+_HEADER: Final = "|".join(
+    (
+        *(rf"(?i:{one}.*{other}|{other}.*{one})" for one, other in _PAIRS),
+        f"^(?:{SUMMARY_TITLES})",
+    )
+)
 _MOST_LAYOUTS: Final = 64
 _MOST_TITLES: Final = 2000
 _LONGEST_HEADER: Final = 1 << 16
@@ -80,47 +94,30 @@ class CsvTables(msgspec.Struct, frozen=True):
 def tables_of(content: bytes) -> CsvTables:
     """Return the tables in ``content``; other lines are those of a log or a paste."""
     content = plain_text(content)
-    lines = printed_lines(content)
-    line = pl.col("line")
-    header = pl.any_horizontal(
-        line.str.contains(f"(?i){rocprof_title(one)}")
-        & line.str.contains(f"(?i){rocprof_title(other)}")
-        for one, other in ROCPROF_TITLES
-    )
-    header |= line.str.contains(f"^(?:{SUMMARY_TITLES})")
-    marked = lines.with_columns(header.alias("is_header")).with_columns(
-        pl.when("is_header").then(line).forward_fill().alias("header")
-    )
-    found = marked.filter(~pl.col("is_header") & pl.col("header").is_not_null() & (line != ""))
-    tables, malformed, cut = [], 0, False
-    known = found["header"].unique(maintain_order=True).to_list()
-    for number, text in enumerate(known):
-        rows = found if len(known) == 1 else found.filter(header=text)
-        table, lost = _table(rows["line"], text) if number < _MOST_LAYOUTS else (None, rows.height)
-        malformed += lost
-        if table is not None:
-            tables.append(table)
-    if found.height and not content.endswith(b"\n"):
-        _, lost = _table(found["line"].tail(1), found["header"][-1])
-        cut = lost > 0
-    not_utf8 = int(lines["line"].str.contains("\ufffd", literal=True).sum())
-    return CsvTables(tables, malformed - cut, not_utf8, content.count(b"\0"), cut=cut)
-
-
-def _table(lines: pl.Series, header: str) -> tuple[Table | None, int]:
-    """Return the table of ``lines`` below ``header``, and how many rows have other cells."""
-    begins = lines.str.contains(_BEGIN)
-    titles = [] if len(header) > _LONGEST_HEADER else [one.strip() for one in split_csv(header)]
-    kind, named = _layout(titles)
-    if kind is None:
-        # The rows of a summary, which repeat those of the traces, are not looked for.
-        return None, 0 if re.match(SUMMARY_TITLES, header) else int(begins.sum())
-    columns = distinct([one or f"({number})" for number, one in enumerate(named)])
-    text = "name" if "name" in named else "function"
-    rows, lost = csv_rows(lines, columns, begins, text)
-    kept = [column for column, name in zip(columns, named, strict=True) if name == column]
-    version = "rocprof" if "KernelName" in titles else "rocprofv2" if "GPU_ID" in titles else ""
-    return Table(kind, version or "rocprofv3", rows.select(kept)), int(lost.sum())
+    lines = printed_lines(content)["line"]
+    found: list[Table] = []
+    malformed = cut = 0
+    for number, table in enumerate(merge_tables(find_tables(lines.filter(lines != ""), _HEADER))):
+        begins = table.rows.str.contains(_BEGIN)
+        header = table.header if len(table.header) <= _LONGEST_HEADER else ""
+        titles = [one.strip() for one in split_csv(header)]
+        kind, named = _layout(titles)
+        if kind is None or number >= _MOST_LAYOUTS:
+            # The rows of a summary, which repeat those of the traces, are not looked for.
+            lost = begins & (re.match(SUMMARY_TITLES, header) is None)
+        else:
+            columns = distinct([one or f"({number})" for number, one in enumerate(named)])
+            text = "name" if "name" in named else "function"
+            rows, lost = csv_rows(table.rows, columns, begins, text)
+            kept = [column for column, name in zip(columns, named, strict=True) if name == column]
+            of_v2 = "rocprofv2" if "GPU_ID" in titles else "rocprofv3"
+            version = "rocprof" if "KernelName" in titles else of_v2
+            found.append(Table(kind, version, rows.select(kept)))
+        malformed += int(lost.sum())
+        if table.is_last and not content.endswith(b"\n"):
+            cut = int(lost[-1])
+    not_utf8 = int(lines.str.contains("\ufffd", literal=True).sum())
+    return CsvTables(found, malformed - cut, not_utf8, content.count(b"\0"), cut=cut > 0)
 
 
 def named_cells(texts: pl.DataFrame) -> tuple[Kind | None, pl.DataFrame]:
