@@ -306,3 +306,15 @@ def test_means_of_several_devices_have_no_total(tmp_path: Path) -> None:
         assert shown.evidence is not None
         assert ("step_ns" in shown.evidence.totals) is added
         assert "time_ns" in shown.evidence.totals
+
+
+def test_measured_steps_of_no_time_have_no_savings() -> None:
+    """A copy of the first step outlasts the others, so that these end when it ends."""
+    b = TraceBuilder()
+    b.name("reduce", category="collective", function="all_reduce")
+    for number in range(3):
+        start = number * 60_000
+        row = b.step(number, start, 58_000)
+        b.copy("HtoD", start + 1000, 1000 if number else 10**9, step=row, bytes=8, stream=7)
+        b.kernel("reduce", start + 5000, 30_000, step=row, stream=9)
+    assert "exposed_communication" not in {one.rule.id for one in advise(b.build()).findings}

@@ -394,8 +394,11 @@ class Figures:
         return int(each) if each.is_integer() else each
 
     def worth(self, saving_ns: float) -> bool:
-        """Return whether a saving over all units is at least :data:`LEAST_SAVING`."""
-        return saving_ns > 0 and saving_ns >= LEAST_SAVING * self.unprofiled_ns
+        """Return whether a saving over all units is at least :data:`LEAST_SAVING`.
+
+        Measured steps may have no time of their own, where work of an earlier one outlasts them.
+        """
+        return saving_ns > 0 and saving_ns >= LEAST_SAVING * self.unprofiled_ns > 0
 
 
 def _version(text: str) -> tuple[int, int] | None:
