@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from traceana.advise.bottleneck import bottleneck
 from traceana.advise.figures import Figures
 from traceana.comparison.compared_run import Run, devices
-from traceana.comparison.diff import IDLE, compared
+from traceana.comparison.diff import IDLE, OVERLAP, compared
 from traceana.comparison.run_inputs import opened
 from traceana.comparison.verdicts import Criteria, mean_available, step_times
 from traceana.report import display_names, numbers
@@ -187,8 +187,9 @@ def _table(found: Diff, by: DiffBy, shown: Arranged) -> Page:
 
 
 def _summary(found: Diff, shown: Arranged) -> Page:
-    top = _named(shown.frame.head(MOST_LAYERS), "layer")
-    more = shown.frame.height + shown.hidden - top.height
+    rows = shown.frame.filter(pl.col("a").ne_missing(OVERLAP))
+    top = _named(rows.head(MOST_LAYERS), "layer")
+    more = rows.height + shown.hidden - top.height
     layers = Table(
         top,
         columns_of(top, SUMMARY, titles=_TITLES),
@@ -275,9 +276,20 @@ def _head(found: Diff) -> Iterator[tuple[str, str]]:
     if found.per_image is not None:
         a, b = found.per_image
         yield "Per image", f"{arrow(round(a), round(b))} ({percent(b / a - 1)})"
+    yield from _overlap(found)
     yield from _limits(found)
     yield "Layers", _layers(found)
     yield from _sums(found)
+
+
+def _overlap(found: Diff) -> Iterator[tuple[str, str]]:
+    """Yield how much of the change is work that overlaps more, or less, with other work."""
+    overlap = found.by("layer").filter(pl.col("a").eq_missing(OVERLAP))
+    change_ns = overlap["delta_ns"].item(0) if overlap.height else None
+    if change_ns:
+        per = "" if _whole(found) else " per step"
+        how = "more" if change_ns < 0 else "less"
+        yield "Overlap", f"streams overlap {how}: {numbers.signed(change_ns)}{per}"
 
 
 def _limits(found: Diff) -> Iterator[tuple[str, str]]:
