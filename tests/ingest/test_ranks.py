@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import polars as pl
@@ -257,7 +259,9 @@ def test_one_bad_file_among_many_is_in_the_ledger(tmp_path: Path) -> None:
 
 def test_info_shows_the_rank_of_ledger_entries(tmp_path: Path) -> None:
     rank_file(tmp_path / "rank0.json", 0)
-    whole = rank_file(tmp_path / "rank1.json", 1).read_bytes()
+    events = [kernel("k", 110, 5), kernel("k", 120, 5)]
+    reported = {"rank": 1, "world_size": 2}
+    whole = write(tmp_path / "rank1.json", events, distributedInfo=reported).read_bytes()
     (tmp_path / "rank1.json").write_bytes(whole[:-20])
     text = render(info(traceana.open(tmp_path)).page(), Terminal(200))
     assert "problem: 1 of rank 1, excluded: the file is truncated" in text
@@ -404,3 +408,42 @@ def test_recordings_of_two_hours_are_not_the_ranks_of_one_run(tmp_path: Path) ->
             traceana.open(given)
     rank_file(files[1], None, late_us=300_000_000)
     assert traceana.open(files).tables.activities["rank"].to_list() == [0, 1]
+
+
+def test_operators_of_a_rank_without_device_work_are_not_added_to_the_gpus_of_others(
+    tmp_path: Path, run: Run
+) -> None:
+    rank_file(tmp_path / "rank0.json", None)
+    write(tmp_path / "rank1.json", [op("aten::mm", 100, 50)], baseTimeNanoseconds=BASE)
+    trace = traceana.open(tmp_path)
+    assert set(trace.tables.activities["rank"]) == {0}
+    (entry,) = trace.tables.ledger.filter(reason="skipped_file").to_dicts()
+    assert entry["detail"].endswith("rank1.json: no device work, which other ranks have")
+    result = run("kernels", tmp_path)
+    assert "aten::mm" not in result.stdout
+    assert "rank1.json: no device work, which other ranks have" in result.stderr
+
+
+def test_recordings_of_two_gpu_models_are_not_the_ranks_of_one_run(tmp_path: Path) -> None:
+    for name, gpu in (("a", "NVIDIA A100"), ("b", "NVIDIA H100")):
+        device = {"id": 0, "name": gpu}
+        write(tmp_path / f"{name}.json", [kernel("k", 110, 5)], deviceProperties=[device])
+    with pytest.raises(UsageError, match=r"a\.json \(NVIDIA A100\) and b\.json \(NVIDIA H100\)"):
+        traceana.open(tmp_path)
+
+
+def test_a_database_of_another_program_does_not_stand_for_the_trace_beside_it(
+    tmp_path: Path,
+) -> None:
+    rank_file(tmp_path / "trace.json", None)
+    with closing(sqlite3.connect(tmp_path / "trace.sqlite")) as database:
+        database.execute("CREATE TABLE bookmarks (url TEXT)")
+    assert traceana.open(tmp_path).meta.format == "kineto"
+
+
+def test_a_link_to_itself_is_a_file_that_is_not_there(tmp_path: Path) -> None:
+    rank_file(tmp_path / "rank0.json", None)
+    (tmp_path / "rank1.json").symlink_to(tmp_path / "rank1.json")
+    trace = traceana.open(tmp_path)
+    assert set(trace.tables.activities["rank"]) == {0}
+    assert trace.tables.ledger.filter(reason="skipped_file").height == 1

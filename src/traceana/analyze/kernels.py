@@ -133,6 +133,11 @@ def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
     )
 
 
+def _short(name: str) -> str:
+    """Return the name of a kernel without its arguments, cut."""
+    return name.removeprefix("void ").partition("(")[0][:_LONGEST_NAME]
+
+
 def _far_calls(frame: pl.DataFrame) -> tuple[str, ...]:
     """Return a note on each kernel with a call that takes many times its median, and at least 1 %
     of the time of all kernels."""
@@ -143,8 +148,8 @@ def _far_calls(frame: pl.DataFrame) -> tuple[str, ...]:
         pl.col("calls") > 2,
     ).top_k(_MOST_FAR, by="max_ns")
     return tuple(
-        f"one call of {longest / 1e6:,.4g} ms, {longest / median:,.0f} times its kernel's median "
-        f"of {median / 1e6:,.4g} ms: {name.removeprefix('void ')[:_LONGEST_NAME]}"
+        f"one call of {longest / 1000:,.0f} µs, {longest / median:,.0f} times its kernel's median "
+        f"of {median / 1000:,.1f} µs: {_short(name)}"
         for name, longest, median in far.select("name", "max_ns", "median_ns").rows()
         if median
     )

@@ -86,6 +86,8 @@ def exit_code(trace: Trace, reading: Reading, needs: Collection[str] = ("activit
         if meta.bytes_read is not None and meta.bytes_total:
             share = 100 * meta.bytes_read / meta.bytes_total
             read = f": read {meta.bytes_read:,} of {meta.bytes_total:,} bytes ({share:.1f} %)"
+            if meta.bytes_read == meta.bytes_total:
+                read = f": {meta.source} ends early, later events are missing"
         message(f"truncated file{read}")
         return ExitCode.DAMAGED_INPUT
     skipped = trace.tables.ledger.filter(trace.tables.ledger["reason"] == "skipped_file")

@@ -80,10 +80,9 @@ FORMATS: Final[tuple[Format, ...]] = (
     *nsys.FORMATS,
     *rocprof.FORMATS,
     Format(
-        "sqlite",
+        "an SQLite database, but not one of nsys, nvprof or rocprof",
         lambda head: known(head.content.startswith(_SQLITE)),
-        "sqlite:refuse",
-        is_database=True,
+        instead="pass the output of 'nsys export --type sqlite', 'nvprof -o' or 'rocprofv3'",
     ),
     *kineto.FORMATS,
     *chrome.FORMATS,
@@ -204,11 +203,8 @@ def _head(path: Path) -> Head:
 
 
 def _tables(path: Path) -> Mapping[str, tuple[str, ...]]:
-    """Return the tables of a database; none of a damaged one: its reader has the error."""
+    """Return the columns of each table of a database; raises the errors of opening it."""
     from traceana.ingest.sqlite import Database
 
-    try:
-        with Database(path) as database:
-            return database.tables
-    except (CorruptError, NotFoundError):
-        return {}
+    with Database(path) as database:
+        return database.tables

@@ -172,9 +172,14 @@ def _without_saved(found: list[tuple[int, Path]]) -> list[tuple[int, Path]]:
         if is_bundle(path):
             # A relative path was relative to another folder, and a bundle may have moved with it.
             given = [Path(text) for text in bundle_sources(path)]
-            saved |= {one.resolve() for one in given if one.is_absolute()}
-            saved |= {(path.parent / one.name).resolve() for one in given}
-    return [one for one in found if is_bundle(one[1]) or one[1].resolve() not in saved]
+            saved |= {_real(one) for one in given if one.is_absolute()}
+            saved |= {_real(path.parent / one.name) for one in given}
+    return [one for one in found if is_bundle(one[1]) or _real(one[1]) not in saved]
+
+
+def _real(path: Path) -> Path:
+    """Return ``path`` without links; of a link to itself, a path that does not exist."""
+    return Path(os.path.realpath(path))
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -184,11 +189,11 @@ def _walk(folder: Path) -> Iterator[Path]:
         ) from error
 
     listed: set[Path] = set()
-    top = folder.resolve()
+    top = _real(folder)
     for root, folders, files in os.walk(folder, onerror=fail, followlinks=True):
         here = Path(root)
         # Links to folders may form a cycle.
-        if (real := here.resolve()) in listed:
+        if (real := _real(here)) in listed:
             folders.clear()
             continue
         listed.add(real)
@@ -206,7 +211,7 @@ def _is_walked_too(path: Path, top: Path) -> bool:
     """Return whether ``path`` is a link, such as ``latest``, to a file that is below ``top``."""
     if not path.is_symlink() or not path.exists():
         return False
-    target = path.resolve()
+    target = _real(path)
     return target.is_relative_to(top) and not any(
         part.startswith(".") for part in target.relative_to(top).parts
     )

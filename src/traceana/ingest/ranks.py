@@ -105,6 +105,15 @@ def read_ranks(
     for file, why in others:
         if not found_in_folder or numberless(file) in named:
             ledger.add("skipped_file", 1, table="-", kept=True, detail=str(why))
+    if any(trace.on_cpu for trace in traces) and not all(trace.on_cpu for trace in traces):
+        # Operators of a CPU are not added to the work of GPUs.
+        for file, trace in zip(read, traces, strict=True):
+            if trace.on_cpu:
+                cut = " (truncated file)" if trace.meta.truncated else ""
+                detail = f"{file}: no device work, which other ranks have{cut}"
+                ledger.add("skipped_file", 1, table="-", kept=True, detail=detail)
+        read = [file for file, trace in zip(read, traces, strict=True) if not trace.on_cpu]
+        traces = [trace for trace in traces if not trace.on_cpu]
     if len(traces) == 1 and not ledger:
         return traces[0]
     fits = summable(traces)
@@ -164,7 +173,19 @@ def ranks(files: Sequence[Path], recorded: Sequence[int | None]) -> tuple[list[i
 
 
 def _check_one_run(files: Sequence[Path], traces: Sequence[Trace]) -> None:
-    """Raise ``UsageError`` where a recording began long after all before it had ended."""
+    """Raise ``UsageError`` where a recording began long after all before it had ended, or is of
+    another GPU model."""
+    models = {
+        name: file
+        for file, trace in zip(files, traces, strict=True)
+        for name in trace.tables.devices["name"].drop_nulls()
+    }
+    if len(models) > 1:
+        (one, first), (other, second) = list(models.items())[:2]
+        raise UsageError(
+            f"{first.name} ({one}) and {second.name} ({other}) are not ranks of one run: give one "
+            "of them, or compare them with traceana diff"
+        )
     recorded = sorted(
         (epoch, epoch + _extent(trace), file)
         for file, trace in zip(files, traces, strict=True)

@@ -24,13 +24,13 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Final, Self
 from urllib.parse import quote
 
 import msgspec
 import polars as pl
 
-from traceana.errors import CorruptError, NotFoundError, UnknownFormatError
+from traceana.errors import CorruptError, NotFoundError
 from traceana.ingest.source import Progress
 from traceana.ingest.sqlite_driver import Connection, FetchError, connected
 from traceana.ingest.table_source import Bytes, Integer, Query
@@ -490,12 +490,3 @@ def _mapped(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
         yield
     finally:
         connection.execute("PRAGMA mmap_size = 0")
-
-
-def refuse(database: Database, progress: Progress) -> NoReturn:
-    """Raise ``UnknownFormatError``: no profiler wrote the tables of ``database``."""
-    del progress
-    raise UnknownFormatError(
-        f"{database.path} is an SQLite database, but not one of nsys, nvprof or "
-        "rocprof: pass the output of 'nsys export --type sqlite', 'nvprof -o' or 'rocprofv3'"
-    )

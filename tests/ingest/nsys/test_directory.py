@@ -320,3 +320,13 @@ def test_a_description_that_is_a_folder(tmp_path: Path) -> None:
     trace = read(folder)
     assert trace.tables.activities.height == 2000
     assert trace.tables.ledger.filter(reason="missing_table").height == 1
+
+
+def test_a_limit_of_the_shell_stays(tmp_path: Path) -> None:
+    code = (
+        "import resource, sys; from pathlib import Path; from traceana.ingest import read;"
+        "resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30));"
+        "print(read(Path(sys.argv[1])).tables.activities.height)"
+    )
+    words = [sys.executable, "-c", code, str(small(tmp_path))]
+    assert subprocess.run(words, check=True, capture_output=True).stdout == b"2000\n"

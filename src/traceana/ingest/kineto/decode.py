@@ -7,9 +7,7 @@ to integers at once. Times stay raw text: a float64 of microseconds since the ep
 0.25 µs.
 
 A decoder makes :class:`Columns` of JSON text: int64 nanoseconds on the file's clock, categories in
-the file's spelling, rows in the order of the file.
-
-Decodes Kineto's JSON events into column chunks, with msgspec. Each chunk's Python objects are freed
+the file's spelling, rows in the order of the file. Each chunk's Python objects are freed
 as soon as its columns exist.
 """
 

@@ -24,7 +24,9 @@ def main() -> None:
     else:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        resource.setrlimit(resource.RLIMIT_AS, (physical, physical))
+        # A limit of the shell's stays.
+        if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+            resource.setrlimit(resource.RLIMIT_AS, (physical, physical))
     for line in sys.stdin:
         file, columns = json.loads(line)
         try:

@@ -416,7 +416,8 @@ def _steps(whole: Overview) -> str:
     if measured.cut:
         marked += f", incomplete in the recording: {span_of(list(measured.cut))}"
     if measured.warm_up:
-        return f"{marked}, warm-up excluded: {', '.join(map(str, measured.warm_up))}"
+        several = "s" if len(measured.warm_up) > 1 else ""
+        return f"{marked}, warm-up step{several} {', '.join(map(str, measured.warm_up))} excluded"
     if measured.cut or only_sums(whole.trace):
         return marked
     if known["steps"] == 1:
@@ -511,7 +512,7 @@ def _bottleneck(whole: Overview) -> str:
         return f"not determined: not the work of {lost} of the launches in the recording"
     of = "of the step" if whole.basis.stepped else f"of the {window_text(whole.trace)}"
     if whole.basis.stepped and whole.advice.unprofiled_ns is not None:
-        of = f"of the {numbers.duration(whole.advice.unprofiled_ns)}"
+        of = "of the step without the profiler"
     bound = found.bound or "not determined"
     text = f"{bound}: {_LIMITS[found.by]} {numbers.share(found.share)} {of}"
     if found.cause is not None:
@@ -519,7 +520,8 @@ def _bottleneck(whole: Overview) -> str:
         # All of it for one cause is one figure.
         is_all = numbers.share(share) == numbers.share(found.share)
         part = "" if is_all else f" ({numbers.share(share)})"
-        text += f", {'' if is_all else 'mostly '}{_MOSTLY[cause]}{part}"
+        most = "" if is_all else "mostly " if 2 * share >= found.share else "above all "
+        text += f", {most}{_MOSTLY[cause]}{part}"
     kernels = found.shares.get(KERNELS, 0.0)
     if found.by in (COPIES, COLLECTIVES) and kernels >= LEAST_PART:
         text += f" · kernels {numbers.share(kernels)}"
@@ -769,7 +771,9 @@ def _why_first(advice: Advice) -> str:
     about = [at for at, one in enumerate(found, 1) if limits.shortened_by(one.rule.id)]
     if not about:
         return f"no recommendation is about the bottleneck, {limits.by}"
-    return "" if about[0] == 1 else f"1 saves more than {about[0]}, which is about the bottleneck"
+    if about[0] == 1:
+        return ""
+    return f"finding {about[0]} is about the bottleneck; finding 1 saves more"
 
 
 def _saving(whole: Overview, found: Sequence[Finding]) -> str:
@@ -778,7 +782,7 @@ def _saving(whole: Overview, found: Sequence[Finding]) -> str:
     per = f" per {' and '.join(units)}" if units else ""
     if not any(one.simulation for one in found):
         return f"estimated saving{per}"
-    return f"saving{per} (≈ estimated, ≤ at most)"
+    return f"simulated saving{per} (≈ estimated, ≤ at most)"
 
 
 def _notes(whole: Overview) -> Iterator[Notes]:
@@ -814,6 +818,8 @@ def _notes(whole: Overview) -> Iterator[Notes]:
         if known["bytes_read"] is not None and known["bytes_total"]:
             share = numbers.share(known["bytes_read"] / known["bytes_total"])
             read = f"{share} of {numbers.size(known['bytes_total'])} read"
+            if known["bytes_read"] == known["bytes_total"]:
+                read = "ends early, later events are missing"
         warnings.append(("Truncated file", read))
     if warnings:
         yield Notes(tuple(warnings), warning=True)
