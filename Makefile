@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 CORE   := $(VENV)/.core
 LOCK   := constraints.txt
 SCANNER := $(wildcard src/traceana/ingest/compiled/*.[ch])
-DEMO   := fixtures/alexnet-cpu-ranges.json.gz
+DEMO   := fixtures/gpu/alexnet_b128.json.gz
 
 .DEFAULT_GOAL := help
 SEED    ?=
@@ -26,7 +26,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(6, (os.cpu_count() or 1) +
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 12
 
-demo: $(CORE) ## Set up, and report on a real trace of AlexNet, on the terminal and as a page
+demo: $(CORE) ## Set up, and report on a recording of an H100, on the terminal and as a page
 	$(BIN)/traceana report $(DEMO)
 	$(BIN)/traceana report $(DEMO) --output report.html --force
 	@echo "The same with pictures: $(CURDIR)/report.html"

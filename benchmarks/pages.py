@@ -3,7 +3,7 @@
 A row per trace, and per pair with ``--pair A B``: CPU time of writing the page, as a multiple of
 that of the terminal's report; megabytes; pictures; seconds from opening the file to the last
 picture; seconds until a zoom of the timeline is drawn; messages of the console. The results stand
-in ``docs/html.md``.
+in ``docs/performance.md``.
 """
 
 from __future__ import annotations

@@ -54,8 +54,9 @@ ordered by their saving, those with an upper bound last.
   longer; a note appears below 50 % GPU utilization.
 - Profiler overhead per launch is part of all idle time. Compare with the step time of an unprofiled
   run.
-- The estimates were not confirmed by changing a program and measuring it again; [the
-  record](whatif.md) of the simulation is.
+- Simulated savings were compared with changed programs ([the record](whatif.md#the-record)), and
+  all rules were run on traces with one planted cause ([planted bottlenecks](planted.md)). Estimates
+  were not compared with changed programs.
 
 ## In continuous integration
 

@@ -68,15 +68,15 @@ def share(right: pl.Series) -> str:
     return f"{hits} of {len(known)} ({100 * hits / len(known):.1f} %)"
 
 
-def accuracy(labels: pl.DataFrame, title: str) -> Iterator[str]:
-    compared = compare(labels)
-    yield f"### {title}"
-    yield ""
+def accuracy(compared: pl.DataFrame) -> Iterator[str]:
     yield "| what | right |"
     yield "|---|---|"
     for column in ("category", "family", "algorithm", "direction", "batched"):
         yield f"| {column} | {share(compared[column])} |"
     yield ""
+
+
+def breakdown(compared: pl.DataFrame) -> Iterator[str]:
     for column, header in (("labelled", "category"), ("source", "source")):
         yield f"| {header} | category right | algorithm right | direction right |"
         yield "|---|---|---|---|"
@@ -127,14 +127,19 @@ def speed(path: Path, count: int = 100_000) -> Iterator[str]:
     yield f"{len(names)} distinct names in {time.perf_counter() - start:.1f} s."
 
 
-def report(labels: Iterable[Path], lexicon: Path | None) -> str:
-    lines: list[str] = []
+def report(labels: Iterable[Path], lexicon: Path | None) -> tuple[str, str]:
+    """Return the accuracy on each list, for the page, and everything that was measured."""
+    page: list[str] = []
+    whole: list[str] = []
     for path in labels:
         if path.is_file():
-            lines += accuracy(read_labels(path), f"Against {path.name}")
+            compared = compare(read_labels(path))
+            summary = [f"### Against {path.name}", "", *accuracy(compared)]
+            page += summary
+            whole += [*summary, *breakdown(compared)]
     if lexicon is not None and lexicon.exists():
-        lines += coverage(lexicon)
-    return "\n".join(lines).strip() + "\n"
+        whole += coverage(lexicon)
+    return "\n".join(page).strip() + "\n", "\n".join(whole).strip() + "\n"
 
 
 def updated(page: str, measured: str) -> str:
@@ -153,12 +158,12 @@ def main(arguments: Iterable[str] | None = None) -> int:
     options = parser.parse_args(None if arguments is None else list(arguments))
     labels = options.labels or [SHARED / "kernel_labels.tsv"]
     lexicon = options.lexicon or SHARED / "lexicon.tar.xz"
-    measured = report(labels, lexicon)
+    summary, measured = report(labels, lexicon)
     print(measured)
     if options.speed:
         print("\n".join(speed(lexicon)))
     if options.update:
-        PAGE.write_text(updated(PAGE.read_text(encoding="utf-8"), measured), encoding="utf-8")
+        PAGE.write_text(updated(PAGE.read_text(encoding="utf-8"), summary), encoding="utf-8")
     return 0
 
 

@@ -4,8 +4,10 @@
     python -m tools.consoles --write    # update the stale ones
 
 A block is fenced as ``console``; bash runs its lines ``$ command`` in a scratch folder with
-`fixtures/`. A line ``…`` stands for omitted lines. A comment above a block marks a recorded screen,
-which is not run again, or names traces that are not in the repository (separated by spaces):
+`fixtures/`. A line that ends with a backslash continues on the next. A line ``…`` stands for
+omitted lines. No line is wider than the page, 100 columns. A comment above a block marks a
+recorded screen, which is not run again, or names traces that are not in the repository (separated
+by spaces):
 
     <!-- recorded 2026-11-22, AMD EPYC (2 cores): why it is not run -->
     <!-- trace kineto/x.json.gz: whose, and its licence -->
@@ -30,6 +32,8 @@ ROOT = Path(__file__).resolve().parents[1]
 TRACES = ROOT.parent / "shared" / "traces"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 LEFT_OUT = "…"
+WIDTH = 100
+"""Columns of the terminal, and of the page."""
 
 _BLOCK = re.compile(r"(?:<!-- (?P<mark>[^\n]*) -->\n)?```console\n(?P<body>.*?)```\n", re.DOTALL)
 _MARK = re.compile(r"(?P<kind>recorded|trace|built) (?P<what>[^:]+)")
@@ -104,19 +108,21 @@ def _parts(block: Block) -> list[tuple[str, list[str]]]:
             raise BadBlockError(
                 f"{block.position}: a console block must begin with a line `$ command`"
             )
+        elif parts[-1][0].endswith("\\") and not parts[-1][1]:
+            parts[-1] = (f"{parts[-1][0]}\n{line}", [])
         else:
             parts[-1][1].append(line)
     return parts
 
 
 def _output(command: str, folder: Path) -> str:
-    """Return what ``command`` prints on a terminal of 100 columns, errors included."""
+    """Return what ``command`` prints on a terminal of ``WIDTH`` columns, errors included."""
     programs = Path(sys.executable).parent
     environment = {
         **os.environ,
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / "src"),
-        "COLUMNS": "100",
+        "COLUMNS": str(WIDTH),
         "NO_COLOR": "1",
     }
     done = subprocess.run(
@@ -144,12 +150,15 @@ def _shortened(output: str, shown: list[str]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Compare all blocks, or write them; return the exit status."""
+    """Compare all blocks, or write them; return 1 where one is stale or too wide."""
     write = arguments == ["--write"]
-    stale = 0
+    stale = wide = 0
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for block in reversed(list(blocks(page))):
+            if max(map(len, block.body.splitlines()), default=0) > WIDTH:
+                print(f"{block.position}: wider than {WIDTH} columns")
+                wide += 1
             if not block.runs_here:
                 continue
             now = block.printed()
@@ -166,7 +175,7 @@ def main(arguments: list[str]) -> int:
             page.write_text(text, encoding="utf-8")
     if stale and not write:
         print(f"{stale} console blocks are out of date: run make docs")
-    return int(bool(stale) and not write)
+    return int(bool(wide) or (bool(stale) and not write))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ OUTSIDE: Final = {
     "CHANGELOG.md": "project/changes.md",
     "SECURITY.md": "project/security.md",
     "fixtures/README.md": "project/fixtures.md",
+    "fixtures/files-read.md": "project/files-read.md",
     "workloads/README.md": "project/workloads.md",
 }
 """By file of the repository: its page."""
@@ -83,11 +84,8 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 
 def addresses(markdown: str) -> list[str]:
-    """Return the addresses at other hosts in a text, without those of the placeholder ``OWNER``.
-
-    A scheme without a host is no address.
-    """
-    return [link.rstrip(".,") for link in _HOST.findall(markdown) if "/OWNER/" not in link]
+    """Return the addresses at other hosts in a text. A scheme without a host is no address."""
+    return [link.rstrip(".,") for link in _HOST.findall(markdown)]
 
 
 def _moved(target: str, source: str, here: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.advise.planted import CASES, Case, score
 from tools.gallery import BY_RULE, section
-from tools.gallery import PAGE as GALLERY
+from tools.gallery import PAGE as FINDINGS
 from tools.planted import FIRST, PAGE, row
 from traceana.advise import RULES, Rule
 from traceana.report.terminal import Terminal, render
@@ -35,8 +35,8 @@ def test_the_planted_cause_is_found_as_the_page_has_it(case: Case) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
-def test_the_gallery_has_what_is_printed(rule: Rule) -> None:
-    assert section(rule) in GALLERY.read_text(encoding="utf-8")
+def test_a_finding_is_printed_as_it_was(rule: Rule) -> None:
+    assert section(rule) in FINDINGS.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("width", [80, 100])

@@ -2,7 +2,7 @@
 
 HTA's figures were measured with version 0.5.0, pandas 2.3.3 (``python -m benchmarks.critical``).
 It gives no weight to host time between outermost operators and to calls that block, so shares are
-compared without host time outside operators and calls. docs/critical.md tells where it differs.
+compared without host time outside operators and calls. docs/idle.md has where it differs.
 """
 
 from __future__ import annotations

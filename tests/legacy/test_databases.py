@@ -1,4 +1,4 @@
-"""nvprof databases with the kernels of the studies' frameworks, as docs/legacy.md promises them."""
+"""nvprof databases with the kernels of the studies' frameworks, as docs/studies.md has them."""
 
 from __future__ import annotations
 

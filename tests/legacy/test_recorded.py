@@ -1,4 +1,4 @@
-"""Recordings of the studies' frameworks, made for docs/legacy.md."""
+"""Recordings of the studies' frameworks, made for docs/studies.md."""
 
 from __future__ import annotations
 

@@ -100,7 +100,10 @@ def test_every_step_that_replays_a_graph_has_all_its_kernels() -> None:
     ("before", "scenario", "after"),
     [
         ("alexnet_b128", "pinned", "alexnet_b128_pinned"),
+        ("alexnet_b128", "pinned + overlapped-copies", "alexnet_b128_prefetch"),
+        ("alexnet_b128_pinned", "overlapped-copies", "alexnet_b128_prefetch"),
         ("alexnet_b128", "tensor-cores", "alexnet_b128_tf32"),
+        ("alexnet_b128_tf32", "no layout", "alexnet_b128_nhwc_tf32"),
         ("alexnet_b128", "host x 1", "alexnet_b128_again1"),
         ("alexnet_b128_wait20", "data-ready", "alexnet_b128_nowait"),
         ("resnet18_b8", "cuda-graphs", "resnet18_b8_graph"),

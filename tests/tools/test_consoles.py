@@ -50,6 +50,20 @@ def test_lines_left_out_stay_out(page: Path) -> None:
     assert "one\n…\nthree\n" in page.read_text(encoding="utf-8")
 
 
+def test_a_command_continues_behind_a_backslash(page: Path) -> None:
+    write(page, "$ cat \\\n    fixtures/three.txt\nONE\n…\nthree\n")
+    assert main(["--write"]) == 0
+    text = page.read_text(encoding="utf-8")
+    assert "$ cat \\\n    fixtures/three.txt\none\n…\nthree\n" in text
+    assert main([]) == 0
+
+
+def test_a_block_wider_than_the_page_fails(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(page, f"$ printf %0101d 0\n{'0' * 101}\n")
+    assert main([]) == 1
+    assert "page.md:4: wider than 100 columns" in capsys.readouterr().out
+
+
 def test_a_recorded_block_is_never_run(page: Path) -> None:
     write(page, "$ false\nanything\n", "<!-- recorded 2026-11-22, a machine with a GPU -->\n")
     assert main([]) == 0

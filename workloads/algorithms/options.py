@@ -24,7 +24,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
         metavar="FILE",
         help="shared library (the installed one)",
     )
-    add("--out", type=Path, metavar="FILE", required=True, help="JSON, see docs/algorithms.md")
+    add("--out", type=Path, metavar="FILE", required=True, help="JSON, see docs/studies.md")
     what = made.add_argument_group("measured convolutions").add_argument
     what("--network", choices=list(NETWORKS), help="convolutions of this network (alexnet)")
     what("--manifest", type=Path, metavar="FILE", help="convolutions of a layer manifest")

@@ -36,7 +36,52 @@ Tables and Markdown have one screen of rows, whether on a terminal, in a pipe or
 Numbers in tables and Markdown are rounded; CSV, TSV, JSON and Parquet have exact nanoseconds. In
 CSV and TSV, control characters in text are escaped (`\\n`, `\\x1b`). In CSV, text that a
 spreadsheet would evaluate as a formula has an apostrophe before it. JSON and Parquet have
-unchanged text. The JSON is described in [json.md](json.md).
+unchanged text. [JSON output](json.md) describes the keys.
+"""
+
+_CONFIGURATION = """\
+## Configuration
+
+An option on the command line takes precedence over the environment, the environment over the
+project, and the project over the user.
+
+| source | location |
+| --- | --- |
+| environment | `TRACEANA_FORMAT`, `TRACEANA_RULES` …: the key in capitals |
+| project | `[tool.traceana]` of the nearest `pyproject.toml`, in the current folder or above it |
+| user | `traceana/config.toml` in `$XDG_CONFIG_HOME`, else in `~/.config` |
+
+| key | meaning |
+| --- | --- |
+| `rules` | as `--rules`; relative to the file that sets it (environment: to the current folder) |
+| `device_model` | as `--device-model`: the GPU of traces that do not record it; selects peaks |
+| `step_marker` | as `--step-marker` |
+| `format` | as `--format`, of the formats that are text; the suffix of `-o` comes before it |
+| `color` | `auto` or `never`; `NO_COLOR=1` is `never` |
+
+```toml
+[tool.traceana]
+step_marker = "iteration"
+rules = "profiling/kernels.toml"
+```
+
+All values are text. An unknown key or an invalid value is an error with exit code 40. `traceana
+doctor` shows the files and the values in effect. The settings apply to commands, not to the Python
+API and `traceana mcp`. A project's file sets nothing that is executed or written, and its rules
+must be a file in its folder.
+
+Beside the user's file, `traceana/rules.toml` has further rules, checked after those of `rules`, and
+`traceana/peaks.toml` the peaks of devices: dense TFLOP/s (a multiply-accumulate is two operations)
+and GB/s, by the name of the device in the trace or of `--device-model`.
+
+```toml
+[[device]]
+name = "Tesla V100-SXM2-16GB"
+# Also fp64, tf32_tensor, fp16, bf16_tensor, fp8_tensor, int8_tensor …
+fp32 = 14.1
+fp16_tensor = 98.0
+bandwidth = 830
+```
 """
 
 
@@ -50,7 +95,8 @@ def reference() -> str:
         text = "\n".join(line.strip() for line in command.help.splitlines())
         parts.append(f"## {name}\n\n```\n{usage}\n```\n\n{text}\n")
         parts.append(_options("", command.params))
-    parts.append("## Exit codes\n\n[exit-codes.md](exit-codes.md) lists them.\n")
+    parts.append(_CONFIGURATION)
+    parts.append("A command that fails ends with one of the [exit codes](exit-codes.md).\n")
     return "\n".join(part for part in parts if part)
 
 

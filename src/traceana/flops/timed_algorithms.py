@@ -1,4 +1,4 @@
-"""The file of timed convolution algorithms. See ``docs/algorithms.md``."""
+"""The file of timed convolution algorithms. See ``docs/studies.md``."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def as_in(trace: Trace, chosen: Flags, source: str) -> Factors:
     """Return the factors of the ``chosen`` convolutions if they take as long as in ``source``.
 
     ``source`` is a trace: then from the lower to the upper quartile of those of the same shape and
-    direction, layout changes included. Or it is a file of timed algorithms, ``docs/algorithms.md``:
+    direction, layout changes included. Or it is a file of timed algorithms, ``docs/studies.md``:
     then the quartiles of the runs of the fastest algorithm for the shape and direction, or with
     ``ALGORITHM@`` before the file of that one, reorders included. Raises
     :class:`~traceana.errors.NoSuchSelectionError` where no shape is in both, and what
