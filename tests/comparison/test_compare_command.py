@@ -305,3 +305,11 @@ def test_the_input_is_never_written_over(run: Run, three: list[Path], tmp_path: 
     taken.write_text("kept")
     assert run("compare", *three, "-o", taken).exit_code == ExitCode.CANNOT_WRITE
     assert taken.read_text() == "kept"
+
+
+def test_a_column_that_the_page_makes_of_the_rows_cannot_sort_them(
+    run: Run, three: list[Path]
+) -> None:
+    result = run("compare", *three, "--by", "layer", "--sort", "ratio")
+    assert result.exit_code == ExitCode.EMPTY_SELECTION
+    assert "cannot sort by ratio" in result.stderr

@@ -87,7 +87,9 @@ class CommandResult(Result, frozen=True, kw_only=True):
     def _titles(self) -> dict[str, str]:
         blocks = self._make_page(arrange(self)).blocks
         shown = [one for block in blocks if isinstance(block, Table) for one in block.columns]
-        return {one.title.lower(): one.name for one in reversed(shown)}
+        # A page may show columns that it makes of the rows, such as one a run.
+        own = {*self._frame.columns}
+        return {one.title.lower(): one.name for one in reversed(shown) if one.name in own}
 
     def illustrated(
         self,

@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from traceana.errors import UsageError
 from traceana.report.cells import DISPLAY_UNITS, value_text
-from traceana.report.columns import Kind, kind_of
-from traceana.report.page import Page, Rows, Table
-from traceana.report.pages.single_table import column
+from traceana.report.columns import Kind, kind_of, scale_of, title_of
+from traceana.report.page import Column, Page, Rows, Table
 from traceana.result import Result, column_named
 
 ALL: Final = "all"
@@ -97,7 +96,10 @@ def with_columns(page: Page, names: Sequence[str]) -> Page:
     chosen = [column_named(table.frame, name, lambda: by_title, "show") for name in names]
     titled = {one.name: one for one in table.columns}
     bars = table.bars if table.bars in chosen else None
-    columns = tuple(titled.get(name) or column(name) for name in chosen)
+    columns = tuple(
+        titled.get(name) or Column(name, title_of(name), kind_of(name), scale_of(name))
+        for name in chosen
+    )
     blocks[at] = replace(table, columns=columns, bars=bars)
     rows = page.data.rows
     known = [name for name in chosen if name in rows.frame.columns]
