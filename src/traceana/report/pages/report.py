@@ -625,7 +625,7 @@ _CUDNN_PASS: Final = {"forward": "Fwd", "dgrad": "BwdData", "wgrad": "BwdFilter"
 def _passes(trace: Trace) -> Mapping[str, str]:
     """Return the passes of each algorithm that cuDNN numbers anew in every pass, as it names them:
     ALGO_0 of the data gradient and ALGO_0 of the filter gradient are not one algorithm."""
-    launched = described(work(trace, *SOURCE).unique(), trace)
+    launched = described(trace.tables.activities.select(SOURCE).unique(), trace)
     numbered = launched.filter(pl.col("algorithm").str.contains(r"^algo_\d$"))
     by_part = numbered.group_by("algorithm").agg(pl.col("direction").unique())
     return {
