@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 CORE   := $(VENV)/.core
 LOCK   := constraints.txt
-SCANNER := $(wildcard src/traceana/ingest/compiled/*.[ch])
+SCANNER := $(wildcard src/traceana/readers/compiled/*.[ch])
 DEMO   := fixtures/gpu/alexnet_b128.json.gz
 
 .DEFAULT_GOAL := help

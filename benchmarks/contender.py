@@ -28,8 +28,8 @@ NOT_INSTALLED = 3
 
 def traceana_read(path: str) -> tuple[Work, list[str]]:
     """Read into the canonical tables: exact times, integrity ledger."""
-    read = import_module("traceana.ingest.kineto.reader").read
-    silent = import_module("traceana.ingest.source").silent
+    read = import_module("traceana.readers.kineto.reader").read
+    silent = import_module("traceana.readers.source").silent
     return lambda: int(read(Path(path), silent).meta.events), ["traceana"]
 
 
@@ -55,8 +55,8 @@ def _in_python(way: Callable[[str], tuple[Work, list[str]]]) -> Callable[[str], 
     """Return ``way`` without the compiled scanner."""
 
     def without(path: str) -> tuple[Work, list[str]]:
-        reader: Any = import_module("traceana.ingest.kineto.reader")
-        reader.DECODER = import_module("traceana.ingest.kineto.decode").DECODER
+        reader: Any = import_module("traceana.readers.kineto.reader")
+        reader.DECODER = import_module("traceana.readers.kineto.decode").DECODER
         return way(path)
 
     without.__name__ = f"{way.__name__}_in_python"

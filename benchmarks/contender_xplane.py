@@ -57,10 +57,10 @@ _VALUES = ("double", "uint64", "int64", "str", "bytes", "ref")
 
 def traceana_decode(path: str) -> tuple[Work, list[str]]:
     """Decode all events and their stats into columns, without tables."""
-    buffers = import_module("traceana.ingest.xplane.wire")
-    sources = import_module("traceana.ingest.source")
-    spaces = import_module("traceana.ingest.xplane.space")
-    events = import_module("traceana.ingest.xplane.events")
+    buffers = import_module("traceana.readers.xplane.wire")
+    sources = import_module("traceana.readers.source")
+    spaces = import_module("traceana.readers.xplane.space")
+    events = import_module("traceana.readers.xplane.events")
 
     def work() -> int:
         source = sources.ByteSource(Path(path))
@@ -78,8 +78,8 @@ def traceana_decode(path: str) -> tuple[Work, list[str]]:
 
 def traceana_read(path: str) -> tuple[Work, list[str]]:
     """Read into the canonical tables."""
-    read = import_module("traceana.ingest.xplane.reader").read
-    silent = import_module("traceana.ingest.source").silent
+    read = import_module("traceana.readers.xplane.reader").read
+    silent = import_module("traceana.readers.source").silent
     return lambda: int(read(Path(path), silent).meta.events), ["traceana"]
 
 

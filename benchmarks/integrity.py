@@ -18,12 +18,12 @@ from typing import Any, Final
 from isal.isal_zlib import crc32
 
 import traceana
-from traceana.ingest import integrity, sqlite
-from traceana.ingest.chrome import event_decoder  # noqa: F401
-from traceana.ingest.kineto import reader as kineto_reader  # noqa: F401
-from traceana.ingest.nsys import directory
-from traceana.ingest.nvprof import reader as nvprof_reader  # noqa: F401
-from traceana.ingest.xplane import reader as xplane_reader  # noqa: F401
+from traceana.readers import integrity, sqlite
+from traceana.readers.chrome import event_decoder  # noqa: F401
+from traceana.readers.kineto import reader as kineto_reader  # noqa: F401
+from traceana.readers.nsys import directory
+from traceana.readers.nvprof import reader as nvprof_reader  # noqa: F401
+from traceana.readers.xplane import reader as xplane_reader  # noqa: F401
 from traceana.trace.bundle import is_bundle
 
 CHECKS: Final[tuple[Callable[..., Any], ...]] = (
@@ -68,7 +68,7 @@ def _timing(check: Callable[..., Any], seconds: dict[str, float]) -> Callable[..
 
 def row(path: Path) -> str:
     """Return the row of the table for one file or folder, read a second time."""
-    read = traceana.open if is_bundle(path) else traceana.ingest.read
+    read = traceana.open if is_bundle(path) else traceana.readers.read
     read(path)
     seconds: dict[str, float] = {}
     with timed(seconds):

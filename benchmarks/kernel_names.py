@@ -61,7 +61,7 @@ def seeds() -> tuple[str, list[str]]:
 
 
 def _operators(files: Iterable[Path]) -> list[str]:
-    from traceana.ingest import read
+    from traceana.readers import read
 
     names: dict[str, None] = {}
     for file in files:

@@ -21,7 +21,7 @@ START: Final = "start"
 ANALYSIS: Final = "analyze"
 _PHASES: Final = {
     # phase: module, and the attribute of it that the command calls
-    "read": ("traceana.ingest", "read"),
+    "read": ("traceana.readers", "read"),
     "attribute": ("traceana.enrich", "attribute"),
     "classify": ("traceana.enrich", "with_classes"),
     "print": ("traceana.cli.output", "Output.write"),

@@ -18,7 +18,7 @@ from benchmarks.ingest_kineto import Reader, measure
 from benchmarks.measure import Run, run, spread
 from benchmarks.outcome import Outcome, Target
 from benchmarks.source import SCRATCH
-from traceana.ingest.compiled import COMPILED
+from traceana.readers.compiled import COMPILED
 
 _PARSER: Final = Reader("json_load", "json.loads, nothing kept", peer=False)
 _WAYS: Final = {

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-FOLDER: Final = ROOT / "src" / "traceana" / "ingest" / "compiled"
+FOLDER: Final = ROOT / "src" / "traceana" / "readers" / "compiled"
 _SOURCES: Final = ("module.c", "json_events.c", "xplane_events.c")
 LIBRARY: Final = "_scanner.abi3.so"
 _FLAGS: Final = ("-std=c11", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden")

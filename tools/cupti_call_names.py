@@ -4,7 +4,7 @@ nvprof stores a call's number (``cbid``) only. The numbers are enumerated in
 ``cupti_runtime_cbid.h`` and ``cupti_driver_cbid.h`` of the CUDA toolkit and of the package
 ``nvidia-cuda-cupti-cu12``; they are the same in all versions. Usage::
 
-    python tools/cupti_call_names.py FOLDER_OF_THE_HEADERS > src/traceana/ingest/nvprof/calls.tsv
+    python tools/cupti_call_names.py FOLDER_OF_THE_HEADERS > src/traceana/readers/nvprof/calls.tsv
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class ScannerHook(BuildHookInterface):  # type: ignore[misc]
         self._folder = tempfile.TemporaryDirectory()
         library = tool["build"](Path(self._folder.name))
         if library is not None:
-            place = f"traceana/ingest/compiled/{library.name}"
+            place = f"traceana/readers/compiled/{library.name}"
             build_data["force_include"][str(library)] = place
             build_data["pure_python"] = False
             build_data["tag"] = tool["platform_tag"]()

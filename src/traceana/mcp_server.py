@@ -31,9 +31,9 @@ from traceana.errors import (
     TraceanaError,
     near,
 )
-from traceana.ingest.detect import detect
-from traceana.ingest.nsys import REPORTS
 from traceana.opening import open_trace
+from traceana.readers.detect import detect
+from traceana.readers.nsys import REPORTS
 from traceana.report.machine import json_object
 from traceana.report.page import Data, Page, Rows
 from traceana.report.pages.single_table import source_of

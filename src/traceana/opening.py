@@ -14,7 +14,7 @@ import polars as pl
 
 from traceana.errors import InvalidInputError, NotFoundError, UsageError
 from traceana.files import as_unicode
-from traceana.ingest.source import Progress, enter, silent
+from traceana.readers.source import Progress, enter, silent
 from traceana.runs.run_files import INDUCTOR_FOLDER
 from traceana.timeline.steps import select
 from traceana.trace import Trace
@@ -67,7 +67,7 @@ def open_trace(
     Every name has a class. Activities have their launching call, operator, range, layer, step and
     direction, and a class refined by that context. Raises the errors of :mod:`traceana.errors`.
     """
-    from traceana.ingest.inputs import Kind, resolve
+    from traceana.readers.inputs import Kind, resolve
 
     manifest = None if model is None else _manifest_of(model)
     if not isinstance(path, str | os.PathLike | Sequence):
@@ -92,7 +92,7 @@ def open_trace(
     if found is not None and found.kind is not Kind.FOLDER and len(found.files) == 1:
         trace = read_one(found.files[0], progress)
     else:
-        from traceana.ingest.ranks import read_folder, read_ranks
+        from traceana.readers.ranks import read_folder, read_ranks
 
         if found is None:
             trace = read_ranks(str(source.parent), sources, timeline, progress)
@@ -223,7 +223,7 @@ def _timing(folder: Path) -> Timing | None:
 
 def _with_counters(trace: Trace, path: Path, progress: Progress) -> Trace:
     from traceana.enrich.counters import with_counters
-    from traceana.ingest import read_counters
+    from traceana.readers import read_counters
 
     if trace.tables.activities.is_empty() and trace.tables.counters.height:
         raise InvalidInputError(
@@ -247,7 +247,7 @@ def _with_counters(trace: Trace, path: Path, progress: Progress) -> Trace:
 
 def _reference(path: Path, progress: Progress) -> Reference:
     from traceana.enrich import reference
-    from traceana.ingest import read
+    from traceana.readers import read
     from traceana.trace.bundle import is_bundle
 
     if is_bundle(path):
@@ -293,7 +293,7 @@ def _read(
 
         return remarked(trace, step_marker)
     from traceana.enrich import attribute, replays_graphs
-    from traceana.ingest import read
+    from traceana.readers import read
 
     trace = read(source, progress)
     enter(progress, "attributing")

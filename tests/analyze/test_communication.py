@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import traceana
-from tests.ingest.kineto.writing import Event, annotation, call, kernel, op, write
+from tests.readers.kineto.writing import Event, annotation, call, kernel, op, write
 from tests.support.manifest import TRACES
 from tests.support.opened import opened
 from tests.support.traces import TraceBuilder

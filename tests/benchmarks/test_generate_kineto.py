@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from benchmarks.generate_kineto import NotRepeatableError, generate, read_source
-from traceana.ingest import read
+from traceana.readers import read
 from traceana.trace import Trace
 
 ROOT = Path(__file__).resolve().parents[2]

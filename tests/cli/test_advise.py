@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from tests.advise.building import Run, run_of
-from tests.ingest.kineto.writing import kernel, write
+from tests.readers.kineto.writing import kernel, write
 from tests.support.command_line import Run as Invoke
 from traceana.advise import RULES
 from traceana.errors import ExitCode

@@ -11,7 +11,7 @@ from typer.testing import Result
 from tests.support.command_line import Run
 from traceana import __version__
 from traceana.errors import ExitCode
-from traceana.ingest.compiled import COMPILED
+from traceana.readers.compiled import COMPILED
 from traceana.trace.taxonomy import CLASS_SCHEMA
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import traceana
-from tests.ingest.ncu.writing import raw
+from tests.readers.ncu.writing import raw
 from tests.support.command_line import Run
 from traceana.errors import ExitCode
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import traceana
-from tests.ingest.kineto.writing import annotation, call, kernel, op, write
+from tests.readers.kineto.writing import annotation, call, kernel, op, write
 from tests.support.command_line import Run
 from traceana.errors import ExitCode
 

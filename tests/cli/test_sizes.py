@@ -15,7 +15,7 @@ from tests.support.manifest import FIXTURES, H100
 from tests.support.opened import forget
 from tests.support.synthetic import write_kineto
 from tests.support.synthetic.cnn import cnn_training
-from traceana import Trace, ingest
+from traceana import Trace, readers
 from traceana.trace.schema import SCHEMA
 
 pytestmark = pytest.mark.slow
@@ -58,8 +58,8 @@ def types_of_all(file: Path) -> Types:
 
 def assert_types_ignore_values(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = types_of_all(file)
-    read: Callable[..., Trace] = ingest.read
-    monkeypatch.setattr(ingest, "read", lambda *args: scaled(read(*args)))
+    read: Callable[..., Trace] = readers.read
+    monkeypatch.setattr(readers, "read", lambda *args: scaled(read(*args)))
     large = types_of_all(file)
     shared = plain.keys() & large.keys()
     assert shared

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.ingest.nvprof import test_printed as nvprof
-from tests.ingest.summary import writing
+from tests.readers.nvprof import test_printed as nvprof
+from tests.readers.summary import writing
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.ingest.summary import writing
-from tests.ingest.summary.writing import ROWS, Row
+from tests.readers.summary import writing
+from tests.readers.summary.writing import ROWS, Row
 from tests.support.command_line import Run
 
 SLOWER = tuple(
@@ -85,7 +85,7 @@ def test_two_summaries_are_compared(run: Run, file: Path, slower: Path, by: str)
 
 
 def test_a_summary_is_compared_with_a_timeline(run: Run, file: Path, tmp_path: Path) -> None:
-    from tests.ingest.nvprof.test_printed import BEGIN, TEXT
+    from tests.readers.nvprof.test_printed import BEGIN, TEXT
 
     trace = tmp_path / "trace.log"
     trace.write_text(BEGIN + TEXT)

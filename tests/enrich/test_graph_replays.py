@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import traceana
-from tests.ingest.nsys import writing
+from tests.readers.nsys import writing
 from tests.support.graph_replays import (
     LAYERS,
     PRODUCTS,

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import traceana
-from tests.ingest.xplane.writing import PlaneWriter, write
+from tests.readers.xplane.writing import PlaneWriter, write
 from tests.support.traces import TraceBuilder
 from traceana.analyze.layers import layers
 from traceana.enrich import attribute

@@ -9,8 +9,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.ingest.xplane.hlo_writing import ran, write_programs
-from tests.ingest.xplane.writing import message, trace_of
+from tests.readers.xplane.hlo_writing import ran, write_programs
+from tests.readers.xplane.writing import message, trace_of
 from traceana.flops.hlo import instruction_flops
 
 pytestmark = pytest.mark.frameworks

@@ -16,7 +16,7 @@ from typing import Any, Final, get_args
 from unittest import mock
 
 import traceana
-import traceana.ingest
+import traceana.readers
 from tests.fuzz.judges import judged
 from tests.fuzz.mutations import Input
 from tests.fuzz.roles import only_read, opened
@@ -25,8 +25,8 @@ from traceana.cli.opening import exit_code
 from traceana.cli.options import Reading
 from traceana.commands import CompareBy, CriticalBy, DiffBy, IdleBy, LayersBy, MemoryBy, TransfersBy
 from traceana.errors import ExitCode, ManifestWarning, NoSuchSelectionError, TraceanaError
-from traceana.ingest.chrome.event_decoder import EventDecoder, UndecodableError
-from traceana.ingest.kineto.scan import ScanningDecoder
+from traceana.readers.chrome.event_decoder import EventDecoder, UndecodableError
+from traceana.readers.kineto.scan import ScanningDecoder
 from traceana.report.render import Format, render
 from traceana.report.result import CommandResult
 from traceana.timeline.work import any_work
@@ -174,7 +174,7 @@ def answered(
     return Outcome(kind, facts=facts, seen=seen if analyze else "")
 
 
-_READ: Final = traceana.ingest.read
+_READ: Final = traceana.readers.read
 _OTHER_PATH: Final = ("kineto", "chrome", "mxnet")
 
 
@@ -244,14 +244,14 @@ def _strict_warnings() -> Iterator[None]:
 @contextmanager
 def _readers_watched(facts: Facts) -> Iterator[None]:
     """Add to ``facts`` what every reader returns, before it is attributed."""
-    real = traceana.ingest.read
+    real = traceana.readers.read
 
     def read(*given: Any) -> Trace:
         trace = real(*given)
         facts.add(trace)
         return trace
 
-    with mock.patch.object(traceana.ingest, "read", read):
+    with mock.patch.object(traceana.readers, "read", read):
         yield
 
 

@@ -15,7 +15,7 @@ _LIVE: Final = (
     *(f"traceana.model.{name}" for name in ("pytorch", "keras", "flax", "jax", "live")),
     "traceana.record.inside",
     "traceana.__main__",
-    "traceana.ingest.demangle_worker",
+    "traceana.readers.demangle_worker",
 )
 """Adapters of frameworks that are not imported here, and programs of their own."""
 

@@ -13,7 +13,7 @@ import numpy as np
 from tests.fuzz.space import encoded, parsed, varint, walked
 
 if TYPE_CHECKING:
-    from traceana.ingest.xplane.scan import Blocks
+    from traceana.readers.xplane.scan import Blocks
 
 WANTED: Final = range(1, 40)
 DECLARED: Final = range(1, 80)
@@ -111,9 +111,9 @@ def compared(runs: Iterator[bytes]) -> Tally:
 
 def same(runs: list[bytes], tally: Tally) -> None:
     """Compare what both decoders make of ``runs``, and count it."""
-    from traceana.ingest.xplane.decode import Known
-    from traceana.ingest.xplane.scan import Decoded, Scanned
-    from traceana.ingest.xplane.wire import Buffer
+    from traceana.readers.xplane.decode import Known
+    from traceana.readers.xplane.scan import Decoded, Scanned
+    from traceana.readers.xplane.wire import Buffer
 
     buffer = Buffer.of(runs)
     end = np.cumsum([len(run) for run in runs], dtype=np.int64)

@@ -9,15 +9,15 @@ from unittest import mock
 
 import traceana
 import traceana.enrich
-import traceana.ingest
+import traceana.readers
 from tests.fuzz.mutations import Input
 from traceana.comparison.run_inputs import forced_pairs
 from traceana.enrich.classify import rules_in_use
 from traceana.enrich.classify.engine import classify_names
 from traceana.errors import TraceanaError
 from traceana.flops import timed_algorithms
-from traceana.ingest.nsys import is_export
 from traceana.model import read as read_model
+from traceana.readers.nsys import is_export
 from traceana.study import timed_convolutions
 from traceana.trace import Trace
 from traceana.trace.bundle import is_bundle
@@ -39,11 +39,11 @@ def only_read(given: Input, path: Path) -> Trace | None:
     """
     role = given.seed.role
     if role == "trace" and is_one_trace(path):
-        return traceana.ingest.read(path)
+        return traceana.readers.read(path)
     if role == "trace":
         return _read_folder(path)
     if role == "counters":
-        return traceana.ingest.read_counters(path)
+        return traceana.readers.read_counters(path)
     if role == "rules":
         classify_names(_NAMES, rules_in_use(path))
     elif role == "model":

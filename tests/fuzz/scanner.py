@@ -27,7 +27,7 @@ from tests.fuzz.messages import ChangedRuns
 from tests.fuzz.messages import compared as compared_messages
 from tools.build_scanner import SANITIZED, build, compiler
 
-MODULE: Final = "traceana.ingest.compiled._scanner"
+MODULE: Final = "traceana.readers.compiled._scanner"
 TOGETHER: Final = 200
 """Accepted blocks that are compared as one: making and comparing tables takes most of the time."""
 ALONE: Final = 50
@@ -134,7 +134,7 @@ class Blocks:
 
 def _events() -> list[bytes]:
     from tests.fuzz import seeds
-    from traceana.ingest.chrome.document import read_head, scan
+    from traceana.readers.chrome.document import read_head, scan
 
     found: dict[bytes, None] = {}
     for seed in seeds.of("kineto"):
@@ -149,7 +149,7 @@ def _events() -> list[bytes]:
 
 def compared(blocks: Iterator[bytes], seconds: float | None = None) -> Tally:
     """Scan and compare ``blocks``; raises ``AssertionError`` where a decoder differs."""
-    from traceana.ingest.kineto import scan
+    from traceana.readers.kineto import scan
 
     assert isinstance(scan.DECODER, scan.ScanningDecoder)
     tally = Tally()
@@ -174,9 +174,9 @@ def compared(blocks: Iterator[bytes], seconds: float | None = None) -> Tally:
 
 def same(blocks: Sequence[bytes]) -> int:
     """Compare what the decoders make of accepted ``blocks``; return the number of events."""
-    from tests.ingest.kineto.equal import assert_equal
-    from traceana.ingest.chrome.event_decoder import UndecodableError
-    from traceana.ingest.kineto import decode, scan
+    from tests.readers.kineto.equal import assert_equal
+    from traceana.readers.chrome.event_decoder import UndecodableError
+    from traceana.readers.kineto import decode, scan
 
     assert isinstance(scan.DECODER, scan.ScanningDecoder)
     text = b",".join(block for block in blocks if block.strip())
@@ -241,7 +241,7 @@ def _compare(library: Path, seed: int, count: int) -> int:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     sys.modules[MODULE] = module
-    import traceana.ingest.compiled as package
+    import traceana.readers.compiled as package
 
     package._scanner = module
     begin = time.process_time()

@@ -298,7 +298,7 @@ def _nsys_tables(folder: Path) -> Iterator[Seed]:
 
 
 def _nvprof(folder: Path) -> Iterator[Seed]:
-    from tests.ingest.nvprof import writing as nvprof
+    from tests.readers.nvprof import writing as nvprof
 
     kernels, copies, calls, markers = [], [], [], []
     for i in range(30):
@@ -323,7 +323,7 @@ def _nvprof(folder: Path) -> Iterator[Seed]:
 
 
 def _printed(folder: Path) -> Iterator[Seed]:
-    from tests.ingest.nvprof import test_printed as nvprof
+    from tests.readers.nvprof import test_printed as nvprof
 
     for name, table, first in (
         ("text", nvprof.TEXT, "326.63ms"),
@@ -336,7 +336,7 @@ def _printed(folder: Path) -> Iterator[Seed]:
             rows += [one.replace(one[: len(first)], at, 1) for one in (copy, kernel, memset)]
         text = nvprof.BEGIN + "\n".join([*head, *rows, ""])
         yield Seed(name, "nvprof-printed", {"run.log": text.encode()}, "run.log", content="csv")
-    from tests.ingest.nvprof import test_metrics as metrics
+    from tests.readers.nvprof import test_metrics as metrics
 
     trace = (nvprof.BEGIN + nvprof.CSV).encode()
     for name, table in (("metrics-text", metrics.TEXT), ("metrics-csv", metrics.CSV)):
@@ -352,7 +352,7 @@ def _printed(folder: Path) -> Iterator[Seed]:
 
 
 def _rocprof(folder: Path) -> Iterator[Seed]:
-    from tests.ingest.rocprof import writing as rocprof
+    from tests.readers.rocprof import writing as rocprof
 
     kernels, calls = [], []
     for i in range(24):
@@ -394,8 +394,8 @@ def _rocprof(folder: Path) -> Iterator[Seed]:
 
 
 def _rocpd(folder: Path) -> Iterator[Seed]:
-    from tests.ingest.rocprof import databases
-    from tests.ingest.rocprof.writing import Kernel
+    from tests.readers.rocprof import databases
+    from tests.readers.rocprof.writing import Kernel
 
     kernels = [
         Kernel(
@@ -415,8 +415,8 @@ def _rocpd(folder: Path) -> Iterator[Seed]:
 
 
 def _pftrace(folder: Path) -> Iterator[Seed]:
-    from tests.ingest.rocprof import perfetto
-    from tests.ingest.rocprof.writing import Kernel
+    from tests.readers.rocprof import perfetto
+    from tests.readers.rocprof.writing import Kernel
 
     kernels = tuple(
         Kernel(i + 1, 2_000 + 10_000 * i, 6_000 + 10_000 * i, f"k{i % 3}", correlation=5 + i % 3)
@@ -432,7 +432,7 @@ def _pftrace(folder: Path) -> Iterator[Seed]:
 
 
 def _summaries(folder: Path) -> Iterator[Seed]:
-    from tests.ingest.summary import writing
+    from tests.readers.summary import writing
 
     rows = [
         writing.Row(row.name.replace("128x64", f"{number}x64"), row.calls, row.total_ns, row.kind)
@@ -461,7 +461,7 @@ CUDA Memory Operation Statistics (KiB)
 
 
 def _ncu(folder: Path) -> Iterator[Seed]:
-    from tests.ingest.ncu import writing as ncu
+    from tests.readers.ncu import writing as ncu
 
     trace = _kineto_text(folder)
     units = {
@@ -482,7 +482,7 @@ def _ncu(folder: Path) -> Iterator[Seed]:
             beside="run.json", content="csv",
         )  # fmt: skip
         yield Seed(f"{page.__name__}-alone", "ncu", {"step.csv": text}, "step.csv", content="csv")
-    from tests.ingest.ncu import test_text
+    from tests.readers.ncu import test_text
 
     yield Seed("text", "ncu", {"step.txt": test_text.PAGE.encode()}, "step.txt", content="csv")
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.fuzz import seeds, sqlite_edits
 from traceana.errors import TraceanaError
-from traceana.ingest import read
+from traceana.readers import read
 from traceana.trace.schema import TABLES
 
 

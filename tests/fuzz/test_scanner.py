@@ -12,7 +12,7 @@ import pytest
 from tests.fuzz import messages
 from tests.fuzz.scanner import Blocks, compared
 from tools.build_scanner import compiler
-from traceana.ingest.compiled import COMPILED
+from traceana.readers.compiled import COMPILED
 
 ROOT = Path(__file__).parents[2]
 

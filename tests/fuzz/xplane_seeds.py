@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.ingest.xplane.hlo_writing import Made, array, computation, metadata_plane, module, ran
-from tests.ingest.xplane.writing import PlaneWriter, message
+from tests.readers.xplane.hlo_writing import Made, array, computation, metadata_plane, module, ran
+from tests.readers.xplane.writing import PlaneWriter, message
 
 
 def training() -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.ingest.kineto.writing import annotation, call, kernel, write
+from tests.readers.kineto.writing import annotation, call, kernel, write
 
 EPOCH_NS = 1_700_000_000 * 10**9
 FIRST_NS = 1_000_000

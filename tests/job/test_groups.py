@@ -14,8 +14,8 @@ import polars as pl
 import pytest
 
 import traceana
-from tests.ingest.kineto.writing import annotation, call, kernel, op, write
 from tests.job.jobs import DATA_BYTES, DATA_NS, FIRST_NS, TENSOR_BYTES, TENSOR_NS, Grid, even
+from tests.readers.kineto.writing import annotation, call, kernel, op, write
 from traceana.analyze.collective_ranks import (
     BY_ORDER,
     BY_PAIR,

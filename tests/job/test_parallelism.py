@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import traceana
-from tests.ingest.kineto.writing import annotation, call, kernel, write
 from tests.job.jobs import FIRST_NS
+from tests.readers.kineto.writing import annotation, call, kernel, write
 from traceana.job import tasks
 from traceana.report.page import Facts, Rows
 

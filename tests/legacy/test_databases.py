@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import traceana
-from tests.ingest.nvprof.writing import (
+from tests.readers.nvprof.writing import (
     KERNEL,
     MEMCPY,
     RUNTIME,

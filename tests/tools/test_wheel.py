@@ -157,7 +157,7 @@ def test_built_wheels_report_from_another_folder(tmp_path: Path) -> None:
         pytest.skip("the scanner cannot be compiled here")
     compiled = wheel(run, PIP, hatchling, tmp_path / "compiled")
     assert "-cp311-abi3-" in compiled.name
-    assert libraries(compiled) == [f"traceana/ingest/compiled/{LIBRARY}"]
+    assert libraries(compiled) == [f"traceana/readers/compiled/{LIBRARY}"]
     run(*pip, "--no-compile", "--no-deps", "--force-reinstall", compiled)
     assert (tmp_path / "clean" / MANUAL).is_file()
     assert "with the compiled scanner" in run(clean / "traceana", "--version")

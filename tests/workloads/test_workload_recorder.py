@@ -15,7 +15,7 @@ import pytest
 
 from tests.record.conftest import nsys as nsys
 from tests.support.frameworks import needs
-from traceana.ingest.printed.ncu import known
+from traceana.readers.printed.ncu import known
 from workloads.measurements import METRICS
 from workloads.options import parse_run_options
 from workloads.record_fixtures import main

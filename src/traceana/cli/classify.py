@@ -37,7 +37,7 @@ def classify(
     """Run the command; :mod:`traceana.commands` has its help."""
     from traceana.enrich.classify import rules_in_use
     from traceana.files import as_unicode
-    from traceana.ingest.kernel_names import demangle
+    from traceana.readers.kernel_names import demangle
     from traceana.report.pages.kernels import classified as page
 
     output = Output(tabling, writing)

@@ -57,7 +57,7 @@ def _facts() -> Iterator[tuple[str, str]]:
     from importlib.metadata import requires
 
     from traceana import __version__
-    from traceana.ingest.compiled import COMPILED
+    from traceana.readers.compiled import COMPILED
     from traceana.record.nsys import find_nsys
 
     scanner = "with" if COMPILED else "without"

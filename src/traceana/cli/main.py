@@ -63,7 +63,7 @@ def _nothing() -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from traceana.ingest.compiled import COMPILED
+        from traceana.readers.compiled import COMPILED
 
         scanner = "with" if COMPILED else "without"
         typer.echo(f"traceana {__version__}, {scanner} the compiled scanner")

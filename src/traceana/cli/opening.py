@@ -18,7 +18,7 @@ from traceana.cli.streams import message, note
 from traceana.errors import ExitCode, ManifestWarning
 
 if TYPE_CHECKING:
-    from traceana.ingest.source import Progress
+    from traceana.readers.source import Progress
     from traceana.trace import Trace
 
 _MOST_NUMBERS: Final = 1_000_000
@@ -184,7 +184,7 @@ class Phases:
 
 def _describe(trace: Trace) -> None:
     """Print reader, size and ledger of ``trace``."""
-    from traceana.ingest.compiled import COMPILED
+    from traceana.readers.compiled import COMPILED
 
     meta = trace.meta
     scanner = "with" if COMPILED else "without"

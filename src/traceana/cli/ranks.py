@@ -151,7 +151,7 @@ def list_bad(lines: Sequence[str]) -> None:
 @contextmanager
 def progress() -> Iterator[Done]:
     if is_quiet() or not sys.stderr.isatty():
-        from traceana.ingest.source import silent
+        from traceana.readers.source import silent
 
         yield silent
         return

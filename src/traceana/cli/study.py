@@ -119,8 +119,8 @@ def studied(name: Name, paths: Sequence[Path], reading: Reading) -> tuple[Study,
     from traceana.errors import NotFoundError, UnknownFormatError
     from traceana.files import as_unicode
     from traceana.flops.timed_algorithms import AlgorithmStudy, read
-    from traceana.ingest.inputs import Kind, kind_of
     from traceana.model import read as read_manifest
+    from traceana.readers.inputs import Kind, kind_of
     from traceana.runs import RecordedRun, find_runs
     from traceana.study.recorded_runs import Recorded, Traced, recorded
     from traceana.study.step_times import batch_study, communicated, ratio_study, scaling_study

@@ -22,7 +22,7 @@ from traceana.advise.saved import save
 from traceana.comparison.layer_features import RunLayers
 from traceana.errors import CannotWriteError, InvalidInputError, NotFoundError
 from traceana.files import as_unicode, text_content
-from traceana.ingest.inputs import Kind, kind_of
+from traceana.readers.inputs import Kind, kind_of
 from traceana.runs import RecordedRun, find_runs, is_run, read_run
 from traceana.trace.bundle import is_bundle
 

@@ -12,7 +12,7 @@ import polars as pl
 
 from traceana.analyze.collective_ranks import Matched
 from traceana.analyze.communication import bus_factor
-from traceana.ingest.ranks import spans
+from traceana.readers.ranks import spans
 
 _KINDS: Final = (
     # Megatron's expert groups are also named after the parallelism inside the experts.

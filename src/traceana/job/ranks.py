@@ -25,8 +25,6 @@ from traceana.enrich.classify import rules_in_use
 from traceana.enrich.steps import compiled_marker
 from traceana.errors import CannotWriteError, NotFoundError, UsageError
 from traceana.files import scratch_folder
-from traceana.ingest.ranks import rank_in
-from traceana.ingest.ranks import ranks as ranks_of
 from traceana.job.parallelism import bandwidths, experts, groups, pipeline
 from traceana.job.rank_summary import TABLES, Facts, read_facts, read_table
 from traceana.job.sources import Source
@@ -39,6 +37,8 @@ from traceana.job.stragglers import (
     stragglers,
 )
 from traceana.job.tasks import Done, Kept, Processes, Reading, default_workers, kept_or_read
+from traceana.readers.ranks import rank_in
+from traceana.readers.ranks import ranks as ranks_of
 from traceana.settings import CLOCK_ERRORS
 from traceana.timeline.steps import MEDIAN_ERROR
 from traceana.trace.ledger import REASONS

@@ -59,7 +59,7 @@ def sources(given: Sequence[str | os.PathLike[str]]) -> list[Source]:
     Paths are traces, folders of traces, recorded runs and saved bundles. URLs are files
     (``https://``, and ``s3://``, ``gs://``, ``az://`` with the credentials of the environment), and
     of object stores folders (ending with ``/``) and patterns. Raises the errors of
-    :func:`traceana.ingest.inputs.resolve`, ``NotFoundError`` where an object store
+    :func:`traceana.readers.inputs.resolve`, ``NotFoundError`` where an object store
     cannot be listed, and ``MissingDependencyError``.
     """
     if not given:
@@ -72,7 +72,7 @@ def sources(given: Sequence[str | os.PathLike[str]]) -> list[Source]:
 
 
 def _files(path: Path) -> list[Path]:
-    from traceana.ingest.inputs import resolve
+    from traceana.readers.inputs import resolve
 
     if not path.exists():
         raise NotFoundError(f"{path} does not exist: give the files of a job's ranks")
@@ -81,7 +81,7 @@ def _files(path: Path) -> list[Path]:
 
 def _at(url: str) -> list[Remote]:
     """Return the files at ``url``: of a folder those with the names of traces, of a pattern all."""
-    from traceana.ingest.inputs import is_name_of_trace
+    from traceana.readers.inputs import is_name_of_trace
 
     store, key = _store(url)
     root = url.removesuffix(key).removesuffix("/") + "/"

@@ -14,7 +14,7 @@ import polars as pl
 from traceana.enrich.keys import described
 from traceana.errors import NotFoundError, TraceanaError, UsageError
 from traceana.files import as_unicode
-from traceana.ingest.source import silent
+from traceana.readers.source import silent
 from traceana.settings import CONFIDENCE_LEVEL
 from traceana.study.recorded_runs import KERNELS, Recorded
 from traceana.trace import Trace
@@ -106,7 +106,7 @@ def read_trials(trials: Sequence[Trial], left_out: Callable[[str], None]) -> Tri
     """
     from traceana.enrich import attribute, with_classes
     from traceana.enrich.classify import rules_in_use
-    from traceana.ingest import read
+    from traceana.readers import read
 
     traces: list[Trace] = []
     found: list[Trial] = []

@@ -12,11 +12,11 @@ import polars as pl
 
 from traceana.comparison.jobs import JobDiff, compare_jobs
 from traceana.comparison.verdicts import Criteria, Step
-from traceana.ingest.ranks import spans
-from traceana.ingest.source import silent
 from traceana.job.ranks import DAMAGED, OK, Job, job, summarize
 from traceana.job.sources import sources
 from traceana.job.tasks import Done, Reading
+from traceana.readers.ranks import spans
+from traceana.readers.source import silent
 from traceana.report import numbers
 from traceana.report.numbers import arrow, percent, signed
 from traceana.report.page import Block, Facts, Page, Table

@@ -13,7 +13,7 @@ from traceana.analyze.measured import profiler
 from traceana.analyze.summaries import needs_timeline
 from traceana.enrich.classify import rules_in_use
 from traceana.errors import UsageError
-from traceana.ingest.kernel_names import demangle
+from traceana.readers.kernel_names import demangle
 from traceana.report.page import Page
 from traceana.report.pages.analysis_pictures import above
 from traceana.report.pages.bars import kernel_bars

@@ -12,12 +12,12 @@ from typing import Final
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.ingest.ranks import spans
-from traceana.ingest.source import silent
 from traceana.job.ranks import DAMAGED, MISSING, NOT_READ, OK, Job, job, merged, shard_of, summarize
 from traceana.job.sources import Source, sources
 from traceana.job.stragglers import heat
 from traceana.job.tasks import Done, Reading
+from traceana.readers.ranks import spans
+from traceana.readers.source import silent
 from traceana.report import numbers
 from traceana.report.columns import Kind
 from traceana.report.page import Axis, Block, Chart, Column, Facts, Marks, Notes, Page, Table

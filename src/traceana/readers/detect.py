@@ -1,0 +1,210 @@
+"""Detects the format of a file from its content, never from its name: every format is asked."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from traceana.errors import CorruptError, NotATraceError, NotFoundError, UnknownFormatError
+from traceana.files import UNDECODABLE, check_regular
+from traceana.readers import chrome, kineto, nsys, nvprof, printed, rocprof, xplane
+from traceana.readers.format import Confidence, Format, Head, known
+from traceana.readers.printed.text import BOM, UTF_16, plain_text
+from traceana.readers.source import ByteSource
+
+_HEAD: Final = 1 << 16
+_GZIP: Final = b"\x1f\x8b"
+_SQLITE: Final = b"SQLite format 3\x00"
+_PACKED: Final = {
+    b"PK\x03\x04": "zip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ\0": "xz",
+    b"BZh": "bzip2",
+    b"\x04\x22\x4d\x18": "lz4",
+    b"7z\xbc\xaf\x27\x1c": "7z",
+    _GZIP: "gzip, twice",
+}
+_OPENED_BY_PATH: Final = (_SQLITE, b"NVIDIA ")
+"""What SQLite and nsys open themselves, and cannot inflate."""
+_TAR: Final = slice(257, 262)
+"""Where the name of the format is in a tar archive."""
+_LONGEST_HEADER: Final = 1 << 10
+_JSON_START: Final = re.compile(
+    rb"\s*(?:\{|\[(?!\d+,\d+\]<)\s*(?:[\[{\],\"]|(?:-?\d[\d.eE+-]*|true|false|null)\s*(?:,|\]\s*$)|$)|$)"
+)
+"""Of JSON that may have events; a log may begin with ``[12:00:01]``, ``[0]`` or
+``[I]``."""
+_JSON_SCALAR: Final = re.compile(
+    rb'\s*(?:"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*|true|false|null)\s*$', re.DOTALL
+)
+_EVENT: Final = re.compile(rb'(?:^\s*\[|"traceEvents"\s*:\s*\[).*"ph"\s*:\s*"', re.DOTALL)
+_OWN: Final = {
+    # A layer manifest or a table of algorithms; the other files of traceana are short.
+    re.compile(rb'\A\s*\{\s*"format"\s*:\s*"traceana-'): "a file of traceana beside a trace: pass "
+    "the trace, or its folder",
+    re.compile(rb'"otherData"\s*:\s*\{\s*"exporter"\s*:\s*"traceana '): "an export of traceana for "
+    "Perfetto: pass the trace that it was made of",
+}
+
+FORMATS: Final[tuple[Format, ...]] = (
+    Format(
+        "packed by gzip",
+        lambda head: known(head.is_inflated and head.content.startswith(_OPENED_BY_PATH)),
+        instead="unpack it",
+    ),
+    *(
+        Format(
+            f"packed by {name}",
+            lambda head, magic=magic: known(head.content.startswith(magic)),  # type: ignore[misc]
+            instead="unpack it",
+        )
+        for magic, name in _PACKED.items()
+    ),
+    Format(
+        "packed by tar", lambda head: known(head.content[_TAR] == b"ustar"), instead="unpack it"
+    ),
+    Format(
+        "JSON in UTF-16",
+        lambda head: known(head.is_json and head.is_utf_16),
+        instead="convert it to UTF-8",
+    ),
+    *xplane.FORMATS,
+    # nvprof's databases have the names of nsys's tables.
+    *nvprof.FORMATS,
+    *nsys.FORMATS,
+    *rocprof.FORMATS,
+    Format(
+        "an SQLite database, but not one of nsys, nvprof or rocprof",
+        lambda head: known(head.content.startswith(_SQLITE)),
+        instead="pass the output of 'nsys export --type sqlite', 'nvprof -o' or 'rocprofv3'",
+    ),
+    *kineto.FORMATS,
+    *chrome.FORMATS,
+    *printed.FORMATS,
+)
+"""Every format that is known. A run is often stored twice, as a report and its export or as an
+xplane.pb and its trace.json: of a folder, the first of these is read."""
+
+
+def detect(path: Path) -> Format:
+    """Return the format of ``path``: a file, a folder or the prefix of several files.
+
+    Raises the input errors of :mod:`traceana.errors`: missing, a directory, unreadable, empty, or
+    of a format that has no reader.
+    """
+    if not path.is_file() and (found := _surest(Head(path), FORMATS)[1]):
+        return found
+    head = _head(path)
+    confidence, found = _surest(head, FORMATS)
+    for pattern, what in _OWN.items():
+        if head.is_json and pattern.search(head.content):
+            raise NotATraceError(f"{path} is {what}")
+    if confidence <= Confidence.EVENTS and head.is_whole:
+        _refuse_documents(head)
+    if confidence < Confidence.JSON:
+        # The first table may be behind long output of the program.
+        found = _found_behind(path) or found
+    if found is None:
+        raise UnknownFormatError(
+            f"{path}: unrecognized format; supported: Kineto and other Chrome traces, XPlane, "
+            "Nsight Systems reports and exports, nvprof databases and printed traces, rocprof CSV, "
+            "databases and pftrace, printed summaries, Nsight Compute CSV"
+        )
+    if found.instead:
+        instead = found.instead.replace("{file}", path.name)
+        raise UnknownFormatError(f"{path} is {found.name}, which is not supported: {instead}")
+    return found
+
+
+def _surest(head: Head, formats: tuple[Format, ...]) -> tuple[Confidence, Format | None]:
+    surest: tuple[Confidence, Format | None] = (Confidence.NONE, None)
+    for one in formats:
+        confidence = one.sniff(head)
+        if confidence > surest[0]:
+            surest = (confidence, one)
+        if confidence is Confidence.CERTAIN:
+            break
+    return surest
+
+
+def _found_behind(path: Path) -> Format | None:
+    """Return the format of the first printed table in any part of ``path``."""
+    printed_formats = tuple(one for one in FORMATS if one.is_printed)
+    before = b""
+    for block in ByteSource(path).blocks():
+        content = before + block
+        confidence, found = _surest(Head(path, content, plain_text(content)), printed_formats)
+        if confidence > Confidence.LOG:
+            return found
+        before = block[-_LONGEST_HEADER:]
+    return None
+
+
+def _refuse_documents(head: Head) -> None:
+    """Raise ``NotATraceError`` on an object without events (a run's timing), or a scalar."""
+    if head.content.lstrip().startswith(b"{") and b'"traceEvents"' not in head.content:
+        try:
+            msgspec.json.decode(head.content)
+        except UNDECODABLE:
+            return
+        raise NotATraceError(f"{head.path} {chrome.NO_EVENTS}")
+    if _JSON_SCALAR.match(head.content) and head.content.isascii():
+        raise NotATraceError(
+            f"{head.path} is JSON without trace events: pass the file that torch.profiler exported"
+        )
+
+
+def _head(path: Path) -> Head:
+    try:
+        if path.is_dir():
+            raise UnknownFormatError(
+                f"{path} is a directory, not a traceana bundle: pass a trace file in it"
+            )
+        check_regular(path)
+        with path.open("rb") as file:
+            stored = file.read(_HEAD)
+    except FileNotFoundError as error:
+        raise NotFoundError(f"{path} does not exist: check the path") from error
+    except OSError as error:
+        raise NotFoundError(
+            f"{path} cannot be read ({error.strerror}): check the file and its permissions"
+        ) from error
+    content = stored
+    if stored.startswith(_GZIP):
+        try:
+            content = zlib.decompressobj(wbits=31).decompress(stored, _HEAD)
+        except (zlib.error, gzip.BadGzipFile):
+            content = b""
+    if not content:
+        source = ByteSource(path)
+        if not any(source.blocks()) and not source.truncated:
+            raise CorruptError(f"{path} is empty: record it again, or check the copy")
+    is_utf_16 = content.startswith(UTF_16)
+    if is_utf_16:
+        content = content[: len(content) // 2 * 2].decode("utf-16", "replace").encode()
+    content = content.removeprefix(BOM)
+    return Head(
+        path,
+        content,
+        plain_text(content),
+        tables=_tables(path) if stored.startswith(_SQLITE) else {},
+        is_json=_JSON_START.match(content) is not None,
+        has_events=_EVENT.search(content) is not None,
+        is_inflated=stored.startswith(_GZIP),
+        is_utf_16=is_utf_16,
+        is_whole=len(stored) < _HEAD,
+    )
+
+
+def _tables(path: Path) -> Mapping[str, tuple[str, ...]]:
+    """Return the columns of each table of a database; raises the errors of opening it."""
+    from traceana.readers.sqlite import Database
+
+    with Database(path) as database:
+        return database.tables

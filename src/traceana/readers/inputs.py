@@ -1,0 +1,262 @@
+"""What a path is: a trace, a saved bundle, a recorded run, several runs, or a folder of ranks."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from traceana.errors import (
+    CorruptError,
+    NotATraceError,
+    NotFoundError,
+    UnknownFormatError,
+    UsageError,
+)
+from traceana.readers import nsys, rocprof
+from traceana.readers.detect import FORMATS, detect
+from traceana.readers.printed.text import nsys_summaries
+from traceana.runs.run_files import is_name_beside
+from traceana.runs.run_folders import check_finished, is_run, read_run, runs_below
+from traceana.trace.bundle import is_bundle
+from traceana.trace.bundle import sources as bundle_sources
+
+_RUNS: Final = ("plugins", "profile")
+"""The folder in which TensorFlow's and JAX's profilers write a folder per run, a file per host."""
+_PASS: Final = re.compile(r"(?:pmc|pass)_\d+")
+"""The folder in which rocprofv3 writes each run of the program for more counters."""
+_ENDINGS: Final = (
+    "_results.db", "_results.json", "_results.pftrace", ".pftrace", ".db",
+    ".pt.trace.json.gz", ".pt.trace.json", ".trace.json.gz", ".trace.json", ".json.gz", ".json",
+    ".xplane.pb", ".pb", ".nsys-rep", ".qdrep", ".qdstrm", ".sqlite", ".nvvp", ".nvprof", ".sql",
+)  # fmt: skip
+
+_COMPRESSED: Final = (".zst", ".xz", ".bz2", ".lz4", ".zip", ".7z", ".tar", ".tgz", ".tar.gz")
+"""Endings behind :data:`_ENDINGS` of files that no reader opens."""
+
+_NUMBERS: Final = re.compile(r"\d+")
+
+
+class Kind(StrEnum):
+    """What a path is."""
+
+    FILE = "file"
+    BUNDLE = "bundle"
+    RUN = "recorded run"
+    RUNS = "recorded runs"
+    FOLDER = "folder"
+
+
+class Input(msgspec.Struct, frozen=True):
+    """A path, and the files to read: the traces of one run, a file a rank.
+
+    ``beside`` are the files of a folder that are beside one of the same name and format, as pairs
+    (not read, read).
+    """
+
+    path: Path
+    kind: Kind
+    files: list[Path]
+    beside: list[tuple[Path, Path]] = msgspec.field(default_factory=list)
+
+
+def kind_of(path: Path) -> Kind:
+    """Return what ``path`` is: a file where nothing else is there.
+
+    Raises :class:`~traceana.errors.CorruptError` for an unfinished recording, and the errors of
+    :func:`~traceana.runs.run_folders.runs_below`.
+    """
+    if not path.is_dir():
+        return Kind.FILE
+    if is_bundle(path):
+        return Kind.BUNDLE
+    check_finished(path)
+    if is_run(path):
+        return Kind.RUN
+    return Kind.RUNS if runs_below(path) else Kind.FOLDER
+
+
+def resolve(path: Path) -> Input:
+    """Return what ``path`` is, and its traces.
+
+    Those of a folder are the traces and bundles below it, in order of their paths. Its other files
+    (layer manifests, logs, pictures) are skipped, and damaged traces are returned: their reader
+    raises the error. Raises the errors of :func:`kind_of`, ``UnknownFormatError`` for several
+    recorded runs and for a folder without traces, ``NotATraceError`` where there is JSON only,
+    ``UsageError`` where there are several runs of TensorFlow's or JAX's profiler,
+    ``NotFoundError`` where the folder cannot be listed, and those of
+    :meth:`~traceana.runs.run_folders.RecordedRun.traces`.
+    """
+    kind = kind_of(path)
+    if kind is Kind.RUNS:
+        below = runs_below(path)
+        raise UnknownFormatError(
+            f"{path} contains {len(below)} recorded runs: give one of them, such as {below[0]}"
+        )
+    if kind is Kind.FOLDER:
+        return _traces_below(path)
+    return Input(path, kind, read_run(path).traces() if kind is Kind.RUN else [path])
+
+
+def _traces_below(folder: Path) -> Input:
+    if nsys.is_export(folder) or rocprof.files(folder):
+        return Input(folder, Kind.FOLDER, [folder])
+    known: dict[tuple[Path, str], list[tuple[int, Path]]] = {}
+    unknown: list[Path] = []
+    for path in _walk(folder):
+        rank, path = (0, path) if is_bundle(path) else _preference(path)
+        if rank is not None:
+            recordings = known.setdefault((path.parent, _stem(path.name)), [])
+            # The files of a run of rocprofv3 are one recording.
+            if (rank, path) not in recordings:
+                recordings.append((rank, path))
+        elif path.is_file():
+            unknown.append(path)
+    if not known:
+        alone: list[Path] = []
+        for path in unknown:
+            # JSON without events raises.
+            with suppress(CorruptError, UnknownFormatError):
+                detect(path)
+                alone.append(path)
+        if alone and {*alone} <= {*nsys_summaries(folder)}:
+            return Input(folder, Kind.FOLDER, [folder])
+        if alone:
+            raise UnknownFormatError(
+                f"{folder} has no traces of ranks, but printed tables or counters: pass one of "
+                f"the files, such as {alone[0]}"
+            )
+        raise UnknownFormatError(
+            f"{folder} is a directory without traces: pass a trace, or its folder"
+        )
+    for recordings in known.values():
+        recordings.sort()
+    first = _without_saved([recordings[0] for recordings in known.values()])
+    alike = {(path.parent, numberless(path)) for _, path in first}
+    damaged = [path for path in unknown if (path.parent, numberless(path)) in alike]
+    runs = sorted({path.parent for _, path in first if path.parent.parent.parts[-2:] == _RUNS})
+    if len(runs) > 1:
+        raise UsageError(
+            f"{folder} holds {len(runs)} runs of the profiler: pass the folder of one; "
+            f"the last is {runs[-1]}"
+        )
+    passes = {path.parent for _, path in first if _PASS.fullmatch(path.parent.name)}
+    if len(passes) > 1:
+        raise UsageError(
+            f"{folder} holds {len(passes)} runs of rocprofv3, one for each group of counters: pass "
+            f"the folder of one, such as {min(passes)}"
+        )
+    return Input(
+        folder,
+        Kind.FOLDER,
+        sorted([*(path for _, path in first), *damaged]),
+        [
+            (other, path)
+            for (rank, path), *others in known.values()
+            for its_rank, other in others
+            if its_rank == rank
+        ],
+    )
+
+
+def _without_saved(found: list[tuple[int, Path]]) -> list[tuple[int, Path]]:
+    """Return ``found`` without the files that bundles in it were saved from."""
+    saved: set[Path] = set()
+    for _, path in found:
+        if is_bundle(path):
+            # A relative path was relative to another folder, and a bundle may have moved with it.
+            given = [Path(text) for text in bundle_sources(path)]
+            saved |= {_real(one) for one in given if one.is_absolute()}
+            saved |= {_real(path.parent / one.name) for one in given}
+    return [one for one in found if is_bundle(one[1]) or _real(one[1]) not in saved]
+
+
+def _real(path: Path) -> Path:
+    """Return ``path`` without links; of a link to itself, a path that does not exist."""
+    return Path(os.path.realpath(path))
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    def fail(error: OSError) -> None:
+        raise NotFoundError(
+            f"{folder} cannot be listed ({error.strerror}): check its permissions"
+        ) from error
+
+    listed: set[Path] = set()
+    top = _real(folder)
+    for root, folders, files in os.walk(folder, onerror=fail, followlinks=True):
+        here = Path(root)
+        # Links to folders may form a cycle.
+        if (real := _real(here)) in listed:
+            folders.clear()
+            continue
+        listed.add(real)
+        for name in list(folders):
+            if name.startswith(".") or is_bundle(here / name) or nsys.is_export(here / name):
+                folders.remove(name)
+                if not name.startswith("."):
+                    yield here / name
+        visible = (here / name for name in files if not name.startswith("."))
+        shown = (path for path in visible if path.is_file() or not path.exists())
+        yield from (path for path in shown if not _is_walked_too(path, top))
+
+
+def _is_walked_too(path: Path, top: Path) -> bool:
+    """Return whether ``path`` is a link, such as ``latest``, to a file that is below ``top``."""
+    if not path.is_symlink() or not path.exists():
+        return False
+    target = _real(path)
+    return target.is_relative_to(top) and not any(
+        part.startswith(".") for part in target.relative_to(top).parts
+    )
+
+
+def _preference(path: Path) -> tuple[int | None, Path]:
+    """Return how early the file ``path`` is read of several of one run, and the path to read.
+
+    None for a file that is not read. What is named as a trace and not readable as one is the
+    damaged file of a rank, and comes last.
+    """
+    try:
+        found = detect(path)
+    except NotATraceError:
+        return None, path
+    except (CorruptError, UnknownFormatError):
+        return len(FORMATS) if _is_named_as_trace(path) else None, path
+    except NotFoundError:
+        return len(FORMATS), path
+    return FORMATS.index(found) if found.in_folders else None, found.run_of(path)
+
+
+def _is_named_as_trace(path: Path) -> bool:
+    name = path.name.lower()
+    ending = next((ending for ending in _COMPRESSED if name.endswith(ending)), "")
+    return name.removesuffix(ending).endswith(_ENDINGS)
+
+
+def numberless(path: Path) -> str:
+    return _NUMBERS.sub("#", path.name)
+
+
+def _stem(name: str) -> str:
+    """Return ``name`` without its ending: recordings with one stem are of one run.
+
+    rocprof writes ``results.csv`` and ``results.db``; other tables in CSV are not named as traces.
+    """
+    endings = (*_ENDINGS, ".csv.gz", ".csv")
+    ending = next((ending for ending in endings if name.endswith(ending)), "")
+    return name[: len(name) - len(ending)]
+
+
+def is_name_of_trace(name: str) -> bool:
+    """Return whether files of this name can be traces, by its ending.
+
+    Names of files beside a trace are not: at a URL, their content costs a download.
+    """
+    return name.endswith(_ENDINGS) and not is_name_beside(name)

@@ -1,0 +1,460 @@
+"""Kineto's events: the JSON fields that are read, and their decoding into frames, with msgspec.
+
+Every generation of the format is covered by one struct: torch 1.7 wrote ``external id`` and ``Input
+dims`` where later ones write ``External id`` and ``Input Dims``. Numbers may come as text (``"tid":
+"stream 7"``, AMD's ``"bytes": "800"``): their fields here accept both, and each column is converted
+to integers at once. Times stay raw text: a float64 of microseconds since the epoch has a step of
+0.25 µs.
+
+A decoder makes :class:`Columns` of JSON text: int64 nanoseconds on the file's clock, categories in
+the file's spelling, rows in the order of the file. Each chunk's Python objects are freed
+as soon as its columns exist.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, TypeAlias, get_type_hints
+
+import msgspec
+import polars as pl
+from msgspec import Raw, Struct
+from msgspec import field as named
+
+from traceana.readers.chrome.event_decoder import Counted, EventDecoder, integers, to_nanoseconds
+from traceana.readers.chrome.scanner import Column, Route, Scanned
+
+Number: TypeAlias = int | str | float | None
+"""An integer as the trace spells it."""
+ABSENT: Final = Raw(b"")
+
+
+class Args(Struct, gc=False, frozen=True):
+    """The ``args`` of an event of any category."""
+
+    correlation: Number = None
+    device: Number = None
+    context: Number = None
+    stream: Number = None
+    bytes: Number = None
+    size: Number = None  # AMD's memory calls
+    # Three numbers of a kernel; Triton's launches on the host have a "grid" of any kind.
+    grid: object = None
+    block: object = None
+    registers: Number = named(default=None, name="registers per thread")
+    shared_memory: Number = named(default=None, name="shared memory")
+    graph_node: Number = named(default=None, name="graph node id")
+    event_stream: Number = named(default=None, name="wait_on_stream")
+    event_correlation: Number = named(default=None, name="wait_on_cuda_event_record_corr_id")
+    external: Number = named(default=None, name="External id")
+    external_old: Number = named(default=None, name="external id")
+    sequence: Number = named(default=None, name="Sequence number")
+    forward_thread: Number = named(default=None, name="Fwd thread id")
+    shapes: Raw = named(default=ABSENT, name="Input Dims")
+    shapes_old: Raw = named(default=ABSENT, name="Input dims")
+    types: Raw = named(default=ABSENT, name="Input type")
+    strides: Raw = named(default=ABSENT, name="Input Strides")
+    inputs: Raw = named(default=ABSENT, name="Concrete Inputs")
+    module: str | None = named(default=None, name="Module Hierarchy")
+    # What torch.cuda.graph's annotations add to the kernels of a CUDA graph: the module's path.
+    annotation: object = None
+    annotation_text: object = named(default=None, name="str")
+    # Collectives; other events have a "dtype" of any kind, and annotations write numbers as text.
+    message_elements: object = named(default=None, name="In msg nelems")
+    message_type: object = named(default=None, name="dtype")
+    collective: object = named(default=None, name="Collective name")
+    group_size: object = named(default=None, name="Group size")
+    output_elements: object = named(default=None, name="Out msg nelems")
+    group_name: object = named(default=None, name="Process Group Name")
+    group_description: object = named(default=None, name="Process Group Description")
+    group_ranks: object = named(default=None, name="Process Group Ranks")
+    collective_sequence: object = named(default=None, name="Seq")
+    destination_rank: Number = named(default=None, name="Dst Rank")
+    source_rank: Number = named(default=None, name="Src Rank")
+    device_type: Number = named(default=None, name="Device Type")
+    device_id: Number = named(default=None, name="Device Id")
+    address: Number = named(default=None, name="Addr")
+    memory_bytes: Number = named(default=None, name="Bytes")
+    allocated: Number = named(default=None, name="Total Allocated")
+    reserved: Number = named(default=None, name="Total Reserved")
+
+
+NO_ARGS: Final = Args()
+
+
+class Event(Struct, gc=False):
+    """One element of ``traceEvents``."""
+
+    ph: str
+    name: str = ""
+    cat: str | None = None
+    pid: Number = None
+    tid: Number = None
+    ts: Raw = ABSENT
+    dur: Raw = ABSENT
+    id: Number = None
+    args: Args = NO_ARGS
+
+
+_LARGEST_MESSAGE: Final = 2**59
+"""Elements of a collective; the bytes of larger ones may not fit in 64 bits."""
+
+
+def _each(kind: str, *names: str) -> dict[str, Column]:
+    return {name: (kind, name) for name in names}
+
+
+_COMMON: Final[dict[str, Column]] = {
+    "category": ("s", "cat"),
+    "name": ("s", "name"),
+    "pid": ("i", "pid"),
+    "tid": ("i", "tid"),
+    "start": ("t", "ts"),
+    "duration": ("t", "dur"),
+}
+_EXTERNAL: Final[dict[str, Column]] = {"external": ("i", "external", "external_old")}
+_GROUP: Final[dict[str, Column]] = {
+    **_each("s", "group_name", "group_description", "group_ranks"),
+    **_each("i", "group_size"),
+    **_each("n", "collective_sequence"),
+    "peer": ("i", "destination_rank", "source_rank"),
+}
+COLUMNS: Final[dict[str, dict[str, Column]]] = {
+    "device": {
+        **_COMMON,
+        **_each("i", "device", "context", "stream", "correlation"),
+        **_EXTERNAL,
+        **{f"{what}_{axis}": (axis, what) for what in ("grid", "block") for axis in "xyz"},
+        **_each("i", "registers", "shared_memory", "bytes", "graph_node"),
+        **_each("i", "event_stream", "event_correlation"),
+        **_each("s", "collective", "message_type"),
+        **_each("i", "message_elements", "output_elements"),
+        "annotation": ("s", "annotation", "annotation_text"),
+        **_GROUP,
+    },
+    "call": {
+        **_COMMON,
+        **_each("i", "correlation"),
+        **_EXTERNAL,
+        "bytes": ("i", "bytes", "size"),
+    },
+    "op": {
+        **_COMMON,
+        **_EXTERNAL,
+        **_each("i", "sequence", "forward_thread"),
+        "input_shapes": ("r", "shapes", "shapes_old"),
+        "input_types": ("r", "types"),
+        "input_strides": ("r", "strides"),
+        "inputs": ("r", "inputs"),
+        "module": ("s", "module"),
+        # Of the operators around the launch of a collective, which are picked out of them.
+        **_GROUP,
+    },
+    # With the columns of host collectives, which are picked out of them.
+    "range": {
+        **_COMMON,
+        **_EXTERNAL,
+        "input_shapes": ("r", "shapes"),
+        "input_types": ("r", "types"),
+        "inputs": ("r", "inputs"),
+    },
+    "flow": {
+        "category": ("s", "cat"),
+        "id": ("i", "id"),
+        "phase": ("s", "ph"),
+        **_each("i", "pid", "tid"),
+        "time": ("t", "ts"),
+    },
+    "instant": {
+        "name": ("s", "name"),
+        **_each("i", "pid", "tid"),
+        "time": ("t", "ts"),
+        **_each("i", "device_type"),
+        "device": ("i", "device_id"),
+        "address": ("i", "address"),
+        "bytes": ("i", "memory_bytes"),
+        **_each("i", "allocated", "reserved"),
+    },
+}
+_NO_INSTANTS: Final = pl.DataFrame(schema={"name": pl.Categorical})
+
+
+_Type = pl.DataType | type[pl.DataType]
+_TYPES: Final[dict[str, _Type]] = {"s": pl.Categorical, "r": pl.String}
+
+
+def _frame(events: str, *left_out: str, **more: _Type) -> dict[str, _Type]:
+    """Return the types of the columns of ``events``, without some and with ``more``."""
+    own = COLUMNS[events].items()
+    types = {name: _TYPES.get(kind, pl.Int64) for name, (kind, *_) in own if name not in left_out}
+    return {**types, **more}
+
+
+FRAMES: Final[dict[str, dict[str, _Type]]] = {
+    "device": _frame(
+        *("device", "message_type", "message_elements", "output_elements"), output_bytes=pl.Int64
+    ),
+    "call": _frame("call"),
+    "op": _frame("op", *_GROUP),
+    # c10d's operator around the launch of a collective's kernel; also a row of "op".
+    "launch": {name: _frame("op")[name] for name in ("external", *_GROUP)},
+    # Only c10d's annotations have shapes.
+    "range": _frame("range", "external", "inputs"),
+    # Collectives of c10d's host backends, which Kineto writes as annotations.
+    "host_collective": _frame("range"),
+    # "ends" is false where a flow starts.
+    "flow": _frame("flow", "phase", ends=pl.Boolean),
+    "memory": _frame("instant", "name"),
+}
+"""The columns of each frame of :class:`Columns`."""
+
+
+class Columns(Counted):
+    """The events of one stretch of the file, by frame."""
+
+    frames: dict[str, list[pl.DataFrame]] = msgspec.field(
+        default_factory=lambda: {name: [] for name in FRAMES}
+    )
+
+    def take(self, other: Columns) -> None:
+        """Append another stretch."""
+        self.add(other)
+        for name, frames in other.frames.items():
+            self.frames[name] += frames
+
+    def frame(self, name: str) -> pl.DataFrame:
+        """Return the rows of one frame so far."""
+        frames: Sequence[pl.DataFrame] = self.frames[name]
+        return pl.concat(frames) if frames else pl.DataFrame(schema=FRAMES[name])
+
+
+# Lower-case category of complete events -> frame.
+COMPLETE: Final = {
+    "kernel": "device",
+    "gpu_memcpy": "device",
+    "memcpy": "device",
+    "gpu_memset": "device",
+    "memset": "device",
+    "cuda_sync": "device",
+    "cuda_runtime": "call",
+    "cuda_driver": "call",
+    "xpu_runtime": "call",
+    "xpu_driver": "call",
+    "privateuse1_runtime": "call",
+    "privateuse1_driver": "call",
+    "mtia_runtime": "call",
+    "glow_runtime": "call",
+    "runtime": "call",
+    "driver": "call",
+    "cpu_op": "op",
+    "operator": "op",
+    "user_annotation": "range",
+    "gpu_user_annotation": "range",
+    "python_function": "range",
+    "overhead": "range",
+}
+
+LAUNCH_FLOWS: Final = frozenset({"ac2g", "async", "async_cpu_to_gpu", "async_gpu"})
+BACKENDS: Final = ("gloo:", "mpi:", "ucc:")
+"""c10d's backends that run collectives on host threads. NCCL's collectives are kernels;
+``nccl:all_reduce`` on the host is their launch."""
+
+NCCL: Final = "nccl:"
+LAUNCH: Final = "record_param_comms"
+"""c10d's operator around the launch of a collective's kernel."""
+MEMORY: Final = "[memory]"
+"""The name of the allocator's events."""
+
+# c10::ScalarType's names, and torch's.
+ELEMENT_BYTES: Final = {
+    **dict.fromkeys(("bool", "uint8", "int8", "float8_e4m3fn", "float8_e5m2"), 1),
+    **dict.fromkeys(("float8_e4m3fnuz", "float8_e5m2fnuz"), 1),
+    **dict.fromkeys(("int16", "float16", "bfloat16"), 2),
+    **dict.fromkeys(("int32", "float32"), 4),
+    **dict.fromkeys(("int64", "float64", "complex64"), 8),
+    "complex128": 16,
+    "Bool": 1,
+    "Byte": 1,
+    "Char": 1,
+    "Float8_e4m3fn": 1,
+    "Float8_e4m3fnuz": 1,
+    "Float8_e5m2": 1,
+    "Float8_e5m2fnuz": 1,
+    "Short": 2,
+    "Half": 2,
+    "BFloat16": 2,
+    "Int": 4,
+    "Float": 4,
+    "Long": 8,
+    "Double": 8,
+    "ComplexFloat": 8,
+    "ComplexDouble": 16,
+}
+
+
+def columns_of(events: list[Event]) -> Columns:
+    """Return the columns of ``events``: those of :func:`columns_from`, field by field."""
+    counts = Counter((event.ph, event.cat) for event in events)
+    routes = {key: _frame_of(key[0], (key[1] or "").lower()) for key in counts}
+    # Event kinds of one frame share a list, so that a frame keeps the order of the file.
+    frames: dict[str, list[Event]] = {}
+    for event in events:
+        if (frame := routes[event.ph, event.cat]) is not None:
+            frames.setdefault(frame, []).append(event)
+    made = {
+        name: pl.DataFrame({column: _cells(bucket, *how) for column, how in COLUMNS[name].items()})
+        for name, bucket in frames.items()
+    }
+    listed = [Route(*key, routes[key], count) for key, count in counts.items()]
+    texts: list[str | None] = ["", *{event.name for event in events}]
+    columns = columns_from(Scanned(len(events), listed, made, texts))
+    for extent in ("grid", "block"):
+        given = [getattr(event.args, extent) for event in frames.get("device", ())]
+        columns.lose(extent, sum(not isinstance(one, list | None) for one in given))
+    return columns
+
+
+def _cells(events: list[Event], kind: str, first: str, other: str = "") -> pl.Series:
+    """Return one column of ``events``; ``kind`` and fields are those of a scanner's column."""
+    of_args = first in _OF_ARGS
+    owners: Sequence[Event | Args] = [event.args for event in events] if of_args else events
+    values = [getattr(owner, first) for owner in owners]
+    if other:
+        absent = (None, ABSENT)
+        values = [
+            getattr(owner, other) if value in absent else value
+            for owner, value in zip(owners, values, strict=True)
+        ]
+    match kind:
+        case "s":
+            texts = [value if isinstance(value, str) else None for value in values]
+            return pl.Series(texts, dtype=pl.Categorical)
+        case "r":
+            raws = [str(raw, "utf-8") if raw else None for raw in values]
+            return pl.Series(raws, dtype=pl.String)
+        case "t":
+            return to_nanoseconds(values)
+        case "x" | "y" | "z":
+            place = "xyz".index(kind)
+            return integers(
+                [
+                    value[place] if isinstance(value, list) and place < len(value) else None
+                    for value in values
+                ]
+            )
+        case "n":
+            return integers([value if isinstance(value, int) else None for value in values])
+    if first in _OF_ANY_TYPE:
+        values = [value if isinstance(value, int | str) else None for value in values]
+    return integers(values)
+
+
+_HINTS: Final = get_type_hints(Args)
+_OF_ARGS: Final = frozenset(_HINTS)
+_OF_ANY_TYPE: Final = frozenset(name for name, type_ in _HINTS.items() if type_ is object)
+
+
+def _frame_of(phase: str, category: str) -> str | None:
+    """Return the frame for events of a phase and lower-case category, None for events left out."""
+    if phase == "X":
+        return COMPLETE.get(category)
+    if phase in ("i", "I"):
+        return "instant"
+    return "flow" if phase in ("s", "f") and category not in LAUNCH_FLOWS else None
+
+
+def leave_out(columns: Columns, phase: str, category: str, events: int) -> None:
+    """Count ``events`` of a phase and lower-case category that have no row."""
+    match phase:
+        case "X" if category == "trace":
+            columns.count("span", "", events)
+        case "s" | "t" | "f":
+            launch = category in LAUNCH_FLOWS
+            columns.count("launch_flow" if launch else "flow", category, events)
+        case "M":
+            columns.count("metadata", "", events)
+        case "C":
+            columns.count("counter", "", events)
+        case _:
+            columns.count("unknown_category", f"{phase} {category}".strip(), events)
+
+
+def columns_from(scanned: Scanned) -> Columns:
+    """Return the columns of Kineto's frames."""
+    frames = scanned.frames
+    columns = Columns(events=scanned.events)
+    instants = frames.pop("instant", _NO_INSTANTS)
+    memory = _NO_INSTANTS
+    if MEMORY in scanned.texts:
+        memory = instants.filter(pl.col("name").cast(pl.String) == MEMORY)
+    if "device" in frames:
+        frames["device"] = _with_message_bytes(frames["device"])
+    if LAUNCH in scanned.texts and "op" in frames:
+        launches = frames["op"].filter(pl.col("name").cast(pl.String) == LAUNCH)
+        if launches.height:
+            frames["launch"] = launches
+    if "range" in frames:
+        frames |= _split_ranges(frames["range"], scanned.texts)
+    if "flow" in frames:
+        frames["flow"] = frames["flow"].with_columns(
+            (pl.col("phase").cast(pl.String) == "f").alias("ends")
+        )
+    if memory.height:
+        frames["memory"] = memory
+    for name, frame in frames.items():
+        # An absent name is an empty one, and an empty module is absent.
+        if "name" in frame.columns and frame["name"].null_count():
+            frame = frame.with_columns(pl.col("name").fill_null(""))
+        if "module" in frame.columns and "" in scanned.texts:
+            module = pl.when(pl.col("module") != "").then("module")
+            frame = frame.with_columns(module.alias("module"))
+        columns.frames[name].append(frame[[*FRAMES[name]]])
+    for route in scanned.routes:
+        if route.frame is None:
+            leave_out(columns, route.phase, (route.category or "").lower(), route.events)
+        elif route.frame == "instant":
+            columns.count("instant", "", instants.height - memory.height)
+            instants = memory  # counted once, where the first category of them stands
+    return columns
+
+
+def _with_message_bytes(device: pl.DataFrame) -> pl.DataFrame:
+    """Return device rows whose bytes are those of a collective's message where it is recorded."""
+    elements = device.select("message_elements", "output_elements")
+    if all(column.null_count() == len(column) for column in elements):
+        return device.with_columns(pl.col("output_elements").alias("output_bytes"))
+    size = (
+        pl.col("message_type")
+        .cast(pl.String)
+        .replace_strict(ELEMENT_BYTES, default=None, return_dtype=pl.Int64)
+    )
+    # Of messages that do not exist the bytes are not known.
+    message, output = (
+        pl.when(pl.col(name).is_between(0, _LARGEST_MESSAGE)).then(name)
+        for name in ("message_elements", "output_elements")
+    )
+    return device.with_columns(
+        pl.when(message.is_null()).then("bytes").otherwise(message * size).alias("bytes"),
+        (output * size).alias("output_bytes"),
+    )
+
+
+def _split_ranges(ranges: pl.DataFrame, texts: list[str | None]) -> dict[str, pl.DataFrame]:
+    """Return the ranges, with shapes only where c10d wrote them, and host collectives."""
+    found = {"range": ranges}
+    name = pl.col("name").cast(pl.String)
+    if any(text is not None and text.startswith(BACKENDS) for text in texts):
+        of_backend = pl.any_horizontal(name.str.starts_with(backend) for backend in BACKENDS)
+        is_one = (pl.col("category").cast(pl.String) == "user_annotation") & of_backend
+        found["host_collective"] = ranges.filter(is_one)
+        found["range"] = ranges = ranges.filter(~is_one.fill_null(False))
+    shapes = ["input_shapes", "input_types"]
+    if any(ranges[shape].null_count() < ranges.height for shape in shapes):
+        found["range"] = ranges.with_columns(
+            pl.when(name.str.starts_with(NCCL)).then(pl.col(shapes))
+        )
+    return found
+
+
+DECODER: Final = EventDecoder(Event, columns_of)

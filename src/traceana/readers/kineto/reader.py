@@ -1,0 +1,412 @@
+"""Reads Kineto traces (torch.profiler's Chrome JSON) into the canonical tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import polars as pl
+
+from traceana.errors import NotATraceError
+from traceana.readers.chrome.stream import Document, extent, ledger_of, read_stream
+from traceana.readers.compiled import COMPILED
+from traceana.readers.integrity import rebase, screen
+from traceana.readers.kernel_names import NameTable
+from traceana.readers.kineto import properties
+from traceana.readers.kineto.decode import Columns
+from traceana.readers.kineto.scan import DECODER
+from traceana.readers.source import ByteSource, Progress
+from traceana.trace import Tables, Trace, TraceMeta
+from traceana.trace.ledger import Ledger
+from traceana.trace.schema import CPU_DEVICE, MODULE_SCOPE, ROW, TABLES
+
+
+def read(path: Path, progress: Progress) -> Trace:
+    """Return the Trace of a Kineto file, plain or gzip.
+
+    A truncated file is read up to its end; ``meta.truncated`` is set. Raises ``NotATraceError`` on
+    JSON without ``traceEvents`` and ``CorruptError`` where the file ends before the first event.
+    """
+    source = ByteSource(path, progress)
+    columns = Columns()
+    end = read_stream(source, DECODER, columns.take)
+    malformed = columns.left_out.get(("malformed", ""), 0)
+    if malformed == columns.events and (end.bare or malformed):
+        raise NotATraceError(
+            f"{path} is JSON without a valid trace event: "
+            "pass the file that torch.profiler exported"
+        )
+    return _assemble(columns, source, end)
+
+
+def _assemble(columns: Columns, source: ByteSource, end: Document) -> Trace:
+    keys = end.keys
+    ledger = ledger_of(columns, source, end)
+    calls = columns.frame("call")
+    ops, annotations = split_ops(columns.frame("op"))
+    annotated = pl.concat(
+        [columns.frame("range"), annotations.select(columns.frame("range").columns)]
+    )
+    timed = {
+        "activities": activities(
+            with_launches(columns.frame("device"), columns.frame("launch")), calls
+        ),
+        "calls": _renamed(calls).drop("bytes"),
+        "ops": pl.concat(
+            [_renamed(ops), _renamed(columns.frame("host_collective"))], how="diagonal"
+        ),
+        "ranges": ranges(annotated),
+    }
+    # Python's calls have ids of their own, which are not read: several of one function can be
+    # within a microsecond.
+    repeats = {"ranges": pl.col("kind").is_in(["python", "module"])}
+    tables = {
+        name: screen(frame, name, ledger, repeats=repeats.get(name, False))
+        for name, frame in timed.items()
+    }
+    tables["links"] = links(columns.frame("flow"), ledger)
+    tables["memory"] = memory(columns.frame("memory"), ledger)
+    tables, first_ns = rebase(tables, ledger)
+    names = NameTable(ledger)
+    named, tables["process_groups"] = process_groups(
+        tables["activities"], properties.process_groups(keys)
+    )
+    tables["activities"] = named.with_columns(names.ids(named["name"]).alias("name_id")).drop(
+        "name"
+    )
+    tables["names"] = names.frame()
+    tables["devices"] = properties.devices(keys, tables["activities"]["device"])
+    tables["ledger"] = ledger.frame()
+    # Its profiler records any program of the process, such as CuPy's, without operators.
+    of_torch = tables["names"]["name"].cast(pl.String).str.contains("at::native::", literal=True)
+    base = properties.base_ns(keys, first_ns)
+    rank, world_size = properties.rank(keys)
+    return Trace(
+        TraceMeta(
+            format="kineto",
+            format_version=_text(keys.get("schemaVersion")),
+            producer="torch.profiler",
+            framework="PyTorch" if ops.height or of_torch.any() else None,
+            epoch_ns=None if base is None else base + first_ns,
+            rank=rank,
+            world_size=world_size,
+            properties={
+                **properties.facts(keys),
+                "decoder": "compiled scanner" if COMPILED else "Python (msgspec)",
+            },
+            **extent(columns, source, end),
+        ),
+        Tables(tables),
+    )
+
+
+def _renamed(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.drop("category").rename({"pid": "process", "tid": "thread"})
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+_KINDS: Final = {
+    "kernel": "kernel",
+    "gpu_memcpy": "memcpy",
+    "memcpy": "memcpy",
+    "gpu_memset": "memset",
+    "memset": "memset",
+    "cuda_sync": "sync",
+}
+
+_NO_STREAM: Final = 0xFFFFFFFF
+"""CUPTI_SYNCHRONIZATION_INVALID_VALUE: the synchronization is of a context, not of a stream."""
+
+# "Memcpy HtoD (Pinned -> Device)"; AMD writes "Host" where the memory kind is unknown, and Intel
+# "Memcpy M2D (MEMORY(Unknown) -> DEVICE)": memory that no allocator of the device knows is the
+# host's.
+_COPY: Final = r"^Memcpy ([A-Z])(?:to|2)([A-Z])(?: \(([\w ()]+) -> ([\w ()]+)\))?"
+
+_MEMORY: Final = {
+    "Pageable": "pageable",
+    "Pinned": "pinned",
+    "Device": "device",
+    "Array": "array",
+    "Managed": "managed",
+    "Device Static": "device_static",
+    "Managed Static": "managed_static",
+    "DEVICE": "device",
+    "HOST": "pinned",
+    "SHARED": "managed",
+}
+
+# torch before 1.10 wrote annotations of the profiler's own hooks as operators.
+_ANNOTATION_OP: Final = r"^(?:ProfilerStep[#*]|Optimizer\.|enumerate\(DataLoader\))"
+_STEP: Final = r"^ProfilerStep[#*]"
+_MODULE: Final = "nn.Module: "
+_BACKWARD_FLOW: Final = "fwdbwd"
+
+_GROUP: Final = ("group_name", "group_description", "group_ranks", "group_size")
+_LISTED: Final = re.compile(r"\[\s*\d{1,9}(?:\s*,\s*\d{1,9})*\s*\]")
+"""Ranks in full: of a large group Kineto writes the first ones, "..." and the last one."""
+
+
+def activities(device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return the activities with their name as text, in the order of the file.
+
+    ``device`` and ``calls`` are frames of :mod:`traceana.readers.kineto.decode`. The process stays
+    null: the ``pid`` of a device row is the number of the device.
+    """
+    kind = pl.col("category").cast(pl.String).str.to_lowercase().replace_strict(_KINDS)
+    frame = device.select(
+        pl.col("name"),
+        kind.alias("kind"),
+        "start",
+        "duration",
+        pl.coalesce("device", "pid").alias("device"),
+        "context",
+        pl.when(pl.coalesce("stream", "tid") != _NO_STREAM)
+        .then(pl.coalesce("stream", "tid"))
+        .alias("stream"),
+        "correlation",
+        "external",
+        *(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"),
+        "registers",
+        "shared_memory",
+        "bytes",
+        "graph_node",
+        # -1: the event was recorded before the capture.
+        pl.when((pl.col("event_stream") >= 0) & (pl.col("event_stream") != _NO_STREAM))
+        .then("event_stream")
+        .alias("event_stream"),
+        pl.when(pl.col("event_correlation") > 0).then("event_correlation"),
+        "collective",
+        *_GROUP,
+        "collective_sequence",
+        "peer",
+        "output_bytes",
+        _module_scope(pl.col("annotation")),
+    ).join(_copies(device["name"]), on="name", how="left", maintain_order="left")
+    is_copy = pl.col("kind") == "memcpy"
+    frame = frame.with_columns(
+        pl.when(is_copy).then(pl.col("copy_kind").fill_null("unknown")).alias("copy_kind"),
+        pl.when(is_copy).then("source_memory").alias("source_memory"),
+        pl.when(is_copy).then("destination_memory").alias("destination_memory"),
+    )
+    return _with_bytes_of_calls(frame, calls)
+
+
+def _module_scope(annotation: pl.Expr) -> pl.Expr:
+    """Return the path of the module that annotations of a CUDA graph give, as a scope."""
+    text = annotation.cast(pl.String)
+    return (
+        pl.when(text.str.contains(r"^[A-Za-z_][\w.]*$"))
+        .then(pl.concat_str(pl.lit(MODULE_SCOPE), text))
+        .cast(pl.Categorical)
+        .alias("scope")
+    )
+
+
+def with_launches(device: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+    """Return device rows in which a kernel has the process group of its launch.
+
+    Some versions record groups, and others sequence numbers, on c10d's operator around the launch
+    alone. ``launches`` are these operators.
+    """
+    names = device["name"].unique()
+    collectives = names.filter(names.cast(pl.String).str.contains("(?i)nccl"))
+    if launches.is_empty() or collectives.is_empty():
+        return device
+    known = launches.drop_nulls("external").unique("external", keep="first", maintain_order=True)
+    # Collectives are few: the other rows are not copied.
+    found = (
+        device.select("name", "category", "external")
+        .with_row_index("row")
+        .filter(pl.col("name").is_in(collectives.implode()))
+        .filter(pl.col("category").cast(pl.String).str.to_lowercase() == "kernel")
+        .join(known.with_row_index("launch").select("external", "launch"), on="external")
+    )
+    none = pl.repeat(None, device.height, dtype=pl.UInt32, eager=True)
+    launch = none.scatter(found["row"], found["launch"])
+    return device.with_columns(
+        pl.coalesce(name, known[name].gather(launch)).alias(name)
+        for name in (*_GROUP, "collective_sequence", "peer")
+    )
+
+
+def process_groups(
+    activities: pl.DataFrame, listed: Mapping[str, tuple[str | None, list[int]]]
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return (activities with the row of their process group, the table of process groups).
+
+    ``listed`` has the description and the ranks of the groups that the file lists, by name. Those
+    that no activity has are in the table, too.
+    """
+    size = pl.col("group_size").cast(pl.Int32, strict=False)
+    known = activities.filter(
+        pl.any_horizontal(pl.col("group_name", "group_ranks").is_not_null())
+    ).select(_GROUP)
+    distinct = known.unique(maintain_order=True).with_row_index("process_group")
+    row = distinct.with_columns(pl.col("process_group").cast(ROW))
+    peer = pl.col("peer").cast(pl.Int32, strict=False)
+    if distinct.is_empty():
+        found = activities.with_columns(pl.lit(None, ROW).alias("process_group"), size, peer)
+    else:
+        found = activities.join(
+            row, on=_GROUP, how="left", nulls_equal=True, maintain_order="left"
+        ).with_columns(size, peer)
+    unlisted = (None, None)
+    rows = [
+        (name, description or also, *_ranks(text, number, ranks), None)
+        for _, name, description, text, number in distinct.iter_rows()
+        for also, ranks in [listed.get(name or "", unlisted)]
+    ]
+    used = set(distinct["group_name"])
+    rows += [
+        (name, description, *_ranks(None, len(ranks), ranks), None)
+        for name, (description, ranks) in listed.items()
+        if name not in used
+    ]
+    table = pl.DataFrame(rows, schema=TABLES["process_groups"], orient="row")
+    return found.drop("group_name", "group_description", "group_ranks"), table
+
+
+def _ranks(
+    text: str | None, size: int | None, listed: list[int] | None
+) -> tuple[str | None, int | None]:
+    """Return (ranks as JSON text, size) of a group; ranks that contradict its size are left out."""
+    ranks = None
+    if text is not None and _LISTED.fullmatch(text):
+        ranks = [int(one) for one in re.findall(r"\d+", text)]
+    elif listed is not None:
+        ranks = listed
+    fits = size is not None and 0 < size < 2**31
+    if ranks is not None and (not fits or len(ranks) == size):
+        return msgspec.json.encode(ranks).decode(), len(ranks)
+    return None, size if fits else None
+
+
+def _copies(names: pl.Series) -> pl.DataFrame:
+    """Return direction and memories of the distinct ``names``."""
+    copy = pl.col("name").cast(pl.String).str.extract_groups(_COPY).struct
+    return pl.DataFrame({"name": names.unique()}).select(
+        "name",
+        _direction(copy).alias("copy_kind"),
+        _memory(copy[2], copy[0]).alias("source_memory"),
+        _memory(copy[3], copy[1]).alias("destination_memory"),
+    )
+
+
+def _direction(copy: pl.expr.struct.ExprStructNameSpace) -> pl.Expr:
+    sides = (copy[side].replace("M", "H") for side in (0, 1))
+    both = pl.concat_str(sides, separator="to")
+    known = ["HtoD", "DtoH", "DtoD", "PtoP", "HtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA"]
+    return pl.when(both.is_in(known)).then(both)
+
+
+def _memory(word: pl.Expr, side: pl.Expr) -> pl.Expr:
+    known = word.replace_strict(_MEMORY, default=None, return_dtype=pl.String)
+    return (
+        pl.when(known.is_not_null())
+        .then(known)
+        .when(side.is_in(["D", "P"]))
+        .then(pl.lit("device"))
+        .otherwise(pl.lit("unknown"))
+    )
+
+
+def _with_bytes_of_calls(frame: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    without_bytes = (pl.col("kind").is_in(["memcpy", "memset"])) & pl.col("bytes").is_null()
+    if not frame.select(without_bytes.any()).item():
+        return frame
+    sizes = (
+        calls.lazy()
+        .filter(pl.col("bytes").is_not_null(), pl.col("correlation").is_not_null())
+        .group_by("correlation")
+        .agg(pl.col("bytes").first().alias("call_bytes"))
+        .collect()
+    )
+    joined = frame.join(sizes, on="correlation", how="left", maintain_order="left")
+    return joined.with_columns(
+        pl.when(without_bytes).then("call_bytes").otherwise("bytes").alias("bytes")
+    ).drop("call_bytes")
+
+
+def split_ops(ops: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return (operators, annotations among them), with the columns of ``ops``."""
+    names = ops["name"].unique()
+    annotations = names.filter(names.cast(pl.String).str.contains(_ANNOTATION_OP))
+    if not len(annotations):
+        return ops, ops.clear()
+    is_annotation = ops["name"].is_in(annotations.implode())
+    return ops.filter(~is_annotation), ops.filter(is_annotation)
+
+
+def ranges(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return canonical ranges of a "range" frame (see :mod:`traceana.readers.kineto.decode`)."""
+    text = pl.col("name").cast(pl.String)
+    category = pl.col("category").cast(pl.String).str.to_lowercase()
+    on_device = category == "gpu_user_annotation"
+    kind = (
+        pl.when(on_device)
+        .then(pl.lit("device"))
+        .when(category == "overhead")
+        .then(pl.lit("overhead"))
+        .when((category == "python_function") & text.str.starts_with(_MODULE))
+        .then(pl.lit("module"))
+        .when(category == "python_function")
+        .then(pl.lit("python"))
+        .when(text.str.contains(_STEP))
+        .then(pl.lit("step"))
+        .otherwise(pl.lit("annotation"))
+    )
+    return frame.select(
+        pl.col("name").alias("text"),
+        kind.alias("kind"),
+        pl.when(on_device).then(None).otherwise("pid").alias("process"),
+        pl.col("tid").alias("thread"),
+        pl.when(on_device).then("pid").alias("device"),
+        "start",
+        "duration",
+        "input_shapes",
+        "input_types",
+    )
+
+
+def links(flow: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
+    """Return one row per forward-backward flow.
+
+    ``ledger`` counts the end of each pair, events without a time or a partner, and flows of other
+    categories.
+    """
+    backward = flow.filter(pl.col("category").cast(pl.String).str.to_lowercase() == _BACKWARD_FLOW)
+    kept = backward.filter(pl.col("time").is_not_null())
+    start = kept.filter(~pl.col("ends")).unique("id", keep="first", maintain_order=True)
+    end = kept.filter("ends").unique("id", keep="first", maintain_order=True)
+    pairs = start.join(end, on="id", suffix="_to", maintain_order="left")
+    ledger.add("flow", pairs.height, table="links", detail="ends of the flows in links")
+    ledger.add("flow", kept.height - 2 * pairs.height, table="links", detail="unpaired")
+    ledger.add("missing_time", backward.height - kept.height, table="links")
+    ledger.add("flow", flow.height - backward.height, table="links", detail="other categories")
+    return pairs.select(
+        pl.col("category").alias("kind"),
+        pl.col("pid").alias("from_process"),
+        pl.col("tid").alias("from_thread"),
+        pl.col("time").alias("from_time"),
+        pl.col("pid_to").alias("to_process"),
+        pl.col("tid_to").alias("to_thread"),
+        pl.col("time_to").alias("to_time"),
+    )
+
+
+def memory(frame: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
+    """Return the allocator's events; those without a time are counted in ``ledger``."""
+    timed = frame.filter(pl.col("time") != 0)
+    ledger.add("missing_time", frame.height - timed.height, table="memory")
+    on_host = pl.col("device_type") == 0
+    return (
+        timed.with_columns(pl.when(on_host).then(CPU_DEVICE).otherwise("device").alias("device"))
+        .rename({"pid": "process", "tid": "thread"})
+        .drop("device_type")
+    )

@@ -1,0 +1,65 @@
+"""Scans Kineto's JSON events into column chunks, with the compiled scanner.
+
+The frames are those of :mod:`traceana.readers.kineto.decode`, whose decoder reads what the scanner
+refuses.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from traceana.readers.chrome.event_decoder import EventDecoder
+from traceana.readers.chrome.scanner import Rule, Scanner
+from traceana.readers.compiled import COMPILED
+from traceana.readers.kineto import decode
+from traceana.readers.kineto.decode import (
+    COLUMNS,
+    COMPLETE,
+    LAUNCH_FLOWS,
+    Columns,
+    Event,
+    columns_from,
+    columns_of,
+)
+
+_RULES: Final = [
+    *(Rule("X", category, frame) for category, frame in COMPLETE.items()),
+    *(
+        Rule(phase, category, None if category else "flow")
+        for phase in "sf"
+        for category in (None, *LAUNCH_FLOWS)
+    ),
+    *(Rule(phase, None, "instant") for phase in "iI"),
+]
+
+
+class ScanningDecoder(EventDecoder[Event, Columns]):
+    """Decodes by the scanner, and what it refuses as :class:`EventDecoder` does."""
+
+    threads = 2
+    # No objects are made of the events, and columns cost by their number.
+    block = 16 << 20
+
+    def __init__(self) -> None:
+        super().__init__(Event, columns_of)
+        self._scanner = Scanner(Event, COLUMNS, _RULES)
+
+    def decode(self, text: bytes, stop: int | None = None) -> Columns:
+        """Return the columns of ``text[:stop]``, whole events separated by commas.
+
+        Raises ``UndecodableError``.
+        """
+        columns = self.scanned(text, len(text) if stop is None else stop)
+        return super().decode(text, stop) if columns is None else columns
+
+    def accepts(self, text: bytes) -> bool:
+        """Return whether the scanner accepts ``text``."""
+        return self._scanner.accepts(text)
+
+    def scanned(self, text: bytes, stop: int) -> Columns | None:
+        """Return the columns of ``text[:stop]``; None where the decoder in Python has to."""
+        found = self._scanner.scan(text, stop)
+        return None if found is None else columns_from(found)
+
+
+DECODER: Final = ScanningDecoder() if COMPILED else decode.DECODER

@@ -1,0 +1,166 @@
+"""Reads the counters that ``nvprof --metrics`` and ``--events`` print, as text or CSV.
+
+nvprof prints one value for all launches of a kernel, their mean, not one for each launch.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from traceana.errors import NotATraceError
+from traceana.readers.kernel_names import demangle
+from traceana.readers.printed.tables import find_tables, joined, printed_lines, split_csv
+from traceana.readers.printed.text import NVPROF_METRICS_TITLES, plain_text
+from traceana.readers.printed.titles import titles
+from traceana.readers.source import ByteSource, Progress
+from traceana.trace import Ledger, Tables, Trace, TraceMeta
+from traceana.trace.schema import COUNTERS
+
+_COLUMNS: Final = titles("nvprof metrics")
+_DEVICE: Final = re.compile(r'(?:Device ")?(.*) \((\d+)\)"?')
+_KERNEL: Final = "Kernel: "
+_ROW: Final = re.compile(r"(\d+)\s{2,}(\w+)\s{2,}(.*\S)")
+_NUMBER: Final = re.compile(r"(-?\d+(?:[.,]\d+)?(?:e[+-]?\d{1,3})?)(%)?")
+_LEVEL: Final = re.compile(r"[A-Z][a-z]+ \(\d+\)|<OVERFLOW>")
+"""The value of a utilization, ``Low (2)``, and of a counter that ran over."""
+_END: Final = re.compile(r"(?:==\d+== |={8} )(?:Profiling result|Metric result|Event result|API)")
+_MOST_LAUNCHES: Final = 1 << 40
+_LARGEST: Final = 1 << 53
+_MOST_UNREAD: Final = 50
+_Values = dict[str, Any]
+
+
+def read(path: Path, progress: Progress) -> Trace:
+    """Return the Trace of printed metrics: counters only, a row per kernel and device.
+
+    Raises ``NotATraceError`` where none was measured, ``NotFoundError``.
+    """
+    source = ByteSource(path, progress)
+    content = plain_text(b"".join(source.blocks()))
+    found = _measured(printed_lines(content)["line"].str.strip_chars_end(" "))
+    if not found.kernels:
+        raise NotATraceError(
+            f"{path} is output of nvprof without measured kernels: check the metrics and the "
+            "kernel filter"
+        )
+    ledger = Ledger()
+    ledger.add("malformed", found.malformed, table="counters", kept=True, detail="rows cut")
+    ledger.add(
+        "lost_field", found.lost, table="counters", kept=True, detail="values without a number"
+    )
+    ledger.add("damaged", int(source.damaged), table="-", kept=True)
+    ledger.add("truncated", int(source.truncated), table="-", kept=True)
+    rows = [_row(*key, values) for key, values in found.kernels.items()]
+    frame = pl.DataFrame(rows, schema={**COUNTERS}, orient="row")
+    plain = demangle(frame["name"].unique())
+    plain.count_failures(ledger)
+    counters = frame.with_columns(pl.col("name").replace(plain.names))
+    unread = [name for name in found.metrics if name not in _COLUMNS]
+    properties: dict[str, Any] = {"metric_rows": found.rows}
+    if unread:
+        properties["metrics_not_read"] = unread[:_MOST_UNREAD]
+    meta = TraceMeta(
+        source=str(path),
+        format="nvprof",
+        producer="NVIDIA nvprof",
+        truncated=source.truncated,
+        bytes_read=source.bytes_read,
+        bytes_total=source.bytes_total,
+        events=counters.height,
+        properties=properties,
+    )
+    names = counters.select(pl.col("name").unique(maintain_order=True))
+    devices = pl.DataFrame(
+        [(number, name, "NVIDIA") for number, name in sorted(found.devices.items())],
+        {"device": pl.Int32, "name": pl.String, "vendor": pl.String},
+        orient="row",
+    )
+    return Trace(
+        meta,
+        Tables(
+            {"counters": counters, "names": names, "devices": devices, "ledger": ledger.frame()}
+        ),
+    )
+
+
+class _Found:
+    """The values of kernels by device and name, the devices, and the metrics, in order."""
+
+    def __init__(self) -> None:
+        self.kernels: dict[tuple[int | None, str], _Values] = {}
+        self.devices: dict[int, str] = {}
+        self.metrics: dict[str, None] = {}
+        self.rows = self.malformed = self.lost = 0
+
+
+def _measured(lines: pl.Series) -> _Found:
+    """Return what the tables in ``lines`` hold. CSV has device and kernel in each row, a table in
+    columns has them in lines of their own, above their metrics."""
+    found = _Found()
+    device, kernel = None, ""
+    for table in find_tables(lines.filter(lines != ""), f"^(?:{NVPROF_METRICS_TITLES})"):
+        header = split_csv(table.header) if "," in table.header else []
+        if header and not {"Kernel", "Invocations"} <= {*header}:
+            continue
+        for line in table.rows:
+            if _END.match(line):
+                break
+            cells = split_csv(line) if header else []
+            named = cells[0] if cells else line if line.startswith("Device ") else ""
+            if match := _DEVICE.fullmatch(named):
+                number = int(match[2])
+                device = number if number < 1 << 31 else None
+                if device is not None:
+                    found.devices[device] = match[1]
+            if header and match:
+                row = joined(cells, len(header), header.index("Kernel"))
+                values = dict(zip(header, row or [], strict=False))
+                kernel = values.get("Kernel", "")
+                metric = values.get("Metric Name") or values.get("Event Name") or ""
+                invocations, mean = values.get("Invocations", ""), values.get("Avg", "")
+            elif header or match:
+                continue
+            elif line.startswith(_KERNEL):
+                kernel = line.removeprefix(_KERNEL).strip()
+                continue
+            elif match := _ROW.fullmatch(line):
+                # A metric has a description before least, most and mean; an event has none.
+                parts = re.split(r"\s{2,}", match[3])
+                numbers = [c for c in parts if _NUMBER.match(c) or _LEVEL.fullmatch(c)]
+                whole = len(numbers) >= 3 and kernel
+                invocations, metric, mean = match[1], match[2], numbers[2] if whole else ""
+                metric = metric if whole else ""
+            else:
+                continue
+            if not (invocations.isdecimal() and len(invocations) <= 12 and metric):
+                found.malformed += 1
+                continue
+            found.rows += 1
+            found.metrics[metric] = None
+            known = found.kernels.setdefault((device, kernel), {})
+            known["launches"] = max(known.get("launches", 0), min(int(invocations), _MOST_LAUNCHES))
+            if metric in _COLUMNS:
+                column, factor = _COLUMNS[metric]
+                printed = _NUMBER.fullmatch(mean.strip())
+                value = float(printed[1].replace(",", ".")) * int(factor) if printed else -1.0
+                if 0 <= value < _LARGEST:
+                    known.setdefault(column, value)
+                else:
+                    found.lost += 1
+    return found
+
+
+def _row(device: int | None, name: str, values: _Values) -> _Values:
+    """Return the columns of ``counters`` of one kernel."""
+    numbers = {
+        column: value if column.endswith("percent") else round(value)
+        for column, value in values.items()
+    }
+    sides = [numbers.get(f"dram_{side}_bytes") for side in ("read", "write")]
+    if None not in sides:
+        numbers["dram_bytes"] = sum(side for side in sides if side is not None)
+    return dict.fromkeys(COUNTERS) | {"device": device, "name": name} | numbers

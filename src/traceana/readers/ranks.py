@@ -1,0 +1,338 @@
+"""Reads folders and lists of files: the ranks of one distributed run, as one Trace.
+
+Which ranks of a run can be added up: sums over all of them fit int64. The sums of one file fit
+(:mod:`traceana.readers.integrity`). Rows of an attributed trace refer to each other by number, so a
+rank is left out whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from traceana.errors import (
+    NotATraceError,
+    TraceanaError,
+    UsageError,
+)
+from traceana.files import as_unicode
+from traceana.readers.inputs import Input, numberless
+from traceana.readers.integrity import FARTHEST_NS, LARGEST_SUM, LONGEST_TRACE_NS
+from traceana.readers.source import Progress
+from traceana.trace import Ledger, Trace, TraceMeta
+from traceana.trace.merge import merge
+from traceana.trace.schema import TABLES, TIME_COLUMNS
+
+_IN_NAME: Final = re.compile(r"(?i)(?:rank|worker|gpu|proc|process|node)[-_.]?(\d{1,6})(?!\d)")
+_WORKER: Final = re.compile(r"(.+)\.\d{10,19}\.pt\.trace\.json(?:\.gz)?")
+_MOST_RANKS: Final = 1 << 20
+"""Larger worlds are damaged numbers."""
+_MOST_SPANS: Final = 8
+_IN_ORDER: Final = "order of the file names"
+_MOST_APART_NS: Final = 600_000_000_000
+"""From the end of a recording to the begin of the next one of a run, without ranks recorded."""
+_TOO_LARGE: Final = "times or bytes whose sum with those of the other ranks exceeds 64 bits"
+Open = Callable[[Path, Progress], Trace]
+"""Function that reads and attributes one file."""
+
+
+def read_folder(folder: Input, open_one: Open, progress: Progress) -> Trace:
+    """Return one Trace of the files of ``folder``.
+
+    Raises the errors of :func:`read_ranks`. A second recording of the same name and format is
+    counted in the ledger as ``other_recording``.
+    """
+    trace = read_ranks(str(folder.path), folder.files, open_one, progress, found_in_folder=True)
+    notes = Ledger()
+    for other, read in folder.beside:
+        detail = f"{other.name} beside {read.name}"
+        notes.add("other_recording", 1, table="-", kept=True, detail=detail)
+    return (
+        trace.with_tables(ledger=pl.concat([trace.tables.ledger, notes.frame()]))
+        if notes
+        else trace
+    )
+
+
+def read_ranks(
+    source: str,
+    files: Sequence[Path],
+    open_one: Open,
+    progress: Progress,
+    *,
+    found_in_folder: bool = False,
+) -> Trace:
+    """Return one Trace of ``files``; ``source`` is the path that the user gave.
+
+    ``found_in_folder``: the files were found in a folder, not given one by one. A file that cannot
+    be read is counted in the ledger as ``skipped_file``; where none can be read, the first error is
+    raised. Times are aligned by each file's epoch.
+    """
+    sizes = [file.stat().st_size if file.is_file() else 0 for file in files]
+    traces: list[Trace] = []
+    read: list[Path] = []
+    ledger = Ledger()
+    others: list[tuple[Path, NotATraceError]] = []
+    first_error: TraceanaError | None = None
+    total_size, before = sum(sizes), 0
+    for i, file in enumerate(files):
+
+        def report(done: int, total: int, before: int = before, size: int = sizes[i]) -> None:
+            progress(before + (size * done // total if total else size), total_size)
+
+        before += sizes[i]
+
+        try:
+            traces.append(open_one(file, report))
+            read.append(file)
+        except NotATraceError as error:
+            others.append((file, error))
+            first_error = first_error or error
+        except TraceanaError as error:
+            first_error = first_error or error
+            ledger.add("skipped_file", 1, table="-", kept=True, detail=str(error))
+    if first_error is not None and not traces:
+        raise first_error
+    # A folder may hold other JSON files, but not beside a trace with the same name but for numbers;
+    # every file of a list should be a trace.
+    named = {numberless(file) for file in read}
+    for file, why in others:
+        if not found_in_folder or numberless(file) in named:
+            ledger.add("skipped_file", 1, table="-", kept=True, detail=str(why))
+    if any(trace.on_cpu for trace in traces) and not all(trace.on_cpu for trace in traces):
+        # Operators of a CPU are not added to the work of GPUs.
+        for file, trace in zip(read, traces, strict=True):
+            if trace.on_cpu:
+                cut = " (truncated file)" if trace.meta.truncated else ""
+                detail = f"{file}: no device work, which other ranks have{cut}"
+                ledger.add("skipped_file", 1, table="-", kept=True, detail=detail)
+        read = [file for file, trace in zip(read, traces, strict=True) if not trace.on_cpu]
+        traces = [trace for trace in traces if not trace.on_cpu]
+    if len(traces) == 1 and not ledger:
+        return traces[0]
+    fits = summable(traces)
+    for file in [file for file, fit in zip(read, fits, strict=True) if not fit]:
+        detail = f"{file}: {_TOO_LARGE}"
+        ledger.add("skipped_file", 1, table="-", kept=True, detail=detail)
+    read = [file for file, fit in zip(read, fits, strict=True) if fit]
+    traces = with_near_epochs([trace for trace, fit in zip(traces, fits, strict=True) if fit])
+    numbers, how = ranks(read, [trace.meta.rank for trace in traces])
+    if how == _IN_ORDER:
+        _check_one_run(read, traces)
+    unaligned = sum(trace.meta.epoch_ns is None for trace in traces)
+    if len(traces) > 1:
+        ledger.add(
+            "no_epoch", unaligned, table="-", kept=True, detail="aligned to the earliest file"
+        )
+    meta = _meta(source, read, traces, numbers, how)
+    missing = set(range(min(meta.world_size or 0, _MOST_RANKS))) - set(numbers)
+    ledger.add("missing_rank", len(missing), table="-", kept=True, detail=spans(sorted(missing)))
+    merged = merge(traces, numbers, meta)
+    added = ledger.frame()
+    return merged.with_tables(ledger=pl.concat([merged.tables.ledger, added]))
+
+
+def spans(numbers: Sequence[int]) -> str | None:
+    """Return e.g. ``1, 4-7``, None without numbers."""
+    breaks = [i for i in range(1, len(numbers)) if numbers[i] != numbers[i - 1] + 1]
+    edges = [0, *breaks, len(numbers)]
+    spans = [numbers[begin:end] for begin, end in pairwise(edges) if begin < end]
+    texts = [f"{span[0]}-{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans]
+    more = [f"and {len(texts) - _MOST_SPANS} more"] if len(texts) > _MOST_SPANS else []
+    return ", ".join([*texts[:_MOST_SPANS], *more]) or None
+
+
+def ranks(files: Sequence[Path], recorded: Sequence[int | None]) -> tuple[list[int], str]:
+    """Return the rank of every file, and the source of the ranks.
+
+    ``recorded`` are the ranks in the files (``distributedInfo``). Where some are missing, negative
+    or beyond 31 bits, the file names decide (``rank3``, ``worker0``), else the order of the files.
+    Raises ``UsageError`` where two files have one rank, or are of one process: they are
+    from two runs.
+    """
+    known = [
+        (file, rank)
+        for file, rank in zip(files, recorded, strict=True)
+        if rank is not None and 0 <= rank < 1 << 31
+    ]
+    numbers = _distinct([file for file, _ in known], [rank for _, rank in known])
+    if len(known) == len(files):
+        return numbers, "recorded in the files"
+    named = [rank_in(file) for file in files]
+    by_name = [rank for rank in named if rank is not None]
+    if len(by_name) == len(files):
+        return _distinct(files, by_name), "file names"
+    _check_workers(files)
+    return list(range(len(files))), _IN_ORDER
+
+
+def _check_one_run(files: Sequence[Path], traces: Sequence[Trace]) -> None:
+    """Raise ``UsageError`` where a recording began long after all before it had ended, or is of
+    another GPU model."""
+    models = {
+        name: file
+        for file, trace in zip(files, traces, strict=True)
+        for name in trace.tables.devices["name"].drop_nulls()
+    }
+    if len(models) > 1:
+        (one, first), (other, second) = list(models.items())[:2]
+        raise UsageError(
+            f"{first.name} ({one}) and {second.name} ({other}) are not ranks of one run: give one "
+            "of them, or compare them with traceana diff"
+        )
+    recorded = sorted(
+        (epoch, epoch + _extent(trace), file)
+        for file, trace in zip(files, traces, strict=True)
+        if (epoch := trace.meta.epoch_ns) is not None and 0 <= epoch < FARTHEST_NS
+    )
+    for (_, ended, before), (begun, _, after) in pairwise(recorded):
+        if begun - ended > _MOST_APART_NS:
+            hours = (begun - ended) / 3.6e12
+            raise UsageError(
+                f"{before.name} and {after.name} were recorded {hours:,.1f} hours apart, not "
+                "as ranks of one run: give one of them, or compare them with traceana diff"
+            )
+
+
+def _check_workers(files: Sequence[Path]) -> None:
+    """Raise ``UsageError`` where two of ``files`` are one file, or of one process.
+
+    ``tensorboard_trace_handler`` names its files after the worker, host and process, and the time:
+    each repetition of the profiler's schedule writes one.
+    """
+    known: dict[Path | str, Path] = {}
+    for file in files:
+        worker = _WORKER.fullmatch(file.name)
+        keys = {
+            "the same file": file.resolve(),
+            "recordings of one process": f"{file.parent}\0{worker[1]}" if worker else None,
+        }
+        for what, key in keys.items():
+            if key is not None and (other := known.setdefault(key, file)) is not file:
+                raise UsageError(f"{other} and {file} are {what}: pass one of them")
+
+
+def rank_in(file: Path) -> int | None:
+    found = _IN_NAME.search(file.name)
+    return int(found[1]) if found else None
+
+
+def _distinct(files: Sequence[Path], ranks: list[int]) -> list[int]:
+    for rank, count in Counter(ranks).most_common(1):
+        if count > 1:
+            twice = [str(file) for file, its in zip(files, ranks, strict=True) if its == rank]
+            raise UsageError(
+                f"{' and '.join(twice[:2])} are both rank {rank}: pass the files of one run"
+            )
+    return ranks
+
+
+def _meta(
+    source: str, files: Sequence[Path], traces: Sequence[Trace], numbers: Sequence[int], how: str
+) -> TraceMeta:
+    metas = [trace.meta for trace in traces]
+    epochs = [meta.epoch_ns for meta in metas if meta.epoch_ns is not None]
+
+    hosts = {
+        str(number): meta.host for number, meta in zip(numbers, metas, strict=True) if meta.host
+    }
+
+    def common(values: set[str | None]) -> str | None:
+        return values.pop() if len(values) == 1 else None
+
+    return TraceMeta(
+        source=source,
+        format=common({meta.format for meta in metas}) or "mixed",
+        format_version=common({meta.format_version for meta in metas}),
+        producer=common({meta.producer for meta in metas}),
+        framework=common({meta.framework for meta in metas}),
+        epoch_ns=min(epochs, default=None),
+        world_size=max((meta.world_size for meta in metas if meta.world_size), default=None),
+        truncated=any(meta.truncated for meta in metas),
+        bytes_read=sum(meta.bytes_read or 0 for meta in metas),
+        bytes_total=sum(meta.bytes_total or 0 for meta in metas),
+        events=sum(meta.events or 0 for meta in metas),
+        properties={
+            "ranks": dict(
+                zip((str(n) for n in numbers), (as_unicode(str(f)) for f in files), strict=True)
+            ),
+            "rank_source": how,
+            **({"hosts": hosts} if hosts else {}),
+        },
+    )
+
+
+_SUMMED: Final = ("duration", "bytes")
+
+
+def summable(traces: Sequence[Trace]) -> list[bool]:
+    """Return which of ``traces`` can be merged, those with the smallest sums and extents first.
+
+    Durations and bytes of a table are added up over all ranks, and so is the extent of the run
+    over all devices.
+    """
+    sums = [_sums(trace) for trace in traces]
+    extents = [_extent(trace) for trace in traces]
+    devices = [_devices(trace) for trace in traces]
+    kept = [True] * len(traces)
+    for of_column in zip(*sums, strict=True):
+        total = 0
+        for i in sorted(range(len(traces)), key=of_column.__getitem__):
+            total += of_column[i] if kept[i] else 0
+            kept[i] &= total <= LARGEST_SUM
+    together = 0
+    for i in sorted(range(len(traces)), key=extents.__getitem__):
+        together += devices[i] if kept[i] else 0
+        # One rank is as it would be alone.
+        kept[i] &= extents[i] * together <= LARGEST_SUM or together == devices[i]
+    return kept
+
+
+def with_near_epochs(traces: Sequence[Trace]) -> list[Trace]:
+    """Return ``traces``, those with an epoch before 1970, or far from the median, without it."""
+    epochs = sorted(
+        epoch
+        for trace in traces
+        if (epoch := trace.meta.epoch_ns) is not None and 0 <= epoch < FARTHEST_NS
+    )
+    median = epochs[len(epochs) // 2] if epochs else 0
+    # The extent of all ranks is added up over their devices.
+    devices = sum(map(_devices, traces))
+    farthest = min(LONGEST_TRACE_NS, LARGEST_SUM // (4 * devices))
+    return [
+        trace
+        if (epoch := trace.meta.epoch_ns) is None
+        or (0 <= epoch < FARTHEST_NS and abs(epoch - median) <= farthest)
+        else trace.with_meta(epoch_ns=None)
+        for trace in traces
+    ]
+
+
+def _sums(trace: Trace) -> list[int]:
+    return [
+        int(trace.tables[name][column].abs().sum() or 0)
+        for name, columns in TABLES.items()
+        for column in _SUMMED
+        if column in columns
+    ]
+
+
+def _extent(trace: Trace) -> int:
+    ends = [
+        end
+        for name, columns in TIME_COLUMNS.items()
+        for column in columns
+        for end in (trace.tables[name][column].min(), trace.tables[name][column].max())
+        if isinstance(end, int)
+    ]
+    return max(ends, default=0) - min(ends, default=0)
+
+
+def _devices(trace: Trace) -> int:
+    return max(1, trace.tables.activities["device"].n_unique())

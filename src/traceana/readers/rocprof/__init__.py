@@ -1,0 +1,126 @@
+"""AMD's rocprof, rocprofv2 and rocprofv3: their databases, CSV, JSON and Perfetto traces."""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from traceana.readers.format import Confidence, Format, Head, known
+from traceana.readers.printed.text import ROCPROF_TITLES, rocprof_title
+
+DISPATCHES: Final = "rocpd_kernel_dispatch"
+"""How the name of rocprofv3's table of kernels begins; it ends with the process that wrote it."""
+_TABLES: Final = ("OPS", "COPY", "HIP", "HSA", "rocTX")
+JSON: Final = re.compile(rb'\s*\{\s*"rocprofiler-sdk-tool"\s*:')
+_CHROME: Final = re.compile(
+    rb'"args"\s*:\s*\{\s*"name"\s*:\s*"(?:\d+ )?(?:CPU (?:HIP|HSA|KFD) API|COPY)"\s*\}'
+)
+"""A process of rocprof's Chrome trace, which repeats its database."""
+_CSV: Final = re.compile(
+    b"|".join(
+        f"^(?=[^\r\n]*?{rocprof_title(one)})[^\r\n]*?{rocprof_title(other)}".encode()
+        for one, other in ROCPROF_TITLES
+    ),
+    re.MULTILINE | re.IGNORECASE,
+)
+_FILE: Final = (
+    r"(?:kernel_trace|counter_collection|memory_copy_trace|memory_allocation_trace"
+    r"|scratch_memory_trace|(?:hip|hsa|marker|rccl|rocdecode|rocjpeg|ompt)_api_trace|agent_info"
+    r"|pc_sampling_\w+)\.csv(?:\.gz)?"
+)
+"""How the name of each file of a run of rocprofv3 ends; statistics repeat the traces."""
+_FIRST_PACKETS: Final = 200
+_PERFETTO: Final = {11, 12, 60}
+"""Fields of a Perfetto packet: an event, names, a track."""
+_SEQUENCE: Final = 10
+
+
+def files(path: Path) -> list[Path]:
+    """Return the CSV files of the run of rocprofv3 whose output is ``path``; none for other paths.
+
+    ``path`` is the prefix that ``--output-directory`` and ``--output-file`` give: ``DIR/NAME`` of
+    ``DIR/NAME_kernel_trace.csv``, or the folder of ``kernel_trace.csv``.
+    """
+    begin = path / "_" if path.is_dir() else path
+    folder, name = begin.parent, begin.name.removesuffix("_")
+    try:
+        found = sorted(folder.iterdir())
+    except OSError:
+        return []
+    names = re.compile(re.escape(name) + ("_" if name else "") + _FILE)
+    return [file for file in found if names.fullmatch(file.name) and file.is_file()]
+
+
+def run_of(file: Path) -> Path:
+    """Return the path of the run of rocprofv3 that ``file`` is part of, for :func:`files`: its
+    prefix or folder, ``file`` itself where its name is another."""
+    named = re.fullmatch(f"(?:(.+)_)?{_FILE}", file.name)
+    if named is None:
+        return file
+    return file.parent if named[1] is None else file.with_name(named[1])
+
+
+def _is_csv(head: Head) -> Confidence:
+    if not head.content:
+        return known(not head.path.is_file() and files(head.path))
+    if JSON.match(head.content):
+        return Confidence.CERTAIN
+    # A search for both titles takes 20 ms of JSON's first 64 KiB, and one of these is in each pair.
+    lower = head.text.lower()
+    begins = (b"_timestamp", b"gpu-id", b"gpu_id", b"agent_")
+    has_title = any(word in lower for word in begins) and _CSV.search(head.text)
+    return known(has_title, Confidence.TIMELINE)
+
+
+def _is_perfetto(head: Head) -> Confidence:
+    """Packets, each with the number of its sequence, and one of them with a track or an event."""
+    if not head.content.startswith(b"\x0a"):
+        return Confidence.NONE
+    from traceana.readers.xplane.wire import LENGTH, VARINT, Buffer, WireError, fields
+
+    buffer = Buffer.of([head.content])
+    try:
+        for packet in islice(fields(buffer, 0, buffer.size), _FIRST_PACKETS):
+            numbers = {(one.number, one.wire) for one in fields(buffer, packet.start, packet.end)}
+            held = {number for number, wire in numbers if wire == LENGTH}
+            if packet.number == 1 and (_SEQUENCE, VARINT) in numbers and held & _PERFETTO:
+                return Confidence.CERTAIN
+    except WireError:
+        pass
+    return Confidence.NONE
+
+
+FORMATS: Final = (
+    Format(
+        "rocpd",
+        lambda head: known(any(name.startswith(DISPATCHES) for name in head.tables)),
+        "rocprof.databases:read_rocpd",
+        is_database=True,
+        has_counters=True,
+    ),
+    Format(
+        "rocprof",
+        lambda head: known(
+            any({"BeginNs", "EndNs", "Name"} <= {*head.tables.get(name, ())} for name in _TABLES)
+        ),
+        "rocprof.databases:read_rocprof",
+        is_database=True,
+        has_counters=True,
+    ),
+    Format(
+        "rocprof-csv",
+        _is_csv,
+        "rocprof.reader:read",
+        has_counters=True,
+        is_printed=True,
+        run_of=run_of,
+    ),
+    Format("pftrace", _is_perfetto, "rocprof.pftrace:read"),
+    Format(
+        "rocprof's results.json",
+        lambda head: known(head.is_json and _CHROME.search(head.content)),
+        instead="pass results.db beside it",
+    ),
+)

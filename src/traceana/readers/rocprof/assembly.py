@@ -1,0 +1,440 @@
+"""The canonical tables of rocprof's rows, whichever file has them: work, counters, devices.
+
+The counters of rocprof: a row a dispatch of a kernel, from any layout. rocprofv3 prints a row for
+each counter of a dispatch, rocprof and rocprofv2 a column for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import polars as pl
+
+from traceana.readers.cupti import copy_name, devices_of_work, fact, nonzero, with_process
+from traceana.readers.integrity import LONGEST_TRACE_NS, rebase, screen
+from traceana.readers.kernel_names import UNNAMED, NameTable, demangle, plain_names
+from traceana.readers.rocprof.csv_tables import COUNTER, Kind
+from traceana.readers.table_source import as_int
+from traceana.trace import Ledger
+from traceana.trace.schema import ACTIVITIES, COUNTERS, ActivityKind, CopyKind, RangeKind, empty
+
+_NUMBER: Final = r"(\d+)$"
+COPY: Final = r"(?i)(host|device)_?to_?(host|device)$"
+"""The name of a copy, with its two sides."""
+_MARKERS: Final = r"^(?:MARKER|ROCTX)"
+_MARKER_CALL: Final = r"^roctx[A-Z]\w*$"
+"""Functions of the library of markers; a range has its message instead."""
+_INTEGERS: Final = (
+    "start", "end", "stream", "process", "thread", "dispatch", "correlation", "shared_memory",
+    "registers", "bytes", *(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"),
+)  # fmt: skip
+_TEXTS: Final = (
+    "name", "agent", "queue", "guid", "direction", "source", "destination", "domain", "function",
+    "counter", "value",
+)  # fmt: skip
+
+
+def numbered(parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """Return the rows of ``parts``, none for no part, with all columns of a kind of rows.
+
+    Those of :data:`_INTEGERS` are int64, those of :data:`_TEXTS` and others as they are.
+    ``device``, ``source`` and ``destination`` are numbers of agents: ``Agent 2``, ``GPU 1``, ``2``.
+    """
+    none = pl.DataFrame(schema={"name": pl.String})
+    cells = pl.concat([*parts, none], how="diagonal_relaxed")
+    schema = cells.schema
+    integers = [
+        (pl.col(name).str.strip_chars(" ") if schema[name] == pl.String else pl.col(name)).cast(
+            pl.Int64, strict=False
+        )
+        if name in schema
+        else pl.lit(None, pl.Int64).alias(name)
+        for name in _INTEGERS
+    ]
+    texts = [pl.lit(None, pl.String).alias(name) for name in _TEXTS if name not in schema]
+    agents = {"device": "agent", "source": "source", "destination": "destination"}
+    return cells.with_columns(*integers, *texts).with_columns(
+        pl.col(text).cast(pl.String).str.extract(_NUMBER, 1).cast(pl.Int32, strict=False).alias(one)
+        for one, text in agents.items()
+    )
+
+
+def kernels(cells: pl.DataFrame, names: NameTable) -> pl.DataFrame:
+    """Return ``activities`` of the rows of kernels, with ``guid`` and number of the dispatch."""
+    frame = cells.select(
+        "guid",
+        "dispatch",
+        pl.lit("kernel", ActivityKind).alias("kind"),
+        "start",
+        (pl.col("end") - pl.col("start")).alias("duration"),
+        "process",
+        "device",
+        "stream",
+        nonzero("correlation").alias("correlation"),
+        *sizes(),
+        "registers",
+        "shared_memory",
+    )
+    return frame.with_columns(names.ids(plain_names(cells["name"])).alias("name_id"))
+
+
+def sizes() -> list[pl.Expr]:
+    """Return the grid and block of a row of kernels or counters.
+
+    rocprof's grid is in work-items, as in HSA; that of ``activities`` is in blocks.
+    """
+    blocks = []
+    for axis in "xyz":
+        size = pl.col(f"block_{axis}")
+        whole = (pl.col(f"grid_{axis}") + size - 1) // pl.when(size > 0).then(size)
+        blocks.append(whole.alias(f"grid_{axis}"))
+    return [*blocks, *(pl.col(f"block_{axis}") for axis in "xyz")]
+
+
+def copies(cells: pl.DataFrame, names: NameTable) -> pl.DataFrame:
+    """Return ``activities`` of the rows of copies; the device is the destination of HtoD copies,
+    else the source."""
+    direction = pl.col("direction").str.extract_groups(COPY)
+    begin, end = (direction.struct[n].str.slice(0, 1).str.to_uppercase() for n in ("1", "2"))
+    kind = pl.concat_str(begin, pl.lit("to"), end)
+    source, target = pl.col("source"), pl.col("destination")
+    across = (kind == "DtoD") & (source != target)
+    frame = cells.select(
+        pl.lit("memcpy", ActivityKind).alias("kind"),
+        "start",
+        (pl.col("end") - pl.col("start")).alias("duration"),
+        "process",
+        pl.coalesce(
+            "device", pl.when(kind == "HtoD").then(target).when(kind != "HtoH").then(source)
+        ).alias("device"),
+        "stream",
+        nonzero("correlation").alias("correlation"),
+        pl.when(across)
+        .then(pl.lit("PtoP"))
+        .otherwise(kind.fill_null("unknown"))
+        .cast(CopyKind)
+        .alias("copy_kind"),
+        "bytes",
+    )
+    return named_copies(frame, names)
+
+
+def named_copies(frame: pl.DataFrame, names: NameTable) -> pl.DataFrame:
+    """Return copies of known ``copy_kind`` with their name, and the memory that it implies."""
+    kind = pl.col("copy_kind").cast(pl.String)
+    memories = [
+        pl.when(kind.str.contains(pattern))
+        .then(pl.lit("device"))
+        .cast(ACTIVITIES[side])
+        .alias(side)
+        for side, pattern in (("source_memory", "^[DP]to"), ("destination_memory", "to[DP]$"))
+    ]
+    typed = frame.with_columns(memories)
+    texts = typed.select(copy_name()).to_series()
+    return typed.with_columns(names.ids(texts).alias("name_id"))
+
+
+def calls_and_ranges(cells: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return ``calls`` and ``ranges`` of the rows of functions; ranges are those of ROCTx.
+
+    rocprofv3 prints a range of ``roctxRangeStart``, which is of no thread, with thread 0.
+    """
+    if cells.is_empty():
+        return empty("calls"), empty("ranges")
+    function = pl.col("function")
+    marker = (
+        pl.col("domain").str.contains(_MARKERS) & ~function.str.contains(_MARKER_CALL)
+    ).fill_null(False)
+    times = ("start", (pl.col("end") - pl.col("start")).alias("duration"))
+    made = cells.filter(~marker).select(
+        function.cast(pl.Categorical()).alias("name"),
+        "process",
+        "thread",
+        *times,
+        nonzero("correlation").alias("correlation"),
+    )
+    return made, ranges(cells.filter(marker).rename({"function": "text"}))
+
+
+def ranges(cells: pl.DataFrame) -> pl.DataFrame:
+    """Return ``ranges`` of rows with text, process, thread, start and end of ROCTx's ranges."""
+    duration = pl.col("end") - pl.col("start")
+    return cells.select(
+        pl.col("text").cast(pl.Categorical()),
+        pl.when(duration == 0)
+        .then(pl.lit("mark"))
+        .when(pl.col("thread") == 0)
+        .then(pl.lit("nvtx_start"))
+        .otherwise(pl.lit("nvtx"))
+        .cast(RangeKind)
+        .alias("kind"),
+        "process",
+        pl.when(pl.col("thread") != 0).then("thread").alias("thread"),
+        "start",
+        duration.alias("duration"),
+    )
+
+
+_KIB: Final = 1024
+_OPERATIONS: Final = 512
+"""What an SQ_INSTS_VALU_MFMA_MOPS counter counts one for."""
+_TENSOR_OPS: Final = "tensor_ops"
+COLUMNS: Final = {
+    # counter or derived metric: column of `counters`, what its unit is worth there
+    "FETCH_SIZE": ("dram_read_bytes", _KIB),
+    "FetchSize": ("dram_read_bytes", _KIB),
+    "WRITE_SIZE": ("dram_write_bytes", _KIB),
+    "WriteSize": ("dram_write_bytes", _KIB),
+    "OccupancyPercent": ("achieved_occupancy_percent", 1),
+    "SQ_INSTS_MFMA": ("tensor_instructions", 1),
+    "SQ_INSTS_VALU_MFMA": ("tensor_instructions", 1),
+    **{
+        f"SQ_INSTS_VALU_MFMA_MOPS_{kind}": (_TENSOR_OPS, _OPERATIONS)
+        for kind in ("F16", "BF16", "F32", "F64", "I8", "F8", "XF32", "F6F4")
+    },
+}
+"""Wave instructions of the VALU are left out: how many lanes were active is not counted."""
+_LARGEST: Final = float(1 << 44)
+"""Larger values are damaged; sums of those below fit int64."""
+_DISPATCH: Final = ("guid", "process", "dispatch")
+_FACTS: Final = ("name", "device", "start", "end")
+
+
+def dispatches(rows: pl.DataFrame, ledger: Ledger) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the dispatches and the values of ``rows``, one for each counter of a dispatch.
+
+    Both have the number of the dispatch in ``row``. Rows whose name or times are not those of
+    their dispatch are counted in ``ledger``.
+    """
+    found = rows.filter(pl.col("dispatch").is_not_null() & pl.col("counter").is_not_null())
+    lost = rows.height - found.height
+    ledger.add("malformed", lost, table="counters", kept=True, detail="rows without a dispatch")
+    number = pl.struct(_DISPATCH).rank("dense") - 1
+    found = found.with_columns(number.cast(pl.UInt32).alias("row"))
+    first = found.unique("row", keep="first", maintain_order=True)
+    alike = found.select("row", *_FACTS).join(first, on="row", how="left", maintain_order="left")
+    differs = pl.any_horizontal(pl.col(f).ne_missing(pl.col(f"{f}_right")) for f in _FACTS)
+    count = int(alike.select(differs.sum()).item())
+    detail = "rows with another name or time than their dispatch"
+    ledger.add("damaged", count, table="counters", kept=True, detail=detail)
+    return first, found.select("row", "counter", "value")
+
+
+def wide_values(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Return the values of ``kernels``, which have a column for each counter, by ``row``."""
+    columns = [name for name in kernels.columns if name.startswith(COUNTER)]
+    if not columns:
+        return pl.DataFrame(schema={"row": pl.UInt32, "counter": pl.String, "value": pl.String})
+    values = kernels.select("row", *columns).unpivot(
+        index="row", variable_name="counter", value_name="value"
+    )
+    return values.with_columns(pl.col("counter").str.strip_prefix(COUNTER)).filter(
+        pl.col("value").is_not_null()
+    )
+
+
+def counter_table(measured: pl.DataFrame, values: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
+    """Return ``counters`` of the dispatches ``measured``, with ``row``, and their ``values``."""
+    used = values.filter(pl.col("counter").is_in(list(COLUMNS)))
+    number = pl.col("value").str.strip_chars(" ").cast(pl.Float64, strict=False)
+    possible = number.is_between(0, _LARGEST)
+    read = used.with_columns(pl.when(possible).then(number).alias("value"))
+    ledger.add(
+        "lost_field",
+        read["value"].null_count(),
+        table="counters",
+        kept=True,
+        detail="values without a possible number",
+    )
+    once = read.unique(["row", "counter"], keep="first", maintain_order=True)
+    ledger.add("repeated", read.height - once.height, table="counters", kept=True, detail="values")
+    figures = once.group_by("row").agg(*_columns(once["counter"].unique().to_list()))
+    duration = pl.col("end") - pl.col("start")
+    names = plain_names(measured["name"])
+    ledger.add("unnamed", names.null_count(), table="counters", kept=True)
+    names = names.fill_null(UNNAMED)
+    plain = demangle(names.unique())
+    plain.count_failures(ledger)
+    facts = measured.select(
+        "row",
+        "guid",
+        "dispatch",
+        pl.col("dispatch").alias("launch"),
+        names.replace(plain.names).alias("name"),
+        "process",
+        "device",
+        "stream",
+        *(size.cast(pl.Int32, strict=False) for size in sizes()),
+        pl.when(duration.is_between(0, LONGEST_TRACE_NS)).then(duration).alias("duration"),
+    )
+    lost = measured.filter(pl.col("start").is_not_null()).height - facts["duration"].count()
+    ledger.add("lost_field", lost, table="counters", kept=True, detail="impossible durations")
+    return facts.join(figures, on="row", how="left", maintain_order="left")
+
+
+def _columns(names: list[str]) -> list[pl.Expr]:
+    """Return the aggregates of the values of a dispatch, for the columns of ``names``."""
+    found: dict[str, list[pl.Expr]] = {}
+    for name, (column, worth) in COLUMNS.items():
+        if name in names:
+            one = pl.col("value").filter(pl.col("counter") == name).first() * worth
+            found.setdefault(column, []).append(one)
+    sums = {
+        column: pl.sum_horizontal(parts) if column == _TENSOR_OPS else pl.coalesce(parts)
+        for column, parts in found.items()
+    }
+    sides = [sums[c] for c in ("dram_read_bytes", "dram_write_bytes") if c in sums]
+    if len(sides) == 2:
+        sums["dram_bytes"] = pl.sum_horizontal(sides, ignore_nulls=False)
+    return [
+        (one if COUNTERS[column] == pl.Float64 else one.round().cast(pl.Int64)).alias(column)
+        for column, one in sums.items()
+    ]
+
+
+_GPU: Final = "GPU"
+_BY_TYPE: Final = r"^GPU"
+
+
+def devices(agents: list[dict[str, Any]], printed: pl.Series, used: pl.Series) -> pl.DataFrame:
+    """Return the devices of the activities, ``used``, as far as ``agents`` describe them.
+
+    ``printed`` are the texts of the activities' agents. ``Agent 2`` is the agent's number among
+    those of the process, or in older versions that of its node; ``GPU 1`` is its number among GPUs
+    (``--agent-index``).
+    """
+    listed = [agent for agent in agents if agent.get("agent_type") == _GPU]
+    by_type = printed.str.contains(_BY_TYPE).any()
+    logical = {as_int(agent.get("logical_node")) for agent in listed}
+    by_node = not {*used.drop_nulls()} <= logical
+    key = "node" if by_node else "logical_node"
+    described = [
+        device(number if by_type else as_int(agent.get(key)), agent)
+        for number, agent in enumerate(listed)
+    ]
+    return of_work(described, used)
+
+
+def of_work(described: list[dict[str, Any]], used: pl.Series) -> pl.DataFrame:
+    """Return the devices of the activities, ``used``; those not ``described`` are AMD's too."""
+    return devices_of_work(described, used).with_columns(pl.lit("AMD").alias("vendor"))
+
+
+def device(number: int | None, agent: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of ``devices`` of ``agent``."""
+    version = as_int(agent.get("gfx_version")) or 0
+    clock = fact(agent, "clock_khz", "clock_mhz")
+    texts = (agent.get(key) for key in ("product", "model", "gfx_name"))
+    return {
+        "device": number,
+        "name": next((text for text in texts if text), None),
+        "vendor": "AMD",
+        # 90402 is gfx942, whose version traces give as 9.4.
+        "compute_capability": f"{version // 10000}.{version // 100 % 100}" if version > 0 else None,
+        "multiprocessors": fact(agent, "multiprocessors", "compute_units"),
+        "clock_khz": None if clock is None else clock * 1000,
+        "memory_bytes": fact(agent, "memory_bytes", "memory_bytes"),
+        "warp_size": fact(agent, "warp_size", "warp_size"),
+    }
+
+
+Rows = dict[Kind, pl.DataFrame]
+"""The rows of each kind, as :func:`traceana.readers.rocprof.assembly.numbered` returns them."""
+_MISSING: Final = (
+    # what a run without this kind of table lacks, and the option of rocprofv3 that records it
+    (Kind.KERNELS, "timeline of kernels (--kernel-trace)"),
+    (Kind.COPIES, "copies (--memory-copy-trace)"),
+    (Kind.CALLS, "HIP calls (--hip-trace)"),
+    (Kind.AGENTS, "device properties (agent_info.csv)"),
+)
+_MOST_UNREAD: Final = 50
+_KEY: Final = ("guid", "dispatch")
+
+
+def assembled(rows: Rows, ledger: Ledger) -> tuple[dict[str, pl.DataFrame], int]:
+    """Return the tables of ``rows`` but ``devices``, and the number of events.
+
+    Counters have the row of their kernel where ``rows`` have both. ``ledger`` is the table of that
+    name, complete but for what is counted here.
+    """
+    names = NameTable(ledger)
+    calls, ranges = calls_and_ranges(rows[Kind.CALLS])
+    work = [
+        kernels(rows[Kind.KERNELS], names),
+        copies(rows[Kind.COPIES], names),
+    ]
+    for texts, table in ((rows[Kind.KERNELS]["name"], "activities"), (calls["name"], "calls")):
+        ledger.add("unnamed", texts.null_count(), table=table, kept=True)
+    frames = {
+        "activities": with_process(pl.concat(work, how="diagonal"), calls),
+        "calls": calls,
+        "ranges": ranges,
+    }
+    events = sum(frame.height for frame in frames.values())
+    tables, _ = rebase({n: screen(frame, n, ledger) for n, frame in frames.items()}, ledger)
+    measured, values = _measured(rows, ledger)
+    measurements = counter_table(measured, values, ledger)
+    done = tables["activities"]
+    named = done.with_columns(names.frame()["name"].gather(done["name_id"]))
+    tables["counters"] = _with_activities(measurements, named)
+    tables["activities"] = done.drop(_KEY)
+    other = rows[Kind.OTHER].height
+    ledger.add("unknown_category", other, table="-", detail="memory allocations, scratch, samples")
+    tables["names"] = names.frame()
+    if tables["activities"].is_empty():
+        tables["names"] = measurements.select(pl.col("name").unique(maintain_order=True))
+    tables["ledger"] = ledger.frame()
+    return tables, events + measurements.height + other
+
+
+def properties(rows: Rows) -> dict[str, Any]:
+    """Return the tables that were read and what the run lacks, and the counters."""
+    metrics = _metrics(rows)
+    alone = rows[Kind.KERNELS].is_empty() and metrics
+    missing = [what for kind, what in _MISSING if rows[kind].is_empty()][: 1 if alone else None]
+    found: dict[str, Any] = {
+        "tables": {kind.value: cells.height for kind, cells in rows.items() if cells.height}
+    }
+    if missing:
+        found["not_recorded"] = missing
+    return found | metrics
+
+
+def _metrics(rows: Rows) -> dict[str, Any]:
+    """Return the number of values of counters in ``rows``, and the counters that are not read."""
+    wide = [rows[kind] for kind in (Kind.KERNELS, Kind.LAUNCHES)]
+    named = [name for frame in wide for name in frame.columns if name.startswith(COUNTER)]
+    long = rows[Kind.COUNTERS]["counter"].drop_nulls()
+    count = len(long) + sum(frame[n].count() for frame in wide for n in frame.columns if n in named)
+    metrics = [*long.unique(maintain_order=True), *(n.removeprefix(COUNTER) for n in named)]
+    unread = [name for name in dict.fromkeys(metrics) if name not in COLUMNS]
+    found: dict[str, Any] = {"metric_rows": count} if metrics else {}
+    return found | ({"metrics_not_read": unread[:_MOST_UNREAD]} if unread else {})
+
+
+def _measured(rows: Rows, ledger: Ledger) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the measured dispatches, and their values by the number of the dispatch, ``row``."""
+    measured, values = dispatches(rows[Kind.COUNTERS], ledger)
+    for kind in (Kind.KERNELS, Kind.LAUNCHES):
+        kernels = rows[kind].with_columns(
+            pl.int_range(measured.height, measured.height + pl.len(), dtype=pl.UInt32).alias("row")
+        )
+        of_kernels = wide_values(kernels)
+        if kind is Kind.LAUNCHES or of_kernels.height:
+            measured = pl.concat([measured, kernels.select(measured.columns)])
+            values = pl.concat([values, of_kernels.select(values.columns)])
+    return measured, values
+
+
+def _with_activities(table: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
+    """Return ``counters`` with the row of the kernel of the same dispatch and name."""
+    kernels = (
+        work.with_row_index("activity")
+        .filter(pl.col("dispatch").is_not_null())
+        .select("activity", "name", *_KEY)
+        .unique([*_KEY, "name"], keep="none")
+    )
+    keys = [*_KEY, "name"]
+    joined = table.join(kernels, on=keys, how="left", maintain_order="left", nulls_equal=True)
+    return joined.drop("row", *_KEY)

@@ -1,0 +1,378 @@
+"""Compiled programs of XLA: HLO protocol buffers as plain records.
+
+Only the fields in :data:`_MESSAGES` are read; names and numbers are those of ``hlo.proto`` and
+``xla_data.proto`` in openxla/xla. Rare fields of instructions stay bytes until they are used, as do
+shapes, which many instructions share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from math import prod
+from typing import Any, Final
+
+import msgspec
+
+from traceana.files import UNDECODABLE
+from traceana.readers.messages import Messages, message_classes
+from traceana.readers.xplane.wire import WireError
+
+_MESSAGES: Final[Messages] = {
+    # message: field: (number, type); [type] is a repeated field
+    "HloProto": {"hlo_module": (1, "HloModuleProto")},
+    "HloModuleProto": {
+        "computations": (3, ["HloComputationProto"]),
+        "entry_computation_id": (6, "int64"),
+        "schedule": (7, "HloScheduleProto"),
+    },
+    "HloScheduleProto": {"sequences": (1, ["ScheduleEntry"])},
+    # An entry of a map.
+    "ScheduleEntry": {"key": (1, "int64"), "value": (2, "InstructionSequence")},
+    "InstructionSequence": {"instruction_ids": (1, ["int64"])},
+    "HloComputationProto": {
+        "instructions": (2, ["HloInstructionProto"]),
+        "id": (5, "int64"),
+        "root_id": (6, "int64"),
+    },
+    "HloInstructionProto": {
+        "name": (1, "bytes"),
+        "opcode": (2, "bytes"),
+        "shape": (3, "bytes"),
+        "metadata": (7, "OpMetadata"),
+        "parameter_number": (9, "int64"),
+        "fusion_kind": (11, "bytes"),
+        "window": (15, "bytes"),
+        "convolution_dimension_numbers": (16, "bytes"),
+        "custom_call_target": (28, "bytes"),
+        "dot_dimension_numbers": (30, "bytes"),
+        "id": (35, "int64"),
+        "operand_ids": (36, ["int64"]),
+        "called_computation_ids": (38, ["int64"]),
+        "backend_config": (43, "bytes"),
+        "feature_group_count": (50, "int64"),
+        "batch_group_count": (58, "int64"),
+    },
+    "OpMetadata": {"op_name": (2, "bytes")},
+    "ShapeProto": {
+        "element_type": (2, "uint64"),
+        "dimensions": (3, ["int64"]),
+        "tuple_shapes": (4, ["bytes"]),
+    },
+    "Window": {"dimensions": (1, ["WindowDimension"])},
+    "WindowDimension": {
+        "size": (1, "int64"),
+        "stride": (2, "int64"),
+        "padding_low": (3, "int64"),
+        "padding_high": (4, "int64"),
+        "window_dilation": (5, "int64"),
+        "base_dilation": (6, "int64"),
+        "window_reversal": (7, "int64"),
+    },
+    "ConvolutionDimensionNumbers": {
+        "kernel_input_feature_dimension": (3, "int64"),
+        "kernel_output_feature_dimension": (4, "int64"),
+        "kernel_spatial_dimensions": (6, ["int64"]),
+        "input_batch_dimension": (7, "int64"),
+        "input_feature_dimension": (8, "int64"),
+        "output_batch_dimension": (9, "int64"),
+        "output_feature_dimension": (10, "int64"),
+        "input_spatial_dimensions": (11, ["int64"]),
+        "output_spatial_dimensions": (12, ["int64"]),
+    },
+    "DotDimensionNumbers": {
+        "lhs_contracting_dimensions": (1, ["int64"]),
+        "rhs_contracting_dimensions": (2, ["int64"]),
+        "lhs_batch_dimensions": (3, ["int64"]),
+        "rhs_batch_dimensions": (4, ["int64"]),
+    },
+}
+_DEFAULTS: Final = dict.fromkeys(
+    ("window_dilation", "base_dilation", "feature_group_count", "batch_group_count"), "1"
+)
+_DEEPEST: Final = 16
+"""Levels of nested tuples; deeper ones are shown as empty."""
+_HIGHEST_RANK: Final = 64
+"""Dimensions of an array whose elements are counted: a product of a million sizes takes hours."""
+_TUPLE: Final = 13
+_ELEMENT_TYPES: Final = {
+    1: "pred",
+    2: "s8",
+    3: "s16",
+    4: "s32",
+    5: "s64",
+    6: "u8",
+    7: "u16",
+    8: "u32",
+    9: "u64",
+    10: "f16",
+    11: "f32",
+    12: "f64",
+    14: "opaque",
+    15: "c64",
+    16: "bf16",
+    17: "token",
+    18: "c128",
+    19: "f8e5m2",
+    20: "f8e4m3fn",
+    21: "s4",
+    22: "u4",
+    23: "f8e4m3b11fnuz",
+    24: "f8e5m2fnuz",
+    25: "f8e4m3fnuz",
+    26: "s2",
+    27: "u2",
+    28: "f8e4m3",
+    29: "f8e3m4",
+    30: "s1",
+    31: "u1",
+    32: "f4e2m1fn",
+    33: "f8e8m0fnu",
+    34: "buffer",
+}
+_DOT: Final = ("lhs_contracting", "rhs_contracting", "lhs_batch", "rhs_batch")
+_CONFIG_LIMIT: Final = 1 << 16
+"""Bytes of the longest ``backend_config`` that is parsed."""
+
+Config = dict[str, Any]
+
+
+def _parsed(message: str, content: bytes) -> Any:
+    """Return ``content`` as one of :data:`_MESSAGES`; raises :class:`WireError`."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        return _messages()[message].FromString(content)
+    except DecodeError as error:
+        raise WireError(f"invalid {message}") from error
+
+
+@cache
+def _messages() -> dict[str, Any]:
+    return message_classes("hlo", _MESSAGES, _DEFAULTS)
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """``sizes`` and ``types`` are JSON text: of an array ``[4,3]`` and ``"f32"``, of a tuple a list
+    of those. ``elements`` is the number of an array's elements, None for a tuple.
+    """
+
+    sizes: str
+    types: str
+    elements: int | None = None
+
+
+UNKNOWN: Final = Shape("null", "null")
+
+
+class Instruction(msgspec.Struct):
+    """One instruction; ``window`` and later fields are protocol buffers, None where absent.
+
+    ``parameter`` is the place of a parameter among those of its computation.
+    """
+
+    name: str
+    opcode: str
+    shape: Shape
+    scope: str
+    number: int
+    operands: Sequence[int]
+    called: Sequence[int]
+    parameter: int
+    target: str
+    kind: str
+    feature_groups: int
+    batch_groups: int
+    window: bytes | None
+    convolution: bytes | None
+    dot: bytes | None
+    config: bytes
+
+
+class Computation(msgspec.Struct):
+    """A function of the program; an instruction comes after its operands, in the order of the
+    schedule if there is one."""
+
+    number: int
+    root: int
+    instructions: list[Instruction]
+
+
+class Module(msgspec.Struct):
+    """A program: ``entry`` is the number of the computation that runs."""
+
+    entry: int
+    computations: list[Computation]
+
+
+def read_module(proto: bytes) -> Module:
+    """Return the program of an HloProto.
+
+    Raises :class:`~traceana.readers.xplane.wire.WireError`.
+    """
+    module = _parsed("HloProto", proto).hlo_module
+    shapes = _Shapes()
+    schedule = {each.key: each.value.instruction_ids for each in module.schedule.sequences}
+    computations = []
+    for each in module.computations:
+        instructions = [_instruction(one, shapes) for one in each.instructions]
+        order = {number: place for place, number in enumerate(schedule.get(each.id, ()))}
+        if all(one.number in order for one in instructions):
+            instructions.sort(key=lambda one: order[one.number])
+        computations.append(Computation(each.id, each.root_id, instructions))
+    return Module(module.entry_computation_id, computations)
+
+
+def _instruction(one: Any, shapes: _Shapes) -> Instruction:
+    def optional(field: str) -> bytes | None:
+        return getattr(one, field) if one.HasField(field) else None
+
+    return Instruction(
+        name=_text(one.name),
+        opcode=_text(one.opcode),
+        shape=shapes.of(one.shape) if one.HasField("shape") else UNKNOWN,
+        scope=_text(one.metadata.op_name),
+        number=one.id,
+        operands=tuple(one.operand_ids),
+        called=tuple(one.called_computation_ids),
+        parameter=one.parameter_number,
+        target=_text(one.custom_call_target),
+        kind=_text(one.fusion_kind),
+        feature_groups=one.feature_group_count,
+        batch_groups=one.batch_group_count,
+        window=optional("window"),
+        convolution=optional("convolution_dimension_numbers"),
+        dot=optional("dot_dimension_numbers"),
+        config=one.backend_config,
+    )
+
+
+def _text(content: bytes) -> str:
+    # Fields of text are declared as bytes: protobuf refuses a message with invalid UTF-8.
+    return content.decode("utf-8", "replace")
+
+
+class _Shapes:
+    """Parses shapes; equal bytes, frequent in a program, are parsed once."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Shape] = {}
+
+    def of(self, content: bytes) -> Shape:
+        """Return a shape; raises ``WireError``."""
+        if (found := self._known.get(content)) is None:
+            sizes, types = self._parts(content, 0)
+            counted = isinstance(types, str) and len(sizes) <= _HIGHEST_RANK
+            elements = prod(sizes) if counted else None
+            found = self._known[content] = Shape(_json(sizes), _json(types), elements)
+        return found
+
+    def _parts(self, content: bytes, depth: int) -> tuple[list[Any], Any]:
+        shape = _parsed("ShapeProto", content)
+        if shape.element_type != _TUPLE:
+            return list(shape.dimensions), _ELEMENT_TYPES.get(shape.element_type, "unknown")
+        inner = shape.tuple_shapes if depth < _DEEPEST else ()
+        parts = [self._parts(each, depth + 1) for each in inner]
+        return [size for size, _ in parts], [kind for _, kind in parts]
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def attributes(of: Instruction) -> tuple[dict[str, Any], bool]:
+    """Return the attributes of an instruction besides its shapes, and whether some are lost.
+
+    A library call's options are in ``backend_config``, a JSON object whose integers may be text and
+    whose zeros are omitted; calls of other libraries have text of their own. Raises ``WireError``.
+    """
+    found: dict[str, Any] = {"kind": of.kind} if of.kind else {}
+    if of.window is not None:
+        found["window"] = _window(of.window)
+    if of.convolution is not None:
+        found["dimension_numbers"] = _convolution(of.convolution)
+        found["feature_group_count"] = of.feature_groups
+        found["batch_group_count"] = of.batch_groups
+    if of.dot is not None:
+        numbers = _parsed("DotDimensionNumbers", of.dot)
+        found |= {name: list(getattr(numbers, f"{name}_dimensions")) for name in _DOT}
+    if of.config and (of.opcode == "while" or of.target):
+        config = _config(of.config)
+        found |= _configured(config or {})
+        return found, config is None
+    return found, False
+
+
+def _window(content: bytes) -> dict[str, list[int]]:
+    dimensions = _parsed("Window", content).dimensions
+    return {
+        name.removeprefix("window_") if name == "window_reversal" else name: [
+            getattr(each, name) for each in dimensions
+        ]
+        for name in _MESSAGES["WindowDimension"]
+    }
+
+
+def _convolution(content: bytes) -> dict[str, int | list[int]]:
+    numbers = _parsed("ConvolutionDimensionNumbers", content)
+    fields = _MESSAGES["ConvolutionDimensionNumbers"]
+    # Single dimensions first, then the lists.
+    return {
+        name.removesuffix("_dimensions").removesuffix("_dimension"): (
+            list(getattr(numbers, name)) if isinstance(kind, list) else getattr(numbers, name)
+        )
+        for repeated in (False, True)
+        for name, (_, kind) in fields.items()
+        if isinstance(kind, list) is repeated
+    }
+
+
+def _config(content: bytes) -> Config | None:
+    """Return an object of JSON, empty for other texts; None if it is too long or broken."""
+    if not content.lstrip().startswith(b"{"):
+        return {}
+    if len(content) > _CONFIG_LIMIT:
+        return None
+    try:
+        found: Config = msgspec.json.decode(content, type=dict)
+    except UNDECODABLE:
+        return None
+    return found
+
+
+def _configured(config: Config) -> dict[str, Any]:
+    if trips := _whole(_at(config, "known_trip_count", "n")):
+        return {"trip_count": trips}
+    if isinstance(gemm := _at(config, "gemm_backend_config", "dot_dimension_numbers"), dict):
+        return {name: _wholes(gemm.get(f"{name}_dimensions")) for name in _DOT}
+    if isinstance(kernel := _at(config, "onednn_conv_config", "kernel", "filter"), dict):
+        return {
+            "dimension_numbers": {
+                # oneDNN's configuration counts these from 0 and the spatial ones from 1.
+                "kernel_input_feature": _whole(kernel.get("input_feature_dim")),
+                "kernel_output_feature": _whole(kernel.get("output_feature_dim")),
+                "kernel_spatial": [size - 1 for size in _wholes(kernel.get("spatial_dims"))],
+            },
+            "feature_group_count": _whole(_at(config, "onednn_conv_config", "feature_groups")) or 1,
+        }
+    if isinstance(product := config.get("onednn_matmul_config"), dict):
+        return {name: product.get(name) is True for name in ("transpose_a", "transpose_b")}
+    return {}
+
+
+def _at(config: Config, *path: str) -> Any:
+    value: Any = config
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _whole(value: Any) -> int:
+    """Return an integer, which protobuf's JSON may write as text; 0 for other values."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def _wholes(value: Any) -> list[int]:
+    return [_whole(each) for each in value] if isinstance(value, list) else []
