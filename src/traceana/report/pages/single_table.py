@@ -106,6 +106,9 @@ def _sums(trace: Trace, table: Table) -> Facts:
     text = f"sums over the {window_text(trace)}"
     if counts:
         warm_up = len(measured_steps(trace).rows) < trace.tables.steps.height
+        outside = pl.col("step").is_null() & (pl.col("kind") != "sync")
+        if trace.tables.steps.height and trace.tables.activities.select(outside.any()).item():
+            counts[-1] += " and work outside them"
         text += f" ({' of '.join(counts)}{', warm-up included' if warm_up else ''})"
     if any(one.name == one.title == "share" for one in table.columns):
         of = f"{numbers.duration(work_ns(trace))} summed {processor(trace)} time"

@@ -44,7 +44,7 @@ _GROUPS: Final = {
     **dict.fromkeys(("predicted_ns", "low_ns", "high_ns", "relative"), "median step"),
     **dict.fromkeys(("saving_ns", "saving_share"), "mean step"),
     "at_most_ns": "work",
-    **dict.fromkeys(("limit", "limit_share"), "then limited by"),
+    **dict.fromkeys(("limit", "limit_share"), "limited by"),
 }
 """Two statistics: a batch that is late in every fourth step is in the mean alone."""
 _WHOLE: Final = dict.fromkeys((name for name, of in _GROUPS.items() if "step" in of), "capture")
