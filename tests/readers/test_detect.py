@@ -225,3 +225,10 @@ def test_of_a_folder_of_printed_tables_one_is_to_be_given(tmp_path: Path) -> Non
     printed.write_text("==7== Profiling result:\nNo kernels were profiled.\n")
     with pytest.raises(UnknownFormatError, match=r"pass one of the files, such as .*gpu\.txt$"):
         resolve(tmp_path)
+
+
+def test_json_lines_are_no_trace(tmp_path: Path) -> None:
+    line = '{"ph": "X", "cat": "kernel", "ts": 1, "dur": 1, "name": "k"}\n'
+    (tmp_path / "a.json").write_text(line * 3000)
+    with pytest.raises(NotATraceError, match="has a JSON document a line"):
+        detect(tmp_path / "a.json")

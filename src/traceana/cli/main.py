@@ -18,6 +18,7 @@ from traceana.cli import interrupt, streams
 from traceana.cli.command import command, of_trace
 from traceana.commands import COMMANDS
 from traceana.cores import stay_on_one
+from traceana.errors import ExitCode
 
 PROGRAM: Final = "traceana"
 
@@ -117,6 +118,9 @@ def main() -> None:
     completes = f"_{PROGRAM.upper()}_COMPLETE" in os.environ
     known = bool(name) and name[0] in COMMANDS and not {"-h", "--help"} & {*options}
     streams.install()
+    if name and not known and not completes and Path(name[0]).exists():
+        streams.message(f"{name[0]} is not a command: did you mean traceana report {name[0]}?")
+        sys.exit(ExitCode.USAGE)
     if name != ["record"]:  # whose environment is that of the user's script
         few = choose_threads(words)
         if few and name not in _OF_SEVERAL_PROCESSES:

@@ -75,7 +75,7 @@ def _files(path: Path) -> list[Path]:
     from traceana.readers.inputs import resolve
 
     if not path.exists():
-        raise NotFoundError(f"{path} does not exist: give the files of a job's ranks")
+        raise NotFoundError(f"{path} does not exist: check the path")
     return resolve(path).files
 
 

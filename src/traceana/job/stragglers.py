@@ -116,6 +116,12 @@ def stragglers(own: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def steps_needed(ranks: int) -> int:
+    """Return in how many steps in a row one of ``ranks`` ranks has to be longest to be a straggler:
+    the chance of that, times the number of ranks, is below ``STRAGGLER_CHANCE``."""
+    return next(n for n in range(1, 1000) if float(ranks) ** (1 - n) < STRAGGLER_CHANCE)
+
+
 def by_step(own: pl.DataFrame) -> pl.DataFrame:
     """Return ``own`` with ``excess_ns`` and ``excess_share``: each rank's own time in a step less
     that of the median rank in this step, and its share of the latter."""

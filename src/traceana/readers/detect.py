@@ -105,8 +105,10 @@ def detect(path: Path) -> Format:
     for pattern, what in _OWN.items():
         if head.is_json and pattern.search(head.content):
             raise NotATraceError(f"{path} is {what}")
-    if confidence <= Confidence.EVENTS and head.is_whole:
-        _refuse_documents(head)
+    if confidence <= Confidence.EVENTS:
+        _refuse_lines(head)
+        if head.is_whole:
+            _refuse_documents(head)
     if confidence < Confidence.JSON:
         # The first table may be behind long output of the program.
         found = _found_behind(path) or found
@@ -158,6 +160,21 @@ def _refuse_documents(head: Head) -> None:
         raise NotATraceError(
             f"{head.path} is JSON without trace events: pass the file that torch.profiler exported"
         )
+
+
+def _refuse_lines(head: Head) -> None:
+    """Raise ``NotATraceError`` on JSON lines: an object on the first line and the next."""
+    first, _, rest = head.content.lstrip().partition(b"\n")
+    if not (first.startswith(b"{") and rest.lstrip().startswith(b"{")):
+        return
+    try:
+        msgspec.json.decode(first)
+    except UNDECODABLE:
+        return
+    raise NotATraceError(
+        f"{head.path} has a JSON document a line, which is not supported: pass the file that a "
+        "profiler exported, or make a list of events of the lines"
+    )
 
 
 def _head(path: Path) -> Head:

@@ -73,16 +73,22 @@ class CommandResult(Result, frozen=True, kw_only=True):
         ``sort`` can be the title of a column too, as the page has it. ``filter`` selects rows
         (:func:`~traceana.report.selection.filtered`) and ``columns`` columns of the first table.
         """
-        from traceana.report.selection import filtered, with_columns
+        found: Result = self
+        if filter is not None:
+            from traceana.report.selection import filtered
 
-        if filter is not None and not self.filterable:
-            raise UsageError(
-                "--filter applies to the rows of one table, as kernels and layers have: this "
-                "command has several"
-            )
-        found = self if filter is None else filtered(self, filter, self._titles)
+            if not self.filterable:
+                raise UsageError(
+                    "--filter applies to the rows of one table, as kernels and layers have: this "
+                    "command has several"
+                )
+            found = filtered(self, filter, self._titles)
         page = self._make_page(arrange(found, sort=sort, limit=limit, titles=self._titles))
-        return with_columns(page, columns) if columns else page
+        if columns:
+            from traceana.report.selection import with_columns
+
+            page = with_columns(page, columns)
+        return page
 
     def _titles(self) -> dict[str, str]:
         blocks = self._make_page(arrange(self)).blocks

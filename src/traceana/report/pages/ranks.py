@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from traceana.job.ranks import DAMAGED, MISSING, NOT_READ, OK, Job, job, merged, shard_of, summarize
 from traceana.job.sources import Source, sources
-from traceana.job.stragglers import heat
+from traceana.job.stragglers import heat, steps_needed
 from traceana.job.tasks import Done, Reading
 from traceana.readers.ranks import spans
 from traceana.readers.source import silent
@@ -293,7 +293,12 @@ def _stragglers(found: Job) -> str:
     if late.is_empty():
         if not found.steps:
             return "not determined: no common step of all ranks"
-        return f"none in {numbers.counted(found.steps, 'step')}"
+        steps, ranks = numbers.counted(found.steps, "step"), found.stragglers.height
+        if ranks < 2:
+            return "one rank: nothing to compare"
+        if found.steps < (needed := steps_needed(ranks)):
+            return f"not determined: {steps}, and {ranks} ranks need {needed}"
+        return f"none in {steps}"
     texts = []
     for row in late.head(_MOST_NAMED).iter_rows(named=True):
         text = (
