@@ -104,14 +104,10 @@ def test_text_of_a_trace_adds_no_element() -> None:
 @pytest.mark.slow
 def test_what_is_not_installed_is_left_out_with_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    text = shown(cnn_steps().report())
-    assert "<iframe" not in text
-    assert escape(how_to_install("html")) in text
-    assert "GPU time by class" in svg(text)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
     text = shown(cnn_steps().kernels())
+    assert "<iframe" not in text
     assert "<img" not in text
-    assert escape(how_to_install("plots")) in text
+    assert text.count(escape(how_to_install("html"))) == 1
     assert ">scudnn</td>" in text
 
 

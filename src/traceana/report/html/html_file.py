@@ -20,10 +20,11 @@ from typing import Any, Final
 from markupsafe import Markup, escape
 
 from traceana import __version__, cache
-from traceana.errors import MissingDependencyError, how_to_install
+from traceana.report.charts.pictures import picture
+from traceana.report.charts.plot import require_vl_convert
+from traceana.report.charts.specification import PAGE, config
 from traceana.report.display_names import trace_file
 from traceana.report.html.elements import environment
-from traceana.report.html.pictures import PALETTE, picture
 from traceana.report.page import Block, Chart, Findings, Heading, Illustration, Page, pictures_of
 from traceana.report.panels import Panels
 
@@ -59,7 +60,7 @@ def render(page: Page, *, packed: bool = False) -> str:
         "policy": policy,
         "version": __version__,
         "title": f"{heading.text} · traceana {page.command}",
-        "palette": json.dumps(PALETTE),
+        "config": json.dumps(config(PAGE)),
         "style": Markup(style),
         "heading": heading,
         "blocks": blocks,
@@ -160,10 +161,9 @@ def vega_script() -> str:
     Making it takes seconds, so it is kept in the user's cache, by version. Raises
     :class:`~traceana.errors.MissingDependencyError` without vl-convert-python.
     """
-    try:
-        import vl_convert
-    except ImportError as error:
-        raise MissingDependencyError(f"HTML needs vl-convert: {how_to_install('html')}") from error
+    require_vl_convert()
+    import vl_convert
+
     key = version("vl-convert-python")
     if (kept := cache.read("vega", f"{key}.js", key)) is None:
         kept = str(vl_convert.javascript_bundle()).encode()  # type: ignore[call-arg]  # its stub demands a snippet

@@ -2,7 +2,6 @@
 // Draws the pictures and makes the tables usable, when the page has been read.
 {
   const pictures = JSON.parse(document.getElementById("pictures").textContent);
-  traceana.palette = JSON.parse(document.documentElement.dataset.palette ?? "[]");
   traceana.tables();
   // A link to a folded section, or to a finding with folded evidence, opens it, and paper shows all
   // sections.
