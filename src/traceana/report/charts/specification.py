@@ -38,8 +38,6 @@ _NARROW: Final = 800
 _LONGEST_LEGEND: Final = 48
 _TITLE_LINE: Final = 34
 """Letters in a line of the title of a horizontal axis of unknown width: those of a phone."""
-_TURNED: Final = 6
-"""Names on a horizontal axis from which on they are turned, and some are left out."""
 _MANY: Final = 24
 
 _FEWEST_TICKS: Final = 3
@@ -52,8 +50,8 @@ _NAME: Final = {"type": "text", "align": "right", "baseline": "bottom", "dy": -2
 _HALO: Final = {**_NAME, "aria": False, "stroke": {"expr": "paper"}, "strokeWidth": 4}
 """Around the letters of a text: lines end beside them."""
 _MARKS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "point": {"type": "point", "filled": True, "opacity": 0.8, "size": 60},
-    "line": {"type": "line", "strokeWidth": 2, "point": {"size": 45}},
+    "point": {"type": "point", "filled": True, "opacity": 0.8, "size": 60, "color": PALETTE[0]},
+    "line": {"type": "line", "strokeWidth": 2, "point": {"size": 45}, "color": PALETTE[0]},
     "band": {"type": "area", "opacity": 0.15},
     "step": {"type": "line", "strokeWidth": 1.5, "interpolate": "step-after"},
     "bar": {"type": "bar", "color": PALETTE[0]},
@@ -208,7 +206,7 @@ def _text_axis(of: str, names: Mapping[str, str], wide: int | None) -> dict[str,
     """Return the type of an axis of names, and how they are written."""
     axis: dict[str, Any] = {"labelLimit": 400}
     if of == "x":
-        turned = len(names) > _TURNED or sum(map(len, names.values())) > _TITLE_LINE
+        turned = sum(len(name) + 1 for name in names.values()) > _TITLE_LINE
         axis |= {"labelAngle": -35 if turned else 0, "labelOverlap": len(names) > _MANY}
     elif wide is None:
         axis = {
