@@ -58,7 +58,7 @@ def _document(page: Page) -> Markup:
 
     # The scripts hold many double quotes, which need no reference between single ones.
     text = (
-        html_file.render(_shortened(page), packed=True).replace("&", "&amp;").replace("'", "&#39;")
+        html_file.render(_shortened(page), drawn=True).replace("&", "&amp;").replace("'", "&#39;")
     )
     return Markup(text.replace("<", "&lt;").replace(">", "&gt;"))
 

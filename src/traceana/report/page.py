@@ -23,9 +23,14 @@ class Heading(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """Labels and values, one per row. A row without a label continues the row above it."""
+    """Labels and values, one per row. A row without a label continues the row above it.
+
+    ``large`` are labels and figures that HTML shows above them, with the row ``lead`` as sentence.
+    """
 
     rows: tuple[tuple[str, str], ...]
+    large: tuple[tuple[str, str], ...] = ()
+    lead: str = ""
 
 
 class Column(msgspec.Struct, frozen=True):

@@ -125,7 +125,7 @@ def test_a_reason_stands_where_a_bar_is_missing() -> None:
 def test_panels_of_one_scale_have_bars_of_comparable_lengths() -> None:
     panels = [Panel("p", Axis("ms"), rows=["a"], bars=[Bars("A", [value])]) for value in (1.0, 9.0)]
     for chart in panel_charts(Panels("runs", (), panels, one_scale=True)):
-        assert specification(chart)["layer"][0]["encoding"]["x"]["scale"]["domainMax"] == 9.0
+        assert specification(chart)["layer"][0]["encoding"]["x"]["scale"]["domainMax"] > 9.0
 
 
 @pytest.mark.slow

@@ -21,12 +21,11 @@ from traceana import open as open_trace
 from traceana.advise import RULES, advise
 from traceana.errors import MissingDependencyError, how_to_install
 from traceana.flops.peaks import Peaks
-from traceana.report.charts.colours import CLASS_COLOURS
-from traceana.report.charts.pictures import EVENT_COLOURS
+from traceana.report.charts.colours import CLASS_COLOURS, EVENT_COLOURS
 from traceana.report.charts.specification import specification
 from traceana.report.columns import Kind
 from traceana.report.html import html_file
-from traceana.report.html.elements import grid
+from traceana.report.html.elements import grid, terms
 from traceana.report.page import (
     Axis,
     Chart,
@@ -168,15 +167,33 @@ def ranks(steps: tuple[int, ...]) -> Trace:
 def test_the_steps_of_ranks_are_bars_side_by_side() -> None:
     def named(steps: tuple[int, ...]) -> list[str]:
         (bars,) = drawn(ranks(steps), "Step time")["specification"]["layer"]
-        return charts.columns(bars)["x"]
+        return [*dict.fromkeys(charts.columns(bars)["x"])]
 
     assert named((3,)) == ["rank 0", "rank 1"]
-    assert len(set(named((3, 4)))) == 4
+    assert len(named((3, 4))) == 4
     assert named((3, 4))[0] == "rank 0, step 3"
 
 
+def test_the_headline_has_three_figures_and_the_bottleneck() -> None:
+    text = page(advised())
+    large = re.findall(r"<div><dt>(.*?)</dt><dd>(.*?)</dd></div>", text)
+    plain_ = [re.sub("<.*?>", "", label) for label, _ in large]
+    assert plain_ == ["step time", "GPU utilization", "exposed copies, share of the step"]
+    lead = re.search(r'<p class="lead">(.*?)</p>', text)
+    assert lead is not None
+    assert large[-1][1] in lead[1]
+    assert '<th scope="row">Bottleneck</th>' not in text
+
+
+def test_terms_of_the_field_have_a_tooltip_and_text_of_a_trace_stays_text() -> None:
+    assert terms("exposed <b>") == (
+        '<abbr title="not overlapped with compute: no kernel runs at the same time">exposed</abbr>'
+        " &lt;b&gt;"
+    )
+
+
 def test_the_only_step_of_ranks_has_no_others() -> None:
-    assert "Timeline of step 3</figcaption>" in page(ranks((3,)))
+    assert "<figcaption>Timeline of step 3 <span" in page(ranks((3,)))
 
 
 def test_work_of_a_cpu_is_on_tracks_of_threads() -> None:

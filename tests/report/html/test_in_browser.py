@@ -365,7 +365,7 @@ def test_ticks_of_the_roofline_are_powers_of_ten_on_a_phone(page: Browser) -> No
 def test_arrow_keys_show_the_values_of_a_chart(page: Browser) -> None:
     canvas = page.find("figure.chart .canvas")
     page.keys(canvas, "ARROW_RIGHT")
-    assert page.run("document.getElementById('tip').textContent").startswith("convolution\n")
+    assert page.run("document.getElementById('tip').textContent").startswith("work\n")
     assert page.run("!document.getElementById('tip').hidden")
     page.keys(canvas, "ESCAPE")
     assert page.run("document.getElementById('tip').hidden")

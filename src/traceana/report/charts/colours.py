@@ -28,3 +28,25 @@ have the colours of :data:`PALETTE`."""
 def class_colour(category: str) -> str:
     """Return the colour of ``category``, that of unclassified work for an unknown one."""
     return CLASS_COLOURS.get(category, CLASS_COLOURS["other"])
+
+
+EVENT_COLOURS: Final[Mapping[str, Mapping[str, str]]] = {
+    "operators": {"operators": "#b8c4ce"},
+    "stream": {"synchronization": "#cdf5cd"},
+    "ranges": {"ranges": "#9fb3a5"},
+    "annotations": {"annotations": "#9fb3a5"},
+    "calls": {"calls": "#c9bda6"},
+    "critical": {
+        **{"launch": "#f7e05e", "host": "#a0606c", "sync": "#ff7f6b", "gap": "#dfe6ee"},
+    },
+    "idle": {
+        **{"data_loader": "#c0392b", "synchronization": "#ff7f6b", "launch_latency": "#f7e05e"},
+        **{"operator": "#d8e29a", "host": "#a0606c", "copy": "#1fe0c0", "collective": "#a0f020"},
+        **{"event": "#9f86ff", "allocation": "#ff9ad5", "driver": "#7a5a48"},
+        **{"profiler": "#5d6d5f", "queued": "#dfe6ee", "not_recorded": "#b0b6be"},
+        **{"same_launch": "#9dbf9a", "before_first": "#efe0bd", "after_last": "#d3c8ea"},
+    },
+}
+"""By kind of track and category; work has the colours of its category on every track, what it
+waited for those of the idle causes, other events grey, and a synchronization on a stream, which is
+excluded from work, a pale one."""

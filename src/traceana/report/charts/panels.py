@@ -18,6 +18,7 @@ _LINES_HEIGHT: Final = 240
 _AROUND: Final = 40
 _BAR: Final = 13
 _BETWEEN: Final = 8
+_ROOM: Final = 1.12
 _MOST_VALUES: Final = 120
 """Bars with their values written at their ends."""
 _POINTS: Final = {"x": pl.Float64, "y": pl.Float64, "series": pl.String}
@@ -35,16 +36,28 @@ def panel_charts(picture: Panels) -> list[Chart]:
     ]
     distinct = dict.fromkeys(labels)
     colours = {label: PALETTE[at % len(PALETTE)] for at, label in enumerate(distinct)}
-    most = max((v for p in picture.panels for bars in p.bars for v in bars.values if v), default=0)
+    most = max((_most(panel) for panel in picture.panels), default=0.0)
     return [
-        _bars(panel, panel.title or picture.title, colours, most if picture.one_scale else None)
+        _bars(
+            panel,
+            panel.title or picture.title,
+            colours,
+            most if picture.one_scale else _most(panel),
+        )
         if panel.rows
         else _lines(panel, panel.title or picture.title, colours)
         for panel in picture.panels
     ]
 
 
-def _bars(panel: Panel, title: str, colours: Mapping[str, str], most: float | None) -> Chart:
+def _most(panel: Panel) -> float:
+    """Return the end of an axis of bars, with room for the value of the longest."""
+    return _ROOM * max(
+        (value for bars in panel.bars for value in bars.values if value), default=0.0
+    )
+
+
+def _bars(panel: Panel, title: str, colours: Mapping[str, str], most: float) -> Chart:
     rows = [
         (float(value), row, bars.label, bars.printed)
         for at, row in enumerate(panel.rows)
@@ -154,4 +167,5 @@ def _failures(line: Line, colours: Mapping[str, str]) -> Marks:
 def _axis(axis: PanelAxis, values: Iterable[float] = (), most: float | None = None) -> Axis:
     """Return the axis; one in base 2 has a tick at each of ``values``."""
     ticks = tuple(sorted(set(values))) if axis.log == 2 else ()
-    return Axis(axis.label, Kind.NUMBER, log=axis.log is not None, ticks=ticks, most=most)
+    log = axis.log is not None
+    return Axis(axis.label, Kind.NUMBER, log=log, ticks=ticks, most=None if log else most or None)

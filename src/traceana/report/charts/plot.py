@@ -13,6 +13,7 @@ from traceana.report.charts.panels import panel_charts
 from traceana.report.charts.pictures import picture
 from traceana.report.charts.spans import icicle_view, left_of_timeline, timeline_view
 from traceana.report.charts.specification import (
+    PAGE,
     SCHEMA,
     Colours,
     config,
@@ -60,6 +61,23 @@ def page_file(page: Page, format: str) -> bytes:  # noqa: A002
     if format == "png":
         return vl_convert.vegalite_to_png(drawn, scale=2, allowed_base_urls=[])
     return vl_convert.vegalite_to_svg(drawn, allowed_base_urls=[]).encode()
+
+
+def chart_svg(chart: Chart) -> str:
+    """Return ``chart`` as SVG in the colours of a page's style sheet, as wide as its element.
+
+    Raises :class:`~traceana.errors.MissingDependencyError` without vl-convert.
+    """
+    require_vl_convert()
+    import vl_convert
+
+    drawn = {
+        "$schema": SCHEMA,
+        "config": {**config(PAGE), "background": None, "font": _FONT},
+        "params": parameters(PAGE),
+        **view(chart, WIDTH - left_of(chart), WIDTH),
+    }
+    return vl_convert.vegalite_to_svg(drawn, allowed_base_urls=[])
 
 
 def require_vl_convert() -> None:

@@ -327,9 +327,10 @@ def _layer(
         # Vega-Lite would describe it in an expression with the titles of the axes.
         mark["aria"] = False
     else:
-        for channel in ("tooltip", "description"):
-            encoding[channel] = {"field": "tips", "type": "nominal"}
-    if shape in ("line", "step", "band", "rule") and marks.y:
+        encoding["description"] = {"field": "tips", "type": "nominal"}
+    # Bars of one place are stacked in the order of the rows.
+    stacked = shape == "bar" and not marks.grouped and not marks.y_end
+    if stacked or (shape in ("line", "step", "band", "rule") and marks.y):
         encoding["order"] = {"field": "at"}
     return {"mark": mark, "encoding": encoding}
 

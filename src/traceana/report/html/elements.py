@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import cache
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from traceana.report.cells import BAR, Cells, cells_of
 from traceana.report.charts.panels import panel_charts
@@ -55,6 +57,7 @@ def environment() -> Environment:
     made.filters["grid"] = grid
     made.filters["command"] = command
     made.filters["charts"] = panel_charts
+    made.filters["terms"] = terms
     return made
 
 
@@ -75,6 +78,24 @@ def command(text: str) -> str:
     return text.strip("()").removeprefix("traceana ").split(" ", 1)[0].rstrip(":")
 
 
+_TERMS: Final = {
+    "exposed": "not overlapped with compute: no kernel runs at the same time",
+    "queued": "launched before the work ahead of it ended, or long before its start",
+    "capture": "from the first to the last activity on any device",
+}
+"""Terms that have a tooltip."""
+_TERM: Final = re.compile(rf"\b({'|'.join(_TERMS)})\b")
+
+
+def terms(text: str) -> Markup:
+    """Return ``text`` with tooltips on the terms in it."""
+
+    def explained(found: re.Match[str]) -> str:
+        return f'<abbr title="{_TERMS[found[1]]}">{found[1]}</abbr>'
+
+    return Markup(_TERM.sub(explained, str(escape(_shown(text)))))
+
+
 def _kind(block: Block) -> str:
     """Return the name of the template's macro for ``block``."""
     return type(block).__name__.lower()
@@ -90,10 +111,12 @@ class Cell(msgspec.Struct, frozen=True):
 class Grid(msgspec.Struct, frozen=True):
     """The cells of a table: its columns, the rows, the totals, and the share of each bar.
 
+    ``groups`` are titles above neighbouring columns with their number, empty without any.
     ``style`` has the classes of the table in the style sheet, ``styles`` those of a column's cells.
     """
 
     columns: list[Cells]
+    groups: list[tuple[str, int]]
     rows: list[list[Cell]]
     totals: list[str]
     bars: list[float]
@@ -120,7 +143,9 @@ def grid(table: Table) -> Grid:
     styles = [_style(column, crowded=crowded) for column in columns]
     # A table of many columns has no room for bars that can be seen.
     bars = [] if crowded or table.bars is None else table.bars_of(table.bars)
-    return Grid(columns, rows, totals, bars, style, styles)
+    groups = [(title, len([*own])) for title, own in groupby(one.group for one in columns)]
+    groups = groups if any(title for title, _ in groups) else []
+    return Grid(columns, groups, rows, totals, bars, style, styles)
 
 
 def _style(column: Cells, *, crowded: bool) -> str:

@@ -7,12 +7,9 @@ of a trace that became markup could still not run.
 from __future__ import annotations
 
 import base64
-import gzip
 import hashlib
 import json
-from base64 import b64encode
 from collections.abc import Mapping
-from functools import lru_cache
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Any, Final
@@ -21,7 +18,7 @@ from markupsafe import Markup, escape
 
 from traceana import __version__, cache
 from traceana.report.charts.pictures import picture
-from traceana.report.charts.plot import require_vl_convert
+from traceana.report.charts.plot import chart_svg, require_vl_convert
 from traceana.report.charts.specification import PAGE, config
 from traceana.report.display_names import trace_file
 from traceana.report.html.elements import environment
@@ -32,27 +29,28 @@ _SCRIPTS: Final = ("text.js", "tables.js", "icicle.js", "timeline.js", "charts.j
 _STYLE: Final = "page.css"
 
 
-def render(page: Page, *, packed: bool = False) -> str:
+def render(page: Page, *, drawn: bool = False) -> str:
     """Return ``page`` as a document of HTML.
 
-    The library that draws charts is compressed in a ``packed`` one. Raises
-    :class:`~traceana.errors.MissingDependencyError` without that library, if the page has a chart.
+    Its charts are drawn by a library of scripts when it is read, or are already ``drawn`` as SVG.
+    Raises :class:`~traceana.errors.MissingDependencyError` without vl-convert, if the page has a
+    chart.
     """
     pictures: list[Mapping[str, Any]] = []
 
     def number(block: Illustration) -> int:
-        pictures.append(picture(block))
+        pictures.append({} if drawn and isinstance(block, Chart) else picture(block))
         return len(pictures) - 1
+
+    def svg(block: Illustration) -> Markup:
+        return Markup(chart_svg(block)) if drawn and isinstance(block, Chart) else Markup()
 
     blocks = list(page.blocks)
     heading = _heading(blocks, page)
-    charts = any(isinstance(block, Chart | Panels) for block in pictures_of(page))
+    charts = not drawn and any(isinstance(one, Chart | Panels) for one in pictures_of(page))
     library = vega_script() if charts else ""
-    scripts = [*map(_asset, _SCRIPTS)]
-    # The hash of a packed library is that of the script which the page makes of it.
-    policy = _policy([*([library] if charts else []), *scripts])
-    if charts and not packed:
-        scripts.insert(0, library)
+    scripts = [*([library] if charts else []), *map(_asset, _SCRIPTS)]
+    policy = _policy(scripts)
     style = _asset(_STYLE)
     # The body is rendered first, because it numbers the pictures.
     template = environment().get_template("document.html")
@@ -70,9 +68,9 @@ def render(page: Page, *, packed: bool = False) -> str:
         "command": page.command,
         "library": VEGA if charts else "",
         "licence": escape(VEGA_LICENCE) if charts else "",
-        "packed": Markup(packed_script(library)) if charts and packed else "",
         "scripts": [Markup(script) for script in scripts],
         "number": number,
+        "svg": svg,
     }
     return template.render(context, pictures=_Later(pictures))
 
@@ -169,9 +167,3 @@ def vega_script() -> str:
         kept = str(vl_convert.javascript_bundle()).encode()  # type: ignore[call-arg]  # its stub demands a snippet
         cache.write("vega", f"{key}.js", key, kept)
     return kept.decode()
-
-
-@lru_cache(maxsize=1)
-def packed_script(text: str) -> str:
-    """Return ``text`` compressed by gzip, in Base64: less than half of its size."""
-    return b64encode(gzip.compress(text.encode(), mtime=0)).decode()
