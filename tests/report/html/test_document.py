@@ -178,7 +178,7 @@ def test_the_headline_has_three_figures_and_the_bottleneck() -> None:
     text = page(advised())
     large = re.findall(r"<div><dt>(.*?)</dt><dd>(.*?)</dd></div>", text)
     plain_ = [re.sub("<.*?>", "", label) for label, _ in large]
-    assert plain_ == ["step time", "GPU utilization", "exposed copies, share of the step"]
+    assert plain_ == ["step time", "GPU utilization", "exposed copies, share of the capture"]
     lead = re.search(r'<p class="lead">(.*?)</p>', text)
     assert lead is not None
     assert large[-1][1] in lead[1]

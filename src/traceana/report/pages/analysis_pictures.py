@@ -58,10 +58,12 @@ def above(make: Callable[[], Sequence[Block]]) -> Callable[[Page, int | None], P
     return illustrated
 
 
+_WALL: Final = "wall time"
 _WORK: Final = {
     **{"kernels": PALETTE[0], "work": PALETTE[0]},
     "exposed collectives": CLASS_COLOURS["collective"],
     "exposed copies": CLASS_COLOURS["memcpy"],
+    _WALL: CLASS_COLOURS["other"],
 }
 
 
@@ -73,6 +75,16 @@ def step_bars(steps: pl.DataFrame, parts: pl.DataFrame, ranks: pl.DataFrame) -> 
     ``rank`` of each ``process`` that is of one rank.
     """
     named = _named_steps(steps, ranks).head(_MOST_STEPS)
+    # Of steps without recorded work on a device, the wall time is known.
+    whole = steps.select(pl.int_range(pl.len()).alias("step"), "wall_ns")
+    alone = whole.join(parts, on="step", how="anti").select(
+        "step",
+        pl.lit(None, pl.Int32).alias("rank"),
+        pl.lit(None, pl.Int32).alias("device"),
+        pl.lit(_WALL).alias("part"),
+        pl.col("wall_ns").alias("time_ns"),
+    )
+    parts = pl.concat([parts.cast({"step": pl.Int64}), alone])
     devices = parts.select("step", *PER_DEVICE).unique().group_by("step").len("devices")
     order = {name: at for at, name in enumerate((*_WORK, *CAUSES))}
     frame = (
