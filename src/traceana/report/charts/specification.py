@@ -81,7 +81,13 @@ def config(colours: Colours) -> dict[str, Any]:
     small = {"labelColor": colours.ink, "titleColor": colours.ink, "labelFontSize": 12}
     line = dict.fromkeys(("gridColor", "domainColor", "tickColor"), colours.line)
     return {
-        "axis": {**small, **line, "titleFontSize": 12, "titleFontWeight": 400},
+        "axis": {
+            **small,
+            **line,
+            "titleFontSize": 12,
+            "titleFontWeight": 400,
+            "labelSeparation": 6,
+        },
         "legend": {**small, "symbolSize": 90, "symbolOpacity": 1},
         "title": {"color": colours.ink, "subtitleColor": colours.dim, "anchor": "start"},
         "view": {"stroke": None},
@@ -133,7 +139,9 @@ def view(chart: Chart, width: int | str, wide: int | None = None) -> dict[str, A
     colours = _colours(chart)
     called = dict(zip(colours, cut_distinct([*colours], _LONGEST_LEGEND, cut_middle), strict=True))
     scale = {"domain": [*called.values()], "range": [*colours.values()]}
-    legend = _legend(chart, [*called.values()], "wide" if wide is None else str(wide))
+    beside, least = left_of(chart), round(_SHORT_NAME * LETTER) + 30
+    room = f"(wide - (wide < {_NARROW} ? {min(beside, least)} : {beside}))"
+    legend = _legend(chart, [*called.values()], room if wide is None else str(width))
     layers: list[dict[str, Any]] = []
     crosses = 0
     for marks in chart.marks:
@@ -267,10 +275,10 @@ def _colours(chart: Chart) -> dict[str, str]:
     return found
 
 
-def _legend(chart: Chart, names: Sequence[str], wide: str) -> dict[str, Any] | None:
+def _legend(chart: Chart, names: Sequence[str], width: str) -> dict[str, Any] | None:
     """Return the legend of the colours, None where it is not needed.
 
-    ``wide`` is an expression of the picture's width.
+    ``width`` is an expression of the width of the axes, below which it stands.
     """
     coloured = [one for one in chart.marks if one.colour and one.shape != "rule"]
     on_axis = all(_is_on_axis(marks) for marks in coloured)
@@ -281,8 +289,8 @@ def _legend(chart: Chart, names: Sequence[str], wide: str) -> dict[str, Any] | N
     return {
         "title": None,
         "orient": "bottom",
-        "columns": {"expr": f"clamp(floor({wide} / {entry}), 1, {min(len(names), 8)})"},
-        "labelLimit": {"expr": f"max({wide} - 60, 80)"},
+        "columns": {"expr": f"clamp(floor({width} / {entry}), 1, {min(len(names), 8)})"},
+        "labelLimit": {"expr": f"max({width} - 30, 80)"},
     }
 
 

@@ -85,13 +85,14 @@ def step_bars(steps: pl.DataFrame, parts: pl.DataFrame, ranks: pl.DataFrame) -> 
         pl.col("wall_ns").alias("time_ns"),
     )
     parts = pl.concat([parts.cast({"step": pl.Int64}), alone])
-    devices = parts.select("step", *PER_DEVICE).unique().group_by("step").len("devices")
     order = {name: at for at, name in enumerate((*_WORK, *CAUSES))}
+    drawn = parts.join(named, left_on="step", right_on="row")
+    # Of processes that are not told apart, a step is a mean, as of several devices.
+    devices = drawn.select("name", "step", *PER_DEVICE).unique().group_by("name").len("devices")
     frame = (
-        parts.group_by("step", "part")
-        .agg(pl.col("time_ns").sum())
-        .join(devices, on="step")
-        .join(named, left_on="step", right_on="row")
+        drawn.group_by("name", "part")
+        .agg(pl.col("time_ns").sum(), pl.col("at").min())
+        .join(devices, on="name")
         .with_columns(pl.col("time_ns") // pl.col("devices"))
         .sort("at", pl.col("part").replace_strict(order))
     )
