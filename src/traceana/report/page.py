@@ -187,17 +187,15 @@ class Icicle(Illustration, frozen=True):
 
     Columns of ``frame``, parents before children: ``parent`` (row number, null for the root),
     ``label``, ``path``, ``category`` (its colour), ``time_ns`` (with its children) and those of
-    ``shown``. The times are those of ``steps`` steps, whose mean a picture shows. ``whole_ns``
-    is the time of the full width, if that is not the root's; ``paired`` icicles of a page zoom
-    together.
+    ``shown``. The times are those of ``steps`` steps, whose mean a picture shows. ``colours`` are
+    those of categories that are no classes.
     """
 
     summary: str
     frame: pl.DataFrame
     shown: tuple[Column, ...] = ()
     steps: int = 1
-    whole_ns: int | None = None
-    paired: bool = False
+    colours: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class Timeline(Illustration, frozen=True):

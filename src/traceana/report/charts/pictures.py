@@ -41,12 +41,12 @@ def _icicle(block: Icicle) -> dict[str, Any]:
         "label": [short(text) for text in frame["label"]],
         "time_ns": frame["time_ns"].to_list(),
         "time": [numbers.duration(round(value / block.steps)) for value in frame["time_ns"]],
-        "whole_ns": block.whole_ns or frame["time_ns"].item(0),
         "steps": block.steps,
-        "paired": block.paired,
         "category": [code[name] for name in categories],
-        "categories": [display_names.category(name) for name in distinct],
-        "colours": [class_colour(name) for name in distinct],
+        "categories": [
+            name if block.colours else display_names.category(name) for name in distinct
+        ],
+        "colours": [block.colours.get(name) or class_colour(name) for name in distinct],
         "tips": tips(_per_step(frame, block.steps), "path", block.shown),
     }
 

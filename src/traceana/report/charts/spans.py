@@ -40,7 +40,7 @@ def icicle_view(data: Data, width: int) -> dict[str, Any]:
     for parent in data["parent"]:
         depths.append(0 if parent < 0 else depths[parent] + 1)
     spans = [*_nodes(data, depths)]
-    whole, rows = data["whole_ns"], 1 + max(depths)
+    whole, rows = data["time_ns"][0], 1 + max(depths)
     return _view(spans, _named(data), whole, rows, {}, width, data["steps"])
 
 
@@ -71,7 +71,7 @@ def _track(track: Mapping[str, str]) -> str:
 
 def _nodes(data: Data, depths: Sequence[int]) -> Iterator[Span]:
     """Yield a span for each node; narrow ones beside each other are one grey span."""
-    least = data["whole_ns"] * _NARROWEST
+    least = data["time_ns"][0] * _NARROWEST
     named = _named(data)
     used = [0] * len(depths)
     starts = [0] * len(depths)

@@ -51,7 +51,10 @@ _HALO: Final = {**_NAME, "aria": False, "stroke": {"expr": "paper"}, "strokeWidt
 """Around the letters of a text: lines end beside them."""
 _MARKS: Final[Mapping[str, Mapping[str, Any]]] = {
     "point": {"type": "point", "filled": True, "opacity": 0.8, "size": 60, "color": PALETTE[0]},
-    "line": {"type": "line", "strokeWidth": 2, "point": {"size": 45}, "color": PALETTE[0]},
+    "line": {
+        **{"type": "line", "strokeWidth": 2, "color": PALETTE[0]},
+        "point": {"size": 45, "color": PALETTE[0]},
+    },
     "band": {"type": "area", "opacity": 0.15},
     "step": {"type": "line", "strokeWidth": 1.5, "interpolate": "step-after"},
     "bar": {"type": "bar", "color": PALETTE[0]},

@@ -24,8 +24,6 @@ traceana.icicles = (pictures) => {
     return { children, depth, start, deepest: Math.max(...depth) };
   };
 
-  const paired = [];
-
   const show = (figure) => {
     const data = pictures[figure.dataset.picture];
     const { children, depth, start, deepest } = tree(data);
@@ -44,7 +42,7 @@ traceana.icicles = (pictures) => {
 
     const draw = () => {
       const width = canvas.clientWidth || 600;
-      const scale = width / Math.max(top ? data.time_ns[top] : data.whole_ns, 1);
+      const scale = width / Math.max(data.time_ns[top], 1);
       svg.replaceChildren();
       svg.setAttribute("height", height - depth[top] * ROW);
       let merged = null;
@@ -120,18 +118,7 @@ traceana.icicles = (pictures) => {
       focused = at;
       draw();
       svg.querySelector(`[data-at="${focused}"]`)?.focus();
-      for (const other of data.paired ? paired : []) other(figure, path(at));
     };
-
-    // The node of the same path, where the other picture has it.
-    const follow = (origin, wanted) => {
-      const at = figure === origin ? -1 : data.tips.findIndex((_, one) => path(one) === wanted);
-      if (at < 0) return;
-      top = at;
-      focused = at;
-      draw();
-    };
-    if (data.paired) paired.push(follow);
 
     const move = (at) => {
       const target = svg.querySelector(`[data-at="${at}"]`);
