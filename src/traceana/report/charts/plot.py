@@ -126,8 +126,10 @@ def _panel_rows(panels: Panels) -> list[dict[str, Any]]:
     each = (wide - 30 * (columns - 1)) // columns
     left = max(map(left_of, charts))
     views = [_titled(view(one, max(each - left, 160), each), one.title) for one in charts]
+    # The lines of a row can be compared.
+    shared = {"y": "shared"} if panels.share and not any(one.rows for one in panels.panels) else {}
     return [
-        {"hconcat": views[at : at + columns], "spacing": 30, "resolve": {"scale": _OWN}}
+        {"hconcat": views[at : at + columns], "spacing": 30, "resolve": {"scale": _OWN | shared}}
         for at in range(0, len(views), columns)
     ]
 

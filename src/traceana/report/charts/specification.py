@@ -247,13 +247,13 @@ def _number_axis(axis: Axis, values: list[float]) -> dict[str, Any]:
 
 
 def _log_ticks(values: list[float]) -> list[float]:
-    """Return the powers of ten among ``values``; if these are few, also 2 and 5 times these."""
+    """Return the powers of ten among ``values``; if these are few, round multiples of them too."""
     positive = [value for value in values if value > 0]
     if not positive:
         return []
     low, high = min(positive), max(positive)
     exponents = range(floor(log10(low)), ceil(log10(high)) + 1)
-    for factors in ((1,), (1, 2, 5)):
+    for factors in ((1,), (1, 2, 5), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)):
         ticks = [factor * 10.0**exponent for exponent in exponents for factor in factors]
         ticks = [tick for tick in ticks if low <= tick <= high]
         if len(ticks) >= _FEWEST_TICKS:

@@ -22,10 +22,24 @@ from traceana.report.charts.plot import chart_svg, require_vl_convert
 from traceana.report.charts.specification import PAGE, config
 from traceana.report.display_names import trace_file
 from traceana.report.html.elements import environment
-from traceana.report.page import Block, Chart, Findings, Heading, Illustration, Page, pictures_of
+from traceana.report.page import (
+    Block,
+    Chart,
+    Findings,
+    Heading,
+    Icicle,
+    Illustration,
+    Page,
+    Timeline,
+    pictures_of,
+)
 from traceana.report.panels import Panels
 
-_SCRIPTS: Final = ("text.js", "tables.js", "icicle.js", "timeline.js", "charts.js", "page.js")
+_SCRIPTS: Final = {
+    **{"text.js": object, "tables.js": object, "icicle.js": Icicle, "timeline.js": Timeline},
+    **{"charts.js": object, "page.js": object},
+}
+"""The scripts in their order, and the picture that needs each."""
 _STYLE: Final = "page.css"
 
 
@@ -47,9 +61,11 @@ def render(page: Page, *, drawn: bool = False) -> str:
 
     blocks = list(page.blocks)
     heading = _heading(blocks, page)
-    charts = not drawn and any(isinstance(one, Chart | Panels) for one in pictures_of(page))
+    shown = pictures_of(page)
+    charts = not drawn and _has(shown, Chart, Panels)
     library = vega_script() if charts else ""
-    scripts = [*([library] if charts else []), *map(_asset, _SCRIPTS)]
+    needed = [name for name, kind in _SCRIPTS.items() if kind is object or _has(shown, kind)]
+    scripts = [*([library] if charts else []), *map(_asset, needed)]
     policy = _policy(scripts)
     style = _asset(_STYLE)
     # The body is rendered first, because it numbers the pictures.
@@ -73,6 +89,10 @@ def render(page: Page, *, drawn: bool = False) -> str:
         "svg": svg,
     }
     return template.render(context, pictures=_Later(pictures))
+
+
+def _has(pictures: list[Illustration], *kinds: type) -> bool:
+    return any(isinstance(one, kinds) for one in pictures)
 
 
 def _anchors(page: Page) -> dict[str, str]:

@@ -17,8 +17,8 @@
   const nav = document.querySelector("nav");
   const below = () => document.documentElement.style.setProperty("--nav", `${nav.offsetHeight + 4}px`);
   if (nav) new ResizeObserver(below).observe(nav);
-  traceana.icicles(pictures);
-  traceana.timelines(pictures);
+  traceana.icicles?.(pictures);
+  traceana.timelines?.(pictures);
   // In a notebook, the frame around the page gets its height.
   if (parent !== window) {
     document.documentElement.dataset.framed = "yes";
