@@ -12,7 +12,7 @@ TEXTS = {".1", ".ipynb", ".md", ".py", ".sh", ".yml"}
 
 
 def test_an_extra_is_installed_from_a_checkout() -> None:
-    assert how_to_install("plots") == "pip install '.[plots]' (in a checkout of traceana)"
+    assert how_to_install("html") == "pip install '.[html]' (in a checkout of traceana)"
 
 
 def test_nothing_is_installed_by_name() -> None:

@@ -18,6 +18,10 @@ import numpy as np
 import polars as pl
 
 from traceana.comparison.verdicts import Criteria, step_verdict
+from traceana.report import numbers
+from traceana.report.charts.plot import page_file
+from traceana.report.columns import Kind
+from traceana.report.page import Axis, Chart, Data, Heading, Marks, Page, Rows
 from traceana.study.trials import find_trials, kernel_times, read_trials
 
 STEPS: Final = (5, 10, 15)
@@ -76,21 +80,24 @@ def known(trials: dict[tuple[str, int], pl.Series]) -> tuple[int, int]:
 
 def plot(shares: pl.DataFrame, path: Path) -> None:
     """Write the curves of :func:`measured`."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
-    axes = figure.subplots()
-    for steps in STEPS:
-        of = shares.filter(pl.col("steps") == steps)
-        axes.plot(
-            of["change"] * 100, of["mean"] * 100, marker="o", label=f"{steps} steps in each run"
-        )
-    axes.set_xscale("symlog", linthresh=1)
-    axes.set_xticks([100 * change for change in CHANGES], [f"{change:.0%}" for change in CHANGES])
-    axes.set(xlabel="change of the step time", ylabel="found, % of draws", ylim=(0, 100))
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.savefig(path, metadata={"Date": None})
+    rows = [
+        {
+            "x": f"{change:.0%}",
+            "y": mean,
+            "colour": f"{numbers.counted(steps, 'step')} in each run",
+        }
+        for change, steps, mean in shares.select("change", "steps", "mean").iter_rows()
+    ]
+    frame = pl.DataFrame(rows)
+    chart = Chart(
+        "Changes of the step time that are found",
+        "Share of draws in which a change is found, by its size.",
+        Axis("change of the step time", Kind.TEXT),
+        Axis("found, share of draws", Kind.SHARE),
+        (Marks(frame, "line", "x", "y", colour="colour"),),
+    )
+    page = Page("diff", (Heading(chart.title), chart), Data(Rows(frame)))
+    path.write_bytes(page_file(page, "svg"))
 
 
 def main() -> None:

@@ -171,15 +171,15 @@ def test_refusals(run: Run, runs: Path, tmp_path: Path) -> None:
     assert len(empty.stderr.strip().splitlines()) == 1
 
 
-def test_matplotlib_is_asked_for_before_anything_is_read(
+def test_vl_convert_is_asked_for_before_anything_is_read(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import sys
 
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
     result = run("study", "batch", tmp_path / "none", "--plot", tmp_path / "a.png")
     assert result.exit_code == ExitCode.MISSING_DEPENDENCY
-    assert result.stderr == f"traceana: plots need matplotlib: {how_to_install('plots')}\n"
+    assert result.stderr == f"traceana: pictures need vl-convert: {how_to_install('html')}\n"
 
 
 def test_hostile_names_steer_nothing(run: Run, tmp_path: Path) -> None:

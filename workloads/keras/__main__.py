@@ -18,7 +18,7 @@ def _trained(options: RunOptions, log: Path | None) -> StepTimes:
     # TensorFlow is imported once the options hold: it takes longer than to refuse them. It and
     # Keras import these where they are installed, in more than a second, and do without where they
     # are not. None is a module that cannot be imported.
-    for name in ("jax", "matplotlib", "pandas"):
+    for name in ("jax", "pandas"):
         sys.modules[name] = None  # type: ignore[assignment]
     from workloads.keras.train import train
 

@@ -30,7 +30,9 @@ from traceana.timeline.idle_gaps import (
     measured_windows,
     outside,
     selects_steps,
+    within,
 )
+from traceana.timeline.steps import device_windows
 from traceana.timeline.work import why_no_work, work
 from traceana.trace.schema import CPU_DEVICE
 
@@ -163,6 +165,40 @@ def devices(trace: Trace, *, found: IdleTime | None = None) -> Result:
     )
     notes = () if frame.height else (why_no_work(trace),)
     return Result(frame, sums(frame, *_SUMMED), notes)
+
+
+def step_parts(trace: Trace) -> pl.DataFrame:
+    """Return the parts of each step on each device, which add up to the step.
+
+    Columns: ``step`` (row of ``steps``), ``rank``, ``device``, ``part`` and ``time_ns``. The parts
+    are ``kernels``, ``exposed collectives``, ``exposed copies`` (with memsets), ``work`` (of a CPU)
+    and the causes of idle time.
+    """
+    found = idle_time(trace)
+    windows = device_windows(trace)
+    ns = {name: one.within(windows) for name, one in _unions(trace, found).items()}
+    cpu = windows["device"] == CPU_DEVICE
+    worked = {
+        "work": ns["busy_ns"] * cpu.cast(pl.Int64),
+        "kernels": ns["compute"],
+        "exposed collectives": ns["kernel_ns"] - ns["compute"],
+        "exposed copies": (ns["busy_ns"] - ns["kernel_ns"]) * (~cpu).cast(pl.Int64),
+    }
+    each = windows.select("step", *PER_DEVICE)
+    parts = [
+        each.with_columns(pl.lit(part).alias("part"), time.alias("time_ns"))
+        for part, time in worked.items()
+    ]
+    inside = within(found.gaps, windows)
+    gaps = each[inside["window"]].with_columns(
+        found.gaps["cause"].gather(inside["gap"]).cast(pl.String).alias("part"), inside["time_ns"]
+    )
+    return (
+        pl.concat([*parts, gaps.select(parts[0].columns)])
+        .group_by("step", *PER_DEVICE, "part", maintain_order=True)
+        .agg(pl.col("time_ns").sum())
+        .filter(pl.col("time_ns") > 0)
+    )
 
 
 def _outside(trace: Trace) -> pl.DataFrame:

@@ -172,7 +172,7 @@ def layer_tree(trace: Trace) -> pl.DataFrame:
     )
 
 
-def work_tree(work: pl.DataFrame) -> pl.DataFrame:
+def work_tree(work: pl.DataFrame, also: str | None = None) -> pl.DataFrame:
     """Return one row per node, parents before children, siblings in order of first execution.
 
     The root is all work; below it are the layers by the parts of their paths, and the roles outside
@@ -183,38 +183,45 @@ def work_tree(work: pl.DataFrame) -> pl.DataFrame:
     Columns: ``parent`` (row number, null for the root), ``label``, ``path``, ``category`` (that of
     most of its time), ``calls``, ``time_ns`` (with its children). The children of a node add up to
     its time. With more than :data:`MOST_NODES` nodes, small ones are merged into one child of their
-    parent, with their number in its label. Empty without work.
+    parent, with their number in its label. Empty without work. The column ``also`` of ``work`` is
+    summed as ``time_ns``.
     """
+    further = pl.lit(0) if also is None else pl.col(also).sum()
     leaves = (
         work.group_by("layer", "role", "position", "direction", "category")
-        .agg(pl.col("calls").sum(), pl.col("time_ns").sum())
+        .agg(pl.col("calls").sum(), pl.col("time_ns").sum(), further.alias("also"))
         .sort("position", "layer", "direction", "category", nulls_last=True)
     )
     calls: Counter[_Key] = Counter()
+    sums: Counter[_Key] = Counter()
     times: defaultdict[_Key, Counter[str]] = defaultdict(Counter)
-    for layer, role, _, direction, category, count, time in leaves.iter_rows():
+    for layer, role, _, direction, category, count, time, more in leaves.iter_rows():
         path = layer.split(SEPARATOR) if role == "layer" else [layer]
         parts = (*path, " ".join(filter(None, (direction, category))))
         for depth in range(len(parts) + 1):
             calls[parts[:depth]] += count
+            sums[parts[:depth]] += more
             times[parts[:depth]][category] += time
     least = times[()].total() / SMALLEST if len(times) > MOST_NODES else 0
     small = {key for key, of in times.items() if of.total() < least}
     smaller: Counter[_Key] = Counter()
-    shown: dict[_Key, tuple[str, str, str, int, int]] = {}
+    shown: dict[_Key, tuple[str, str, str, int, int, int]] = {}
     for key, of in times.items():
         above = key[:-1]
         if key not in small:
             label, path_ = (key[-1], SEPARATOR.join(key)) if key else (ROOT, ROOT)
             heaviest = min(of, key=lambda one: (-of[one], one))
-            shown[key] = label, path_, heaviest, calls[key], of.total()
+            shown[key] = label, path_, heaviest, calls[key], of.total(), sums[key]
         elif above not in small:
             # Where the last of them is; what is below it is part of its time.
-            *_, known_calls, known_time = shown.pop((*above, _SMALLER), ("", "", "", 0, 0))
+            *_, known_calls, known_time, known = shown.pop(
+                (*above, _SMALLER), ("", "", "", 0, 0, 0)
+            )
             smaller[above] += 1
             label = f"{smaller[above]} smaller"
-            sums = known_calls + calls[key], known_time + of.total()
-            shown[*above, _SMALLER] = label, SEPARATOR.join(above), "other", *sums
+            counted = known_calls + calls[key], known_time + of.total(), known + sums[key]
+            shown[*above, _SMALLER] = label, SEPARATOR.join(above), "other", *counted
     number = {key: row for row, key in enumerate(shown)}
     rows = [(number[key[:-1]] if key else None, *row) for key, row in shown.items()]
-    return pl.DataFrame(rows, schema=_TREE, orient="row")
+    tree = pl.DataFrame(rows, schema={**_TREE, "also": pl.Int64}, orient="row")
+    return tree.drop("also") if also is None else tree.rename({"also": also})

@@ -141,7 +141,7 @@ class Drawing(Writing):
     plot: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.png|.svg", help="Write the pictures to FILE; needs the extra plots."
+            metavar="FILE.png|.svg", help="Write the pictures to FILE; needs the extra html."
         ),
     ] = None
 

@@ -52,10 +52,10 @@ class Output:
         self._plot = writing.plot if isinstance(writing, Drawing) else None
         if self._plot is not None:
             from traceana.files import check_free
-            from traceana.report.plots.draw import require_matplotlib
+            from traceana.report.charts.plot import require_vl_convert
 
             plot_format(self._plot)
-            require_matplotlib()
+            require_vl_convert()
             check_free(self._plot, force=writing.force, reads=reads)
 
     @property
@@ -69,9 +69,9 @@ class Output:
         if self._plot is not None:
             limit = self._tabling.limit or None
             page = result.illustrated(limit=limit, **self._chosen)
-            from traceana.report.plots.page_pictures import write_plot
+            from traceana.report.charts.plot import write_plot
 
-            write_plot(page, self._plot, force=self._writing.force)
+            write_plot(page, self._plot, plot_format(self._plot), force=self._writing.force)
             streams.note(f"wrote {self._plot}")
 
     def write_page(self, result: CommandResult) -> None:

@@ -28,26 +28,26 @@ def render(page: Page) -> str:
     """
     pictures = pictures_of(page)
     made = {"image": Markup(), "frame": Markup()}
-    missing: list[str] = []
+    missing: dict[str, None] = {}
     for name, make in (("image", _image), ("frame", _document)):
         if pictures:
             try:
                 made[name] = make(page)
             except MissingDependencyError as error:
-                missing.append(str(error))
+                missing[str(error)] = None
     template = environment().get_template("notebook.html")
     return template.render(
         made,
         blocks=[block for block in page.blocks if not isinstance(block, Illustration)],
         command=page.command,
         pictures=[block.title for block in pictures],
-        missing=missing,
+        missing=[*missing],
     )
 
 
 def _image(page: Page) -> Markup:
     """Return the URL of the pictures as an image."""
-    from traceana.report.plots.page_pictures import page_file
+    from traceana.report.charts.plot import page_file
 
     return Markup("data:image/svg+xml;base64,") + b64encode(page_file(page, "svg")).decode()
 
@@ -58,7 +58,7 @@ def _document(page: Page) -> Markup:
 
     # The scripts hold many double quotes, which need no reference between single ones.
     text = (
-        html_file.render(_shortened(page), packed=True).replace("&", "&amp;").replace("'", "&#39;")
+        html_file.render(_shortened(page), drawn=True).replace("&", "&amp;").replace("'", "&#39;")
     )
     return Markup(text.replace("<", "&lt;").replace(">", "&gt;"))
 

@@ -23,9 +23,14 @@ class Heading(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """Labels and values, one per row. A row without a label continues the row above it."""
+    """Labels and values, one per row. A row without a label continues the row above it.
+
+    ``large`` are labels and figures that HTML shows above them, with the row ``lead`` as sentence.
+    """
 
     rows: tuple[tuple[str, str], ...]
+    large: tuple[tuple[str, str], ...] = ()
+    lead: str = ""
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -118,8 +123,8 @@ class Notes(msgspec.Struct, frozen=True):
 class Axis(msgspec.Struct, frozen=True):
     """An axis of a chart: its title and the kind of its values, which is that of a column.
 
-    A linear axis starts at 0 unless ``from_zero`` is False. ``ticks`` are those of an axis whose
-    values are few.
+    A linear axis starts at 0 unless ``from_zero`` is False, and ends at ``most``. ``ticks`` are
+    those of an axis whose values are few.
     """
 
     title: str
@@ -127,24 +132,26 @@ class Axis(msgspec.Struct, frozen=True):
     log: bool = False
     from_zero: bool = True
     ticks: tuple[float, ...] = ()
+    most: float | None = None
 
 
 class Marks(msgspec.Struct, frozen=True):
     """Marks of a chart, one per row of ``frame``, at the columns ``x`` and ``y``.
 
     A bar reaches from ``y`` to ``y_end``, or from 0; so does a band. A line or rule connects the
-    rows of one ``colour``; a text is the ``label`` itself. ``colour`` is a column of names, which
-    the legend lists except those of rules; ``label`` is a column with the name of each mark,
-    ``size`` a column that the areas of points are proportional to. ``shown`` are columns whose
-    values a reader can look up at a mark. ``colours`` has colours of names; others follow the
-    palette. Bars that are ``grouped`` stand beside each other, a colour each. A cell fills its
-    place between two axes of names.
+    rows of one ``colour``; a rule without ``y`` is vertical. A text is the ``label`` itself, a
+    value that of a bar, at its end, and a cross that of a failure, above the chart. ``colour`` is a
+    column of names, which the legend lists except those of rules; ``label`` is a column with the
+    name of each mark, ``size`` a column that the areas of points are proportional to. ``shown`` are
+    columns whose values a reader can look up at a mark. ``colours`` has colours of names; others
+    follow the palette. Bars that are ``grouped`` stand beside each other, a colour each, pale where
+    ``faint`` is true. A cell fills its place between two axes of names.
     """
 
     frame: pl.DataFrame
-    shape: Literal["point", "line", "step", "band", "bar", "cell", "rule", "text"]
+    shape: Literal["point", "line", "step", "band", "bar", "cell", "rule", "text", "value", "cross"]
     x: str
-    y: str
+    y: str = ""
     y_end: str = ""
     colour: str = ""
     label: str = ""
@@ -152,6 +159,7 @@ class Marks(msgspec.Struct, frozen=True):
     shown: tuple[Column, ...] = ()
     colours: Mapping[str, str] = msgspec.field(default_factory=dict)
     grouped: bool = False
+    faint: str = ""
 
 
 class Illustration(msgspec.Struct, frozen=True):
@@ -179,17 +187,15 @@ class Icicle(Illustration, frozen=True):
 
     Columns of ``frame``, parents before children: ``parent`` (row number, null for the root),
     ``label``, ``path``, ``category`` (its colour), ``time_ns`` (with its children) and those of
-    ``shown``. The times are those of ``steps`` steps, whose mean a picture shows. ``whole_ns``
-    is the time of the full width, if that is not the root's; ``paired`` icicles of a page zoom
-    together.
+    ``shown``. The times are those of ``steps`` steps, whose mean a picture shows. ``colours`` are
+    those of categories that are no classes.
     """
 
     summary: str
     frame: pl.DataFrame
     shown: tuple[Column, ...] = ()
     steps: int = 1
-    whole_ns: int | None = None
-    paired: bool = False
+    colours: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class Timeline(Illustration, frozen=True):

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 from traceana.errors import UsageError, in_python
 from traceana.files import check_free, write_output
 from traceana.report.page import Page, Table
-from traceana.report.render import HTML_ROWS, ILLUSTRATED_FORMATS, Format, format_of, render
+from traceana.report.render import (
+    HTML_ROWS,
+    ILLUSTRATED_FORMATS,
+    Format,
+    format_of,
+    plot_format,
+    render,
+)
 from traceana.result import Arranged, Result, arrange
 
 if TYPE_CHECKING:
@@ -133,15 +140,16 @@ class CommandResult(Result, frozen=True, kw_only=True):
         """Write the pictures of the result as PNG or SVG and return the path.
 
         Raises :class:`~traceana.errors.NoSuchSelectionError` if it has none,
-        :class:`~traceana.errors.MissingDependencyError` without the ``plots`` extra, and
+        :class:`~traceana.errors.MissingDependencyError` without the ``html`` extra, and
         :class:`~traceana.errors.CannotWriteError` on another suffix, and if ``path`` exists and
         ``overwrite`` is false.
         """
-        from traceana.report.plots.page_pictures import write_plot
+        from traceana.report.charts.plot import write_plot
 
         target = Path(path)
+        form = plot_format(target)
         check_free(target, force=overwrite)
-        write_plot(self.illustrated(), target, force=overwrite)
+        write_plot(self.illustrated(), target, form, force=overwrite)
         return target
 
     def __repr__(self) -> str:

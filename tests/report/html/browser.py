@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
+import numpy as np
 import pytest
 
 CHROMIUM = shutil.which("chromium")
@@ -17,6 +19,24 @@ DRIVER = shutil.which("chromedriver")
 needs_chromium = pytest.mark.skipif(
     not (CHROMIUM and DRIVER), reason="chromium and chromium-driver are not installed"
 )
+
+
+_PIXELS = """
+const [png, done] = arguments;
+const image = new Image();
+image.onload = () => {
+  const {width, height} = image;
+  const board = Object.assign(document.createElement("canvas"), {width, height});
+  const pen = board.getContext("2d");
+  pen.drawImage(image, 0, 0);
+  const {data} = pen.getImageData(0, 0, width, height);
+  let text = "";
+  for (let at = 0; at < data.length; at += 4096)
+    text += String.fromCharCode(...data.slice(at, at + 4096));
+  done([height, btoa(text)]);
+};
+image.src = `data:image/png;base64,${png}`;
+"""
 
 
 class Browser:
@@ -55,6 +75,12 @@ class Browser:
     def console(self) -> list[str]:
         """Return the messages of the console since the last call."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
+
+    def pixels(self, element: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """Return rows of the pixels of ``element``, red, green and blue each."""
+        height, found = self.driver.execute_async_script(_PIXELS, element.screenshot_as_base64)
+        data = np.frombuffer(base64.b64decode(found), np.uint8)
+        return data.reshape(height, -1, 4)[:, :, :3]
 
     def emulate(self, **features: str) -> None:
         """Set CSS media features: ``prefers_color_scheme="dark"``."""

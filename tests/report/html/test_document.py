@@ -15,15 +15,17 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tests.support import charts
 from tests.support.traces import TraceBuilder, cnn_steps
 from traceana import open as open_trace
 from traceana.advise import RULES, advise
 from traceana.errors import MissingDependencyError, how_to_install
 from traceana.flops.peaks import Peaks
+from traceana.report.charts.colours import CLASS_COLOURS, EVENT_COLOURS
+from traceana.report.charts.specification import specification
 from traceana.report.columns import Kind
 from traceana.report.html import html_file
-from traceana.report.html.elements import grid
-from traceana.report.html.pictures import CLASS_COLOURS, EVENT_COLOURS, picture
+from traceana.report.html.elements import grid, terms
 from traceana.report.page import (
     Axis,
     Chart,
@@ -163,15 +165,35 @@ def ranks(steps: tuple[int, ...]) -> Trace:
 
 @pytest.mark.slow
 def test_the_steps_of_ranks_are_bars_side_by_side() -> None:
-    (bars,) = drawn(ranks((3,)), "Step time")["marks"]
-    assert bars["x"] == ["rank 0", "rank 1"]
-    (bars,) = drawn(ranks((3, 4)), "Step time")["marks"]
-    assert len(set(bars["x"])) == 4
-    assert bars["x"][0] == "rank 0, step 3"
+    def named(steps: tuple[int, ...]) -> list[str]:
+        (bars,) = drawn(ranks(steps), "Step time")["specification"]["layer"]
+        return [*dict.fromkeys(charts.columns(bars)["x"])]
+
+    assert named((3,)) == ["rank 0", "rank 1"]
+    assert len(named((3, 4))) == 4
+    assert named((3, 4))[0] == "rank 0, step 3"
+
+
+def test_the_headline_has_three_figures_and_the_bottleneck() -> None:
+    text = page(advised())
+    large = re.findall(r"<div><dt>(.*?)</dt><dd>(.*?)</dd></div>", text)
+    plain_ = [re.sub("<.*?>", "", label) for label, _ in large]
+    assert plain_ == ["step time", "GPU utilization", "exposed copies, share of the capture"]
+    lead = re.search(r'<p class="lead">(.*?)</p>', text)
+    assert lead is not None
+    assert large[-1][1] in lead[1]
+    assert '<th scope="row">Bottleneck</th>' not in text
+
+
+def test_terms_of_the_field_have_a_tooltip_and_text_of_a_trace_stays_text() -> None:
+    assert terms("exposed <b>") == (
+        '<abbr title="not overlapped with compute: no kernel runs at the same time">exposed</abbr>'
+        " &lt;b&gt;"
+    )
 
 
 def test_the_only_step_of_ranks_has_no_others() -> None:
-    assert "Timeline of step 3</figcaption>" in page(ranks((3,)))
+    assert "<figcaption>Timeline of step 3 <span" in page(ranks((3,)))
 
 
 def test_work_of_a_cpu_is_on_tracks_of_threads() -> None:
@@ -310,7 +332,7 @@ def test_a_class_has_one_colour_in_all_pictures() -> None:
     icicle = drawn(cnn_steps(), "Layers")
     colours = dict(zip(icicle["categories"], icicle["colours"], strict=True))
     (chart,) = roofline(roofline_rows("conv", "memcpy"))
-    (points,) = picture(chart)["marks"]
+    (points,) = charts.drawn(chart)
     assert points["colours"].keys() == {"convolution", "copies"}
     assert points["colours"].items() <= colours.items()
 
@@ -387,10 +409,10 @@ def test_ceilings_of_the_roofline_are_level_without_a_memory_bandwidth() -> None
     peaks = Peaks("x", "datasheet", "y", {"fp16_tensor": 2e12})
     (chart,) = roofline(roofline_rows("conv"), peaks)
     assert chart.title == "Roofline by class, peaks of x"
-    (rule,) = (one for one in picture(chart)["marks"] if one["shape"] == "rule")
+    (rule,) = (one for one in charts.drawn(chart) if one["shape"] == "rule")
     assert rule["y"] == [2e12, 2e12, 2e12]
     assert min(rule["x"]) < 10 < max(rule["x"])
-    (name,) = (one for one in picture(chart)["marks"] if one["shape"] == "text")
+    (name,) = (one for one in charts.drawn(chart) if one["shape"] == "text")
     assert name["text"] == ["FP16 tensor"]
 
 
@@ -428,7 +450,7 @@ def test_rows_that_are_no_points_of_the_roofline_are_counted_below_it() -> None:
         flops_per_s=pl.Series([1e12, 1e12, 1e12, 1e12, 1e12, None]),
     )
     chart, notes = roofline(rows)
-    (points,) = picture(chart)["marks"]
+    (points,) = charts.drawn(chart)
     assert points["x"] == [10.0, 20.0]
     assert notes.rows[0] == (
         "rows not drawn",
@@ -442,7 +464,7 @@ def test_rows_that_are_no_points_of_the_roofline_are_counted_below_it() -> None:
 def test_a_row_of_little_time_and_many_flops_is_a_point() -> None:
     rows = roofline_rows("conv", "gemm").with_columns(time_ns=pl.Series([1_000_000, 1]))
     (chart,) = roofline(rows)
-    assert len(picture(chart)["marks"][0]["x"]) == 2
+    assert len(charts.drawn(chart)[0]["x"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -456,8 +478,9 @@ def test_a_row_of_little_time_and_many_flops_is_a_point() -> None:
 def test_ticks_of_a_logarithmic_axis_are_round(values: list[float], ticks: list[float]) -> None:
     frame = pl.DataFrame({"x": values, "y": values})
     axis = Axis("x", Kind.NUMBER, log=True)
-    drawn_ = picture(Chart("t", "", axis, axis, (Marks(frame, "point", "x", "y"),)))
-    assert drawn_["x"]["ticks"] == pytest.approx(ticks)
+    made = specification(Chart("t", "", axis, axis, (Marks(frame, "point", "x", "y"),)))
+    shown = made["layer"][0]["encoding"]["x"]["axis"].get("values", [])
+    assert shown == pytest.approx(ticks)
 
 
 def test_bandwidths_have_the_peak_of_each_known_link() -> None:
@@ -473,7 +496,7 @@ def test_bandwidths_have_the_peak_of_each_known_link() -> None:
         }
     )
     (chart,) = bandwidths(sizes)
-    lines, labels, _ = picture(chart)["marks"]
+    lines, labels, _ = charts.drawn(chart)
     assert sorted(zip(lines["x"], lines["y"], strict=True)) == [(512, 16e9), (131_072, 16e9)]
     assert labels["text"] == ["peak of PCIe 3 x16"]
 
@@ -487,7 +510,7 @@ def test_the_peak_is_a_line_also_if_all_copies_have_one_size() -> None:
         }
     )
     (chart,) = bandwidths(sizes)
-    line, *_ = picture(chart)["marks"]
+    line, *_ = charts.drawn(chart)
     assert sorted(line["x"]) == [512, 2_048]
 
 

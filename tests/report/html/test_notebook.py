@@ -20,7 +20,6 @@ from tests.support.opened import opened
 from tests.support.traces import TraceBuilder, cnn_steps
 from traceana import Trace, compare, diff
 from traceana.errors import how_to_install
-from traceana.report.html import html_file
 from traceana.report.result import CommandResult
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
@@ -53,7 +52,9 @@ def test_a_result_is_its_page_in_a_frame_beside_an_image_and_its_table() -> None
     outside = re.sub("srcdoc='[^']*'", "", text)
     assert "Kernels with most time" in svg(outside)
     assert ">scudnn</td>" in outside
-    assert "<script" not in outside
+    # The only script sets the height of the frame; it is the same for all results.
+    (script,) = re.findall("<script>(.*?)</script>", outside)
+    assert script in shown(cnn_steps().layers())
 
 
 def test_a_result_without_pictures_has_no_frame() -> None:
@@ -62,11 +63,10 @@ def test_a_result_without_pictures_has_no_frame() -> None:
     assert not re.search("<script|<iframe|<img", text)
 
 
-def test_a_result_has_half_the_size_of_the_charts_library() -> None:
+def test_a_result_has_no_library_of_charts() -> None:
     trace = opened(FIXTURE)
-    for result in (trace.kernels(), trace.idle(), trace.critical(), trace.flops()):
-        assert len(shown(result)) < 0.6 * len(html_file.vega_script())
-    assert len(shown(trace.layers())) < 150_000
+    for result in (trace.kernels(), trace.idle(), trace.critical(), trace.flops(), trace.layers()):
+        assert len(shown(result)) < 180_000
 
 
 def test_the_text_of_a_result_is_returned_in_a_notebook_too(
@@ -104,14 +104,10 @@ def test_text_of_a_trace_adds_no_element() -> None:
 @pytest.mark.slow
 def test_what_is_not_installed_is_left_out_with_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    text = shown(cnn_steps().report())
-    assert "<iframe" not in text
-    assert escape(how_to_install("html")) in text
-    assert "GPU time by class" in svg(text)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
     text = shown(cnn_steps().kernels())
+    assert "<iframe" not in text
     assert "<img" not in text
-    assert escape(how_to_install("plots")) in text
+    assert text.count(escape(how_to_install("html"))) == 1
     assert ">scudnn</td>" in text
 
 
@@ -193,6 +189,18 @@ def test_a_frame_saves_a_table_and_reaches_no_other_page(browser: Browser, tmp_p
         browser.driver.execute_async_script("setTimeout(arguments[0], 50)")
     assert (tmp_path / "kernels.csv").read_text().startswith("name,")
     assert browser.run("window.origin") == "null"
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_a_frame_is_as_high_as_its_page(browser: Browser, tmp_path: Path) -> None:
+    open_frame(browser, written(opened(FIXTURE).report(), tmp_path / "notebook.html"))
+    inside = "document.documentElement.scrollHeight - innerHeight"
+    browser.wait(f"{inside} <= 0")
+    within = (
+        "[...document.querySelectorAll('.scroll')].map(one => one.scrollHeight - one.clientHeight)"
+    )
+    assert max(browser.run(within)) <= 1
 
 
 @needs_chromium

@@ -17,7 +17,7 @@ class _WithoutOthers:
     """Hides from Keras and TensorFlow what both import only where it is installed."""
 
     def find_spec(self, name: str, *_: Any) -> None:
-        hidden = name in ("jax", "matplotlib", "pandas")
+        hidden = name in ("jax", "pandas")
         if hidden and not sys.modules.keys().isdisjoint(("keras", "tensorflow")):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 

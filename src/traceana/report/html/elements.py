@@ -1,22 +1,20 @@
-"""Blocks of a page as HTML elements, and panels as charts; text from the trace is escaped."""
+"""Blocks of a page as HTML elements; text from the trace is escaped."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable
 from functools import cache
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import polars as pl
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from traceana.report import numbers
 from traceana.report.cells import BAR, Cells, cells_of
+from traceana.report.charts.panels import panel_charts
 from traceana.report.columns import Kind
-from traceana.report.html.pictures import PALETTE
-from traceana.report.page import Axis, Block, Chart, Column, Marks, Table
-from traceana.report.panels import Axis as PanelAxis
-from traceana.report.panels import Line, Panel, Panels
+from traceana.report.page import Block, Table
 from traceana.report.text import cut_distinct, cut_end, cut_path, plain
 
 if TYPE_CHECKING:
@@ -58,7 +56,8 @@ def environment() -> Environment:
     made.filters["kind"] = _kind
     made.filters["grid"] = grid
     made.filters["command"] = command
-    made.filters["charts"] = charts
+    made.filters["charts"] = panel_charts
+    made.filters["terms"] = terms
     return made
 
 
@@ -79,6 +78,24 @@ def command(text: str) -> str:
     return text.strip("()").removeprefix("traceana ").split(" ", 1)[0].rstrip(":")
 
 
+_TERMS: Final = {
+    "exposed": "not overlapped with compute: no kernel runs at the same time",
+    "queued": "launched before the work ahead of it ended, or long before its start",
+    "capture": "from the first to the last activity on any device",
+}
+"""Terms that have a tooltip."""
+_TERM: Final = re.compile(rf"\b({'|'.join(_TERMS)})\b")
+
+
+def terms(text: str) -> Markup:
+    """Return ``text`` with tooltips on the terms in it."""
+
+    def explained(found: re.Match[str]) -> str:
+        return f'<abbr title="{_TERMS[found[1]]}">{found[1]}</abbr>'
+
+    return Markup(_TERM.sub(explained, str(escape(_shown(text)))))
+
+
 def _kind(block: Block) -> str:
     """Return the name of the template's macro for ``block``."""
     return type(block).__name__.lower()
@@ -94,10 +111,12 @@ class Cell(msgspec.Struct, frozen=True):
 class Grid(msgspec.Struct, frozen=True):
     """The cells of a table: its columns, the rows, the totals, and the share of each bar.
 
+    ``groups`` are titles above neighbouring columns with their number, empty without any.
     ``style`` has the classes of the table in the style sheet, ``styles`` those of a column's cells.
     """
 
     columns: list[Cells]
+    groups: list[tuple[str, int]]
     rows: list[list[Cell]]
     totals: list[str]
     bars: list[float]
@@ -124,7 +143,9 @@ def grid(table: Table) -> Grid:
     styles = [_style(column, crowded=crowded) for column in columns]
     # A table of many columns has no room for bars that can be seen.
     bars = [] if crowded or table.bars is None else table.bars_of(table.bars)
-    return Grid(columns, rows, totals, bars, style, styles)
+    groups = [(title, len([*own])) for title, own in groupby(one.group for one in columns)]
+    groups = groups if any(title for title, _ in groups) else []
+    return Grid(columns, groups, rows, totals, bars, style, styles)
 
 
 def _style(column: Cells, *, crowded: bool) -> str:
@@ -153,118 +174,3 @@ def _exact(table: Table, column: Cells) -> Iterable[str]:
 
 def _cut(text: str) -> str:
     return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
-
-
-_LINES_HEIGHT = 240
-_AROUND = 40
-_BAR = 13
-_BETWEEN = 8
-_POINTS = {"x": pl.Float64, "y": pl.Float64, "series": pl.String}
-
-
-def charts(picture: Panels) -> list[Chart]:
-    """Return a chart for each panel of ``picture``; a series has one colour in all of them."""
-    labels = [
-        label
-        for panel in picture.panels
-        for label in (
-            *(line.label for line in panel.lines if line.dash is None),
-            *(bars.label for bars in panel.bars),
-        )
-    ]
-    distinct = dict.fromkeys(labels)
-    colours = {label: PALETTE[at % len(PALETTE)] for at, label in enumerate(distinct)}
-    return [
-        (_bars if panel.rows else _lines)(panel, panel.title or picture.title, colours)
-        for panel in picture.panels
-    ]
-
-
-def _bars(panel: Panel, title: str, colours: Mapping[str, str]) -> Chart:
-    rows = [
-        (float(value), row, bars.label)
-        for at, row in enumerate(panel.rows)
-        for bars in panel.bars
-        if (value := bars.values[at]) is not None
-    ]
-    frame = pl.DataFrame(rows, schema=["x", "y", "series"], orient="row")
-    thick = len(rows) * _BAR + len(panel.rows) * _BETWEEN
-    marks = _marks(frame, "bar", panel.x.label, colours, grouped=not frame["y"].is_unique().all())
-    return Chart(
-        title,
-        f"Bars of {numbers.counted(len(panel.rows), 'row')}, "
-        f"{len(panel.bars)} series: {', '.join(bars.label for bars in panel.bars)}.",
-        _axis(panel.x),
-        Axis("", Kind.TEXT),
-        (marks,),
-        height=_AROUND + thick,
-    )
-
-
-def _lines(panel: Panel, title: str, colours: Mapping[str, str]) -> Chart:
-    measured = [line for line in panel.lines if line.dash is None]
-    models = [line for line in panel.lines if line.dash is not None]
-    y = panel.y or PanelAxis("")
-    marks = []
-    if models:
-        marks.append(_marks(_points(models), "rule", y.label, {}))
-        ends = [(line.x[-1], line.y[-1], line.label) for line in models if line.x]
-        named = pl.DataFrame(ends, schema=_POINTS, orient="row")
-        marks.append(Marks(named, "text", "x", "y", label="series"))
-    bounds = [
-        (x, low, line.label, high)
-        for line in measured
-        if line.low is not None and line.high is not None
-        for x, low, high in zip(line.x, line.low, line.high, strict=True)
-    ]
-    if bounds:
-        band = pl.DataFrame(bounds, schema={**_POINTS, "high": pl.Float64}, orient="row")
-        marks.append(Marks(band, "band", "x", "y", y_end="high", colour="series", colours=colours))
-    marks.append(_marks(_points(measured), "line", y.label, colours))
-    failed = list(_failures(measured))
-    if failed:
-        frame = pl.DataFrame(failed, schema=_POINTS, orient="row")
-        marks.append(Marks(frame, "text", "x", "y", label="series"))
-    return Chart(
-        title,
-        f"{y.label} by {panel.x.label}: {', '.join(line.label for line in panel.lines)}.",
-        _axis(panel.x, (x for line in measured for x in line.x)),
-        _axis(y),
-        tuple(marks),
-        height=_LINES_HEIGHT,
-    )
-
-
-def _points(lines: Iterable[Line]) -> pl.DataFrame:
-    rows = [(x, y, line.label) for line in lines for x, y in zip(line.x, line.y, strict=True)]
-    return pl.DataFrame(rows, schema=_POINTS, orient="row")
-
-
-def _failures(lines: Iterable[Line]) -> Iterator[tuple[float, float, str]]:
-    """Yield where each line's runs failed, at the height of its largest value, and why."""
-    for line in lines:
-        top = max(line.y, default=1.0)
-        yield from ((one.x, top, f"{line.label}: {one.reason}") for one in line.failures)
-
-
-def _marks(
-    frame: pl.DataFrame, shape: str, title: str, colours: Mapping[str, str], grouped: bool = False
-) -> Marks:
-    value = "x" if shape == "bar" else "y"
-    return Marks(
-        frame,
-        shape,  # type: ignore[arg-type]
-        "x",
-        "y",
-        colour="series",
-        label="series",
-        shown=(Column(value, title, Kind.RATIO),),
-        colours=colours,
-        grouped=grouped,
-    )
-
-
-def _axis(axis: PanelAxis, values: Iterable[float] = ()) -> Axis:
-    """Return the axis; one in base 2 has a tick at each of ``values``."""
-    ticks = tuple(sorted(set(values))) if axis.log == 2 else ()
-    return Axis(axis.label, Kind.NUMBER, log=axis.log is not None, ticks=ticks)

@@ -7,12 +7,9 @@ of a trace that became markup could still not run.
 from __future__ import annotations
 
 import base64
-import gzip
 import hashlib
 import json
-from base64 import b64encode
 from collections.abc import Mapping
-from functools import lru_cache
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Any, Final
@@ -20,38 +17,56 @@ from typing import Any, Final
 from markupsafe import Markup, escape
 
 from traceana import __version__, cache
-from traceana.errors import MissingDependencyError, how_to_install
+from traceana.report.charts.pictures import picture
+from traceana.report.charts.plot import chart_svg, require_vl_convert
+from traceana.report.charts.specification import PAGE, config
 from traceana.report.display_names import trace_file
 from traceana.report.html.elements import environment
-from traceana.report.html.pictures import PALETTE, picture
-from traceana.report.page import Block, Chart, Findings, Heading, Illustration, Page, pictures_of
+from traceana.report.page import (
+    Block,
+    Chart,
+    Findings,
+    Heading,
+    Icicle,
+    Illustration,
+    Page,
+    Timeline,
+    pictures_of,
+)
 from traceana.report.panels import Panels
 
-_SCRIPTS: Final = ("text.js", "tables.js", "icicle.js", "timeline.js", "charts.js", "page.js")
+_SCRIPTS: Final = {
+    **{"text.js": object, "tables.js": object, "icicle.js": Icicle, "timeline.js": Timeline},
+    **{"charts.js": object, "page.js": object},
+}
+"""The scripts in their order, and the picture that needs each."""
 _STYLE: Final = "page.css"
 
 
-def render(page: Page, *, packed: bool = False) -> str:
+def render(page: Page, *, drawn: bool = False) -> str:
     """Return ``page`` as a document of HTML.
 
-    The library that draws charts is compressed in a ``packed`` one. Raises
-    :class:`~traceana.errors.MissingDependencyError` without that library, if the page has a chart.
+    Its charts are drawn by a library of scripts when it is read, or are already ``drawn`` as SVG.
+    Raises :class:`~traceana.errors.MissingDependencyError` without vl-convert, if the page has a
+    chart.
     """
     pictures: list[Mapping[str, Any]] = []
 
     def number(block: Illustration) -> int:
-        pictures.append(picture(block))
+        pictures.append({} if drawn and isinstance(block, Chart) else picture(block))
         return len(pictures) - 1
+
+    def svg(block: Illustration) -> Markup:
+        return Markup(chart_svg(block)) if drawn and isinstance(block, Chart) else Markup()
 
     blocks = list(page.blocks)
     heading = _heading(blocks, page)
-    charts = any(isinstance(block, Chart | Panels) for block in pictures_of(page))
+    shown = pictures_of(page)
+    charts = not drawn and _has(shown, Chart, Panels)
     library = vega_script() if charts else ""
-    scripts = [*map(_asset, _SCRIPTS)]
-    # The hash of a packed library is that of the script which the page makes of it.
-    policy = _policy([*([library] if charts else []), *scripts])
-    if charts and not packed:
-        scripts.insert(0, library)
+    needed = [name for name, kind in _SCRIPTS.items() if kind is object or _has(shown, kind)]
+    scripts = [*([library] if charts else []), *map(_asset, needed)]
+    policy = _policy(scripts)
     style = _asset(_STYLE)
     # The body is rendered first, because it numbers the pictures.
     template = environment().get_template("document.html")
@@ -59,7 +74,7 @@ def render(page: Page, *, packed: bool = False) -> str:
         "policy": policy,
         "version": __version__,
         "title": f"{heading.text} · traceana {page.command}",
-        "palette": json.dumps(PALETTE),
+        "config": json.dumps(config(PAGE)),
         "style": Markup(style),
         "heading": heading,
         "blocks": blocks,
@@ -69,11 +84,15 @@ def render(page: Page, *, packed: bool = False) -> str:
         "command": page.command,
         "library": VEGA if charts else "",
         "licence": escape(VEGA_LICENCE) if charts else "",
-        "packed": Markup(packed_script(library)) if charts and packed else "",
         "scripts": [Markup(script) for script in scripts],
         "number": number,
+        "svg": svg,
     }
     return template.render(context, pictures=_Later(pictures))
+
+
+def _has(pictures: list[Illustration], *kinds: type) -> bool:
+    return any(isinstance(one, kinds) for one in pictures)
 
 
 def _anchors(page: Page) -> dict[str, str]:
@@ -160,18 +179,11 @@ def vega_script() -> str:
     Making it takes seconds, so it is kept in the user's cache, by version. Raises
     :class:`~traceana.errors.MissingDependencyError` without vl-convert-python.
     """
-    try:
-        import vl_convert
-    except ImportError as error:
-        raise MissingDependencyError(f"HTML needs vl-convert: {how_to_install('html')}") from error
+    require_vl_convert()
+    import vl_convert
+
     key = version("vl-convert-python")
     if (kept := cache.read("vega", f"{key}.js", key)) is None:
         kept = str(vl_convert.javascript_bundle()).encode()  # type: ignore[call-arg]  # its stub demands a snippet
         cache.write("vega", f"{key}.js", key, kept)
     return kept.decode()
-
-
-@lru_cache(maxsize=1)
-def packed_script(text: str) -> str:
-    """Return ``text`` compressed by gzip, in Base64: less than half of its size."""
-    return b64encode(gzip.compress(text.encode(), mtime=0)).decode()

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 from msgspec.structs import replace
 
+from traceana.columns.intervals import PER_DEVICE
 from traceana.report import display_names, numbers
+from traceana.report.charts.colours import CLASS_COLOURS, EVENT_COLOURS, PALETTE
 from traceana.report.columns import Kind
 from traceana.report.page import (
     Axis,
@@ -25,6 +27,7 @@ from traceana.report.page import (
     Timeline,
 )
 from traceana.report.pages.single_table import column
+from traceana.timeline.idle_gaps import CAUSES
 from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
     from traceana.flops.peaks import Peaks
 
 _MOST_POINTS: Final = 2_000
+_MOST_STEPS: Final = 200
+"""Bars of steps."""
 _LEAST_SHARE: Final = 0.001
 """Of the time of all rows: a point below it would stretch the axes for what costs nothing."""
 _LEAST_INTENSITY: Final = 0.01
@@ -53,43 +58,85 @@ def above(make: Callable[[], Sequence[Block]]) -> Callable[[Page, int | None], P
     return illustrated
 
 
-def step_times(steps: pl.DataFrame, ranks: pl.DataFrame) -> list[Chart]:
-    """Return the wall time of each step, warm-up apart; empty where they are all about equal.
+_WALL: Final = "wall time"
+_WORK: Final = {
+    **{"kernels": PALETTE[0], "work": PALETTE[0]},
+    "exposed collectives": CLASS_COLOURS["collective"],
+    "exposed copies": CLASS_COLOURS["memcpy"],
+    _WALL: CLASS_COLOURS["other"],
+}
 
-    ``ranks`` has the ``rank`` of each ``process`` that is of one rank.
+
+def step_bars(steps: pl.DataFrame, parts: pl.DataFrame, ranks: pl.DataFrame) -> list[Chart]:
+    """Return the time of each step: its kernels, exposed collectives and copies, and idle time.
+
+    ``steps`` are those of ``report``, ``parts`` of
+    :func:`traceana.analyze.devices.step_parts`, of several devices means; ``ranks`` has the
+    ``rank`` of each ``process`` that is of one rank.
     """
-    several = steps["process"].n_unique() > 1
-    if steps.height < 2 or not (several or steps["warm_up"].any() or _uneven(steps["wall_ns"])):
+    named = _named_steps(steps, ranks).head(_MOST_STEPS)
+    # Of steps without recorded work on a device, the wall time is known.
+    whole = steps.select(pl.int_range(pl.len()).alias("step"), "wall_ns")
+    alone = whole.join(parts, on="step", how="anti").select(
+        "step",
+        pl.lit(None, pl.Int32).alias("rank"),
+        pl.lit(None, pl.Int32).alias("device"),
+        pl.lit(_WALL).alias("part"),
+        pl.col("wall_ns").alias("time_ns"),
+    )
+    parts = pl.concat([parts.cast({"step": pl.Int64}), alone])
+    order = {name: at for at, name in enumerate((*_WORK, *CAUSES))}
+    drawn = parts.join(named, left_on="step", right_on="row")
+    # Of processes that are not told apart, a step is a mean, as of several devices.
+    devices = drawn.select("name", "step", *PER_DEVICE).unique().group_by("name").len("devices")
+    frame = (
+        drawn.group_by("name", "part")
+        .agg(pl.col("time_ns").sum(), pl.col("at").min())
+        .join(devices, on="name")
+        .with_columns(pl.col("time_ns") // pl.col("devices"))
+        .sort("at", pl.col("part").replace_strict(order))
+    )
+    if frame.is_empty():
         return []
-    number = pl.col("step").cast(pl.String)
-    if several:
-        # Bars of one label would be stacked.
-        steps = steps.join(ranks, on="process", how="left").sort("step", "rank", "process")
-        of = pl.coalesce(pl.format("rank {}", "rank"), pl.format("process {}", "process"))
-        number = of if steps["step"].n_unique() == 1 else pl.format("{}, step {}", of, "step")
-    frame = steps.select(
-        number.alias("step"),
-        "wall_ns",
-        pl.when("warm_up").then(pl.lit("warm-up")).otherwise(pl.lit("measured")).alias("kind"),
-    ).head(_MOST_POINTS)
-    walls = frame["wall_ns"].to_list()
+    idle = {cause: f"idle: {display_names.part(cause)}" for cause in CAUSES}
+    colours = _WORK | {idle[cause]: EVENT_COLOURS["idle"][cause] for cause in CAUSES}
+    rest = steps.height - named.height
+    several = devices["devices"].max() != 1
     return [
         Chart(
-            "Step time",
-            f"Wall time of {numbers.counted(frame.height, 'step')}, from "
-            f"{numbers.duration(min(walls))} to {numbers.duration(max(walls))}.",
-            Axis("" if several else "step", Kind.TEXT),
-            Axis("wall time", Kind.TIME),
-            (Marks(frame, "bar", "step", "wall_ns", colour="kind", shown=(column("wall_ns"),)),),
-            height=180,
+            f"Step time by part{', mean of the devices' if several else ''}"
+            + (f" (first {named.height} of {steps.height} steps)" if rest else ""),
+            f"{numbers.counted(named.height, 'step')}: time of kernels, of exposed collectives and "
+            "copies, and idle time by cause.",
+            Axis("" if steps["process"].n_unique() > 1 else "step", Kind.TEXT),
+            Axis("time", Kind.TIME),
+            (
+                Marks(
+                    frame.with_columns(pl.col("part").replace(idle)),
+                    "bar",
+                    "name",
+                    "time_ns",
+                    colour="part",
+                    label="part",
+                    shown=(column("time_ns"),),
+                    colours=colours,
+                ),
+            ),
+            height=170,
         )
     ]
 
 
-def _uneven(walls: pl.Series) -> bool:
-    """Return whether the longest of ``walls`` exceeds the shortest by a tenth or more."""
-    least, most = int(walls.min()), int(walls.max())  # type: ignore[arg-type]
-    return most >= 1.1 * least
+def _named_steps(steps: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
+    """Return the ``name`` of each row of ``steps`` (``row``), in the order of a chart (``at``)."""
+    number = pl.col("step").cast(pl.String)
+    steps = steps.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
+    if steps["process"].n_unique() > 1:
+        steps = steps.join(ranks, on="process", how="left").sort("step", "rank", "process")
+        of = pl.coalesce(pl.format("rank {}", "rank"), pl.format("process {}", "process"))
+        number = of if steps["step"].n_unique() == 1 else pl.format("{}, step {}", of, "step")
+    warm_up = pl.when("warm_up").then(pl.lit(" (warm-up)")).otherwise(pl.lit(""))
+    return steps.select("row", (number + warm_up).alias("name")).with_row_index("at")
 
 
 def layer_icicle(tree: pl.DataFrame) -> list[Icicle]:

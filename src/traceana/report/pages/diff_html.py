@@ -1,4 +1,4 @@
-"""The sections of a diff in HTML: its pictures, the layers of both runs as icicles, every table."""
+"""The sections of a diff in HTML: its pictures, an icicle of the layers of both runs, tables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from traceana.timeline.idle_gaps import MEANINGS
 
 if TYPE_CHECKING:
     from traceana.commands import DiffBy
-    from traceana.comparison.diff import Diff, PairedRun
+    from traceana.comparison.diff import Diff
     from traceana.comparison.verdicts import StatisticVerdict
     from traceana.report.result import CommandResult
 
@@ -74,7 +74,7 @@ def with_sections(
     shown = above(lambda: pictures(found))(replace(page, blocks=first), limit)
     sections = []
     for by, title in SECTIONS.items():
-        own: list[Block] = list(icicles(found)) if by == "layer" else []
+        own: list[Block] = list(icicle(found)) if by == "layer" else []
         blocks = tables[by].page(limit=limit).blocks
         own += [one for one in blocks if isinstance(one, Table) and one.frame.height]
         if by == "class" and own:
@@ -95,33 +95,66 @@ def idle_causes(found: Diff, titles: Mapping[str, str]) -> Table:
     return Table(frame, (*columns, Column("meaning", "meaning", Kind.LONG)), totals)
 
 
-def icicles(found: Diff) -> list[Icicle]:
-    """Return the layers of both runs, on one scale of time per step; empty without layers."""
-    runs = {"Baseline": found.baseline, "Candidate": found.candidate}
-    trees = {name: _tree(run) for name, run in runs.items()}
-    if any(tree.is_empty() for tree in trees.values()):
-        return []
-    longest = max(tree["time_ns"].item(0) / runs[name].steps.count for name, tree in trees.items())
-    per = " per step" if found.baseline.steps.marked else ""
-    both = {name: layer_icicle(tree) for name, tree in trees.items()}
-    if not any(both.values()):
-        return []
-    return [
-        replace(
-            icicle,
-            title=f"{name}: layers by time{per}, coloured by the class with most time",
-            steps=runs[name].steps.count,
-            whole_ns=round(longest * runs[name].steps.count),
-            paired=True,
+_BANDS: Final = {
+    "10 % faster or more": "#007a59",
+    "2 to 10 % faster": "#7cc9b0",
+    "changed by less than 2 %": "#c9ced3",
+    "2 to 10 % slower": "#f2a977",
+    "10 % slower or more": "#c24e00",
+    "in the baseline only": "#56b4e9",
+    "in the candidate only": "#cc79a7",
+}
+"""Changes of a node, and their colours."""
+
+
+def icicle(found: Diff) -> list[Icicle]:
+    """Return the layers of both runs, as wide as their mean time; empty without layers.
+
+    A layer has its name in the candidate, one of the baseline alone its name there.
+    """
+    runs = [found.candidate, found.baseline]
+    cells = pl.concat(
+        run.cells.select(
+            *("pair", "layer", "role", "direction"),
+            pl.col("category").cast(pl.String),
+            pl.col("calls") // run.steps.count,
+            pl.col("time_ns") // run.steps.count,
+            time_a_ns=pl.col("time_ns") // run.steps.count * int(run is found.baseline),
         )
-        for name, one in both.items()
-        for icicle in one
+        for run in runs
+    )
+    work = cells.rename({"pair": "position"}).with_columns(
+        pl.col("layer", "role").first().over("position")
+    )
+    tree = work_tree(work, "time_a_ns")
+    alone = [] if tree.is_empty() else layer_icicle(tree)
+    if not alone:
+        return []
+    a, b = pl.col("time_a_ns"), pl.col("time_b_ns")
+    change = (b - a) / a
+    names = [*_BANDS]
+    band = (
+        pl.when(a == 0).then(pl.lit(names[6])).when(b == 0).then(pl.lit(names[5]))
+        .when(change <= -0.1).then(pl.lit(names[0])).when(change < -0.02).then(pl.lit(names[1]))
+        .when(change <= 0.02).then(pl.lit(names[2])).when(change < 0.1).then(pl.lit(names[3]))
+        .otherwise(pl.lit(names[4]))
+    )  # fmt: skip
+    frame = tree.with_columns(time_b_ns=pl.col("time_ns") - a).with_columns(
+        (b - a).alias("delta_ns"), band.alias("category"), alone[0].frame["label"]
+    )
+    per = " per step" if found.baseline.steps.marked else ""
+    shown = {"time_a_ns": "baseline", "time_b_ns": "candidate", "delta_ns": "change"}
+    both = numbers.arrow(frame["time_a_ns"].item(0), frame["time_b_ns"].item(0))
+    return [
+        Icicle(
+            f"Layers by mean time{per} of both runs, coloured by change",
+            f"{numbers.counted(tree.height - 1, 'node')} of the layer tree; all work {both}{per}.",
+            frame,
+            tuple(column(name, title) for name, title in shown.items()),
+            steps=2,
+            colours=_BANDS,
+        )
     ]
-
-
-def _tree(run: PairedRun) -> pl.DataFrame:
-    """Return the tree of the work of the compared steps, its layers in the order of the pairs."""
-    return work_tree(run.cells.rename({"pair": "position"}))
 
 
 MOST_CLASSES: Final = 10
@@ -194,7 +227,7 @@ def _interval(found: Diff, decided: StatisticVerdict) -> list[Chart]:
     low, change, high = (
         round(value) for value in (interval.low, interval.difference, interval.high)
     )
-    none = pl.DataFrame({"change_ns": [0, 0], "is": ["change", level], "rule": ["none"] * 2})
+    none = pl.DataFrame({"change_ns": [0]})
     bounds = pl.DataFrame({"change_ns": [low, high], "is": [level] * 2})
     shown = (column("change_ns", "change"),)
     return [
@@ -213,7 +246,7 @@ def _interval(found: Diff, decided: StatisticVerdict) -> list[Chart]:
                     label="is",
                     shown=shown,
                 ),
-                Marks(none, "rule", "change_ns", "is", colour="rule"),
+                Marks(none, "rule", "change_ns"),
             ),
             height=90,
         )

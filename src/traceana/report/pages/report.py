@@ -302,7 +302,8 @@ def _page(trace: Trace, whole: Overview, rows: Arranged) -> Page:
     data = data_of(rows, source_of(trace), whole.sections)
     findings = whole.advice.findings[:MOST_FINDINGS]
     sections = {**data.sections, "findings": Rows(*finding_rows(findings, trace))}
-    blocks: list[Block] = [_title(whole), Facts(tuple(_head(whole)))]
+    head = Facts(tuple(_head(whole)), tuple(_large(whole)), "Bottleneck")
+    blocks: list[Block] = [_title(whole), head]
     if whole.breakdown.frame.height:
         blocks += [
             *_phases(trace),
@@ -377,6 +378,19 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
         yield "Kernels", "none recorded" if device_work else "none: no GPU activity"
     if whole.breakdown.frame.height:
         yield "Tables", _tables(whole)
+
+
+def _large(whole: Overview) -> Iterator[tuple[str, str]]:
+    """Yield the figures of the headline: step time, utilization, and what limits the run."""
+    if (found := whole.step_time) is not None:
+        time = found.mean_ns if only_sums(whole.trace) else found.median_ns
+        yield "step time", numbers.duration(time)
+    if whole.unrecorded is None and whole.utilization is not None:
+        yield f"{whole.processor} utilization", numbers.share(whole.utilization)
+    limit = whole.advice.bottleneck
+    if limit is not None and limit.by != NOT_RECORDED:
+        of = "step" if whole.basis.stepped else window_text(whole.trace)
+        yield f"{limit.by}, share of the {of}", numbers.share(limit.share)
 
 
 def _rank(known: Mapping[str, Any]) -> str:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from traceana.analyze.devices import step_parts
 from traceana.analyze.timeline import Window, timeline
 from traceana.report.page import Block, Heading, Page, Section, Table
 from traceana.report.pages.advise import advised
-from traceana.report.pages.analysis_pictures import step_timeline, step_times
+from traceana.report.pages.analysis_pictures import step_bars, step_timeline
 from traceana.report.pages.bars import class_bars
 from traceana.report.pages.idle import critical, idle
 from traceana.report.pages.info import info
@@ -71,18 +72,18 @@ def with_sections(
         return replace(page, blocks=_ordered(page.blocks, classes), sections=own)
     ranks = trace.tables.steps.select("process", "rank").drop_nulls().unique()
     ranks = ranks.filter(ranks["process"].is_unique()).sort("rank")
-    steps = step_times(whole.steps.frame, ranks)
     known = whole.unrecorded is None
+    steps = step_bars(whole.steps.frame, step_parts(trace), ranks) if known else []
     gaps = [section("idle", "Idle time", idle(trace))] if known else []
     tables = _tables(trace, whole, section)
     windows = step_timeline(drawn.result(), whole.steps.frame["step"].n_unique())
     # The timeline has found the paths.
     paths = [section("critical", "Critical path", critical(trace))] if known else []
     sections = (Section("timeline", "Timeline", tuple(windows)), *gaps, *paths, *tables)
-    blocks = _ordered(page.blocks, [*steps, *classes])
+    title, head, *rest = (_plain(one, classes) for one in _ordered(page.blocks, classes))
     return replace(
         page,
-        blocks=tuple(_plain(one, classes) for one in blocks),
+        blocks=(title, head, *steps, *rest),
         sections=tuple(one for one in sections if one.blocks),
         summary="Step time",
     )

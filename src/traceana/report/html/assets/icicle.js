@@ -3,6 +3,7 @@
 traceana.icicles = (pictures) => {
   const ROW = 24;
   const LEAST = 3; // pixels: narrower nodes are drawn together
+  const LEGIBLE = 44; // pixels: narrower nodes have no label
   const LETTER = 7.8; // pixels, on average
 
   const tree = (data) => {
@@ -23,15 +24,14 @@ traceana.icicles = (pictures) => {
     return { children, depth, start, deepest: Math.max(...depth) };
   };
 
-  const paired = [];
-
   const show = (figure) => {
     const data = pictures[figure.dataset.picture];
     const { children, depth, start, deepest } = tree(data);
     const canvas = figure.querySelector(".canvas");
     const trail = traceana.element("p", { class: "remark", "aria-live": "polite" });
     const back = traceana.element("button", { type: "button" }, "Zoom out");
-    const tools = traceana.element("div", { class: "tools" }, back, trail);
+    const fit = traceana.element("button", { type: "button", "aria-label": "Fit the whole tree" }, "Fit");
+    const tools = traceana.element("div", { class: "tools" }, back, fit, trail);
     canvas.before(tools);
     let top = 0;
     let focused = 0;
@@ -42,7 +42,7 @@ traceana.icicles = (pictures) => {
 
     const draw = () => {
       const width = canvas.clientWidth || 600;
-      const scale = width / Math.max(top ? data.time_ns[top] : data.whole_ns, 1);
+      const scale = width / Math.max(data.time_ns[top], 1);
       svg.replaceChildren();
       svg.setAttribute("height", height - depth[top] * ROW);
       let merged = null;
@@ -76,6 +76,7 @@ traceana.icicles = (pictures) => {
       visit(top);
       flush();
       back.disabled = top === 0;
+      fit.disabled = top === 0;
       trail.textContent = path(top) + " · " + data.time[top];
     };
 
@@ -94,7 +95,7 @@ traceana.icicles = (pictures) => {
           width: Math.max(wide - 1, 0.5), height: ROW - 2, rx: 2, fill: data.colours[data.category[at]],
         }),
       );
-      if (wide > 30) {
+      if (wide > LEGIBLE) {
         // HTML cuts text with an ellipsis where it ends; SVG does not.
         const box = traceana.drawn("foreignObject", { width: wide - 1, height: ROW - 2 });
         // A name that does not fit keeps its end, where layers differ.
@@ -117,18 +118,7 @@ traceana.icicles = (pictures) => {
       focused = at;
       draw();
       svg.querySelector(`[data-at="${focused}"]`)?.focus();
-      for (const other of data.paired ? paired : []) other(figure, path(at));
     };
-
-    // The node of the same path, where the other picture has it.
-    const follow = (origin, wanted) => {
-      const at = figure === origin ? -1 : data.tips.findIndex((_, one) => path(one) === wanted);
-      if (at < 0) return;
-      top = at;
-      focused = at;
-      draw();
-    };
-    if (data.paired) paired.push(follow);
 
     const move = (at) => {
       const target = svg.querySelector(`[data-at="${at}"]`);
@@ -176,6 +166,7 @@ traceana.icicles = (pictures) => {
     svg.addEventListener("mouseleave", traceana.hideTip);
     svg.addEventListener("focusout", traceana.hideTip);
     back.addEventListener("click", () => zoom(Math.max(data.parent[top], 0)));
+    fit.addEventListener("click", () => zoom(0));
     let drawnWidth = canvas.clientWidth;
     new ResizeObserver(() => {
       if (canvas.clientWidth === drawnWidth) return; // its height follows from the zoom

@@ -6,6 +6,9 @@ traceana.tables = () => {
   const FIRST = ["step_ns", "time_ns", "delta_ns", "verdict", "step_share", "share", "of_step"];
   const NAMED = ["layer", "name", "operator", "a", "gemm"];
 
+  // The titles of the columns; above them there may be those of groups.
+  const titled = (table) => [...table.tHead.querySelectorAll("th[scope=col]")];
+
   const exact = (cell) => cell.dataset.v ?? cell.textContent;
 
   const compare = (numeric) => (a, b) => {
@@ -22,7 +25,7 @@ traceana.tables = () => {
   };
 
   const csv = (table) => {
-    const titles = [...table.tHead.rows[0].querySelectorAll("th")].map((cell) => cell.dataset.title);
+    const titles = titled(table).map((cell) => cell.dataset.title);
     const lines = [...table.tBodies[0].rows].map((row) =>
       titles.map((_, at) => quoted(exact(row.cells[at]))).join(","),
     );
@@ -49,7 +52,7 @@ traceana.tables = () => {
   // The numbers by which the rows already are in descending order: of several columns, time.
   const ordered = (table) => {
     const rows = [...table.tBodies[0].rows];
-    const falls = [...table.tHead.rows[0].querySelectorAll("th")].filter((header, at) => {
+    const falls = titled(table).filter((header, at) => {
       if (rows.length < 3 || !header.classList.contains("n")) return false;
       const values = rows.map((row) => exact(row.cells[at]));
       const sorted = values.every((value, one) => !one || compare(true)(values[one - 1], value) <= 0);
@@ -82,6 +85,7 @@ traceana.tables = () => {
   };
 
   const narrowed = (table) => {
+    if (table.tHead.rows.length > 1) return; // the columns of a group stay together
     const cells = [...table.tHead.rows[0].cells];
     const moved = FIRST.map((name) => cells.findIndex((cell) => cell.dataset.title === name)).filter((at) => at > 0);
     const named = cells.findIndex((cell) => cell.classList.contains("n"));
@@ -134,7 +138,7 @@ traceana.tables = () => {
     const fit = () => holder.classList.toggle("beside", table.offsetWidth + 80 < holder.clientWidth);
     if (alone) new ResizeObserver(fit).observe(holder);
     ordered(table);
-    [...table.tHead.rows[0].querySelectorAll("th")].forEach((header, at) => {
+    titled(table).forEach((header, at) => {
       const inside = traceana.element("button", { type: "button", class: "sort" });
       inside.append(...header.childNodes);
       header.append(inside);

@@ -32,47 +32,6 @@ const traceana = {
     });
   },
 
-  // Each of the texts cut in its middle to a number of letters, names differ at either end. Those
-  // that would be the same are cut around their first difference, and numbered as a last resort.
-  distinct(texts, letters) {
-    const head = Math.ceil((letters - 1) / 2);
-    const cut = (text) =>
-      text.length > letters ? `${text.slice(0, head)}…${text.slice(text.length - (letters - 1 - head))}` : text;
-    const shown = new Map([...new Set(texts)].map((text) => [text, cut(text)]));
-    const alike = (among) => {
-      const groups = new Map();
-      for (const text of among) groups.set(shown.get(text), [...(groups.get(shown.get(text)) ?? []), text]);
-      return [...groups.values()].filter((group) => group.length > 1);
-    };
-    const differ = (group) => {
-      const [first, last] = [group.toSorted()[0], group.toSorted().at(-1)];
-      let at = 0;
-      while (at < first.length && first[at] === last[at]) at += 1;
-      const kept = Math.max(Math.floor((letters * 2) / 5), 1);
-      for (const text of group) {
-        const start = Math.max(Math.min(at, text.length - (letters - kept - 1)), kept);
-        const rest = `${text.slice(0, kept)}${start > kept ? "…" : ""}${text.slice(start)}`;
-        shown.set(text, rest.length > letters ? `${rest.slice(0, letters - 1)}…` : rest);
-      }
-      for (const smaller of alike(group)) if (smaller.length < group.length) differ(smaller);
-    };
-    for (const group of alike(shown.keys())) differ(group);
-    const used = new Set(shown.values());
-    for (const group of alike(shown.keys())) {
-      let number = 1;
-      for (const text of group.slice(1)) {
-        let numbered;
-        do {
-          const mark = ` #${(number += 1)}`;
-          numbered = `${shown.get(text).slice(0, letters - mark.length)}${mark}`;
-        } while (used.has(numbered));
-        used.add(numbered);
-        shown.set(text, numbered);
-      }
-    }
-    return shown;
-  },
-
   // Black or white, whichever has more contrast with a colour #rrggbb (WCAG's relative luminance).
   readable(colour) {
     const [r, g, b] = [1, 3, 5].map((at) => {

@@ -99,7 +99,7 @@ traceana.timelines = (pictures) => {
       ...(windows.length > 1 ? [choice] : []),
       button("+", "Zoom in (W)", () => zoom(0.5)),
       button("−", "Zoom out (S)", () => zoom(2)),
-      button("whole", "Show the whole step", () => view(0, data.span_ns)),
+      button("Fit", "Fit the whole step", () => view(0, data.span_ns)),
       search, note,
     );
     canvas.before(tools);

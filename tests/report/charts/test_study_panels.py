@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 import pytest
 
-from tests.report.plots.test_draw import picture_file
+from tests.report.charts.test_panels import picture_file
 from tests.study.conftest import Make
 from tests.study.conftest import make as make
 from tests.study.test_convolutions import timed

@@ -1,0 +1,171 @@
+"""The pictures of a page as one PNG or SVG file, below each other."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path, PurePath
+from typing import Any, Final
+
+from traceana.errors import MissingDependencyError, NoSuchSelectionError, how_to_install
+from traceana.files import write_output
+from traceana.report.charts.panels import panel_charts
+from traceana.report.charts.pictures import picture
+from traceana.report.charts.spans import icicle_view, left_of_timeline, timeline_view
+from traceana.report.charts.specification import (
+    PAGE,
+    SCHEMA,
+    Colours,
+    config,
+    left_of,
+    parameters,
+    short,
+    view,
+)
+from traceana.report.page import Chart, Facts, Heading, Icicle, Page, Timeline, pictures_of
+from traceana.report.panels import Panels
+from traceana.report.text import cut_end
+
+WIDTH: Final = 900
+"""Pixels."""
+_MARGIN: Final = 14
+_FONT: Final = "Liberation Sans, Arial, sans-serif"
+_COLOURS: Final = Colours("#222222", "#5c5c5c", "#dedede", "#ffffff")
+_LETTERS: Final = 88
+"""Letters in a line of the title; a line of facts has a third more."""
+_MOST_FACTS: Final = 6
+
+_OWN: Final = dict.fromkeys(("color", "shape", "size", "fillOpacity", "yOffset"), "independent")
+
+
+def write_plot(page: Page, path: Path, format: str, *, force: bool) -> None:  # noqa: A002
+    """Write the pictures of ``page`` to ``path`` as ``format``, ``png`` or ``svg``.
+
+    Raises :class:`~traceana.errors.NoSuchSelectionError` if it has none, and
+    :class:`~traceana.errors.MissingDependencyError` without vl-convert.
+    """
+    if not pictures_of(page):
+        raise NoSuchSelectionError(f"nothing to plot: {page.command} has no picture of this input")
+    write_output(path, page_file(page, format), force=force)
+
+
+def page_file(page: Page, format: str) -> bytes:  # noqa: A002
+    """Return the pictures of ``page``, which has some, as a file of ``format``.
+
+    Raises :class:`~traceana.errors.MissingDependencyError` without vl-convert.
+    """
+    require_vl_convert()
+    import vl_convert
+
+    drawn = page_specification(page)
+    if format == "png":
+        return vl_convert.vegalite_to_png(drawn, scale=2, allowed_base_urls=[])
+    return vl_convert.vegalite_to_svg(drawn, allowed_base_urls=[]).encode()
+
+
+def chart_svg(chart: Chart) -> str:
+    """Return ``chart`` as SVG in the colours of a page's style sheet, as wide as its element.
+
+    Raises :class:`~traceana.errors.MissingDependencyError` without vl-convert.
+    """
+    require_vl_convert()
+    import vl_convert
+
+    drawn = {
+        "$schema": SCHEMA,
+        "config": {**config(PAGE), "background": None, "font": _FONT},
+        "params": parameters(PAGE),
+        **view(chart, WIDTH - left_of(chart), WIDTH),
+    }
+    return vl_convert.vegalite_to_svg(drawn, allowed_base_urls=[])
+
+
+def require_vl_convert() -> None:
+    """Raise :class:`~traceana.errors.MissingDependencyError` if vl-convert is not installed."""
+    try:
+        import vl_convert  # noqa: F401
+    except ImportError as error:
+        wanted = f"pictures need vl-convert: {how_to_install('html')}"
+        raise MissingDependencyError(wanted) from error
+
+
+def page_specification(page: Page) -> dict[str, Any]:
+    """Return the pictures of ``page`` as one specification; panels, if it has some, alone."""
+    blocks = pictures_of(page)
+    panels = next((one for one in blocks if isinstance(one, Panels)), None)
+    if panels is not None:
+        title, conditions = panels.title, [*panels.conditions]
+        rows = _panel_rows(panels)
+    else:
+        title, conditions = _title(page), [*_conditions(page)]
+        shown = [one.first if isinstance(one, Timeline) else one for one in blocks]
+        left = max(map(_left_of, shown))
+        rows = [_titled(_view(one, WIDTH - left), one.title) for one in shown]
+    lines = (textwrap.wrap(short(one), _LETTERS * 4 // 3) for one in conditions)
+    return {
+        "$schema": SCHEMA,
+        "config": {**config(_COLOURS), "background": _COLOURS.paper, "font": _FONT},
+        "params": parameters(_COLOURS),
+        "padding": _MARGIN,
+        "title": {
+            "text": textwrap.wrap(short(title), _LETTERS),
+            "subtitle": [line for one in lines for line in one],
+            **{"anchor": "start", "frame": "bounds", "fontSize": 16, "offset": 16},
+        },
+        "spacing": 34,
+        "vconcat": rows,
+        "resolve": {"scale": _OWN},
+    }
+
+
+def _panel_rows(panels: Panels) -> list[dict[str, Any]]:
+    """Return the charts of ``panels`` in rows of its columns."""
+    charts = panel_charts(panels)
+    columns = min(panels.columns, len(charts))
+    wide = WIDTH if columns < 3 else 4 * WIDTH // 3
+    each = (wide - 30 * (columns - 1)) // columns
+    left = max(map(left_of, charts))
+    views = [_titled(view(one, max(each - left, 160), each), one.title) for one in charts]
+    # The lines of a row can be compared.
+    shared = {"y": "shared"} if panels.share and not any(one.rows for one in panels.panels) else {}
+    return [
+        {"hconcat": views[at : at + columns], "spacing": 30, "resolve": {"scale": _OWN | shared}}
+        for at in range(0, len(views), columns)
+    ]
+
+
+def _left_of(block: Any) -> int:
+    """Return the pixels left of the axes of ``block``."""
+    if isinstance(block, Chart):
+        return left_of(block)
+    return left_of_timeline(picture(block)) if isinstance(block, Timeline) else 0
+
+
+def _view(block: Any, width: int) -> dict[str, Any]:
+    if isinstance(block, Chart):
+        return view(block, width, WIDTH)
+    draw = icicle_view if isinstance(block, Icicle) else timeline_view
+    return draw(picture(block), width)
+
+
+def _titled(drawn: dict[str, Any], title: str) -> dict[str, Any]:
+    text = cut_end(short(title), _LETTERS * drawn["width"] // 700)
+    return {**drawn, "title": {"text": text, "frame": "group", "fontSize": 13, "offset": 8}}
+
+
+def _title(page: Page) -> str:
+    """Return the page's first heading, or the command and the file."""
+    first = page.blocks[0]
+    if isinstance(first, Heading):
+        return first.text
+    name = PurePath(page.data.source.get("file") or "").name
+    return f"{name} · traceana {page.command}" if name else f"traceana {page.command}"
+
+
+def _conditions(page: Page) -> Iterator[str]:
+    """Yield the remark of the first heading, and the facts above the tables."""
+    for block in page.blocks[:2]:
+        if isinstance(block, Heading) and block.remark:
+            yield block.remark
+        if isinstance(block, Facts):
+            yield from ("  ".join(row).strip() for row in block.rows[:_MOST_FACTS])

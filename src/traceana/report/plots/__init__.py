@@ -1,1 +1,0 @@
-"""The pictures of a page as PNG and SVG files, drawn with matplotlib."""
