@@ -403,7 +403,8 @@ def _changes(found: Diff) -> Iterator[Block]:
     least = f"{numbers.level(found.criteria.minimum_effect)} of the {of}"
     above = [_change(row, whole) for row in rows.filter(~pl.col("least")).to_dicts()]
     below = [_change(row, whole) for row in rows.filter("least").to_dicts()]
-    yield Heading(f"Changes, by effect on the {of}", "" if whole else "times per step")
+    remark = "they overlap, do not add them"
+    yield Heading(f"Changes, by effect on the {of}", remark if whole else f"per step; {remark}")
     yield Findings(tuple(above), brief=True) if above else Facts((("", f"none above {least}"),))
     if below:
         yield Heading(f"Changes below {least}")
