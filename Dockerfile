@@ -6,7 +6,7 @@ COPY pyproject.toml README.md LICENSE /src/
 COPY docs/traceana.1 /src/docs/
 COPY tools /src/tools
 COPY src /src/src
-RUN python -m venv /opt/traceana && /opt/traceana/bin/pip install --no-cache-dir '/src[html,plots,excel,duckdb]'
+RUN python -m venv /opt/traceana && /opt/traceana/bin/pip install --no-cache-dir '/src[html,excel,duckdb]'
 
 FROM python:3.13-slim
 COPY --from=build /opt/traceana /opt/traceana
