@@ -75,7 +75,7 @@ def test_rows_are_sorted_by_the_titles_that_are_shown(run: Run, bundle: Path) ->
 
 
 def test_layers_by_direction(run: Run, bundle: Path) -> None:
-    found = rows(run("layers", bundle, "--direction", "-f", "json"))
+    found = rows(run("layers", bundle, "--direction", "--order", "network", "-f", "json"))
     assert [(row["layer"], row["direction"], row["time_ns"]) for row in found][:3] == [
         ("features.0", "forward", 3000),
         ("features.0", "backward", 6000),

@@ -42,7 +42,7 @@ def test_peaks_and_links_are_those_of_the_named_model(run: Run, tmp_path: Path) 
     trace = recording(tmp_path / "t.json")
     named = ("--device-model", "Tesla V100", "-f", "json")
     assert json.loads(run("layers", trace, "-f", "json").stdout)["rows"][0]["of_peak"] is None
-    (layer,) = json.loads(run("layers", trace, *named).stdout)["rows"][:1]
+    (layer,) = json.loads(run("layers", trace, *named, "--order", "network").stdout)["rows"][:1]
     assert layer["of_peak"] == pytest.approx(PRODUCT / 1e-6 / 125e12)
     (copy,) = json.loads(run("transfers", trace, *named).stdout)["rows"]
     assert copy["link"] == "PCIe 3 x16"

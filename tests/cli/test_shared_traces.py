@@ -23,7 +23,7 @@ from traceana.trace import Trace
 pytestmark = pytest.mark.slow
 
 FILES = traces_at_hand()
-LINES_OF_A_SCREEN = 54
+LINES_OF_A_SCREEN = 58
 
 
 @pytest.fixture(scope="module", params=FILES, ids=lambda file: file.name)

@@ -165,7 +165,8 @@ def _refuse_documents(head: Head) -> None:
 def _refuse_lines(head: Head) -> None:
     """Raise ``NotATraceError`` on JSON lines: an object on the first line and the next."""
     first, _, rest = head.content.lstrip().partition(b"\n")
-    if not (first.startswith(b"{") and rest.lstrip().startswith(b"{")):
+    is_list = b'"traceEvents"' in first
+    if is_list or not (first.startswith(b"{") and rest.lstrip().startswith(b"{")):
         return
     try:
         msgspec.json.decode(first)

@@ -105,7 +105,7 @@ def read_ranks(
     for file, why in others:
         if not found_in_folder or numberless(file) in named:
             ledger.add("skipped_file", 1, table="-", kept=True, detail=str(why))
-    if any(trace.on_cpu for trace in traces) and not all(trace.on_cpu for trace in traces):
+    if any(trace.tables.activities.height and not trace.on_cpu for trace in traces):
         # Operators of a CPU are not added to the work of GPUs.
         for file, trace in zip(read, traces, strict=True):
             if trace.on_cpu:
