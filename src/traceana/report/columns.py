@@ -69,7 +69,7 @@ _NAMES: Final[Mapping[Kind, str]] = {
         "calls count devices multiprocessors short_calls in_runs longest tried "
         "last_count problems kernels steps_count copies_count launches_count launches "
         "launch_bound ranks groups matched group_size "
-        "kernels synchronous staged asynchronous measured allocations steps layers of_layers "
+        "synchronous staged asynchronous measured allocations steps layers of_layers "
         "trials of_trials batch_before batch_after events iterations"
     ),
     Kind.MEAN: (

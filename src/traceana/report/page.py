@@ -188,7 +188,7 @@ class Icicle(Illustration, frozen=True):
     Columns of ``frame``, parents before children: ``parent`` (row number, null for the root),
     ``label``, ``path``, ``category`` (its colour), ``time_ns`` (with its children) and those of
     ``shown``. The times are those of ``steps`` steps, whose mean a picture shows. ``colours`` are
-    those of categories that are no classes.
+    those of categories other than classes of work.
     """
 
     summary: str

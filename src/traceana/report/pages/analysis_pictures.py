@@ -87,7 +87,7 @@ def step_bars(steps: pl.DataFrame, parts: pl.DataFrame, ranks: pl.DataFrame) -> 
     parts = pl.concat([parts.cast({"step": pl.Int64}), alone])
     order = {name: at for at, name in enumerate((*_WORK, *CAUSES))}
     drawn = parts.join(named, left_on="step", right_on="row")
-    # Of processes that are not told apart, a step is a mean, as of several devices.
+    # Where the name is that of several processes, a step is a mean, as of several devices.
     devices = drawn.select("name", "step", *PER_DEVICE).unique().group_by("name").len("devices")
     frame = (
         drawn.group_by("name", "part")
