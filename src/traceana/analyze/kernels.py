@@ -158,9 +158,9 @@ def by_category(rows: Result) -> Result:
         pl.len().cast(pl.Int64).alias("kernels"), pl.col("calls", "time_ns", "share").sum()
     )
     frame = frame.sort(["time_ns", "category"], descending=[True, False])
-    return Result(
-        frame, sums(frame, "kernels", *rows.totals.keys() & {"calls", "time_ns"}), rows.notes
-    )
+    # In this order: that of a set changes from process to process.
+    added = (name for name in ("calls", "time_ns") if name in rows.totals)
+    return Result(frame, sums(frame, "kernels", *added), rows.notes)
 
 
 def occupancy(trace: Trace) -> Result:
