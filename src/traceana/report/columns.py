@@ -113,7 +113,6 @@ _TITLES: Final[Mapping[str, str]] = {
     "bytes_per_s": "bandwidth",
     "flops_per_s": "FLOP/s",
     "tokens_per_s": "tokens/s",
-    "executed_flops": "executed FLOPs",
     "flops": "FLOPs",
     "tensor_active": "tensor active",
     "sm_efficiency": "SM efficiency",
@@ -184,7 +183,7 @@ def title_of(column: str) -> str:
     for part, part_title in _TITLES.items():
         if "_" in part:
             title = title.replace(part, part_title)
-    return title.replace("_", " ")
+    return " ".join("FLOPs" if word == "flops" else word for word in title.split("_"))
 
 
 def scale_of(column: str) -> str:
