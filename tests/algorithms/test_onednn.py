@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from tests.algorithms.shapes import LAYERS, layer
-from traceana.flops.executed import Direction
-from traceana.flops.timed_algorithms import AlgorithmStudy, Layer, Measurement, read
+from traceana.flops.timed_algorithms import AlgorithmStudy, read
 from traceana.study.timed_convolutions import by_batch, measurements
 from workloads.algorithms import onednn
 from workloads.algorithms.__main__ import main
 from workloads.algorithms.libraries import LibraryError
 from workloads.algorithms.onednn import OneDNNBench, algorithm_of
 from workloads.algorithms.onednn_api import MAJOR, PACKAGES, OneDNN
+from workloads.algorithms.study import Direction, Layer, Measurement
 from workloads.algorithms.timing import Timing
 
 DIRECTIONS: tuple[Direction, ...] = ("fprop", "dgrad", "wgrad")

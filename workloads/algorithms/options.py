@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from traceana.flops.executed import Direction
+from workloads.algorithms.study import Direction
 from workloads.networks import NETWORKS
 
 DIRECTIONS: Final[tuple[Direction, ...]] = ("fprop", "dgrad", "wgrad")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from time import monotonic
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
-from traceana.flops.executed import Direction
-from traceana.flops.timed_algorithms import AlgorithmStudy, Device, Layer, Measurement
+from workloads.algorithms.study import Device, Direction, Layer, Measurement
 
 
 class DeviceLostError(RuntimeError):
@@ -84,23 +83,25 @@ class Run:
             spent = monotonic() - since
             log(f"batch {batch}: {len(done)} algorithms, {ran} timed, in {spent:.1f} s")
 
-    def study(self) -> AlgorithmStudy:
+    def study(self) -> dict[str, Any]:
         """Return the study that is written to the file."""
-        return AlgorithmStudy(
-            library=self.bench.library,
-            library_version=self.bench.version,
-            device=self.bench.device,
-            network=self.plan.network,
-            precision=self.bench.precision,
-            layout=self.bench.layout,
-            warm_up=self.plan.warm_up,
-            tolerance=self.bench.tolerance,
-            recorded=datetime.now(UTC).strftime("%Y-%m-%d"),
-            versions={"python": platform.python_version(), **_versions(), **self.bench.versions},
-            ended=self.ended,
-            layers=tuple(self.plan.layers),
-            measurements=tuple(self.measurements),
-        )
+        return {
+            "format": "traceana-algorithms",
+            "version": 1,
+            "library": self.bench.library,
+            "library_version": self.bench.version,
+            "device": asdict(self.bench.device),
+            "network": self.plan.network,
+            "precision": self.bench.precision,
+            "layout": self.bench.layout,
+            "warm_up": self.plan.warm_up,
+            "tolerance": self.bench.tolerance,
+            "recorded": datetime.now(UTC).strftime("%Y-%m-%d"),
+            "versions": {"python": platform.python_version(), **_versions(), **self.bench.versions},
+            "ended": self.ended,
+            "layers": [asdict(layer) for layer in self.plan.layers],
+            "measurements": [each.row() for each in self.measurements],
+        }
 
 
 def _versions() -> dict[str, str]:
