@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import sqlite3
@@ -28,6 +29,23 @@ pytestmark = pytest.mark.frameworks
 
 WORKLOADS = Path(__file__).resolve().parents[2] / "workloads"
 NSYS = shutil.which("nsys")
+
+
+def test_processes_have_a_trace_each_with_layers_and_provenance(tmp_path: Path) -> None:
+    (recording,) = (each for each in PLANS["smoke"] if each.name == "alexnet-smoke-ranks")
+    made = Recorder(tmp_path, Sandbox(None), {}).record(recording)
+    names = [f"alexnet-smoke-ranks.rank{rank}" for rank in (0, 1)]
+    assert made == [tmp_path / f"{name}.json.gz" for name in names]
+    expected = {f"{name}.{end}" for name in names for end in ("json.gz", "provenance.json")}
+    assert {each.name for each in tmp_path.iterdir()} == {
+        *expected,
+        "alexnet-smoke-ranks.layers.json",
+    }
+    facts = json.loads((tmp_path / f"{names[1]}.provenance.json").read_text("utf-8"))
+    assert facts["recorder"]["name"] == "torch.profiler"
+    assert facts["output"].startswith("alexnet, batch 2, cpu: ")
+    trace = json.loads(gzip.decompress(made[1].read_bytes()))
+    assert any(event["name"] == "backward: conv1" for event in trace["traceEvents"])
 
 
 def test_without_a_gpu_nothing_is_tried_on_one(
@@ -96,17 +114,26 @@ def test_an_open_sandbox_has_this_python_and_a_time_limit(tmp_path: Path) -> Non
         sandbox.run(["sleep", "9"], tmp_path, timeout=0.1)
 
 
+def running(text: str) -> list[bytes]:
+    """Return the command lines of this machine's processes that contain ``text``."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(file.read_bytes())
+    return [command for command in found if text.encode() in command]
+
+
 @pytest.mark.parametrize("sandbox", [Sandbox(None), find_sandbox()], ids=["open", "found"])
 def test_a_stopped_command_leaves_no_process(sandbox: Sandbox, tmp_path: Path) -> None:
     # A profiler starts the program that it records, and may have others beside it.
     seconds = f"{3600 + time.time() % 1000:.6f}"
     with pytest.raises(RecordingError, match="time limit"):
         sandbox.run(["sh", "-c", f"sleep {seconds} & sleep {seconds}"], tmp_path, timeout=0.5)
-    commands = []
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            commands.append(file.read_bytes())
-    assert not any(seconds.encode() in command for command in commands)
+    # The kernel ends them one after the other.
+    until = time.monotonic() + 10
+    while running(seconds) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not running(seconds)
 
 
 @pytest.mark.skipif(not find_sandbox().isolated, reason="no namespaces can be made here")

@@ -68,7 +68,12 @@ class Run:
             for layer in self.plan.layers:
                 for direction in self.plan.directions:
                     if self.plan.seconds is not None and monotonic() - start > self.plan.seconds:
-                        self.ended = f"time limit of {self.plan.seconds:g} s reached"
+                        self.ended = (
+                            f"time limit of {self.plan.seconds:g} s reached before {layer.path}, "
+                            f"{direction}, batch {batch}"
+                        )
+                        if rest := [str(each) for each in self.plan.batches if each > batch]:
+                            self.ended += f"; no batch {', '.join(rest)}"
                         return
                     try:
                         for each in self.bench.measure(layer, direction, batch):
