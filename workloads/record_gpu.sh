@@ -12,6 +12,6 @@ sys.exit(sys.version_info < (3, 11) or None in map(find_spec, ("numpy", "torch")
     exit 2
 }
 # The checkout is named here: PYTHONPATH may be empty or not get through.
-exec "$python" -c 'import sys; sys.path[0] = sys.argv.pop(1)
+exec "$python" -c 'import sys; sys.path.insert(0, sys.argv.pop(1))
 from workloads.record_gpu import main
 sys.exit(main())' "$(cd "$(dirname "$0")/.." && pwd)" "$@"

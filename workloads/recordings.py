@@ -78,10 +78,17 @@ _ON_GPU: tuple[_Wanted, ...] = (
     (
         "resnet18-gpu-nsys-graph",
         Tool.NSYS,
-        ("--network=resnet18", "--batch=8", "--warm-up=1", "--cuda-graph", *_NVTX),
+        (
+            "--network=resnet18",
+            "--batch=8",
+            "--warm-up=1",
+            "--cuda-graph",
+            "--forward-only",
+            *_NVTX,
+        ),
     ),
-    ("alexnet-gpu-jax", Tool.JAX_PROFILER, ()),
     # XLA tries every algorithm of every convolution by default, which would take minutes.
+    ("alexnet-gpu-jax", Tool.JAX_PROFILER, ("--algorithms=heuristic",)),
     (
         "resnet50-gpu-jax",
         Tool.JAX_PROFILER,

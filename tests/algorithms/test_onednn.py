@@ -151,7 +151,7 @@ def test_a_run_that_has_no_time(bench: OneDNNBench, tmp_path: Path) -> None:
     words = ["--library", "onednn", "--network", "lenet5", "--batch", "1,2,4", "--layer", "c3"]
     assert main([*words, "--seconds", "1e-9", "--out", str(out)]) == 0
     study = read(out)
-    limit = "time limit of 1e-09 s reached before c3, fprop, batch 1; no batch 2, 4"
+    limit = "time limit of 1e-09 s reached at c3, fprop, batch 1; no batch 2, 4"
     assert study.ended == limit
     assert study.measurements == ()
 

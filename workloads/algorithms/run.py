@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from itertools import product
+from math import inf
 from time import monotonic
 from typing import Any, Literal, Protocol
 
@@ -41,7 +43,7 @@ class Bench(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """The measured cases. ``seconds`` limits the whole run: no layer starts after it."""
+    """The measured cases. ``seconds`` limits the whole run: no algorithm starts after it."""
 
     network: str
     layers: Sequence[Layer]
@@ -62,27 +64,28 @@ class Run:
 
     def measure(self, log: Callable[[str], None]) -> None:
         """Measure by batch size, smallest first, and pass a line to ``log`` after each."""
-        start = monotonic()
+        limit = self.plan.seconds
+        until = inf if limit is None else monotonic() + limit
         for batch in sorted(self.plan.batches):
             before, since = len(self.measurements), monotonic()
-            for layer in self.plan.layers:
-                for direction in self.plan.directions:
-                    if self.plan.seconds is not None and monotonic() - start > self.plan.seconds:
-                        self.ended = (
-                            f"time limit of {self.plan.seconds:g} s reached before {layer.path}, "
-                            f"{direction}, batch {batch}"
-                        )
+            for layer, direction in product(self.plan.layers, self.plan.directions):
+                case = f"{layer.path}, {direction}, batch {batch}"
+                measured = self.bench.measure(layer, direction, batch)
+                try:
+                    while monotonic() <= until:
+                        if (each := next(measured, None)) is None:
+                            break
+                        self.measurements.append(each)
+                    else:
+                        self.ended = f"time limit of {limit:g} s reached at {case}"
                         if rest := [str(each) for each in self.plan.batches if each > batch]:
                             self.ended += f"; no batch {', '.join(rest)}"
                         return
-                    try:
-                        for each in self.bench.measure(layer, direction, batch):
-                            self.measurements.append(each)
-                    except (RuntimeError, MemoryError) as error:
-                        # Measurements are kept after a failure of the library or the device.
-                        lines = str(error).splitlines() or [type(error).__name__]
-                        self.ended = f"{layer.path}, {direction}, batch {batch}: {lines[0]}"
-                        return
+                except (RuntimeError, MemoryError) as error:
+                    # Measurements are kept after a failure of the library or the device.
+                    lines = str(error).splitlines() or [type(error).__name__]
+                    self.ended = f"{case}: {lines[0]}"
+                    return
             done = self.measurements[before:]
             ran = sum(each.status == "ok" for each in done)
             spent = monotonic() - since
