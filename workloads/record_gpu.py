@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,6 +31,8 @@ from typing import Final, Literal
 ROOT: Final = Path(__file__).resolve().parents[1]
 _GRACE_S: Final = 5
 """The end of a part's time, in which it writes its files."""
+_CPU_LIMIT_S: Final = 600
+"""The limit of a part on a CPU, which may be slow and shared."""
 _REMARK: Final = re.compile(r"(\S+): (skipped, |FAILED: )(.*)")
 _COMPILED: Final = (
     "resnet18_b32_reduce-overhead",
@@ -167,10 +170,10 @@ def main(argv: list[str] | None = None) -> int:
         if arguments.open and "workloads.record_fixtures" in words:
             words.append("--open")
         print(f"{part.name}: {part.about}", flush=True)
-        outcomes.append(_run(part, words, output))
-    (output / "summary.json").write_text(
-        json.dumps({"parts": [asdict(each) for each in outcomes]}, indent=1) + "\n", "utf-8"
-    )
+        limit_s = part.limit_s if on_gpu else _CPU_LIMIT_S
+        outcomes.append(_run(part.name, words, limit_s, output))
+        summary = {"device": arguments.device, "parts": [asdict(each) for each in outcomes]}
+        (output / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", "utf-8")
     print(f"\nin {output}:", *outcomes, sep="\n")
     return int(any(each.status in ("failed", "stopped") for each in outcomes))
 
@@ -187,10 +190,10 @@ def _parts(text: str) -> tuple[Part, ...]:
     return tuple(known[name] for name in names)
 
 
-def _run(part: Part, words: list[str], output: Path) -> Outcome:
+def _run(name: str, words: Sequence[str], limit_s: int, output: Path) -> Outcome:
     """Run a part within its limit, in a session of its own that is ended as a whole."""
     before = _files(output)
-    log = output / f"{part.name}.log"
+    log = output / f"{name}.log"
     start = time.monotonic()
     with (
         log.open("wb") as printed,
@@ -203,7 +206,7 @@ def _run(part: Part, words: list[str], output: Path) -> Outcome:
         ) as process,
     ):
         try:
-            code = process.wait(part.limit_s - _GRACE_S)
+            code = process.wait(limit_s - _GRACE_S)
         except subprocess.TimeoutExpired:
             code = None
         finally:
@@ -217,17 +220,18 @@ def _run(part: Part, words: list[str], output: Path) -> Outcome:
     after = _files(output)
     new = [path for path, state in after.items() if before.get(path) != state and path != log]
     lines = log.read_text("utf-8", "replace").strip().splitlines()
-    remarks = [f"{name}: {kind}{why}" for name, kind, why in _REMARK.findall("\n".join(lines))]
+    remarks = [f"{what}: {kind}{why}" for what, kind, why in _REMARK.findall("\n".join(lines))]
     status: Literal["ok", "skipped", "failed", "stopped"] = "ok" if new else "skipped"
     if code is None:
         status = "stopped"
-        remarks.append(f"stopped at its limit of {part.limit_s} s")
+        remarks.append(f"stopped at its limit of {limit_s} s")
     elif code:
         last = lines[-1] if lines else f"exit code {code}"
         status = "skipped" if "is not installed" in last else "failed"
-        remarks = remarks or [last]
+        if not any("FAILED: " in remark for remark in remarks):
+            remarks.append(last)
     sizes = sum(path.stat().st_size for path in new)
-    return Outcome(part.name, status, round(spent, 1), len(new), sizes, tuple(remarks))
+    return Outcome(name, status, round(spent, 1), len(new), sizes, tuple(remarks))
 
 
 def _files(folder: Path) -> dict[Path, int]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from workloads.record_gpu import PARTS, Part, _run
+from workloads.record_gpu import PARTS, _run
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "workloads" / "record_gpu.sh"
@@ -131,7 +131,7 @@ SLEEPS = ("timeit", "-n", "1", "import time; print('begun', flush=True); time.sl
 def test_what_became_of_a_part(
     words: tuple[str, ...], limit_s: int, status: str, remark: str, tmp_path: Path
 ) -> None:
-    outcome = _run(Part("part", limit_s, "", (), ()), list(words), tmp_path)
+    outcome = _run("part", words, limit_s, tmp_path)
     assert (outcome.status, outcome.files) == (status, 0)
     assert remark in outcome.remarks
     assert outcome.seconds < 20
