@@ -92,7 +92,7 @@ def _record_all(wanted: Iterable[Recording], recorder: Recorder) -> int:
             print(f"{file}: {size} bytes in {time.monotonic() - start:.1f} s{big}", flush=True)
             later = json.loads(provenance_path(file).read_text("utf-8")).get("to_run")
             if later:
-                print(f"nsys has no importer here; where it has one: {' && '.join(later)}")
+                print(f"{file.name}: nsys lacks its importer, to run: {' && '.join(later)}")
     print(f"{done} recorded in {recorder.output}, {failed} failed")
     return 1 if failed else 0
 

@@ -33,7 +33,7 @@ _GRACE_S: Final = 5
 """The end of a part's time, in which it writes its files."""
 _CPU_LIMIT_S: Final = 600
 """The limit of a part on a CPU, which may be slow and shared."""
-_REMARK: Final = re.compile(r"(\S+): (skipped, |FAILED: )(.*)")
+_REMARK: Final = re.compile(r"(\S+): (skipped, |FAILED: |nsys lacks )(.*)")
 _COMPILED: Final = (
     "resnet18_b32_reduce-overhead",
     "alexnet_b128_max-autotune",
@@ -127,7 +127,7 @@ PARTS: Final = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a part; ``remarks`` are what it skipped and what failed."""
+    """What became of a part; ``remarks`` are what it skipped, what failed and what is to be run."""
 
     part: str
     status: Literal["ok", "skipped", "failed", "stopped"]

@@ -63,6 +63,7 @@ def test_no_workload_imports_traceana() -> None:
 
 
 @pytest.mark.frameworks
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("packages", "expected"),
     [
@@ -78,9 +79,9 @@ def test_no_workload_imports_traceana() -> None:
             },
         ),
         (("torch", "numpy", "onednn-cpu-gomp"), {"counters": "ok"}),
-        pytest.param(("torch", "numpy"), {"compiled": "ok"}, marks=pytest.mark.slow),
-        pytest.param(("torch", "jax"), {"jax": "ok"}, marks=pytest.mark.slow),
-        pytest.param(("torch", "tensorflow-cpu"), {"keras": "ok"}, marks=pytest.mark.slow),
+        (("torch", "numpy"), {"compiled": "ok"}),
+        (("torch", "jax"), {"jax": "ok"}),
+        (("torch", "tensorflow-cpu"), {"keras": "ok"}),
     ],
     ids=lambda each: ",".join(each),
 )

@@ -242,7 +242,10 @@ def test_nsys_without_its_importer_leaves_its_stream(
         f"nsys export --type=sqlite --output {name}.sqlite {name}.nsys-rep",
     ]
     assert json.loads((output / f"{name}.provenance.json").read_text())["to_run"] == later
-    assert f"where it has one: {' && '.join(later)}" in capsys.readouterr().out
+    assert (
+        f"{name}.qdstrm: nsys lacks its importer, to run: {' && '.join(later)}"
+        in capsys.readouterr().out
+    )
 
 
 def test_the_reader_has_every_metric() -> None:
