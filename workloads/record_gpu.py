@@ -1,14 +1,14 @@
-"""Record on a machine with a GPU what no recording has yet, in parts that do not need each other.
+"""Record on a machine with a GPU what no recording has yet, in independent parts.
 
 sh workloads/record_gpu.sh                            eight minutes, into recordings/
 sh workloads/record_gpu.sh --parts jax,counters       these parts
 sh workloads/record_gpu.sh --list                     the parts, with their time limits
 sh workloads/record_gpu.sh --device cpu               try it without a GPU: tiny runs
 
-A part that fails or reaches its time limit leaves its files and the other parts. What was recorded,
-skipped or failed is printed at the end and in summary.json; PART.log has what a part printed. nsys,
-ncu, JAX, TensorFlow and Lightning are used where they are installed. ncu needs leave to read the
-GPU's counters: root, or the driver's NVreg_RestrictProfilingToAdminUsers=0.
+A part that fails or reaches its time limit keeps its files and does not stop the others. The summary
+at the end, also in summary.json, lists what was recorded, skipped or failed; PART.log is the output
+of a part. nsys, ncu, JAX, TensorFlow and Lightning are used where they are installed. ncu needs
+permission to read the GPU's counters: root, or the driver's NVreg_RestrictProfilingToAdminUsers=0.
 """
 
 from __future__ import annotations
@@ -34,11 +34,6 @@ _GRACE_S: Final = 5
 _CPU_LIMIT_S: Final = 600
 """The limit of a part on a CPU, which may be slow and shared."""
 _REMARK: Final = re.compile(r"(\S+): (skipped, |FAILED: |nsys lacks )(.*)")
-_COMPILED: Final = (
-    "resnet18_b32_reduce-overhead",
-    "alexnet_b128_max-autotune",
-    "resnet18_b32_default",
-)
 
 
 @dataclass(frozen=True)
@@ -72,62 +67,36 @@ def _recorded(name: str, limit_s: int, about: str, *names: str) -> Part:
 
 
 PARTS: Final = (
-    Part(
-        "pairs",
-        80,
-        "programs that differ in one thing, with times without a profiler; memory events",
-        _programs("cuda", seconds=65),
-        _programs("cpu", "alexnet_b128", "resnet18_b8_fused", "alexnet_b64_memory"),
-    ),
-    Part(
-        "compiled",
-        95,
-        "training by torch.compile, reduce-overhead and max-autotune, with the generated code",
-        _programs("cuda", *_COMPILED),
-        _programs("cpu", "alexnet_b128_max-autotune"),
-    ),
-    _recorded(
-        "jax",
-        95,
-        "AlexNet and ResNet-50 without command buffers",
-        "alexnet-gpu-jax",
-        "resnet50-gpu-jax",
-    ),
-    Part(
-        "counters",
-        65,
-        "ncu: counters of each algorithm of one convolution layer (CPU: oneDNN's, timed)",
-        _recordings("gpu", "alexnet-gpu-counters"),
-        (
-            *("workloads.algorithms", "--library", "onednn", "--layer", "conv2", "--batch", "1"),
-            *("--image-size", "67", "--width-divisor", "8", "--repetitions", "3", "--threads", "1"),
-            *("--limit", "0.01", "--out", "{output}/alexnet-smoke-onednn.json"),
-        ),
-    ),
-    _recorded(
-        "nsys",
-        40,
-        "nsys: AlexNet, and a step as a CUDA graph, node by node",
-        "alexnet-gpu-nsys",
-        "resnet18-gpu-nsys-graph",
-    ),
-    _recorded(
-        "keras", 55, "TensorFlow: AlexNet and ResNet-50", "alexnet-gpu-keras", "resnet50-gpu-keras"
-    ),
+    Part("pairs", 80,
+         "programs that differ in one thing, with times without a profiler; memory events",
+         _programs("cuda", seconds=65),
+         _programs("cpu", "alexnet_b128", "resnet18_b8_fused", "alexnet_b64_memory")),
+    Part("compiled", 95,
+         "training by torch.compile, reduce-overhead and max-autotune, with the generated code",
+         _programs("cuda", "resnet18_b32_reduce-overhead", "alexnet_b128_max-autotune",
+                   "resnet18_b32_default"),
+         _programs("cpu", "alexnet_b128_max-autotune")),
+    _recorded("jax", 95, "JAX without command buffers: AlexNet and ResNet-50",
+              "alexnet-gpu-jax", "resnet50-gpu-jax"),
+    Part("counters", 65,
+         "ncu: counters of each algorithm of one convolution layer (CPU: oneDNN's, timed)",
+         _recordings("gpu", "alexnet-gpu-counters"),
+         ("workloads.algorithms", "--library=onednn", "--layer=conv2", "--batch=1",
+          "--image-size=67", "--width-divisor=8", "--repetitions=3", "--threads=1",
+          "--limit=0.01", "--out={output}/alexnet-smoke-onednn.json")),
+    _recorded("nsys", 40, "nsys: AlexNet, and a step as a CUDA graph, node by node",
+              "alexnet-gpu-nsys", "resnet18-gpu-nsys-graph"),
+    _recorded("keras", 55, "TensorFlow: AlexNet and ResNet-50",
+              "alexnet-gpu-keras", "resnet50-gpu-keras"),
     _recorded("ranks", 20, "a process group of two GPUs", "alexnet-gpu-ranks"),
-    Part(
-        "lightning",
-        20,
-        "a network trained by Lightning",
-        _programs("cuda", "lightning"),
-        _programs("cpu", "lightning"),
-    ),
-)
+    Part("lightning", 20, "a network trained by Lightning",
+         _programs("cuda", "lightning"), _programs("cpu", "lightning")),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a part; ``remarks`` are what it skipped, what failed and what is to be run."""
+    """The status of a part; ``remarks`` list skipped and failed items, and commands to run."""
 
     part: str
     status: Literal["ok", "skipped", "failed", "stopped"]

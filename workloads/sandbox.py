@@ -21,9 +21,9 @@ HOST_NAME = "traceana"
 _UNSHARE = ("unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--mount-proc")
 # As root; as another user or in a container, where the kernel allows user namespaces.
 _UNSHARE_COMMANDS = (_UNSHARE, (*_UNSHARE, "--user", "--map-root-user"))
-# $1 Python's prefix, $2 the workloads, $3 the output's folder, $4 the folder above the profiler's,
-# for nsys insists on the name of its own and has its importer beside it; the rest: the command.
-# Python finds the workloads in its working directory: variables may not reach it.
+# $1 Python's prefix, $2 the workloads, $3 the output's folder, $4 the parent of the profiler's
+# folder: nsys requires the folder's name, and finds its importer beside it; the rest: the command.
+# Python finds the workloads in its working directory, because PYTHONPATH may not reach it.
 _SCRIPT = f"""
 set -e
 hostname {HOST_NAME}

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import torch
 import torch._dynamo
@@ -37,6 +37,7 @@ from torch.profiler import ProfilerActivity, profile, record_function, schedule
 from workloads.data import synthetic_batch
 from workloads.networks import NETWORKS
 from workloads.pytorch.build import build
+from workloads.pytorch.record import write_trace
 from workloads.pytorch.train import captured
 
 _STEPS: Final = 24
@@ -69,125 +70,60 @@ class Program:
     wait_ms: float = 0
 
 
-_ALEXNET = Program("AlexNet, fp32, pageable images", "alexnet", 128)
-_RESNET = Program("ResNet-18, fp32", "resnet18", 64)
-_SMALL = Program("ResNet-18, bound by launches", "resnet18", 8)
-_COMPARED = Program("ResNet-18, TF32, eager", "resnet18", 32, precision="tf32")
-
-PROGRAMS: Final[dict[str, Program]] = {
-    "alexnet_b128": _ALEXNET,
-    "alexnet_b128_again1": replace(
-        _ALEXNET, about="the same once more", before="alexnet_b128", change="nothing"
-    ),
-    "alexnet_b256": replace(
-        _ALEXNET, about="twice the batch", batch=256, before="alexnet_b128", change="batch:2"
-    ),
-    "alexnet_b64": replace(
-        _ALEXNET, about="half the batch", batch=64, before="alexnet_b128", change="batch:0.5"
-    ),
-    "alexnet_b128_tf32": replace(
-        _ALEXNET, about="TF32", precision="tf32", before="alexnet_b128", change="tensor-cores"
-    ),
-    "alexnet_b128_bf16": replace(
-        _ALEXNET,
-        about="autocast bf16",
-        precision="bf16",
-        before="alexnet_b128",
-        change="recording:alexnet_b128_bf16",
-    ),
-    "alexnet_b128_pinned": replace(
-        _ALEXNET, about="pinned images", copies="pinned", before="alexnet_b128", change="pinned"
-    ),
-    "alexnet_b128_prefetch": replace(
-        _ALEXNET,
-        about="pinned images, copied on a side stream",
-        copies="overlapped",
-        before="alexnet_b128",
-        change="overlapped-copies",
-    ),
-    "alexnet_b128_nhwc_tf32": replace(
-        _ALEXNET,
-        about="TF32, channels_last",
-        precision="tf32",
-        channels_last=True,
-        before="alexnet_b128_tf32",
-        change="recording:alexnet_b128_nhwc_tf32",
-    ),
-    "alexnet_b128_benchmark": replace(
-        _ALEXNET,
-        about="cudnn.benchmark",
-        benchmark=True,
-        before="alexnet_b128",
-        change="recording:alexnet_b128_benchmark",
-    ),
-    "alexnet_b128_inputgrad": replace(
-        _ALEXNET, about="with the gradient of the images", input_gradient=True
-    ),
-    "alexnet_b128_noinputgrad": replace(
-        _ALEXNET,
-        about="without it",
-        before="alexnet_b128_inputgrad",
-        change="no-input-gradient",
-    ),
-    "alexnet_b128_wait20": replace(_ALEXNET, about="20 ms of waiting for data", wait_ms=20),
-    "alexnet_b128_nowait": replace(
-        _ALEXNET, about="no wait", before="alexnet_b128_wait20", change="data-ready"
-    ),
-    "alexnet_b64_memory": replace(_ALEXNET, about="with allocations", batch=64, memory=True),
-    "resnet18_b64": _RESNET,
-    "resnet18_b64_tf32": replace(
-        _RESNET, about="TF32", precision="tf32", before="resnet18_b64", change="tensor-cores"
-    ),
-    "resnet18_b128": replace(
-        _RESNET, about="twice the batch", batch=128, before="resnet18_b64", change="batch:2"
-    ),
-    "resnet18_b8": _SMALL,
-    "resnet18_b16": replace(
-        _SMALL, about="twice the batch", batch=16, before="resnet18_b8", change="batch:2"
-    ),
-    "resnet18_b8_graph": replace(
-        _SMALL,
-        about="the whole step as a CUDA graph",
-        graph=True,
-        before="resnet18_b8",
-        change="cuda-graphs",
-    ),
-    "resnet18_b8_forloop": replace(_SMALL, about="optimizer as a loop", optimizer="forloop"),
-    "resnet18_b8_fused": replace(
-        _SMALL,
-        about="fused optimizer",
-        optimizer="fused",
-        before="resnet18_b8_forloop",
-        change="fused-optimizer",
-    ),
-    "vgg16_b32": Program("VGG-16, fp32", "vgg16", 32),
-    "vgg16_b32_tf32": Program(
-        "TF32", "vgg16", 32, precision="tf32", before="vgg16_b32", change="tensor-cores"
-    ),
-    "resnet18_b32_eager": _COMPARED,
-    "resnet18_b32_default": replace(
-        _COMPARED,
-        about="torch.compile",
-        compiled="default",
-        before="resnet18_b32_eager",
-        change="recording:resnet18_b32_default",
-    ),
-    "resnet18_b32_reduce-overhead": replace(
-        _COMPARED,
-        about="torch.compile, mode reduce-overhead",
-        compiled="reduce-overhead",
-        before="resnet18_b32_eager",
-        change="recording:resnet18_b32_reduce-overhead",
-    ),
-    "alexnet_b128_max-autotune": replace(
-        _ALEXNET,
-        about="torch.compile, mode max-autotune",
-        precision="tf32",
-        compiled="max-autotune-no-cudagraphs",
-        before="alexnet_b128_tf32",
-        change="recording:alexnet_b128_max-autotune",
-    ),
-}
+_RECORDING: Final = "recording"
+PROGRAMS: Final[dict[str, Program]] = {}
+# Name, the program that it is made of, the change where both are compared, the rest of the program.
+_ROWS: Final[tuple[tuple[str, Program | str, str | None, str, dict[str, Any]], ...]] = (
+    ("alexnet_b128", Program("", "alexnet", 128), None, "AlexNet, fp32, pageable images", {}),
+    ("alexnet_b128_again1", "alexnet_b128", "nothing", "the same once more", {}),
+    ("alexnet_b256", "alexnet_b128", "batch:2", "twice the batch", {"batch": 256}),
+    ("alexnet_b64", "alexnet_b128", "batch:0.5", "half the batch", {"batch": 64}),
+    ("alexnet_b128_tf32", "alexnet_b128", "tensor-cores", "TF32", {"precision": "tf32"}),
+    ("alexnet_b128_bf16", "alexnet_b128", _RECORDING, "autocast bf16", {"precision": "bf16"}),
+    ("alexnet_b128_pinned", "alexnet_b128", "pinned", "pinned images", {"copies": "pinned"}),
+    ("alexnet_b128_prefetch", "alexnet_b128", "overlapped-copies",
+     "pinned images, copied on a side stream", {"copies": "overlapped"}),
+    ("alexnet_b128_nhwc_tf32", "alexnet_b128_tf32", _RECORDING, "TF32, channels_last",
+     {"channels_last": True}),
+    ("alexnet_b128_benchmark", "alexnet_b128", _RECORDING, "cudnn.benchmark", {"benchmark": True}),
+    ("alexnet_b128_inputgrad", "alexnet_b128", None, "with the gradient of the images",
+     {"input_gradient": True}),
+    ("alexnet_b128_noinputgrad", "alexnet_b128_inputgrad", "no-input-gradient", "without it",
+     {"input_gradient": False}),
+    ("alexnet_b128_wait20", "alexnet_b128", None, "20 ms of waiting for data", {"wait_ms": 20}),
+    ("alexnet_b128_wait10", "alexnet_b128_wait20", "data x 0.5", "half the wait", {"wait_ms": 10}),
+    ("alexnet_b128_nowait", "alexnet_b128_wait20", "data-ready", "no wait", {"wait_ms": 0}),
+    ("alexnet_b64_memory", "alexnet_b64", None, "with allocations", {"memory": True}),
+    ("resnet18_b64", Program("", "resnet18", 64), None, "ResNet-18, fp32", {}),
+    ("resnet18_b64_tf32", "resnet18_b64", "tensor-cores", "TF32", {"precision": "tf32"}),
+    ("resnet18_b128", "resnet18_b64", "batch:2", "twice the batch", {"batch": 128}),
+    ("resnet18_b8", Program("", "resnet18", 8), None, "ResNet-18, bound by launches", {}),
+    ("resnet18_b16", "resnet18_b8", "batch:2", "twice the batch", {"batch": 16}),
+    ("resnet18_b8_graph", "resnet18_b8", "cuda-graphs", "the whole step as a CUDA graph",
+     {"graph": True}),
+    ("resnet18_b8_forloop", "resnet18_b8", None, "optimizer as a loop", {"optimizer": "forloop"}),
+    ("resnet18_b8_fused", "resnet18_b8_forloop", "fused-optimizer", "fused optimizer",
+     {"optimizer": "fused"}),
+    ("vgg16_b32", Program("", "vgg16", 32), None, "VGG-16, fp32", {}),
+    ("vgg16_b32_tf32", "vgg16_b32", "tensor-cores", "TF32", {"precision": "tf32"}),
+    ("resnet18_b32_eager", Program("", "resnet18", 32), None, "ResNet-18, TF32, eager",
+     {"precision": "tf32"}),
+    ("resnet18_b32_default", "resnet18_b32_eager", _RECORDING, "torch.compile",
+     {"compiled": "default"}),
+    ("resnet18_b32_reduce-overhead", "resnet18_b32_eager", _RECORDING,
+     "torch.compile, mode reduce-overhead", {"compiled": "reduce-overhead"}),
+    ("alexnet_b128_max-autotune", "alexnet_b128_tf32", _RECORDING,
+     "torch.compile, mode max-autotune", {"compiled": "max-autotune-no-cudagraphs"}),
+)  # fmt: skip
+for _name, _base, _change, _about, _options in _ROWS:
+    _program = PROGRAMS[_base] if isinstance(_base, str) else _base
+    PROGRAMS[_name] = replace(
+        _program,
+        about=_about,
+        before=_base if isinstance(_base, str) and _change else None,
+        change=f"recording:{_name}" if _change == _RECORDING else _change,
+        **_options,
+    )
 
 
 class _Step:
@@ -396,16 +332,7 @@ def _profiled(step: Callable[[], None], trace: Path, on_gpu: bool, *, memory: bo
             profiler.step()
         if on_gpu:
             torch.cuda.synchronize()
-    _written(profiler, trace)
-
-
-def _written(profiler: profile, trace: Path) -> None:
-    # Written beside the trace, for PyTorch writes the path into it.
-    plain = trace.with_suffix("")
-    os.chdir(trace.parent)
-    profiler.export_chrome_trace(plain.name)
-    trace.write_bytes(gzip.compress(plain.read_bytes(), 9, mtime=0))
-    plain.unlink()
+    write_trace(profiler, trace)
 
 
 def _lightning(trace: Path, device: str) -> None:
