@@ -5,10 +5,10 @@ sh workloads/record_gpu.sh --parts jax,counters       these parts
 sh workloads/record_gpu.sh --list                     the parts, with their time limits
 sh workloads/record_gpu.sh --device cpu               try it without a GPU: tiny runs
 
-A part that fails or reaches its time limit keeps its files and does not stop the others. The summary
-at the end, also in summary.json, lists what was recorded, skipped or failed; PART.log is the output
-of a part. nsys, ncu, JAX, TensorFlow and Lightning are used where they are installed. ncu needs
-permission to read the GPU's counters: root, or the driver's NVreg_RestrictProfilingToAdminUsers=0.
+A part that fails or reaches its time limit keeps its files and does not stop the others. The
+summary at the end, also in summary.json, lists what was recorded, skipped or failed; PART.log is
+the output of a part. nsys, ncu, JAX, TensorFlow and Lightning are used where installed. ncu
+needs permission to read the GPU's counters: root, or NVreg_RestrictProfilingToAdminUsers=0.
 """
 
 from __future__ import annotations
