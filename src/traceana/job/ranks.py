@@ -29,6 +29,7 @@ from traceana.job.parallelism import bandwidths, experts, groups, pipeline
 from traceana.job.rank_summary import TABLES, Facts, read_facts, read_table
 from traceana.job.sources import Source
 from traceana.job.stragglers import (
+    arrivals,
     by_step,
     cause,
     comparable,
@@ -56,7 +57,8 @@ class Job(msgspec.Struct, frozen=True):
     """The figures of a job, from the summaries of its ranks.
 
     ``rows`` has one row per rank, ``own`` the own time of each in each step
-    (:func:`~traceana.job.stragglers.by_step`); ``stragglers``,
+    (:func:`~traceana.job.stragglers.by_step`), ``arrivals`` who arrived last in collectives
+    (:func:`~traceana.job.stragglers.arrivals`); ``stragglers``,
     ``collectives`` and ``groups`` are the tables of these names, ``causes`` has the cause of each
     straggler, ``matched`` and ``collective_count`` are numbers of collectives of all ranks.
     ``parts`` is where the time of each rank goes, ``pipeline`` and ``experts`` are tables of
@@ -67,6 +69,7 @@ class Job(msgspec.Struct, frozen=True):
     rows: pl.DataFrame
     stragglers: pl.DataFrame
     own: pl.DataFrame
+    arrivals: pl.DataFrame
     collectives: pl.DataFrame
     groups: pl.DataFrame
     causes: Mapping[int, str]
@@ -193,6 +196,7 @@ def job(kept: Sequence[Kept]) -> Job:
         _ordered(rows),
         late,
         by_step(own),
+        arrivals(found.each, own["step"].unique()),
         _by_collective(found),
         groups(collectives, found, {rank: one.host for rank, (_, one) in read.items()}),
         _causes(read, late, steps, tables["idle"]),
@@ -332,13 +336,12 @@ def _world(facts: Sequence[Facts]) -> int:
 
 
 def _ordered(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the ranks that differ most first: not read, stragglers, by own time; missing last."""
-    excess = pl.col("excess_ns").abs()
+    """Return the ranks, not read first, then stragglers, then by own time; missing last."""
     return rows.sort(
         pl.col("status") == MISSING,
         pl.col("status") == OK,
         ~pl.col("straggler"),
-        excess,
+        "excess_ns",
         "rank",
         descending=[False, False, False, True, False],
         nulls_last=True,
