@@ -18,6 +18,7 @@ from traceana.advise.bottleneck import (
     HOST,
     IDLE,
     KERNELS,
+    LATE_RANK,
     LAUNCHED,
     NOT_RECORDED,
     PROFILER,
@@ -509,6 +510,7 @@ _MOSTLY: Final = {
     "not_recorded": "for launches not recorded",
     "before_first": "before its first work",
     "after_last": "after its last work",
+    LATE_RANK: "waiting for late ranks",
 }
 """The causes of idle time, as parts of that sentence."""
 
