@@ -70,6 +70,8 @@ class Bottleneck(msgspec.Struct, frozen=True):
         """Return whether the recommendation of ``rule`` shortens what limits the run."""
         if self.bound == "input-bound":
             return rule == "data_loading"
+        if self.bound == "launch-bound" and rule == "small_batch":
+            return True
         if self.by == KERNELS:
             return all(rule not in rules for rules in RULES_ABOUT.values())
         return rule in RULES_ABOUT.get(self.by, ())
