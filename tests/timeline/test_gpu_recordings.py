@@ -168,3 +168,6 @@ def test_diff_of_two_recordings_of_one_program_finds_nothing() -> None:
         assert both.kernel_time is not None
         assert both.kernel_time.verdict in ("same", "inconclusive")
         assert both.gated(0.03)[0] != "failed"
+        # Pageable copies alone vary by more than 1 % of the step.
+        rows = both.by("layer")
+        assert set(rows.filter(pl.col("a") != "(data)")["verdict"]) == {"same"}
