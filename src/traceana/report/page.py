@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.analyze.timeline import Window
 from traceana.report.columns import Kind
@@ -188,7 +189,7 @@ class Icicle(Illustration, frozen=True):
     Columns of ``frame``, parents before children: ``parent`` (row number, null for the root),
     ``label``, ``path``, ``category`` (its colour), ``time_ns`` (with its children) and those of
     ``shown``. The times are those of ``steps`` steps, whose mean a picture shows. ``colours`` are
-    those of categories that are no classes.
+    those of categories other than classes of work.
     """
 
     summary: str
@@ -273,3 +274,13 @@ def pictures_of(page: Page) -> list[Illustration]:
     """Return the pictures of ``page`` and its sections in order."""
     every = [*page.blocks, *(block for section in page.sections for block in section.blocks)]
     return [block for block in every if isinstance(block, Illustration)]
+
+
+def with_pictures(page: Page, pictures: Sequence[Block]) -> Page:
+    """Return ``page`` with ``pictures`` below the title and the facts that it begins with, and
+    above its other blocks."""
+    blocks = page.blocks
+    first = 1 if blocks and isinstance(blocks[0], Heading) else 0
+    while first < len(blocks) and isinstance(blocks[first], Facts):
+        first += 1
+    return replace(page, blocks=(*blocks[:first], *pictures, *blocks[first:]))

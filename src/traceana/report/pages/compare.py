@@ -15,7 +15,6 @@ from traceana.comparison.run_tables import Comparison, basis
 from traceana.report import display_names, numbers
 from traceana.report.columns import has_values, kind_of, scale_of, title_of
 from traceana.report.page import Block, Column, Facts, Heading, Page, Table
-from traceana.report.pages.analysis_pictures import above
 from traceana.report.pages.single_table import (
     columns_of,
     data_of,
@@ -108,7 +107,6 @@ def side_by_side(found: Comparison, *, by: CompareBy = "summary") -> CommandResu
     make = partial(_page, found, by, table, summed.frame)
 
     def pictures() -> list[Block]:
-
         conditions = (": ".join(line) for line in _legend(summed.frame))
         return [picture(found, by, KEYS["class" if by == "summary" else by], conditions)]
 
@@ -116,7 +114,7 @@ def side_by_side(found: Comparison, *, by: CompareBy = "summary") -> CommandResu
         Result(table.frame, {}, notes),
         make,
         screenful=40,
-        pictures=above(pictures),
+        pictures=pictures,
         summary=found,
         filterable=False,
     )

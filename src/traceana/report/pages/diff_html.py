@@ -23,8 +23,9 @@ from traceana.report.page import (
     Page,
     Section,
     Table,
+    with_pictures,
 )
-from traceana.report.pages.analysis_pictures import above, layer_icicle
+from traceana.report.pages.analysis_pictures import layer_icicle
 from traceana.report.pages.single_table import column, columns_of
 from traceana.result import sums
 from traceana.timeline.idle_gaps import MEANINGS
@@ -71,7 +72,7 @@ def with_sections(
     columns.
     """
     first = tuple(one for one in page.blocks if not (isinstance(one, Table) and one.folded))
-    shown = above(lambda: pictures(found))(replace(page, blocks=first), limit)
+    shown = with_pictures(replace(page, blocks=first), pictures(found))
     sections = []
     for by, title in SECTIONS.items():
         own: list[Block] = list(icicle(found)) if by == "layer" else []

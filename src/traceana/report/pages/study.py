@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from traceana.report import display_names
 from traceana.report.columns import has_values, kind_of, scale_of, title_of
 from traceana.report.page import Block, Column, Facts, Heading, Hidden, Page, Table
-from traceana.report.pages.analysis_pictures import above
 from traceana.report.pages.single_table import columns_of, data_of, notes_of
 from traceana.report.panels import (
     Axis,
@@ -118,15 +117,11 @@ SPARSE: Final = 0.5
 def study(found: Study) -> CommandResult:
     """Return the rows of a study; its page has the runs side by side."""
 
-    def pictures() -> list[Block]:
-
-        return [picture_of(found)] if found.result.frame.height else []
-
     return CommandResult.of(
         found.result,
         partial(_page, found),
         screenful=40,
-        pictures=above(pictures),
+        pictures=lambda: [picture_of(found)] if found.result.frame.height else [],
         filterable=False,
     )
 
