@@ -18,7 +18,7 @@ from tests.comparison.shared import diff
 from tests.support.every_command import as_json
 from tests.support.opened import opened
 from traceana.advise import advise
-from traceana.advise.bottleneck import IDLE
+from traceana.advise.bottleneck import COPIES, IDLE, KERNELS
 from traceana.enrich.launches import GRAPH_LAUNCH
 from traceana.report import numbers
 from traceana.report.page import Facts
@@ -82,6 +82,9 @@ def test_the_shares_of_the_first_screen_are_of_one_step(file: Path) -> None:
     busy = numbers.share(1 - limits.shares[IDLE] if known else utilization(file))
     assert facts["GPU utilization"].startswith(f"{busy} of step time")
     assert f"{numbers.share(limits.share)} of the step" in facts["Bottleneck"]
+    # Kernels that take more time than what limits the run are explained.
+    smaller = "which overlap cannot shorten" in facts["Bottleneck"]
+    assert smaller is (limits.by == COPIES and limits.shares[KERNELS] > limits.share)
     assert any("without the profiler" in note for note in advice.notes) is known
 
 

@@ -545,7 +545,9 @@ def _bottleneck(whole: Overview) -> str:
         text += f", {most}{_MOSTLY[cause]}{part}"
     kernels = found.shares.get(KERNELS, 0.0)
     if found.by in (COPIES, COLLECTIVES) and kernels >= LEAST_PART:
-        text += f" · kernels {numbers.share(kernels)}"
+        # Of kernels that take more a reader asks why they are not what limits the run.
+        why = ", which overlap cannot shorten" if kernels > found.share else ""
+        text += f" · kernels {numbers.share(kernels)}{why}"
     return text
 
 
