@@ -13,7 +13,9 @@ from traceana.report.page import Facts, Findings, Heading, Page, Table
 from traceana.report.pages.idle import idle
 from traceana.report.pages.info import info
 from traceana.report.pages.kernels import kernels
+from traceana.report.pages.layers import flops
 from traceana.report.pages.report import report
+from traceana.report.terminal import Terminal, render
 from traceana.timeline.steps import select
 from traceana.trace import Trace
 
@@ -272,6 +274,15 @@ def test_what_is_normal_in_a_recording_is_one_line(name: str, lines: list[str]) 
     (facts,) = info(opened(FIXTURES / "gpu" / f"{name}.json.gz")).page().blocks
     assert isinstance(facts, Facts)
     assert [text for label, text in facts.rows if label == "Integrity"] == lines
+
+
+def test_a_note_on_rows_above_the_peak_needs_no_column() -> None:
+    """A terminal of 60 columns has no room for the share of the peak."""
+    found = flops(opened(FIXTURES / "gpu" / "alexnet_b128.json.gz"), by="class")
+    text = render(found.page(), Terminal(60))
+    note = "up to 198.4 % of peak: FLOPs of the direct convolution, fewer executed by Winograd"
+    assert note in " ".join(text.split())
+    assert "attainable" not in text
 
 
 def test_each_capture_has_a_name() -> None:
