@@ -38,7 +38,7 @@ from traceana.job.stragglers import (
     stragglers,
 )
 from traceana.job.tasks import Done, Kept, Processes, Reading, default_workers, kept_or_read
-from traceana.readers.ranks import rank_in
+from traceana.readers.ranks import check_one_run, rank_in
 from traceana.readers.ranks import ranks as ranks_of
 from traceana.settings import CLOCK_ERRORS
 from traceana.timeline.steps import MEDIAN_ERROR
@@ -63,7 +63,8 @@ class Job(msgspec.Struct, frozen=True):
     straggler, ``matched`` and ``collective_count`` are numbers of collectives of all ranks.
     ``parts`` is where the time of each rank goes, ``pipeline`` and ``experts`` are tables of
     :mod:`traceana.job.parallelism`. ``left_out`` are the ranks with too few steps to be compared
-    (:func:`~traceana.job.stragglers.comparable`).
+    (:func:`~traceana.job.stragglers.comparable`), ``apart`` is what speaks against one job
+    (:func:`~traceana.readers.ranks.check_one_run`).
     """
 
     rows: pl.DataFrame
@@ -80,6 +81,7 @@ class Job(msgspec.Struct, frozen=True):
     pipeline: pl.DataFrame
     experts: pl.DataFrame
     left_out: tuple[int, ...]
+    apart: str | None
 
     @property
     def count_text(self) -> str:
@@ -157,10 +159,11 @@ def merged(folder: Path) -> list[Kept]:
 
 
 def job(kept: Sequence[Kept]) -> Job:
-    """Return the job of the summaries. Raises ``UsageError`` on two files of one rank."""
+    """Return the job of the summaries. Raises ``UsageError`` on two files of one rank, and on
+    recordings that are not of one job."""
     folders = [folder for one in kept for folder in one.folders]
     facts = [_facts(folder) for folder in folders]
-    numbers = _numbers(facts)
+    numbers, how = _numbers(facts)
     read = {
         number: (folder, one)
         for number, folder, one in zip(numbers, folders, facts, strict=True)
@@ -177,6 +180,13 @@ def job(kept: Sequence[Kept]) -> Job:
         tables["collectives"]
         .join(_epochs(read), on="rank", how="left", maintain_order="left")
         .join(named, on=["rank", "process_group"], how="left", maintain_order="left")
+    )
+    every = [one for _, one in read.values()]
+    apart = check_one_run(
+        [Path(one.source) for one in every],
+        [(one.epoch_ns, one.span_ns // max(one.devices, 1)) for one in every],
+        how,
+        communicating=collectives.height > 0,
     )
     smaller = any(one.smaller_groups for _, one in read.values())
     world = max(_world(facts), len(read))
@@ -207,6 +217,7 @@ def job(kept: Sequence[Kept]) -> Job:
         pipeline(steps, collectives),
         experts(collectives),
         tuple(left_out),
+        apart,
     )
 
 
@@ -217,11 +228,12 @@ def _facts(folder: Path) -> Facts:
     return facts
 
 
-def _numbers(facts: Sequence[Facts]) -> list[int | None]:
-    """Return the rank of each summary; None for a file that was not read and has no rank."""
+def _numbers(facts: Sequence[Facts]) -> tuple[list[int | None], str]:
+    """Return the rank of each summary, None for a file that was not read and has no rank, and the
+    source of the ranks."""
     read = [one for one in facts if not one.reason]
     files = [Path(one.source) for one in read]
-    known, _ = ranks_of(files, [one.recorded for one in read])
+    known, how = ranks_of(files, [one.recorded for one in read])
     of_read = iter(known)
     taken: set[int | None] = {*known}
     numbers: list[int | None] = []
@@ -234,7 +246,7 @@ def _numbers(facts: Sequence[Facts]) -> list[int | None]:
         numbers.append(named if free else None)
         if free:
             taken.add(named)
-    return numbers
+    return numbers, how
 
 
 def _epochs(read: Mapping[int, tuple[Path, Facts]]) -> pl.DataFrame:

@@ -334,6 +334,8 @@ def _no_straggler(found: Job) -> str:
 def _notes(found: Job) -> Iterator[str]:
     if found.rows.is_empty():
         yield "no ranks"
+    if found.apart is not None:
+        yield found.apart
     if launched := int(found.rows.filter(status=OK)["problems"].sum()):
         yield f"launched before capture: {numbers.counted(launched, 'activity', 'activities')}"
     if found.left_out:
