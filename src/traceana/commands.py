@@ -277,7 +277,7 @@ COMMANDS: Final = {
             name="ranks",
             summary="Ranks of a distributed job: steps, waits, stragglers.",
             help="Every file is read in a process of its own; only summaries are kept, so that "
-            "any number of ranks fits in memory. Ranks that differ most come first.",
+            "any number of ranks fits in memory. The slowest ranks come first.",
             example="traceana ranks job/",
             function="traceana.report.pages.ranks:ranks",
             of="traceana",

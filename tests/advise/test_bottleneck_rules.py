@@ -13,7 +13,8 @@ from traceana.advise.rule import RULES
     [
         ("transfer-bound", COPIES, ["pageable_copies"], ["tensor_cores_unused", "launch_bound"]),
         ("communication-bound", COLLECTIVES, ["exposed_communication"], ["pageable_copies"]),
-        ("launch-bound", HOST, ["launch_bound", "host_bound"], ["small_batch"]),
+        ("launch-bound", HOST, ["launch_bound", "host_bound", "small_batch"], ["zeroing"]),
+        ("host-bound", HOST, ["launch_bound", "host_bound"], ["small_batch"]),
         ("input-bound", HOST, ["data_loading"], ["launch_bound", "host_bound"]),
         ("GPU-bound", KERNELS, ["tensor_cores_unused", "small_batch"], ["host_bound"]),
     ],

@@ -8,8 +8,10 @@ import polars as pl
 import pytest
 from msgspec.structs import replace
 
+import traceana
 from tests.advise.building import STEPS, WALL, Run, run_of
 from tests.advise.cases import CASES, conv, copies, gap, products_in_a_row
+from tests.job.jobs import Job, even
 from tests.support.synthetic import Scenario, nsys
 from tests.support.traces import TraceBuilder
 from traceana.advise import Advice, Finding, advise, per_step
@@ -306,6 +308,28 @@ def test_means_of_several_devices_have_no_total(tmp_path: Path) -> None:
         assert shown.evidence is not None
         assert ("step_ns" in shown.evidence.totals) is added
         assert "time_ns" in shown.evidence.totals
+
+
+def test_waits_for_a_late_rank_are_not_saved_by_overlap(tmp_path: Path) -> None:
+    compute = even(4, 5, 1, spread=0) // 2
+    compute[2] += 5_000_000
+    Job(compute).write(tmp_path)
+    advice = advise(traceana.open(tmp_path))
+    finding = found(advice, "exposed_communication")
+    # Three of four ranks wait 5 ms; the transfers take 0.4 ms.
+    assert sentence(finding) == (
+        "the others wait 5.00 ms for the last rank, rank 2 in 5 of 5 collectives; exposed 4.15 ms "
+        "of 4.15 ms collective time; overlap saves at most 400.0 µs"
+    )
+    assert finding.saving_ns == 5_000_000
+    changes = dict(findings_of([finding])[0].details)
+    assert "traceana ranks" in changes["PyTorch"]
+    assert "bucket" not in changes["PyTorch"]
+    limits = advice.bottleneck
+    assert limits is not None
+    assert limits.bound == "communication-bound"
+    assert limits.cause == ("late_rank", pytest.approx(3.75 / 10.4))
+    assert limits.shortened_by(finding.rule.id)
 
 
 def test_measured_steps_of_no_time_have_no_savings() -> None:

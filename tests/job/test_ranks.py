@@ -22,10 +22,9 @@ from tests.support.opened import opened
 from traceana.analyze.collective_ranks import by_rank
 from traceana.analyze.devices import devices
 from traceana.errors import ExitCode, NotFoundError
-from traceana.job import ranks, tasks
-from traceana.job.rank_summary import Facts
+from traceana.job import rank_summary, ranks, tasks
 from traceana.job.ranks import _status
-from traceana.report.page import Chart, pictures_of
+from traceana.report.page import Chart, Facts, pictures_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_threads")]
 
@@ -159,8 +158,10 @@ def test_ranks_that_cannot_be_read_have_a_row(tmp_path: Path, keep: Path, run: R
 
 
 def test_work_launched_before_the_capture_is_no_damage() -> None:
-    assert _status(Facts(source="x", problems={"no_launch": 64})) == ("ok", None)
-    status, reason = _status(Facts(source="x", problems={"no_launch": 64, "duplicate": 2}))
+    assert _status(rank_summary.Facts(source="x", problems={"no_launch": 64})) == ("ok", None)
+    status, reason = _status(
+        rank_summary.Facts(source="x", problems={"no_launch": 64, "duplicate": 2})
+    )
     assert status == "damaged"
     assert reason == "integrity problems: 2: events recorded twice, identical"
 
@@ -348,13 +349,41 @@ def test_the_first_screen(late: tuple[Path, Path], run: Run) -> None:
     shown = run("ranks", job, "--keep", keep, "--workers", 1).stdout
     text = " ".join(shown.split())
     assert "Ranks 4 of 4 read" in text
-    assert "rank 2: own time 1.00 ms per step (9.6 %) above the median rank's" in text
-    assert "longest in 12 of 12 steps" in text
+    assert (
+        "Stragglers rank 2 arrives last in 12 of 12 collectives, the others wait 1.00 ms per step; "
+        "own time 1.00 ms (9.6 %) above the median rank's compute: kernels of equal number take"
+    ) in text
     assert "48 of 48 matched across ranks" in shown
-    # Ranks that differ most first; 1 of 10.4 ms is between 5 and 10 %.
+    # The slowest first; 1 of 10.4 ms is between 5 and 10 %.
     heat = shown[shown.index("own time, steps 0 to 11") :].splitlines()[1:5]
     assert [line.split() for line in heat] == [["2", "▒" * 12], *([r, "·" * 12] for r in "013")]
     assert max(map(len, shown.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("delays", "line"),
+    [
+        # Three steps are too few for a verdict, and the rank that is early is not the slow one.
+        (
+            {1: -4_000_000, 3: 2_000_000},
+            "not determined: 3 steps, and 4 ranks need 8 · rank 3 arrives last in 3 of 3 "
+            "collectives, the others wait 3.33 ms per step",
+        ),
+        # A wait of 0.1 % of the step is not worth a line.
+        ({3: 10_000}, "not determined: 3 steps, and 4 ranks need 8"),
+    ],
+)
+def test_who_arrives_last_is_told_without_a_straggler(
+    delays: dict[int, int], line: str, tmp_path: Path, keep: Path
+) -> None:
+    compute = even(4, 3, 1, spread=0)
+    for rank, delay in delays.items():
+        compute[rank] += delay
+    Job(compute).write(tmp_path / "job")
+    found = traceana.ranks(tmp_path / "job", keep=keep, workers=1)
+    (facts,) = (block for block in found.page().blocks if isinstance(block, Facts))
+    assert dict(facts.rows)["Stragglers"] == line
+    assert found.frame["rank"][0] == 3
 
 
 def test_pictures_have_the_figures_of_the_rows(late: tuple[Path, Path]) -> None:

@@ -18,6 +18,7 @@ from tests.support.manifest import TRACES
 from traceana.analyze.devices import busy
 from traceana.errors import (
     CorruptError,
+    ExitCode,
     ManifestWarning,
     NoSuchSelectionError,
     NotATraceError,
@@ -406,8 +407,35 @@ def test_recordings_of_two_hours_are_not_the_ranks_of_one_run(tmp_path: Path) ->
     for given in (files, files[::-1], tmp_path):
         with pytest.raises(UsageError, match=message):
             traceana.open(given)
-    rank_file(files[1], None, late_us=300_000_000)
+    # Clocks of ranks that communicate may differ by minutes.
+    for file, late_us in zip(files, (0, 300_000_000), strict=True):
+        rank_file(file, None, late_us=late_us, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL")
     assert traceana.open(files).tables.activities["rank"].to_list() == [0, 1]
+
+
+def test_recordings_that_do_not_overlap_and_have_no_collectives_are_not_one_run(
+    tmp_path: Path, run: Run
+) -> None:
+    """Two programs, one after the other on one GPU."""
+    for folder, names in (("plain", ("alexnet", "resnet")), ("named", ("rank0", "rank1"))):
+        (tmp_path / folder).mkdir()
+        for number, name in enumerate(names):
+            rank_file(tmp_path / folder / f"{name}.json", None, late_us=number * 2_000_000)
+    apart = "were recorded 2.0 seconds apart and have no collectives, not as ranks of one run"
+    for command in ("report", "ranks"):
+        refused = run(command, tmp_path / "plain")
+        assert refused.exit_code == ExitCode.USAGE
+        assert f"alexnet.json and resnet.json {apart}" in refused.stderr
+        assert "traceana diff" in refused.stderr
+    # Whoever names the ranks may have clocks that differ.
+    assert f"rank0.json and rank1.json {apart}" in flat(run("ranks", tmp_path / "named").stdout)
+    (entry,) = traceana.open(tmp_path / "named").tables.ledger.filter(reason="apart").to_dicts()
+    assert apart in entry["detail"]
+    assert "whose captures do not overlap" in flat(run("report", tmp_path / "named").stdout)
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
 
 
 def test_operators_of_a_rank_without_device_work_are_not_added_to_the_gpus_of_others(

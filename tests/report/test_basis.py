@@ -6,11 +6,16 @@ from typing import Any
 
 import pytest
 
+from tests.support.manifest import FIXTURES
+from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
 from traceana.report.page import Facts, Findings, Heading, Page, Table
 from traceana.report.pages.idle import idle
+from traceana.report.pages.info import info
 from traceana.report.pages.kernels import kernels
+from traceana.report.pages.layers import flops
 from traceana.report.pages.report import report
+from traceana.report.terminal import Terminal, render
 from traceana.timeline.steps import select
 from traceana.trace import Trace
 
@@ -241,6 +246,43 @@ def test_kernels_and_launches_are_counted_apart() -> None:
     expected = "2 per step · 1 distinct · 2 launches (with copies, memsets)"
     assert facts["Kernels"] == expected
     assert idle(trace).page().data.sections["devices"].frame["launches"].to_list() == [8]
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        (
+            "alexnet_b128",
+            [
+                "no problems; normal: 1,696 events excluded, 2 remarks on kept events "
+                "(--format json)"
+            ],
+        ),
+        (
+            "resnet18_b8_graph",
+            [
+                "note: 1,780 (26.73 ms) of activities, kept: work of CUDA graph replays without a "
+                "layer: give a recording of the capture, or of the network without graphs "
+                "(--capture)",
+                "no problems; normal: 2,568 events excluded, 3 remarks on kept events "
+                "(--format json)",
+            ],
+        ),
+    ],
+)
+def test_what_is_normal_in_a_recording_is_one_line(name: str, lines: list[str]) -> None:
+    (facts,) = info(opened(FIXTURES / "gpu" / f"{name}.json.gz")).page().blocks
+    assert isinstance(facts, Facts)
+    assert [text for label, text in facts.rows if label == "Integrity"] == lines
+
+
+def test_a_note_on_rows_above_the_peak_needs_no_column() -> None:
+    """A terminal of 60 columns has no room for the share of the peak."""
+    found = flops(opened(FIXTURES / "gpu" / "alexnet_b128.json.gz"), by="class")
+    text = render(found.page(), Terminal(60))
+    note = "up to 198.4 % of peak: FLOPs of the direct convolution, fewer executed by Winograd"
+    assert note in " ".join(text.split())
+    assert "attainable" not in text
 
 
 def test_each_capture_has_a_name() -> None:

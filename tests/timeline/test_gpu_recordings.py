@@ -17,7 +17,12 @@ import pytest
 from tests.comparison.shared import diff
 from tests.support.every_command import as_json
 from tests.support.opened import opened
+from traceana.advise import advise
+from traceana.advise.bottleneck import COPIES, IDLE, KERNELS
 from traceana.enrich.launches import GRAPH_LAUNCH
+from traceana.report import numbers
+from traceana.report.page import Facts
+from traceana.report.pages.report import report
 
 pytestmark = pytest.mark.profiler_cost
 
@@ -62,6 +67,29 @@ def test_every_command_has_the_same_step_and_the_same_idle_time(file: Path) -> N
     for one in found("advise", file)["rows"]:
         if one["scenario"] in savings:
             assert one["saving_ns"] == pytest.approx(savings[one["scenario"]], abs=1), one["rule"]
+
+
+@each_recording
+def test_the_shares_of_the_first_screen_are_of_one_step(file: Path) -> None:
+    advice = advise(opened(file))
+    limits = advice.bottleneck
+    assert limits is not None
+    head = next(block for block in report(opened(file)).page().blocks if isinstance(block, Facts))
+    facts = dict(head.rows)
+    known = advice.unprofiled_ns is not None
+    texts = [f"{label}: {value}" for label, value in head.rows if "profiler" in value]
+    assert [one.split(":")[0] for one in texts] == ["Step time"] * known
+    busy = numbers.share(1 - limits.shares[IDLE] if known else utilization(file))
+    assert facts["GPU utilization"].startswith(f"{busy} of step time")
+    assert f"{numbers.share(limits.share)} of the step" in facts["Bottleneck"]
+    # Kernels that take more time than what limits the run are explained.
+    smaller = "which overlap cannot shorten" in facts["Bottleneck"]
+    assert smaller is (limits.by == COPIES and limits.shares[KERNELS] > limits.share)
+    assert any("without the profiler" in note for note in advice.notes) is known
+
+
+def utilization(file: Path) -> float:
+    return float(found("report", file)["summary"]["utilization"])
 
 
 @each_recording
@@ -147,3 +175,6 @@ def test_diff_of_two_recordings_of_one_program_finds_nothing() -> None:
         assert both.kernel_time is not None
         assert both.kernel_time.verdict in ("same", "inconclusive")
         assert both.gated(0.03)[0] != "failed"
+        # Pageable copies alone vary by more than 1 % of the step.
+        rows = both.by("layer")
+        assert set(rows.filter(pl.col("a") != "(data)")["verdict"]) == {"same"}

@@ -120,12 +120,14 @@ def _notes(figures: Figures, found: list[Finding]) -> tuple[str, ...]:
         return (f"no recommendations: {what} in the recording",)
     if not found:
         return (f"no findings above {LEAST_SAVING:.0%} of the {whole}".replace("%", " %"),)
-    unit = "step and device" if figures.stepped else "device, over the capture"
     mean = "mean " if figures.stepped and figures.measured.height > 1 else ""
+    without = " without the profiler" if _unprofiled(figures) is not None else ""
+    unit = f"step and device{without}" if figures.stepped else "device, over the capture"
     notes = [f"savings: estimates per {mean}{unit}; they overlap, do not add them"]
     if any(one.simulation for one in found) and (simulator := figures.simulator) is not None:
         notes = [
-            f"savings: per {mean}step, by simulation or estimate; they overlap, do not add them"
+            f"savings: per {mean}step{without}, by simulation or estimate; they overlap, do not "
+            "add them"
         ]
         if figures.busy.height > 1:
             notes.append(
@@ -133,8 +135,8 @@ def _notes(figures: Figures, found: list[Finding]) -> tuple[str, ...]:
                 "estimates: mean of the devices"
             )
         notes += [note] if (note := simulator.model.part.note) else []
-    if not figures.on_cpu and figures.busy_ns < LOW_UTILIZATION * figures.window_ns:
-        utilization = 100 * figures.busy_ns / figures.window_ns
+    if not figures.on_cpu and figures.busy_ns < LOW_UTILIZATION * figures.unprofiled_ns:
+        utilization = 100 * figures.busy_ns / figures.unprofiled_ns
         notes.append(
             f"GPU utilization {utilization:.0f} %: savings of kernel time may become idle time, "
             "not a shorter step"

@@ -27,6 +27,8 @@ COPIES: Final = "exposed copies"
 LAUNCHED: Final = "idle before launched work"
 UNKNOWN: Final = "idle without a recorded cause"
 IDLE: Final = "idle"
+LATE_RANK: Final = "late_rank"
+"""The cause of exposed collectives that wait for late ranks most of the time."""
 NOT_RECORDED: Final = "launches without recorded work"
 
 _IDLE_BY: Final = {HOST: HOST_CAUSES, LAUNCHED: _LAUNCHED, UNKNOWN: _UNKNOWN}
@@ -53,8 +55,9 @@ class Bottleneck(msgspec.Struct, frozen=True):
     ``bound`` is ``GPU-bound``, ``input-bound``, ``launch-bound``, ``host-bound``,
     ``communication-bound`` or ``transfer-bound``; None where it cannot be determined. ``by`` is
     the time that decides it (:data:`KERNELS` …), ``share`` its share, and ``cause`` the largest
-    cause of that idle time with its share. ``shares`` is the whole: kernels without collectives,
-    collectives that no other kernel overlaps, copies that no kernel overlaps, idle time.
+    cause of that idle time, or :data:`LATE_RANK`, with its share. ``shares`` is the whole: kernels
+    without collectives, collectives that no other kernel overlaps, copies that no kernel overlaps,
+    idle time.
     """
 
     bound: str | None
@@ -67,6 +70,8 @@ class Bottleneck(msgspec.Struct, frozen=True):
         """Return whether the recommendation of ``rule`` shortens what limits the run."""
         if self.bound == "input-bound":
             return rule == "data_loading"
+        if self.bound == "launch-bound" and rule == "small_batch":
+            return True
         if self.by == KERNELS:
             return all(rule not in rules for rules in RULES_ABOUT.values())
         return rule in RULES_ABOUT.get(self.by, ())
@@ -107,6 +112,8 @@ def bottleneck(figures: Figures) -> Bottleneck | None:
     if losses[by] < BOTTLENECK_SHARE:
         return Bottleneck("GPU-bound", KERNELS, shares[KERNELS], None, shares)
     cause = max(idle_by[by].items(), key=lambda one: one[1]) if by in idle_by else None
+    if by == COLLECTIVES and 2 * (late := figures.late_ns / span) > losses[by]:
+        cause = (LATE_RANK, late)
     bounds = {COLLECTIVES: "communication-bound", COPIES: "transfer-bound"}
     if by == HOST and cause is not None:
         return Bottleneck(_of_host(figures, cause[0]), by, losses[by], cause, shares)

@@ -29,7 +29,7 @@ _OF_CONVOLUTIONS, _OF_GEMMS = sum(TENSOR_CORE_CONVOLUTIONS) / 2, sum(TENSOR_CORE
 """Time on tensor cores over what the peaks alone allow."""
 _WITHOUT_TF32: Final = "GPU without TF32"
 
-_OF_BLOCKS: Final = ("calls", "time_ns", "share", "multiprocessors", "unused_share")
+_OF_BLOCKS: Final = ("calls", "time_ns", "share", "multiprocessors", "unused_share", "idle_ns")
 _OF_BATCHES: Final = ("image_ns", "batch", "larger_image_ns", "larger_batch")
 """The figures of :func:`small_batch` by source; those of the other source are null."""
 
@@ -114,13 +114,15 @@ def tensor_cores_unused(figures: Figures) -> Found | None:
     kind="estimate",
     sentence="[{calls} kernels ({time_ns}, {share} of GPU time) have fewer blocks than the "
     "device has SMs ({multiprocessors}): {unused_share} of SM time unused. ]"
+    "[GPU idle {idle_ns} during launches, as many at a larger batch. ]"
     "[time per example {image_ns} at batch {batch}, {larger_image_ns} at batch "
     "{larger_batch} (sweep, unprofiled)]",
     estimate="with a sweep over batch: steps x (1 - lowest time per example of a larger batch / "
     "time per example of this batch), if that is 5 % or more and the interquartile ranges of "
     "the step times do not overlap; else no finding. Without a sweep: time x (1 - blocks / SMs) "
     "of kernels with fewer blocks than SMs, x the part of kernel time without concurrent "
-    "kernels. Kernels below 5 µs on average, and GEMMs in a row (rule "
+    "kernels; where the step is launch bound, also the estimate of the rule launch_bound, since a "
+    "larger batch has as many launches. Kernels below 5 µs on average, and GEMMs in a row (rule "
     "batchable_gemms), are left out.",
     caveat="A larger batch lowers the time per example, not the step time. To measure it: "
     "traceana record --sweep batch=…, then advise on the run with this batch.",
@@ -178,20 +180,26 @@ def _few_blocks(figures: Figures) -> Found | None:
     if not figures.worth(total) or total < UNUSED_BLOCKS * figures.busy_ns:
         return None
     short = int(rows["short_ns"].sum())
+    # Rules are listed in the order in which their modules are imported.
+    from traceana.advise.gpu_idle import launch_bound
+
+    launching = launch_bound(figures)
     return Found(
-        total,
+        total + (0 if launching is None else launching.saving_ns),
         {
             "calls": figures.mean(int(rows["short_calls"].sum())),
             "time_ns": figures.each(short),
             "share": short / figures.work_ns,
             "multiprocessors": int(rows["multiprocessors"].to_numpy().max()),
             "unused_share": unused / short,
+            "idle_ns": None if launching is None else launching.figures["idle_ns"],
             **dict.fromkeys(_OF_BATCHES),
         },
         rows.select(
             *("name", "category", "calls", "time_ns", "blocks", "multiprocessors"),
             *("short_calls", "short_ns", "unused_ns"),
         ),
+        kind=None if launching is None else launching.kind,
     )
 
 

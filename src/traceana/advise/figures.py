@@ -326,6 +326,23 @@ class Figures:
         return int(self.collectives.totals["exposed_ns"])
 
     @cached_property
+    def waits(self) -> pl.DataFrame:
+        """Waits in collectives: :func:`traceana.analyze.collective_ranks.by_rank`."""
+        from traceana.analyze.collective_ranks import by_rank
+
+        return by_rank(self._part).frame.drop_nulls("wait_ns")
+
+    @cached_property
+    def late_ns(self) -> int:
+        """Exposed time of collectives that waits for late ranks: what is more than the transfers
+        take, so that none of it goes away if they overlap. 0 where waits are not known."""
+        exposed = self.exposed_collectives_ns
+        if not exposed:
+            return 0
+        transfers = self.class_ns("collective") - int(self.waits["wait_ns"].sum())
+        return max(0, exposed - transfers)
+
+    @cached_property
     def peaks(self) -> Peaks | None:
         """The peaks of the devices, if all are of one known model."""
         return machine(self._part)[0]

@@ -202,13 +202,19 @@ def code_loading(figures: Figures) -> Found | None:
     return None if figures.on_cpu else idle_for(figures, "driver")
 
 
+_LATE_RANKS: Final = "late ranks"
+_LATE: Final = "traceana ranks: which rank is late, and why; "
+
+
 @rule(
     title="exposed communication",
     kind="estimate",
-    sentence="exposed {exposed_ns} of {time_ns} collective time[; GPU idle {idle_ns} before "
-    "collectives]",
+    sentence="[the others wait {wait_ns} for the last rank, {culprit} in {last_count} of {count} "
+    "collectives; ]exposed {exposed_ns} of {time_ns} collective time[; overlap saves at most "
+    "{transfer_ns}][; GPU idle {idle_ns} before collectives]",
     estimate="the exposed time of collectives, and the idle time with the cause collective. "
-    "Collectives that overlap with compute cost neither.",
+    "Collectives that overlap with compute cost neither. Where most of it is waiting for late "
+    "ranks, which a trace of all ranks shows: the exposed waits, a mean of the other ranks.",
     caveat="The duration of a collective includes the wait for the slowest rank: compare the "
     "ranks first.",
     change=Change(
@@ -221,6 +227,17 @@ def code_loading(figures: Figures) -> Found | None:
         inference="tensor parallelism over fewer GPUs, within one node; fused or custom "
         "all-reduce kernels; pipeline or data parallelism across nodes",
     ),
+    variants={
+        _LATE_RANKS: Change(
+            pytorch=_LATE + "equal batches and sequence lengths (DistributedSampler, drop_last); "
+            "no logging, evaluation or checkpoint on one rank alone",
+            tensorflow=_LATE + "equal input for each worker (dataset.shard); no logging or "
+            "checkpoint on the chief alone",
+            jax=_LATE + "equal shards; no logging or checkpoint on one process alone",
+            native=_LATE + "equal work for each rank",
+            inference=_LATE + "equal batches; no scheduling on one rank alone",
+        )
+    },
 )
 def exposed_communication(figures: Figures) -> Found | None:
     """Collectives that do not overlap with compute."""
@@ -229,20 +246,38 @@ def exposed_communication(figures: Figures) -> Found | None:
     exposed, idle = figures.exposed_collectives_ns, figures.idle_ns("collective")
     if not figures.worth(exposed + idle):
         return None
-    whole = figures.breakdown.filter(pl.col("category") == "collective")["time_ns"].sum()
-    return Found(
+    found = Found(
         exposed + idle,
         {
-            "time_ns": figures.each(int(whole)),
+            "time_ns": figures.each(figures.class_ns("collective")),
             "exposed_ns": figures.each(exposed),
             "idle_ns": figures.each(idle) if idle else None,
             "share": (exposed + idle) / figures.unprofiled_ns,
+            **dict.fromkeys(("wait_ns", "transfer_ns", "culprit", "last_count", "count")),
         },
         figures.collectives.frame.select(
             *("collective", "message_bytes", "ranks", "count", "time_ns", "exposed_ns"),
             *("algbw_bytes_per_s", "busbw_bytes_per_s"),
         ),
     )
+    if 2 * figures.late_ns <= exposed + idle:
+        return found
+    by_rank = figures.waits.group_by("rank", "device").agg(
+        pl.col("last_count", "count", "others_wait_ns").sum()
+    )
+    last = by_rank.sort("others_wait_ns", "rank", "device").row(-1, named=True)
+    # The last rank has no wait, and is one of the devices.
+    saving = figures.late_ns * by_rank.height // max(by_rank.height - 1, 1)
+    late = {
+        "wait_ns": figures.each(saving),
+        "transfer_ns": figures.each(exposed - figures.late_ns),
+        "culprit": f"GPU {last['device']}" if last["rank"] is None else f"rank {last['rank']}",
+        "last_count": last["last_count"],
+        "count": last["count"],
+        "share": saving / figures.unprofiled_ns,
+    }
+    figured = {**found.figures, **late}
+    return replace(found, saving_ns=saving, figures=figured, variant=_LATE_RANKS)
 
 
 def idle_for(

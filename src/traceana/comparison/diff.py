@@ -452,7 +452,7 @@ def _caveats(
         yield f"faster, slower: significant at {level}, p corrected for all rows and changes"
         yield (
             f"same: {level} confidence interval within {100 * criteria.minimum_effect:g} % of the "
-            "row, of idle time within that of the step; inconclusive: neither different nor same"
+            "step; inconclusive: neither different nor same"
         )
         if step.verdict == "inconclusive":
             how = "more runs" if max(runs) > 1 else "several runs of each (A1,A2 B1,B2)"

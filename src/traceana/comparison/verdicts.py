@@ -2,8 +2,9 @@
 
 A difference is faster or slower where its interval excludes 0, which is equivalent to a small p
 value (:mod:`traceana.comparison.resampling`), and it reaches the minimum relative change. Two runs
-are the *same* where the whole interval is within that minimum. Everything else is *inconclusive*
-(Altman and Bland, "Absence of evidence is not evidence of absence", BMJ 1995).
+are the *same* where the whole interval is within that minimum, of a row within that of the step:
+it is not significant and cannot matter. Everything else is *inconclusive* (Altman and Bland,
+"Absence of evidence is not evidence of absence", BMJ 1995).
 """
 
 from __future__ import annotations
@@ -355,6 +356,7 @@ def verdict_tables(
     time_a, time_b, work = pl.col("time_a_ns"), pl.col("time_b_ns"), ~pl.col("_of_step")
     shorter = pl.when(work).then(pl.min_horizontal(time_a, time_b)).otherwise(min(steps))
     least = criteria.minimum_effect * shorter
+    matters = criteria.least(*steps)
     significant = (pl.col("p") <= criteria.alpha) & ((time_b - time_a).abs() >= least)
     verdict = (
         pl.when(work & (pl.col("calls_a") == 0) & (pl.col("calls_b") > 0))
@@ -365,12 +367,12 @@ def verdict_tables(
         .then(pl.lit("same"))
         .when(pl.lit(not enough))
         .then(pl.lit("not enough steps"))
-        .when(pl.max_horizontal(-pl.col("low_ns"), "high_ns") <= least)
-        .then(pl.lit("same"))
         .when(significant & (time_b > time_a))
         .then(pl.lit("slower"))
         .when(significant & (time_b < time_a))
         .then(pl.lit("faster"))
+        .when(pl.max_horizontal(-pl.col("low_ns"), "high_ns") <= matters)
+        .then(pl.lit("same"))
         .otherwise(pl.lit("inconclusive"))
     )
     table = pl.DataFrame(

@@ -29,6 +29,7 @@ from traceana.job.parallelism import bandwidths, experts, groups, pipeline
 from traceana.job.rank_summary import TABLES, Facts, read_facts, read_table
 from traceana.job.sources import Source
 from traceana.job.stragglers import (
+    arrivals,
     by_step,
     cause,
     comparable,
@@ -37,7 +38,7 @@ from traceana.job.stragglers import (
     stragglers,
 )
 from traceana.job.tasks import Done, Kept, Processes, Reading, default_workers, kept_or_read
-from traceana.readers.ranks import rank_in
+from traceana.readers.ranks import check_one_run, rank_in
 from traceana.readers.ranks import ranks as ranks_of
 from traceana.settings import CLOCK_ERRORS
 from traceana.timeline.steps import MEDIAN_ERROR
@@ -56,17 +57,20 @@ class Job(msgspec.Struct, frozen=True):
     """The figures of a job, from the summaries of its ranks.
 
     ``rows`` has one row per rank, ``own`` the own time of each in each step
-    (:func:`~traceana.job.stragglers.by_step`); ``stragglers``,
+    (:func:`~traceana.job.stragglers.by_step`), ``arrivals`` who arrived last in collectives
+    (:func:`~traceana.job.stragglers.arrivals`); ``stragglers``,
     ``collectives`` and ``groups`` are the tables of these names, ``causes`` has the cause of each
     straggler, ``matched`` and ``collective_count`` are numbers of collectives of all ranks.
     ``parts`` is where the time of each rank goes, ``pipeline`` and ``experts`` are tables of
     :mod:`traceana.job.parallelism`. ``left_out`` are the ranks with too few steps to be compared
-    (:func:`~traceana.job.stragglers.comparable`).
+    (:func:`~traceana.job.stragglers.comparable`), ``apart`` is what speaks against one job
+    (:func:`~traceana.readers.ranks.check_one_run`).
     """
 
     rows: pl.DataFrame
     stragglers: pl.DataFrame
     own: pl.DataFrame
+    arrivals: pl.DataFrame
     collectives: pl.DataFrame
     groups: pl.DataFrame
     causes: Mapping[int, str]
@@ -77,6 +81,7 @@ class Job(msgspec.Struct, frozen=True):
     pipeline: pl.DataFrame
     experts: pl.DataFrame
     left_out: tuple[int, ...]
+    apart: str | None
 
     @property
     def count_text(self) -> str:
@@ -154,10 +159,11 @@ def merged(folder: Path) -> list[Kept]:
 
 
 def job(kept: Sequence[Kept]) -> Job:
-    """Return the job of the summaries. Raises ``UsageError`` on two files of one rank."""
+    """Return the job of the summaries. Raises ``UsageError`` on two files of one rank, and on
+    recordings that are not of one job."""
     folders = [folder for one in kept for folder in one.folders]
     facts = [_facts(folder) for folder in folders]
-    numbers = _numbers(facts)
+    numbers, how = _numbers(facts)
     read = {
         number: (folder, one)
         for number, folder, one in zip(numbers, folders, facts, strict=True)
@@ -174,6 +180,13 @@ def job(kept: Sequence[Kept]) -> Job:
         tables["collectives"]
         .join(_epochs(read), on="rank", how="left", maintain_order="left")
         .join(named, on=["rank", "process_group"], how="left", maintain_order="left")
+    )
+    every = [one for _, one in read.values()]
+    apart = check_one_run(
+        [Path(one.source) for one in every],
+        [(one.epoch_ns, one.span_ns // max(one.devices, 1)) for one in every],
+        how,
+        communicating=collectives.height > 0,
     )
     smaller = any(one.smaller_groups for _, one in read.values())
     world = max(_world(facts), len(read))
@@ -193,6 +206,7 @@ def job(kept: Sequence[Kept]) -> Job:
         _ordered(rows),
         late,
         by_step(own),
+        arrivals(found.each, own["step"].unique()),
         _by_collective(found),
         groups(collectives, found, {rank: one.host for rank, (_, one) in read.items()}),
         _causes(read, late, steps, tables["idle"]),
@@ -203,6 +217,7 @@ def job(kept: Sequence[Kept]) -> Job:
         pipeline(steps, collectives),
         experts(collectives),
         tuple(left_out),
+        apart,
     )
 
 
@@ -213,11 +228,12 @@ def _facts(folder: Path) -> Facts:
     return facts
 
 
-def _numbers(facts: Sequence[Facts]) -> list[int | None]:
-    """Return the rank of each summary; None for a file that was not read and has no rank."""
+def _numbers(facts: Sequence[Facts]) -> tuple[list[int | None], str]:
+    """Return the rank of each summary, None for a file that was not read and has no rank, and the
+    source of the ranks."""
     read = [one for one in facts if not one.reason]
     files = [Path(one.source) for one in read]
-    known, _ = ranks_of(files, [one.recorded for one in read])
+    known, how = ranks_of(files, [one.recorded for one in read])
     of_read = iter(known)
     taken: set[int | None] = {*known}
     numbers: list[int | None] = []
@@ -230,7 +246,7 @@ def _numbers(facts: Sequence[Facts]) -> list[int | None]:
         numbers.append(named if free else None)
         if free:
             taken.add(named)
-    return numbers
+    return numbers, how
 
 
 def _epochs(read: Mapping[int, tuple[Path, Facts]]) -> pl.DataFrame:
@@ -332,13 +348,12 @@ def _world(facts: Sequence[Facts]) -> int:
 
 
 def _ordered(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the ranks that differ most first: not read, stragglers, by own time; missing last."""
-    excess = pl.col("excess_ns").abs()
+    """Return the ranks, not read first, then stragglers, then by own time; missing last."""
     return rows.sort(
         pl.col("status") == MISSING,
         pl.col("status") == OK,
         ~pl.col("straggler"),
-        excess,
+        "excess_ns",
         "rank",
         descending=[False, False, False, True, False],
         nulls_last=True,

@@ -56,6 +56,26 @@ def own_times(steps: pl.DataFrame, each: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def arrivals(each: pl.DataFrame, steps: pl.Series) -> pl.DataFrame:
+    """Return ``rank``, ``count`` of its collectives, in how many of them it arrived last
+    (``last_count``), and the mean wait of another rank for it, added up (``others_wait_ns``).
+
+    ``each`` is the table of the matched collectives; those of ``steps`` count, without steps all.
+    """
+    others = pl.col("wait_ns").sum().over("occurrence") / (pl.len().over("occurrence") - 1)
+    return (
+        each.filter(pl.col("step").is_in(steps.implode()) | steps.is_empty())
+        .with_columns(others.alias("others"))
+        .group_by("rank")
+        .agg(
+            pl.len().cast(pl.Int64).alias("count"),
+            pl.col("last").sum().cast(pl.Int64).alias("last_count"),
+            pl.col("others").filter("last").sum().round().cast(pl.Int64).alias("others_wait_ns"),
+        )
+        .sort("others_wait_ns", "rank", descending=[True, False])
+    )
+
+
 def stragglers(own: pl.DataFrame) -> pl.DataFrame:
     """Return one row per rank, the longest own time first.
 

@@ -35,6 +35,9 @@ _MOST_RANKS: Final = 1 << 20
 """Larger worlds are damaged numbers."""
 _MOST_SPANS: Final = 8
 _IN_ORDER: Final = "order of the file names"
+_RECORDED: Final = "recorded in the files"
+_COLLECTIVE: Final = r"(?i)[nr]ccl|all_?(?:reduce|gather|to_?all)|reduce_?scatter|\bmpi_"
+"""In names of kernels, operators and ranges of a rank that communicates; they have no class yet."""
 _MOST_APART_NS: Final = 600_000_000_000
 """From the end of a recording to the begin of the next one of a run, without ranks recorded."""
 _TOO_LARGE: Final = "times or bytes whose sum with those of the other ranks exceeds 64 bits"
@@ -118,7 +121,11 @@ def read_ranks(
     traces = with_near_epochs(traces)
     numbers, how = ranks(read, [trace.meta.rank for trace in traces])
     if how == _IN_ORDER:
-        _check_one_run(read, traces)
+        _check_one_model(read, traces)
+    captures = [(one.meta.epoch_ns, _extent(one)) for one in traces]
+    communicating = how != _RECORDED and any(map(_communicates, traces))
+    if apart := check_one_run(read, captures, how, communicating=communicating):
+        ledger.add("apart", 1, table="-", kept=True, detail=apart)
     unaligned = sum(trace.meta.epoch_ns is None for trace in traces)
     if len(traces) > 1:
         ledger.add(
@@ -171,7 +178,7 @@ def ranks(files: Sequence[Path], recorded: Sequence[int | None]) -> tuple[list[i
     ]
     numbers = _distinct([file for file, _ in known], [rank for _, rank in known])
     if len(known) == len(files):
-        return numbers, "recorded in the files"
+        return numbers, _RECORDED
     named = [rank_in(file) for file in files]
     by_name = [rank for rank in named if rank is not None]
     if len(by_name) == len(files):
@@ -180,9 +187,8 @@ def ranks(files: Sequence[Path], recorded: Sequence[int | None]) -> tuple[list[i
     return list(range(len(files))), _IN_ORDER
 
 
-def _check_one_run(files: Sequence[Path], traces: Sequence[Trace]) -> None:
-    """Raise ``UsageError`` where a recording began long after all before it had ended, or is of
-    another GPU model."""
+def _check_one_model(files: Sequence[Path], traces: Sequence[Trace]) -> None:
+    """Raise ``UsageError`` where a recording is of another GPU model."""
     models = {
         name: file
         for file, trace in zip(files, traces, strict=True)
@@ -194,18 +200,49 @@ def _check_one_run(files: Sequence[Path], traces: Sequence[Trace]) -> None:
             f"{first.name} ({one}) and {second.name} ({other}) are not ranks of one run: give one "
             "of them, or compare them with traceana diff"
         )
+
+
+def check_one_run(
+    files: Sequence[Path],
+    captures: Sequence[tuple[int | None, int]],
+    how: str,
+    *,
+    communicating: bool,
+) -> str | None:
+    """Return what speaks against one run: a recording began long after all before it had ended.
+
+    ``captures`` are the epoch and the extent of each file, ``how`` is the source of the ranks:
+    recorded ones are of one run. Clocks of ranks that communicate may differ by ten minutes; other
+    recordings are of one run if less than the longest capture lies between them. Raises
+    ``UsageError`` where the files do not name the ranks.
+    """
+    if how == _RECORDED:
+        return None
     recorded = sorted(
-        (epoch, epoch + _extent(trace), file)
-        for file, trace in zip(files, traces, strict=True)
-        if (epoch := trace.meta.epoch_ns) is not None and 0 <= epoch < FARTHEST_NS
+        (epoch, epoch + extent, file)
+        for file, (epoch, extent) in zip(files, captures, strict=True)
+        if epoch is not None and 0 <= epoch < FARTHEST_NS
     )
+    most = _MOST_APART_NS if communicating else max((extent for _, extent in captures), default=0)
     for (_, ended, before), (begun, _, after) in pairwise(recorded):
-        if begun - ended > _MOST_APART_NS:
-            hours = (begun - ended) / 3.6e12
-            raise UsageError(
-                f"{before.name} and {after.name} were recorded {hours:,.1f} hours apart, not "
-                "as ranks of one run: give one of them, or compare them with traceana diff"
+        if begun - ended > most:
+            seconds = (begun - ended) / 1e9
+            apart = f"{seconds / 3600:,.1f} hours" if seconds > 3600 else f"{seconds:,.1f} seconds"
+            why = "" if communicating else " and have no collectives"
+            text = (
+                f"{before.name} and {after.name} were recorded {apart} apart{why}, not as ranks "
+                "of one run: give one of them, or compare them with traceana diff"
             )
+            if how == _IN_ORDER:
+                raise UsageError(f"{text}; if they are, name them rank0, rank1 …")
+            return text
+    return None
+
+
+def _communicates(trace: Trace) -> bool:
+    tables = trace.tables
+    names = (tables.names["name"], tables.ops["name"].unique(), tables.ranges["text"].unique())
+    return any(bool(one.cast(pl.String).str.contains(_COLLECTIVE).any()) for one in names)
 
 
 def _check_workers(files: Sequence[Path]) -> None:

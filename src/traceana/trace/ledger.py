@@ -94,6 +94,7 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
     "damaged": ("problem", "the file is damaged: events lost or wrong"),
     "unnamed": ("problem", "events whose name is missing from the file"),
     "skipped_file": ("problem", "unreadable files of the folder"),
+    "apart": ("problem", "ranks by file name whose captures do not overlap"),
     "no_epoch": ("problem", "files without a start time, beside files with one"),
     "missing_table": ("problem", "tables of the format that are missing from the file"),
     "dropped_by_profiler": ("problem", "events dropped by the profiler"),

@@ -370,15 +370,7 @@ def _verdict(found: Diff, one: StatisticVerdict) -> str:
         if _whole(found):
             return "inconclusive: steps not marked in both runs"
         return f"inconclusive: {steps}, at least 4 needed in each run"
-    return _VERDICTS[one.verdict]
-
-
-_VERDICTS: Final = {
-    "faster": "faster",
-    "slower": "slower",
-    "same": "no significant change",
-    "inconclusive": "inconclusive",
-}
+    return one.verdict
 
 
 def _layers(found: Diff) -> str:
@@ -430,8 +422,7 @@ def _change(row: Row, whole: bool) -> Finding:
     if row["change"] == "launches" or row["delta_ns"] is None:
         return Finding(title, "", text, section=section, rows=rows)
     times = arrow(row["time_a_ns"], row["time_b_ns"])
-    verdict = _VERDICTS.get(row["verdict"])
-    said = verdict if verdict in ("no significant change", "inconclusive") else ""
+    said = row["verdict"] if row["verdict"] in ("same", "inconclusive") else ""
     # A terminal cuts the end of a long line: what a cause of idle time means.
     parts = [times, said, text] if row["change"] == "idle" else [text, times, said]
     summary = " · ".join(part for part in parts if part)

@@ -36,6 +36,11 @@ _LABELS: Final[Mapping[str, str]] = {
     "hostnames": "Host names",
 }
 """The labels of properties; others have their name."""
+_NOTED: Final = (
+    *("several_reports", "unmatched", "lost_field", "other_recording", "missing_rank"),
+    *("not_demangled", "graph_unknown"),
+)
+"""Notes of the ledger that a sound recording need not have; others are counted together."""
 _CUDA: Final = ("cuda_driver_version", "cuda_runtime_version")
 """Versions that CUDA writes as one number: 12040 is 12.4."""
 _UNKNOWN: Final = "unknown"
@@ -78,12 +83,25 @@ def _lines(known: Known) -> Iterator[tuple[str, str]]:
     yield "summary", _summary(known)
     yield "events", _number(known["events"])
     yield "read", _read(known)
-    for entries in _alike(known["ledger"]):
+    normal = [entry for entry in known["ledger"] if _is_normal(entry)]
+    apart = [entry for entry in known["ledger"] if not _is_normal(entry)]
+    for entries in _alike(apart):
         yield "integrity", _entry(entries)
+    if normal:
+        excluded = sum(entry["count"] for entry in normal if not entry["kept"])
+        remarks = sum(entry["kept"] for entry in normal)
+        parts = [numbers.counted(excluded, "event") + " excluded"] * bool(excluded)
+        parts += [numbers.counted(remarks, "remark") + " on kept events"] * bool(remarks)
+        sound = all(entry["severity"] == "note" for entry in known["ledger"])
+        yield "integrity", f"{'no problems; ' * sound}normal: {', '.join(parts)} (--format json)"
     for key, value in known["properties"].items():
         if key == "ranks" and isinstance(value, Mapping):
             value = {rank: PurePath(file).name for rank, file in value.items()}
         yield _LABELS.get(key, key.replace("_", " ")), _property(key, value)
+
+
+def _is_normal(entry: Known) -> bool:
+    return entry["severity"] == "note" and entry["reason"] not in _NOTED
 
 
 def _alike(ledger: list[Known]) -> list[list[Known]]:

@@ -38,10 +38,6 @@ _TITLES: Final = {
     **{"part": "time of the devices", "cause": "idle cause", "time_a_ns": "baseline"},
     **{"time_b_ns": "candidate", "delta_ns": "change"},
 }
-_VERDICTS: Final = {
-    "same": "no significant change",
-    "not enough steps": "inconclusive: at least 4 steps needed in each job",
-}
 
 
 def diff_jobs(
@@ -121,7 +117,8 @@ def _step(found: JobDiff) -> str:
     if one.interval is not None:
         low, high = (signed(round(bound)) for bound in (one.interval.low, one.interval.high))
         text += f", {numbers.level(found.criteria.level)} interval {low} to {high}"
-    return f"{text}; {_VERDICTS.get(one.verdict, one.verdict)}"
+    few = one.verdict == "not enough steps"
+    return f"{text}; {'inconclusive: at least 4 steps needed in each job' if few else one.verdict}"
 
 
 def _stragglers(one: Job) -> str:

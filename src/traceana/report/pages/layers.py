@@ -351,7 +351,7 @@ def _above_peak(frame: pl.DataFrame, algorithm: str) -> tuple[Notes, ...]:
 
 def _on_peak(frame: pl.DataFrame, algorithm: str) -> tuple[tuple[str, str], ...]:
     """Return a label and a text on the rows above the peak: whose algorithm executes fewer FLOPs,
-    and others.
+    and others. A narrow terminal leaves out the column of their share: the label has the largest.
     """
     if "over_peak" not in frame.columns:
         return ()
@@ -365,4 +365,7 @@ def _on_peak(frame: pl.DataFrame, algorithm: str) -> tuple[tuple[str, str], ...]
     others = frame.filter(pl.col("over_peak") == UNEXPLAINED).height
     if others:
         texts.append(f"{numbers.counted(others, 'row')} unexplained")
-    return (("of peak above 100 %", "; ".join(texts)),) if texts else ()
+    if not texts:
+        return ()
+    most = frame.filter(pl.col("over_peak").is_not_null())["of_peak"].to_numpy().max()
+    return ((f"up to {numbers.share(most)} of peak", "; ".join(texts)),)

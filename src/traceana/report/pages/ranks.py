@@ -1,4 +1,4 @@
-"""``ranks``: the ranks of a distributed job, those that differ most first."""
+"""``ranks``: the ranks of a distributed job, the slowest first."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from traceana.report.page import Axis, Block, Chart, Column, Facts, Marks, Notes
 from traceana.report.pages.single_table import column, columns_of, data_of, notes_of, table_of
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result, sums
+from traceana.settings import STRAGGLER_SHARE
 
 COLUMNS: Final = (
     *("rank", "status", "steps", "step_median_ns", "excess_share", "compute_ns"),
@@ -95,7 +96,7 @@ def ranks(
     ``excess_ns``, ``excess_share``, ``longest``, ``p``, ``straggler``
         Its own time, without waits, against that of the median rank: see docs/ranks.md.
 
-    Ranks that differ most come first. Raises the errors of :mod:`traceana.errors`.
+    The slowest ranks come first. Raises the errors of :mod:`traceana.errors`.
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     files = sources(given)
@@ -239,7 +240,7 @@ def _facts(found: Job) -> Iterator[tuple[str, str]]:
             counts.append(f"{number} {status}" + (f": {spans(which)}" if which else ""))
     yield "Ranks", " · ".join(counts)
     if _count(rows, OK, DAMAGED):
-        yield "Table", "sums over the capture of each rank and its devices, differing ranks first"
+        yield "Table", "sums over the capture of each rank and its devices, slowest rank first"
     steps = rows.drop_nulls("step_median_ns")
     if steps.height:
         times = steps["step_median_ns"]
@@ -248,7 +249,8 @@ def _facts(found: Job) -> Iterator[tuple[str, str]]:
             f"{numbers.duration(_median(times))} median of the ranks' medians · "
             f"{numbers.duration(_least(times))} to {numbers.duration(_most(times))}",
         )
-    yield "Stragglers", _stragglers(found)
+    for number, text in enumerate(_stragglers(found)):
+        yield "" if number else "Stragglers", text
     if found.count_text:
         yield "Collectives", found.count_text
     yield from _parallelism(found)
@@ -287,33 +289,53 @@ def _parallelism(found: Job) -> Iterator[tuple[str, str]]:
         )
 
 
-def _stragglers(found: Job) -> str:
+def _stragglers(found: Job) -> list[str]:
+    """Return a verdict on each straggler, the slowest first; without any the rank that arrives last
+    in most collectives, if the others wait long enough for it to matter."""
+    arrived = found.arrivals.filter(2 * pl.col("last_count") > pl.col("count"))
+    wait = "the other waits" if found.arrivals.height == 2 else "the others wait"
+    per = " per step" if found.steps else ""
+    arrives = {
+        rank: f"rank {rank} arrives last in {numbers.count(last)} of "
+        f"{numbers.counted(count, 'collective')}, {wait} "
+        f"{numbers.duration(wait_ns / max(found.steps, 1))}{per}"
+        for rank, count, last, wait_ns in arrived.iter_rows()
+    }
     late = found.stragglers.filter("straggler")
     if late.is_empty():
-        if not found.steps:
-            return "not determined: no common step of all ranks"
-        steps, ranks = numbers.counted(found.steps, "step"), found.stragglers.height
-        if ranks < 2:
-            return "one rank: nothing to compare"
-        if found.steps < (needed := steps_needed(ranks)):
-            return f"not determined: {steps}, and {ranks} ranks need {needed}"
-        return f"none in {steps}"
+        walls = found.own.group_by("rank").agg(pl.col("wall_ns").sum())["wall_ns"]
+        least = STRAGGLER_SHARE * _median(walls if found.steps else found.rows["span_ns"])
+        noticed = arrived.filter(pl.col("others_wait_ns") > least)["rank"].head(1)
+        return [" · ".join([_no_straggler(found), *(arrives[rank] for rank in noticed)])]
     texts = []
     for row in late.head(_MOST_NAMED).iter_rows(named=True):
-        text = (
-            f"rank {row['rank']}: own time {numbers.duration(row['excess_ns'])} per step "
-            f"({numbers.share(row['excess_share'])}) above the median rank's, longest in "
-            f"{row['longest']} of {numbers.counted(row['steps'], 'step')}"
-        )
-        why = found.causes.get(row["rank"])
-        texts.append(f"{text} · {why}" if why else f"{text} · cause not found")
+        rank, own = row["rank"], f"own time {numbers.duration(row['excess_ns'])}"
+        above = f"({numbers.share(row['excess_share'])}) above the median rank's"
+        steps = numbers.counted(row["steps"], "step")
+        text = f"rank {rank}: {own} per step {above}, longest in {row['longest']} of {steps}"
+        if rank in arrives:
+            text = f"{arrives[rank]}; {own} {above}"
+        texts.append(f"{text} · {found.causes.get(rank) or 'cause not found'}")
     more = late.height - _MOST_NAMED
-    return "; ".join([*texts, *([f"{more} more"] if more > 0 else [])])
+    return [*texts, *([f"{more} more"] if more > 0 else [])]
+
+
+def _no_straggler(found: Job) -> str:
+    if not found.steps:
+        return "not determined: no common step of all ranks"
+    steps, ranks = numbers.counted(found.steps, "step"), found.stragglers.height
+    if ranks < 2:
+        return "one rank: nothing to compare"
+    if found.steps < (needed := steps_needed(ranks)):
+        return f"not determined: {steps}, and {ranks} ranks need {needed}"
+    return f"none in {steps}"
 
 
 def _notes(found: Job) -> Iterator[str]:
     if found.rows.is_empty():
         yield "no ranks"
+    if found.apart is not None:
+        yield found.apart
     if launched := int(found.rows.filter(status=OK)["problems"].sum()):
         yield f"launched before capture: {numbers.counted(launched, 'activity', 'activities')}"
     if found.left_out:
@@ -362,7 +384,7 @@ def bad_ranks(rows: pl.DataFrame) -> list[str]:
 
 
 MOST_RANKS: Final = 24
-"""Bars: those that differ most."""
+"""Bars: those of the slowest ranks."""
 MOST_DRAWN: Final = 5
 _PIXELS: Final = 20
 _MEDIAN: Final = "median rank"
@@ -435,7 +457,7 @@ def _heat_maps(rows: pl.DataFrame, own: pl.DataFrame) -> list[Chart]:
         Chart(
             "Own time of each rank, step by step",
             f"Own time above that of the median rank in the step: {ranks} of "
-            f"{numbers.counted(of, 'rank')}, those that differ most first.",
+            f"{numbers.counted(of, 'rank')}, the slowest first.",
             Axis("step", Kind.TEXT),
             Axis("", Kind.TEXT),
             (
@@ -469,7 +491,7 @@ def _parts(rows: pl.DataFrame) -> list[Chart]:
         for name, part in _PARTS.items()
     ).filter(pl.col("time_ns") > 0)
     left_out = rows.filter(pl.col("span_ns") > 0).height - read.height
-    summary = f"A bar for each of {numbers.counted(read.height, 'rank')}, those that differ first."
+    summary = f"A bar for each of {numbers.counted(read.height, 'rank')}, the slowest first."
     return [
         Chart(
             "Time of each rank",
@@ -493,7 +515,7 @@ def _parts(rows: pl.DataFrame) -> list[Chart]:
 
 
 def _steps(rows: pl.DataFrame, own: pl.DataFrame) -> list[Chart]:
-    """Return the own time by step: of the ranks that differ most, and the median of all."""
+    """Return the own time by step: of the slowest ranks, and the median of all."""
     if own["step"].n_unique() < 2 or own["rank"].n_unique() < 2:
         return []
     named = rows["rank"].drop_nulls().head(MOST_DRAWN)
@@ -510,7 +532,7 @@ def _steps(rows: pl.DataFrame, own: pl.DataFrame) -> list[Chart]:
         Chart(
             "Own time by step",
             f"Step time less exposed waits for other ranks: {len(named)} of "
-            f"{numbers.counted(own['rank'].n_unique(), 'rank')}, those that differ most, and the "
+            f"{numbers.counted(own['rank'].n_unique(), 'rank')}, the slowest, and the "
             "median of all.",
             Axis("step", Kind.NUMBER, from_zero=False),
             Axis("own time", Kind.TIME, from_zero=False),

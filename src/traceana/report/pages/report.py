@@ -18,6 +18,7 @@ from traceana.advise.bottleneck import (
     HOST,
     IDLE,
     KERNELS,
+    LATE_RANK,
     LAUNCHED,
     NOT_RECORDED,
     PROFILER,
@@ -359,7 +360,7 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
     elif whole.busy.frame.height:
         yield f"{whole.processor} utilization", _utilization(whole)
         if whole.busy.frame.height > 1:
-            yield "", _by_device(whole.busy.frame)
+            yield "", "of capture " * whole.basis.stepped + _by_device(whole.busy.frame)
         apart = whole.busy.frame.unique("rank", maintain_order=True)
         if apart.height == 1 and (text := outside_text(apart.row(0, named=True))):
             yield "", text
@@ -385,8 +386,10 @@ def _large(whole: Overview) -> Iterator[tuple[str, str]]:
     if (found := whole.step_time) is not None:
         time = found.mean_ns if only_sums(whole.trace) else found.median_ns
         yield "step time", numbers.duration(time)
+    if (without := whole.advice.unprofiled_ns) is not None:
+        yield "without the profiler: shares are of that", f"about {numbers.duration(without)}"
     if whole.unrecorded is None and whole.utilization is not None:
-        yield f"{whole.processor} utilization", numbers.share(whole.utilization)
+        yield f"{whole.processor} utilization", numbers.share(_busy_share(whole))
     limit = whole.advice.bottleneck
     if limit is not None and limit.by != NOT_RECORDED:
         of = "step" if whole.basis.stepped else window_text(whole.trace)
@@ -458,20 +461,17 @@ def _step_time(whole: Overview) -> str:
     processes = step_processes(whole.trace)
     text += f" over {processes} processes" if processes > 1 else ""
     if (without := whole.advice.unprofiled_ns) is not None:
-        text += f" · about {numbers.duration(without)} without the profiler"
+        text += f" · about {numbers.duration(without)} without the profiler: shares are of that"
     if found.on_gpu and found.host_ns < _HOST_AHEAD * found.median_ns:
         text += f" (GPU) · queued by the host in {numbers.duration(found.host_ns)}"
     return text
 
 
 def _utilization(whole: Overview) -> str:
-    """Return the busy share of the step time, also without the profiler; else of the capture."""
+    """Return the busy share of the step time, also as recorded; else of the capture."""
     if whole.step_time is not None and whole.utilization is not None:
-        text = f"{numbers.share(whole.utilization)} of step time"
-        found = whole.advice.bottleneck
-        if whole.advice.unprofiled_ns is not None and found is not None and IDLE in found.shares:
-            text += f" · about {numbers.share(1 - found.shares[IDLE])} without the profiler"
-        return text
+        recorded, shown = (numbers.share(one) for one in (whole.utilization, _busy_share(whole)))
+        return f"{shown} of step time" + ("" if shown == recorded else f" ({recorded} as recorded)")
     totals = whole.busy.totals
     unit = numbers.scale([totals["span_ns"]], numbers.TIME)
     busy_ns, span_ns = (unit.write(totals[name]) for name in ("busy_ns", "span_ns"))
@@ -480,6 +480,14 @@ def _utilization(whole: Overview) -> str:
     summed = f" summed over {devices} devices" if devices > 1 else ""
     of = f"{window_text(whole.trace)}{summed}"
     return f"{numbers.share(share)} of {of} ({busy_ns} of {span_ns} {unit.unit})"
+
+
+def _busy_share(whole: Overview) -> float:
+    """Return the utilization; where the step without the profiler is shown, that of this step."""
+    found = whole.advice.bottleneck
+    if whole.advice.unprofiled_ns is None or found is None:
+        return whole.utilization or 0.0
+    return 1 - found.shares[IDLE]
 
 
 _LIMITS: Final = {
@@ -509,6 +517,7 @@ _MOSTLY: Final = {
     "not_recorded": "for launches not recorded",
     "before_first": "before its first work",
     "after_last": "after its last work",
+    LATE_RANK: "waiting for late ranks",
 }
 """The causes of idle time, as parts of that sentence."""
 
@@ -525,8 +534,6 @@ def _bottleneck(whole: Overview) -> str:
         lost = numbers.share(found.share)
         return f"not determined: not the work of {lost} of the launches in the recording"
     of = "of the step" if whole.basis.stepped else f"of the {window_text(whole.trace)}"
-    if whole.basis.stepped and whole.advice.unprofiled_ns is not None:
-        of = "of the step without the profiler"
     bound = found.bound or "not determined"
     text = f"{bound}: {_LIMITS[found.by]} {numbers.share(found.share)} {of}"
     if found.cause is not None:
@@ -538,7 +545,9 @@ def _bottleneck(whole: Overview) -> str:
         text += f", {most}{_MOSTLY[cause]}{part}"
     kernels = found.shares.get(KERNELS, 0.0)
     if found.by in (COPIES, COLLECTIVES) and kernels >= LEAST_PART:
-        text += f" · kernels {numbers.share(kernels)}"
+        # Of kernels that take more a reader asks why they are not what limits the run.
+        why = ", which overlap cannot shorten" if kernels > found.share else ""
+        text += f" · kernels {numbers.share(kernels)}{why}"
     return text
 
 

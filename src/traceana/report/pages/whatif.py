@@ -36,14 +36,14 @@ _TITLES: Final = {
     "saving_ns": "saving",
     "saving_share": "share",
     "at_most_ns": "removed",
-    "limit": "class",
+    "limit": "mostly",
     "limit_share": "share",
 }
 _GROUPS: Final = {
     **dict.fromkeys(("predicted_ns", "low_ns", "high_ns", "relative"), "median step"),
     **dict.fromkeys(("saving_ns", "saving_share"), "mean step"),
     "at_most_ns": "work",
-    **dict.fromkeys(("limit", "limit_share"), "limited by"),
+    **dict.fromkeys(("limit", "limit_share"), "critical path"),
 }
 """Two statistics: a batch that is late in every fourth step is in the mean alone."""
 _WHOLE: Final = dict.fromkeys((name for name, of in _GROUPS.items() if "step" in of), "capture")
