@@ -328,7 +328,10 @@ def test_waits_for_a_late_rank_are_not_saved_by_overlap(tmp_path: Path) -> None:
     limits = advice.bottleneck
     assert limits is not None
     assert limits.bound == "communication-bound"
-    assert limits.cause == ("late_rank", pytest.approx(3.75 / 10.4))
+    assert limits.cause is not None
+    cause, share = limits.cause
+    assert cause == "late_rank"
+    assert share == pytest.approx(3.75 / 10.4)
     assert limits.shortened_by(finding.rule.id)
 
 
