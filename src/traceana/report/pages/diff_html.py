@@ -201,17 +201,7 @@ def _steps(found: Diff) -> list[Chart]:
             f"{numbers.arrow(round(decided.a), round(decided.b))}.",
             Axis("wall time", Kind.TIME, from_zero=False),
             Axis("", Kind.TEXT),
-            (
-                Marks(
-                    both,
-                    "point",
-                    "wall_ns",
-                    "run",
-                    colour="is",
-                    label="run",
-                    shown=(column("wall_ns"),),
-                ),
-            ),
+            (Marks(both, "point", "wall_ns", "run", colour="is"),),
             height=110,
         ),
         *_interval(found, decided),
@@ -229,7 +219,7 @@ def _interval(found: Diff, decided: StatisticVerdict) -> list[Chart]:
     )
     none = pl.DataFrame({"change_ns": [0]})
     bounds = pl.DataFrame({"change_ns": [low, high], "is": [level] * 2})
-    shown = (column("change_ns", "change"),)
+    middle = pl.DataFrame({"change_ns": [change], "is": ["change"]})
     return [
         Chart(
             f"Change of the {statistic} step time; left of 0 is faster",
@@ -237,15 +227,8 @@ def _interval(found: Diff, decided: StatisticVerdict) -> list[Chart]:
             Axis("candidate less baseline", Kind.TIME),
             Axis("", Kind.TEXT),
             (
-                Marks(bounds, "line", "change_ns", "is", shown=shown),
-                Marks(
-                    pl.DataFrame({"change_ns": [change], "is": ["change"]}),
-                    "point",
-                    "change_ns",
-                    "is",
-                    label="is",
-                    shown=shown,
-                ),
+                Marks(bounds, "line", "change_ns", "is"),
+                Marks(middle, "point", "change_ns", "is"),
                 Marks(none, "rule", "change_ns"),
             ),
             height=90,

@@ -16,7 +16,7 @@ from traceana.errors import UsageError
 from traceana.readers.kernel_names import demangle
 from traceana.report.page import Page
 from traceana.report.pages.analysis_pictures import above
-from traceana.report.pages.bars import kernel_bars
+from traceana.report.pages.bars import bars
 from traceana.report.pages.single_table import table_page
 from traceana.report.result import CommandResult
 from traceana.result import Arranged
@@ -78,8 +78,22 @@ def kernels(trace: Trace, *, by: KernelsBy = "name", unclassified: bool = False)
         return CommandResult.of(analysis.by_category(found), make, screenful=40)
     dropped = DROPPED_MEASURED if trace.tables.counters.height else DROPPED
     make = partial(_page, trace=trace, dropped=dropped)
+    title = "Kernels with most time, coloured by class"
     return CommandResult.of(
-        found, make, screenful=30, pictures=above(lambda: kernel_bars(found.frame))
+        found,
+        make,
+        screenful=30,
+        pictures=above(
+            lambda: bars(
+                found.frame,
+                title,
+                "name",
+                "time_ns",
+                axis="time",
+                shown={"calls": None},
+                coloured=True,
+            )
+        ),
     )
 
 
