@@ -5,11 +5,13 @@ Renderers depend on these blocks and on no command; commands make blocks and dep
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.analyze.timeline import Window
 from traceana.report.columns import Kind
@@ -277,6 +279,19 @@ class Page(msgspec.Struct, frozen=True):
     data: Data
     sections: tuple[Section, ...] = ()
     summary: str = "Summary"
+
+
+def head_of(page: Page) -> tuple[Block, ...]:
+    """Return the title and the facts that ``page`` begins with."""
+    first = 1 if page.blocks and isinstance(page.blocks[0], Heading) else 0
+    facts = takewhile(lambda one: isinstance(one, Facts), page.blocks[first:])
+    return (*page.blocks[:first], *facts)
+
+
+def above(page: Page, pictures: Iterable[Block]) -> Page:
+    """Return ``page`` with ``pictures`` below its title and facts."""
+    head = head_of(page)
+    return replace(page, blocks=(*head, *pictures, *page.blocks[len(head) :]))
 
 
 def pictures_of(page: Page) -> list[Illustration]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from traceana.errors import UsageError, in_python
 from traceana.files import check_free, write_output
-from traceana.report.page import Page, Table
+from traceana.report.page import Block, Page, Table, above
 from traceana.report.render import (
     HTML_ROWS,
     ILLUSTRATED_FORMATS,
@@ -41,7 +41,8 @@ class CommandResult(Result, frozen=True, kw_only=True):
     _make_page: Callable[[Arranged], Page]
     screenful: int | None = None
     """Rows that a terminal shows by default; ``None``: all."""
-    _add_pictures: Callable[[Page, int | None], Page] | None = None
+    _pictures: Callable[[], Iterable[Block]] | None = None
+    _illustrated: Callable[[Page, int | None], Page] | None = None
     filterable: bool = True
     """Whether the page is a table of the rows of ``frame``."""
 
@@ -52,19 +53,20 @@ class CommandResult(Result, frozen=True, kw_only=True):
         page: Callable[[Arranged], Page],
         *,
         screenful: int | None = None,
-        pictures: Callable[[Page, int | None], Page] | None = None,
+        pictures: Callable[[], Iterable[Block]] | None = None,
+        illustrated: Callable[[Page, int | None], Page] | None = None,
         summary: Any = None,
         filterable: bool = True,
     ) -> CommandResult:
         """Return ``found`` with its page.
 
-        ``pictures`` returns that page with what HTML and workbooks have besides, whose tables have
-        at most the given number of rows.
+        ``pictures`` returns what HTML and workbooks have above its tables. ``illustrated`` returns
+        that page with whatever else they have, in tables of at most the given number of rows.
         """
         return cls(
             found._frame, found.totals, found.notes,
-            summary=summary, _make_page=page, screenful=screenful, _add_pictures=pictures,
-            filterable=filterable,
+            summary=summary, _make_page=page, screenful=screenful, _pictures=pictures,
+            _illustrated=illustrated, filterable=filterable,
         )  # fmt: skip
 
     def page(
@@ -114,7 +116,9 @@ class CommandResult(Result, frozen=True, kw_only=True):
     ) -> Page:
         """Return the page for HTML and workbooks, with pictures; the rest as :meth:`page`."""
         page = self.page(sort=sort, limit=limit, filter=filter, columns=columns)
-        return page if self._add_pictures is None else self._add_pictures(page, limit)
+        if self._pictures is not None:
+            page = above(page, self._pictures())
+        return page if self._illustrated is None else self._illustrated(page, limit)
 
     @in_python
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:

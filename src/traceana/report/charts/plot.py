@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from itertools import takewhile
 from pathlib import Path, PurePath
 from typing import Any, Final
 
@@ -30,6 +29,7 @@ from traceana.report.page import (
     Page,
     Panels,
     Timeline,
+    head_of,
     pictures_of,
 )
 from traceana.report.text import cut_end
@@ -177,8 +177,8 @@ def _title(page: Page) -> str:
 
 
 def _conditions(page: Page, most: int | None) -> Iterator[str]:
-    """Yield the remark of the first heading, and ``most`` of the facts below it."""
-    for block in takewhile(lambda one: isinstance(one, Heading | Facts), page.blocks[:3]):
+    """Yield the remark of the title, and ``most`` of the facts below it."""
+    for block in head_of(page):
         if isinstance(block, Heading) and block.remark:
             yield block.remark
         if isinstance(block, Facts):

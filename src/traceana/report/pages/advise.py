@@ -126,14 +126,14 @@ def advised(trace: Trace, advice: Advice, *, rule: str | None = None) -> Command
     make = partial(_page, trace, advice, rule is not None)
     folded = "" if rule else "Evidence"
 
-    def pictures(page: Page, limit: int | None) -> Page:
+    def illustrated(page: Page, limit: int | None) -> Page:
         listed = next(block for block in page.blocks if isinstance(block, Findings))
         evident = findings_of(advice.findings, evidence=True, folded=folded, rows=limit)
         by_title = {one.title: one for one in evident}
         items = tuple(by_title[one.title] for one in listed.items)
         return replace(page, blocks=(Findings(items), *page.blocks[1:]))
 
-    return CommandResult.of(Result(frame, {}, advice.notes), make, pictures=pictures)
+    return CommandResult.of(Result(frame, {}, advice.notes), make, illustrated=illustrated)
 
 
 def rules_listed() -> CommandResult:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
-from msgspec.structs import replace
 
 from traceana.columns.intervals import PER_DEVICE
 from traceana.report import display_names, numbers
@@ -19,12 +18,9 @@ from traceana.report.page import (
     Block,
     Chart,
     Column,
-    Facts,
-    Heading,
     Icicle,
     Marks,
     Notes,
-    Page,
     Timeline,
 )
 from traceana.report.pages.single_table import column
@@ -42,21 +38,6 @@ _LEAST_SHARE: Final = 0.001
 """Of the time of all rows: a point below it would stretch the axes for what costs nothing."""
 _LEAST_INTENSITY: Final = 0.01
 """FLOP/B: a point below it computes next to nothing, and would stretch the axes as well."""
-
-
-def above(make: Callable[[], Sequence[Block]]) -> Callable[[Page, int | None], Page]:
-    """Return the function that puts the pictures of ``make`` below the title and the facts that a
-    page begins with, and above its other blocks.
-    """
-
-    def illustrated(page: Page, _: int | None) -> Page:
-        blocks = page.blocks
-        first = 1 if blocks and isinstance(blocks[0], Heading) else 0
-        while first < len(blocks) and isinstance(blocks[first], Facts):
-            first += 1
-        return replace(page, blocks=(*blocks[:first], *make(), *blocks[first:]))
-
-    return illustrated
 
 
 _WALL: Final = "wall time"

@@ -17,7 +17,6 @@ from traceana.report.cells import texts
 from traceana.report.charts.colours import series_colours
 from traceana.report.columns import Kind, has_values, kind_of, scale_of, title_of
 from traceana.report.page import Axis, Block, Column, Facts, Heading, Page, Panels, Table
-from traceana.report.pages.analysis_pictures import above
 from traceana.report.pages.bars import grouped_bars
 from traceana.report.pages.single_table import (
     columns_of,
@@ -112,7 +111,7 @@ def side_by_side(found: Comparison, *, by: CompareBy = "summary") -> CommandResu
         Result(table.frame, {}, notes),
         make,
         screenful=40,
-        pictures=above(lambda: [picture(found, "class" if by == "summary" else by)]),
+        pictures=lambda: [picture(found, "class" if by == "summary" else by)],
         summary=found,
         filterable=False,
     )

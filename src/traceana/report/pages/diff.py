@@ -21,7 +21,6 @@ from traceana.report import display_names, numbers
 from traceana.report.columns import Kind
 from traceana.report.numbers import arrow, percent, signed
 from traceana.report.page import Block, Facts, Finding, Findings, Heading, Hidden, Page, Table
-from traceana.report.pages.analysis_pictures import above
 from traceana.report.pages.diff_html import pictures
 from traceana.report.pages.single_table import (
     columns_of,
@@ -157,10 +156,7 @@ def differences(found: Diff, *, by: DiffBy | None = None) -> CommandResult:
     if found.same_work:
         totals["delta_ns"] = totals["time_b_ns"] - totals["time_a_ns"]
     whole = Result(frame, totals, found.notes)
-    if by is not None:
-        illustrated = above(lambda: pictures(found))
-        make = partial(_table, found, by)
-        return CommandResult.of(whole, make, screenful=40, pictures=illustrated, summary=found)
+    make = partial(_summary, found) if by is None else partial(_table, found, by)
 
     def sections(page: Page, limit: int | None) -> Page:
         from traceana.report.pages.diff_html import with_sections
@@ -168,9 +164,14 @@ def differences(found: Diff, *, by: DiffBy | None = None) -> CommandResult:
         tables = {one: differences(found, by=one) for one in COLUMNS}
         return with_sections(found, tables, _TITLES, page, limit)
 
-    make = partial(_summary, found)
     return CommandResult.of(
-        whole, make, screenful=40, pictures=sections, summary=found, filterable=False
+        whole,
+        make,
+        screenful=40,
+        pictures=lambda: pictures(found),
+        illustrated=sections if by is None else None,
+        summary=found,
+        filterable=by is not None,
     )
 
 

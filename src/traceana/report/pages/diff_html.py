@@ -24,7 +24,7 @@ from traceana.report.page import (
     Section,
     Table,
 )
-from traceana.report.pages.analysis_pictures import above, layer_icicle
+from traceana.report.pages.analysis_pictures import layer_icicle
 from traceana.report.pages.single_table import column, columns_of
 from traceana.result import sums
 from traceana.timeline.idle_gaps import MEANINGS
@@ -65,13 +65,12 @@ def with_sections(
     page: Page,
     limit: int | None,
 ) -> Page:
-    """Return ``page`` with its pictures, and a section for each of ``tables``.
+    """Return ``page`` with a section for each of ``tables``.
 
     The table of the layers, which the page has in part, is in its section. ``titles`` are those of
     columns.
     """
     first = tuple(one for one in page.blocks if not (isinstance(one, Table) and one.folded))
-    shown = above(lambda: pictures(found))(replace(page, blocks=first), limit)
     sections = []
     for by, title in SECTIONS.items():
         own: list[Block] = list(icicle(found)) if by == "layer" else []
@@ -83,7 +82,7 @@ def with_sections(
             sections.append(Section(by, title, tuple(own)))
     if found.idle.height:
         sections.insert(1, Section("idle", "Idle time", (idle_causes(found, titles),)))
-    return replace(shown, sections=tuple(sections))
+    return replace(page, blocks=first, sections=tuple(sections))
 
 
 def idle_causes(found: Diff, titles: Mapping[str, str]) -> Table:

@@ -14,8 +14,7 @@ from traceana.analyze.unrecorded import needs_device
 from traceana.columns.intervals import PER_DEVICE
 from traceana.report import numbers
 from traceana.report.columns import Kind
-from traceana.report.page import Block, Chart, Column, Facts, Hidden, Page, Table
-from traceana.report.pages.analysis_pictures import above
+from traceana.report.page import Block, Chart, Column, Facts, Hidden, Page, Table, above
 from traceana.report.pages.bars import cause_bars, path_bars
 from traceana.report.pages.single_table import (
     columns_of,
@@ -96,14 +95,14 @@ def idle(trace: Trace, *, by: IdleBy = "cause") -> CommandResult:
     of_devices = devices(trace, found=found)
     make = partial(_idle, trace, by, of_devices, whole, stepped)
 
-    def pictures(page: Page, limit: int | None) -> Page:
+    def illustrated(page: Page, _: int | None) -> Page:
         causes = whole if by == "cause" else analysis(trace, "cause", found=found)
         of = _several(of_devices.frame)
-        shown = above(lambda: cause_bars(causes.frame, stepped, of))(page, limit)
+        shown = above(page, cause_bars(causes.frame, stepped, of))
         meanings = (_without_launches(trace, one, "cause") for one in _meanings(causes.frame))
         return replace(shown, blocks=(*shown.blocks, *meanings))
 
-    return CommandResult.of(whole, make, screenful=30, pictures=pictures)
+    return CommandResult.of(whole, make, screenful=30, illustrated=illustrated)
 
 
 def _meanings(causes: pl.DataFrame) -> Iterator[Table]:
@@ -344,7 +343,7 @@ def critical(trace: Trace, *, by: CriticalBy = "class") -> CommandResult:
         )
 
     make = partial(_critical, trace, by, found.frame)
-    return CommandResult.of(found, make, screenful=30, pictures=above(pictures))
+    return CommandResult.of(found, make, screenful=30, pictures=pictures)
 
 
 def _since_step(every: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:

@@ -15,7 +15,6 @@ from traceana.enrich.classify import rules_in_use
 from traceana.errors import UsageError
 from traceana.readers.kernel_names import demangle
 from traceana.report.page import Page
-from traceana.report.pages.analysis_pictures import above
 from traceana.report.pages.bars import bars
 from traceana.report.pages.single_table import table_page
 from traceana.report.result import CommandResult
@@ -83,7 +82,7 @@ def kernels(trace: Trace, *, by: KernelsBy = "name", unclassified: bool = False)
         found,
         make,
         screenful=30,
-        pictures=above(
+        pictures=(
             lambda: bars(
                 found.frame,
                 title,

@@ -16,7 +16,7 @@ from traceana.errors import UsageError
 from traceana.flops.peaks import calibrated
 from traceana.report import display_names, numbers
 from traceana.report.page import Block, Facts, Notes, Page, Rows
-from traceana.report.pages.analysis_pictures import above, layer_icicle, roofline_chart
+from traceana.report.pages.analysis_pictures import layer_icicle, roofline_chart
 from traceana.report.pages.bars import bars
 from traceana.report.pages.single_table import table_page
 from traceana.report.result import CommandResult
@@ -178,7 +178,7 @@ def layers(
             summed=True,
         )
 
-    return CommandResult.of(found, page, screenful=30, pictures=above(pictures))
+    return CommandResult.of(found, page, screenful=30, pictures=pictures)
 
 
 _INDENT: Final = "\u00a0\u00a0"
@@ -208,8 +208,9 @@ def _tree(trace: Trace, found: Result, depth: int | None) -> CommandResult:
         )
         return replace(made, data=replace(made.data, rows=Rows(shown.frame)))
 
-    pictures = above(lambda: layer_icicle(layer_tree(trace)))
-    return CommandResult.of(folded, page, screenful=60, pictures=pictures)
+    return CommandResult.of(
+        folded, page, screenful=60, pictures=lambda: layer_icicle(layer_tree(trace))
+    )
 
 
 _MOST_FUSED: Final = 3
@@ -250,7 +251,7 @@ def flops(
         found = roofline(trace, model=model)
         make = partial(_counted, trace, model, CLASSES, CLASSES_DROPPED, "part")
         return CommandResult.of(
-            found, make, screenful=40, pictures=above(lambda: _roofline(trace, found.frame))
+            found, make, screenful=40, pictures=lambda: _roofline(trace, found.frame)
         )
     if by == "shape":
         from traceana.analyze.flops import shapes
@@ -273,7 +274,7 @@ def flops(
             titles={"part": "pass", "share": "of FLOPs"},
         ),
         screenful=40,
-        pictures=above(
+        pictures=(
             lambda: bars(
                 found.frame,
                 "Operators with most FLOPs",

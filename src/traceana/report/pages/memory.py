@@ -12,7 +12,7 @@ from traceana.analyze.summaries import needs_timeline
 from traceana.report.cells import value_text
 from traceana.report.columns import Kind
 from traceana.report.page import Chart, Page, Table
-from traceana.report.pages.analysis_pictures import above, memory_over_time
+from traceana.report.pages.analysis_pictures import memory_over_time
 from traceana.report.pages.single_table import table_page
 from traceana.report.result import CommandResult
 from traceana.result import Arranged
@@ -58,7 +58,7 @@ def memory(trace: Trace, *, by: MemoryBy = "device") -> CommandResult:
         found,
         partial(_page, trace, by),
         screenful=40 if by == "time" else 30,
-        pictures=above(pictures),
+        pictures=pictures,
     )
 
 

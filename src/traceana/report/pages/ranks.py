@@ -21,7 +21,6 @@ from traceana.readers.source import silent
 from traceana.report import numbers
 from traceana.report.columns import Kind
 from traceana.report.page import Axis, Block, Chart, Column, Facts, Marks, Notes, Page, Table
-from traceana.report.pages.analysis_pictures import above
 from traceana.report.pages.single_table import column, columns_of, data_of, notes_of, table_of
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result, sums
@@ -136,7 +135,7 @@ def page(found: Job) -> CommandResult:
         result,
         partial(_page, found),
         screenful=24,
-        pictures=above(lambda: pictures(frame, found.own)),
+        pictures=lambda: pictures(frame, found.own),
         filterable=False,
     )
 

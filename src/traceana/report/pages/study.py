@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from traceana.report.columns import has_values, kind_of, scale_of, title_of
 from traceana.report.page import Block, Column, Facts, Heading, Hidden, Page, Table
-from traceana.report.pages.analysis_pictures import above
 from traceana.report.pages.single_table import columns_of, data_of, notes_of
 from traceana.report.pages.study_pictures import picture_of
 from traceana.report.result import CommandResult
@@ -106,7 +105,7 @@ def study(found: Study) -> CommandResult:
         found.result,
         partial(_page, found),
         screenful=40,
-        pictures=above(lambda: picture_of(found)),
+        pictures=lambda: picture_of(found),
         filterable=False,
     )
 

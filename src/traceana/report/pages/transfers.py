@@ -13,7 +13,7 @@ from traceana.errors import UsageError
 from traceana.report import display_names, numbers
 from traceana.report.columns import Kind
 from traceana.report.page import Block, Chart, Column, Facts, Notes, Page, Table
-from traceana.report.pages.analysis_pictures import above, bandwidths
+from traceana.report.pages.analysis_pictures import bandwidths
 from traceana.report.pages.single_table import columns_of, device_title, notes_of, table_page
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result
@@ -79,7 +79,7 @@ def transfers(
         sizes = found if by == "size" else analysis.transfers(trace, "size")
         return bandwidths(sizes.frame)
 
-    return CommandResult.of(found, make, screenful=40, pictures=above(pictures))
+    return CommandResult.of(found, make, screenful=40, pictures=pictures)
 
 
 def all_collectives(trace: Trace) -> CommandResult:

@@ -14,7 +14,6 @@ from traceana.errors import NoSuchSelectionError
 from traceana.report import display_names, numbers
 from traceana.report.columns import Kind
 from traceana.report.page import Axis, Block, Chart, Column, Facts, Marks, Page, Table
-from traceana.report.pages.analysis_pictures import above
 from traceana.report.pages.single_table import data_of, notes_of, source_of, table_of
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result
@@ -89,7 +88,7 @@ def whatif(
         return [*intervals(found.frame), *(() if curve is None else by_factor(curve))]
 
     make = partial(_page, trace, facts, path, curve, not given)
-    return CommandResult.of(found, make, pictures=above(pictures))
+    return CommandResult.of(found, make, pictures=pictures)
 
 
 def _facts(model: Model, frame: pl.DataFrame) -> Facts:
