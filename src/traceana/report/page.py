@@ -145,9 +145,9 @@ class Marks(msgspec.Struct, frozen=True):
     the axis, or the ``label`` where a bar is missing. ``colour`` is a column of names, which the
     legend lists except those of rules, ``size`` a column that the areas of points are proportional
     to. At a mark, a reader can look up its ``label``, by default its names on the axes and its
-    colour, its values on the axes and the columns ``shown``. ``colours`` has colours of names;
-    others follow the palette. Bars that are ``grouped`` stand beside each other, a colour each,
-    pale where ``faint`` is true. A cell fills its place between two axes of names.
+    colour, its values on the axes and the columns ``shown``. Bars that are ``grouped`` stand beside
+    each other, a colour each, pale where ``faint`` is true. A cell fills its place between two axes
+    of names.
     """
 
     frame: pl.DataFrame
@@ -159,7 +159,6 @@ class Marks(msgspec.Struct, frozen=True):
     label: str = ""
     size: str = ""
     shown: tuple[Column, ...] = ()
-    colours: Mapping[str, str] = msgspec.field(default_factory=dict)
     grouped: bool = False
     faint: str = ""
 
@@ -176,7 +175,8 @@ class Illustration(msgspec.Struct, frozen=True):
 class Chart(Illustration, frozen=True):
     """A chart with ``marks`` over two axes, and a ``summary`` of it in words.
 
-    ``height`` is in pixels, by default that of its rows of names.
+    ``height`` is in pixels, by default that of its rows of names. ``colours`` has colours of names;
+    others follow the palette.
     """
 
     summary: str
@@ -184,6 +184,7 @@ class Chart(Illustration, frozen=True):
     y: Axis
     marks: tuple[Marks, ...]
     height: int = 0
+    colours: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class Panels(Illustration, frozen=True):

@@ -26,21 +26,11 @@ Row = tuple[str, str, int | None, str | None, bool]
 
 
 def bars(*rows: Row, axis: str = "time", title: str = "forward", **more: Any) -> Chart:
-    """Return bars of rows: series, item, time, note, whether published."""
-    schema = {"series": pl.String, "item": pl.String, "time_ns": pl.Int64, "note": pl.String}
+    """Return bars of rows: series, item, time, reason of a failure, whether published."""
+    schema = {"series": pl.String, "item": pl.String, "time_ns": pl.Int64, "failed": pl.String}
     frame = pl.DataFrame(rows, schema={**schema, "published": pl.Boolean}, orient="row")
-    return grouped_bars(
-        frame,
-        title,
-        "item",
-        "time_ns",
-        "series",
-        axis=Axis(axis, Kind.TIME, extent=more.pop("extent", None)),
-        colours=series_colours(frame["series"]),
-        note="note",
-        faint="published",
-        **more,
-    )
+    shared = Axis(axis, Kind.TIME, extent=more.pop("extent", None))
+    return grouped_bars(frame, title, "time_ns", shared, series_colours(frame["series"]), **more)
 
 
 def row(series: str, item: str, time: int | None, note: str | None = None) -> Row:
@@ -50,9 +40,8 @@ def row(series: str, item: str, time: int | None, note: str | None = None) -> Ro
 def line(name: str, axis: str = "batch", title: str = "t") -> Chart:
     frame = pl.DataFrame({"batch": [1, 2], "time_ns": [10, 20], "name": [name] * 2})
     x, y = Axis(axis, Kind.NUMBER, log=True), Axis(axis, Kind.TIME, log=True)
-    colours = series_colours([name])
-    marks = Marks(frame, "line", "batch", "time_ns", colour="name", colours=colours)
-    return Chart(title, "", x, y, (marks,))
+    marks = Marks(frame, "line", "batch", "time_ns", colour="name")
+    return Chart(title, "", x, y, (marks,), colours=series_colours([name]))
 
 
 def page(*shown: Chart, title: str = "runs", columns: int = 2) -> Page:

@@ -261,7 +261,8 @@ def _number_axis(
 
     ``values`` are shown in ``unit``; the axis is longer than the largest one by ``room``.
     """
-    values = [value / unit.factor for value in values]
+    # A logarithmic axis has no place for the others.
+    values = [value / unit.factor for value in values if value > 0 or not axis.log]
     drawn: dict[str, Any] = {"tickCount": 6}
     if axis.log and axis.kind is Kind.NUMBER:
         # Numbers that were chosen, such as batch sizes, have a tick each.
@@ -276,19 +277,18 @@ def _number_axis(
         scale = {"type": "linear", "zero": zero, "nice": zero, "padding": 0 if zero else 12}
     if axis.kind is Kind.SHARE:
         drawn["format"] = ".0%"
-    if values and (axis.extent or room > 1):
+    if any(values) and (axis.extent or room > 1):
         scale["domainMax"] = max(values) * room
-    if values and axis.extent and (axis.log or not axis.from_zero):
+    if any(values) and axis.extent and (axis.log or not axis.from_zero):
         scale["domainMin"] = min(values)
     return {"type": "quantitative", "scale": scale, "axis": drawn}
 
 
 def _log_ticks(values: list[float]) -> list[float]:
-    """Return the powers of ten among ``values``; if these are few, round multiples of them too."""
-    positive = [value for value in values if value > 0]
-    if not positive:
+    """Return the powers of ten among positive ``values``; if few, round multiples of them too."""
+    if not values:
         return []
-    low, high = min(positive), max(positive)
+    low, high = min(values), max(values)
     exponents = range(floor(log10(low)), ceil(log10(high)) + 1)
     for factors in ((1,), (1, 2, 5), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)):
         ticks = [factor * 10.0**exponent for exponent in exponents for factor in factors]
@@ -300,18 +300,16 @@ def _log_ticks(values: list[float]) -> list[float]:
 
 def _colours(chart: Chart) -> dict[str, str]:
     """Return the colour of each name in the legend, in its order."""
-    found: dict[str, str] = {}
-    for marks in chart.marks:
-        if not marks.colour or marks.shape == "rule":
-            continue
-        used = dict.fromkeys(short(text) for text in marks.frame[marks.colour])
-        fixed = {short(name): code for name, code in marks.colours.items() if short(name) in used}
-        if not marks.colours and marks.colour == "category":
-            # The classes have the colours of the other pictures.
-            known = {display_names.category(one): code for one, code in CLASS_COLOURS.items()}
-            fixed = {name: known.get(name, CLASS_COLOURS["other"]) for name in used}
-        for name in (*fixed, *used):
-            found.setdefault(name, fixed.get(name, PALETTE[len(found) % len(PALETTE)]))
+    coloured = [one for one in chart.marks if one.colour and one.shape != "rule"]
+    used = dict.fromkeys(short(text) for one in coloured for text in one.frame[one.colour])
+    fixed = {short(name): code for name, code in chart.colours.items()}
+    if not fixed and any(one.colour == "category" for one in coloured):
+        # The classes have the colours of the other pictures.
+        known = {display_names.category(one): code for one, code in CLASS_COLOURS.items()}
+        fixed = {name: known.get(name, CLASS_COLOURS["other"]) for name in used}
+    found = {name: code for name, code in fixed.items() if name in used}
+    for name in used:
+        found.setdefault(name, PALETTE[len(found) % len(PALETTE)])
     return found
 
 
@@ -322,8 +320,8 @@ def _legend(chart: Chart, names: Sequence[str], width: str) -> dict[str, Any] | 
     """
     coloured = [one for one in chart.marks if one.colour and one.shape != "rule"]
     on_axis = all(_is_on_axis(marks) for marks in coloured)
-    kinds = any(marks.shape in ("point", "cell") or marks.colours for marks in coloured)
-    if on_axis or not (kinds or len(names) > 1):
+    kinds = any(marks.shape in ("point", "cell") for marks in coloured)
+    if on_axis or not (kinds or chart.colours or len(names) > 1):
         return None
     entry = round(max(map(len, names), default=0) * LETTER) + 40
     return {

@@ -93,8 +93,9 @@ def step_bars(steps: pl.DataFrame, parts: pl.DataFrame, ranks: pl.DataFrame) -> 
             "copies, and idle time by cause.",
             Axis("" if steps["process"].n_unique() > 1 else "step", Kind.TEXT),
             Axis("time", Kind.TIME),
-            (Marks(frame, "bar", "name", "time_ns", colour="part", colours=colours),),
+            (Marks(frame, "bar", "name", "time_ns", colour="part"),),
             height=170,
+            colours=colours,
         )
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 import polars as pl
@@ -70,46 +71,35 @@ def bars(
 def grouped_bars(
     frame: pl.DataFrame,
     title: str,
-    item: str,
     figure: str,
-    series: str,
-    *,
     axis: Axis,
     colours: Mapping[str, str],
-    note: str = "",
-    faint: str = "",
     reference: float | None = None,
 ) -> Chart:
-    """Return a bar of ``figure`` for each ``series`` at its ``item``, with the value at its end.
+    """Return a bar of ``figure`` for each row, at its ``item``, with the value at its end.
 
-    A row of ``frame`` without a value has its ``note`` instead, if it has one. Bars are pale where
-    ``faint`` is true. A dashed line marks the ``reference``.
+    Bars of one item are of several ``series``. A row without a value is the reason why it
+    ``failed``; a frame without failures needs no such column. A bar is pale if it is
+    ``published``. A dashed line marks the ``reference``.
     """
-    known = pl.col(figure).is_not_null()
-    written = frame.filter(known | pl.col(note).is_not_null()) if note else frame.filter(known)
+    known, faint = pl.col(figure).is_not_null(), "published" in frame.columns
+    failed = "failed" if "failed" in frame.columns else ""
+    written = frame.filter(known | pl.col("failed").is_not_null() if failed else known)
     drawn = written.filter(known)
-    named = written[series].unique(maintain_order=True)
-    rows = numbers.counted(written[item].n_unique(), "row")
-    grouped = bool(written[item].is_duplicated().any())
+    series = written["series"].unique(maintain_order=True)
+    rows = numbers.counted(written["item"].n_unique(), "row")
+    grouped = bool(written["item"].is_duplicated().any())
     if drawn.height > _MOST_VALUES:
         written = written.filter(~known)
+    of = partial(Marks, x=figure, y="item", colour="series", grouped=grouped)
     marks = [
-        Marks(
-            drawn,
-            "bar",
-            figure,
-            item,
-            colour=series,
-            colours=colours,
-            grouped=grouped,
-            faint=faint,
-        ),
-        Marks(written, "value", figure, item, colour=series, label=note, grouped=grouped),
+        of(drawn, "bar", faint="published" if faint else ""),
+        of(written, "value", label=failed),
     ]
     if reference is not None:
         marks.append(Marks(pl.DataFrame({figure: [reference]}), "rule", figure))
-    summary = f"Bars of {rows}, {len(named)} series: {', '.join(named)}."
-    return Chart(title, summary, axis, Axis("", Kind.TEXT), tuple(marks))
+    summary = f"Bars of {rows}, {len(series)} series: {', '.join(series)}."
+    return Chart(title, summary, axis, Axis("", Kind.TEXT), tuple(marks), colours=colours)
 
 
 def cause_bars(idle: pl.DataFrame, stepped: int, summed: str) -> list[Chart]:

@@ -211,9 +211,9 @@ def picture(found: Comparison, by: CompareBy) -> Panels:
     runs = found.by("summary").frame
     stepped = runs["steps"].null_count() == 0
     colours = series_colours(runs["run"])
-    wall = Axis("wall time", Kind.TIME)
-    title = "Step time" if stepped else "Recording"
-    charts = [grouped_bars(runs, title, "run", "wall_ns", "run", axis=wall, colours=colours)]
+    walls = runs.select("wall_ns", item="run", series="run")
+    title, axis = "Step time" if stepped else "Recording", Axis("wall time", Kind.TIME)
+    charts = [grouped_bars(walls, title, "wall_ns", axis, colours)]
     table = found.by(by)
     frame = table.frame.filter(pl.col(table.time) > 0)
     if frame.height:
@@ -230,17 +230,16 @@ def picture(found: Comparison, by: CompareBy) -> Panels:
             kinds = {key: Kind.PART if key == "form" else kind_of(key) for key in KEYS[by]}
             parts = [texts(kind, top[key]) for key, kind in kinds.items()]
             called = [" ".join(filter(None, row)) for row in zip(*parts, strict=True)]
-        labelled = top.select("item", pl.Series("label", called, pl.String)).join(
-            frame, on="item", maintain_order="left"
-        )
-        summed = labelled.group_by("label", "run", maintain_order=True).agg(
-            pl.col(table.time).sum()
+        summed = (
+            top.with_columns(pl.Series("called", called, pl.String))
+            .select("item", "called")
+            .join(frame, on="item", maintain_order="left")
+            .group_by(item="called", series="run", maintain_order=True)
+            .agg(pl.col(table.time).sum())
         )
         title = f"Time by {_PICTURE_TITLES.get(by, by)}"
         if others := items.height - top.height:
             title += f" ({numbers.counted(others, 'other')} left out)"
         axis = Axis("time per step" if stepped else "time", Kind.TIME)
-        charts.append(
-            grouped_bars(summed, title, "label", table.time, "run", axis=axis, colours=colours)
-        )
+        charts.append(grouped_bars(summed, title, table.time, axis, colours))
     return Panels(f"{numbers.counted(runs.height, 'run')} side by side", tuple(charts), columns=1)

@@ -291,9 +291,9 @@ def _change(found: Diff) -> list[Chart]:
                     colour="is",
                     label="class",
                     shown=(Column("change_ns", "time", Kind.TIME),),
-                    colours=_COLOURS,
                 ),
             ),
             height=280,
+            colours=_COLOURS,
         )
     ]

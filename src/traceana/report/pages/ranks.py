@@ -445,9 +445,9 @@ def _heat_maps(rows: pl.DataFrame, own: pl.DataFrame) -> list[Chart]:
                     "rank",
                     colour="band",
                     shown=(column("excess_share", "above the median rank"),),
-                    colours=dict(zip(SHADES, _COLOURS, strict=True)),
                 ),
             ),
+            colours=dict(zip(SHADES, _COLOURS, strict=True)),
         )
     ]
 

@@ -236,22 +236,10 @@ def picture_of(study: Study) -> list[Block]:
                 continue
             title = panel or (title_of(figure) if len(figures) > 1 else study.title)
             title = title if first or not panel else f"{panel}: {axis.title}"
-            if picture.x:
-                charts.append(_lines(rows, title, picture.x, figure, axis, colours))
-                continue
             charts.append(
-                grouped_bars(
-                    rows,
-                    title,
-                    "item",
-                    figure,
-                    "series",
-                    axis=axis,
-                    colours=colours,
-                    note="failed",
-                    faint="published",
-                    reference=picture.reference,
-                )
+                _lines(rows, title, picture.x, figure, axis, colours)
+                if picture.x
+                else grouped_bars(rows, title, figure, axis, colours, picture.reference)
             )
     if not charts:
         return []
@@ -308,10 +296,10 @@ def _lines(
     measured, models = rows.filter(~of_model), rows.filter(of_model)
     known = measured.drop_nulls(figure)
     band = known.drop_nulls(_BOUNDS) if {*_BOUNDS} <= {*known.columns} else known.clear()
-    marks = [Marks(known, "line", x, figure, colour="series", colours=colours)]
+    marks = [Marks(known, "line", x, figure, colour="series")]
     if band.height:
         low, high = _BOUNDS
-        marks.insert(0, Marks(band, "band", x, low, y_end=high, colour="series", colours=colours))
+        marks.insert(0, Marks(band, "band", x, low, y_end=high, colour="series"))
     if models.height:
         lines, names = dashed_lines(models, x, figure, "model", "series")
         marks = [lines, names, *marks]
@@ -319,7 +307,7 @@ def _lines(
     reason = pl.concat_str(first, pl.lit("\u00d7"), separator=" ", ignore_nulls=True)
     for failed in measured.drop_nulls("failed").partition_by("series", maintain_order=True):
         failed = failed.with_columns(failed=reason)
-        marks.append(Marks(failed, "cross", x, colour="series", label="failed", colours=colours))
+        marks.append(Marks(failed, "cross", x, colour="series", label="failed"))
     called = ", ".join(rows["series"].unique(maintain_order=True))
     return Chart(
         title,
@@ -328,4 +316,5 @@ def _lines(
         axis,
         tuple(marks),
         height=_HEIGHT,
+        colours=colours,
     )
