@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import Final
 
@@ -93,7 +94,13 @@ def prepare(clone: Path, version: str) -> None:
         r'(?m)^(\.TH .*")traceana [^"]*"', rf'\1traceana {version}"', manual.read_text("utf-8")
     )
     manual.write_text(shown, encoding="utf-8")
-    run(sys.executable, "-m", "towncrier", "build", "--yes", "--version", version, cwd=clone)
+    log = clone / "CHANGELOG.md"
+    written = log.read_text("utf-8")
+    if (heading := f"\n## {version}\n") in written:
+        # Written by hand, as that of the first release.
+        log.write_text(written.replace(heading, f"\n## {version} ({date.today()})\n"), "utf-8")
+    else:
+        run(sys.executable, "-m", "towncrier", "build", "--yes", "--version", version, cwd=clone)
     run("git", "add", "--all", cwd=clone)
     run("git", "commit", "--quiet", "--message", f"Release {version}", cwd=clone)
     run("git", "tag", "--annotate", f"v{version}", "--message", f"traceana {version}", cwd=clone)

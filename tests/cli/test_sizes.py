@@ -11,7 +11,7 @@ import pytest
 from benchmarks.generate_kineto import generate, read_source
 from tests.support.column_types import ColumnTypes, Types
 from tests.support.every_command import COMMANDS, as_json
-from tests.support.manifest import FIXTURES, H100
+from tests.support.manifest import FIXTURES
 from tests.support.opened import forget
 from tests.support.synthetic import write_kineto
 from tests.support.synthetic.cnn import cnn_training
@@ -23,12 +23,7 @@ pytestmark = pytest.mark.slow
 SCALE = 2**12
 """Brings the sums of some groups above 2^31 ns and leaves others below."""
 SIZE = 200_000_000
-ALEXNET = H100 / "variants" / "alexnet_b128.json.gz"
-NEEDS_H100 = pytest.mark.skipif(not H100.exists(), reason="no shared traces")
-
-
-def recorded(path: Path) -> object:
-    return pytest.param(path, id=path.name, marks=NEEDS_H100 if H100 in path.parents else ())
+ALEXNET = FIXTURES / "gpu" / "alexnet_b128.json.gz"
 
 
 def scaled(trace: Trace) -> Trace:
@@ -70,11 +65,12 @@ def assert_types_ignore_values(file: Path, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     "file",
     [
-        recorded(FIXTURES / "alexnet-cpu-ranges.json.gz"),
-        recorded(ALEXNET),
-        recorded(H100 / "variants" / "resnet18_b32_memory.json.gz"),
-        recorded(H100 / "jax" / "alexnet.xplane.pb"),
+        FIXTURES / "alexnet-cpu-ranges.json.gz",
+        ALEXNET,
+        FIXTURES / "gpu" / "resnet18_b32_memory.json.gz",
+        FIXTURES / "gpu" / "alexnet_jax.xplane.pb.gz",
     ],
+    ids=lambda file: file.name,
 )
 def test_column_types_of_a_recording_do_not_depend_on_values(
     file: Path, monkeypatch: pytest.MonkeyPatch
@@ -88,7 +84,6 @@ def test_column_types_do_not_depend_on_values(
     assert_types_ignore_values(write_kineto(cnn_training(), tmp_path / "a.json"), monkeypatch)
 
 
-@NEEDS_H100
 def test_every_command_on_a_large_file(tmp_path: Path) -> None:
     """A recording of AlexNet, repeated: 645 steps, 6 s of copies to the device."""
     file, _ = generate(read_source(ALEXNET), SIZE, tmp_path)

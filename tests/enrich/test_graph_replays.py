@@ -24,7 +24,7 @@ from tests.support.graph_replays import (
     write,
 )
 from tests.support.inductor import convolution, on_gpu
-from tests.support.manifest import H100, TRACES
+from tests.support.manifest import FIXTURES, TRACES
 from tests.support.opened import opened
 from traceana.errors import UsageError
 from traceana.match.alignment import agreed
@@ -251,12 +251,11 @@ def test_launches_without_a_node_are_left_out(
         assert source.tolist() == kept.tolist()
 
 
-@pytest.mark.skipif(not H100.is_dir(), reason="no shared recordings of an H100")
 def test_a_training_step_as_one_graph_has_the_layers_of_the_eager_run() -> None:
     """The graph adds up gradients, which the eager run does not, and runs branches on streams."""
-    eager = opened(H100 / "variants" / "resnet18_b8.json.gz")
-    path = H100 / "variants" / "resnet18_b8_graph.json.gz"
-    graph = traceana.open(path, capture=H100 / "variants" / "resnet18_b8.json.gz")
+    eager = opened(FIXTURES / "gpu" / "resnet18_b8.json.gz")
+    path = FIXTURES / "gpu" / "resnet18_b8_graph.json.gz"
+    graph = traceana.open(path, capture=FIXTURES / "gpu" / "resnet18_b8.json.gz")
 
     def kernels(trace: Trace) -> dict[tuple[str, str], int]:
         """Return the kernels of each layer and pass in a step."""

@@ -18,9 +18,9 @@ from traceana.report.pages.info import info
 from traceana.report.pages.kernels import kernels
 from traceana.report.pages.layers import layers
 from traceana.report.pages.report import overview, report
-from traceana.report.pages.single_table import table_page
+from traceana.report.pages.single_table import table_result
 from traceana.report.render import Format, render
-from traceana.result import Result, arrange
+from traceana.result import Result
 
 NAMES = ['a,"b"', "tab\there", "line\nend\r", "=1+1", "+1", "-1", "@x", "\x1b[2J", "|pipe|", "x'"]
 JSON_DOCS = Path(__file__).parents[2] / "docs" / "json.md"
@@ -28,7 +28,7 @@ JSON_DOCS = Path(__file__).parents[2] / "docs" / "json.md"
 
 def of_names(names: list[str]) -> Page:
     rows = Result(pl.DataFrame({"name": names, "calls": range(len(names))}))
-    return table_page("classify", arrange(rows))
+    return table_result("classify", rows).page()
 
 
 def out(page: Page, form: Format) -> str:

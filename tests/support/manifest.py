@@ -14,8 +14,6 @@ import pytest
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
 PRINTED = TRACES.parent / "printed"
 """What profilers printed, as others published it."""
-H100 = TRACES.parent / "gpu"
-"""Recordings of one H100, with the programs that were recorded."""
 NEEDS_PRINTED = pytest.mark.skipif(not PRINTED.exists(), reason="no printed outputs of others here")
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 

@@ -22,11 +22,11 @@ from traceana.enrich.launches import GRAPH_LAUNCH
 pytestmark = pytest.mark.profiler_cost
 
 FOLDER: Final = Path(__file__).parents[2] / "fixtures" / "gpu"
-FILES: Final = sorted(FOLDER.glob("*.json.gz"))
 TIMES: Final = {
     one["name"]: (one["mean_ns"] + one["mean_after_ns"]) / 2
     for one in map(json.loads, (FOLDER / "variants.jsonl").read_text().splitlines())
 }
+FILES: Final = [one for one in sorted(FOLDER.glob("*.json.gz")) if one.name[:-8] in TIMES]
 each_recording = pytest.mark.parametrize("file", FILES, ids=lambda file: file.name.split(".")[0])
 
 
@@ -40,14 +40,16 @@ def name_of(file: Path) -> str:
 
 @each_recording
 def test_every_command_has_the_same_step_and_the_same_idle_time(file: Path) -> None:
-    summary = found("report", file)["summary"]
+    report = found("report", file)
+    summary, every = report["summary"], sum(row["wall_ns"] for row in report["sections"]["steps"])
     step, total = summary["step_time"], sum(summary["step_time"]["each_ns"])
     assert step["mean_ns"] == total // len(step["each_ns"])
     assert sum(row["time_ns"] for row in found("critical", file)["rows"]) == pytest.approx(
         total, abs=len(step["each_ns"])
     )
     (replayed,) = found("whatif --replay", file)["rows"]
-    assert (replayed["measured_ns"], replayed["largest_error_ns"]) == (total, 0)
+    # With the warm-up.
+    assert (replayed["measured_ns"], replayed["largest_error_ns"]) == (every, 0)
     scenarios = found("whatif", file)["rows"]
     assert {row["step_ns"] for row in scenarios} == {step["median_ns"]}
     if summary["unprofiled_ns"] is not None:
@@ -68,8 +70,8 @@ def test_a_step_is_from_the_end_of_one_to_the_end_of_the_next_on_the_device(file
     of_step = trace.tables.activities.filter(pl.col("step").is_not_null())
     ends = of_step.group_by("step").agg((pl.col("start") + pl.col("duration")).max()).sort("step")
     distances = ends["start"].diff().drop_nulls()
-    summary = found("report", file)["summary"]["step_time"]
-    assert summary["median_ns"] == pytest.approx(distances.median(), rel=0.04)
+    each = pl.Series(found("report", file)["summary"]["step_time"]["each_ns"])
+    assert each.slice(1).median() == pytest.approx(distances.tail(len(each) - 1).median(), rel=0.04)
 
 
 @each_recording
@@ -77,8 +79,9 @@ def test_the_step_without_the_profiler_is_near_the_one_that_was_timed(file: Path
     """Within the variation of the copies and of the host, from run to run."""
     (row,) = opened(file).whatif("host x 1").frame.to_dicts()
     assert row["unprofiled_ns"] <= row["step_ns"]
-    # Between two runs without the profiler this program's host differed by 40 %.
-    near = 0.45 if name_of(file) == "resnet18_b8" else 0.1
+    # Without the profiler, the host of one program differed by 40 % between two runs, the copies of
+    # the other by 150 % between steps.
+    near = 0.45 if name_of(file) in ("resnet18_b8", "alexnet_eager") else 0.1
     assert row["unprofiled_ns"] == pytest.approx(TIMES[name_of(file)], rel=near)
 
 
@@ -108,6 +111,7 @@ def test_every_step_that_replays_a_graph_has_all_its_kernels() -> None:
         ("alexnet_b128_wait20", "data-ready", "alexnet_b128_nowait"),
         ("resnet18_b8", "cuda-graphs", "resnet18_b8_graph"),
         ("vgg11_b32", "relu x 0", "vgg11_b32_norelu"),
+        ("alexnet_b128_inputgrad", "no-input-gradient", "alexnet_b128_noinputgrad"),
     ],
 )
 def test_what_a_change_brought_is_in_the_interval(before: str, scenario: str, after: str) -> None:

@@ -56,6 +56,14 @@ def test_version_and_changelog_are_committed_and_tagged(repository: Path) -> Non
     assert run("git", "status", "--porcelain", cwd=repository) == ""
 
 
+def test_a_changelog_that_was_written_by_hand_gets_the_date(repository: Path) -> None:
+    log = repository / "CHANGELOG.md"
+    log.write_text(log.read_text() + "\n## 1.2.3\n\nBy hand.\n")
+    prepare(repository, "1.2.3")
+    assert re.search(r"\n## 1\.2\.3 \(\d{4}-\d\d-\d\d\)\n\nBy hand\.\n", log.read_text())
+    assert (repository / "changelog.d" / "+new.added.md").exists()
+
+
 def test_the_citation_has_the_version() -> None:
     cited = re.findall(r"(?m)^version: (.*)$", (ROOT / "CITATION.cff").read_text("utf-8"))
     assert cited == [traceana.__version__]

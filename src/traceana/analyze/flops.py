@@ -21,7 +21,7 @@ from traceana.analyze.charges import (
 )
 from traceana.analyze.coverage import BY_MODEL, PARTLY
 from traceana.analyze.manifest_layers import with_names_of
-from traceana.analyze.rates import EXPLAINED, RATES, UNEXPLAINED, machine, peaks_by, rate_columns
+from traceana.analyze.rates import RATES, machine, peaks_by, rate_columns, rates_of_peak
 from traceana.analyze.roofline import Units, units
 from traceana.enrich.keys import SOURCE, described
 from traceana.flops.registry import FORMULAS
@@ -111,22 +111,13 @@ def _with_rates(trace: Trace, model: Manifest | None, frame: pl.DataFrame) -> pl
     the time is that of other work too, or the peak for the operator's precision is not known."""
     counted, spent = _by_operator(trace, units(trace, model))
     machine_peaks = machine(trace)[0]
-    # The kernels of an operator's gradients are not told apart in all traces.
+    # Not every trace has the gradient that a kernel computes.
     for keys, name in ((["operator", "part"], "_of_part"), (["operator"], "_of_all")):
         known = peaks_by(spent, keys, machine_peaks, counted)
         known = known.select(*keys, pl.col("_peak").alias(name))
         frame = frame.join(known, on=keys, how="left", nulls_equal=True)
-    peak = pl.coalesce("_of_part", "_of_all")
-    seconds = pl.when(pl.col("reason").is_null(), pl.col("time_ns") > 0).then("time_ns") / 1e9
-    rate = pl.when(pl.col("flops") > 0).then("flops") / seconds
-    executed = pl.col("executed_flops") / seconds
-    return frame.with_columns(
-        rate.alias("flops_per_s"),
-        (rate / peak).alias("of_peak"),
-        pl.when(rate > peak)
-        .then(pl.when(executed <= peak).then(pl.lit(EXPLAINED)).otherwise(pl.lit(UNEXPLAINED)))
-        .alias("over_peak"),
-    )
+    timed = frame.with_columns(pl.when(pl.col("reason").is_null()).then("time_ns").alias("_over"))
+    return timed.with_columns(rates_of_peak(pl.coalesce("_of_part", "_of_all")))
 
 
 _SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {

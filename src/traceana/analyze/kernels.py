@@ -42,10 +42,9 @@ def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
     included, as in ``breakdown``), ``mean_ns`` (rounded down), ``median_ns``, ``std_ns`` (of the
     sample; null for one call), ``min_ns``, ``max_ns``, the measured ones
     (:data:`traceana.analyze.measured.COLUMNS`; null without counters), then the class columns of
-    the taxonomy, ``rule`` (that classified the name) and
-    ``context_rule`` (that refined the class; null without one). Most time first; equal times by
-    name. ``unclassified`` returns only those of category ``other``; their shares stay those of the
-    GPU time.
+    the taxonomy, ``rule`` (that classified the name) and ``context_rule`` (that refined the class;
+    null without one). Most time first; equal times by name. ``unclassified`` returns only those of
+    category ``other``; their shares stay those of the GPU time.
 
     For counters without a timeline ``calls`` are the measured launches; the only time is
     ``ncu_ns``, by which the rows are sorted.
@@ -133,11 +132,6 @@ def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
     )
 
 
-def _short(name: str) -> str:
-    """Return the name of a kernel without its arguments, cut."""
-    return name.removeprefix("void ").partition("(")[0][:_LONGEST_NAME]
-
-
 def _far_calls(frame: pl.DataFrame) -> tuple[str, ...]:
     """Return a note on each kernel with a call that takes many times its median, and at least 1 %
     of the time of all kernels."""
@@ -149,8 +143,10 @@ def _far_calls(frame: pl.DataFrame) -> tuple[str, ...]:
     ).top_k(_MOST_FAR, by="max_ns")
     return tuple(
         f"one call of {longest / 1000:,.0f} µs, {longest / median:,.0f} times its kernel's median "
-        f"of {median / 1000:,.1f} µs: {_short(name)}"
-        for name, longest, median in far.select("name", "max_ns", "median_ns").rows()
+        f"of {median / 1000:,.1f} µs: {name.partition('(')[0][:_LONGEST_NAME]}"
+        for name, longest, median in far.select(
+            pl.col("name").cast(pl.String).str.strip_prefix("void "), "max_ns", "median_ns"
+        ).rows()
         if median
     )
 
@@ -162,9 +158,9 @@ def by_category(rows: Result) -> Result:
         pl.len().cast(pl.Int64).alias("kernels"), pl.col("calls", "time_ns", "share").sum()
     )
     frame = frame.sort(["time_ns", "category"], descending=[True, False])
-    return Result(
-        frame, sums(frame, "kernels", *rows.totals.keys() & {"calls", "time_ns"}), rows.notes
-    )
+    # In this order: that of a set changes from process to process.
+    added = (name for name in ("calls", "time_ns") if name in rows.totals)
+    return Result(frame, sums(frame, "kernels", *added), rows.notes)
 
 
 def occupancy(trace: Trace) -> Result:

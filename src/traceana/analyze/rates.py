@@ -141,18 +141,26 @@ def rate_columns(
     return joined.with_columns(_rates()).drop("_over", "_peak", "_bandwidth")
 
 
-def _rates() -> list[pl.Expr]:
-    flops, size, peak = pl.col("flops"), pl.col("bytes"), pl.col("_peak")
+def rates_of_peak(peak: pl.Expr) -> list[pl.Expr]:
+    """Return ``flops_per_s``, ``of_peak`` and ``over_peak`` of rows with ``flops``,
+    ``executed_flops`` and their time ``_over``."""
     seconds = pl.when(pl.col("_over") > 0).then(pl.col("_over")) / 1e9
-    rate = pl.when(flops > 0).then(flops) / seconds
+    rate = pl.when(pl.col("flops") > 0).then(pl.col("flops")) / seconds
     executed = pl.col("executed_flops") / seconds
-    roof = (flops, size, peak, pl.col("_bandwidth"))
     return [
         rate.alias("flops_per_s"),
         (rate / peak).alias("of_peak"),
         pl.when(rate > peak)
         .then(pl.when(executed <= peak).then(pl.lit(EXPLAINED)).otherwise(pl.lit(UNEXPLAINED)))
         .alias("over_peak"),
+    ]
+
+
+def _rates() -> list[pl.Expr]:
+    flops, size, peak = pl.col("flops"), pl.col("bytes"), pl.col("_peak")
+    roof = (flops, size, peak, pl.col("_bandwidth"))
+    return [
+        *rates_of_peak(peak),
         intensity(flops, size).alias("arithmetic_intensity"),
         bound(*roof).cast(pl.String).alias("bound"),
         (attainable_percent(flops, size, pl.col("_over"), peak, pl.col("_bandwidth")) / 100).alias(

@@ -351,11 +351,19 @@ def epilogues(runs: Sequence[Run]) -> Table:
             unknown.cast(own.schema[name]).alias(name) for name in ("time_ns", "step_ns", "share")
         )
         frames.append(pl.concat([own, calls_only]))
-    notes = [
-        f"{run.label}: no bias additions or activations"
-        for run, frame in zip(runs, frames, strict=True)
-        if (frame["operation"] == OTHER).all()
-    ]
+    notes = []
+    for run, frame in zip(runs, frames, strict=True):
+        if not (frame["operation"] == OTHER).all():
+            continue
+        of_run = run.measured if run.measured.marked else run.whole
+        compiled = int(of_run.cells.filter(category == "fused")["time_ns"].sum()) / of_run.count
+        notes.append(
+            f"{run.label}: bias and activations are parts of compiler-fused kernels, "
+            f"{compiled / 1e6:.2f} ms{' per step' if run.measured.marked else ''} with their other "
+            "work"
+            if compiled
+            else f"{run.label}: no bias additions or activations"
+        )
     if any((frame["how"] == FUSED).any() for frame in frames):
         notes.append("fused: part of a convolution or GEMM kernel, no time of its own")
     of = basis(runs)

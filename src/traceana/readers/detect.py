@@ -106,9 +106,7 @@ def detect(path: Path) -> Format:
         if head.is_json and pattern.search(head.content):
             raise NotATraceError(f"{path} is {what}")
     if confidence <= Confidence.EVENTS:
-        _refuse_lines(head)
-        if head.is_whole:
-            _refuse_documents(head)
+        _refuse_documents(head)
     if confidence < Confidence.JSON:
         # The first table may be behind long output of the program.
         found = _found_behind(path) or found
@@ -149,33 +147,31 @@ def _found_behind(path: Path) -> Format | None:
 
 
 def _refuse_documents(head: Head) -> None:
-    """Raise ``NotATraceError`` on an object without events (a run's timing), or a scalar."""
-    if head.content.lstrip().startswith(b"{") and b'"traceEvents"' not in head.content:
-        try:
-            msgspec.json.decode(head.content)
-        except UNDECODABLE:
-            return
+    """Raise ``NotATraceError`` on JSON lines, an object without events (a run's timing), and a
+    scalar."""
+    first, _, rest = head.content.lstrip().partition(b"\n")
+    if rest.lstrip().startswith(b"{") and _is_object(first):
+        raise NotATraceError(
+            f"{head.path} has a JSON document a line, which is not supported: pass the file that a "
+            "profiler exported, or make a list of events of the lines"
+        )
+    if head.is_whole and _is_object(head.content):
         raise NotATraceError(f"{head.path} {chrome.NO_EVENTS}")
-    if _JSON_SCALAR.match(head.content) and head.content.isascii():
+    if head.is_whole and _JSON_SCALAR.match(head.content) and head.content.isascii():
         raise NotATraceError(
             f"{head.path} is JSON without trace events: pass the file that torch.profiler exported"
         )
 
 
-def _refuse_lines(head: Head) -> None:
-    """Raise ``NotATraceError`` on JSON lines: an object on the first line and the next."""
-    first, _, rest = head.content.lstrip().partition(b"\n")
-    is_list = b'"traceEvents"' in first
-    if is_list or not (first.startswith(b"{") and rest.lstrip().startswith(b"{")):
-        return
+def _is_object(content: bytes) -> bool:
+    """Return whether ``content`` is a JSON object without a list of events."""
+    if not content.lstrip().startswith(b"{") or b'"traceEvents"' in content:
+        return False
     try:
-        msgspec.json.decode(first)
+        msgspec.json.decode(content)
     except UNDECODABLE:
-        return
-    raise NotATraceError(
-        f"{head.path} has a JSON document a line, which is not supported: pass the file that a "
-        "profiler exported, or make a list of events of the lines"
-    )
+        return False
+    return True
 
 
 def _head(path: Path) -> Head:

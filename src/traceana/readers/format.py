@@ -39,7 +39,7 @@ class Head(msgspec.Struct, frozen=True):
     ``content`` are its first 64 KiB, inflated, in UTF-8 without a byte order mark; ``text`` is that
     without what terminals, launchers and web pages put around a profiler's text. ``tables`` are the
     columns of each table of an SQLite database. ``is_json``: it begins as JSON that may have events
-    does, and ``has_events``, if one of them is a Chrome trace's. ``is_whole``: there is no more.
+    does, and ``has_events``, if one of them is a Chrome trace's. ``is_whole``: these are all.
     """
 
     path: Path
@@ -51,10 +51,6 @@ class Head(msgspec.Struct, frozen=True):
     is_inflated: bool = False
     is_utf_16: bool = False
     is_whole: bool = False
-
-
-def _itself(file: Path) -> Path:
-    return file
 
 
 class Format(msgspec.Struct, frozen=True):
@@ -77,7 +73,7 @@ class Format(msgspec.Struct, frozen=True):
     in_folders: bool = True
     """A folder's files of it are read: no tables of counters, and no printed tables, which are
     often logs."""
-    run_of: Callable[[Path], Path] = _itself
+    run_of: Callable[[Path], Path] = lambda file: file
     """Returns the path of the run that a file is a part of."""
 
 

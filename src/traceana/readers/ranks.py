@@ -38,6 +38,7 @@ _IN_ORDER: Final = "order of the file names"
 _MOST_APART_NS: Final = 600_000_000_000
 """From the end of a recording to the begin of the next one of a run, without ranks recorded."""
 _TOO_LARGE: Final = "times or bytes whose sum with those of the other ranks exceeds 64 bits"
+_NO_DEVICE: Final = "no device work, which other ranks have"
 Open = Callable[[Path, Progress], Trace]
 """Function that reads and attributes one file."""
 
@@ -107,21 +108,14 @@ def read_ranks(
             ledger.add("skipped_file", 1, table="-", kept=True, detail=str(why))
     if any(trace.tables.activities.height and not trace.on_cpu for trace in traces):
         # Operators of a CPU are not added to the work of GPUs.
-        for file, trace in zip(read, traces, strict=True):
-            if trace.on_cpu:
-                cut = " (truncated file)" if trace.meta.truncated else ""
-                detail = f"{file}: no device work, which other ranks have{cut}"
-                ledger.add("skipped_file", 1, table="-", kept=True, detail=detail)
-        read = [file for file, trace in zip(read, traces, strict=True) if not trace.on_cpu]
-        traces = [trace for trace in traces if not trace.on_cpu]
+        cut = {True: f"{_NO_DEVICE} (truncated file)", False: _NO_DEVICE}
+        why_not = [cut[trace.meta.truncated] if trace.on_cpu else None for trace in traces]
+        read, traces = _kept(read, traces, why_not, ledger)
     if len(traces) == 1 and not ledger:
         return traces[0]
-    fits = summable(traces)
-    for file in [file for file, fit in zip(read, fits, strict=True) if not fit]:
-        detail = f"{file}: {_TOO_LARGE}"
-        ledger.add("skipped_file", 1, table="-", kept=True, detail=detail)
-    read = [file for file, fit in zip(read, fits, strict=True) if fit]
-    traces = with_near_epochs([trace for trace, fit in zip(traces, fits, strict=True) if fit])
+    why_not = [None if fits else _TOO_LARGE for fits in summable(traces)]
+    read, traces = _kept(read, traces, why_not, ledger)
+    traces = with_near_epochs(traces)
     numbers, how = ranks(read, [trace.meta.rank for trace in traces])
     if how == _IN_ORDER:
         _check_one_run(read, traces)
@@ -136,6 +130,20 @@ def read_ranks(
     merged = merge(traces, numbers, meta)
     added = ledger.frame()
     return merged.with_tables(ledger=pl.concat([merged.tables.ledger, added]))
+
+
+def _kept(
+    files: Sequence[Path], traces: Sequence[Trace], why_not: Sequence[str | None], ledger: Ledger
+) -> tuple[list[Path], list[Trace]]:
+    """Return the files and traces without a reason against them; ``ledger`` counts the others."""
+    kept: tuple[list[Path], list[Trace]] = [], []
+    for file, trace, why in zip(files, traces, why_not, strict=True):
+        if why is None:
+            kept[0].append(file)
+            kept[1].append(trace)
+        else:
+            ledger.add("skipped_file", 1, table="-", kept=True, detail=f"{file}: {why}")
+    return kept
 
 
 def spans(numbers: Sequence[int]) -> str | None:

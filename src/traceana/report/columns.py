@@ -69,7 +69,7 @@ _NAMES: Final[Mapping[Kind, str]] = {
         "calls count devices multiprocessors short_calls in_runs longest tried "
         "last_count problems kernels steps_count copies_count launches_count launches "
         "launch_bound ranks groups matched group_size "
-        "kernels synchronous staged asynchronous measured allocations steps layers of_layers "
+        "synchronous staged asynchronous measured allocations steps layers of_layers "
         "trials of_trials batch_before batch_after events iterations"
     ),
     Kind.MEAN: (
@@ -113,7 +113,6 @@ _TITLES: Final[Mapping[str, str]] = {
     "bytes_per_s": "bandwidth",
     "flops_per_s": "FLOP/s",
     "tokens_per_s": "tokens/s",
-    "executed_flops": "executed FLOPs",
     "flops": "FLOPs",
     "tensor_active": "tensor active",
     "sm_efficiency": "SM efficiency",
@@ -184,7 +183,7 @@ def title_of(column: str) -> str:
     for part, part_title in _TITLES.items():
         if "_" in part:
             title = title.replace(part, part_title)
-    return title.replace("_", " ")
+    return " ".join("FLOPs" if word == "flops" else word for word in title.split("_"))
 
 
 def scale_of(column: str) -> str:

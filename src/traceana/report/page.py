@@ -5,7 +5,7 @@ Renderers depend on these blocks and on no command; commands make blocks and dep
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Literal, TypeAlias
 
@@ -201,7 +201,7 @@ class Icicle(Illustration, frozen=True):
     Columns of ``frame``, parents before children: ``parent`` (row number, null for the root),
     ``label``, ``path``, ``category`` (its colour), ``time_ns`` (with its children) and those of
     ``shown``. The times are those of ``steps`` steps, whose mean a picture shows. ``colours`` are
-    those of categories that are no classes.
+    those of categories other than classes of work.
     """
 
     summary: str
@@ -282,6 +282,12 @@ class Page(msgspec.Struct, frozen=True):
     summary: str = "Summary"
 
 
+def pictures_of(page: Page) -> list[Illustration]:
+    """Return the pictures of ``page`` and its sections in order."""
+    every = [*page.blocks, *(block for section in page.sections for block in section.blocks)]
+    return [block for block in every if isinstance(block, Illustration)]
+
+
 def head_of(page: Page) -> tuple[Block, ...]:
     """Return the title and the facts that ``page`` begins with."""
     first = 1 if page.blocks and isinstance(page.blocks[0], Heading) else 0
@@ -289,13 +295,7 @@ def head_of(page: Page) -> tuple[Block, ...]:
     return (*page.blocks[:first], *facts)
 
 
-def above(page: Page, pictures: Iterable[Block]) -> Page:
-    """Return ``page`` with ``pictures`` below its title and facts."""
+def with_pictures(page: Page, pictures: Sequence[Block]) -> Page:
+    """Return ``page`` with ``pictures`` below its title and facts, above its other blocks."""
     head = head_of(page)
     return replace(page, blocks=(*head, *pictures, *page.blocks[len(head) :]))
-
-
-def pictures_of(page: Page) -> list[Illustration]:
-    """Return the pictures of ``page`` and its sections in order."""
-    every = [*page.blocks, *(block for section in page.sections for block in section.blocks)]
-    return [block for block in every if isinstance(block, Illustration)]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from traceana.errors import UsageError, in_python
 from traceana.files import check_free, write_output
-from traceana.report.page import Block, Page, Table, above
+from traceana.report.page import Block, Page, Table, with_pictures
 from traceana.report.render import (
     HTML_ROWS,
     ILLUSTRATED_FORMATS,
@@ -41,8 +41,8 @@ class CommandResult(Result, frozen=True, kw_only=True):
     _make_page: Callable[[Arranged], Page]
     screenful: int | None = None
     """Rows that a terminal shows by default; ``None``: all."""
-    _pictures: Callable[[], Iterable[Block]] | None = None
-    _illustrated: Callable[[Page, int | None], Page] | None = None
+    _pictures: Callable[[], Sequence[Block]] | None = None
+    _complete: Callable[[Page, int | None], Page] | None = None
     filterable: bool = True
     """Whether the page is a table of the rows of ``frame``."""
 
@@ -53,20 +53,20 @@ class CommandResult(Result, frozen=True, kw_only=True):
         page: Callable[[Arranged], Page],
         *,
         screenful: int | None = None,
-        pictures: Callable[[], Iterable[Block]] | None = None,
-        illustrated: Callable[[Page, int | None], Page] | None = None,
+        pictures: Callable[[], Sequence[Block]] | None = None,
+        complete: Callable[[Page, int | None], Page] | None = None,
         summary: Any = None,
         filterable: bool = True,
     ) -> CommandResult:
         """Return ``found`` with its page.
 
-        ``pictures`` returns what HTML and workbooks have above its tables. ``illustrated`` returns
-        that page with whatever else they have, in tables of at most the given number of rows.
+        HTML and workbooks also have the ``pictures``, or what ``complete`` adds to the page, whose
+        tables have at most the given number of rows.
         """
         return cls(
             found._frame, found.totals, found.notes,
             summary=summary, _make_page=page, screenful=screenful, _pictures=pictures,
-            _illustrated=illustrated, filterable=filterable,
+            _complete=complete, filterable=filterable,
         )  # fmt: skip
 
     def page(
@@ -117,8 +117,8 @@ class CommandResult(Result, frozen=True, kw_only=True):
         """Return the page for HTML and workbooks, with pictures; the rest as :meth:`page`."""
         page = self.page(sort=sort, limit=limit, filter=filter, columns=columns)
         if self._pictures is not None:
-            page = above(page, self._pictures())
-        return page if self._illustrated is None else self._illustrated(page, limit)
+            page = with_pictures(page, self._pictures())
+        return page if self._complete is None else self._complete(page, limit)
 
     @in_python
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:

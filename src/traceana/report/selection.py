@@ -40,7 +40,7 @@ def filtered(result: Result, text: str, titles: Callable[[], Mapping[str, str]])
     how, value = match["how"], match["value"]
     kept = _compared(frame[name], how, value)
     rows = frame.filter(kept)
-    # A total that is no sum, such as a union of intervals, stays that of all rows.
+    # Totals other than sums, such as a union of intervals, stay those of all rows.
     totals = {
         one: int(rows[one].sum()) if int(frame[one].sum()) == total else total
         for one, total in result.totals.items()
@@ -101,9 +101,8 @@ def with_columns(page: Page, names: Sequence[str]) -> Page:
         for name in chosen
     )
     blocks[at] = replace(table, columns=columns, bars=bars)
-    rows = page.data.rows
+    rows, data = page.data.rows, page.data
     known = [name for name in chosen if name in rows.frame.columns]
-    if known and page.data.whole is None:
-        data = replace(page.data, rows=Rows(rows.frame.select(known), rows.details))
-        return replace(page, blocks=tuple(blocks), data=data)
-    return replace(page, blocks=tuple(blocks))
+    if known and data.whole is None:
+        data = replace(data, rows=Rows(rows.frame.select(known), rows.details))
+    return replace(page, blocks=tuple(blocks), data=data)

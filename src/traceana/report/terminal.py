@@ -202,7 +202,7 @@ def _brief(block: Findings, width: int) -> list[Text]:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Return ``text`` in lines of ``width``, none of which ends between a number and its unit."""
+    """Return ``text`` in lines of ``width``; no line ends between a number and its unit."""
     lines = [""]
     for word in _OF_UNIT.sub(_NO_BREAK, text).split(" "):
         longer = f"{lines[-1]} {word}" if lines[-1] else word

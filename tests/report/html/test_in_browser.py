@@ -539,3 +539,12 @@ def test_the_timeline_finds_events_by_their_layer(page: Browser, alexnet: Trace)
     assert 0 < int(count) < int(events)
     page.keys(search, "ENTER")
     assert "conv2" in page.find("figure.timeline .details").text
+
+
+def test_a_layer_of_a_table_is_a_link_to_its_events(page: Browser) -> None:
+    link = page.find("#layers table.data a.event")
+    name = link.text
+    page.run("arguments[0].click()", link)
+    assert page.run("location.hash") == "#timeline"
+    assert page.run("document.querySelector('figure.timeline input').value") == name
+    assert name in page.find("figure.timeline .details").text

@@ -8,7 +8,7 @@ from math import floor
 from typing import Any, Final, NamedTuple
 
 from traceana.report import numbers
-from traceana.report.charts.specification import LETTER
+from traceana.report.charts.specification import LETTER, legend_entry
 from traceana.report.text import cut_end, cut_middle
 
 Data = Mapping[str, Any]
@@ -24,12 +24,11 @@ _LONGEST_TRACK: Final = 32
 
 
 class Span(NamedTuple):
-    """A rectangle: its row from the top, start and length in nanoseconds, class, colour, label."""
+    """A rectangle: its row from the top, start and length in nanoseconds, colour, label."""
 
     row: int
     start: int
     length: int
-    of: str
     colour: str
     label: str
 
@@ -72,7 +71,6 @@ def _track(track: Mapping[str, str]) -> str:
 def _nodes(data: Data, depths: Sequence[int]) -> Iterator[Span]:
     """Yield a span for each node; narrow ones beside each other are one grey span."""
     least = data["time_ns"][0] * _NARROWEST
-    named = _named(data)
     used = [0] * len(depths)
     starts = [0] * len(depths)
     rest: dict[int, list[int]] = {}
@@ -82,7 +80,7 @@ def _nodes(data: Data, depths: Sequence[int]) -> Iterator[Span]:
             used[parent] += time
         if time >= least:
             colour = data["colours"][data["category"][at]]
-            yield Span(depths[at], starts[at], time, named[colour], colour, data["label"][at])
+            yield Span(depths[at], starts[at], time, colour, data["label"][at])
             continue
         start, end = starts[at], starts[at] + time
         one = rest.get(depths[at])
@@ -90,16 +88,15 @@ def _nodes(data: Data, depths: Sequence[int]) -> Iterator[Span]:
             one[1] = max(one[1], end)
             continue
         if one is not None:
-            yield Span(depths[at], one[0], one[1] - one[0], "", _GREY, "")
+            yield Span(depths[at], one[0], one[1] - one[0], _GREY, "")
         rest[depths[at]] = [start, end]
     for row, (start, end) in rest.items():
-        yield Span(row, start, end - start, "", _GREY, "")
+        yield Span(row, start, end - start, _GREY, "")
 
 
 def _events(window: Data, rows: Mapping[tuple[int, int], int]) -> Iterator[Span]:
     """Yield a span for each event that is not hidden by another within the narrowest width."""
     least = window["span_ns"] * _NARROWEST
-    named = _named(window)
     ends = dict.fromkeys(rows.values(), -least)
     for at, start in enumerate(accumulate(window["start"])):
         row = rows.get((window["track"][at], window["depth"][at]))
@@ -110,7 +107,7 @@ def _events(window: Data, rows: Mapping[tuple[int, int], int]) -> Iterator[Span]
         ends[row] = max(start + time, start + least)
         colour = window["colours"][window["category"][at]]
         label = window["names"][window["name"][at]]
-        yield Span(row, start, time, named.get(colour, ""), colour, label)
+        yield Span(row, start, time, colour, label)
 
 
 def _named(data: Data) -> dict[str, str]:
@@ -145,7 +142,7 @@ def _view(
         # Spans beside each other have a line between them.
         drawn = end - least if end - start > 4 * least else max(end, start + least)
         box = {"x": start / scale, "x_end": drawn / scale, "y": span.row, "y_end": span.row + 0.92}
-        boxes.append({**box, "colour": span.of or span.colour})
+        boxes.append({**box, "colour": named.get(span.colour, span.colour)})
         letters = floor((end - start) / max(whole, 1) * width / LETTER) - 1
         if span.label and letters >= 3:
             text = cut_end(span.label, letters)
@@ -153,8 +150,8 @@ def _view(
             texts.append({**at, "text": text, "ink": readable(span.colour)})
     colours = {name: colour for colour, name in named.items()}
     listed = [*colours]
-    colours |= {span.colour: span.colour for span in spans if not span.of}
-    entry = round(max(map(len, listed), default=0) * LETTER) + 40
+    colours |= {span.colour: span.colour for span in spans if span.colour not in named}
+    entry = legend_entry(listed)
     title = f"time{' per step' if steps > 1 else ''} ({unit.unit})"
     x = {
         **{"field": "x", "type": "quantitative", "title": title},

@@ -323,13 +323,18 @@ def _legend(chart: Chart, names: Sequence[str], width: str) -> dict[str, Any] | 
     kinds = any(marks.shape in ("point", "cell") for marks in coloured)
     if on_axis or not (kinds or chart.colours or len(names) > 1):
         return None
-    entry = round(max(map(len, names), default=0) * LETTER) + 40
+    entry = legend_entry(names)
     return {
         "title": None,
         "orient": "bottom",
         "columns": {"expr": f"clamp(floor({width} / {entry}), 1, {min(len(names), 8)})"},
         "labelLimit": {"expr": f"max({width} - 30, 80)"},
     }
+
+
+def legend_entry(names: Sequence[str]) -> int:
+    """Return the pixels of the longest of ``names`` in a legend, with its symbol."""
+    return round(max(map(len, names), default=0) * LETTER) + 40
 
 
 def _is_on_axis(marks: Marks) -> bool:

@@ -17,7 +17,7 @@ from traceana.report import numbers
 from traceana.report.cells import value_text
 from traceana.report.columns import Kind, kind_of
 from traceana.report.page import Block, Data, Finding, Findings, Hidden, Page, Rows, Table
-from traceana.report.pages.single_table import columns_of, named, notes_of, source_of, table_page
+from traceana.report.pages.single_table import columns_of, named, notes_of, source_of, table_result
 from traceana.report.result import CommandResult
 from traceana.report.text import cut_end
 from traceana.result import Arranged, Result, sums
@@ -126,14 +126,14 @@ def advised(trace: Trace, advice: Advice, *, rule: str | None = None) -> Command
     make = partial(_page, trace, advice, rule is not None)
     folded = "" if rule else "Evidence"
 
-    def illustrated(page: Page, limit: int | None) -> Page:
+    def complete(page: Page, limit: int | None) -> Page:
         listed = next(block for block in page.blocks if isinstance(block, Findings))
         evident = findings_of(advice.findings, evidence=True, folded=folded, rows=limit)
         by_title = {one.title: one for one in evident}
         items = tuple(by_title[one.title] for one in listed.items)
         return replace(page, blocks=(Findings(items), *page.blocks[1:]))
 
-    return CommandResult.of(Result(frame, {}, advice.notes), make, illustrated=illustrated)
+    return CommandResult.of(Result(frame, {}, advice.notes), make, complete=complete)
 
 
 def rules_listed() -> CommandResult:
@@ -146,7 +146,7 @@ def rules_listed() -> CommandResult:
     without = [name for name in SCHEMA if name in ("scenario", "finding") or "_" in name]
     schema = [(name, dtype) for name, dtype in SCHEMA.items() if name not in without]
     frame = pl.DataFrame(rows, schema=schema, orient="row")
-    return CommandResult.of(Result(frame), partial(table_page, "advise", columns=("rule", "title")))
+    return table_result("advise", Result(frame), columns=("rule", "title"))
 
 
 def _page(trace: Trace, advice: Advice, whole: bool, shown: Arranged) -> Page:

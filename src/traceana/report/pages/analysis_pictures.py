@@ -70,7 +70,7 @@ def step_bars(steps: pl.DataFrame, parts: pl.DataFrame, ranks: pl.DataFrame) -> 
     order = {name: at for at, name in enumerate((*_WORK, *CAUSES))}
     idle = {cause: f"idle: {display_names.part(cause)}" for cause in CAUSES}
     drawn = parts.join(named, left_on="step", right_on="row")
-    # Of processes that are not told apart, a step is a mean, as of several devices.
+    # Where the name is that of several processes, a step is a mean, as of several devices.
     devices = drawn.select("name", "step", *PER_DEVICE).unique().group_by("name").len("devices")
     frame = (
         drawn.group_by("name", "part")

@@ -169,7 +169,7 @@ def differences(found: Diff, *, by: DiffBy | None = None) -> CommandResult:
         make,
         screenful=40,
         pictures=lambda: pictures(found),
-        illustrated=sections if by is None else None,
+        complete=sections if by is None else None,
         summary=found,
         filterable=by is not None,
     )

@@ -14,7 +14,16 @@ from traceana.analyze.unrecorded import needs_device
 from traceana.columns.intervals import PER_DEVICE
 from traceana.report import numbers
 from traceana.report.columns import Kind
-from traceana.report.page import Block, Chart, Column, Facts, Hidden, Page, Table, above
+from traceana.report.page import (
+    Block,
+    Chart,
+    Column,
+    Facts,
+    Hidden,
+    Page,
+    Table,
+    with_pictures,
+)
 from traceana.report.pages.bars import cause_bars, path_bars
 from traceana.report.pages.single_table import (
     columns_of,
@@ -30,7 +39,7 @@ from traceana.report.pages.single_table import (
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result, arrange
 from traceana.timeline.critical import NO_OPERATOR
-from traceana.timeline.idle_gaps import capture, outside
+from traceana.timeline.idle_gaps import MEANINGS, capture, outside
 from traceana.timeline.steps import measured_steps, step_processes
 from traceana.trace.schema import CPU_DEVICE
 
@@ -95,28 +104,19 @@ def idle(trace: Trace, *, by: IdleBy = "cause") -> CommandResult:
     of_devices = devices(trace, found=found)
     make = partial(_idle, trace, by, of_devices, whole, stepped)
 
-    def illustrated(page: Page, _: int | None) -> Page:
-        causes = whole if by == "cause" else analysis(trace, "cause", found=found)
-        of = _several(of_devices.frame)
-        shown = above(page, cause_bars(causes.frame, stepped, of))
-        meanings = (_without_launches(trace, one, "cause") for one in _meanings(causes.frame))
-        return replace(shown, blocks=(*shown.blocks, *meanings))
+    def complete(page: Page, _: int | None) -> Page:
+        """Add the bars of the causes and the table of their meanings."""
+        causes = (whole if by == "cause" else analysis(trace, "cause", found=found)).frame
+        page = with_pictures(page, cause_bars(causes, stepped, _several(of_devices.frame)))
+        meant = causes.select("cause").unique(maintain_order=True)
+        if meant.is_empty():
+            return page
+        text = pl.col("cause").cast(pl.String).replace_strict(MEANINGS)
+        columns = Column("cause", "idle cause", Kind.PART), Column("meaning", "meaning", Kind.LONG)
+        table = Table(meant.with_columns(text.alias("meaning")), columns, layout="compact")
+        return replace(page, blocks=(*page.blocks, _without_launches(trace, table, "cause")))
 
-    return CommandResult.of(whole, make, screenful=30, illustrated=illustrated)
-
-
-def _meanings(causes: pl.DataFrame) -> Iterator[Table]:
-    """Yield the table of what the causes of a trace mean."""
-    from traceana.timeline.idle_gaps import MEANINGS
-
-    rows = [(cause, MEANINGS[cause]) for cause in causes["cause"].unique(maintain_order=True)]
-    if rows:
-        frame = pl.DataFrame(rows, schema=["cause", "meaning"], orient="row")
-        columns = (
-            Column("cause", "idle cause", Kind.PART),
-            Column("meaning", "meaning", Kind.LONG),
-        )
-        yield Table(frame, columns, layout="compact")
+    return CommandResult.of(whole, make, screenful=30, complete=complete)
 
 
 def _idle(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,17 +13,15 @@ from traceana.analyze.summaries import needs_timeline
 from traceana.enrich.classify import rules_in_use
 from traceana.errors import UsageError
 from traceana.readers.kernel_names import demangle
-from traceana.report.page import Page
 from traceana.report.pages.bars import bars
-from traceana.report.pages.single_table import table_page
-from traceana.report.result import CommandResult
-from traceana.result import Arranged
+from traceana.report.pages.single_table import table_result
 
 if TYPE_CHECKING:
     import polars as pl
 
     from traceana.commands import KernelsBy
     from traceana.enrich.classify import RuleSet
+    from traceana.report.result import CommandResult
     from traceana.trace import Trace
 
 COLUMNS: Final = (
@@ -69,45 +66,41 @@ def kernels(trace: Trace, *, by: KernelsBy = "name", unclassified: bool = False)
         needs_timeline(trace, "kernels --by shape")
         from traceana.analyze.flops import kernels_by_shape
 
-        make = partial(_by_shape, trace=trace)
-        return CommandResult.of(kernels_by_shape(trace), make, screenful=40)
+        return table_result(
+            *("kernels", kernels_by_shape(trace), trace),
+            columns=_SHAPES,
+            dropped=_SHAPES_DROPPED,
+            summed=True,
+            screenful=40,
+        )
     found = analysis.kernels(trace, unclassified=unclassified)
     if by == "category":
-        make = partial(table_page, "kernels", trace=trace, bars="share", summed=True)
-        return CommandResult.of(analysis.by_category(found), make, screenful=40)
-    dropped = DROPPED_MEASURED if trace.tables.counters.height else DROPPED
-    make = partial(_page, trace=trace, dropped=dropped)
-    title = "Kernels with most time, coloured by class"
-    return CommandResult.of(
-        found,
-        make,
-        screenful=30,
-        pictures=(
-            lambda: bars(
-                found.frame,
-                title,
-                "name",
-                "time_ns",
-                axis="time",
-                shown={"calls": None},
-                coloured=True,
-            )
-        ),
-    )
-
-
-def _by_shape(shown: Arranged, trace: Trace) -> Page:
-    columns, dropped = _SHAPES, _SHAPES_DROPPED
-    return table_page("kernels", shown, trace, columns=columns, dropped=dropped, summed=True)
-
-
-def _page(shown: Arranged, trace: Trace, dropped: tuple[str, ...]) -> Page:
+        return table_result(
+            *("kernels", analysis.by_category(found), trace),
+            bars="share",
+            summed=True,
+            screenful=40,
+        )
+    counted = trace.tables.counters.height > 0
     titles = dict(_TITLES)
-    dropped = _dropped(shown.frame, dropped)
-    if trace.tables.counters.height and (by := profiler(trace)) != "Nsight Compute":
-        titles["ncu_ns"] = by
-    return table_page(
-        "kernels", shown, trace, columns=COLUMNS, dropped=dropped, titles=titles, summed=True
+    if counted and (by_profiler := profiler(trace)) != "Nsight Compute":
+        titles["ncu_ns"] = by_profiler
+    return table_result(
+        *("kernels", found, trace),
+        columns=COLUMNS,
+        dropped=_dropped(found.frame, DROPPED_MEASURED if counted else DROPPED),
+        titles=titles,
+        summed=True,
+        screenful=30,
+        pictures=lambda: bars(
+            found.frame,
+            "Kernels with most time, coloured by class",
+            "name",
+            "time_ns",
+            axis="time",
+            shown={"calls": None},
+            coloured=True,
+        ),
     )
 
 
@@ -161,13 +154,8 @@ def classified(
     from traceana.analyze.classes import explained_names, name_classes
 
     texts = [readable.get(name, name) for name in names]
-    found = (explained_names if explain else name_classes)(texts, rules, names)
-    return CommandResult.of(found, _records if explain else _classes)
-
-
-def _classes(shown: Arranged) -> Page:
-    return table_page("classify", shown, dropped=DROPPED_CLASSES, titles=_TITLES)
-
-
-def _records(shown: Arranged) -> Page:
-    return table_page("classify", shown, layout="records", titles=_TITLES)
+    if explain:
+        found = explained_names(texts, rules, names)
+        return table_result("classify", found, layout="records", titles=_TITLES)
+    found = name_classes(texts, rules, names)
+    return table_result("classify", found, dropped=DROPPED_CLASSES, titles=_TITLES)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -15,18 +15,17 @@ from traceana.analyze.summaries import needs_timeline
 from traceana.errors import UsageError
 from traceana.flops.peaks import calibrated
 from traceana.report import display_names, numbers
-from traceana.report.page import Block, Facts, Notes, Page, Rows
+from traceana.report.page import Block, Facts, Notes
 from traceana.report.pages.analysis_pictures import layer_icicle, roofline_chart
 from traceana.report.pages.bars import bars
-from traceana.report.pages.single_table import table_page
-from traceana.report.result import CommandResult
+from traceana.report.pages.single_table import table_result
 from traceana.result import Arranged, Result
 
 if TYPE_CHECKING:
     from traceana.analyze.roofline import Utilization
     from traceana.commands import FlopsBy, LayersBy, LayersOrder
     from traceana.flops.peaks import Peaks
-    from traceana.model import Manifest
+    from traceana.report.result import CommandResult
     from traceana.trace import Trace
 
 LAYERS: Final = (
@@ -158,27 +157,22 @@ def layers(
             return (*times, *rates)
         return (*layer_icicle(layer_tree(trace)), *rates)
 
-    titles = {"direction": "pass", **({"layer": "type"} if by == "type" else {})}
     inside = pl.DataFrame()
     if by == "layer" and depth is None and not direction:
         inside = divided(found.frame, model)
-
-    def page(shown: Arranged) -> Page:
-        return table_page(
-            "layers",
-            shown,
-            trace,
-            columns=columns,
-            dropped=LAYERS_DROPPED,
-            bars="share",
-            sections={} if inside.is_empty() else {"fused_rows": Result(inside, {}, ())},
-            facts=(*_above_peak(shown.frame, "algorithm"), *_fused_rows(inside)),
-            titles=titles,
-            order="rows in order of first execution" if order == "network" else "",
-            summed=True,
-        )
-
-    return CommandResult.of(found, page, screenful=30, pictures=pictures)
+    return table_result(
+        *("layers", found, trace),
+        columns=columns,
+        dropped=LAYERS_DROPPED,
+        bars="share",
+        titles={"direction": "pass", **({"layer": "type"} if by == "type" else {})},
+        order="rows in order of first execution" if order == "network" else "",
+        summed=True,
+        below=lambda shown: (*_above_peak(shown.frame, "algorithm"), *_fused_rows(inside)),
+        sections=lambda: {} if inside.is_empty() else {"fused_rows": Result(inside, {}, ())},
+        screenful=30,
+        pictures=pictures,
+    )
 
 
 _INDENT: Final = "\u00a0\u00a0"
@@ -188,28 +182,23 @@ def _tree(trace: Trace, found: Result, depth: int | None) -> CommandResult:
     """Return the tree of the layers ``found``."""
     from traceana.analyze.layer_tree import folded_tree, layer_tree
 
-    folded = Result(folded_tree(found.frame, depth), {}, found.notes)
-
-    def page(shown: Arranged) -> Page:
+    def named(shown: Arranged) -> Arranged:
         # In another order, a row has its path. HTML and Markdown collapse plain spaces.
         indent = pl.lit(_INDENT).repeat_by("depth").list.join("")
-        name = pl.concat_str(indent, "node").alias("node")
-        indented = shown.frame.with_columns(name)
-        made = table_page(
-            "layers",
-            replace(shown, frame=indented),
-            trace,
-            columns=TREE if shown.sort is None else ("layer", *TREE[1:]),
-            dropped=TREE_DROPPED,
-            bars="share",
-            titles={"node": "layer", "own_ns": "own", "min_ns": "min", "max_ns": "max"},
-            order="rows in order of first execution",
-            summed=True,
-        )
-        return replace(made, data=replace(made.data, rows=Rows(shown.frame)))
+        name = pl.concat_str(indent, "node") if shown.sort is None else pl.col("layer")
+        return replace(shown, frame=shown.frame.with_columns(name.alias("node")))
 
-    return CommandResult.of(
-        folded, page, screenful=60, pictures=lambda: layer_icicle(layer_tree(trace))
+    return table_result(
+        *("layers", Result(folded_tree(found.frame, depth), {}, found.notes), trace),
+        columns=TREE,
+        dropped=TREE_DROPPED,
+        bars="share",
+        titles={"node": "layer", "own_ns": "own", "min_ns": "min", "max_ns": "max"},
+        order="rows in order of first execution",
+        summed=True,
+        displayed=named,
+        screenful=60,
+        pictures=lambda: layer_icicle(layer_tree(trace)),
     )
 
 
@@ -242,57 +231,67 @@ def flops(
     With ``explain``, return the formulas in use with their derivations and operators.
     """
     needs_timeline(trace, "flops")
+    from traceana.analyze.flops import flops as analysis
+    from traceana.analyze.flops import formulas, shapes
+    from traceana.analyze.roofline import roofline, utilization
+
     model = trace.manifest
     if explain:
-        return _explained(trace, model)
-    if by == "class":
-        from traceana.analyze.roofline import roofline
+        found = formulas(analysis(trace, model))
+        return table_result("flops", found, trace, layout="records", screenful=40)
+    used = cache(lambda: utilization(trace, model))
 
+    def below(algorithm: str, shown: Arranged) -> Iterator[Block]:
+        if (known := used()) is not None:
+            yield Facts(_utilization(known))
+        yield from _above_peak(shown.frame, algorithm)
+
+    def sections() -> Mapping[str, Result]:
+        return {} if (known := used()) is None else {"utilization": known.result()}
+
+    if by == "class":
         found = roofline(trace, model=model)
-        make = partial(_counted, trace, model, CLASSES, CLASSES_DROPPED, "part")
-        return CommandResult.of(
-            found, make, screenful=40, pictures=lambda: _roofline(trace, found.frame)
+        return table_result(
+            *("flops", found, trace),
+            columns=CLASSES,
+            dropped=CLASSES_DROPPED,
+            summed=True,
+            below=partial(below, "part"),
+            sections=sections,
+            screenful=40,
+            pictures=lambda: _roofline(trace, found.frame),
         )
     if by == "shape":
-        from traceana.analyze.flops import shapes
-
-        make = partial(
-            _counted,
-            *(trace, model, SHAPES, SHAPES_DROPPED, "operator"),
+        found = shapes(trace, model)
+        return table_result(
+            *("flops", found, trace),
+            columns=SHAPES,
+            dropped=SHAPES_DROPPED,
             titles={"part": "pass"},
+            summed=True,
+            below=partial(below, "operator"),
+            sections=sections,
+            screenful=40,
         )
-        return CommandResult.of(shapes(trace, model), make, screenful=40)
-    from traceana.analyze.flops import flops as analysis
-
     found = analysis(trace, model)
-    return CommandResult.of(
-        found,
-        partial(
-            _counted,
-            *(trace, model, OPERATORS, OPERATORS_DROPPED, "operator"),
-            bars="share",
-            titles={"part": "pass", "share": "of FLOPs"},
-        ),
+    return table_result(
+        *("flops", found, trace),
+        columns=OPERATORS,
+        dropped=OPERATORS_DROPPED,
+        bars="share",
+        titles={"part": "pass", "share": "of FLOPs"},
+        summed=True,
+        below=partial(below, "operator"),
+        sections=sections,
         screenful=40,
-        pictures=(
-            lambda: bars(
-                found.frame,
-                "Operators with most FLOPs",
-                "operator",
-                "flops",
-                axis="FLOPs",
-                shown={"calls": None, "time_ns": None},
-            )
+        pictures=lambda: bars(
+            found.frame,
+            "Operators with most FLOPs",
+            "operator",
+            "flops",
+            axis="FLOPs",
+            shown={"calls": None, "time_ns": None},
         ),
-    )
-
-
-def _explained(trace: Trace, model: Manifest | None) -> CommandResult:
-    from traceana.analyze.flops import flops as analysis
-    from traceana.analyze.flops import formulas
-
-    return CommandResult.of(
-        formulas(analysis(trace, model)), partial(_formulas, trace), screenful=40
     )
 
 
@@ -338,41 +337,6 @@ def _roofline(trace: Trace, rows: pl.DataFrame) -> list[Block]:
     return roofline_chart(rows, "part", peaks, "class of kernels", notes)
 
 
-def _counted(
-    trace: Trace,
-    model: Manifest | None,
-    columns: tuple[str, ...],
-    dropped: tuple[str, ...],
-    algorithm: str,
-    shown: Arranged,
-    *,
-    bars: str | None = None,
-    titles: Mapping[str, str] | None = None,
-) -> Page:
-    """Return the page of a table of FLOPs, with MFU and HFU, which are computed for a page only.
-
-    ``algorithm`` names the rows above the peak.
-    """
-    from traceana.analyze.roofline import utilization
-
-    used = utilization(trace, model)
-    return table_page(
-        "flops",
-        shown,
-        trace,
-        columns=columns,
-        dropped=dropped,
-        bars=bars,
-        titles=titles,
-        sections={} if used is None else {"utilization": used.result()},
-        facts=(
-            *([] if used is None else [Facts(_utilization(used))]),
-            *_above_peak(shown.frame, algorithm),
-        ),
-        summed=True,
-    )
-
-
 def _utilization(used: Utilization) -> tuple[tuple[str, str], ...]:
     about = "at least " if used.at_least else ""
     peak, work = numbers.flop_rate(used.peak_flops_per_s), numbers.flops(used.model_flops)
@@ -411,7 +375,3 @@ def _on_peak(frame: pl.DataFrame, algorithm: str) -> tuple[tuple[str, str], ...]
     if others:
         texts.append(f"{numbers.counted(others, 'row')} unexplained")
     return (("of peak above 100 %", "; ".join(texts)),) if texts else ()
-
-
-def _formulas(trace: Trace, shown: Arranged) -> Page:
-    return table_page("flops", shown, trace, layout="records")

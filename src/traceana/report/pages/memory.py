@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 from msgspec.structs import replace
 
 from traceana.analyze.summaries import needs_timeline
-from traceana.report.cells import value_text
-from traceana.report.columns import Kind
-from traceana.report.page import Chart, Page, Table
 from traceana.report.pages.analysis_pictures import memory_over_time
-from traceana.report.pages.single_table import table_page
-from traceana.report.result import CommandResult
+from traceana.report.pages.single_table import table_result
 from traceana.result import Arranged
+from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:
     from traceana.commands import MemoryBy
+    from traceana.report.page import Chart
+    from traceana.report.result import CommandResult
     from traceana.trace import Trace
 
 _DEVICE: Final = ("rank", "device")
@@ -54,38 +52,22 @@ def memory(trace: Trace, *, by: MemoryBy = "device") -> CommandResult:
         slices = found if by == "time" else analysis.memory(trace, "time")
         return memory_over_time(slices.frame)
 
-    return CommandResult.of(
-        found,
-        partial(_page, trace, by),
+    return table_result(
+        *("memory", found, trace),
+        columns=COLUMNS[by] if found.frame.height else (),
+        dropped=DROPPED.get(by, ()),
+        bars="allocated_bytes" if by == "time" else None,
+        titles={"share": "of peak memory", "direction": "pass", "count": "allocations"},
+        displayed=_with_devices,
         screenful=40 if by == "time" else 30,
         pictures=pictures,
     )
 
 
-def _page(trace: Trace, by: MemoryBy, shown: Arranged) -> Page:
-    page = table_page(
-        "memory",
-        shown,
-        trace,
-        columns=COLUMNS[by] if shown.frame.height else (),
-        dropped=DROPPED.get(by, ()),
-        bars="allocated_bytes" if by == "time" else None,
-        titles={"share": "of peak memory", "direction": "pass", "count": "allocations"},
-    )
-    blocks = (_with_devices(one) if isinstance(one, Table) else one for one in page.blocks)
-    return replace(page, blocks=tuple(blocks))
-
-
-def _with_devices(table: Table) -> Table:
-    """Return ``table`` with a name for the device of allocators whose device is not recorded."""
-    if "device" not in table.frame.columns or not table.frame["device"].null_count():
-        return table
-    texts = [
-        _NOT_RECORDED if one is None else value_text(Kind.DEVICE, one)
-        for one in table.frame["device"]
-    ]
-    columns = tuple(
-        replace(one, kind=Kind.TEXT) if one.name == "device" else one for one in table.columns
-    )
-    frame = table.frame.with_columns(pl.Series("device", texts, pl.String))
-    return replace(table, frame=frame, columns=columns)
+def _with_devices(shown: Arranged) -> Arranged:
+    """Return the rows with a name for the device of allocators whose device is not recorded."""
+    frame = shown.frame
+    if "device" not in frame.columns or not frame["device"].null_count():
+        return shown
+    device = pl.col("device").cast(pl.String).replace(str(CPU_DEVICE), "cpu")
+    return replace(shown, frame=frame.with_columns(device.fill_null(_NOT_RECORDED)))

@@ -227,14 +227,14 @@ def report(
         begun = begin_pictures(trace)
     whole = overview(trace, batches=batches or batches_beside(trace))
 
-    def with_pictures(page: Page, limit: int | None) -> Page:
+    def complete(page: Page, limit: int | None) -> Page:
         from traceana.report.pages.report_html import begin_pictures, with_sections
 
         return with_sections(trace, whole, begun or begin_pictures(trace), page, limit)
 
     make = partial(_page, trace, whole)
     return CommandResult.of(
-        whole.breakdown, make, illustrated=with_pictures, summary=whole.summary, filterable=False
+        whole.breakdown, make, complete=complete, summary=whole.summary, filterable=False
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import polars as pl
@@ -12,6 +12,7 @@ from traceana.report import display_names, numbers
 from traceana.report.cells import BAR
 from traceana.report.columns import Kind, has_values, kind_of, scale_of, title_of
 from traceana.report.page import Block, Column, Data, Facts, Hidden, Notes, Page, Rows, Table
+from traceana.report.result import CommandResult
 from traceana.settings import LEAST_ROW_SHARE
 from traceana.timeline.idle_gaps import selects_steps
 from traceana.timeline.steps import measured_steps, step_processes
@@ -31,34 +32,51 @@ _NONE: Final = {
 }
 
 
-def table_page(
+def table_result(
     command: str,
-    shown: Arranged,
+    found: Result,
     trace: Trace | None = None,
     *,
     columns: Iterable[str] = (),
     dropped: tuple[str, ...] = (),
     bars: str | None = None,
     layout: Literal["ruled", "compact", "records"] = "ruled",
-    sections: Mapping[str, Result] | None = None,
-    facts: Iterable[Block] = (),
     titles: Mapping[str, str] | None = None,
     order: str = "",
     summed: bool = False,
-) -> Page:
-    """Return the page of ``command`` with the table ``shown``, ``facts`` and notes below it.
+    displayed: Callable[[Arranged], Arranged] | None = None,
+    below: Callable[[Arranged], Iterable[Block]] | None = None,
+    sections: Callable[[], Mapping[str, Result]] = dict,
+    screenful: int | None = None,
+    pictures: Callable[[], Sequence[Block]] | None = None,
+) -> CommandResult:
+    """Return ``found`` with a page: the table of its rows, the blocks ``below`` it, and its notes.
 
-    ``columns`` are those of the table (empty: all), ``sections`` further tables for the JSON.
-    ``order`` is that of the rows, unless the user chose another. The figures of a ``summed`` table
-    are sums over the trace; a line above it names what they are over.
+    ``columns`` are those of the table (empty: all), whose rows are what ``displayed`` makes of
+    those of the machine formats. ``order`` is that of the rows, unless the user chose another. The
+    figures of a ``summed`` table are sums over the trace; a line above it names what they are over.
+    ``sections`` are further tables for the JSON.
     """
-    table = table_of(shown, columns, dropped=dropped, bars=bars, layout=layout, titles=titles)
-    if order and shown.sort is None:
-        table = replace(table, order=order)
-    over = (_sums(trace, table),) if summed and trace and shown.frame.height else ()
-    blocks = (*over, table, *facts, *notes_of(shown.notes))
-    source = {} if trace is None else source_of(trace)
-    return Page(command, blocks, data_of(shown, source, sections or {}))
+    names = tuple(columns)
+
+    def page(shown: Arranged) -> Page:
+        table = table_of(
+            shown if displayed is None else displayed(shown),
+            names,
+            dropped=dropped,
+            bars=bars,
+            layout=layout,
+            titles=titles,
+        )
+        if order and shown.sort is None:
+            table = replace(table, order=order)
+        over = (_sums(trace, table),) if summed and trace and shown.frame.height else ()
+        facts = () if below is None else below(shown)
+        blocks = (*over, table, *facts, *notes_of(shown.notes))
+        source = {} if trace is None else source_of(trace)
+        return Page(command, blocks, data_of(shown, source, sections()))
+
+    return CommandResult.of(found, page, screenful=screenful, pictures=pictures)
 
 
 def table_of(

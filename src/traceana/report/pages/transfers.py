@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
-from msgspec.structs import replace
 
 from traceana.analyze.summaries import needs_timeline
 from traceana.errors import UsageError
 from traceana.report import display_names, numbers
 from traceana.report.columns import Kind
-from traceana.report.page import Block, Chart, Column, Facts, Notes, Page, Table
+from traceana.report.page import Block, Chart, Column, Facts, Notes, Table
 from traceana.report.pages.analysis_pictures import bandwidths
-from traceana.report.pages.single_table import columns_of, device_title, notes_of, table_page
-from traceana.report.result import CommandResult
-from traceana.result import Arranged, Result
+from traceana.report.pages.single_table import columns_of, device_title, notes_of, table_result
 from traceana.timeline.copies import HOST_DIRECTIONS
 
 if TYPE_CHECKING:
     from traceana.commands import TransfersBy
+    from traceana.report.result import CommandResult
+    from traceana.result import Arranged, Result
     from traceana.trace import Trace
 
 Row = dict[str, Any]
@@ -70,7 +68,6 @@ def transfers(
         return all_collectives(trace)
     from traceana.analyze import transfers as analysis
 
-    make = partial(_sizes, trace) if by == "size" else partial(_page, trace, by)
     found = analysis.transfers(trace, by)
 
     def pictures() -> list[Chart]:
@@ -79,7 +76,22 @@ def transfers(
         sizes = found if by == "size" else analysis.transfers(trace, "size")
         return bandwidths(sizes.frame)
 
-    return CommandResult.of(found, make, screenful=40, pictures=pictures)
+    def below(shown: Arranged) -> tuple[Block, ...]:
+        copies = tuple(copy_notes(shown.frame)) if by == "direction" else ()
+        return (Notes(copies),) if copies else ()
+
+    columns = SIZES if by == "size" else COLUMNS if by == "direction" else (by, *COLUMNS)
+    return table_result(
+        *("transfers", found, trace),
+        columns=columns,
+        dropped=SIZES_DROPPED if by == "size" else DROPPED,
+        bars="count" if by == "size" else None,
+        titles=_TITLES,
+        summed=by != "step",
+        below=below,
+        screenful=40,
+        pictures=pictures,
+    )
 
 
 def all_collectives(trace: Trace) -> CommandResult:
@@ -88,23 +100,17 @@ def all_collectives(trace: Trace) -> CommandResult:
     from traceana.analyze.communication import by_message
 
     ranks = by_rank(trace)
-    return CommandResult.of(by_message(trace), partial(_collectives, trace, ranks), screenful=40)
-
-
-def _collectives(trace: Trace, ranks: Result, shown: Arranged) -> Page:
-    page = table_page(
-        "transfers",
-        shown,
-        trace,
+    apart = ranks.frame.height > 0
+    return table_result(
+        *("transfers", by_message(trace), trace),
         columns=COLLECTIVES,
         dropped=COLLECTIVES_DROPPED,
         titles={**_TITLES, "share": "of collectives"},
-        sections={"ranks": ranks} if ranks.frame.height else {},
         summed=True,
+        below=lambda _: _by_rank(ranks) if apart else (),
+        sections=lambda: {"ranks": ranks} if apart else {},
+        screenful=40,
     )
-    if ranks.frame.is_empty():
-        return page
-    return replace(page, blocks=(*page.blocks, *_by_rank(ranks)))
 
 
 def wait_and_transfer(trace: Trace, units: int) -> str:
@@ -203,39 +209,6 @@ def _by_rank(found: Result) -> tuple[Block, ...]:
     split = ("collectives", f"{summed}, sum over {of_partner.height} {of}s")
     facts = (Facts((split, *([("last to arrive", late)] if late else []))),)
     return (*facts, table, *notes_of(notes))
-
-
-def _sizes(trace: Trace, shown: Arranged) -> Page:
-    return table_page(
-        *("transfers", shown, trace),
-        columns=SIZES,
-        dropped=SIZES_DROPPED,
-        bars="count",
-        titles=_TITLES,
-        summed=True,
-    )
-
-
-def _page(trace: Trace, by: TransfersBy, shown: Arranged) -> Page:
-    if by != "direction":
-        return table_page(
-            *("transfers", shown, trace),
-            columns=(by, *COLUMNS),
-            dropped=DROPPED,
-            titles=_TITLES,
-            summed=by != "step",
-        )
-    copies = Notes(tuple(copy_notes(shown.frame)))
-    return table_page(
-        "transfers",
-        shown,
-        trace,
-        columns=COLUMNS,
-        dropped=DROPPED,
-        titles=_TITLES,
-        facts=(copies,) if copies.rows else (),
-        summed=True,
-    )
 
 
 def copy_notes(frame: pl.DataFrame) -> list[tuple[str, str]]:

@@ -84,7 +84,6 @@ def whatif(
     facts = _facts(model, found.frame)
 
     def pictures() -> list[Block]:
-
         return [*intervals(found.frame), *(() if curve is None else by_factor(curve))]
 
     make = partial(_page, trace, facts, path, curve, not given)
@@ -196,7 +195,7 @@ def _replayed(trace: Trace, found: Replay, shown: Arranged) -> Page:
     facts = Facts(
         (
             ("Replay", f"{found.events:,} events of devices and host threads"),
-            ("Steps", f"{numbers.duration(found.measured_ns)} measured, "
+            ("All steps", f"{numbers.duration(found.measured_ns)} recorded, "
              f"{numbers.duration(found.replayed_ns)} replayed"),
             ("Maximum error", f"{found.largest_error_ns:,} ns (event end)"),
         )

@@ -124,7 +124,7 @@ traceana.tables = () => {
         whole.setAttribute("aria-pressed", shown);
         for (const cell of table.querySelectorAll("td.long[data-v]")) {
           cell.brief ??= cell.textContent;
-          cell.firstElementChild.textContent = shown ? cell.dataset.v : cell.brief;
+          (cell.querySelector("a") ?? cell.firstElementChild).textContent = shown ? cell.dataset.v : cell.brief;
         }
       });
       tools.append(whole);

@@ -408,6 +408,35 @@ traceana.timelines = (pictures) => {
       }
     };
 
+    // A name in a table that events of the step have, too, is a link to the first of them.
+    const link = () => {
+      const texts = { name: data.names, layer: data.layers, operator: data.operators };
+      for (const table of document.querySelectorAll("table.data")) {
+        const titles = [...table.tHead.querySelectorAll("th[scope=col]")].map((cell) => cell.dataset.title);
+        const at = titles.findIndex((title) => title in texts);
+        if (at < 0) continue;
+        const known = new Set(texts[titles[at]]);
+        for (const row of table.tBodies[0].rows) {
+          const cell = row.cells[at];
+          // A kernel's exact name is longer than that of its events; the end of a long one is cut.
+          const shown = titles[at] === "name" ? cell.textContent : cell.dataset.v ?? cell.textContent;
+          const start = shown.endsWith("…") && shown.slice(0, -1);
+          const text = known.has(shown) ? shown : start && texts.name.find((one) => one.startsWith(start));
+          if (!text) continue;
+          const inside = traceana.element("a", { class: "event", href: "#timeline", title: "show in the timeline" });
+          const holder = cell.querySelector("div") ?? cell;
+          inside.append(...holder.childNodes);
+          holder.append(inside);
+          inside.addEventListener("click", () => {
+            search.value = text;
+            find(text);
+            selected = -1;
+            next();
+          });
+        }
+      }
+    };
+
     choice.addEventListener("change", () => open(Number(choice.value)));
     search.addEventListener("input", () => find(search.value));
     search.addEventListener("keydown", (event) => {
@@ -462,6 +491,7 @@ traceana.timelines = (pictures) => {
     new ResizeObserver(redraw).observe(scroller);
 
     open(0);
+    link();
     draw();
     figure.dataset.drawn = "yes";
   };
