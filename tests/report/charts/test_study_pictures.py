@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -88,6 +89,15 @@ def test_batch(make: Make) -> None:
     # Each batch has a tick, the failed one too.
     x = specification(alexnet)["layer"][0]["encoding"]["x"]["axis"]
     assert (x["values"], "tickCount" in x) == ([1, 2, 4], False)
+
+
+def test_a_band_is_one_area_for_each_run(make: Make) -> None:
+    runs = [make(batch=batch, framework=one) for batch in (1, 2, 4) for one in ("PyTorch", "JAX")]
+    (chart,) = drawn(batch_study(runs), "shaded: interquartile range of the steps")
+    svg = page_file(Page("study", (chart,), Data(Rows(pl.DataFrame()))), "svg").decode()
+    areas = re.findall(r'<path d="([^"]*)" fill="[^"]*" opacity="0.15"', svg)
+    # Through the upper bounds, and back through the lower ones.
+    assert [len(re.findall("[ML]", area)) for area in areas] == [6, 6]
 
 
 def test_batch_of_runs_that_all_died(make: Make) -> None:

@@ -379,9 +379,9 @@ def _layer(
         mark["aria"] = False
     else:
         encoding["description"] = {"field": "tips", "type": "nominal"}
-    # Bars of one place are stacked in the order of the rows.
+    # Bars of one place are stacked in the order of the rows. An order would cut a band in pieces.
     stacked = shape == "bar" and not marks.grouped and not marks.y_end
-    if stacked or (shape in ("line", "step", "band", "rule") and marks.y):
+    if stacked or (shape in ("line", "step", "rule") and marks.y):
         encoding["order"] = {"field": "at"}
     return {"mark": mark, "encoding": encoding}
 

@@ -28,7 +28,8 @@ class Picture(msgspec.Struct, frozen=True):
     It has a line over ``x`` for each of ``series``, or, without ``x``, a bar for each of ``series``
     at each ``item``. Rows are those of ``where``, sorted by ``order``. ``failed`` is the reason why
     a run has no value, ``reference`` a value to compare the bars with. ``remark`` is a line above
-    the picture, null where it does not apply.
+    the picture, null where it does not apply. Figures of one kind have an axis in common if they
+    are ``shared``.
     """
 
     figures: tuple[str | pl.Expr, ...]
@@ -41,6 +42,7 @@ class Picture(msgspec.Struct, frozen=True):
     failed: pl.Expr = pl.lit(None, pl.String)
     reference: float | None = None
     remark: pl.Expr = pl.lit(None, pl.String)
+    shared: bool = True
     title: str = ""
     columns: int = 3
 
@@ -139,6 +141,8 @@ _PICTURES: Final[Mapping[Name, Picture]] = {
         where=pl.col("batch").eq_missing(pl.col("batch").max()),
         order=direction_order(),
         remark=pl.format("batch {}", pl.col("batch").max()),
+        # One slow algorithm would leave no room for the others of all passes.
+        shared=False,
         columns=2,
     ),
     Name.FRAMEWORKS: Picture(
@@ -179,8 +183,8 @@ _HEIGHT: Final = 240
 def picture_of(study: Study) -> list[Block]:
     """Return the picture of ``study`` below the remarks on it; empty without a value.
 
-    Figures of one kind share their axis in all panels, and a series has one colour. Of more than 30
-    items, those with the largest values are drawn.
+    A series has one colour in all panels. Of more than 30 items, those with the largest values are
+    drawn.
     """
     frame = study.result.frame
     if "source" in frame.columns:
@@ -225,7 +229,7 @@ def picture_of(study: Study) -> list[Block]:
         bounds = [one for one in _BOUNDS if first and one in frame.columns]
         values = [value for one in (*alike[figure], *bounds) for value in frame[one].drop_nulls()]
         log = bool(picture.x) and kind is not Kind.SHARE
-        extent = (min(values), max(values)) if values else None
+        extent = (min(values), max(values)) if values and picture.shared else None
         axis = Axis(_axis_title(figure), kind, log=log, extent=extent)
         # A failed run is in the panel of the first figure alone.
         drawn = frame if first else frame.with_columns(failed=pl.lit(None, pl.String))
