@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -13,6 +14,8 @@ from tests.study.conftest import Make
 from tests.study.conftest import make as make
 from tests.study.test_convolutions import timed
 from tests.study.test_traced import products
+from tests.study.test_trials import PATTERN
+from tests.study.test_trials import sweep as sweep
 from tests.support import charts
 from tests.support.traces import cnn_steps
 from traceana.report.charts.colours import PALETTE
@@ -24,8 +27,9 @@ from traceana.study import Name
 from traceana.study.recorded_runs import Traced
 from traceana.study.step_times import Communication, batch_study, ratio_study, scaling_study
 from traceana.study.study import Study, with_published
-from traceana.study.timed_convolutions import convolution_study
+from traceana.study.timed_convolutions import convolution_study, trials_study
 from traceana.study.trace_tables import traced_study
+from traceana.study.trials import find_trials, read_trials
 
 MS = 1_000_000
 DEAD = {"complete": False, "reason": "out of memory", "steps_ns": ()}
@@ -280,6 +284,14 @@ def test_algorithms_of_traces_without_batch(make: Make) -> None:
         ("PyTorch", "implicit precomp GEMM"): 1.0,
     }
     assert bars_of(backward) == {("PyTorch", "implicit precomp GEMM"): 2.0}
+
+
+def test_trials_have_the_interval_of_their_median(sweep: Path) -> None:
+    trials = read_trials(find_trials([sweep], PATTERN)[0], print)
+    (chart,) = drawn(trials_study(trials), "shaded: 95 % interval of the trials' median")
+    band = marks_of(chart, "band")
+    assert (band["x"], band["y"]) == ([2, 16], pytest.approx([1.0, 10.001]))
+    assert band["y_end"] == pytest.approx([7.0, 10.006])
 
 
 def test_layerwise_is_of_the_largest_batch_with_operations_beside() -> None:

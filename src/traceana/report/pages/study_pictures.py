@@ -173,7 +173,7 @@ _AXES: Final[Mapping[str, str]] = {
 }
 """Titles of axes that are not those of the columns."""
 _BOUNDS: Final = ("low_ns", "high_ns")
-"""Those of the first figure."""
+"""Those of times over a batch size."""
 _MOST: Final = 30
 """Items in a picture."""
 _HEIGHT: Final = 240
@@ -299,10 +299,9 @@ def _lines(
     of_model = pl.col("model").is_not_null()
     measured, models = rows.filter(~of_model), rows.filter(of_model)
     known = measured.drop_nulls(figure)
-    band = known.drop_nulls(_BOUNDS) if {*_BOUNDS} <= {*known.columns} else known.clear()
     marks = [Marks(known, "line", x, figure, colour="series")]
-    if band.height:
-        low, high = _BOUNDS
+    low, high = _BOUNDS
+    if axis.kind is Kind.TIME and (band := known.drop_nulls(_BOUNDS)).height:
         marks.insert(0, Marks(band, "band", x, low, y_end=high, colour="series"))
     if models.height:
         lines, names = dashed_lines(models, x, figure, "model", "series")
