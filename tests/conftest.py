@@ -68,8 +68,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return marked or None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the longest tests first where several workers share them."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests that are marked ``exhaustive``, without the option, and run the longest
+    first where several workers share them."""
+    if not config.getoption("--exhaustive"):
+        left_out = [item for item in items if item.get_closest_marker("exhaustive")]
+        items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
     if "PYTEST_XDIST_WORKER" in os.environ:
         from tests.support.scheduling import rank
 
@@ -117,3 +123,10 @@ def alexnets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.support.recorded import tiny
 
     return once(tmp_path_factory, "alexnets", lambda folder: tiny(folder, "alexnet"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of ``make test-all``."""
+    parser.addoption(
+        "--exhaustive", action="store_true", help="Also tests of which others of a kind are enough."
+    )

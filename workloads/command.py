@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+from workloads.files import write_by_line
 from workloads.manifest import layer_manifest
 from workloads.network import NetworkError
 from workloads.options import OptionError, RunOptions, run_options
@@ -50,7 +51,7 @@ def carry_out(
         parser.error(str(error))
     _write(report, {**facts, "times": asdict(times)})
     if manifest is not None:
-        layer_manifest(options).write(manifest)
+        write_by_line(manifest, layer_manifest(options), "layers")
     print(summary(options, times))
     return 0
 

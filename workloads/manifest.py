@@ -1,16 +1,28 @@
 """The layers of a run as data, for traces without layer names.
 
 Made from the description alone, in the format that ``traceana.describe`` writes for a live model.
+The FLOPs are counted here too: the tests compare them with those of ``traceana.flops``.
 """
 
 from __future__ import annotations
 
-from traceana.model.manifest import Layout, Manifest, manifest
-from traceana.model.manifest_rows import Details, finished, model_inputs
-from traceana.model.recorded_calls import ModelCall, Recorded
-from workloads.network import AvgPool, Conv, Layer, LocalResponseNorm, MaxPool
-from workloads.options import Layout as Memory
-from workloads.options import RunOptions
+from math import prod
+from typing import Any
+
+from workloads.network import (
+    Add,
+    AvgPool,
+    BatchNorm,
+    Concatenate,
+    Conv,
+    Dropout,
+    Flatten,
+    GlobalAvgPool,
+    Linear,
+    LocalResponseNorm,
+    MaxPool,
+)
+from workloads.options import Layout, RunOptions
 from workloads.shapes import LayerShape, layer_shapes
 
 _TYPES = {
@@ -23,55 +35,75 @@ _TYPES = {
 }
 
 
-def layer_manifest(options: RunOptions) -> Manifest:
+def layer_manifest(options: RunOptions) -> dict[str, Any]:
     """Return the network's layers in order of execution; the framework is None."""
-    network = options.describe_network()
-    layout: Layout = "channels_last" if options.layout is Memory.NHWC else "channels_first"
-    layers = tuple(
-        finished(_recorded(shape, options.local_batch, layout), position, _details(shape))
-        for position, shape in enumerate(layer_shapes(network))
-    )
-    side = network.image_size
-    call = ModelCall(((options.local_batch, network.channels, side, side),), ("float32",), (None,))
-    return manifest(
-        network=options.network,
-        framework=None,
-        inputs=model_inputs(call, ["float32"], layers, "channels_first"),
-        layers=layers,
-    )
+    network, batch = options.describe_network(), options.local_batch
+    layout = "channels_last" if options.layout is Layout.NHWC else "channels_first"
+    layers = [
+        _row(shape, position, batch, layout) for position, shape in enumerate(layer_shapes(network))
+    ]
+    images = (batch, network.channels, network.image_size, network.image_size)
+    return {
+        "format": "traceana-layers",
+        "version": 1,
+        "network": options.network,
+        "framework": None,
+        "inputs": [{"shape": images, "dtype": "float32", "layout": layout}],
+        "parameter_count": sum(layer.get("parameter_count", 0) for layer in layers),
+        "flops": sum(layer["flops"] for layer in layers),
+        "layers": layers,
+    }
 
 
-def _recorded(shape: LayerShape, batch: int, layout: Layout) -> Recorded:
-    return Recorded(
-        key=shape.layer.name,
-        path=shape.layer.name,
-        layer=shape.layer,
-        inputs=[(batch, *each) for each in shape.inputs],
-        outputs=[(batch, *shape.output)],
-        axes="channels_first",
-        layout=layout,
-    )
+def _row(shape: LayerShape, position: int, batch: int, layout: str) -> dict[str, Any]:
+    layer, kind = shape.layer, type(shape.layer).__name__
+    row: dict[str, Any] = {
+        "path": layer.name,
+        "type": _TYPES.get(kind, kind),
+        "framework_type": kind,
+        "position": position,
+        "inputs": [(batch, *each) for each in shape.inputs],
+        "outputs": [(batch, *shape.output)],
+    }
+    if any(len(each) == 3 for each in (*shape.inputs, shape.output)):
+        row["layout"] = layout
+    if isinstance(layer, Conv | MaxPool | AvgPool):
+        row |= {
+            "kernel": (layer.kernel, layer.kernel),
+            "stride": (layer.stride, layer.stride),
+            "padding": (shape.pads, shape.pads),
+            "dilation": (1, 1),
+        }
+    if isinstance(layer, Conv):
+        row["groups"] = layer.groups
+    if shape.weight is not None:
+        named = {"weight": shape.weight, "bias": shape.bias}
+        row["parameters"] = {name: sizes for name, sizes in named.items() if sizes is not None}
+        row["parameter_count"] = shape.parameters
+    return {**row, "flops": batch * _flops(shape)}
 
 
-def _details(shape: LayerShape) -> Details:
-    layer: Layer = shape.layer
-    kind = type(layer).__name__
-    type_ = _TYPES.get(kind, kind)
-    named = {"weight": shape.weight, "bias": shape.bias}
-    parameters = {name: values for name, values in named.items() if values is not None}
-    match layer:
-        case Conv() | MaxPool() | AvgPool():
-            return Details(
-                type=type_,
-                framework_type=kind,
-                kernel=(layer.kernel, layer.kernel),
-                stride=(layer.stride, layer.stride),
-                padding=(shape.pads, shape.pads),
-                dilation=(1, 1),
-                groups=layer.groups if isinstance(layer, Conv) else None,
-                parameters=parameters,
-            )
-        case LocalResponseNorm():
-            return Details(type_, kind, neighbours=layer.size)
+def _flops(shape: LayerShape) -> int:
+    """Return the FLOPs of the forward pass of one image, a multiply-accumulate as 2."""
+    read, written = prod(shape.input), prod(shape.output)
+    match shape.layer:
+        case Conv() | Linear():
+            return 2 * written * prod((shape.weight or ())[1:])
+        case LocalResponseNorm(size=size):
+            return read * (size + 5)
+        case BatchNorm():
+            return 8 * read
+        case MaxPool(kernel=side):
+            return written * side**2
+        case AvgPool(kernel=side):
+            return written * (side**2 + 1)
+        case GlobalAvgPool():
+            return read + written
+        case Dropout():
+            return 2 * read
+        case Add():
+            return (len(shape.inputs) - 1) * written
+        case Flatten() | Concatenate():
+            return 0
         case _:
-            return Details(type_, kind, parameters=parameters)
+            return read

@@ -15,6 +15,7 @@ from typing import Any
 from workloads.options import Device, RunOptions
 
 LICENCE = "Apache-2.0"
+_CLOCKS = "not controlled: times are at whatever clock the GPU ran at"
 _PACKAGES = ("torch", "tensorflow-cpu", "keras", "jax", "jaxlib", "numpy", "nvtx")
 
 
@@ -24,13 +25,14 @@ def write_provenance(
     recorder: str,
     recorder_version: str,
     commands: Sequence[Sequence[str]],
-    options: RunOptions,
+    later: Sequence[Sequence[str]] = (),
+    options: RunOptions | None,
     output: str,
 ) -> Path:
     """Write the provenance of ``recording`` to a file beside it; return that file's path.
 
-    ``commands`` were run in this order, with ``options``; ``output`` is the line that the workload
-    printed.
+    ``commands`` were run in this order, with the ``options`` of a network, and ``later`` have still
+    to be run, on a machine with the whole tool; ``output`` is the line that the workload printed.
     """
     content = recording.read_bytes()
     facts: dict[str, Any] = {
@@ -42,11 +44,13 @@ def write_provenance(
         "recorded": datetime.now(UTC).strftime("%Y-%m-%d"),
         "recorder": {"name": recorder, "version": recorder_version},
         "commands": [" ".join(command) for command in commands],
-        "options": asdict(options),
+        **({"to_run": [" ".join(command) for command in later]} if later else {}),
+        **({"clocks": _CLOCKS} if recorder == "ncu" else {}),
+        "options": None if options is None else asdict(options),
         "output": output,
         "versions": {"python": platform.python_version(), **_versions()},
         "cpu": {"model": cpu_model(), "machine": platform.machine()},
-        "gpu": _gpu() if options.device is Device.CUDA else None,
+        "gpu": _gpu() if options is None or options.device is Device.CUDA else None,
     }
     path = provenance_path(recording)
     path.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
@@ -61,7 +65,7 @@ def provenance_path(recording: Path) -> Path:
 def stem(recording: Path) -> str:
     """Return the file's name without its format's suffixes."""
     name = recording.name
-    for suffix in (".gz", ".json", ".sqlite", ".xplane.pb", ".csv"):
+    for suffix in (".gz", ".json", ".sqlite", ".qdstrm", ".xplane.pb", ".csv"):
         name = name.removesuffix(suffix)
     return name
 

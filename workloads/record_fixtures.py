@@ -1,14 +1,15 @@
 """Record the fixtures: ``python -m workloads.record_fixtures --output fixtures``.
 
 Plan ``cpu`` needs no GPU, ``gpu`` needs a CUDA machine, ``smoke`` is plan ``gpu`` in small on the
-CPU. Recordings whose framework, nsys or ncu is not installed are skipped with a message; traceana
-itself does not need them.
+CPU. Recordings whose framework, nsys or ncu is not installed are skipped with a message.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -17,17 +18,18 @@ from functools import cache
 from pathlib import Path
 
 from workloads.options import Device, parse_run_options
+from workloads.provenance import provenance_path
 from workloads.recorder import PROGRAMS, Recorder, installed_version
 from workloads.recordings import PLANS, Recording, Tool
 from workloads.sandbox import RecordingError, Sandbox, find_sandbox
 
 # Each recording is committed; a larger one is a mistake in the plan.
 MAXIMUM_BYTES = 1_000_000
-# Programs that fail where the framework finds no GPU.
-_GPU_CHECKS = {
-    Tool.TORCH_PROFILER: "import torch; assert torch.cuda.is_available()",
-    Tool.TF_PROFILER: "import tensorflow; assert tensorflow.config.list_physical_devices('GPU')",
-    Tool.JAX_PROFILER: "import jax; jax.devices('gpu')",
+# Programs that print the number of GPUs that a framework finds.
+_GPU_COUNTS = {
+    Tool.TORCH_PROFILER: "import torch; print(torch.cuda.device_count())",
+    Tool.TF_PROFILER: "import tensorflow as t; print(len(t.config.list_physical_devices('GPU')))",
+    Tool.JAX_PROFILER: "import jax; print(len(jax.devices('gpu')))",
 }
 
 
@@ -67,10 +69,12 @@ def main(argv: list[str] | None = None) -> int:
 def _record_all(wanted: Iterable[Recording], recorder: Recorder) -> int:
     if not recorder.sandbox.isolated:
         print("Recordings without namespaces contain the host's name: check before publishing.")
-    missing = cache(lambda tool, device: _missing(tool, device, recorder))
+    missing = cache(lambda tool, gpus: _missing(tool, gpus, recorder))
     done = failed = 0
     for recording in wanted:
-        why = missing(recording.tool, parse_run_options(recording.arguments).device)
+        options = parse_run_options(recording.arguments)
+        on_gpu = options.device is Device.CUDA or recording.tool is Tool.NCU
+        why = missing(recording.tool, options.processes if on_gpu else 0)
         if why is not None:
             print(f"{recording.name}: skipped, {why}")
             continue
@@ -86,12 +90,15 @@ def _record_all(wanted: Iterable[Recording], recorder: Recorder) -> int:
             size = file.stat().st_size
             big = f", too large to commit (limit {MAXIMUM_BYTES})" if size > MAXIMUM_BYTES else ""
             print(f"{file}: {size} bytes in {time.monotonic() - start:.1f} s{big}", flush=True)
+            later = json.loads(provenance_path(file).read_text("utf-8")).get("to_run")
+            if later:
+                print(f"{file.name}: nsys lacks its importer, to run: {' && '.join(later)}")
     print(f"{done} recorded in {recorder.output}, {failed} failed")
     return 1 if failed else 0
 
 
-def _missing(tool: Tool, device: Device, recorder: Recorder) -> str | None:
-    """Return the reason why ``tool`` cannot record on this machine, None where it can."""
+def _missing(tool: Tool, gpus: int, recorder: Recorder) -> str | None:
+    """Return the reason why ``tool`` cannot record on ``gpus`` GPUs, None where it can."""
     if tool in PROGRAMS:
         if tool not in recorder.programs:
             return f"{tool} is not installed"
@@ -102,14 +109,18 @@ def _missing(tool: Tool, device: Device, recorder: Recorder) -> str | None:
         installed_version(tool)
     except RecordingError as error:
         return str(error)
-    if device is Device.CUDA:
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                recorder.sandbox.run(["python", "-c", _GPU_CHECKS[tool]], Path(folder))
-            except RecordingError:
-                return f"{tool} found no GPU"
-    return None
+    if not gpus:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            printed = recorder.sandbox.run(["python", "-c", _GPU_COUNTS[tool]], Path(folder))
+            found = int(printed.split()[-1])
+        except (RecordingError, IndexError, ValueError):
+            found = 0
+    return None if found >= gpus else f"{tool} found {found or 'no'} GPU, {gpus} needed"
 
 
 if __name__ == "__main__":
+    # The exception ends the processes of a recording.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     sys.exit(main())

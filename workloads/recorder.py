@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -40,46 +41,71 @@ class Recorder:
         The file names of nsys and ncu contain the tool's version, on which the format depends. The
         output directory gets all files of a recording or none. Raises :class:`RecordingError`.
         """
-        options = parse_run_options(recording.arguments)
-        tool_version = self._version(recording.tool)
-        name = recording.name
+        tool, name = recording.tool, recording.name
+        tool_version = self._version(tool)
         program = None
-        if recording.tool in PROGRAMS:
-            program = Program(recording.tool.value, self.programs[recording.tool])
+        if tool in PROGRAMS:
+            program = Program(tool.value, self.programs[tool])
             name += "-" + ".".join(tool_version.split(".")[:2])
-        manifest = f"{name}.layers.json"
-        workload = ["python", "-m", f"workloads.{recording.tool.workload}", *recording.arguments]
-        workload += ["--manifest", manifest]
+        # The algorithms write their times beside the counters, networks their layers.
+        options = None if tool is Tool.NCU else parse_run_options(recording.arguments)
+        beside, option = f"{name}.layers.json", "--manifest"
+        if options is None:
+            beside, option = f"{name}.json", "--out"
+        workload = ["python", "-m", f"workloads.{tool.workload}", *recording.arguments]
+        workload += [option, beside]
+        if recording.variables:
+            workload = ["env", *recording.variables, *workload]
         trace = f"{name}{recording.suffix}"
-        commands = _commands(recording.tool, name, trace, workload, options)
+        commands = [_command(tool, name, trace, workload, options)]
+        later: list[list[str]] = []
         with tempfile.TemporaryDirectory() as folder:
             made = Path(folder)
-            printed = [self.sandbox.run(command, made, program) for command in commands]
+            try:
+                printed = self.sandbox.run(commands[0], made, program)
+            except RecordingError as error:
+                # ncu ends the program where it cannot count a kernel, and keeps those before.
+                if tool is not Tool.NCU or not (made / trace).is_file():
+                    raise
+                printed = str(error)
             traces = [trace]
-            if recording.tool.writes_xplane:
-                _copy_xplane(made, trace, recording.tool)
+            if tool is Tool.NSYS:
+                export = ["nsys", "export", "--type=sqlite", "--output", trace, f"{name}.nsys-rep"]
+                if (made / f"{name}.nsys-rep").is_file():
+                    commands.append(export)
+                    self.sandbox.run(export, made, program)
+                elif (made / f"{name}.qdstrm").is_file():
+                    # nsys lacks its importer, as in the package for machines that are profiled.
+                    traces = [f"{name}.qdstrm"]
+                    later = [["QdstrmImporter", "-i", traces[0]], export]
+            elif tool.writes_xplane:
+                _copy_xplane(made, trace, tool)
                 if recording.as_json:
                     traces.append(f"{name}.trace.json.gz")
                     commands += self._export_json(made, *traces)
-            if not (made / trace).is_file():
-                raise RecordingError(f"{recording.tool} did not write {trace}")
-            if recording.tool is Tool.NCU:
-                _check_measured(made / trace)
+            elif options is not None and options.processes > 1:
+                traces = sorted(each.name for each in made.glob(f"{name}.rank*.json.gz"))
+            if not traces or not (made / traces[0]).is_file():
+                raise RecordingError(f"{tool} did not write {trace}")
+            if tool is Tool.NCU:
+                _check_counted(made / trace)
             sidecars = [
                 write_provenance(
                     made / each,
-                    recorder=recording.tool.value,
+                    recorder=tool.value,
                     recorder_version=tool_version,
                     commands=commands,
+                    later=later,
                     options=options,
-                    output=_summary_line(printed[0]),
+                    output=_summary_line(printed),
                 ).name
                 for each in traces
             ]
             target = self.output / recording.folder
             target.mkdir(exist_ok=True)
-            for file in (manifest, *sidecars, *traces):
-                shutil.copyfile(made / file, target / file)
+            for file in (beside, *sidecars, *traces):
+                if (made / file).is_file():
+                    shutil.copyfile(made / file, target / file)
         return [target / each for each in traces]
 
     def _version(self, tool: Tool) -> str:
@@ -118,36 +144,29 @@ def installed_version(tool: Tool) -> str:
     raise RecordingError(f"{_PACKAGES[tool][-1]} is not installed")
 
 
-def _commands(
-    tool: Tool, name: str, trace: str, workload: list[str], options: RunOptions
-) -> list[list[str]]:
+def _command(
+    tool: Tool, name: str, trace: str, workload: list[str], options: RunOptions | None
+) -> list[str]:
     match tool:
         case Tool.NSYS:
-            return _nsys_commands(name, trace, workload, options)
+            # OS runtime events and samples would make the export many times larger.
+            quiet = ["--sample=none", "--cpuctxsw=none", "--output", name]
+            on_gpu = options is not None and options.device is Device.CUDA
+            # By default a CUDA graph is one piece of work without kernels.
+            traced = (
+                ["--trace=nvtx,cuda", "--cuda-graph-trace=node"] if on_gpu else ["--trace=nvtx"]
+            )
+            return ["nsys", "profile", *traced, *quiet, *workload]
         case Tool.NCU:
-            return [_ncu_command(trace, workload)]
+            # By default ncu sets the clocks to their base, which other programs on the machine
+            # feel. The workload opens a window of CUDA's profiler around each algorithm.
+            measure = ["ncu", "--csv", "--page", "raw", "--nvtx", "--log-file", trace]
+            measure += ["--profile-from-start", "off", "--clock-control", "none"]
+            return [*measure, "--metrics", ",".join(METRICS), *workload]
         case Tool.TORCH_PROFILER:
-            return [[*workload, "--trace", trace]]
+            return [*workload, "--trace", trace]
         case Tool.TF_PROFILER | Tool.JAX_PROFILER:
-            return [[*workload, "--log", "log"]]
-
-
-def _nsys_commands(
-    name: str, trace: str, workload: list[str], options: RunOptions
-) -> list[list[str]]:
-    # OS runtime events and samples would make the export many times larger.
-    traced = "nvtx,cuda" if options.device is Device.CUDA else "nvtx"
-    profile = ["nsys", "profile", f"--trace={traced}", "--sample=none", "--cpuctxsw=none"]
-    export = ["nsys", "export", "--type=sqlite", "--output", trace, f"{name}.nsys-rep"]
-    return [[*profile, "--output", name, *workload], export]
-
-
-def _ncu_command(trace: str, workload: Sequence[str]) -> list[str]:
-    # ncu by default fixes the clocks at their base, which other programs on the machine feel and
-    # which no run has: its times are here at whatever clock there was.
-    measure = ["ncu", "--csv", "--page", "raw", "--log-file", trace, "--profile-from-start", "off"]
-    measure += ["--clock-control", "none"]
-    return [*measure, "--metrics", ",".join(METRICS), *workload]
+            return [*workload, "--log", "log"]
 
 
 def _copy_xplane(made: Path, trace: str, tool: Tool) -> None:
@@ -166,9 +185,17 @@ def _summary_line(printed: str) -> str:
     return next((line for line in lines if line.endswith(" ms a step")), lines[0] if lines else "")
 
 
-def _check_measured(table: Path) -> None:
-    """Raise :class:`RecordingError` with ncu's message where it measured nothing."""
+def _check_counted(table: Path) -> None:
+    """Raise :class:`RecordingError` where ncu counted no kernel, or none of the algorithms'."""
     lines = table.read_text(encoding="utf-8", errors="replace").splitlines()
-    if not any(line.startswith('"ID",') for line in lines):
+    first = next((at for at, line in enumerate(lines) if line.startswith('"ID",')), None)
+    if first is None:
         messages = [line for line in lines if line.startswith(("==ERROR==", "==WARNING=="))]
         raise RecordingError(f"ncu measured nothing: {messages[0] if messages else 'no message'}")
+    rows = csv.DictReader(line for line in lines[first:] if line.startswith('"'))
+    kernels = [row["Kernel Name"] for row in rows if row["ID"]]
+    if all(map(_PYTORCHS_OWN.search, kernels)):
+        raise RecordingError(f"ncu counted {len(kernels)} kernels, none of a convolution")
+
+
+_PYTORCHS_OWN = re.compile(r"\bat::|elementwise_kernel")

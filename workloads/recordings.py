@@ -18,8 +18,9 @@ class Tool(StrEnum):
 
     @property
     def workload(self) -> str:
-        """The folder in ``workloads/`` of the recorded framework."""
-        return {Tool.TF_PROFILER: "keras", Tool.JAX_PROFILER: "jax"}.get(self, "pytorch")
+        """The module in ``workloads/`` that it records."""
+        modules = {Tool.TF_PROFILER: "keras", Tool.JAX_PROFILER: "jax", Tool.NCU: "algorithms"}
+        return modules.get(self, "pytorch")
 
     @property
     def writes_xplane(self) -> bool:
@@ -31,8 +32,9 @@ class Tool(StrEnum):
 class Recording:
     """One run to record: the start of its file name and its options of the workload.
 
-    ``folder`` is its folder in the output directory. With ``as_json`` the XPlane file is kept
-    uncompressed, with the ``trace.json.gz`` of the same run beside it.
+    ``folder`` is its folder in the output directory, ``variables`` are set for the run. With
+    ``as_json`` the XPlane file is kept uncompressed, with the ``trace.json.gz`` of the same run
+    beside it.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Recording:
     arguments: tuple[str, ...]
     folder: str = ""
     as_json: bool = False
+    variables: tuple[str, ...] = ()
 
     @property
     def suffix(self) -> str:
@@ -68,50 +71,34 @@ _ON_CPU: tuple[_Wanted, ...] = (
     ),
     ("alexnet-cpu-nsys", Tool.NSYS, _NVTX),
 )
+# What no recording of a GPU has yet; workloads.pytorch.programs has the rest.
 _ON_GPU: tuple[_Wanted, ...] = (
-    ("alexnet-gpu-fp32", Tool.TORCH_PROFILER, _RECORD_FUNCTION),
-    ("alexnet-gpu-tf32", Tool.TORCH_PROFILER, (*_RECORD_FUNCTION, "--precision=tf32")),
-    ("alexnet-gpu-amp", Tool.TORCH_PROFILER, (*_RECORD_FUNCTION, "--precision=amp-fp16")),
-    ("alexnet-gpu-benchmark", Tool.TORCH_PROFILER, (*_RECORD_FUNCTION, "--algorithms=benchmark")),
-    (
-        "alexnet-gpu-channels_last",
-        Tool.TORCH_PROFILER,
-        (*_RECORD_FUNCTION, "--precision=tf32", "--layout=nhwc"),
-    ),
-    ("alexnet-gpu-stack", Tool.TORCH_PROFILER, ("--stack",)),
-    (
-        "alexnet_2012-gpu-fp32",
-        Tool.TORCH_PROFILER,
-        ("--network", "alexnet_2012", *_RECORD_FUNCTION),
-    ),
     # nsys also records the warm-up, which is shorter therefore.
-    ("alexnet-gpu-nsys", Tool.NSYS, ("--steps", "2", "--warm-up", "1", *_NVTX)),
-    # One step, to be joined to alexnet-gpu-fp32: ncu replays each kernel many times.
-    ("alexnet-gpu-ncu", Tool.NCU, ("--steps", "1", "--warm-up", "3", "--cuda-profiler")),
+    ("alexnet-gpu-nsys", Tool.NSYS, ("--steps=2", "--warm-up=1", *_NVTX)),
+    (
+        "resnet18-gpu-nsys-graph",
+        Tool.NSYS,
+        (
+            "--network=resnet18",
+            "--batch=8",
+            "--warm-up=1",
+            "--cuda-graph",
+            "--forward-only",
+            *_NVTX,
+        ),
+    ),
+    # XLA tries every algorithm of every convolution by default, which would take minutes.
+    ("alexnet-gpu-jax", Tool.JAX_PROFILER, ("--algorithms=heuristic",)),
+    (
+        "resnet50-gpu-jax",
+        Tool.JAX_PROFILER,
+        ("--network=resnet50", "--batch=32", "--algorithms=heuristic"),
+    ),
+    ("alexnet-gpu-keras", Tool.TF_PROFILER, ()),
+    ("resnet50-gpu-keras", Tool.TF_PROFILER, ("--network=resnet50", "--batch=32")),
+    ("alexnet-gpu-ranks", Tool.TORCH_PROFILER, ("--processes=2", *_RECORD_FUNCTION)),
 )
-_GPU_ONLY = frozenset({"--precision=tf32", "--algorithms=benchmark"})
-_VARIANTS = {
-    "fp32": (),
-    "tf32": ("--precision=tf32",),
-    "channels_last": ("--precision=tf32", "--layout=nhwc"),
-}
-
-
-def _many_layers_on_gpu() -> Iterator[_Wanted]:
-    for variant, options in _VARIANTS.items():
-        for network in _MANY_LAYERS:
-            words = ("--network", network, *_BRIEF, *options)
-            yield f"{network}-gpu-{variant}", Tool.TORCH_PROFILER, words
-
-
-def _jax_on_gpu() -> Iterator[_Wanted]:
-    for variant, options in _VARIANTS.items():
-        # JAX's default layout is NHWC.
-        complete = options if "--layout=nhwc" in options else (*options, "--layout=nchw")
-        for network in ("alexnet", *_MANY_LAYERS):
-            words = ("--network", network, *complete)
-            yield f"{network}-gpu-jax-{variant}", Tool.JAX_PROFILER, words
-
+_GPU_ONLY = frozenset({"--algorithms=heuristic", "--cuda-graph", "--batch=8", "--batch=32"})
 
 _CPU_RUN = ("--batch", "8", "--steps", "3", "--warm-up", "2", "--threads", "2")
 _XPLANE_RUN = ("--batch", "4", "--steps", "3", "--warm-up", "2")
@@ -125,10 +112,10 @@ _GROUPED_RUN = (
     *("--batch", "4", "--steps", "2", "--warm-up", "1"),
     *("--image-size", "67", "--width-divisor", "16", "--classes", "10"),
 )
-# cudnn.benchmark times its algorithms in the warm-up.
-_GPU_RUN = ("--device", "cuda", "--batch", "128", "--steps", "3", "--warm-up", "10")
+# JAX and TensorFlow compile in the warm-up.
+_GPU_RUN = ("--device", "cuda", "--batch", "128", "--steps", "3", "--warm-up", "3")
 _SMOKE_RUN = (
-    *("--batch", "1", "--steps", "1", "--warm-up", "1"),
+    *("--batch", "2", "--steps", "1", "--warm-up", "1"),
     *("--image-size", "67", "--width-divisor", "8", "--classes", "10"),
 )
 
@@ -156,24 +143,27 @@ def _cpu_plan() -> Iterator[Recording]:
         yield Recording(f"alexnet_2012-cpu-{tool.workload}", tool, words, "networks")
 
 
-_GPU_PLAN = (*_ON_GPU, *_many_layers_on_gpu(), *_jax_on_gpu())
+def _gpu_plan() -> Iterator[Recording]:
+    for name, tool, own in _ON_GPU:
+        jax = tool is Tool.JAX_PROFILER
+        without_buffers = ("XLA_FLAGS=--xla_gpu_enable_command_buffer=",) if jax else ()
+        yield Recording(name, tool, (*_GPU_RUN, *own), variables=without_buffers)
+    # One layer, since ncu runs each kernel several times; in time, since it writes at the end.
+    words = ("--library=cudnn", "--layer=conv2", "--batch=32", "--repetitions=3", "--seconds=45")
+    yield Recording("alexnet-gpu-counters", Tool.NCU, words, "algorithms")
+
+
+def _smoke_plan() -> Iterator[Recording]:
+    """Plan "gpu" on the CPU, in small and without GPU-only options, to test the recording."""
+    for name, tool, own in _ON_GPU:
+        # Threads that wait by spinning take CPU time from other processes.
+        threads = () if tool is Tool.JAX_PROFILER else ("--threads", "1")
+        words = (*_SMOKE_RUN, *threads, *(word for word in own if word not in _GPU_ONLY))
+        yield Recording(name.replace("-gpu-", "-smoke-"), tool, words)
+
 
 PLANS: Mapping[str, tuple[Recording, ...]] = {
     "cpu": tuple(_cpu_plan()),
-    "gpu": tuple(Recording(name, tool, (*_GPU_RUN, *own)) for name, tool, own in _GPU_PLAN),
-    # Plan "gpu" on the CPU, in small and without GPU-only options, to test the recording.
-    "smoke": tuple(
-        Recording(
-            name.replace("-gpu-", "-smoke-"),
-            tool,
-            (
-                *_SMOKE_RUN,
-                # Threads that wait by spinning take CPU time from other processes.
-                *(() if tool is Tool.JAX_PROFILER else ("--threads", "1")),
-                *(word for word in own if word not in _GPU_ONLY),
-            ),
-        )
-        for name, tool, own in _GPU_PLAN
-        if tool is not Tool.NCU  # ncu measures GPUs only
-    ),
+    "gpu": tuple(_gpu_plan()),
+    "smoke": tuple(_smoke_plan()),
 }

@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import traceana
-
 HOST_NAME = "traceana"
 _UNSHARE = ("unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--mount-proc")
 # As root; as another user or in a container, where the kernel allows user namespaces.
 _UNSHARE_COMMANDS = (_UNSHARE, (*_UNSHARE, "--user", "--map-root-user"))
-# $1 Python's prefix, $2 the workloads, $3 the output's folder, $4 the profiler's folder,
-# $5 traceana, which writes the layers; the rest: the command.
+# $1 Python's prefix, $2 the workloads, $3 the output's folder, $4 the parent of the profiler's
+# folder: nsys requires the folder's name, and finds its importer beside it; the rest: the command.
+# Python finds the workloads in its working directory, because PYTHONPATH may not reach it.
 _SCRIPT = f"""
 set -e
 hostname {HOST_NAME}
@@ -31,16 +31,15 @@ mount -t tmpfs none /srv
 mkdir /srv/python /srv/run /srv/profiler
 mount --bind "$1" /srv/python
 mount --bind "$3" /srv/run
-mkdir -p /srv/run/workloads /srv/run/traceana
+mkdir -p /srv/run/workloads
 mount --bind "$2" /srv/run/workloads
-mount --bind "$5" /srv/run/traceana
 mount --bind "$4" /srv/profiler
 mount -t tmpfs none /tmp
 # nsys keeps a file there by process number. The numbers are the same in every run: the file of
 # a killed run would make the next one fail.
 mount -t tmpfs none /dev/shm
 cd /srv/run
-shift 5
+shift 4
 # A second shell: the command line of process 1 then does not contain the folders above, and the
 # command is not process 1, a number that Kineto uses for a GPU too.
 exec sh -c '"$@"; exit $?' sh "$@"
@@ -83,45 +82,53 @@ class Sandbox:
 
         The word ``python`` is replaced by this Python, that of ``program`` by its executable.
         Raises :class:`RecordingError` with the last line of its messages when it fails or takes
-        ``timeout`` s.
+        ``timeout`` s. None of its processes is left then, nor after another exception: they would
+        slow down the next recording.
         """
         if self.isolated:
             words = self._inside(command, output, program)
         else:
             words = _resolved(command, sys.executable, program)
-        try:
-            done = subprocess.run(
-                words,
-                # The shell within exports the directory that it starts in.
-                cwd="/" if self.isolated else output,
-                env=_environment(self.isolated),
-                capture_output=True,
-                text=True,
-                timeout=timeout,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise RecordingError(
-                f"{' '.join(command)}: time limit of {timeout:.0f} s exceeded"
-            ) from error
-        if done.returncode:
-            last = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
-            raise RecordingError(f"{' '.join(command)}: exit {done.returncode}: {last}")
-        return done.stdout
+            if not (output / "workloads").exists():
+                (output / "workloads").symlink_to(_WORKLOADS)
+        with subprocess.Popen(
+            words,
+            # The shell within exports the directory that it starts in.
+            cwd="/" if self.isolated else output,
+            env=_environment(self.isolated),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        ) as process:
+            try:
+                printed, messages = process.communicate(timeout=timeout)
+            except subprocess.TimeoutExpired as error:
+                raise RecordingError(
+                    f"{' '.join(command)}: time limit of {timeout:.0f} s exceeded"
+                ) from error
+            finally:
+                if process.returncode is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+        if process.returncode:
+            last = (messages.strip() or printed.strip() or "no message").splitlines()[-1]
+            raise RecordingError(f"{' '.join(command)}: exit {process.returncode}: {last}")
+        return printed
 
     def _inside(self, command: Sequence[str], output: Path, program: Program | None) -> list[str]:
         tool_folder = output
         if program is not None and not _is_standard(program.path):
-            tool_folder = program.path.parent
-            program = Program(program.word, Path("/srv/profiler", program.path.name))
+            path = program.path.resolve()
+            tool_folder = path.parent.parent
+            program = Program(program.word, Path("/srv/profiler", path.parent.name, path.name))
         python = f"/srv/python/bin/{Path(sys.executable).name}"
-        folders = (sys.prefix, str(_WORKLOADS), str(output), str(tool_folder), str(_TRACEANA))
+        folders = (sys.prefix, str(_WORKLOADS), str(output), str(tool_folder))
         script = [*(self.unshare or ()), "sh", "-c", _SCRIPT, "sh", *folders]
         return script + _resolved(command, python, program)
 
 
 _WORKLOADS = Path(__file__).resolve().parent
-_TRACEANA = Path(traceana.__file__).resolve().parent
 
 
 def find_sandbox() -> Sandbox:
@@ -154,5 +161,4 @@ def _environment(isolated: bool) -> Mapping[str, str]:
         passed |= {"HOME": "/srv/run"}
     else:
         passed |= {"PATH": os.environ.get("PATH", os.defpath)}
-        passed |= {"PYTHONPATH": os.pathsep.join(map(str, (_WORKLOADS.parent, _TRACEANA.parent)))}
     return {**passed, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}

@@ -1,4 +1,4 @@
-"""File access: reading with typed errors, inflating, JSON with one row a line, atomic writing."""
+"""File access: reading with typed errors, inflating, atomic writing."""
 
 from __future__ import annotations
 
@@ -104,24 +104,6 @@ def check_regular(path: Path) -> None:
 
 def _article(what: str) -> str:
     return "an" if what[0] in "aeiou" else "a"
-
-
-def json_by_line(content: msgspec.Struct, *lists: str) -> str:
-    """Return ``content`` as JSON with one line per field.
-
-    The fields ``lists`` come last, with one line per item.
-    """
-    fields = msgspec.to_builtins(content)
-    rows = {name: fields.pop(name) for name in lists}
-    lines = [f" {_json(key)}: {_json(value)}" for key, value in fields.items()]
-    for name, values in rows.items():
-        listed = ",\n".join(f"  {_json(value)}" for value in values)
-        lines.append(f" {_json(name)}: [\n{listed}\n ]" if listed else f" {_json(name)}: []")
-    return "{\n" + ",\n".join(lines) + "\n}\n"
-
-
-def _json(value: object) -> str:
-    return msgspec.json.format(msgspec.json.encode(value), indent=0).decode()
 
 
 def write_whole(path: Path, content: bytes | Iterable[bytes], *, replace: bool = True) -> None:

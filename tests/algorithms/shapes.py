@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from traceana.flops.timed_algorithms import Layer
+from workloads.algorithms.study import Layer
 
 
 def layer(path: str = "conv", **given: Any) -> Layer:

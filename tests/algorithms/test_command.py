@@ -1,24 +1,18 @@
-"""The command's refusals, the layers it takes, and its part of the GPU script."""
+"""The command's refusals, and the layers it takes."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.algorithms.test_onednn import installed
-from traceana.flops.timed_algorithms import read
+from tests.support.manifests import manifest_of
 from workloads.algorithms.__main__ import main
-from workloads.algorithms.layers import LayerError, convolutions
+from workloads.algorithms.layers import LayerError, convolutions, read_manifest
 from workloads.manifest import layer_manifest
 from workloads.options import RunOptions
 
 pytestmark = pytest.mark.frameworks
-
-SCRIPT = Path(__file__).resolve().parents[2] / "workloads" / "record_gpu.sh"
 
 
 def test_layers_are_those_of_the_manifest() -> None:
@@ -49,6 +43,8 @@ def test_layers_that_are_none() -> None:
         (["--manifest", "a.json", "--network", "lenet5"], "leave out --network"),
         (["--seconds", "0"], "0 is not a positive number of seconds"),
         (["--image-size", "4"], "does not fit"),
+        (["--manifest", "none.json"], "none.json cannot be read: No such file or directory"),
+        (["--manifest", __file__], "is not a layer manifest"),
     ],
 )
 def test_what_is_refused(
@@ -60,10 +56,11 @@ def test_what_is_refused(
     assert message in capsys.readouterr().err
 
 
-def test_a_manifest_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    words = ["--library", "onednn", "--out", str(tmp_path / "a.json")]
-    assert main([*words, "--manifest", str(tmp_path / "none.json")]) == 10
-    assert "no such file" in capsys.readouterr().err
+def test_a_manifest_of_ones_own(tmp_path: Path) -> None:
+    file = tmp_path / "a.layers.json"
+    options = RunOptions(network="resnet18", width_divisor=8)
+    manifest_of(options).write(file)
+    assert convolutions(read_manifest(file)) == convolutions(layer_manifest(options))
 
 
 @pytest.mark.frameworks
@@ -74,23 +71,3 @@ def test_cudnn_without_a_gpu(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     with pytest.raises(SystemExit):
         main(["--library", "cudnn", "--out", str(tmp_path / "a.json")])
     assert "PyTorch found no GPU" in capsys.readouterr().err
-
-
-def test_the_gpu_script_measures_algorithms(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    if not installed():
-        pytest.skip("no wheel with oneDNN is installed")
-    words = ["sh", str(SCRIPT), "--device", "cpu", "--only", "algorithms"]
-    environment = {**os.environ, "PYTHON": sys.executable}
-    done = subprocess.run(
-        [*words, "--output", str(tmp_path)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["algorithms"]
-    study = read(tmp_path / "algorithms" / "alexnet-smoke-onednn.json")
-    assert study.ended is None
-    assert len(study.layers) == 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -13,13 +14,14 @@ pytest.importorskip("torch")
 import torch
 
 from tests.algorithms.shapes import LAYERS, layer
-from traceana.flops.executed import Direction
-from traceana.flops.timed_algorithms import Layer, Measurement
+from traceana.flops.timed_algorithms import read
 from workloads.algorithms.cudnn import CuDNNBench
 from workloads.algorithms.cudnn_api import FUNCTIONS, CuDNN, CuDNNError, Performance
 from workloads.algorithms.libraries import LibraryError
 from workloads.algorithms.run import DeviceLostError, Plan, Run
+from workloads.algorithms.study import Direction, Layer, Measurement
 from workloads.algorithms.timing import Timing
+from workloads.files import write_by_line
 
 pytestmark = pytest.mark.frameworks
 
@@ -174,7 +176,9 @@ def test_tensors_that_do_not_fit(fake_cudnn: Load) -> None:
     assert len(measured) == 8
 
 
-def test_a_lost_device_ends_the_run_and_keeps_what_there_is(fake_cudnn: Load) -> None:
+def test_a_lost_device_ends_the_run_and_keeps_what_there_is(
+    fake_cudnn: Load, tmp_path: Path
+) -> None:
     class Dying(Host):
         waits = 0  # of them the second comes after the second algorithm
 
@@ -186,7 +190,9 @@ def test_a_lost_device_ends_the_run_and_keeps_what_there_is(fake_cudnn: Load) ->
     plan = Plan("net", (layer("a"), layer("b")), DIRECTIONS, (1, 2), warm_up=1)
     run = Run(plan, bench(fake_cudnn, host=Dying()))
     run.measure(print)
-    study = run.study()
+    out = tmp_path / "a.json"
+    write_by_line(out, run.study(), "layers", "measurements")
+    study = read(out)
     assert study.ended == "a, fprop, batch 1: an illegal memory access was encountered"
     assert study.measurements[-1].status == "failed"
     assert study.measurements[-1].reason == "an illegal memory access was encountered"

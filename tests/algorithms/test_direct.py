@@ -13,9 +13,8 @@ pytest.importorskip("torch")
 import torch
 
 from tests.algorithms.shapes import LAYERS, layer
-from traceana.flops.executed import Direction
-from traceana.flops.timed_algorithms import Layer
 from workloads.algorithms.direct import SAMPLES, Expected, Sum, expected, shapes, wrong
+from workloads.algorithms.study import Direction, Layer
 
 pytestmark = pytest.mark.frameworks
 

@@ -8,8 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.algorithms.shapes import layer
-from tests.algorithms.test_file import measurement, study
+from tests.algorithms.test_file import layer, measurement, study
 from traceana.flops.timed_algorithms import Layer, read
 from traceana.study.timed_convolutions import MEASUREMENTS, by_batch, by_layer, measurements
 

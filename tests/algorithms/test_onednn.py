@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from tests.algorithms.shapes import LAYERS, layer
-from traceana.flops.executed import Direction
-from traceana.flops.timed_algorithms import AlgorithmStudy, Layer, Measurement, read
+from traceana.flops.timed_algorithms import AlgorithmStudy, read
 from traceana.study.timed_convolutions import by_batch, measurements
 from workloads.algorithms import onednn
 from workloads.algorithms.__main__ import main
 from workloads.algorithms.libraries import LibraryError
 from workloads.algorithms.onednn import OneDNNBench, algorithm_of
 from workloads.algorithms.onednn_api import MAJOR, PACKAGES, OneDNN
+from workloads.algorithms.study import Direction, Layer, Measurement
 from workloads.algorithms.timing import Timing
 
 DIRECTIONS: tuple[Direction, ...] = ("fprop", "dgrad", "wgrad")
@@ -148,10 +148,11 @@ def test_the_command(
 
 def test_a_run_that_has_no_time(bench: OneDNNBench, tmp_path: Path) -> None:
     out = tmp_path / "lenet.json"
-    words = ["--library", "onednn", "--network", "lenet5", "--batch", "1", "--layer", "c3"]
+    words = ["--library", "onednn", "--network", "lenet5", "--batch", "1,2,4", "--layer", "c3"]
     assert main([*words, "--seconds", "1e-9", "--out", str(out)]) == 0
     study = read(out)
-    assert study.ended == "time limit of 1e-09 s reached"
+    limit = "time limit of 1e-09 s reached at c3, fprop, batch 1; no batch 2, 4"
+    assert study.ended == limit
     assert study.measurements == ()
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support import manifest
-from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
 from traceana.analyze import layer_tree as module
 from traceana.analyze.layer_tree import folded_tree, layer_tree
@@ -184,18 +180,6 @@ def test_times_add_up_at_every_node(rows: list[tuple[str | None, str, int]]) -> 
     check(tree)
     assert tree["time_ns"][0] == sum(duration for _, _, duration in rows)
     check_folded(folded_tree(layers(built(*rows)).frame), tree["time_ns"][0])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("file", manifest.traces_at_hand(), ids=lambda file: file.name)
-def test_the_tree_of_a_recorded_trace_is_all_its_work(file: Path) -> None:
-    trace = opened(file)
-    tree = layer_tree(trace)
-    check(tree)
-    found = layers(trace, costs=False)
-    assert tree["time_ns"][0] == found.totals["time_ns"]
-    for depth in (None, 1, 2):
-        check_folded(folded_tree(found.frame, depth), found.totals["time_ns"])
 
 
 def test_the_class_of_a_layer_is_the_one_that_computes() -> None:

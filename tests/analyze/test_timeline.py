@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import polars as pl
-import pytest
 
-from tests.support import manifest
-from tests.support.opened import opened
 from tests.support.traces import TraceBuilder, cnn_steps
 from traceana.analyze.timeline import Window, timeline
 from traceana.timeline.idle import idle
@@ -153,12 +148,3 @@ def test_a_synchronization_hides_no_kernel_of_its_stream() -> None:
 
 def test_without_work_there_is_no_window() -> None:
     assert timeline(TraceBuilder().build()) == ()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("file", manifest.traces_at_hand(), ids=lambda file: file.name)
-def test_the_first_step_of_a_recorded_trace_is_whole(file: Path) -> None:
-    trace = opened(file)
-    for window in timeline(trace)[:1]:
-        if window.left_out == 0:
-            check(trace, window)

@@ -19,7 +19,6 @@ from traceana.flops.executed import (
     plane,
     real_transform,
     spectrum,
-    supported,
 )
 from traceana.trace.taxonomy import ALGORITHMS
 
@@ -53,8 +52,8 @@ def run(one: Convolution, algorithm: str, direction: Direction = "fprop") -> Exe
 
 
 def test_every_algorithm_of_the_taxonomy_has_a_formula() -> None:
-    assert {*supported, "unknown"} == set(ALGORITHMS)
-    assert isinstance(executed(conv(), "unknown"), Refusal)
+    without = [one for one in ALGORITHMS if isinstance(executed(conv(), one), Refusal)]
+    assert without == ["unknown"]
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

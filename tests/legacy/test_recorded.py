@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 
 import traceana
+from tests.support.manifests import manifest_of
 from traceana.analyze.layers import layers
 from traceana.model import read
-from workloads.manifest import layer_manifest
 from workloads.networks import NETWORKS
 from workloads.options import RunOptions
 from workloads.provenance import stem
@@ -41,7 +41,7 @@ def test_provenance(file: Path) -> None:
     assert facts["recorder"]["version"]
     assert not PRIVATE.search(text)
     manifest = file.with_name(f"{stem(file)}.layers.json")
-    assert read(manifest) == layer_manifest(RunOptions(network="alexnet", batch=8))
+    assert read(manifest) == manifest_of(RunOptions(network="alexnet", batch=8))
 
 
 def test_caffes_layers_have_their_names_and_both_passes() -> None:

@@ -15,9 +15,9 @@ import pytest
 
 from tests.support.forked import script, with_keras
 from tests.support.frameworks import needs
+from tests.support.manifests import manifest_of
 from traceana import describe
 from traceana.model import Manifest, read
-from workloads.manifest import layer_manifest
 from workloads.networks import NETWORKS
 from workloads.options import RunOptions, parse_run_options
 
@@ -93,7 +93,7 @@ def content(manifest: Manifest) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_the_same_layers_as_the_description(framework: str, network: str) -> None:
     found = described(framework, network)
-    reported = layer_manifest(RunOptions(network=network, batch=BATCH, width_divisor=DIVISOR))
+    reported = manifest_of(RunOptions(network=network, batch=BATCH, width_divisor=DIVISOR))
     assert found.framework == framework
     assert found.network == reported.network
     assert [layer.path.rpartition("/")[2] for layer in found.layers] == [
@@ -115,7 +115,7 @@ def test_the_same_layers_as_the_description(framework: str, network: str) -> Non
 
 def test_the_totals_are_the_papers() -> None:
     """61 M parameters; 0.7 G multiply-accumulates an image (Sze et al. 2017, table II: 724 M)."""
-    one = layer_manifest(RunOptions(batch=1, network="alexnet_2012"))
+    one = manifest_of(RunOptions(batch=1, network="alexnet_2012"))
     assert one.parameter_count == 60_965_224
     weighted = [layer for layer in one.layers if layer.parameters]
     assert sum(layer.flops or 0 for layer in weighted) == 2 * 724_406_816
@@ -127,7 +127,7 @@ def test_the_totals_are_the_papers() -> None:
 def test_the_manifests_of_the_xplane_fixtures_are_those_of_their_options(file: Path) -> None:
     provenance = file.with_name(file.name.replace(".layers.json", ".provenance.json"))
     (command,) = json.loads(provenance.read_text("utf-8"))["commands"][:1]
-    assert read(file) == layer_manifest(parse_run_options(command.split()))
+    assert read(file) == manifest_of(parse_run_options(command.split()))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import duckdb
 import pytest
 
 from tests.report.html.test_document import HOSTILE, hostile
-from tests.support import manifest
 from tests.support.command_line import Run
 from tests.support.opened import opened
 from tests.support.traces import TraceBuilder, cnn_steps
@@ -67,12 +66,6 @@ def test_totals_of_a_recorded_trace_are_exact(tmp_path: Path) -> None:
 
 def test_a_trace_without_events_is_a_database(tmp_path: Path) -> None:
     check(TraceBuilder().build(), tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("file", manifest.small_traces_at_hand(), ids=lambda file: file.name)
-def test_totals_of_recorded_traces_are_exact(file: Path, tmp_path: Path) -> None:
-    check(opened(file), tmp_path)
 
 
 def test_rows_are_joined_by_their_numbers(tmp_path: Path) -> None:

@@ -12,9 +12,7 @@ import polars as pl
 import pytest
 
 from tests.report.html.test_document import HOSTILE, hostile
-from tests.support import manifest
 from tests.support.command_line import Run
-from tests.support.opened import opened
 from tests.support.traces import TraceBuilder, cnn_steps
 from traceana.analyze.layers import layers
 from traceana.errors import CannotWriteError, ExitCode
@@ -104,12 +102,6 @@ def test_the_stacks_of_speedscope_add_up_to_all_work() -> None:
     (profile,) = json.loads(b"".join(speedscope(trace)))["profiles"]
     assert sum(profile["weights"]) == profile["endValue"] == layers(trace).totals["time_ns"]
     assert len(profile["weights"]) == len(profile["samples"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("file", manifest.small_traces_at_hand(), ids=lambda file: file.name)
-def test_recorded_traces_are_exported_whole(file: Path) -> None:
-    check(opened(file))
 
 
 def test_a_trace_is_exported_by_its_method(tmp_path: Path) -> None:

@@ -78,6 +78,10 @@ def printed(*kinds: str) -> list[dict[str, str]]:
         return [row for row in csv.DictReader(file, delimiter="\t") if row["kind"] in kinds]
 
 
+CHOSEN: frozenset[str] = frozenset({"alexnet_b128.json.gz"})
+"""Traces of the tests of every change: of all at hand, those whose code no other reaches."""
+
+
 def traces_at_hand() -> list[Path]:
     """Return the traces of others, where they are, and the recorded ones of the repository.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -13,7 +14,7 @@ from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
 from traceana import Trace
 from traceana.errors import NoSuchSelectionError, UsageError
-from traceana.flops.timed_algorithms import AlgorithmStudy, Device, Layer, Measurement, write
+from traceana.flops.timed_algorithms import AlgorithmStudy, Device, Layer, Measurement
 from traceana.settings import BATCH_SPREAD, FIXED_NS, TENSOR_CORE_GEMMS
 from traceana.whatif.scenario import NAMED, Change, Scenario, scenario
 from traceana.whatif.whatif import Asked, Model
@@ -357,7 +358,7 @@ def test_convolutions_as_in_another_recording_and_as_timed(tmp_path: Path) -> No
         precision="fp32", layout="nchw", warm_up=0, tolerance=1, recorded="now", versions={},
         ended=None, layers=(layer,), measurements=tuple(timed),
     )  # fmt: skip
-    write(study, file)
+    file.write_bytes(msgspec.json.encode(study))
     assert factors(here, f"recording:{file}") == ([0.225], [0.275])
     assert factors(here, f"recording:fft@{file}") == ([0.5], [0.5])
 

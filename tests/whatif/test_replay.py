@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given, settings
 
 from tests.critical.test_exact import tables
-from tests.support.manifest import traces_at_hand
-from tests.support.opened import opened
-from traceana.timeline.graph import graphs, windows
+from traceana.timeline.graph import graphs
 from traceana.trace import Trace
 from traceana.whatif.replay import Meetings, replayed_together, step_windows
-from traceana.whatif.whatif import replay
 
 pytestmark = pytest.mark.slow
 
@@ -30,18 +25,6 @@ def check(trace: Trace) -> None:
         begin, end = step_windows(graph, over, graph.duration)
         assert begin.tolist() == graph.steps["begin"].to_list()
         assert end.tolist() == graph.steps["end"].to_list()
-
-
-@pytest.mark.parametrize("path", traces_at_hand(), ids=lambda path: path.name)
-def test_a_recorded_trace(path: Path) -> None:
-    trace = opened(path)
-    if trace.is_summary:
-        pytest.skip("a summary has no timeline")
-    check(trace)
-    found = replay(trace)
-    assert found.largest_error_ns == 0
-    spans = windows(trace.whole)
-    assert found.measured_ns == found.replayed_ns == (spans["end"] - spans["begin"]).sum()
 
 
 @settings(max_examples=50)

@@ -13,10 +13,10 @@ from typing import Any
 import polars as pl
 import pytest
 
+from tests.support.manifests import manifest_of
 from tests.support.opened import opened
 from traceana.model import read
 from traceana.timeline.steps import step_time
-from workloads.manifest import layer_manifest
 from workloads.network import Conv, Linear
 from workloads.options import RunOptions, parse_run_options
 from workloads.provenance import stem
@@ -97,7 +97,7 @@ def test_provenance(file: Path) -> None:
 @by_name
 def test_the_layers_beside_it_are_those_of_its_options(file: Path) -> None:
     beside = file.with_name(f"{stem(file)}.layers.json")
-    assert read(beside) == layer_manifest(options_of(file))
+    assert read(beside) == manifest_of(options_of(file))
 
 
 @by_name

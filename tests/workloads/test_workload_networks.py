@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.support.manifests import manifest_of
 from workloads.data import initial_weights, synthetic_batch
-from workloads.manifest import layer_manifest
 from workloads.network import (
     IMAGES,
     Add,
@@ -211,14 +211,14 @@ def test_shapes_of_the_tables(name: str, layer: str, output: tuple[int, ...]) ->
     [("vgg16", 15_470_264_320), ("resnet18", 1_814_073_344), ("resnet50", 4_089_184_256)],
 )
 def test_operations_are_the_published_ones(name: str, products: int) -> None:
-    manifest = layer_manifest(RunOptions(network=name, batch=1))
+    manifest = manifest_of(RunOptions(network=name, batch=1))
     weighted = [each for each in manifest.layers if each.type in ("Conv2d", "Linear")]
     assert sum(each.flops or 0 for each in weighted) == 2 * products
     assert all(each.flops is not None for each in manifest.layers)
 
 
 def test_a_manifest_has_all_inputs_of_a_layer() -> None:
-    layers = {each.path: each for each in layer_manifest(RunOptions(network="resnet18")).layers}
+    layers = {each.path: each for each in manifest_of(RunOptions(network="resnet18")).layers}
     assert layers["res2a"].type == "Add"
     assert layers["res2a"].inputs == ((8, 64, 56, 56), (8, 64, 56, 56))
     assert layers["res2a"].flops == 8 * 64 * 56 * 56

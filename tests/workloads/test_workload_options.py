@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.manifests import manifest_of
 from traceana.model import Input, Layer
-from workloads.manifest import layer_manifest
 from workloads.options import (
     Algorithms,
     Device,
@@ -121,13 +121,13 @@ def test_each_framework_has_its_own_defaults(
 
 
 def test_the_layers_of_a_process_have_its_share_of_the_batch() -> None:
-    manifest = layer_manifest(RunOptions(batch=8, processes=4, layout=Layout.NHWC))
+    manifest = manifest_of(RunOptions(batch=8, processes=4, layout=Layout.NHWC))
     assert manifest.layers[0].inputs == ((2, 3, 224, 224),)
     assert manifest.layers[0].layout == "channels_last"
 
 
 def test_the_manifest_lists_the_layers_with_the_batch_first() -> None:
-    manifest = layer_manifest(RunOptions(batch=4))
+    manifest = manifest_of(RunOptions(batch=4))
     assert (manifest.network, manifest.framework) == ("alexnet", None)
     assert manifest.inputs == (
         Input(shape=(4, 3, 224, 224), dtype="float32", layout="channels_first"),

@@ -11,11 +11,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.support.manifests import manifest_of  # noqa: E402
 from tests.workloads.agreement import SIZES  # noqa: E402
 from traceana import describe  # noqa: E402
 from traceana.model import Manifest  # noqa: E402
 from workloads.data import initial_weights, synthetic_batch  # noqa: E402
-from workloads.manifest import layer_manifest  # noqa: E402
 from workloads.network import LocalResponseNorm, Network  # noqa: E402
 from workloads.networks import NETWORKS  # noqa: E402
 from workloads.options import RunOptions  # noqa: E402
@@ -41,7 +41,7 @@ def test_modules_have_the_names_shapes_and_operations_of_the_layers(name: str) -
     options = RunOptions(network=name, batch=2, **SIZES[name])
     network = options.describe_network()
     shape = (2, network.channels, network.image_size, network.image_size)
-    found, reported = describe(build(network), shape), layer_manifest(options)
+    found, reported = describe(build(network), shape), manifest_of(options)
     assert found.parameter_count == reported.parameter_count == parameter_count(network)
     assert rows(found) == rows(reported)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -254,7 +256,26 @@ def test_the_cuda_profiler_starts_after_the_warm_up(
         cuda_profiler(RunOptions(warm_up=0))
 
 
-def test_the_cuda_profiler_is_for_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_graph_is_replayed_on_new_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for the graph, which PyTorch captures on a GPU only."""
+    captured: list[Callable[[], None]] = []
+    replays: list[int] = []
+
+    def capture(compute: Callable[[], None]) -> Any:
+        captured.append(compute)
+        return SimpleNamespace(replay=lambda: replays.append(1))
+
+    monkeypatch.setattr("workloads.pytorch.train.captured", capture)
+    monkeypatch.setattr("workloads.pytorch.run.Recording.check", lambda *_: None)
+    events = record(tmp_path, "--steps=2", "--warm-up=1", "--cuda-graph")
+    assert (len(captured), len(replays)) == (1, 3)
+    assert len(named(events, "aten::copy_")) == 2 * len(("images", "labels"))
+    assert not named(events, "aten::conv2d")
+    captured[0]()
+
+
+@pytest.mark.parametrize("option", ["--cuda-profiler", "--cuda-graph"])
+def test_what_is_for_gpus(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main([*TINY, "--cuda-profiler"])
-    assert "--cuda-profiler needs --device cuda" in capsys.readouterr().err
+        main([*TINY, option])
+    assert f"{option} needs --device cuda" in capsys.readouterr().err

@@ -1,14 +1,14 @@
-"""The command that records fixtures, and the GPU script's machinery on the CPU."""
+"""The command that records fixtures."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import os
 import shutil
 import sqlite3
-import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -27,61 +27,25 @@ from workloads.support import Framework, supported
 needs("torch")
 pytestmark = pytest.mark.frameworks
 
-SCRIPT = Path(__file__).resolve().parents[2] / "workloads" / "record_gpu.sh"
+WORKLOADS = Path(__file__).resolve().parents[2] / "workloads"
 NSYS = shutil.which("nsys")
 
 
-def run_script(*words: str) -> subprocess.CompletedProcess[str]:
-    # XLA's older way compiles in half the time; what it records is not looked at here.
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false"
-    environment = {**os.environ, "PYTHON": sys.executable, "XLA_FLAGS": flags}
-    return subprocess.run(
-        ["sh", str(SCRIPT), *words], env=environment, capture_output=True, text=True, check=False
-    )
-
-
-def only(folder: Path, *names: str) -> tuple[str, ...]:
-    words = ("--device", "cpu", "--output", str(folder))
-    return (*words, *(word for name in names for word in ("--only", name)))
-
-
-def test_the_gpu_script_on_the_cpu_records_both_frameworks(tmp_path: Path) -> None:
-    needs("jax")
-    torch, jax = "alexnet-smoke-channels_last", "alexnet-smoke-jax-channels_last"
-    folder = tmp_path / "new"
-    done = run_script(*only(folder, torch, jax))
-    assert done.returncode == 0, done.stderr
-    assert f"{torch}.json.gz: " in done.stdout
-    assert f"2 recorded in {folder}, 0 failed" in done.stdout
-    beside = ("layers.json", "provenance.json")
-    expected = {f"{torch}.{end}" for end in ("json.gz", *beside)}
-    expected |= {f"{jax}.{end}" for end in ("xplane.pb.gz", *beside)}
-    assert {path.name for path in folder.iterdir()} == expected
-    trace = json.loads(gzip.decompress((folder / f"{torch}.json.gz").read_bytes()))
+def test_processes_have_a_trace_each_with_layers_and_provenance(tmp_path: Path) -> None:
+    (recording,) = (each for each in PLANS["smoke"] if each.name == "alexnet-smoke-ranks")
+    made = Recorder(tmp_path, Sandbox(None), {}).record(recording)
+    names = [f"alexnet-smoke-ranks.rank{rank}" for rank in (0, 1)]
+    assert made == [tmp_path / f"{name}.json.gz" for name in names]
+    expected = {f"{name}.{end}" for name in names for end in ("json.gz", "provenance.json")}
+    assert {each.name for each in tmp_path.iterdir()} == {
+        *expected,
+        "alexnet-smoke-ranks.layers.json",
+    }
+    facts = json.loads((tmp_path / f"{names[1]}.provenance.json").read_text("utf-8"))
+    assert facts["recorder"]["name"] == "torch.profiler"
+    assert facts["output"].startswith("alexnet, batch 2, cpu: ")
+    trace = json.loads(gzip.decompress(made[1].read_bytes()))
     assert any(event["name"] == "backward: conv1" for event in trace["traceEvents"])
-    facts = json.loads((folder / f"{jax}.provenance.json").read_text("utf-8"))
-    assert facts["recorder"]["name"] == "jax.profiler"
-    assert facts["output"].startswith("alexnet, batch 1, cpu: ")
-
-
-def test_the_gpu_script_records_without_namespaces(tmp_path: Path) -> None:
-    needs("jax")
-    name = "alexnet-smoke-jax-channels_last"
-    done = run_script("--open", *only(tmp_path, name))
-    assert done.returncode == 0, done.stderr
-    assert "Recordings without namespaces contain the host" in done.stdout
-    assert (tmp_path / f"{name}.xplane.pb.gz").is_file()
-
-
-def test_the_gpu_plan_has_every_network_precision_and_layout() -> None:
-    names = {recording.name for recording in PLANS["gpu"]}
-    for network in ("alexnet", "googlenet", "resnet50"):
-        for framework in ("", "jax-"):
-            for way in ("fp32", "tf32", "channels_last"):
-                assert f"{network}-gpu-{framework}{way}" in names
-    for recording in PLANS["gpu"]:
-        framework = {"pytorch": "PyTorch", "jax": "JAX"}[recording.tool.workload]
-        supported(parse_run_options(recording.arguments), Framework(framework))
 
 
 def test_without_a_gpu_nothing_is_tried_on_one(
@@ -94,31 +58,20 @@ def test_without_a_gpu_nothing_is_tried_on_one(
     monkeypatch.setattr(Sandbox, "run", no_gpu)
     assert main(["--plan", "gpu", "--output", str(tmp_path), "--open"]) == 0
     printed = capsys.readouterr().out
-    assert "alexnet-gpu-fp32: skipped, torch.profiler found no GPU" in printed
+    assert "alexnet-gpu-ranks: skipped, torch.profiler found no GPU, 2 needed" in printed
     assert "0 recorded in" in printed
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--devise", "cpu"], "unknown option --devise"),
-        (["--device"], "--device needs a value"),
-        (["--device", "tpu"], "--device is cuda or cpu, not tpu"),
-    ],
-)
-def test_the_gpu_script_refuses_unknown_options(words: list[str], message: str) -> None:
-    done = run_script(*words)
-    assert done.returncode == 2
-    assert done.stderr.strip() == f"record_gpu.sh: {message}" or message in done.stderr
 
 
 def test_every_plan_has_options_that_hold_and_names_of_its_own() -> None:
     names = [recording.name for plan in PLANS.values() for recording in plan]
     assert len(set(names)) == len(names)
+    frameworks = {each.lower(): each for each in Framework}
     for plan in PLANS.values():
         for recording in plan:
-            parse_run_options(recording.arguments).describe_network()
+            if recording.tool is not Tool.NCU:
+                options = parse_run_options(recording.arguments)
+                supported(options, frameworks[recording.tool.workload]).describe_network()
 
 
 @pytest.mark.parametrize(
@@ -161,13 +114,35 @@ def test_an_open_sandbox_has_this_python_and_a_time_limit(tmp_path: Path) -> Non
         sandbox.run(["sleep", "9"], tmp_path, timeout=0.1)
 
 
+def running(text: str) -> list[bytes]:
+    """Return the command lines of this machine's processes that contain ``text``."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(file.read_bytes())
+    return [command for command in found if text.encode() in command]
+
+
+@pytest.mark.parametrize("sandbox", [Sandbox(None), find_sandbox()], ids=["open", "found"])
+def test_a_stopped_command_leaves_no_process(sandbox: Sandbox, tmp_path: Path) -> None:
+    # A profiler starts the program that it records, and may have others beside it.
+    seconds = f"{3600 + time.time() % 1000:.6f}"
+    with pytest.raises(RecordingError, match="time limit"):
+        sandbox.run(["sh", "-c", f"sleep {seconds} & sleep {seconds}"], tmp_path, timeout=0.5)
+    # The kernel ends them one after the other.
+    until = time.monotonic() + 10
+    while running(seconds) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not running(seconds)
+
+
 @pytest.mark.skipif(not find_sandbox().isolated, reason="no namespaces can be made here")
 def test_namespaces_hide_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACEANA_TEST_SECRET", "secret")
     command = ["sh", "-c", "hostname; pwd; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline"]
     host, folder, *rest = find_sandbox().run(command, tmp_path).splitlines()
     assert (host, folder) == (HOST_NAME, "/srv/run")
-    for word in ("secret", "pytest", str(tmp_path), str(SCRIPT.parent)):
+    for word in ("secret", "pytest", str(tmp_path), str(WORKLOADS)):
         assert word not in "".join(rest)
 
 
@@ -186,29 +161,38 @@ _NCU = """#!/bin/sh
 while [ $# -gt 0 ]; do
     [ "$1" = --log-file ] && log=$2
     [ "$1" = --metrics ] && metrics=$2
+    [ "$1" = --out ] && : > "$2"
     shift
 done
 echo "what the workload prints"
-: > alexnet.layers.json
-[ "$metrics" = @METRICS@ ] && printf '%s\\n' '@PRINTED@' > "$log"
+[ "$metrics" = METRICS ] && cat PRINTED > "$log"
+exit CODE
 """
+_HEAD = '"ID","Kernel Name","gpu__time_duration.sum"\n"","","ns"\n'
+_CONVOLUTION = '"0","void winograd_nonfused::winogradForwardData4x4<float, float>","8,288"\n'
+_OTHER = '"1","void at::vectorized_elementwise_kernel<4, at::FillFunctor<float>>(int)","960"\n'
+_STOPPED = '==ERROR== Failed to profile "fft2d_r2c_16x16" in process 9\n'
 
 
 @pytest.mark.parametrize(
-    ("printed", "message"),
+    ("printed", "code", "message"),
     [
-        ('"ID","Process ID","Kernel Name","gpu__time_duration.sum"', None),
-        ("==ERROR== ERR_NVGPUCTRPERM - no permission", "measured nothing: .*ERR_NVGPUCTRPERM"),
+        (_HEAD + _CONVOLUTION, 0, None),
+        (_STOPPED + _HEAD + _CONVOLUTION + _OTHER, 1, None),
+        (_HEAD + _OTHER, 0, "counted 1 kernels, none of a convolution"),
+        (_HEAD, 0, "counted 0 kernels"),
+        ("==ERROR== ERR_NVGPUCTRPERM - no permission", 1, "measured nothing: .*ERR_NVGPUCTRPERM"),
     ],
 )
-def test_ncu_gets_its_metrics(printed: str, message: str | None, tmp_path: Path) -> None:
+def test_ncu_counts_convolutions(
+    printed: str, code: int, message: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "printed").write_text(printed)
+    script = _NCU.replace("METRICS", ",".join(METRICS)).replace("CODE", str(code))
     ncu = tmp_path / "ncu"
-    manifest = "alexnet-gpu-ncu-2099.1.layers.json"
-    script = _NCU.replace("@METRICS@", ",".join(METRICS)).replace("@PRINTED@", printed)
-    ncu.write_text(script.replace("alexnet.layers.json", manifest))
+    ncu.write_text(script.replace("PRINTED", str(tmp_path / "printed")))
     ncu.chmod(0o755)
     (recording,) = (each for each in PLANS["gpu"] if each.tool is Tool.NCU)
-    assert {"--steps", "1", "--cuda-profiler"} <= set(recording.arguments)
     output = tmp_path / "made"
     output.mkdir()
     recorder = Recorder(output, Sandbox(None), {Tool.NCU: ncu})
@@ -218,10 +202,50 @@ def test_ncu_gets_its_metrics(printed: str, message: str | None, tmp_path: Path)
         assert not list(output.iterdir())
         return
     (made,) = recorder.record(recording)
-    assert made.name == "alexnet-gpu-ncu-2099.1.csv"
-    facts = json.loads((output / "alexnet-gpu-ncu-2099.1.provenance.json").read_text())
+    assert made == output / "algorithms" / "alexnet-gpu-counters-2099.1.csv"
+    assert made.read_text() == printed
+    assert made.with_suffix(".json").is_file()
+    facts = json.loads(made.with_suffix(".provenance.json").read_text())
     assert facts["recorder"] == {"name": "ncu", "version": "2099.1.0.0"}
+    assert facts["clocks"].startswith("not controlled")
     assert "--profile-from-start off --clock-control none" in facts["commands"][0]
+
+
+_NSYS = """#!/bin/sh
+[ "$1" = --version ] && { echo "NVIDIA Nsight Systems version 2099.1.1.1-abc"; exit; }
+[ "$1" = profile ] || exit 1
+while [ $# -gt 0 ]; do
+    [ "$1" = --output ] && echo stream > "$2.qdstrm"
+    [ "$1" = --manifest ] && echo "{}" > "$2"
+    shift
+done
+"""
+
+
+def test_nsys_without_its_importer_leaves_its_stream(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nsys = tmp_path / "nsys"
+    nsys.write_text(_NSYS)
+    nsys.chmod(0o755)
+    output = tmp_path / "made"
+    output.mkdir()
+    monkeypatch.setattr("workloads.record_fixtures._missing", lambda *_: None)
+    words = ["--plan", "smoke", "--only", "alexnet-smoke-nsys", "--nsys", str(nsys), "--open"]
+    assert main([*words, "--output", str(output)]) == 0
+    name = "alexnet-smoke-nsys-2099.1"
+    assert {path.name for path in output.iterdir()} == {
+        f"{name}.{end}" for end in ("qdstrm", "layers.json", "provenance.json")
+    }
+    later = [
+        f"QdstrmImporter -i {name}.qdstrm",
+        f"nsys export --type=sqlite --output {name}.sqlite {name}.nsys-rep",
+    ]
+    assert json.loads((output / f"{name}.provenance.json").read_text())["to_run"] == later
+    assert (
+        f"{name}.qdstrm: nsys lacks its importer, to run: {' && '.join(later)}"
+        in capsys.readouterr().out
+    )
 
 
 def test_the_reader_has_every_metric() -> None:
@@ -234,7 +258,7 @@ def test_the_reader_has_every_metric() -> None:
 def test_nsys_records_the_ranges(tmp_path: Path) -> None:
     needs("nvtx")
     assert NSYS is not None
-    (recording,) = (each for each in PLANS["smoke"] if each.tool is Tool.NSYS)
+    recording = next(each for each in PLANS["smoke"] if each.tool is Tool.NSYS)
     (made,) = Recorder(tmp_path, find_sandbox(), {Tool.NSYS: Path(NSYS)}).record(recording)
     database = sqlite3.connect(made)
     query = "SELECT value FROM NVTX_EVENTS JOIN StringIds ON id = textId ORDER BY start"

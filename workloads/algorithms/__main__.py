@@ -10,21 +10,20 @@ import argparse
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
-from traceana.errors import ExitCode, TraceanaError
-from traceana.flops.timed_algorithms import write
-from traceana.model import Manifest, read
 from workloads.algorithms.accelerator import Cuda
 from workloads.algorithms.cudnn import CuDNNBench
 from workloads.algorithms.cudnn_api import PACKAGES as CUDNN_PACKAGES
 from workloads.algorithms.cudnn_api import CuDNN, CuDNNError
-from workloads.algorithms.layers import LayerError, convolutions
+from workloads.algorithms.layers import LayerError, convolutions, read_manifest
 from workloads.algorithms.libraries import LibraryError, load
 from workloads.algorithms.onednn import OneDNNBench
 from workloads.algorithms.onednn_api import OneDNN, OneDNNError
 from workloads.algorithms.options import DIRECTIONS, parser
 from workloads.algorithms.run import Bench, Plan, Run
 from workloads.algorithms.timing import Timing
+from workloads.files import write_by_line
 from workloads.manifest import layer_manifest
 from workloads.network import NetworkError
 from workloads.options import OptionError, RunOptions
@@ -40,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
             raise OptionError(f"{out}: directory {out.parent} does not exist")
         manifest = _manifest(arguments)
         plan = Plan(
-            network=manifest.network,
+            network=manifest["network"],
             layers=convolutions(manifest, arguments.layer),
             directions=arguments.direction or DIRECTIONS,
             batches=arguments.batch,
@@ -50,29 +49,22 @@ def main(argv: list[str] | None = None) -> int:
         run = Run(plan, _bench(arguments))
     except (OptionError, NetworkError, LayerError, LibraryError, OneDNNError, CuDNNError) as error:
         reader.error(str(error))
-    except TraceanaError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    code = ExitCode.OK
+    code = 0
     # A run that is stopped (by timeout, for example) writes its measurements so far.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         run.measure(print)
     except KeyboardInterrupt:
-        run.ended, code = "interrupted", ExitCode.INTERRUPTED
+        run.ended, code = "interrupted", 130
     finally:
         signal.signal(signal.SIGTERM, before)
-    try:
-        write(run.study(), out)
-    except TraceanaError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
+    write_by_line(out, run.study(), "layers", "measurements")
     rest = "" if run.ended is None else f"; incomplete: {run.ended}"
     print(f"{out}: {len(run.measurements)} measurements of {run.bench.device.name}{rest}")
     return code
 
 
-def _manifest(arguments: argparse.Namespace) -> Manifest:
+def _manifest(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.manifest is None:
         options = RunOptions(
             network=arguments.network or "alexnet",
@@ -84,7 +76,7 @@ def _manifest(arguments: argparse.Namespace) -> Manifest:
         raise OptionError(
             "--manifest contains the network and its size: leave out --network and --image-size"
         )
-    return read(arguments.manifest)
+    return read_manifest(arguments.manifest)
 
 
 def _bench(arguments: argparse.Namespace) -> Bench:

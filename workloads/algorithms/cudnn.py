@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal
 
-from traceana.flops.executed import Direction
-from traceana.flops.timed_algorithms import Device, Layer, Measurement
 from workloads.algorithms.accelerator import Accelerator
 from workloads.algorithms.cudnn_api import (
     FUNCTIONS,
@@ -24,6 +22,7 @@ from workloads.algorithms.cudnn_problem import Describer, Problem
 from workloads.algorithms.direct import wrong
 from workloads.algorithms.libraries import LibraryError
 from workloads.algorithms.run import DeviceLostError
+from workloads.algorithms.study import Device, Direction, Layer, Measurement
 from workloads.algorithms.timing import Timing
 
 TOLERANCES: Final = {"fp32": 1e-3, "tf32": 5e-2}

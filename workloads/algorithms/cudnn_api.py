@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Literal, TypeAlias
 
-from traceana.flops.executed import Direction
 from workloads.algorithms.libraries import LibraryError
+from workloads.algorithms.study import Direction
 
 PACKAGES: Final = ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12", "nvidia-cudnn-cu11")
 OLDEST: Final = 7

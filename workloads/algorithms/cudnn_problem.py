@@ -8,8 +8,6 @@ from ctypes import byref, c_int, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
-from traceana.flops.executed import Direction
-from traceana.flops.timed_algorithms import Layer
 from workloads.algorithms.accelerator import Accelerator
 from workloads.algorithms.cudnn_api import (
     CROSS_CORRELATION,
@@ -22,6 +20,7 @@ from workloads.algorithms.cudnn_api import (
     Operand,
 )
 from workloads.algorithms.direct import Expected, Shape, Sum, expected, shapes
+from workloads.algorithms.study import Direction, Layer
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from math import inf, isfinite, sqrt
 from random import Random
 from typing import Any
 
-from traceana.flops.executed import Direction
-from traceana.flops.timed_algorithms import Layer
+from workloads.algorithms.study import Direction, Layer
 
 Shape = tuple[int, int, int, int]
 Sum = tuple[float, float]

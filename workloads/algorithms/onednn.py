@@ -11,11 +11,10 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from traceana.flops.executed import Direction
-from traceana.flops.timed_algorithms import Device, Layer, Measurement
 from workloads.algorithms.direct import Expected, Shape, Sum, expected, shapes, wrong
 from workloads.algorithms.onednn_api import Algorithm, OneDNN, OneDNNError, Role, Status
 from workloads.algorithms.onednn_engine import Engine, Handle
+from workloads.algorithms.study import Device, Direction, Layer, Measurement
 from workloads.algorithms.timing import Timing
 from workloads.provenance import cpu_model
 

@@ -11,8 +11,6 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from traceana.flops.executed import Direction
-from traceana.flops.timed_algorithms import Layer
 from workloads.algorithms.direct import Shape
 from workloads.algorithms.onednn_api import (
     ANY,
@@ -33,6 +31,7 @@ from workloads.algorithms.onednn_api import (
     Role,
     Status,
 )
+from workloads.algorithms.study import Direction, Layer
 
 Handle: TypeAlias = c_void_p
 Values: TypeAlias = NDArray[np.float32]

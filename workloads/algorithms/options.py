@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from traceana.flops.executed import Direction
+from workloads.algorithms.study import Direction
 from workloads.networks import NETWORKS
 
 DIRECTIONS: Final[tuple[Direction, ...]] = ("fprop", "dgrad", "wgrad")
@@ -48,7 +48,9 @@ def parser(description: str | None) -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="time limit of the timed runs of an algorithm, at least 3 runs (%(default)s)",
     )
-    how("--seconds", type=_seconds, help="time limit of the whole run: no layer starts after it")
+    how(
+        "--seconds", type=_seconds, help="time limit of the whole run: no algorithm starts after it"
+    )
     how("--threads", type=_positive, help="oneDNN's threads (all)")
     how("--precision", choices=("fp32", "tf32"), default="fp32", help="tf32: cuDNN only (fp32)")
     how("--layout", choices=("nchw", "nhwc"), default="nchw", help="cuDNN only (nchw)")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from itertools import product
+from math import inf
 from time import monotonic
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
-from traceana.flops.executed import Direction
-from traceana.flops.timed_algorithms import AlgorithmStudy, Device, Layer, Measurement
+from workloads.algorithms.study import Device, Direction, Layer, Measurement
 
 
 class DeviceLostError(RuntimeError):
@@ -42,7 +43,7 @@ class Bench(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """The measured cases. ``seconds`` limits the whole run: no layer starts after it."""
+    """The measured cases. ``seconds`` limits the whole run: no algorithm starts after it."""
 
     network: str
     layers: Sequence[Layer]
@@ -63,44 +64,52 @@ class Run:
 
     def measure(self, log: Callable[[str], None]) -> None:
         """Measure by batch size, smallest first, and pass a line to ``log`` after each."""
-        start = monotonic()
+        limit = self.plan.seconds
+        until = inf if limit is None else monotonic() + limit
         for batch in sorted(self.plan.batches):
             before, since = len(self.measurements), monotonic()
-            for layer in self.plan.layers:
-                for direction in self.plan.directions:
-                    if self.plan.seconds is not None and monotonic() - start > self.plan.seconds:
-                        self.ended = f"time limit of {self.plan.seconds:g} s reached"
+            for layer, direction in product(self.plan.layers, self.plan.directions):
+                case = f"{layer.path}, {direction}, batch {batch}"
+                measured = self.bench.measure(layer, direction, batch)
+                try:
+                    while monotonic() <= until:
+                        if (each := next(measured, None)) is None:
+                            break
+                        self.measurements.append(each)
+                    else:
+                        self.ended = f"time limit of {limit:g} s reached at {case}"
+                        if rest := [str(each) for each in self.plan.batches if each > batch]:
+                            self.ended += f"; no batch {', '.join(rest)}"
                         return
-                    try:
-                        for each in self.bench.measure(layer, direction, batch):
-                            self.measurements.append(each)
-                    except (RuntimeError, MemoryError) as error:
-                        # Measurements are kept after a failure of the library or the device.
-                        lines = str(error).splitlines() or [type(error).__name__]
-                        self.ended = f"{layer.path}, {direction}, batch {batch}: {lines[0]}"
-                        return
+                except (RuntimeError, MemoryError) as error:
+                    # Measurements are kept after a failure of the library or the device.
+                    lines = str(error).splitlines() or [type(error).__name__]
+                    self.ended = f"{case}: {lines[0]}"
+                    return
             done = self.measurements[before:]
             ran = sum(each.status == "ok" for each in done)
             spent = monotonic() - since
             log(f"batch {batch}: {len(done)} algorithms, {ran} timed, in {spent:.1f} s")
 
-    def study(self) -> AlgorithmStudy:
+    def study(self) -> dict[str, Any]:
         """Return the study that is written to the file."""
-        return AlgorithmStudy(
-            library=self.bench.library,
-            library_version=self.bench.version,
-            device=self.bench.device,
-            network=self.plan.network,
-            precision=self.bench.precision,
-            layout=self.bench.layout,
-            warm_up=self.plan.warm_up,
-            tolerance=self.bench.tolerance,
-            recorded=datetime.now(UTC).strftime("%Y-%m-%d"),
-            versions={"python": platform.python_version(), **_versions(), **self.bench.versions},
-            ended=self.ended,
-            layers=tuple(self.plan.layers),
-            measurements=tuple(self.measurements),
-        )
+        return {
+            "format": "traceana-algorithms",
+            "version": 1,
+            "library": self.bench.library,
+            "library_version": self.bench.version,
+            "device": asdict(self.bench.device),
+            "network": self.plan.network,
+            "precision": self.bench.precision,
+            "layout": self.bench.layout,
+            "warm_up": self.plan.warm_up,
+            "tolerance": self.bench.tolerance,
+            "recorded": datetime.now(UTC).strftime("%Y-%m-%d"),
+            "versions": {"python": platform.python_version(), **_versions(), **self.bench.versions},
+            "ended": self.ended,
+            "layers": [asdict(layer) for layer in self.plan.layers],
+            "measurements": [each.row() for each in self.measurements],
+        }
 
 
 def _versions() -> dict[str, str]:

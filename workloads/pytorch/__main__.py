@@ -37,6 +37,7 @@ def _trained(options: RunOptions, arguments: argparse.Namespace) -> StepTimes:
         fused_optimizer=arguments.fused_optimizer,
         torchscript=arguments.torchscript,
         cuda_profiler=arguments.cuda_profiler,
+        cuda_graph=arguments.cuda_graph,
     )
     return run(options, recording)
 
@@ -49,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--ranges", type=Ranges, choices=list(Ranges), default=Ranges.NONE, help="around layers")
     add("--forward-only", action="store_true", help="with --ranges: forward pass only")
     add("--fused-optimizer", action="store_true", help="one operator for all parameters")
+    add("--cuda-graph", action="store_true", help="the step, but for the copies, as one CUDA graph")
     add("--torchscript", action="store_true", help="run the network through torch.jit.trace")
     add("--trace", type=Path, metavar="FILE", help="record by torch.profiler: .json or .json.gz")
     add("--stack", action="store_true", help="with --trace: Python calls and nn.Module events")

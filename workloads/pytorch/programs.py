@@ -4,7 +4,8 @@ python -m workloads.pytorch.programs --device cuda --out DIRECTORY
 python -m workloads.pytorch.programs --device cpu --out DIRECTORY --only alexnet_b128
 
 Each program is trained twice in this process: 24 steps without a profiler, then 5 under
-torch.profiler. ``NAME.json.gz`` is the trace, and a line of ``programs.jsonl`` describes the
+torch.profiler. The names are those of fixtures/gpu/variants.jsonl, where a program is there too.
+``NAME.json.gz`` is the trace, and a line of ``variants.jsonl`` describes the
 program: what it is, which program it is a change of, the change in the words of ``traceana
 whatif``, the time of each step without the profiler by the device's clock, and the mean by the
 host's. ``NAME_code`` holds what ``torch.compile`` generated for the program.
@@ -23,9 +24,8 @@ import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.util import find_spec
-from itertools import pairwise, product
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -37,10 +37,13 @@ from torch.profiler import ProfilerActivity, profile, record_function, schedule
 from workloads.data import synthetic_batch
 from workloads.networks import NETWORKS
 from workloads.pytorch.build import build
+from workloads.pytorch.record import write_trace
+from workloads.pytorch.train import captured
 
 _STEPS: Final = 24
 _PROFILED: Final = 5
 _WARM_UP: Final = 5
+_LIGHTNING: Final = "lightning"
 
 
 @dataclass(frozen=True)
@@ -59,103 +62,68 @@ class Program:
     copies: Literal["pageable", "pinned", "overlapped"] = "pageable"
     optimizer: Literal["foreach", "forloop", "fused"] = "foreach"
     compiled: Literal["default", "reduce-overhead", "max-autotune-no-cudagraphs"] | None = None
+    benchmark: bool = False
+    channels_last: bool = False
+    input_gradient: bool = False
     graph: bool = False
     memory: bool = False
     wait_ms: float = 0
 
 
-_ALEXNET = Program("AlexNet, fp32, pageable images", "alexnet", 128)
-_RESNET = Program("ResNet-18, fp32", "resnet18", 64)
-_SMALL = Program("ResNet-18, bound by launches", "resnet18", 8)
-_COMPARED = Program("ResNet-18, TF32, eager", "resnet18", 32, precision="tf32")
-
-PROGRAMS: Final[dict[str, Program]] = {
-    "alexnet_b128": _ALEXNET,
-    "alexnet_b128_again1": replace(
-        _ALEXNET, about="the same once more", before="alexnet_b128", change="nothing"
-    ),
-    "alexnet_b256": replace(
-        _ALEXNET, about="twice the batch", batch=256, before="alexnet_b128", change="batch:2"
-    ),
-    "alexnet_b64": replace(
-        _ALEXNET, about="half the batch", batch=64, before="alexnet_b128", change="batch:0.5"
-    ),
-    "alexnet_b128_tf32": replace(
-        _ALEXNET, about="TF32", precision="tf32", before="alexnet_b128", change="tensor-cores"
-    ),
-    "alexnet_b128_bf16": replace(
-        _ALEXNET,
-        about="autocast bf16",
-        precision="bf16",
-        before="alexnet_b128",
-        change="recording:alexnet_b128_bf16",
-    ),
-    "alexnet_b128_pinned": replace(
-        _ALEXNET, about="pinned images", copies="pinned", before="alexnet_b128", change="pinned"
-    ),
-    "alexnet_b128_prefetch": replace(
-        _ALEXNET,
-        about="pinned images, copied on a side stream",
-        copies="overlapped",
-        before="alexnet_b128",
-        change="overlapped-copies",
-    ),
-    "alexnet_b128_wait20": replace(_ALEXNET, about="20 ms of waiting for data", wait_ms=20),
-    "alexnet_b128_nowait": replace(
-        _ALEXNET, about="no wait", before="alexnet_b128_wait20", change="data-ready"
-    ),
-    "alexnet_b64_memory": replace(_ALEXNET, about="with allocations", batch=64, memory=True),
-    "resnet18_b64": _RESNET,
-    "resnet18_b64_tf32": replace(
-        _RESNET, about="TF32", precision="tf32", before="resnet18_b64", change="tensor-cores"
-    ),
-    "resnet18_b128": replace(
-        _RESNET, about="twice the batch", batch=128, before="resnet18_b64", change="batch:2"
-    ),
-    "resnet18_b8": _SMALL,
-    "resnet18_b8_graph": replace(
-        _SMALL,
-        about="the whole step as a CUDA graph",
-        graph=True,
-        before="resnet18_b8",
-        change="cuda-graphs",
-    ),
-    "resnet18_b8_forloop": replace(_SMALL, about="optimizer as a loop", optimizer="forloop"),
-    "resnet18_b8_fused": replace(
-        _SMALL,
-        about="fused optimizer",
-        optimizer="fused",
-        before="resnet18_b8_forloop",
-        change="fused-optimizer",
-    ),
-    "vgg16_b32": Program("VGG-16, fp32", "vgg16", 32),
-    "vgg16_b32_tf32": Program(
-        "TF32", "vgg16", 32, precision="tf32", before="vgg16_b32", change="tensor-cores"
-    ),
-    "resnet18_b32_eager": _COMPARED,
-    "resnet18_b32_default": replace(
-        _COMPARED,
-        about="torch.compile",
-        compiled="default",
-        before="resnet18_b32_eager",
-        change="recording:resnet18_b32_default",
-    ),
-    "resnet18_b32_reduce-overhead": replace(
-        _COMPARED,
-        about="torch.compile, mode reduce-overhead",
-        compiled="reduce-overhead",
-        before="resnet18_b32_eager",
-        change="recording:resnet18_b32_reduce-overhead",
-    ),
-    "alexnet_b128_max-autotune": replace(
-        _ALEXNET,
-        about="torch.compile, mode max-autotune",
-        precision="tf32",
-        compiled="max-autotune-no-cudagraphs",
-        before="alexnet_b128_tf32",
-        change="recording:alexnet_b128_max-autotune",
-    ),
-}
+_RECORDING: Final = "recording"
+PROGRAMS: Final[dict[str, Program]] = {}
+# Name, the program that it is made of, the change where both are compared, the rest of the program.
+_ROWS: Final[tuple[tuple[str, Program | str, str | None, str, dict[str, Any]], ...]] = (
+    ("alexnet_b128", Program("", "alexnet", 128), None, "AlexNet, fp32, pageable images", {}),
+    ("alexnet_b128_again1", "alexnet_b128", "nothing", "the same once more", {}),
+    ("alexnet_b256", "alexnet_b128", "batch:2", "twice the batch", {"batch": 256}),
+    ("alexnet_b64", "alexnet_b128", "batch:0.5", "half the batch", {"batch": 64}),
+    ("alexnet_b128_tf32", "alexnet_b128", "tensor-cores", "TF32", {"precision": "tf32"}),
+    ("alexnet_b128_bf16", "alexnet_b128", _RECORDING, "autocast bf16", {"precision": "bf16"}),
+    ("alexnet_b128_pinned", "alexnet_b128", "pinned", "pinned images", {"copies": "pinned"}),
+    ("alexnet_b128_prefetch", "alexnet_b128", "overlapped-copies",
+     "pinned images, copied on a side stream", {"copies": "overlapped"}),
+    ("alexnet_b128_nhwc_tf32", "alexnet_b128_tf32", _RECORDING, "TF32, channels_last",
+     {"channels_last": True}),
+    ("alexnet_b128_benchmark", "alexnet_b128", _RECORDING, "cudnn.benchmark", {"benchmark": True}),
+    ("alexnet_b128_inputgrad", "alexnet_b128", None, "with the gradient of the images",
+     {"input_gradient": True}),
+    ("alexnet_b128_noinputgrad", "alexnet_b128_inputgrad", "no-input-gradient", "without it",
+     {"input_gradient": False}),
+    ("alexnet_b128_wait20", "alexnet_b128", None, "20 ms of waiting for data", {"wait_ms": 20}),
+    ("alexnet_b128_wait10", "alexnet_b128_wait20", "data x 0.5", "half the wait", {"wait_ms": 10}),
+    ("alexnet_b128_nowait", "alexnet_b128_wait20", "data-ready", "no wait", {"wait_ms": 0}),
+    ("alexnet_b64_memory", "alexnet_b64", None, "with allocations", {"memory": True}),
+    ("resnet18_b64", Program("", "resnet18", 64), None, "ResNet-18, fp32", {}),
+    ("resnet18_b64_tf32", "resnet18_b64", "tensor-cores", "TF32", {"precision": "tf32"}),
+    ("resnet18_b128", "resnet18_b64", "batch:2", "twice the batch", {"batch": 128}),
+    ("resnet18_b8", Program("", "resnet18", 8), None, "ResNet-18, bound by launches", {}),
+    ("resnet18_b16", "resnet18_b8", "batch:2", "twice the batch", {"batch": 16}),
+    ("resnet18_b8_graph", "resnet18_b8", "cuda-graphs", "the whole step as a CUDA graph",
+     {"graph": True}),
+    ("resnet18_b8_forloop", "resnet18_b8", None, "optimizer as a loop", {"optimizer": "forloop"}),
+    ("resnet18_b8_fused", "resnet18_b8_forloop", "fused-optimizer", "fused optimizer",
+     {"optimizer": "fused"}),
+    ("vgg16_b32", Program("", "vgg16", 32), None, "VGG-16, fp32", {}),
+    ("vgg16_b32_tf32", "vgg16_b32", "tensor-cores", "TF32", {"precision": "tf32"}),
+    ("resnet18_b32_eager", Program("", "resnet18", 32), None, "ResNet-18, TF32, eager",
+     {"precision": "tf32"}),
+    ("resnet18_b32_default", "resnet18_b32_eager", _RECORDING, "torch.compile",
+     {"compiled": "default"}),
+    ("resnet18_b32_reduce-overhead", "resnet18_b32_eager", _RECORDING,
+     "torch.compile, mode reduce-overhead", {"compiled": "reduce-overhead"}),
+    ("alexnet_b128_max-autotune", "alexnet_b128_tf32", _RECORDING,
+     "torch.compile, mode max-autotune", {"compiled": "max-autotune-no-cudagraphs"}),
+)  # fmt: skip
+for _name, _base, _change, _about, _options in _ROWS:
+    _program = PROGRAMS[_base] if isinstance(_base, str) else _base
+    PROGRAMS[_name] = replace(
+        _program,
+        about=_about,
+        before=_base if isinstance(_base, str) and _change else None,
+        change=f"recording:{_name}" if _change == _RECORDING else _change,
+        **_options,
+    )
 
 
 class _Step:
@@ -164,6 +132,7 @@ class _Step:
     def __init__(self, program: Program, device: str, small: bool) -> None:
         tf32 = program.precision == "tf32"
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
+        torch.backends.cudnn.benchmark = program.benchmark
         torch.manual_seed(0)
         sizes: dict[str, int] = (
             {"image_size": 67, "width_divisor": 8, "classes": 10} if small else {}
@@ -172,12 +141,15 @@ class _Step:
         network = NETWORKS[program.network](**sizes)
         self._program, self._device = program, device
         self.model = build(network).to(device)
+        order = torch.channels_last if program.channels_last else torch.contiguous_format
+        self.model.to(memory_format=order)
         self._forward: Callable[[torch.Tensor], torch.Tensor] = (
             torch.compile(self.model, mode=program.compiled) if program.compiled else self.model
         )
         on_gpu = device == "cuda"
         batch = synthetic_batch(network, self.batch, 0)
-        host = [torch.from_numpy(batch.images), torch.from_numpy(batch.labels)]
+        images = torch.from_numpy(batch.images).contiguous(memory_format=order)
+        host = [images, torch.from_numpy(batch.labels)]
         self._pinned = on_gpu and program.copies != "pageable"
         self._host = [each.pin_memory() for each in host] if self._pinned else host
         self._side = torch.cuda.Stream() if on_gpu and program.copies == "overlapped" else None
@@ -190,7 +162,10 @@ class _Step:
             **how.get(program.optimizer, {"fused": True}),
         )
         self._loss = torch.nn.CrossEntropyLoss()
-        self._graph = self._captured() if program.graph and on_gpu else None
+        self._graph: torch.cuda.CUDAGraph | None = None
+        if program.graph and on_gpu:
+            self._fixed = self._copied()
+            self._graph = captured(lambda: self._train(*self._fixed))
 
     def __call__(self) -> None:
         if self._graph is not None:
@@ -204,6 +179,8 @@ class _Step:
         self._train(*self._fed())
 
     def _train(self, images: torch.Tensor, labels: torch.Tensor) -> None:
+        if self._program.input_gradient:
+            images = images.detach().requires_grad_()
         self._optimizer.zero_grad()
         bf16 = self._program.precision == "bf16"
         casts: AbstractContextManager[object] = (
@@ -233,19 +210,6 @@ class _Step:
             each.record_stream(main)
         return fed
 
-    def _captured(self) -> torch.cuda.CUDAGraph:
-        self._fixed = self._copied()
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                self._train(*self._fixed)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._train(*self._fixed)
-        return graph
-
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command; return 0, or 1 when a program failed."""
@@ -253,35 +217,41 @@ def main(argv: list[str] | None = None) -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--out", type=Path, metavar="DIRECTORY", required=True)
-    names = (*_OTHERS, *PROGRAMS)
-    parser.add_argument("--only", action="append", choices=names, metavar="NAME")
+    names = (*PROGRAMS, _LIGHTNING)
+    parser.add_argument(
+        "--only", action="append", choices=names, metavar="NAME", help="(those that take seconds)"
+    )
     parser.add_argument("--seconds", type=float, default=1e9, help="no program starts after them")
     arguments = parser.parse_args(argv)
     device: str = arguments.device
     out: Path = arguments.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     if device == "cuda" and not torch.cuda.is_available():
-        print("passed over: PyTorch finds no GPU here")
+        print("programs: skipped, PyTorch finds no GPU here")
         return 0
     failed = 0
     start = time.monotonic()
-    for name in arguments.only or names:
+    quick = [name for name, program in PROGRAMS.items() if not program.compiled]
+    for name in arguments.only or quick:
         before = time.monotonic()
         if before - start > arguments.seconds:
-            print(f"{name}: passed over, {arguments.seconds:g} s are over")
+            print(f"{name}: skipped, {arguments.seconds:g} s are over")
             continue
         try:
-            why = None
-            if name in _OTHERS:
-                why = _OTHERS[name](out / f"{name}.json.gz", device)
-            else:
+            if name != _LIGHTNING:
                 _recorded(name, out, device)
+            elif find_spec("lightning") is None:
+                print(f"{name}: skipped, Lightning is not installed")
+                continue
+            else:
+                _lightning(out / f"{name}.json.gz", device)
         # One program that fails leaves the others alone; the GPU machine is rarely at hand.
-        except Exception:  # noqa: BLE001
-            print(f"{name}: FAILED\n{traceback.format_exc()}", flush=True)
+        except Exception as error:  # noqa: BLE001
+            traceback.print_exc(file=sys.stdout)
+            print(f"{name}: FAILED: {type(error).__name__}: {error}", flush=True)
             failed += 1
             continue
-        print(f"{name}: {why or f'{time.monotonic() - before:.1f} s'}", flush=True)
+        print(f"{name}: {time.monotonic() - before:.1f} s", flush=True)
     return 1 if failed else 0
 
 
@@ -318,7 +288,7 @@ def _recorded(name: str, out: Path, device: str) -> None:
         "batch": step.batch,
         "peak": torch.cuda.max_memory_allocated() if on_gpu else None,
     }
-    with (out / "programs.jsonl").open("a", encoding="utf-8") as lines:
+    with (out / "variants.jsonl").open("a", encoding="utf-8") as lines:
         lines.write(json.dumps(line) + "\n")
     # Binaries and locks: a megabyte a kernel, and nothing reads them.
     for file in (out / f"{name}_code").rglob("*"):
@@ -362,67 +332,11 @@ def _profiled(step: Callable[[], None], trace: Path, on_gpu: bool, *, memory: bo
             profiler.step()
         if on_gpu:
             torch.cuda.synchronize()
-    _written(profiler, trace)
+    write_trace(profiler, trace)
 
 
-def _written(profiler: profile, trace: Path) -> None:
-    # Written beside the trace, for PyTorch writes the path into it.
-    plain = trace.with_suffix("")
-    os.chdir(trace.parent)
-    profiler.export_chrome_trace(plain.name)
-    trace.write_bytes(gzip.compress(plain.read_bytes(), 9, mtime=0))
-    plain.unlink()
-
-
-_TYPES: Final[dict[str, Any]] = {
-    "fp32": torch.float32,
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-}
-
-
-def _products(trace: Path, device: str) -> None:
-    """Products by operator, type and size, each in a range that names them, batched or not."""
-    on_gpu = device == "cuda"
-    sizes = (64, 256, 1024, 4096) if on_gpu else (8,)
-    calls: list[tuple[str, Callable[[], object]]] = []
-    for (dtype, kind), size in product(_TYPES.items(), sizes):
-        batch = max(2, 2048 // size) if on_gpu else 2
-        left = torch.randn(size, size, device=device).to(kind)
-        many = torch.randn(batch, size, size, device=device).to(kind)
-        flat = torch.randn(batch, size, device=device).to(kind)
-        bias = torch.randn(size, device=device).to(kind)
-        turned = many.transpose(1, 2)
-        operators: dict[str, Callable[[], object]] = {
-            "mm": partial(torch.mm, left, left),
-            "mm-tn": partial(torch.mm, left.t(), left),
-            "mm-nt": partial(torch.mm, left, left.t()),
-            "addmm": partial(torch.addmm, bias, flat, left),
-            "mm-long": partial(torch.mm, flat.t(), flat),
-            "bmm": partial(torch.bmm, many, many),
-            "bmm-tn": partial(torch.bmm, turned, many),
-            "bmm-nt": partial(torch.bmm, many, turned),
-            "baddbmm": partial(torch.baddbmm, many, many, many),
-        }
-        calls += [(f"{name} {dtype} {size} x{batch}", run) for name, run in operators.items()]
-    for tf32 in (False, True) if on_gpu else (False,):
-        torch.backends.cuda.matmul.allow_tf32 = tf32
-        for _, run in calls:
-            run()
-        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
-        with profile(activities=activities, record_shapes=True) as profiler:
-            for name, run in calls:
-                with record_function(name):
-                    run()
-            if on_gpu:
-                torch.cuda.synchronize()
-        _written(profiler, trace.with_name(f"products_{'tf32' if tf32 else 'fp32'}.json.gz"))
-
-
-def _lightning(trace: Path, device: str) -> str | None:
+def _lightning(trace: Path, device: str) -> None:
     """A small network trained by Lightning's Trainer under Lightning's own profiler."""
-    if find_spec("lightning") is None:
-        return "passed over, Lightning is not installed"
     import lightning.pytorch as pl
     from lightning.pytorch.profilers import PyTorchProfiler
 
@@ -465,13 +379,6 @@ def _lightning(trace: Path, device: str) -> str | None:
     plain = made.read_bytes()
     trace.write_bytes(plain if made.suffix == ".gz" else gzip.compress(plain, 9, mtime=0))
     shutil.rmtree(folder)
-    return None
-
-
-_OTHERS: Final[dict[str, Callable[[Path, str], str | None]]] = {
-    "products": _products,
-    "lightning": _lightning,
-}
 
 
 if __name__ == "__main__":

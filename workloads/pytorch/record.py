@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 
 import torch
@@ -56,14 +57,14 @@ def write_trace(profiler: profile, path: Path) -> None:
     """Write the Chrome trace to ``path``, compressed if its name ends in ``.gz``.
 
     PyTorch writes the file's path into the trace, and that of a temporary file when it compresses.
-    Therefore the plain file is written beside ``path`` and compressed here.
+    Therefore the plain file is written in its folder, by its name, and compressed here.
     """
-    if path.suffix != ".gz":
-        profiler.export_chrome_trace(str(path))
+    plain = path.with_suffix("") if path.suffix == ".gz" else path
+    with chdir(path.parent):
+        profiler.export_chrome_trace(plain.name)
+    if plain == path:
         return
-    plain = path.with_suffix("")
     try:
-        profiler.export_chrome_trace(str(plain))
         # Z_FILTERED: the digits compress 3 % better by Huffman coding than by longer matches.
         packer = zlib.compressobj(9, zlib.DEFLATED, 31, zlib.DEF_MEM_LEVEL, zlib.Z_FILTERED)
         path.write_bytes(packer.compress(plain.read_bytes()) + packer.flush())

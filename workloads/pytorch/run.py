@@ -12,7 +12,14 @@ import torch
 from torch import distributed, multiprocessing, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from workloads.options import Device, OptionError, Ranges, RunOptions
+from workloads.options import (
+    Device,
+    HostMemory,
+    OptionError,
+    Precision,
+    Ranges,
+    RunOptions,
+)
 from workloads.provenance import stem
 from workloads.pytorch.build import DescribedNetwork
 from workloads.pytorch.ranges import make_marker, mark_backward, mark_forward
@@ -29,7 +36,8 @@ class Recording:
     ``forward_only`` leaves out the ranges of the backward pass and their hooks. ``trace`` is
     torch.profiler's file, ``stack`` its Python events; ``cuda_profiler`` starts ncu or nsys after
     the warm-up; ``torchscript`` runs the network through ``torch.jit.trace``, ``fused_optimizer``
-    the optimizer as one operator instead of four per parameter.
+    the optimizer as one operator instead of four per parameter, ``cuda_graph`` the step as one CUDA
+    graph.
     """
 
     ranges: Ranges = Ranges.NONE
@@ -39,6 +47,7 @@ class Recording:
     torchscript: bool = False
     fused_optimizer: bool = False
     cuda_profiler: bool = False
+    cuda_graph: bool = False
 
     def check(self, options: RunOptions) -> None:
         """Raise :class:`OptionError` where the recording contradicts itself or ``options``."""
@@ -53,6 +62,17 @@ class Recording:
             )
         if self.torchscript and (options.compile or options.processes > 1):
             raise OptionError("--torchscript cannot be combined with --compile or --processes")
+        if self.cuda_graph and (
+            options.device is not Device.CUDA
+            or options.compile
+            or options.processes > 1
+            or options.precision is Precision.AMP_FP16
+            or options.host_memory is HostMemory.PER_OPERATOR
+        ):
+            raise OptionError(
+                "--cuda-graph needs --device cuda, and cannot be combined with --compile, "
+                "--processes, --precision amp-fp16 or --host-memory per-operator"
+            )
         whole = "--torchscript" if self.torchscript else "--compile" if options.compile else None
         if whole and self.ranges is not Ranges.NONE:
             raise OptionError(f"{whole} runs no hooks: leave out --ranges")
@@ -136,10 +156,11 @@ def _trained(
     if options.compile:
         model = torch.compile(model)
     batch = own_share(options, rank)
+    how = {"fused": recording.fused_optimizer, "graph": recording.cuda_graph}
     if trace is None:
         done = cuda_profiler(options) if recording.cuda_profiler else lambda: None
-        return train(model, options, batch, marker, done, fused=recording.fused_optimizer)
+        return train(model, options, batch, marker, done, **how)
     with make_profiler(options, stack=recording.stack) as profiler:
-        times = train(model, options, batch, marker, profiler.step, fused=recording.fused_optimizer)
+        times = train(model, options, batch, marker, profiler.step, **how)
     write_trace(profiler, trace)
     return times

@@ -73,13 +73,14 @@ def train(
     step_done: Callable[[], None],
     *,
     fused: bool = False,
+    graph: bool = False,
 ) -> StepTimes:
     """Train ``model`` by SGD with momentum on one batch over and over.
 
     ``marker`` gets a range around every step (``warm-up N``, then ``iteration N``, N from 0) and
     around its ``forward``, ``loss``, ``backward`` and ``optimizer``. ``step_done`` is called after
     each step, ``fused`` selects the fused optimizer. Every step copies the images to the
-    device and ends with a synchronization.
+    device and ends with a synchronization. With ``graph`` the rest of the step is one CUDA graph.
     """
     images, labels = torch.from_numpy(batch.images), torch.from_numpy(batch.labels)
     if options.layout is Layout.NHWC:
@@ -93,9 +94,10 @@ def train(
     # bfloat16 has float32's range and needs no scaling.
     scaler = torch.amp.GradScaler(device, enabled=options.precision is Precision.AMP_FP16)
 
-    def step() -> None:
-        device_images = images.to(device, non_blocking=pinned)
-        device_labels = labels.to(device, non_blocking=pinned)
+    def feed() -> tuple[torch.Tensor, torch.Tensor]:
+        return images.to(device, non_blocking=pinned), labels.to(device, non_blocking=pinned)
+
+    def compute(device_images: torch.Tensor, device_labels: torch.Tensor) -> None:
         if options.first_data_gradient:
             device_images = device_images.detach().requires_grad_()
         optimizer.zero_grad()
@@ -110,6 +112,18 @@ def train(
             scaler.step(optimizer)
             scaler.update()
 
+    def step() -> None:
+        compute(*feed())
+
+    if graph:
+        fixed = feed()
+        recorded = captured(lambda: compute(*fixed))
+
+        def step() -> None:
+            for target, source in zip(fixed, (images, labels), strict=True):
+                target.copy_(source, non_blocking=pinned)
+            recorded.replay()
+
     times = StepTimes()
     for number in range(-options.warm_up, options.steps):
         warm = number < 0
@@ -122,6 +136,20 @@ def train(
         times.add(number, perf_counter_ns() - start)
         step_done()
     return times
+
+
+def captured(compute: Callable[[], None]) -> torch.cuda.CUDAGraph:
+    """Return ``compute`` as a CUDA graph, after three calls on a side stream as PyTorch asks."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            compute()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        compute()
+    return graph
 
 
 def _autocast(options: RunOptions) -> AbstractContextManager[object]:

@@ -95,13 +95,17 @@ def compare(
     from traceana.comparison.run_tables import Comparison
     from traceana.files import as_unicode
     from traceana.report.pages.compare import side_by_side as page
+    from traceana.runs import missing_runs
 
     if pairs and by != "layer":
         raise typer.BadParameter("needs --by layer", param_hint="--map")
-    found = runs_in([resolved(path) for path in runs])
+    given = [resolved(path) for path in runs]
+    found = runs_in(given)
     paths = list(found.paths)
     for why in found.left_out:
         message(f"skipped: {why}")
+    for note in missing_runs(given):
+        message(note)
     if len(paths) < 2:
         raise typer.BadParameter(
             "needs two or more runs; for one, use traceana report", param_hint="RUN"

@@ -58,7 +58,10 @@ def study(
             "give folders of recorded runs, or --published", param_hint="FOLDER"
         )
     output = Output(tabling, writing, reads=folders or ())
+    from msgspec.structs import replace
+
     from traceana.report.pages.study import study as page
+    from traceana.runs import missing_runs
     from traceana.study.study import with_published
 
     if sweep_from is not None and (name not in OF_TRIALS or not folders):
@@ -71,6 +74,7 @@ def study(
         found, left_out = studied(
             name, folders or [], Reading(step_marker=step_marker, device_model=device_model)
         )
+        found = replace(found, missing=(*missing_runs(folders or ()), *found.missing))
     for why in left_out:
         message(f"skipped: {why}")
     if published:

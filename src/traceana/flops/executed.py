@@ -357,6 +357,3 @@ _COUNTS: Final[dict[str, Callable[[Convolution, Direction, str, int], Executed]]
     "winograd": winograd,
     "winograd_nonfused": winograd,
 }
-
-supported: Final = tuple(_COUNTS)
-"""The algorithms of the taxonomy that have a formula: all but ``unknown``."""

@@ -8,18 +8,16 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from traceana.errors import CannotWriteError, CorruptError, UnknownFormatError
-from traceana.files import UNDECODABLE, content, json_by_line, write_whole
+from traceana.errors import CorruptError, UnknownFormatError
+from traceana.files import UNDECODABLE, content
 from traceana.flops.call import UncountableError
 from traceana.flops.convolution import Convolution
-from traceana.flops.executed import Direction, supported
+from traceana.flops.executed import Direction
+from traceana.trace.taxonomy import ALGORITHMS
 
 FORMAT: Final = "traceana-algorithms"
 VERSION: Final = 1
 """Increased when a field changes its name, type or meaning, not when one is added."""
-
-# The same as in trace/taxonomy.py, which needs polars; the measuring machine may not have polars.
-ALGORITHMS: Final = (*supported, "unknown")
 
 Extent = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**32)]
@@ -81,14 +79,14 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
 class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One algorithm of one layer in one direction at one batch size.
 
-    ``algorithm`` is one of :data:`ALGORITHMS`, ``name`` the library's own name, ``implementation``
-    the implementation that the library reports. ``times_ns`` are the timed runs in order; they are
-    given if and only if ``status`` is ``ok``. Otherwise ``reason`` is given. ``search_ns`` is the
-    time of the library's own search for the algorithm. ``reorder_ns`` are the times of the reorders
-    of operands and result between plain layouts and those of the implementation, 0 for plain
-    layouts; ``reorder_bytes`` is the size of the copies. ``error`` is the root mean square
-    difference from a direct convolution in double precision, in units of the square root of the sum
-    of the squared products.
+    ``algorithm`` is one of ``taxonomy.ALGORITHMS``, ``name`` the library's own name,
+    ``implementation`` the implementation that the library reports. ``times_ns`` are the timed runs
+    in order; they are given if and only if ``status`` is ``ok``. Otherwise ``reason`` is given.
+    ``search_ns`` is the time of the library's own search for the algorithm. ``reorder_ns`` are the
+    times of the reorders of operands and result between plain layouts and those of the
+    implementation, 0 for plain layouts; ``reorder_bytes`` is the size of the copies. ``error`` is
+    the root mean square difference from a direct convolution in double precision, in units of the
+    square root of the sum of the squared products.
     """
 
     layer: str
@@ -167,7 +165,7 @@ class _Header(msgspec.Struct):
 
 
 def is_study(path: str | os.PathLike[str]) -> bool:
-    """Return whether the file begins as :func:`write` begins one; false where it cannot be read."""
+    """Return whether the file begins as a study does; false where it cannot be read."""
     try:
         with Path(path).open("rb") as file:
             return FORMAT.encode() in file.read(256)
@@ -201,17 +199,3 @@ def read(path: str | os.PathLike[str]) -> AlgorithmStudy:
         raise CorruptError(
             f"{source} is a damaged algorithm study: {error}; measure it again"
         ) from None
-
-
-def write(study: AlgorithmStudy, path: str | os.PathLike[str]) -> None:
-    """Write ``study`` to ``path`` atomically, one line per measurement.
-
-    Raises ``CannotWriteError``.
-    """
-    target = Path(path)
-    try:
-        write_whole(target, json_by_line(study, "layers", "measurements").encode())
-    except OSError as error:
-        raise CannotWriteError(
-            f"{target}: the algorithm study cannot be written ({error.strerror}): give another path"
-        ) from error

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from traceana.errors import CannotWriteError, InvalidInputError
-from traceana.files import UNDECODABLE, content, json_by_line, write_whole
+from traceana.files import UNDECODABLE, content, write_whole
 from traceana.runs.run_files import LAYERS_FILE, LAYERS_SUFFIX, is_name_beside
 
 FORMAT: Final = "traceana-layers"
@@ -117,7 +117,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> str:
         """Return the manifest as JSON, one line per layer."""
-        return json_by_line(self, "layers")
+        fields = msgspec.to_builtins(self)
+        layers = ",\n".join(f"  {_json(layer)}" for layer in fields.pop("layers"))
+        lines = [f" {_json(name)}: {_json(value)}" for name, value in fields.items()]
+        lines.append(f' "layers": [\n{layers}\n ]' if layers else ' "layers": []')
+        return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _json(value: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=0).decode()
 
 
 def manifest(

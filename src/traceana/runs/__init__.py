@@ -20,6 +20,7 @@ from traceana.runs.run_folders import (
     find_runs,
     is_run,
     is_sweep,
+    missing_runs,
     read_run,
     read_sweep,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "find_runs",
     "is_run",
     "is_sweep",
+    "missing_runs",
     "read_run",
     "read_sweep",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,7 +19,7 @@ from traceana.errors import (
     TraceanaError,
     UnknownFormatError,
 )
-from traceana.files import UNDECODABLE
+from traceana.files import UNDECODABLE, as_unicode
 from traceana.runs.run_files import (
     ENVIRONMENT_FILE,
     LAYERS_FILE,
@@ -218,6 +219,43 @@ def runs_below(path: Path) -> list[Path]:
     for one in inside:
         found += [one] if is_run(one) else runs_below(one) if is_sweep(one) else []
     return found
+
+
+_LISTED: Final = 8
+"""The most points of a sweep that a note lists."""
+
+
+def missing_runs(folders: Iterable[Path]) -> list[str]:
+    """Return a note for each sweep in ``folders`` that has no run at some of its points.
+
+    It lists these points, and has the command that records them. Raises the errors of
+    :func:`read_sweep`.
+    """
+    sweeps: dict[Path, None] = {}
+    for path in folders:
+        inside = [] if is_run(path) or not path.is_dir() else sorted(path.iterdir())
+        for one in [path] if is_sweep(path) else filter(is_sweep, inside):
+            sweeps[one.resolve()] = None
+    notes = []
+    for path in sweeps:
+        name, sweep = as_unicode(path.name), read_sweep(path)
+        missing = [one.folder for one in sweep.points if not is_run(path / one.folder)]
+        if not missing:
+            continue
+        listed = ", ".join(missing[:_LISTED])
+        if len(missing) > _LISTED:
+            listed += f" and {len(missing) - _LISTED} more"
+        words = [] if sweep.profiler == "auto" else ["--profiler", sweep.profiler]
+        for axis in sweep.axes:
+            words += ["--sweep", f"{axis.name}={','.join(axis.values)}"]
+        words += ["-o", name, "--resume"]
+        workload = not sweep.argv or sweep.argv[0].startswith("--")
+        whole = [*sweep.argv, *words] if workload else [*words, "--", *sweep.argv]
+        notes.append(
+            f"{name}: {len(missing)} of {len(sweep.points)} runs not recorded "
+            f"({listed}); record them: traceana record {shlex.join(whole)}"
+        )
+    return notes
 
 
 def _runs(path: Path) -> list[RecordedRun]:

@@ -218,8 +218,9 @@ def _known(trace: Trace) -> pl.DataFrame:
 
 def _times_of_convolutions(source: str) -> pl.DataFrame:
     """Return ``least`` and ``most`` (ns) by :data:`_KEY`."""
-    from traceana.flops.timed_algorithms import ALGORITHMS, is_study, read
+    from traceana.flops.timed_algorithms import is_study, read
     from traceana.opening import open_trace
+    from traceana.trace.taxonomy import ALGORITHMS
 
     algorithm, _, path = source.rpartition("@")
     if algorithm not in ("", *ALGORITHMS):
