@@ -77,6 +77,15 @@ def value_text(kind: Kind, value: Any) -> str:
     return _WRITERS[kind](value)
 
 
+def texts(kind: Kind, values: pl.Series) -> list[str]:
+    """Return ``values`` as text, each with its unit; null is the empty text."""
+    if kind is Kind.KERNEL:
+        # Arguments stay where these alone distinguish two kernels.
+        brief = display_names.briefs(map(str, values.drop_nulls().unique(maintain_order=True)))
+        return ["" if value is None else brief[str(value)] for value in values]
+    return ["" if value is None else value_text(kind, value) for value in values]
+
+
 def _scales(table: Table) -> dict[str, numbers.Scale]:
     """Return the scale of each column that has a unit; columns of one group share theirs."""
     sharing: dict[tuple[Kind, str], list[str]] = {}
@@ -118,7 +127,7 @@ def _cells(column: Column, table: Table, scale: numbers.Scale | None) -> Cells:
         column.title,
         "" if scale is None else scale.unit,
         kind,
-        _kernels(values) if kind is Kind.KERNEL else _written(values, write),
+        texts(kind, values) if kind is Kind.KERNEL else _written(values, write),
         "" if total is None else write_total(total),
         column.group,
     )
@@ -134,12 +143,6 @@ def _signed(write: Callable[[Any], str], value: Any) -> str:
     if text.endswith("%") and text.startswith(("<", ">")):
         return "≈ 0"
     return numbers.with_sign(text, value)
-
-
-def _kernels(values: pl.Series) -> list[str]:
-    """Return the brief names of kernels, with arguments if these alone distinguish them."""
-    brief = display_names.briefs(map(str, values.drop_nulls().unique(maintain_order=True)))
-    return ["" if value is None else brief[str(value)] for value in values]
 
 
 def _bars(lengths: list[float]) -> Cells:

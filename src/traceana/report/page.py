@@ -6,6 +6,7 @@ Renderers depend on these blocks and on no command; commands make blocks and dep
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -124,29 +125,29 @@ class Notes(msgspec.Struct, frozen=True):
 class Axis(msgspec.Struct, frozen=True):
     """An axis of a chart: its title and the kind of its values, which is that of a column.
 
-    A linear axis starts at 0 unless ``from_zero`` is False, and ends at ``most``. ``ticks`` are
-    those of an axis whose values are few.
+    A linear axis starts at 0 unless ``from_zero`` is False. ``extent`` are the smallest and the
+    largest value of all charts that share the axis: they have one unit and one length.
     """
 
     title: str
     kind: Kind
     log: bool = False
     from_zero: bool = True
-    ticks: tuple[float, ...] = ()
-    most: float | None = None
+    extent: tuple[float, float] | None = None
 
 
 class Marks(msgspec.Struct, frozen=True):
     """Marks of a chart, one per row of ``frame``, at the columns ``x`` and ``y``.
 
     A bar reaches from ``y`` to ``y_end``, or from 0; so does a band. A line or rule connects the
-    rows of one ``colour``; a rule without ``y`` is vertical. A text is the ``label`` itself, a
-    value that of a bar, at its end, and a cross that of a failure, above the chart. ``colour`` is a
-    column of names, which the legend lists except those of rules; ``label`` is a column with the
-    name of each mark, ``size`` a column that the areas of points are proportional to. ``shown`` are
-    columns whose values a reader can look up at a mark. ``colours`` has colours of names; others
-    follow the palette. Bars that are ``grouped`` stand beside each other, a colour each, pale where
-    ``faint`` is true. A cell fills its place between two axes of names.
+    rows of one ``colour``; a rule without ``y`` is vertical. A text is the ``label`` itself, and a
+    cross that of a failure, above the chart. A value is ``x`` at the end of its bar, in the unit of
+    the axis, or the ``label`` where a bar is missing. ``colour`` is a column of names, which the
+    legend lists except those of rules, ``size`` a column that the areas of points are proportional
+    to. At a mark, a reader can look up its ``label``, by default its names on the axes and its
+    colour, its values on the axes and the columns ``shown``. Bars that are ``grouped`` stand beside
+    each other, a colour each, pale where ``faint`` is true. A cell fills its place between two axes
+    of names.
     """
 
     frame: pl.DataFrame
@@ -158,7 +159,6 @@ class Marks(msgspec.Struct, frozen=True):
     label: str = ""
     size: str = ""
     shown: tuple[Column, ...] = ()
-    colours: Mapping[str, str] = msgspec.field(default_factory=dict)
     grouped: bool = False
     faint: str = ""
 
@@ -173,13 +173,25 @@ class Illustration(msgspec.Struct, frozen=True):
 
 
 class Chart(Illustration, frozen=True):
-    """A chart with ``marks`` over two axes, and a ``summary`` of it in words."""
+    """A chart with ``marks`` over two axes, and a ``summary`` of it in words.
+
+    ``height`` is in pixels, by default that of its rows of names. ``colours`` has colours of names;
+    others follow the palette.
+    """
 
     summary: str
     x: Axis
     y: Axis
     marks: tuple[Marks, ...]
-    height: int = 300
+    height: int = 0
+    colours: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+
+class Panels(Illustration, frozen=True):
+    """Charts, ``columns`` side by side."""
+
+    charts: tuple[Chart, ...]
+    columns: int = 2
 
 
 class Icicle(Illustration, frozen=True):
@@ -276,11 +288,14 @@ def pictures_of(page: Page) -> list[Illustration]:
     return [block for block in every if isinstance(block, Illustration)]
 
 
+def head_of(page: Page) -> tuple[Block, ...]:
+    """Return the title and the facts that ``page`` begins with."""
+    first = 1 if page.blocks and isinstance(page.blocks[0], Heading) else 0
+    facts = takewhile(lambda one: isinstance(one, Facts), page.blocks[first:])
+    return (*page.blocks[:first], *facts)
+
+
 def with_pictures(page: Page, pictures: Sequence[Block]) -> Page:
-    """Return ``page`` with ``pictures`` below the title and the facts that it begins with, and
-    above its other blocks."""
-    blocks = page.blocks
-    first = 1 if blocks and isinstance(blocks[0], Heading) else 0
-    while first < len(blocks) and isinstance(blocks[first], Facts):
-        first += 1
-    return replace(page, blocks=(*blocks[:first], *pictures, *blocks[first:]))
+    """Return ``page`` with ``pictures`` below its title and facts, above its other blocks."""
+    head = head_of(page)
+    return replace(page, blocks=(*head, *pictures, *page.blocks[len(head) :]))

@@ -1,4 +1,4 @@
-"""Pictures: complete files with the given values, for any text."""
+"""Charts side by side: complete files with the given values, for any text."""
 
 from __future__ import annotations
 
@@ -14,118 +14,130 @@ import vl_convert
 from tests.support import charts
 from tests.support.charts import texts
 from traceana.errors import MissingDependencyError, how_to_install
-from traceana.report.charts.colours import PALETTE
-from traceana.report.charts.panels import panel_charts
-from traceana.report.charts.plot import page_file
+from traceana.report.charts.colours import series_colours
+from traceana.report.charts.plot import page_file, page_specification
 from traceana.report.charts.specification import specification
-from traceana.report.page import Data, Page, Rows
-from traceana.report.panels import Axis, Bars, Failure, Line, Panel, Panels
+from traceana.report.columns import Kind
+from traceana.report.page import Axis, Chart, Data, Facts, Marks, Page, Panels, Rows
+from traceana.report.pages.bars import grouped_bars
 
 EVIL = "$\\frac{a$_b\n\x1b[2J\u202e<b>&\"'--\ufffe$"
-X, Y = Axis("batch", log=2), Axis("time (ms)", log=10)
+Row = tuple[str, str, int | None, str | None, bool]
 
 
-def lines(*panels: list[Line]) -> Panels:
-    drawn_panels = [Panel(f"panel {place}", X, Y, lines=own) for place, own in enumerate(panels)]
-    return Panels("Time by batch", ["a machine"], drawn_panels)
+def bars(*rows: Row, axis: str = "time", title: str = "forward", **more: Any) -> Chart:
+    """Return bars of rows: series, item, time, reason of a failure, whether published."""
+    schema = {"series": pl.String, "item": pl.String, "time_ns": pl.Int64, "failed": pl.String}
+    frame = pl.DataFrame(rows, schema={**schema, "published": pl.Boolean}, orient="row")
+    shared = Axis(axis, Kind.TIME, extent=more.pop("extent", None))
+    return grouped_bars(frame, title, "time_ns", shared, series_colours(frame["series"]), **more)
 
 
-def bars(*series: Bars, rows: tuple[str, ...] = ("conv1", "conv2")) -> Panels:
-    return Panels(
-        "Time by layer", [], [Panel("forward", Axis("time (ms)"), rows=rows, bars=series)]
-    )
+def row(series: str, item: str, time: int | None, note: str | None = None) -> Row:
+    return series, item, time, note, False
 
 
-def picture_file(picture: Panels, form: str) -> bytes:
-    """Return the file of a page with ``picture`` alone."""
-    return page_file(Page("study", (picture,), Data(Rows(pl.DataFrame()))), form)
+def line(name: str, axis: str = "batch", title: str = "t") -> Chart:
+    frame = pl.DataFrame({"batch": [1, 2], "time_ns": [10, 20], "name": [name] * 2})
+    x, y = Axis(axis, Kind.NUMBER, log=True), Axis(axis, Kind.TIME, log=True)
+    marks = Marks(frame, "line", "batch", "time_ns", colour="name")
+    return Chart(title, "", x, y, (marks,), colours=series_colours([name]))
 
 
-def made(picture: Panels) -> list[list[dict[str, Any]]]:
-    """Return what each chart of ``picture`` draws, by marks."""
-    return [charts.drawn(chart) for chart in panel_charts(picture)]
+def page(*shown: Chart, title: str = "runs", columns: int = 2) -> Page:
+    """Return a page with a picture of the charts alone."""
+    return Page("study", (Panels(title, shown, columns),), Data(Rows(pl.DataFrame())))
 
 
-def test_every_line_has_the_numbers_that_were_given() -> None:
-    one = Line("PyTorch", [1, 2, 4], [8.0, 4.0, 2.5], [7.0, 3.0, 2.0], [9.0, 5.0, 3.0])
-    two = Line("JAX", [1, 2], [6.0, 3.0])
-    (chart,) = panel_charts(lines([one, two]))
-    points = {one["shape"]: one for one in charts.drawn(chart)}["line"]
-    found = set(zip(points["colour"], points["x"], points["y"], strict=True))
-    assert found == {
-        *(("PyTorch", 1, 8.0), ("PyTorch", 2, 4.0), ("PyTorch", 4, 2.5)),
-        *(("JAX", 1, 6.0), ("JAX", 2, 3.0)),
-    }
-    shown = specification(chart)["layer"][0]["encoding"]
-    assert [shown[of]["scale"]["type"] for of in "xy"] == ["log", "log"]
-    assert [shown[of]["title"] for of in "xy"] == [["batch"], ["time (ms)"]]
-    assert shown["x"]["axis"]["values"] == [1, 2, 4]
-
-
-def test_all_layers_have_the_titles_of_the_axes() -> None:
-    model = Line("model", [1, 2], [1.0, 1.5], dash="--")
-    measured = Line("A", [1, 2], [1.0, 1.4], failures=[Failure(4, "died")])
-    found = texts(picture_file(lines([model, measured]), "svg"))
-    assert {"batch", "time (ms)"} <= found
-
-
-def test_a_series_looks_the_same_in_every_panel() -> None:
-    one, two = Line("A", [1], [1.0]), Line("B", [1], [2.0])
-    first, second = made(lines([one, two], [two]))
-    assert first[0]["colours"]["B"] == second[0]["colours"]["B"] != first[0]["colours"]["A"]
-
-
-def test_a_failure_is_a_cross_with_its_reason_and_no_point() -> None:
-    line = Line("A", [1, 2], [1.0, 2.0], failures=[Failure(4, "out of memory"), Failure(8, "died")])
-    ((points, crosses),) = made(lines([line]))
-    assert crosses["x"] == [4, 8]
-    assert crosses["text"] == ["out of memory \u00d7", "died \u00d7"]
-    assert points["x"] == [1, 2]
-
-
-def test_failures_of_two_series_are_not_printed_over_each_other() -> None:
-    failed = [Line(name, [1], [1.0], failures=[Failure(4, name)]) for name in "AB"]
-    (chart,) = panel_charts(lines(failed))
-    heights = [one["encoding"]["y"].get("value") for one in specification(chart)["layer"]]
-    assert len(set(heights) - {None}) == 2
-
-
-def test_only_failures_still_make_a_picture() -> None:
-    line = Line("A", [], [], failures=[Failure(4, "out of memory")])
-    assert "out of memory \u00d7" in texts(picture_file(lines([line]), "svg"))
-
-
-def test_a_model_is_no_series() -> None:
-    model = Line("model O(N-1)", [1, 2], [1.0, 1.5], dash="--")
-    measured = Line("batch 8", [1, 2], [1.0, 1.4])
-    ((rule, _, points),) = made(lines([model, measured]))
-    assert (rule["shape"], rule["colour"]) == ("rule", ["model O(N-1)"] * 2)
-    assert points["colours"] == {"batch 8": PALETTE[0]}
-
-
-def test_every_bar_has_the_number_that_was_given() -> None:
-    ((found, values),) = made(bars(Bars("A", [3.0, None]), Bars("B", [1.0, 2.0])))
-    assert [*zip(found["colour"], found["y"], found["x"], strict=True)] == [
-        ("A", "conv1", 3.0), ("B", "conv1", 1.0), ("B", "conv2", 2.0)
-    ]  # fmt: skip
+def test_every_bar_has_the_number_that_was_given_at_its_end() -> None:
+    rows = [row("A", "x", 3_000_000), row("B", "x", 1_000_000), row("B", "y", 2_000_000)]
+    chart = bars(*rows)
+    found, values = charts.drawn(chart)
+    for marks in (found, values):
+        drawn = {*zip(marks["colour"], marks["y"], marks["x"], strict=True)}
+        assert drawn == {("A", "x", 3.0), ("B", "x", 1.0), ("B", "y", 2.0)}
     assert values["text"] == ["3.00", "1.00", "2.00"]
+    encodings = [one["encoding"] for one in specification(chart)["layer"]]
+    assert encodings[0]["x"]["title"] == ["time (ms)"]
+    # Beside each other, in the order of the legend.
+    assert all(one["yOffset"]["scale"]["domain"] == ["A", "B"] for one in encodings)
 
 
-def test_what_a_paper_printed_is_pale() -> None:
-    ((found, _),) = made(bars(Bars("ours", [1.0, 1.0]), Bars("p", [1.0, 1.0], printed=True)))
-    assert found["faint"] == [False, True, False, True]
+def test_a_bar_of_its_own_row_takes_the_whole_row() -> None:
+    for layer in specification(bars(row("A", "x", 1), row("B", "y", 2)))["layer"]:
+        assert "yOffset" not in layer["encoding"]
+
+
+def test_many_bars_have_no_numbers() -> None:
+    _, values = charts.drawn(bars(*(row("A", f"layer {at}", at) for at in range(200))))
+    assert "text" not in values
+
+
+def test_published_bars_are_pale() -> None:
+    published = ("p", "x", 1, None, True)
+    found, _ = charts.drawn(bars(row("ours", "x", 1), published))
+    assert found["faint"] == [False, True]
 
 
 def test_a_reason_stands_where_a_bar_is_missing() -> None:
-    assert "out of memory" in texts(
-        picture_file(bars(Bars("A", [1.0, None], [None, "out of memory"])), "svg")
-    )
+    chart = bars(row("A", "x", 1_000), row("A", "y", None, "out of memory"))
+    found, values = charts.drawn(chart)
+    assert found["y"] == ["x"]
+    assert [*zip(values["y"], values["x"], values["text"], strict=True)] == [
+        ("x", 1.0, "1.00"),
+        ("y", 0, "out of memory"),
+    ]
+    assert "out of memory" in texts(page_file(page(chart), "svg"))
 
 
-def test_panels_of_one_scale_have_bars_of_comparable_lengths() -> None:
-    panels = [Panel("p", Axis("ms"), rows=["a"], bars=[Bars("A", [value])]) for value in (1.0, 9.0)]
-    for chart in panel_charts(Panels("runs", (), panels, one_scale=True)):
-        assert specification(chart)["layer"][0]["encoding"]["x"]["scale"]["domainMax"] > 9.0
+def test_the_reference_is_a_dashed_line() -> None:
+    *_, rule = charts.drawn(bars(row("A", "x", 1_000), reference=500))
+    assert (rule["shape"], rule["x"]) == ("rule", [0.5])
+
+
+def test_charts_that_share_an_axis_have_one_unit_and_length() -> None:
+    for value in (2_000, 9_000_000):
+        encoding = specification(bars(row("A", "x", value), extent=(2_000, 9_000_000)))["layer"][0]
+        x = encoding["encoding"]["x"]
+        assert x["title"] == ["time (ms)"]
+        assert 9.0 < x["scale"]["domainMax"] < 11
+
+
+def test_logarithmic_axes_that_are_shared_have_the_same_ticks_and_ends() -> None:
+    frame = pl.DataFrame({"x": [1], "y": [2_000_000]})
+    y = Axis("time", Kind.TIME, log=True, extent=(1_000_000, 100_000_000))
+    chart = Chart("t", "", Axis("x", Kind.NUMBER), y, (Marks(frame, "line", "x", "y"),))
+    encoding = specification(chart)["layer"][0]["encoding"]["y"]
+    assert encoding["axis"]["values"] == [1, 10, 100]
+    assert (encoding["scale"]["domainMin"], encoding["scale"]["domainMax"]) == (1, 100)
+    assert encoding["title"] == ["time (ms)"]
+
+
+def test_a_panel_with_the_title_of_the_picture_does_not_repeat_it() -> None:
+    drawn = page_specification(page(bars(row("A", "x", 1), title="runs"), line("A")))
+    assert [view.get("title", {}).get("text") for view in charts.views(drawn)] == [None, "t"]
+
+
+def test_facts_are_lines_below_the_title() -> None:
+    facts = Facts((("1 fp32", "Tesla T4"), ("", "5 steps")))
+    shown = Page("compare", (facts, *page(line("A")).blocks), Data(Rows(pl.DataFrame())))
+    assert page_specification(shown)["title"]["subtitle"] == ["1 fp32: Tesla T4", "5 steps"]
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(1, [1, 1, 1]), (2, [2, 1]), (3, [3])])
+def test_panels_stand_side_by_side(columns: int, rows: list[int]) -> None:
+    drawn = page_specification(page(*map(line, "ABC"), columns=columns))
+    assert [len(one["hconcat"]) for one in drawn["vconcat"]] == rows
+
+
+def test_a_mark_has_its_names_and_values_to_look_up() -> None:
+    found, _ = charts.drawn(bars(row("fp32", "conv1", 1_500_000)))
+    assert found["tips"] == ["conv1\nfp32\ntime: 1.50 ms"]
+    (points,) = charts.drawn(line("A", "batch size"))
+    assert points["tips"] == [
+        "A\nbatch size: 1\nbatch size: 10 ns",
+        "A\nbatch size: 2\nbatch size: 20 ns",
+    ]
 
 
 @pytest.mark.slow
@@ -134,15 +146,9 @@ def test_panels_of_one_scale_have_bars_of_comparable_lengths() -> None:
 )
 @pytest.mark.parametrize("format_", ["svg", "png"])
 def test_no_text_breaks_a_picture(hostile: str, format_: str) -> None:
-    axis = Axis(hostile)
-    line = Line(hostile, [1, 2], [1.0, 2.0], failures=[Failure(3, hostile)])
-    some = Bars(hostile, [1.0, None], [None, hostile])
-    panels = [
-        Panel(hostile, axis, axis, lines=[line]),
-        Panel(hostile, axis, rows=[hostile, "b"], bars=[some]),
-    ]
-    picture = Panels(hostile, [hostile], panels)
-    content = picture_file(picture, format_)
+    rows = [row(hostile, hostile, 1), row(hostile, "b", None, hostile)]
+    shown = page(line(hostile, hostile, hostile), bars(*rows, axis=hostile), title=hostile)
+    content = page_file(shown, format_)
     if format_ == "png":
         assert content.startswith(b"\x89PNG")
         return
@@ -153,33 +159,26 @@ def test_no_text_breaks_a_picture(hostile: str, format_: str) -> None:
 
 
 def test_the_same_figures_give_the_same_file() -> None:
-    picture = lines([Line("A", [1, 2], [1.0, 2.0])])
-    assert picture_file(picture, "svg") == picture_file(picture, "svg")
+    assert page_file(page(line("A")), "svg") == page_file(page(line("A")), "svg")
 
 
 def test_without_vl_convert_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(MissingDependencyError, match=re.escape(how_to_install("html"))):
-        picture_file(lines([Line("A", [1], [1.0])]), "png")
+        page_file(page(line("A")), "png")
 
 
 @pytest.mark.parametrize("name", ["a.b", "a[0]", "datum.x", "'", '"', "\\"])
 def test_a_name_is_a_value_and_no_path_of_fields(name: str) -> None:
-    one = Line(name, [1, 2], [1.0, 2.0])
-    other = bars(Bars(name, [1.0, 2.0]), rows=(name, "b"))
-    assert name in texts(picture_file(lines([one]), "svg"))
-    assert name in texts(picture_file(other, "svg"))
+    for chart in (line(name), bars(row(name, name, 1), row(name, "b", 2))):
+        assert name in texts(page_file(page(chart), "svg"))
 
 
 def test_titles_are_in_no_expression() -> None:
-    axis = Axis('\\" + (1 + 1) + "')
-    for picture in (
-        Panels("t", (), [Panel("p", axis, axis, lines=[Line("A", [1, 2], [1.0, 2.0])])]),
-        Panels("t", (), [Panel("p", axis, rows=["a"], bars=[Bars("A", [1.0])], mark=1.0)]),
-    ):
-        for chart in panel_charts(picture):
-            compiled = vl_convert.vegalite_to_vega(specification(chart))
-            assert not [text for text in signals(compiled) if "1 + 1" in text]
+    title = '\\" + (1 + 1) + "'
+    for chart in (line("A", title), bars(row("A", "x", 1), axis=title, reference=1.0)):
+        compiled = vl_convert.vegalite_to_vega(specification(chart))
+        assert not [text for text in signals(compiled) if "1 + 1" in text]
 
 
 def signals(vega: Any) -> Iterator[str]:
@@ -195,8 +194,8 @@ def signals(vega: Any) -> Iterator[str]:
 
 
 def test_long_names_on_an_axis_stay_different() -> None:
-    rows = tuple(f"{'a' * 60}{at}{'b' * 60}" for at in range(3))
-    (chart,) = panel_charts(bars(Bars("A", [1.0, 2.0, 3.0]), rows=rows))
-    given = {one["name"]: one["value"] for one in specification(chart)["params"] if "value" in one}
+    rows = [row("A", f"{'a' * 60}{at}{'b' * 60}", at) for at in range(1, 4)]
+    params = specification(bars(*rows))["params"]
+    given = {one["name"]: one["value"] for one in params if "value" in one}
     assert len(set(given["names"])) == len(set(given["short"])) == 3
     assert max(map(len, given["short"])) <= 20

@@ -22,7 +22,7 @@ from tests.support.traces import TraceBuilder, cnn_steps
 from traceana import Trace, compare, diff
 from traceana.errors import CannotWriteError, ExitCode, NoSuchSelectionError
 from traceana.report.charts.plot import page_file, page_specification
-from traceana.report.page import Chart, Icicle, pictures_of
+from traceana.report.page import Chart, Icicle, Panels, pictures_of
 from traceana.report.result import CommandResult
 from traceana.report.text import plain
 
@@ -238,6 +238,18 @@ def test_both_runs_of_a_comparison_have_bars() -> None:
     (picture,) = pictures_of(page)
     assert b"alexnet-cpu-stack" in page_file(page, "svg")
     assert picture.title == "2 runs side by side"
+
+
+def test_layers_of_a_comparison_have_their_names() -> None:
+    traces = []
+    for name in "ab":
+        builder = TraceBuilder(source=f"{name}.json")
+        layer = builder.layer("block_1.conv_2", "Conv2d")
+        builder.kernel("k", 0, 1_000, layer=layer, direction="forward")
+        traces.append(builder.build())
+    (picture,) = pictures_of(compare(traces, by="layer").illustrated())
+    assert isinstance(picture, Panels)
+    assert charts.drawn(picture.charts[1])[0]["y"] == ["block_1.conv_2 Conv2d"] * 2
 
 
 def test_a_diff_is_plotted_by_its_method(tmp_path: Path) -> None:

@@ -477,7 +477,7 @@ def test_a_row_of_little_time_and_many_flops_is_a_point() -> None:
 )
 def test_ticks_of_a_logarithmic_axis_are_round(values: list[float], ticks: list[float]) -> None:
     frame = pl.DataFrame({"x": values, "y": values})
-    axis = Axis("x", Kind.NUMBER, log=True)
+    axis = Axis("x", Kind.RATIO, log=True)
     made = specification(Chart("t", "", axis, axis, (Marks(frame, "point", "x", "y"),)))
     shown = made["layer"][0]["encoding"]["x"]["axis"].get("values", [])
     assert shown == pytest.approx(ticks)

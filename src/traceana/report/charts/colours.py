@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 PALETTE: Final = (
@@ -23,6 +23,11 @@ CLASS_COLOURS: Final[Mapping[str, str]] = {
 }
 """A colour for each category, the same in all pictures; those with most time in recorded traces
 have the colours of :data:`PALETTE`."""
+
+
+def series_colours(names: Iterable[str]) -> dict[str, str]:
+    """Return a colour for each of ``names``, which a series has in all charts of a page."""
+    return {name: PALETTE[at % len(PALETTE)] for at, name in enumerate(dict.fromkeys(names))}
 
 
 def class_colour(category: str) -> str:

@@ -47,7 +47,7 @@ def _icicle(block: Icicle) -> dict[str, Any]:
             name if block.colours else display_names.category(name) for name in distinct
         ],
         "colours": [block.colours.get(name) or class_colour(name) for name in distinct],
-        "tips": tips(_per_step(frame, block.steps), "path", block.shown),
+        "tips": tips(_per_step(frame, block.steps), ["path"], block.shown),
     }
 
 

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from traceana.errors import MissingDependencyError, NoSuchSelectionError, how_to_install
 from traceana.files import write_output
-from traceana.report.charts.panels import panel_charts
 from traceana.report.charts.pictures import picture
 from traceana.report.charts.spans import icicle_view, left_of_timeline, timeline_view
 from traceana.report.charts.specification import (
@@ -22,8 +21,17 @@ from traceana.report.charts.specification import (
     short,
     view,
 )
-from traceana.report.page import Chart, Facts, Heading, Icicle, Page, Timeline, pictures_of
-from traceana.report.panels import Panels
+from traceana.report.page import (
+    Chart,
+    Facts,
+    Heading,
+    Icicle,
+    Page,
+    Panels,
+    Timeline,
+    head_of,
+    pictures_of,
+)
 from traceana.report.text import cut_end
 
 WIDTH: Final = 900
@@ -90,17 +98,19 @@ def require_vl_convert() -> None:
 
 
 def page_specification(page: Page) -> dict[str, Any]:
-    """Return the pictures of ``page`` as one specification; panels, if it has some, alone."""
-    blocks = pictures_of(page)
+    """Return the pictures of ``page`` as one specification."""
+    blocks = [one.first if isinstance(one, Timeline) else one for one in pictures_of(page)]
     panels = next((one for one in blocks if isinstance(one, Panels)), None)
-    if panels is not None:
-        title, conditions = panels.title, [*panels.conditions]
-        rows = _panel_rows(panels)
-    else:
-        title, conditions = _title(page), [*_conditions(page)]
-        shown = [one.first if isinstance(one, Timeline) else one for one in blocks]
-        left = max(map(_left_of, shown))
-        rows = [_titled(_view(one, WIDTH - left), one.title) for one in shown]
+    title = _title(page) if panels is None else panels.title
+    left = max(map(_left_of, blocks))
+    rows: list[dict[str, Any]] = []
+    for one in blocks:
+        if isinstance(one, Panels):
+            rows += _panel_rows(one)
+        else:
+            rows.append(_titled(_view(one, WIDTH - left), one.title))
+    # Panels of several runs have a line for each.
+    conditions = _conditions(page, _MOST_FACTS if panels is None else None)
     lines = (textwrap.wrap(short(one), _LETTERS * 4 // 3) for one in conditions)
     return {
         "$schema": SCHEMA,
@@ -120,16 +130,18 @@ def page_specification(page: Page) -> dict[str, Any]:
 
 def _panel_rows(panels: Panels) -> list[dict[str, Any]]:
     """Return the charts of ``panels`` in rows of its columns."""
-    charts = panel_charts(panels)
-    columns = min(panels.columns, len(charts))
+    charts, columns = panels.charts, panels.columns
     wide = WIDTH if columns < 3 else 4 * WIDTH // 3
     each = (wide - 30 * (columns - 1)) // columns
     left = max(map(left_of, charts))
-    views = [_titled(view(one, max(each - left, 160), each), one.title) for one in charts]
-    # The lines of a row can be compared.
-    shared = {"y": "shared"} if panels.share and not any(one.rows for one in panels.panels) else {}
+    views = [
+        _titled(
+            view(one, max(each - left, 160), each), one.title if one.title != panels.title else ""
+        )
+        for one in charts
+    ]
     return [
-        {"hconcat": views[at : at + columns], "spacing": 30, "resolve": {"scale": _OWN | shared}}
+        {"hconcat": views[at : at + columns], "spacing": 30, "resolve": {"scale": _OWN}}
         for at in range(0, len(views), columns)
     ]
 
@@ -149,6 +161,8 @@ def _view(block: Any, width: int) -> dict[str, Any]:
 
 
 def _titled(drawn: dict[str, Any], title: str) -> dict[str, Any]:
+    if not title:
+        return drawn
     text = cut_end(short(title), _LETTERS * drawn["width"] // 700)
     return {**drawn, "title": {"text": text, "frame": "group", "fontSize": 13, "offset": 8}}
 
@@ -162,10 +176,10 @@ def _title(page: Page) -> str:
     return f"{name} · traceana {page.command}" if name else f"traceana {page.command}"
 
 
-def _conditions(page: Page) -> Iterator[str]:
-    """Yield the remark of the first heading, and the facts above the tables."""
-    for block in page.blocks[:2]:
+def _conditions(page: Page, most: int | None) -> Iterator[str]:
+    """Yield the remark of the title, and ``most`` of the facts below it."""
+    for block in head_of(page):
         if isinstance(block, Heading) and block.remark:
             yield block.remark
         if isinstance(block, Facts):
-            yield from ("  ".join(row).strip() for row in block.rows[:_MOST_FACTS])
+            yield from (": ".join(filter(None, row)) for row in block.rows[:most])

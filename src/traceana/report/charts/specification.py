@@ -43,6 +43,16 @@ _MANY: Final = 24
 _FEWEST_TICKS: Final = 3
 """Of a logarithmic axis, before numbers between the powers of ten get ticks."""
 
+_HEIGHT: Final = 300
+_AROUND: Final = 40
+_ROW: Final = 13
+_BETWEEN: Final = 7
+"""Pixels: of a chart without names, and of one with names around them, of a row, and between two.
+"""
+
+_ROOM: Final = 1.12
+"""The length of an axis of bars with values at their ends, over the longest bar."""
+
 _CROSS_LINE: Final = 13
 """Pixels between the lines of failures above a chart."""
 
@@ -127,16 +137,21 @@ def view(chart: Chart, width: int | str, wide: int | None = None) -> dict[str, A
     specification has the parameters ``wide``, ``names`` and ``short``.
     """
     scales, names, axes = {}, {}, {}
+    height = _height(chart)
     for of in ("x", "y"):
         axis: Axis = getattr(chart, of)
-        values = _axis_values(chart.marks, of)
+        values = [*_axis_values(chart.marks, of), *(axis.extent or ())]
         scales[of] = _axis_scale(axis, values)
         names[of] = _names(chart, of)
         unit = scales[of].unit
-        length = {"x": width, "y": chart.height}[of]
+        length = {"x": width, "y": height}[of]
         letters = _TITLE_LINE if isinstance(length, str) else floor(length / LETTER)
         title = textwrap.wrap(short(f"{axis.title} ({unit})" if unit else axis.title), letters)
-        drawn = _text_axis(of, names[of], wide) if names[of] else _number_axis(axis, values)
+        if names[of]:
+            drawn = _text_axis(of, names[of], wide)
+        else:
+            written = of == "x" and any(marks.shape == "value" for marks in chart.marks)
+            drawn = _number_axis(axis, values, scales[of], _ROOM if written else 1)
         # All layers have the title: of one without it, Vega-Lite would take none for all.
         axes[of] = {"field": of, "title": title or None, **drawn}
     colours = _colours(chart)
@@ -152,9 +167,18 @@ def view(chart: Chart, width: int | str, wide: int | None = None) -> dict[str, A
         if marks.shape == "cross":
             layer["encoding"]["y"] = {"value": -6 - crosses * _CROSS_LINE}
             crosses += 1
-        layer["data"] = {"values": _rows(marks, scales, names, called)}
+        layer["data"] = {"values": _rows(chart, marks, scales, names, called)}
         layers += [{**layer, "mark": _HALO}, layer] if marks.shape == "text" else [layer]
-    return {"width": width, "height": chart.height, "layer": layers}
+    return {"width": width, "height": height, "layer": layers}
+
+
+def _height(chart: Chart) -> int:
+    """Return the height of ``chart``: bars that are grouped have a row each."""
+    names = len(_names(chart, "y"))
+    if chart.height or not names:
+        return chart.height or _HEIGHT
+    rows = max(names, *(marks.frame.height for marks in chart.marks if marks.grouped), 0)
+    return _AROUND + _ROW * rows + _BETWEEN * names
 
 
 def left_of(chart: Chart) -> int:
@@ -170,9 +194,9 @@ def short(text: object) -> str:
     return shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…"
 
 
-def tips(frame: pl.DataFrame, label: str, shown: Iterable[Column]) -> list[str]:
-    """Return for each row its label and the values of ``shown``, a line each."""
-    lines = [[short(text) for text in frame[label]]] if label else []
+def tips(frame: pl.DataFrame, names: Iterable[str], shown: Iterable[Column]) -> list[str]:
+    """Return for each row its ``names`` and the values of ``shown``, a line each."""
+    lines = [[short(text) for text in frame[name]] for name in names]
     for column in shown:
         lines.append([_valued(column, value) for value in frame[column.name]])
     return ["\n".join(line for line in row if line) for row in zip(*lines, strict=True)]
@@ -207,10 +231,13 @@ def _axis_values(marks: Iterable[Marks], axis: str) -> list[float]:
 
 def _axis_scale(axis: Axis, values: list[float]) -> numbers.Scale:
     units = DISPLAY_UNITS.get(axis.kind)
-    if axis.kind is Kind.SHARE or units is None:
-        return numbers.Scale(1, "", 0)
-    # A logarithmic axis spans many units: its numbers have SI prefixes.
-    return numbers.Scale(1, units[-1][1], 0) if axis.log else numbers.scale(values, units)
+    if units is None:
+        whole = all(value == round(value) for value in values)
+        return numbers.Scale(1, "", 0) if whole else numbers.ratio_scale(values)
+    if axis.log and axis.kind is not Kind.TIME:
+        # A logarithmic axis spans many units: its numbers have SI prefixes.
+        return numbers.Scale(1, units[-1][1], 0)
+    return numbers.scale(values, units)
 
 
 def _text_axis(of: str, names: Mapping[str, str], wide: int | None) -> dict[str, Any]:
@@ -227,31 +254,41 @@ def _text_axis(of: str, names: Mapping[str, str], wide: int | None) -> dict[str,
     return {"type": "nominal", "sort": None, "axis": axis}
 
 
-def _number_axis(axis: Axis, values: list[float]) -> dict[str, Any]:
-    """Return the type of an axis of numbers, its scale and its ticks."""
-    ticks = list(axis.ticks) or (_log_ticks(values) if axis.log else [])
+def _number_axis(
+    axis: Axis, values: list[float], unit: numbers.Scale, room: float
+) -> dict[str, Any]:
+    """Return the type of an axis of numbers, its scale and its ticks.
+
+    ``values`` are shown in ``unit``; the axis is longer than the largest one by ``room``.
+    """
+    # A logarithmic axis has no place for the others.
+    values = [value / unit.factor for value in values if value > 0 or not axis.log]
     drawn: dict[str, Any] = {"tickCount": 6}
-    if ticks:
+    if axis.log and axis.kind is Kind.NUMBER:
+        # Numbers that were chosen, such as batch sizes, have a tick each.
+        drawn = {"values": sorted(set(values))}
+    elif axis.log and (ticks := _log_ticks(values)):
         drawn["values"] = ticks
     if axis.log:
-        drawn["format"] = "~g" if axis.kind in (Kind.INTENSITY, Kind.NUMBER) else "~s"
+        drawn["format"] = "~s" if unit.unit and unit.factor == 1 else "~g"
         scale: dict[str, Any] = {"type": "log", "nice": False, "padding": 16}
     else:
         zero = axis.from_zero
         scale = {"type": "linear", "zero": zero, "nice": zero, "padding": 0 if zero else 12}
     if axis.kind is Kind.SHARE:
         drawn["format"] = ".0%"
-    if axis.most is not None:
-        scale["domainMax"] = axis.most
+    if any(values) and (axis.extent or room > 1):
+        scale["domainMax"] = max(values) * room
+    if any(values) and axis.extent and (axis.log or not axis.from_zero):
+        scale["domainMin"] = min(values)
     return {"type": "quantitative", "scale": scale, "axis": drawn}
 
 
 def _log_ticks(values: list[float]) -> list[float]:
-    """Return the powers of ten among ``values``; if these are few, round multiples of them too."""
-    positive = [value for value in values if value > 0]
-    if not positive:
+    """Return the powers of ten among positive ``values``; if few, round multiples of them too."""
+    if not values:
         return []
-    low, high = min(positive), max(positive)
+    low, high = min(values), max(values)
     exponents = range(floor(log10(low)), ceil(log10(high)) + 1)
     for factors in ((1,), (1, 2, 5), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)):
         ticks = [factor * 10.0**exponent for exponent in exponents for factor in factors]
@@ -263,18 +300,16 @@ def _log_ticks(values: list[float]) -> list[float]:
 
 def _colours(chart: Chart) -> dict[str, str]:
     """Return the colour of each name in the legend, in its order."""
-    found: dict[str, str] = {}
-    for marks in chart.marks:
-        if not marks.colour or marks.shape == "rule":
-            continue
-        used = dict.fromkeys(short(text) for text in marks.frame[marks.colour])
-        fixed = {short(name): code for name, code in marks.colours.items() if short(name) in used}
-        if not marks.colours and marks.colour == "category":
-            # The classes have the colours of the other pictures.
-            known = {display_names.category(one): code for one, code in CLASS_COLOURS.items()}
-            fixed = {name: known.get(name, CLASS_COLOURS["other"]) for name in used}
-        for name in (*fixed, *used):
-            found.setdefault(name, fixed.get(name, PALETTE[len(found) % len(PALETTE)]))
+    coloured = [one for one in chart.marks if one.colour and one.shape != "rule"]
+    used = dict.fromkeys(short(text) for one in coloured for text in one.frame[one.colour])
+    fixed = {short(name): code for name, code in chart.colours.items()}
+    if not fixed and any(one.colour == "category" for one in coloured):
+        # The classes have the colours of the other pictures.
+        known = {display_names.category(one): code for one, code in CLASS_COLOURS.items()}
+        fixed = {name: known.get(name, CLASS_COLOURS["other"]) for name in used}
+    found = {name: code for name, code in fixed.items() if name in used}
+    for name in used:
+        found.setdefault(name, PALETTE[len(found) % len(PALETTE)])
     return found
 
 
@@ -285,8 +320,8 @@ def _legend(chart: Chart, names: Sequence[str], width: str) -> dict[str, Any] | 
     """
     coloured = [one for one in chart.marks if one.colour and one.shape != "rule"]
     on_axis = all(_is_on_axis(marks) for marks in coloured)
-    kinds = any(marks.shape in ("point", "cell") or marks.colours for marks in coloured)
-    if on_axis or not (kinds or len(names) > 1):
+    kinds = any(marks.shape in ("point", "cell") for marks in coloured)
+    if on_axis or not (kinds or chart.colours or len(names) > 1):
         return None
     entry = legend_entry(names)
     return {
@@ -333,35 +368,38 @@ def _layer(
             "scale": {"domain": [False, True], "range": [1, 0.3]},
         }
     if marks.grouped:
-        encoding["yOffset"] = {"field": "colour", "sort": None}
+        encoding["yOffset"] = {"field": "colour", "scale": {"domain": scale["domain"]}}
     if marks.size:
         sizes = {"field": "size", "type": "quantitative", "legend": None}
         encoding["size"] = {**sizes, "scale": {"range": [30, 600]}}
-    if _is_written(marks):
+    if shape in _WRITTEN:
         encoding["text"] = {"field": "text", "type": "nominal"}
-    if _is_written(marks) or not (marks.label or marks.shown):
+    if shape in _WITHOUT_TIPS:
         # Vega-Lite would describe it in an expression with the titles of the axes.
         mark["aria"] = False
     else:
         encoding["description"] = {"field": "tips", "type": "nominal"}
-    # Bars of one place are stacked in the order of the rows.
+    # Bars of one place are stacked in the order of the rows. An order would cut a band in pieces.
     stacked = shape == "bar" and not marks.grouped and not marks.y_end
-    if stacked or (shape in ("line", "step", "band", "rule") and marks.y):
+    if stacked or (shape in ("line", "step", "rule") and marks.y):
         encoding["order"] = {"field": "at"}
     return {"mark": mark, "encoding": encoding}
 
 
-def _is_written(marks: Marks) -> bool:
-    return marks.shape in ("text", "value", "cross")
+_WRITTEN: Final = ("text", "value", "cross")
+_WITHOUT_TIPS: Final = (*_WRITTEN, "rule", "band")
 
 
 def _rows(
+    chart: Chart,
     marks: Marks,
     scales: Mapping[str, numbers.Scale],
     names: Mapping[str, Mapping[str, str]],
     called: Mapping[str, str],
 ) -> list[dict[str, Any]]:
-    """Return the values of ``marks``, in the units of ``scales`` and with short ``names``."""
+    """Return the values of ``marks`` in the units of ``scales``, with short ``names`` and colours
+    that are ``called`` so.
+    """
     frame = marks.frame
     columns: dict[str, Iterable[Any]] = {"at": range(frame.height)}
     for of, source in (("x", marks.x), ("y", marks.y), ("y_end", marks.y_end)):
@@ -377,10 +415,24 @@ def _rows(
         columns["faint"] = frame[marks.faint]
     if marks.size:
         columns["size"] = _finite(frame[marks.size])
-    if _is_written(marks):
+    if marks.shape == "value":
+        notes = frame[marks.label] if marks.label else [None] * frame.height
+        write = numbers.ratio if scales["x"].unit else scales["x"].write
+        values = [*columns["x"]]
+        columns["x"] = [value or 0 for value in values]
+        columns["text"] = [
+            short(note) if value is None else write(value) if value else "0"
+            for value, note in zip(values, notes, strict=True)
+        ]
+    elif marks.shape in _WRITTEN:
         columns["text"] = [short(text) for text in frame[marks.label]]
-    elif marks.label or marks.shown:
-        columns["tips"] = tips(frame, marks.label, marks.shown)
+    elif marks.shape not in _WITHOUT_TIPS:
+        at = {name: axis for name, axis in ((marks.x, chart.x), (marks.y, chart.y)) if name}
+        # Names on an axis without a title are those of the mark.
+        named = [*(name for name in at if not at[name].title), marks.colour]
+        labels = [marks.label] if marks.label else dict.fromkeys(filter(None, named))
+        values = [Column(name, axis.title, axis.kind) for name, axis in at.items() if axis.title]
+        columns["tips"] = tips(frame, labels, (*([] if marks.y_end else values), *marks.shown))
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 

@@ -12,7 +12,6 @@ import msgspec
 from markupsafe import Markup, escape
 
 from traceana.report.cells import BAR, Cells, cells_of
-from traceana.report.charts.panels import panel_charts
 from traceana.report.columns import Kind
 from traceana.report.page import Block, Table
 from traceana.report.text import cut_distinct, cut_end, cut_path, plain
@@ -56,7 +55,6 @@ def environment() -> Environment:
     made.filters["kind"] = _kind
     made.filters["grid"] = grid
     made.filters["command"] = command
-    made.filters["charts"] = panel_charts
     made.filters["terms"] = terms
     return made
 

@@ -30,10 +30,10 @@ from traceana.report.page import (
     Icicle,
     Illustration,
     Page,
+    Panels,
     Timeline,
     pictures_of,
 )
-from traceana.report.panels import Panels
 
 _SCRIPTS: Final = {
     **{"text.js": object, "tables.js": object, "icicle.js": Icicle, "timeline.js": Timeline},

@@ -10,6 +10,7 @@ import polars as pl
 
 from traceana.columns.intervals import PER_DEVICE
 from traceana.report import display_names, numbers
+from traceana.report.cells import texts
 from traceana.report.charts.colours import CLASS_COLOURS, EVENT_COLOURS, PALETTE
 from traceana.report.columns import Kind
 from traceana.report.page import (
@@ -67,6 +68,7 @@ def step_bars(steps: pl.DataFrame, parts: pl.DataFrame, ranks: pl.DataFrame) -> 
     )
     parts = pl.concat([parts.cast({"step": pl.Int64}), alone])
     order = {name: at for at, name in enumerate((*_WORK, *CAUSES))}
+    idle = {cause: f"idle: {display_names.part(cause)}" for cause in CAUSES}
     drawn = parts.join(named, left_on="step", right_on="row")
     # Where the name is that of several processes, a step is a mean, as of several devices.
     devices = drawn.select("name", "step", *PER_DEVICE).unique().group_by("name").len("devices")
@@ -76,10 +78,10 @@ def step_bars(steps: pl.DataFrame, parts: pl.DataFrame, ranks: pl.DataFrame) -> 
         .join(devices, on="name")
         .with_columns(pl.col("time_ns") // pl.col("devices"))
         .sort("at", pl.col("part").replace_strict(order))
+        .with_columns(pl.col("part").replace(idle))
     )
     if frame.is_empty():
         return []
-    idle = {cause: f"idle: {display_names.part(cause)}" for cause in CAUSES}
     colours = _WORK | {idle[cause]: EVENT_COLOURS["idle"][cause] for cause in CAUSES}
     rest = steps.height - named.height
     several = devices["devices"].max() != 1
@@ -91,19 +93,9 @@ def step_bars(steps: pl.DataFrame, parts: pl.DataFrame, ranks: pl.DataFrame) -> 
             "copies, and idle time by cause.",
             Axis("" if steps["process"].n_unique() > 1 else "step", Kind.TEXT),
             Axis("time", Kind.TIME),
-            (
-                Marks(
-                    frame.with_columns(pl.col("part").replace(idle)),
-                    "bar",
-                    "name",
-                    "time_ns",
-                    colour="part",
-                    label="part",
-                    shown=(column("time_ns"),),
-                    colours=colours,
-                ),
-            ),
+            (Marks(frame, "bar", "name", "time_ns", colour="part"),),
             height=170,
+            colours=colours,
         )
     ]
 
@@ -186,18 +178,10 @@ def roofline_chart(
     known = explained.filter(pl.col("why").is_null())
     if known.is_empty():
         return []
-    points = known.with_columns(_class_names(known["category"]))
+    classes = texts(Kind.CATEGORY, known["category"].fill_null("other"))
+    points = known.with_columns(pl.Series("category", classes, pl.String))
     intensities = known["arithmetic_intensity"].to_list()
-    wanted = (
-        "type",
-        "time_ns",
-        "share",
-        "flops",
-        "flops_per_s",
-        "of_peak",
-        "arithmetic_intensity",
-        "bound",
-    )
+    wanted = ("type", "time_ns", "share", "flops", "of_peak", "bound")
     roof, labels = _ceilings(peaks, min(intensities), max(intensities))
     title = f"FLOP/s and arithmetic intensity by {by}"
     if peaks is not None and roof:
@@ -259,7 +243,7 @@ def _with_reasons(rows: pl.DataFrame) -> pl.DataFrame:
 def _left_out(rows: pl.DataFrame) -> list[tuple[str, str]]:
     """Return a note on the ``rows`` with a reason ``why``: number, part of time and of FLOPs."""
     time, flops = (max(int(rows[name].sum()), 1) for name in ("time_ns", "flops"))
-    texts = [
+    lines = [
         f"{count:,} {why} ({numbers.share(of_time / time)} of time, "
         f"{numbers.share(of_flops / flops)} of FLOPs)"
         for why, count, of_time, of_flops in rows.drop_nulls("why")
@@ -268,11 +252,7 @@ def _left_out(rows: pl.DataFrame) -> list[tuple[str, str]]:
         .sort("len", descending=True, maintain_order=True)
         .iter_rows()
     ]
-    return [("rows not drawn", "; ".join(texts))] if texts else []
-
-
-def _class_names(categories: pl.Series) -> pl.Series:
-    return pl.Series("category", [display_names.category(one or "other") for one in categories])
+    return [("rows not drawn", "; ".join(lines))] if lines else []
 
 
 def _ceilings(peaks: Peaks | None, low: float, high: float) -> tuple[list[Marks], list[Marks]]:
@@ -294,71 +274,61 @@ def _ceilings(peaks: Peaks | None, low: float, high: float) -> tuple[list[Marks]
         for intensity in sorted({left, ridge or low, right}):
             rows.append((label, intensity, min(rate, intensity * bandwidth)))
     frame = pl.DataFrame(rows, schema=["peak", "intensity", "rate"], orient="row")
-    ends = frame.group_by("peak", maintain_order=True).last()
-    # Peaks of one rate share a line and its label.
-    labels = ends.group_by("rate", maintain_order=True).agg(
-        pl.col("peak").str.join(", "), pl.col("intensity").first()
+    line, names = dashed_lines(frame, "intensity", "rate", "peak")
+    return [line], [names]
+
+
+def dashed_lines(
+    frame: pl.DataFrame, x: str, y: str, name: str, line: str = ""
+) -> tuple[Marks, Marks]:
+    """Return the dashed lines of ``frame``, and the names of those that end in one point, there.
+
+    Lines are told apart by the column ``line``, by default by their ``name``.
+    """
+    ends = frame.group_by(line or name, maintain_order=True).last()
+    names = ends.group_by(x, y, maintain_order=True).agg(
+        pl.col(name).unique(maintain_order=True).str.join(", ")
     )
-    return (
-        [Marks(frame, "rule", "intensity", "rate", colour="peak")],
-        [Marks(labels, "text", "intensity", "rate", label="peak")],
-    )
+    return Marks(frame, "rule", x, y, colour=line or name), Marks(names, "text", x, y, label=name)
 
 
 def bandwidths(sizes: pl.DataFrame) -> list[Chart]:
-    """Return the bandwidth of copies by their size (``transfers --by size``); empty without any."""
+    """Return the bandwidth of copies by their size (``transfers --by size``); empty without any.
+
+    Dashed lines are the peaks of the links that the copies went over.
+    """
     known = sizes.filter((pl.col("size") > 0) & (pl.col("bytes_per_s") > 0))
     if known.is_empty():
         return []
-    kind = pl.concat_str(
-        pl.col("direction").cast(pl.String),
-        pl.when(pl.col("host_memory").cast(pl.String) != "unknown")
-        .then(pl.lit(" ") + pl.col("host_memory").cast(pl.String))
-        .otherwise(pl.lit("")),
+    memory = pl.col("host_memory").cast(pl.String).replace("unknown", None)
+    points = known.with_columns(
+        kind=pl.concat_str("direction", memory, separator=" ", ignore_nulls=True)
     )
-    wanted = ("count", "time_ns", "exposed_ns", "bytes_per_s")
-    points = known.with_columns(kind.alias("kind"))
-    peaks = _link_peaks(known)
+    # Beyond the copies on both sides: those of one size have a line, too.
+    ends = known.select(pl.concat_list(pl.col("size").min() / 2, pl.col("size").max() * 2.0))
+    links = (
+        known.select(pl.format("peak of {}", "link"), "peak_bytes_per_s")
+        .drop_nulls()
+        .unique()
+        .sort("link")
+        .join(ends.explode("size"), how="cross")
+    )
+    lines, names = dashed_lines(links, "size", "peak_bytes_per_s", "link")
+    shown = tuple(
+        column(one) for one in ("count", "time_ns", "exposed_ns") if one in points.columns
+    )
+    marks = Marks(
+        points, "point", "size", "bytes_per_s", colour="kind", size="time_ns", shown=shown
+    )
     return [
         Chart(
             "Bandwidth by size of the copy",
             "Achieved bandwidth of copies, those of similar size together.",
             Axis("bytes per copy", Kind.BYTES, log=True),
             Axis("bandwidth", Kind.RATE, log=True),
-            (
-                *peaks,
-                Marks(
-                    points,
-                    "point",
-                    "size",
-                    "bytes_per_s",
-                    colour="kind",
-                    label="kind",
-                    size="time_ns",
-                    shown=tuple(column(name) for name in wanted if name in points.columns),
-                ),
-            ),
+            (lines, names, marks) if links.height else (marks,),
             height=260,
         )
-    ]
-
-
-def _link_peaks(sizes: pl.DataFrame) -> list[Marks]:
-    """Return a line and its label for the peak of each link that copies went over."""
-    # Beyond the copies on both sides: those of one size have a line, too.
-    first, last = sizes.select(pl.col("size").min() / 2, last=pl.col("size").max() * 2.0).row(0)
-    links = sizes.select("link", "peak_bytes_per_s").drop_nulls().unique().sort("link")
-    if links.is_empty():
-        return []
-    ends = links.join(pl.DataFrame({"size": [first, last]}), how="cross")
-    labels = links.select(
-        pl.lit(last).alias("size"),
-        pl.format("peak of {}", "link").alias("label"),
-        "peak_bytes_per_s",
-    )
-    return [
-        Marks(ends, "rule", "size", "peak_bytes_per_s", colour="link"),
-        Marks(labels, "text", "size", "peak_bytes_per_s", label="label"),
     ]
 
 
@@ -367,10 +337,9 @@ def memory_over_time(slices: pl.DataFrame) -> list[Chart]:
     if "allocated_bytes" not in slices.columns or slices.is_empty():
         return []
     cpu = pl.when(pl.col("device") == CPU_DEVICE).then(pl.lit("CPU"))
-    device = cpu.otherwise(pl.format("GPU {}", pl.col("device")))
-    ranked = slices["rank"].null_count() < slices.height
-    labelled = slices.with_columns(
-        (pl.format("rank {}, ", pl.col("rank")) + device if ranked else device).alias("of")
+    device = cpu.otherwise(pl.format("GPU {}", "device"))
+    named = slices.with_columns(
+        of=pl.concat_str(pl.format("rank {}", "rank"), device, separator=", ", ignore_nulls=True)
     )
     return [
         Chart(
@@ -378,17 +347,7 @@ def memory_over_time(slices: pl.DataFrame) -> list[Chart]:
             "Allocated memory of each device, the largest value of each slice of time.",
             Axis("time since the first event", Kind.TIME),
             Axis("allocated, maximum of the slice", Kind.BYTES),
-            (
-                Marks(
-                    labelled,
-                    "step",
-                    "start_ns",
-                    "allocated_bytes",
-                    colour="of",
-                    label="of",
-                    shown=(column("start_ns"), column("allocated_bytes")),
-                ),
-            ),
+            (Marks(named, "step", "start_ns", "allocated_bytes", colour="of"),),
             height=240,
         )
     ]

@@ -1,23 +1,23 @@
-"""Bar charts of analyses, for HTML and plots: the rows with most time, or another figure."""
+"""Bar charts, for HTML and plots: the rows with most of a figure, or the runs side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 import polars as pl
 
 from traceana.report import display_names, numbers
-from traceana.report.page import Axis, Chart, Column, Marks
+from traceana.report.cells import texts
+from traceana.report.columns import Kind
+from traceana.report.page import Axis, Chart, Marks
 from traceana.report.pages.single_table import column
-from traceana.report.text import cut_distinct, cut_end
 
 MOST_BARS: Final = 20
-_LONGEST: Final = 40
-"""Letters of a kernel's name."""
 _LEAST: Final = 0.001
-_PIXELS: Final = 20
-"""The height of a bar with its space."""
+_MOST_VALUES: Final = 120
+"""Bars with their values written at their ends."""
 
 
 def bars(
@@ -27,8 +27,7 @@ def bars(
     figure: str,
     *,
     axis: str,
-    shown: tuple[str, ...] = (),
-    titles: Mapping[str, str] | None = None,
+    shown: Mapping[str, str | None],
     coloured: bool = False,
 ) -> list[Chart]:
     """Return a bar of the column ``figure`` for each ``item`` of ``frame``; empty without values.
@@ -36,13 +35,17 @@ def bars(
     Rows of one item are added. There are at most :data:`MOST_BARS`, largest first, none below a
     thousandth of all; the summary has the number of the others and their part. Bars that are
     ``coloured`` have the colour of their ``category``. ``shown`` are columns for a reader to look
-    up, with ``titles`` of their own.
+    up, with their titles, None for the default.
     """
-    own = ("category",) if coloured else ()
+    own = pl.col("category").fill_null("other")
     summed = (
-        frame.filter(pl.col(item).is_not_null())
+        (frame.with_columns(own) if coloured else frame)
+        .filter(pl.col(item).is_not_null())
         .group_by(item, maintain_order=True)
-        .agg(pl.col(figure, *shown).sum(), pl.col(own).first())
+        .agg(
+            pl.col(figure, *shown).sum(),
+            *([pl.col("category").first().alias("class")] if coloured else []),
+        )
         .filter(pl.col(figure) > 0)
         .sort(figure, descending=True, maintain_order=True)
     )
@@ -50,55 +53,53 @@ def bars(
         return []
     whole = int(summed[figure].sum())
     top = summed.filter(pl.col(figure) >= _LEAST * whole).head(MOST_BARS)
+    kind = column(item).kind
+    top = top.with_columns(pl.Series(item, texts(kind, top[item]), pl.String))
     if coloured:
-        called = [display_names.category(one or "other") for one in top["category"]]
+        called = texts(Kind.CATEGORY, top["class"])
         top = top.with_columns(pl.Series("category", called, pl.String))
     summary = f"Bars of {numbers.counted(top.height, 'row')}, largest first."
     if summed.height > top.height:
         rest = numbers.share((whole - int(top[figure].sum())) / whole)
         summary = f"{summary[:-1]}; the other {summed.height - top.height} have {rest}."
-    given = column(figure, axis)
-    return [
-        Chart(
-            title,
-            summary,
-            Axis(axis, given.kind),
-            Axis("", column(item).kind),
-            (
-                Marks(
-                    top,
-                    "bar",
-                    figure,
-                    item,
-                    colour="category" if coloured else "",
-                    label=item,
-                    shown=(given, *(_titled(name, titles or {}) for name in shown)),
-                ),
-            ),
-            height=40 + _PIXELS * top.height,
-        )
-    ]
+    colour = "category" if coloured else ""
+    extra = tuple(column(name, called) for name, called in shown.items())
+    marks = Marks(top, "bar", figure, item, colour=colour, shown=extra)
+    return [Chart(title, summary, Axis(axis, column(figure).kind), Axis("", kind), (marks,))]
 
 
-def _titled(name: str, titles: Mapping[str, str]) -> Column:
-    return column(name, titles.get(name))
+def grouped_bars(
+    frame: pl.DataFrame,
+    title: str,
+    figure: str,
+    axis: Axis,
+    colours: Mapping[str, str],
+    reference: float | None = None,
+) -> Chart:
+    """Return a bar of ``figure`` for each row, at its ``item``, with the value at its end.
 
-
-def class_bars(breakdown: pl.DataFrame, processor: str, *, mean: str) -> list[Chart]:
-    """Return the time of each class.
-
-    The figures of ``breakdown`` are ``mean``: ``per step and process``; if empty they are sums.
+    Bars of one item are of several ``series``. A row without a value is the reason why it
+    ``failed``; a frame without failures needs no such column. A bar is pale if it is
+    ``published``. A dashed line marks the ``reference``.
     """
-    called = [display_names.category(one or "other") for one in breakdown["category"]]
-    return bars(
-        breakdown.with_columns(pl.Series("class", called, pl.String)),
-        f"{processor} time by class{f', mean {mean}' if mean else ''}",
-        "class",
-        "time_ns",
-        axis=f"time {mean}".rstrip(),
-        shown=("calls",),
-        coloured=True,
-    )
+    known, faint = pl.col(figure).is_not_null(), "published" in frame.columns
+    failed = "failed" if "failed" in frame.columns else ""
+    written = frame.filter(known | pl.col("failed").is_not_null() if failed else known)
+    drawn = written.filter(known)
+    series = written["series"].unique(maintain_order=True)
+    rows = numbers.counted(written["item"].n_unique(), "row")
+    grouped = bool(written["item"].is_duplicated().any())
+    if drawn.height > _MOST_VALUES:
+        written = written.filter(~known)
+    of = partial(Marks, x=figure, y="item", colour="series", grouped=grouped)
+    marks = [
+        of(drawn, "bar", faint="published" if faint else ""),
+        of(written, "value", label=failed),
+    ]
+    if reference is not None:
+        marks.append(Marks(pl.DataFrame({figure: [reference]}), "rule", figure))
+    summary = f"Bars of {rows}, {len(series)} series: {', '.join(series)}."
+    return Chart(title, summary, axis, Axis("", Kind.TEXT), tuple(marks), colours=colours)
 
 
 def cause_bars(idle: pl.DataFrame, stepped: int, summed: str) -> list[Chart]:
@@ -110,22 +111,22 @@ def cause_bars(idle: pl.DataFrame, stepped: int, summed: str) -> list[Chart]:
     """
     per_step = idle["step_ns"].count() > 0
     of = f", {summed}" if summed else ""
-    each = " per step and device" if summed else " per step"
+    each = ""
     if per_step:
+        each = " per step and device" if summed else " per step"
         of = f", mean{each}"
-        idle = idle.group_by("cause", maintain_order=True).agg(
-            count=pl.col("step_count").sum() / stepped,
-            time_ns=pl.col("step_ns").sum() // stepped,
+        idle = idle.select(
+            "cause",
+            count=pl.col("step_count") / stepped,
+            time_ns=pl.col("step_ns") / stepped,
         )
-    called = [one.replace("_", " ") for one in idle["cause"].cast(pl.String)]
     return bars(
-        idle.with_columns(pl.Series("cause", called, pl.String)),
+        idle,
         f"Idle time by cause{of}",
         "cause",
         "time_ns",
-        axis=f"idle time{each}" if per_step else "idle time",
-        shown=("count",),
-        titles={"count": f"gaps{each}" if per_step else "gaps"},
+        axis=f"idle time{each}",
+        shown={"count": f"gaps{each}"},
     )
 
 
@@ -160,49 +161,12 @@ def path_bars(segments: pl.DataFrame, steps: int | None, *, several: bool) -> li
         else ": ".join(one for one in (display_names.category(of), other) if one)
         for of, kernel, other in by_culprit.select("class", "kernel", "other").iter_rows()
     ]
-    shown = cut_distinct(called, _LONGEST, cut_end)
     per = f" per step{' and process' if several else ''}" if steps else ""
     return bars(
-        by_culprit.with_columns(pl.Series("culprit", shown, pl.String)),
+        by_culprit.with_columns(pl.Series("segment", called, pl.String)),
         f"Critical path by kernel, operator and wait{f', mean{per}' if per else ''}",
-        "culprit",
+        "segment",
         "time_ns",
         axis=f"time on the critical path{per}",
-        shown=("count",),
+        shown={"count": None},
     )
-
-
-def kernel_bars(kernels: pl.DataFrame) -> list[Chart]:
-    """Return the kernels with most time, coloured by class."""
-    by_name = kernels.group_by("name", maintain_order=True).agg(pl.col("time_ns").sum())
-    # The names of kernels without a bar, which can be many, stay as they are.
-    top = by_name.sort("time_ns", descending=True, maintain_order=True).head(MOST_BARS)["name"]
-    brief = display_names.briefs(map(str, top.drop_nulls()))
-    shown = dict(zip(brief, cut_distinct([*brief.values()], _LONGEST, cut_end), strict=True))
-    label = pl.col("name").cast(pl.String).replace(shown).alias("kernel")
-    return bars(
-        kernels.with_columns(label),
-        "Kernels with most time, coloured by class",
-        "kernel",
-        "time_ns",
-        axis="time",
-        shown=("calls",),
-        coloured=True,
-    )
-
-
-def operator_bars(flops: pl.DataFrame) -> list[Chart]:
-    """Return the operators with most FLOPs."""
-    return bars(
-        flops,
-        "Operators with most FLOPs",
-        "operator",
-        "flops",
-        axis="FLOPs",
-        shown=("calls", "time_ns"),
-    )
-
-
-def type_bars(layers: pl.DataFrame) -> list[Chart]:
-    """Return the time of each layer, or type of layers, of a grouped table."""
-    return bars(layers, "Time by layer", "layer", "time_ns", axis="time", shown=("calls",))

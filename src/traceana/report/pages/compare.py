@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
@@ -13,8 +13,11 @@ import polars as pl
 from traceana.comparison.compared_run import loaded
 from traceana.comparison.run_tables import Comparison, basis
 from traceana.report import display_names, numbers
-from traceana.report.columns import has_values, kind_of, scale_of, title_of
-from traceana.report.page import Block, Column, Facts, Heading, Page, Table
+from traceana.report.cells import texts
+from traceana.report.charts.colours import series_colours
+from traceana.report.columns import Kind, has_values, kind_of, scale_of, title_of
+from traceana.report.page import Axis, Block, Column, Facts, Heading, Page, Panels, Table
+from traceana.report.pages.bars import grouped_bars
 from traceana.report.pages.single_table import (
     columns_of,
     data_of,
@@ -23,9 +26,7 @@ from traceana.report.pages.single_table import (
     source_of,
     without_unknown,
 )
-from traceana.report.panels import Bars, Panel, Panels, scaled, summed, time_axis
 from traceana.report.result import CommandResult
-from traceana.report.text import cut_distinct, cut_end
 from traceana.result import Arranged, Result, arrange
 
 if TYPE_CHECKING:
@@ -106,15 +107,11 @@ def side_by_side(found: Comparison, *, by: CompareBy = "summary") -> CommandResu
     notes = tuple(dict.fromkeys((*table.notes, *summed.notes)))
     make = partial(_page, found, by, table, summed.frame)
 
-    def pictures() -> list[Block]:
-        conditions = (": ".join(line) for line in _legend(summed.frame))
-        return [picture(found, by, KEYS["class" if by == "summary" else by], conditions)]
-
     return CommandResult.of(
         Result(table.frame, {}, notes),
         make,
         screenful=40,
-        pictures=pictures,
+        pictures=lambda: [picture(found, "class" if by == "summary" else by)],
         summary=found,
         filterable=False,
     )
@@ -206,70 +203,43 @@ def _side_by_side(table: OfRuns, by: str, shown: Arranged) -> Table:
 
 
 MOST_ITEMS: Final = 16
-_LONGEST: Final = 40
-
-_NAMES: Final[Mapping[str, Callable[[dict[str, Any]], str]]] = {
-    "class": lambda row: display_names.class_of(row["category"], row["part"]),
-    "algorithm": lambda row: " ".join(
-        (display_names.class_of(row["category"], row["algorithm"]), row["pass"] or "")
-    ).strip(),
-    "kernel": lambda row: display_names.brief(row["name"]),
-}
 _PICTURE_TITLES: Final[Mapping[str, str]] = {"gemm": "GEMM", "epilogue": "bias and activation"}
 
 
-def picture(
-    found: Comparison, by: CompareBy, keys: tuple[str, ...], conditions: Iterable[str]
-) -> Panels:
-    """Return the wall time of the runs beside that of the largest items of ``by``.
-
-    ``keys`` are the columns that identify an item; a summary has the classes. ``conditions`` are
-    the lines below the title.
-    """
+def picture(found: Comparison, by: CompareBy) -> Panels:
+    """Return the wall time of the runs above that of the items with most time in all runs."""
     runs = found.by("summary").frame
     stepped = runs["steps"].null_count() == 0
-    panels = [_walls(runs, "Step time" if stepped else "Recording")]
-    of = "class" if by == "summary" else by
-    table = found.by(of)
-    frame = table.frame.drop_nulls(table.time).filter(pl.col(table.time) > 0)
+    colours = series_colours(runs["run"])
+    walls = runs.select("wall_ns", item="run", series="run")
+    title, axis = "Step time" if stepped else "Recording", Axis("wall time", Kind.TIME)
+    charts = [grouped_bars(walls, title, "wall_ns", axis, colours)]
+    table = found.by(by)
+    frame = table.frame.filter(pl.col(table.time) > 0)
     if frame.height:
-        panels.append(_items(frame, of, table.time, keys, stepped))
-    title = f"{numbers.counted(runs.height, 'run')} side by side"
-    return Panels(title, tuple(conditions), panels, columns=1)
-
-
-def _walls(runs: pl.DataFrame, title: str) -> Panel:
-    axis, unit = time_axis("wall time", runs["wall_ns"])
-    labels = runs["run"].to_list()
-    values = scaled(runs["wall_ns"].to_list(), unit)
-    bars = [
-        Bars(label, [value if at == own else None for at, value in enumerate(values)])
-        for own, label in enumerate(labels)
-    ]
-    return Panel(title, axis, rows=labels, bars=bars)
-
-
-def _items(frame: pl.DataFrame, by: str, time: str, keys: tuple[str, ...], stepped: bool) -> Panel:
-    """Return the time of the items with most time in all runs."""
-    items = frame.group_by("item").agg(pl.col(time).sum(), pl.col(keys).first())
-    top = items.sort(time, "item", descending=[True, False]).head(MOST_ITEMS)
-    called = [_name(by, {"part": None, **row}, keys) for row in top.to_dicts()]
-    labels = cut_distinct(called, _LONGEST, cut_end)
-    labelled = frame.join(
-        pl.DataFrame({"item": top["item"], "label": labels}), on="item", maintain_order="left"
-    )
-    axis, unit = time_axis("time per step" if stepped else "time", labelled[time])
-    rows = list(dict.fromkeys(labels))
-    bars = summed(labelled, "run", "label", rows, time, unit)
-    rest = items.height - top.height
-    title = f"Time by {_PICTURE_TITLES.get(by, by)}"
-    if rest:
-        title += f" ({numbers.counted(rest, 'other')} left out)"
-    return Panel(title, axis, rows=rows, bars=bars)
-
-
-def _name(by: str, row: dict[str, Any], keys: tuple[str, ...]) -> str:
-    known = _NAMES.get(by)
-    if known is not None:
-        return known(row)
-    return " ".join(display_names.part(str(row[key])) for key in keys if row[key])
+        items = frame.group_by("item").agg(pl.col(table.time).sum(), pl.col(KEYS[by]).first())
+        items = items.sort(table.time, "item", descending=[True, False])
+        top = items.head(MOST_ITEMS)
+        if KEYS[by][0] == "category":
+            called = [
+                " ".join(filter(None, (display_names.class_of(category, part), *passes)))
+                for category, part, *passes in top.select(KEYS[by]).iter_rows()
+            ]
+        else:
+            # The form of a GEMM stands alone here: plain, not "no" of a column "batched".
+            kinds = {key: Kind.PART if key == "form" else kind_of(key) for key in KEYS[by]}
+            parts = [texts(kind, top[key]) for key, kind in kinds.items()]
+            called = [" ".join(filter(None, row)) for row in zip(*parts, strict=True)]
+        summed = (
+            top.with_columns(pl.Series("called", called, pl.String))
+            .select("item", "called")
+            .join(frame, on="item", maintain_order="left")
+            .group_by(item="called", series="run", maintain_order=True)
+            .agg(pl.col(table.time).sum())
+        )
+        title = f"Time by {_PICTURE_TITLES.get(by, by)}"
+        if others := items.height - top.height:
+            title += f" ({numbers.counted(others, 'other')} left out)"
+        axis = Axis("time per step" if stepped else "time", Kind.TIME)
+        charts.append(grouped_bars(summed, title, table.time, axis, colours))
+    return Panels(f"{numbers.counted(runs.height, 'run')} side by side", tuple(charts), columns=1)

@@ -156,11 +156,7 @@ def differences(found: Diff, *, by: DiffBy | None = None) -> CommandResult:
     if found.same_work:
         totals["delta_ns"] = totals["time_b_ns"] - totals["time_a_ns"]
     whole = Result(frame, totals, found.notes)
-    if by is not None:
-        make = partial(_table, found, by)
-        return CommandResult.of(
-            whole, make, screenful=40, pictures=lambda: pictures(found), summary=found
-        )
+    make = partial(_summary, found) if by is None else partial(_table, found, by)
 
     def sections(page: Page, limit: int | None) -> Page:
         from traceana.report.pages.diff_html import with_sections
@@ -168,9 +164,14 @@ def differences(found: Diff, *, by: DiffBy | None = None) -> CommandResult:
         tables = {one: differences(found, by=one) for one in COLUMNS}
         return with_sections(found, tables, _TITLES, page, limit)
 
-    make = partial(_summary, found)
     return CommandResult.of(
-        whole, make, screenful=40, complete=sections, summary=found, filterable=False
+        whole,
+        make,
+        screenful=40,
+        pictures=lambda: pictures(found),
+        complete=sections if by is None else None,
+        summary=found,
+        filterable=by is not None,
     )
 
 

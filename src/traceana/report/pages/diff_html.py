@@ -23,7 +23,6 @@ from traceana.report.page import (
     Page,
     Section,
     Table,
-    with_pictures,
 )
 from traceana.report.pages.analysis_pictures import layer_icicle
 from traceana.report.pages.single_table import column, columns_of
@@ -66,13 +65,12 @@ def with_sections(
     page: Page,
     limit: int | None,
 ) -> Page:
-    """Return ``page`` with its pictures, and a section for each of ``tables``.
+    """Return ``page`` with a section for each of ``tables``.
 
     The table of the layers, which the page has in part, is in its section. ``titles`` are those of
     columns.
     """
     first = tuple(one for one in page.blocks if not (isinstance(one, Table) and one.folded))
-    shown = with_pictures(replace(page, blocks=first), pictures(found))
     sections = []
     for by, title in SECTIONS.items():
         own: list[Block] = list(icicle(found)) if by == "layer" else []
@@ -84,7 +82,7 @@ def with_sections(
             sections.append(Section(by, title, tuple(own)))
     if found.idle.height:
         sections.insert(1, Section("idle", "Idle time", (idle_causes(found, titles),)))
-    return replace(shown, sections=tuple(sections))
+    return replace(page, blocks=first, sections=tuple(sections))
 
 
 def idle_causes(found: Diff, titles: Mapping[str, str]) -> Table:
@@ -202,17 +200,7 @@ def _steps(found: Diff) -> list[Chart]:
             f"{numbers.arrow(round(decided.a), round(decided.b))}.",
             Axis("wall time", Kind.TIME, from_zero=False),
             Axis("", Kind.TEXT),
-            (
-                Marks(
-                    both,
-                    "point",
-                    "wall_ns",
-                    "run",
-                    colour="is",
-                    label="run",
-                    shown=(column("wall_ns"),),
-                ),
-            ),
+            (Marks(both, "point", "wall_ns", "run", colour="is"),),
             height=110,
         ),
         *_interval(found, decided),
@@ -230,7 +218,7 @@ def _interval(found: Diff, decided: StatisticVerdict) -> list[Chart]:
     )
     none = pl.DataFrame({"change_ns": [0]})
     bounds = pl.DataFrame({"change_ns": [low, high], "is": [level] * 2})
-    shown = (column("change_ns", "change"),)
+    middle = pl.DataFrame({"change_ns": [change], "is": ["change"]})
     return [
         Chart(
             f"Change of the {statistic} step time; left of 0 is faster",
@@ -238,15 +226,8 @@ def _interval(found: Diff, decided: StatisticVerdict) -> list[Chart]:
             Axis("candidate less baseline", Kind.TIME),
             Axis("", Kind.TEXT),
             (
-                Marks(bounds, "line", "change_ns", "is", shown=shown),
-                Marks(
-                    pl.DataFrame({"change_ns": [change], "is": ["change"]}),
-                    "point",
-                    "change_ns",
-                    "is",
-                    label="is",
-                    shown=shown,
-                ),
+                Marks(bounds, "line", "change_ns", "is"),
+                Marks(middle, "point", "change_ns", "is"),
                 Marks(none, "rule", "change_ns"),
             ),
             height=90,
@@ -310,9 +291,9 @@ def _change(found: Diff) -> list[Chart]:
                     colour="is",
                     label="class",
                     shown=(Column("change_ns", "time", Kind.TIME),),
-                    colours=_COLOURS,
                 ),
             ),
             height=280,
+            colours=_COLOURS,
         )
     ]

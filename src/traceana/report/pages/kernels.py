@@ -13,7 +13,7 @@ from traceana.analyze.summaries import needs_timeline
 from traceana.enrich.classify import rules_in_use
 from traceana.errors import UsageError
 from traceana.readers.kernel_names import demangle
-from traceana.report.pages.bars import kernel_bars
+from traceana.report.pages.bars import bars
 from traceana.report.pages.single_table import table_result
 
 if TYPE_CHECKING:
@@ -92,7 +92,15 @@ def kernels(trace: Trace, *, by: KernelsBy = "name", unclassified: bool = False)
         titles=titles,
         summed=True,
         screenful=30,
-        pictures=lambda: kernel_bars(found.frame),
+        pictures=lambda: bars(
+            found.frame,
+            "Kernels with most time, coloured by class",
+            "name",
+            "time_ns",
+            axis="time",
+            shown={"calls": None},
+            coloured=True,
+        ),
     )
 
 

@@ -17,7 +17,7 @@ from traceana.flops.peaks import calibrated
 from traceana.report import display_names, numbers
 from traceana.report.page import Block, Facts, Notes
 from traceana.report.pages.analysis_pictures import layer_icicle, roofline_chart
-from traceana.report.pages.bars import operator_bars, type_bars
+from traceana.report.pages.bars import bars
 from traceana.report.pages.single_table import table_result
 from traceana.result import Arranged, Result
 
@@ -152,7 +152,9 @@ def layers(
             rows = found.frame.join(classes, on=keys, nulls_equal=True, maintain_order="left")
             rates = _layer_roofline(rows, by, known)
         if by == "type" or depth is not None:
-            return (*type_bars(found.frame), *rates)
+            shown = {"calls": None}
+            times = bars(found.frame, "Time by layer", "layer", "time_ns", axis="time", shown=shown)
+            return (*times, *rates)
         return (*layer_icicle(layer_tree(trace)), *rates)
 
     inside = pl.DataFrame()
@@ -282,7 +284,14 @@ def flops(
         below=partial(below, "operator"),
         sections=sections,
         screenful=40,
-        pictures=lambda: operator_bars(found.frame),
+        pictures=lambda: bars(
+            found.frame,
+            "Operators with most FLOPs",
+            "operator",
+            "flops",
+            axis="FLOPs",
+            shown={"calls": None, "time_ns": None},
+        ),
     )
 
 

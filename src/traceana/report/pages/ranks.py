@@ -386,7 +386,6 @@ def bad_ranks(rows: pl.DataFrame) -> list[str]:
 MOST_RANKS: Final = 24
 """Bars: those of the slowest ranks."""
 MOST_DRAWN: Final = 5
-_PIXELS: Final = 20
 _MEDIAN: Final = "median rank"
 
 _MOST_COLUMNS: Final = 100
@@ -451,7 +450,7 @@ def _heat_maps(rows: pl.DataFrame, own: pl.DataFrame) -> list[Chart]:
         .then(first.cast(pl.String))
         .otherwise(pl.format("{} to {}", first, last))
         .alias("step"),
-    ).with_columns(pl.format("{}, step {}", "rank", "step").alias("cell"))
+    )
     ranks, of = cells["rank"].n_unique(), own["rank"].n_unique()
     return [
         Chart(
@@ -467,12 +466,10 @@ def _heat_maps(rows: pl.DataFrame, own: pl.DataFrame) -> list[Chart]:
                     "step",
                     "rank",
                     colour="band",
-                    label="cell",
                     shown=(column("excess_share", "above the median rank"),),
-                    colours=dict(zip(SHADES, _COLOURS, strict=True)),
                 ),
             ),
-            height=40 + _PIXELS * ranks,
+            colours=dict(zip(SHADES, _COLOURS, strict=True)),
         )
     ]
 
@@ -498,18 +495,7 @@ def _parts(rows: pl.DataFrame) -> list[Chart]:
             f"{summary[:-1]}; {left_out} more in the table." if left_out else summary,
             Axis("time of the capture, summed over its devices", Kind.TIME),
             Axis("", Kind.TEXT),
-            (
-                Marks(
-                    frame,
-                    "bar",
-                    "time_ns",
-                    "rank",
-                    colour="what",
-                    label="rank",
-                    shown=(column("time_ns"),),
-                ),
-            ),
-            height=40 + _PIXELS * read.height,
+            (Marks(frame, "bar", "time_ns", "rank", colour="what"),),
         )
     ]
 
@@ -536,15 +522,6 @@ def _steps(rows: pl.DataFrame, own: pl.DataFrame) -> list[Chart]:
             "median of all.",
             Axis("step", Kind.NUMBER, from_zero=False),
             Axis("own time", Kind.TIME, from_zero=False),
-            (
-                Marks(
-                    frame,
-                    "line",
-                    "step",
-                    "own_ns",
-                    colour="of",
-                    shown=(column("step"), column("own_ns", "own time")),
-                ),
-            ),
+            (Marks(frame, "line", "step", "own_ns", colour="of"),),
         )
     ]

@@ -13,7 +13,7 @@ from traceana.analyze.timeline import Window, timeline
 from traceana.report.page import Block, Heading, Page, Section, Table
 from traceana.report.pages.advise import advised
 from traceana.report.pages.analysis_pictures import step_bars, step_timeline
-from traceana.report.pages.bars import class_bars
+from traceana.report.pages.bars import bars
 from traceana.report.pages.idle import critical, idle
 from traceana.report.pages.info import info
 from traceana.report.pages.kernels import kernels
@@ -62,7 +62,15 @@ def with_sections(
 
     basis = whole.basis
     shown = basis.mean(arrange(basis.breakdown)).frame
-    classes = class_bars(shown, whole.processor, mean=basis.per)
+    classes = bars(
+        shown,
+        f"{whole.processor} time by class{f', mean {basis.per}' if basis.per else ''}",
+        "category",
+        "time_ns",
+        axis=f"time {basis.per}".rstrip(),
+        shown={"calls": None},
+        coloured=True,
+    )
     if trace.is_summary:
         own = (
             section("kernels", "Kernels", kernels(trace)),

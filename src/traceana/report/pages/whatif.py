@@ -203,8 +203,6 @@ def _replayed(trace: Trace, found: Replay, shown: Arranged) -> Page:
     return Page("whatif", (facts,), data_of(shown, source_of(trace)))
 
 
-_STEP: Final = (Column("step_ns", "step time", Kind.TIME),)
-_HEIGHT_OF_ROW: Final = 26
 _MOST_LINES: Final = 8
 
 
@@ -231,11 +229,10 @@ def intervals(frame: pl.DataFrame) -> list[Chart]:
             Axis("step time", Kind.TIME),
             Axis("", Kind.TEXT),
             (
-                Marks(ends, "line", "step_ns", "scenario", colour="scenario", shown=_STEP),
-                Marks(middle, "point", "step_ns", "scenario", label="scenario", shown=_STEP),
+                Marks(ends, "line", "step_ns", "scenario", colour="scenario"),
+                Marks(middle, "point", "step_ns", "scenario"),
                 Marks(rule, "rule", "step_ns", "scenario", colour="rule"),
             ),
-            height=70 + _HEIGHT_OF_ROW * frame.height,
         )
     ]
 
@@ -257,6 +254,6 @@ def by_factor(curve: pl.DataFrame) -> list[Chart]:
             f"{numbers.counted(len(most), 'scenario')}, factors from 0 to 1.",
             Axis("factor", Kind.NUMBER),
             Axis("step time", Kind.TIME),
-            (Marks(steps, "line", "factor", "step_ns", colour="scenario", shown=_STEP),),
+            (Marks(steps, "line", "factor", "step_ns", colour="scenario"),),
         )
     ]
