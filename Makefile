@@ -21,7 +21,7 @@ JOBS    ?=
 unexport PYTHONDONTWRITEBYTECODE
 # Tests wait for processes that they start: two workers more than there are cores.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(6, (os.cpu_count() or 1) + 2))')
-.PHONY: help demo test test-fast test-pythons fuzz lint bench backtest docs site release lock clean
+.PHONY: help demo test test-all test-fast test-pythons fuzz lint bench backtest docs site release lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 12
@@ -35,6 +35,9 @@ demo: $(CORE) ## Set up, and report on a recording of an H100, on the terminal a
 # one too, which opens it once (tests/support/scheduling.py).
 test: $(READY) ## Set up, and run the tests
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
+
+test-all: $(READY) ## The tests, and those of which others of a kind are enough for every change
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --exhaustive
 
 test-fast: $(READY) ## The tests that neither start a framework nor take long
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "not frameworks and not slow"

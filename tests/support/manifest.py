@@ -78,8 +78,18 @@ def printed(*kinds: str) -> list[dict[str, str]]:
         return [row for row in csv.DictReader(file, delimiter="\t") if row["kind"] in kinds]
 
 
-CHOSEN: frozenset[str] = frozenset({"alexnet_b128.json.gz"})
-"""Traces of the tests of every change: of all at hand, those whose code no other reaches."""
+CHOSEN = frozenset(
+    (
+        *("alexnet_forward_a100.json.gz", "diff_test_v100.json.gz", "dlrm_8xv100"),
+        *("eager_b200.json.gz", "resnet50_train_v100_oldest_schema.json.gz"),
+        *("alexnet_default.json.gz", "alexnet-cpu-mxnet.json.gz", "alexnet-cpu-cntk.json.gz"),
+        *("saxpy_mpi_a100.schema2.9.sqlite", "nccl_8xv100.nvvp"),
+        *("alexnet-gpu-jax-fp32.xplane.pb.gz", "jax_conv_legacy_mi300.xplane.pb"),
+        *("resnet50-cpu-jax.xplane.pb.gz", "alexnet-cpu-keras.trace.json.gz"),
+    )
+)
+"""The traces of the tests of every change, each taken for the lines that those before it lack: on
+them the commands execute 97.7 % of the lines that they execute on all traces at hand."""
 
 
 def traces_at_hand() -> list[Path]:
