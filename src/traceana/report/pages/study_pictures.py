@@ -47,10 +47,10 @@ class Picture(msgspec.Struct, frozen=True):
     columns: int = 3
 
 
-def _item(*columns: str) -> pl.Expr:
+def _item(*columns: str | pl.Expr) -> pl.Expr:
     """Return the text of ``columns``, with the network in front where there are several."""
     several = pl.col("network").drop_nulls().n_unique() > 1
-    parts = [pl.when(several).then("network"), *map(pl.col, columns)]
+    parts = [pl.when(several).then("network"), *columns]
     return pl.concat_str(parts, separator=", ", ignore_nulls=True)
 
 
@@ -63,6 +63,7 @@ _PASS: Final = pl.col("direction").replace("fprop", "forward").fill_null("unknow
 _ALGORITHM: Final = (
     pl.col("algorithm").fill_null("unknown").map_elements(display_names.part, pl.String)
 )
+_OPERATION: Final = pl.col("operation").map_elements(display_names.part, pl.String)
 _OF_RUN: Final = (
     pl.when(pl.col("run").n_unique() == 1)
     .then(_ALGORITHM)
@@ -148,7 +149,7 @@ _PICTURES: Final[Mapping[Name, Picture]] = {
     Name.FRAMEWORKS: Picture(
         ("forward_ns", "backward_ns"), item=_item("layer"), where=pl.col("role") == "layer"
     ),
-    Name.EPILOGUES: Picture(("time_ns",), item=_item("operation", "direction")),
+    Name.EPILOGUES: Picture(("time_ns",), item=_item(_OPERATION, "direction")),
     Name.SGEMM: Picture(("time_ns", "calls"), item=_item("gemm", "form")),
     Name.TRANSFERS: Picture(
         ("bytes", "bytes_per_s", "time_ns"), item=_item("direction", "host_memory")
