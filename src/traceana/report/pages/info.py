@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import PurePath
 from shlex import join
 from typing import TYPE_CHECKING, Any, Final
@@ -49,68 +48,94 @@ _UNKNOWN: Final = "unknown"
 def info(trace: Trace) -> CommandResult:
     """Return the facts of the trace, one per row."""
     known = facts(trace)
-    return CommandResult.of(as_table(known), partial(_page, known))
 
+    def page(shown: Arranged) -> Page:
+        rows = ((label[:1].upper() + label[1:], text) for label, text in _lines(known) if text)
+        return Page("info", (Facts(tuple(rows)),), Data(Rows(shown.frame), whole=known))
 
-def _page(known: Known, shown: Arranged) -> Page:
-    rows = tuple((label[:1].upper() + label[1:], text) for label, text in _lines(known) if text)
-    return Page("info", (Facts(rows),), Data(Rows(shown.frame), whole=known))
+    return CommandResult.of(as_table(known), page)
 
 
 def _lines(known: Known) -> Iterator[tuple[str, str]]:
+    """Yield labels and values; a value that is not known is empty."""
+
+    def number(value: int | None) -> str:
+        return numbers.count(value) if value else ""
+
+    def timed(count: int, time_ns: int) -> str:
+        # Activities of a printed summary may have sizes alone.
+        return f"{numbers.count(count)}{_in(time_ns)}" if count else ""
+
     yield "file", known["file"]
     yield "format", display_names.file_format(known["format"], known["format_version"])
-    yield "producer", _joined(known["producer"])
-    yield "framework", _joined(known["framework"])
-    yield "recorded", _moment(known["epoch_ns"])
-    yield "rank", _rank(known)
-    every = " over all ranks" if known["ranks"] else ""
-    yield (
-        "capture",
-        "" if known["span_ns"] is None else f"{numbers.duration(known['span_ns'])}{every}",
-    )
+    yield "producer", known["producer"] or ""
+    yield "framework", known["framework"] or ""
+    if (epoch_ns := known["epoch_ns"]) is not None:
+        try:
+            moment = f"{datetime.fromtimestamp(epoch_ns // 10**9, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        except (OverflowError, ValueError, OSError):
+            moment = f"{epoch_ns} ns after 1970"
+        yield "recorded", moment
+    if known["rank"] is not None:
+        of = "" if known["world_size"] is None else f" of {known['world_size']}"
+        yield "rank", f"{known['rank']}{of}"
+    if known["span_ns"] is not None:
+        every = " over all ranks" if known["ranks"] else ""
+        yield "capture", f"{numbers.duration(known['span_ns'])}{every}"
     for device in known["devices"]:
         yield "device", _device(device)
-    yield "kernels", _kernels(known)
-    yield "copies", _copies(known)
-    yield "memsets", _timed(known["memset"], known["memset_ns"])
-    yield "synchronizations", _number(known["synchronizations"])
-    yield "CPU operators", _timed(known["cpu_operators"], known["cpu_operator_ns"])
-    yield "steps", _steps(known)
-    yield "layers", _number(known["layers"])
-    yield "host events", _host(known)
+    if kernels := timed(known["kernels"], known["kernel_ns"]):
+        yield "kernels", f"{kernels}, {numbers.counted(known['distinct_kernel_names'], 'name')}"
+    if copies := known["memcpy"].items():
+        each = (f"{numbers.count(count)} {display_names.part(kind)}" for kind, count in copies)
+        yield "copies", f"{', '.join(each)}{_in(known['memcpy_ns'])}"
+    yield "memsets", timed(known["memset"], known["memset_ns"])
+    yield "synchronizations", number(known["synchronizations"])
+    yield "CPU operators", timed(known["cpu_operators"], known["cpu_operator_ns"])
+    if known["steps"]:
+        yield "steps", f"{known['steps']} ({known['step_numbers']}, {known['step_marker']})"
+    yield "layers", number(known["layers"])
+    host = {"operator": "operators", "runtime call": "calls", "range": "ranges"}
+    parts = (numbers.counted(known[of], noun) for noun, of in host.items() if known[of])
+    yield "host events", ", ".join(parts)
     yield "counters", _counters(known)
     yield "summary", _summary(known)
-    yield "events", _number(known["events"])
-    yield "read", _read(known)
-    normal = [entry for entry in known["ledger"] if _is_normal(entry)]
-    apart = [entry for entry in known["ledger"] if not _is_normal(entry)]
-    for entries in _alike(apart):
-        yield "integrity", _entry(entries)
-    if normal:
-        excluded = sum(entry["count"] for entry in normal if not entry["kept"])
-        remarks = sum(entry["kept"] for entry in normal)
-        parts = [numbers.counted(excluded, "event") + " excluded"] * bool(excluded)
-        parts += [numbers.counted(remarks, "remark") + " on kept events"] * bool(remarks)
-        sound = all(entry["severity"] == "note" for entry in known["ledger"])
-        yield "integrity", f"{'no problems; ' * sound}normal: {', '.join(parts)} (--format json)"
+    yield "events", number(known["events"])
+    if known["bytes_read"] is not None and known["bytes_total"]:
+        read, total = (numbers.count(known[name]) for name in ("bytes_read", "bytes_total"))
+        cut = f"{read} of {total} bytes: truncated file"
+        yield "read", cut if known["truncated"] else numbers.size(known["bytes_total"])
+    yield from _integrity(known["ledger"])
     for key, value in known["properties"].items():
         if key == "ranks" and isinstance(value, Mapping):
             value = {rank: PurePath(file).name for rank, file in value.items()}
         yield _LABELS.get(key, key.replace("_", " ")), _property(key, value)
 
 
-def _is_normal(entry: Known) -> bool:
-    return entry["severity"] == "note" and entry["reason"] not in _NOTED
+def _in(time_ns: int) -> str:
+    return f" in {numbers.duration(time_ns)}" if time_ns else ""
 
 
-def _alike(ledger: list[Known]) -> list[list[Known]]:
-    """Return the entries of the ledger, those that differ in rank and number together."""
-    found: dict[tuple[Any, ...], list[Known]] = {}
+def _integrity(ledger: list[Known]) -> Iterator[tuple[str, str]]:
+    """Yield the entries of the ledger, those that differ in rank and number as one, and a line on
+    what is normal."""
+    alike: dict[tuple[Any, ...], list[Known]] = {}
+    excluded = remarks = 0
     for entry in ledger:
-        key = tuple(entry[name] for name in ("severity", "reason", "table", "kept", "detail"))
-        found.setdefault(key, []).append(entry)
-    return list(found.values())
+        if entry["severity"] != "note" or entry["reason"] in _NOTED:
+            key = tuple(entry[name] for name in ("severity", "reason", "table", "kept", "detail"))
+            alike.setdefault(key, []).append(entry)
+        elif entry["kept"]:
+            remarks += 1
+        else:
+            excluded += entry["count"]
+    for entries in alike.values():
+        yield "integrity", _entry(entries)
+    if excluded or remarks:
+        parts = [numbers.counted(excluded, "event") + " excluded"] * bool(excluded)
+        parts += [numbers.counted(remarks, "remark") + " on kept events"] * bool(remarks)
+        sound = all(entry["severity"] == "note" for entry in ledger)
+        yield "integrity", f"{'no problems; ' * sound}normal: {', '.join(parts)} (--format json)"
 
 
 def _property(key: str, value: Any) -> str:
@@ -118,48 +143,15 @@ def _property(key: str, value: Any) -> str:
         return f"{int(value) // 1000}.{int(value) % 1000 // 10}"
     if key == "command" and isinstance(value, list):
         return join(map(str, value))
-    return "" if value == _UNKNOWN else _value(value)
-
-
-def _value(value: Any) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {item}" for key, item in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def _joined(*parts: Any) -> str:
-    return " ".join(str(part) for part in parts if part is not None)
-
-
-def _some(number: int | None, noun: str) -> str:
-    return numbers.counted(number, noun) if number else ""
-
-
-def _number(number: int | None) -> str:
-    return numbers.count(number) if number else ""
-
-
-def _timed(number: int, time_ns: int) -> str:
-    return f"{numbers.count(number)}{_in(time_ns)}" if number else ""
-
-
-def _moment(epoch_ns: int | None) -> str:
-    if epoch_ns is None:
-        return ""
-    try:
-        return f"{datetime.fromtimestamp(epoch_ns // 10**9, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except (OverflowError, ValueError, OSError):
-        return f"{epoch_ns} ns after 1970"
-
-
-def _rank(known: Known) -> str:
-    of = "" if known["world_size"] is None else f" of {known['world_size']}"
-    return "" if known["rank"] is None else f"{known['rank']}{of}"
+        return ", ".join(f"{name}: {item}" for name, item in value.items())
+    text = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return "" if text == _UNKNOWN else text
 
 
 def _device(device: Known) -> str:
     number = "cpu" if device["device"] == CPU_DEVICE else device["device"]
-    parts = [_joined(number, device["name"])]
+    parts = [f"{number} {device['name'] or ''}".rstrip()]
     if device["compute_capability"]:
         parts.append(f"compute capability {device['compute_capability']}")
     if device["multiprocessors"]:
@@ -168,38 +160,6 @@ def _device(device: Known) -> str:
         parts.append(numbers.size(device["memory_bytes"]))
     parts.append(numbers.counted(device["activities"], "activity", "activities"))
     return ", ".join(parts)
-
-
-def _kernels(known: Known) -> str:
-    timed = _timed(known["kernels"], known["kernel_ns"])
-    return timed and f"{timed}, {numbers.counted(known['distinct_kernel_names'], 'name')}"
-
-
-def _copies(known: Known) -> str:
-    each = [
-        f"{numbers.count(count)} {display_names.part(kind)}"
-        for kind, count in known["memcpy"].items()
-    ]
-    return f"{', '.join(each)}{_in(known['memcpy_ns'])}" if each else ""
-
-
-def _in(time_ns: int) -> str:
-    """Return the time of activities as text: a printed summary may have sizes alone."""
-    return f" in {numbers.duration(time_ns)}" if time_ns else ""
-
-
-def _steps(known: Known) -> str:
-    marked = f"{known['step_numbers']}, {known['step_marker']}"
-    return f"{known['steps']} ({marked})" if known["steps"] else ""
-
-
-def _host(known: Known) -> str:
-    parts = [
-        _some(known["operators"], "operator"),
-        _some(known["calls"], "runtime call"),
-        _some(known["ranges"], "range"),
-    ]
-    return ", ".join(part for part in parts if part)
 
 
 def _counters(known: Known) -> str:
@@ -224,15 +184,6 @@ def _summary(known: Known) -> str:
     time = printed["time_ns"]
     gpu_time = "not printed" if time is None else f"{numbers.duration(time)}{exact}"
     return f"{rows} of {tables}, no timeline: names, calls and times; GPU time {gpu_time}"
-
-
-def _read(known: Known) -> str:
-    if known["bytes_read"] is None or not known["bytes_total"]:
-        return ""
-    if not known["truncated"]:
-        return numbers.size(known["bytes_total"])
-    read, total = (numbers.count(known[name]) for name in ("bytes_read", "bytes_total"))
-    return f"{read} of {total} bytes: truncated file"
 
 
 def _entry(entries: list[Known]) -> str:

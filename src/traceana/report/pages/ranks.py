@@ -145,8 +145,11 @@ def _page(found: Job, shown: Arranged) -> Page:
     # The first line names the missing ranks, which have no figures.
     there, listed = (one.filter(pl.col("status") != MISSING) for one in (found.rows, shown.frame))
     present = replace(shown, frame=listed, hidden=there.height - listed.height)
-    table = table_of(present, _columns(there), dropped=DROPPED, titles=_TITLES)
-    causes = pl.Series("cause", _causes(found), dtype=pl.String)
+    sound = (there["status"] == OK).all()
+    columns = [name for name in COLUMNS if not (sound and name in ("status", "reason"))]
+    table = table_of(present, columns, dropped=DROPPED, titles=_TITLES)
+    each = [found.causes.get(rank) or None for rank in found.stragglers["rank"]]
+    causes = pl.Series("cause", each, dtype=pl.String)
     sections = {
         "stragglers": Result(found.stragglers.with_columns(causes)),
         "collectives": Result(found.collectives),
@@ -218,15 +221,6 @@ def _groups(groups: pl.DataFrame) -> tuple[Table, ...]:
     return (Table(frame, columns, dropped=("link", "matched", "bytes", "groups", "kind")),)
 
 
-def _columns(rows: pl.DataFrame) -> list[str]:
-    sound = (rows["status"] == OK).all()
-    return [name for name in COLUMNS if not (sound and name in ("status", "reason"))]
-
-
-def _causes(found: Job) -> list[str | None]:
-    return [found.causes.get(rank) or None for rank in found.stragglers["rank"]]
-
-
 def _count(rows: pl.DataFrame, *status: str) -> int:
     return int(rows["status"].is_in(status).sum())
 
@@ -241,14 +235,10 @@ def _facts(found: Job) -> Iterator[tuple[str, str]]:
     yield "Ranks", " · ".join(counts)
     if _count(rows, OK, DAMAGED):
         yield "Table", "sums over the capture of each rank and its devices, slowest rank first"
-    steps = rows.drop_nulls("step_median_ns")
-    if steps.height:
-        times = steps["step_median_ns"]
-        yield (
-            "Step time",
-            f"{numbers.duration(_median(times))} median of the ranks' medians · "
-            f"{numbers.duration(_least(times))} to {numbers.duration(_most(times))}",
-        )
+    times = rows["step_median_ns"].drop_nulls().sort()
+    if times.len():
+        median, least, most = map(numbers.duration, (_median(times), times[0], times[-1]))
+        yield "Step time", f"{median} median of the ranks' medians · {least} to {most}"
     for number, text in enumerate(_stragglers(found)):
         yield "" if number else "Stragglers", text
     if found.count_text:
@@ -353,14 +343,6 @@ def _notes(found: Job) -> Iterator[str]:
 
 def _median(values: pl.Series) -> int:
     return int(values.median() or 0)  # type: ignore[arg-type]
-
-
-def _least(values: pl.Series) -> int:
-    return int(values.min() or 0)  # type: ignore[arg-type]
-
-
-def _most(values: pl.Series) -> int:
-    return int(values.max() or 0)  # type: ignore[arg-type]
 
 
 def problems(result: Result) -> list[str]:

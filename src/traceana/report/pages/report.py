@@ -304,7 +304,11 @@ def _page(trace: Trace, whole: Overview, rows: Arranged) -> Page:
     findings = whole.advice.findings[:MOST_FINDINGS]
     sections = {**data.sections, "findings": Rows(*finding_rows(findings, trace))}
     head = Facts(tuple(_head(whole)), tuple(_large(whole)), "Bottleneck")
-    blocks: list[Block] = [_title(whole), head]
+    known = whole.facts
+    form = display_names.recorded_by(known["format"], known["producer"])
+    parts = (whole.model, known["framework"], _devices(known), form)
+    title = display_names.trace_file(known["file"])
+    blocks: list[Block] = [Heading(title, " · ".join(one for one in parts if one)), head]
     if whole.breakdown.frame.height:
         blocks += [
             *_phases(trace),
@@ -314,22 +318,11 @@ def _page(trace: Trace, whole: Overview, rows: Arranged) -> Page:
             *_findings(whole),
         ]
     blocks += _notes(whole)
-    return Page("report", tuple(blocks), replace(data, sections=sections, summary=_summary(whole)))
-
-
-def _summary(whole: Overview) -> Mapping[str, Any]:
-    """Return the figures of the head for the JSON; its recommendations are a section."""
+    # The recommendations are a section.
     figures = msgspec.structs.asdict(whole.summary)
     del figures["recommendations"]
-    built: Mapping[str, Any] = msgspec.to_builtins(figures)
-    return built
-
-
-def _title(whole: Overview) -> Heading:
-    known = whole.facts
-    form = display_names.recorded_by(known["format"], known["producer"])
-    parts = (whole.model, known["framework"], _devices(known), form)
-    return Heading(display_names.trace_file(known["file"]), " · ".join(one for one in parts if one))
+    figures = msgspec.to_builtins(figures)
+    return Page("report", tuple(blocks), replace(data, sections=sections, summary=figures))
 
 
 def _devices(known: Mapping[str, Any]) -> str:
@@ -584,21 +577,16 @@ def _kernel_counts(whole: Overview) -> str:
     The calls are those that ``idle`` and the recommendations count: copies and memsets included.
     """
     basis, distinct = whole.basis, whole.facts["distinct_kernel_names"]
-    shown = _counted(whole, kernels_of(basis.trace, "kind").height, whole.facts["kernels"])
-    text = f"{shown} · {numbers.count(distinct)} distinct"
+    text = numbers.count(whole.facts["kernels"])
+    if basis.stepped:
+        each = numbers.mean(kernels_of(basis.trace, "kind").height / basis.steps)
+        text = f"{each} {basis.per}"
+    text += f" · {numbers.count(distinct)} distinct"
     calls = work(basis.trace, "call")["call"].drop_nulls().n_unique()
     if whole.facts["summary"] is None and calls:
         each = numbers.mean(calls / basis.steps) if basis.stepped else numbers.count(calls)
         text += f" · {each} {'launch' if each == '1' else 'launches'} (with copies, memsets)"
     return text
-
-
-def _counted(whole: Overview, inside: int, every: int) -> str:
-    """Return the mean of ``inside``, the number in the measured steps, and ``every`` one."""
-    text = numbers.count(every)
-    if not whole.basis.stepped:
-        return text
-    return f"{numbers.mean(inside / whole.basis.steps)} {whole.basis.per}"
 
 
 def _tables(whole: Overview) -> str:
