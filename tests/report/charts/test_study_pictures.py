@@ -224,7 +224,7 @@ def test_epilogues_with_what_was_printed(make: Make) -> None:
     (panel,) = drawn(with_published(traced_study(Name.EPILOGUES, pair(make))))
     found = bars_of(panel)
     assert found["Theano 0.8.2 (Kim et al. 2017, Table IV)", "bias"] == 7.88
-    assert found["PyTorch", "relu, forward"] == pytest.approx(0.0002)
+    assert found["PyTorch", "ReLU, forward"] == pytest.approx(0.0002)
     marks = marks_of(panel, "bar")
     pale = dict(zip(marks["colour"], marks["faint"], strict=True))
     assert [*pale.values()] == [False] * 2 + [True] * 5

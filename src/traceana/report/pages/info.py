@@ -151,7 +151,7 @@ def _property(key: str, value: Any) -> str:
 
 def _device(device: Known) -> str:
     number = "cpu" if device["device"] == CPU_DEVICE else device["device"]
-    parts = [f"{number} {device['name'] or ''}".rstrip()]
+    parts = [str(number) if device["name"] is None else f"{number} {device['name']}"]
     if device["compute_capability"]:
         parts.append(f"compute capability {device['compute_capability']}")
     if device["multiprocessors"]:
