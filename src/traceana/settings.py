@@ -120,7 +120,7 @@ UNRECORDED_SHARE: Final = _setting(
 )
 LEAST_PROFILER_COST: Final = _setting(
     "least_profiler_cost",
-    0.05,
+    0.01,
     "Part of the recorded step from which on the step without the profiler is shown beside it.",
 )
 LOW_UTILIZATION: Final = _setting(

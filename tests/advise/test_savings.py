@@ -318,8 +318,8 @@ def test_waits_for_a_late_rank_are_not_saved_by_overlap(tmp_path: Path) -> None:
     finding = found(advice, "exposed_communication")
     # Three of four ranks wait 5 ms; the transfers take 0.4 ms.
     assert sentence(finding) == (
-        "the others wait 5.00 ms for the last rank, rank 2 in 5 of 5 collectives; exposed 4.15 ms "
-        "of 4.15 ms collective time; overlap saves at most 400.0 µs"
+        "late ranks delay the step by 5.00 ms: rank 2 is last in 5 of 5 collectives; exposed "
+        "4.15 ms of 4.15 ms collective time; overlap saves at most 400.0 µs"
     )
     assert finding.saving_ns == 5_000_000
     changes = dict(findings_of([finding])[0].details)

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import venv
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -88,6 +89,8 @@ def test_no_workload_imports_traceana() -> None:
 def test_a_part_needs_its_framework_alone(
     packages: tuple[str, ...], expected: dict[str, str], tmp_path: Path
 ) -> None:
+    if Path(tempfile.gettempdir()) in Path(sys.prefix).parents:
+        pytest.skip("this environment is in the folder that the sandbox hides")
     try:
         python = python_with(tmp_path / "venv", *packages)
     except PackageNotFoundError as error:

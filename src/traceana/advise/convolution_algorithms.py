@@ -116,7 +116,7 @@ def fast_convolution(figures: Figures) -> Found | None:
     title="costly Winograd or FFT transforms",
     kind="estimate",
     sentence="{count} convolutions ({time_ns}) with more FLOPs than a direct one: "
-    "{algorithm} {flops_share} of them in {layer} ({shape})",
+    "{algorithm} executes {flops_share} of the direct FLOPs in {layer} ({shape})",
     estimate="time of the convolutions x (1 - direct FLOPs / executed FLOPs), at the present "
     "FLOP/s.",
     caveat="If the library chose by measurement before the trace began, the GEMM algorithms were "

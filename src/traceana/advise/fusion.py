@@ -175,8 +175,9 @@ def unfused_attention(figures: Figures) -> Found | None:
     kind="estimate",
     sentence="{calls} GEMMs ({time_ns}) follow one of the same kernel, layer and size, up to "
     "{count} in a row: {name} in {layer}",
-    estimate="of runs of four or more: the gaps between them, and time x (1 - the larger of "
-    "blocks / SMs and 1 / GEMMs of the run). Batched they fill the device together.",
+    estimate="of runs of four or more: the gaps between them, at most the idle time, and time x "
+    "(1 - the larger of blocks / SMs and 1 / GEMMs of the run). Batched they fill the device "
+    "together.",
     caveat="GEMMs that depend on each other cannot be batched.",
     change=Change(
         pytorch="torch.bmm or einsum over stacked operands, torch.vmap; grouped convolution, not "
@@ -192,13 +193,13 @@ def batchable_gemms(figures: Figures) -> Found | None:
     filled = pl.col("blocks") / pl.col("multiprocessors")
     alone = 1 / pl.col("longest")
     part = (1 - pl.max_horizontal(filled, alone)).clip(0, 1).fill_null(0)
-    rows = (
-        figures.products.filter(pl.col("in_runs") > 0)
-        .with_columns(
-            (pl.col("in_runs_ns") * part + pl.col("gaps_ns")).cast(pl.Int64).alias("saving_ns")
-        )
-        .sort("saving_ns", descending=True)
-    )
+    rows = figures.products.filter(pl.col("in_runs") > 0)
+    # In the gaps other kernels may run, as between the time steps of an LSTM.
+    idle = max(0.0, figures.unprofiled_ns - figures.busy_ns)
+    gaps = pl.col("gaps_ns") * min(1.0, idle / max(int(rows["gaps_ns"].sum()), 1))
+    rows = rows.with_columns(
+        (pl.col("in_runs_ns") * part + gaps).cast(pl.Int64).alias("saving_ns")
+    ).sort("saving_ns", descending=True)
     total = int(rows["saving_ns"].sum())
     if not figures.worth(total):
         return None

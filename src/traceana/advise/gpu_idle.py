@@ -209,9 +209,9 @@ _LATE: Final = "traceana ranks: which rank is late, and why; "
 @rule(
     title="exposed communication",
     kind="estimate",
-    sentence="[the others wait {wait_ns} for the last rank, {culprit} in {last_count} of {count} "
-    "collectives; ]exposed {exposed_ns} of {time_ns} collective time[; overlap saves at most "
-    "{transfer_ns}][; GPU idle {idle_ns} before collectives]",
+    sentence="[late ranks delay the step by {wait_ns}: {culprit} is last in {last_count} of "
+    "{count} collectives; ]exposed {exposed_ns} of {time_ns} collective time[; overlap saves at "
+    "most {transfer_ns}][; GPU idle {idle_ns} before collectives]",
     estimate="the exposed time of collectives, and the idle time with the cause collective. "
     "Collectives that overlap with compute cost neither. Where most of it is waiting for late "
     "ranks, which a trace of all ranks shows: the exposed waits, a mean of the other ranks.",

@@ -81,8 +81,8 @@ def profiler_overhead(figures: Figures) -> Found | None:
 @rule(
     title="slow first steps",
     kind="measurement validity",
-    sentence="{count} of {steps_count} steps at the start take {time_ns} each, the others "
-    "{wall_ns}: a mean over all steps is {ratio} times that of the others",
+    sentence="first {count} of {steps_count} steps: {time_ns} each, the others {wall_ns}; a mean "
+    "over all steps is {ratio} times that of the others",
     estimate="no saving: it affects what is measured, not the run.",
     caveat="traceana leaves detected warm-up steps out of its averages.",
     change=Change(

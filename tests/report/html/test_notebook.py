@@ -183,11 +183,13 @@ def test_a_frame_saves_a_table_and_reaches_no_other_page(browser: Browser, tmp_p
     )
     button = browser.find("#kernels .tools button[aria-label*=CSV]")
     browser.driver.execute_script("arguments[0].click()", button)
+    saved = tmp_path / "kernels.csv"
     for _ in range(100):
-        if (tmp_path / "kernels.csv").exists():
+        # The file is there before its content.
+        if saved.exists() and saved.read_text():
             break
         browser.driver.execute_async_script("setTimeout(arguments[0], 50)")
-    assert (tmp_path / "kernels.csv").read_text().startswith("name,")
+    assert saved.read_text().startswith("name,")
     assert browser.run("window.origin") == "null"
 
 

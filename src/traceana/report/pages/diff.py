@@ -377,7 +377,7 @@ def _verdict(found: Diff, one: StatisticVerdict) -> str:
 def _layers(found: Diff) -> str:
     counts = found.counts
     parts = [
-        f"{counts['pairs']} matched",
+        f"{counts['pairs']:,} matched",
         f"{counts['only_a']} in the baseline only",
         f"{counts['only_b']} in the candidate only",
     ]
@@ -492,7 +492,7 @@ def _memory(row: Row, _: str) -> tuple[str, str]:
 def _kernels(row: Row, _: str) -> tuple[str, str]:
     counts = {"baseline": round(row["count_a"]), "candidate": round(row["count_b"])}
     said = ", ".join(f"{count} only in {run}" for run, count in counts.items() if count)
-    return "kernel names", f"{_class(row)}: {said}"
+    return "other kernels", f"{_class(row)}: {said}"
 
 
 def _class(row: Row) -> str:

@@ -32,7 +32,7 @@ COLUMNS: Final = (
     *("clock_offset_ns", "host", "reason"),
 )
 DROPPED: Final = (
-    *("host", "clock_offset_ns", "last_count", "exposed_copy_ns", "steps", "reason", "wait_ns"),
+    *("host", "clock_offset_ns", "exposed_copy_ns", "steps", "reason", "wait_ns", "last_count"),
 )
 _TITLES: Final = {
     "step_median_ns": "median step",

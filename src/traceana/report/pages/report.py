@@ -489,7 +489,7 @@ _LIMITS: Final = {
     PROFILER: "the profiler takes",
     COLLECTIVES: "exposed collectives take",
     COPIES: "exposed copies take",
-    LAUNCHED: "the GPU is idle before launched work",
+    LAUNCHED: "the GPU is idle although work is launched",
     UNKNOWN: "the GPU is idle without a recorded cause",
 }
 """What limits the run, as the beginning of a sentence that ends with a share of the time."""
@@ -504,7 +504,7 @@ _MOSTLY: Final = {
     "copy": "in copy calls",
     "collective": "in collectives",
     "profiler": "in the profiler",
-    "queued": "behind earlier work",
+    "queued": "for a reason that is not recorded",
     "same_launch": "within one launch",
     "event": "for another stream's event",
     "not_recorded": "for launches not recorded",

@@ -37,6 +37,7 @@ LAYOUTS: Final[Mapping[Name, Layout]] = {
         ("network", "run", "batch", "image_ns", "low_ns", "high_ns", "images_per_s", "step_ns",
          "steps", "timed", "status", "source"),
         ("timed", "step_ns", "steps", "source"),
+        titles={"image_ns": "per image"},
     ),
     Name.RATIO: Layout(
         ("network", "batch", "device_kind", "run", "relative_speed", "images_per_s", "step_ns",

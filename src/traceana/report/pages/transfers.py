@@ -155,8 +155,9 @@ def last_to_arrive(trace: Trace, steps: int | None) -> str:
         return f"no waits in {numbers.counted(count, 'collective')}"
     per = "" if steps is None else " per step"
     others = of_partner.height - 1
-    of_others = f"the {others} others wait" if others > 1 else "the other waits"
-    return f"{often}; {of_others} {numbers.duration(each)} each{per}"
+    wait = numbers.duration(each)
+    waits = f"the {others} others wait {wait} each" if others > 1 else f"the other waits {wait}"
+    return f"{often}; {waits}{per}"
 
 
 def _partners(found: Result) -> tuple[str, pl.DataFrame]:
