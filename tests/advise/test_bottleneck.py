@@ -9,6 +9,8 @@ import pytest
 
 from tests.advise.building import WALL, Run
 from tests.advise.cases import CASES
+from tests.critical.simulation import CALL, Machine
+from tests.support.synthetic import kineto
 from tests.support.traces import TraceBuilder
 from traceana.advise import advise
 from traceana.advise.bottleneck import (
@@ -93,3 +95,23 @@ def test_without_work_on_a_gpu_there_is_none() -> None:
     builder.name("aten::convolution", category="conv")
     builder.operator("aten::convolution", 0, WALL)
     assert advise(builder.build()).bottleneck is None
+
+
+@pytest.mark.parametrize(
+    ("streams", "by"), [((7,), KERNELS), ((7, 13), HOST)], ids=["one stream", "two streams"]
+)
+def test_kernels_that_would_overlap_if_they_were_launched_in_time(
+    streams: tuple[int, ...], by: str, tmp_path: Path
+) -> None:
+    """Of one stream, half the host's time saves the gaps; of two, half the step."""
+    machine = Machine()
+    for number in range(40):
+        machine.idle(20_000 - CALL)
+        machine.work("kernel", streams[number % len(streams)], 17_500)
+    for stream in streams:
+        machine.synchronize(stream)
+    machine.run.step(0, 0, machine.now)
+    found = advise(kineto(machine.run, tmp_path)).bottleneck
+    assert found is not None
+    assert found.by == by
+    assert found.shares[IDLE] == pytest.approx(1 / 8, abs=0.03)

@@ -9,7 +9,12 @@ import msgspec
 import polars as pl
 
 from traceana.advise.figures import HOST_CAUSES
-from traceana.settings import BOTTLENECK_SHARE, LONGEST_DISPATCH_NS, UNRECORDED_SHARE
+from traceana.settings import (
+    BOTTLENECK_SHARE,
+    LEAST_PART,
+    LONGEST_DISPATCH_NS,
+    UNRECORDED_SHARE,
+)
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures
@@ -81,7 +86,9 @@ def bottleneck(figures: Figures) -> Bottleneck | None:
     """Return what limits the run; None without device work.
 
     It is what takes most of the devices' time besides kernels, exposed or waited for, from
-    :data:`BOTTLENECK_SHARE` of that time on. Below, the kernels limit the run.
+    :data:`BOTTLENECK_SHARE` of that time on. Below, the kernels limit the run, unless a replay
+    with half the host's time is shorter by that share: kernels of several streams would overlap
+    if they were launched in time.
     """
     recorded = int(figures.devices["span_ns"].sum())
     if figures.on_cpu or not recorded:
@@ -109,15 +116,23 @@ def bottleneck(figures: Figures) -> Bottleneck | None:
     if figures.unrecorded >= UNRECORDED_SHARE:
         # What is missing was kernels, so that neither busy nor idle time is known.
         return Bottleneck(None, NOT_RECORDED, figures.unrecorded, None, shares)
-    if losses[by] < BOTTLENECK_SHARE:
+    if losses[by] < BOTTLENECK_SHARE and not (
+        by == HOST and losses[by] >= LEAST_PART and _halves_with_host(figures)
+    ):
         return Bottleneck("GPU-bound", KERNELS, shares[KERNELS], None, shares)
     cause = max(idle_by[by].items(), key=lambda one: one[1]) if by in idle_by else None
-    if by == COLLECTIVES and 2 * (late := figures.late_ns / span) > losses[by]:
-        cause = (LATE_RANK, late)
+    if by == COLLECTIVES and 2 * (waits := figures.late_ns / span) > losses[by]:
+        cause = (LATE_RANK, waits)
     bounds = {COLLECTIVES: "communication-bound", COPIES: "transfer-bound"}
     if by == HOST and cause is not None:
         return Bottleneck(_of_host(figures, cause[0]), by, losses[by], cause, shares)
     return Bottleneck(bounds.get(by), by, losses[by], cause, shares)
+
+
+def _halves_with_host(figures: Figures) -> bool:
+    """Return whether half the host's time shortens the step by :data:`BOTTLENECK_SHARE` or more."""
+    saved = None if figures.simulator is None else figures.simulator.saving("host x 0.5")
+    return saved is not None and saved.share >= BOTTLENECK_SHARE
 
 
 def _of_host(figures: Figures, cause: str) -> str:

@@ -51,7 +51,7 @@ from traceana.report.pages.single_table import (
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result, arrange
 from traceana.runs import batches_beside
-from traceana.settings import FEWEST_STEPS, LEAST_PART, MUCH_UNCLASSIFIED
+from traceana.settings import BOTTLENECK_SHARE, FEWEST_STEPS, LEAST_PART, MUCH_UNCLASSIFIED
 from traceana.timeline.idle_gaps import selects_steps
 from traceana.timeline.steps import (
     RUN_AHEAD,
@@ -541,6 +541,8 @@ def _bottleneck(whole: Overview) -> str:
         # Of kernels that take more a reader asks why they are not what limits the run.
         why = ", which overlap cannot shorten" if kernels > found.share else ""
         text += f" · kernels {numbers.share(kernels)}{why}"
+    elif found.by == HOST and found.share < BOTTLENECK_SHARE:
+        text += f" · kernels {numbers.share(kernels)}, launched late"
     return text
 
 
