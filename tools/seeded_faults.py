@@ -111,7 +111,7 @@ def faults_of(path: Path) -> list[Fault]:
         match node:
             case ast.JoinedStr() | ast.AnnAssign(value=None):
                 return  # Positions in an f-string are those of the string.
-            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")) | ast.keyword(arg="strict"):
                 return
             case ast.FunctionDef():
                 names = columns(node)
