@@ -36,7 +36,7 @@ demo: $(CORE) ## Set up, and report on a recording of an H100, on the terminal a
 test: $(READY) ## Set up, and run the tests
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
 
-test-all: $(READY) ## The tests, and those of which others of a kind are enough for every change
+test-all: $(READY) ## All tests, also those that are marked exhaustive
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --exhaustive
 
 test-fast: $(READY) ## The tests that neither start a framework nor take long

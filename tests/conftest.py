@@ -128,5 +128,5 @@ def alexnets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option of ``make test-all``."""
     parser.addoption(
-        "--exhaustive", action="store_true", help="Also tests of which others of a kind are enough."
+        "--exhaustive", action="store_true", help="Also the tests that are marked exhaustive."
     )

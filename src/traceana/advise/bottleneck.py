@@ -117,7 +117,7 @@ def bottleneck(figures: Figures) -> Bottleneck | None:
         # What is missing was kernels, so that neither busy nor idle time is known.
         return Bottleneck(None, NOT_RECORDED, figures.unrecorded, None, shares)
     if losses[by] < BOTTLENECK_SHARE and not (
-        by == HOST and losses[by] >= LEAST_PART and _halves_with_host(figures)
+        by == HOST and losses[by] >= LEAST_PART and _host_shortens_replay(figures)
     ):
         return Bottleneck("GPU-bound", KERNELS, shares[KERNELS], None, shares)
     cause = max(idle_by[by].items(), key=lambda one: one[1]) if by in idle_by else None
@@ -129,7 +129,7 @@ def bottleneck(figures: Figures) -> Bottleneck | None:
     return Bottleneck(bounds.get(by), by, losses[by], cause, shares)
 
 
-def _halves_with_host(figures: Figures) -> bool:
+def _host_shortens_replay(figures: Figures) -> bool:
     """Return whether half the host's time shortens the step by :data:`BOTTLENECK_SHARE` or more."""
     saved = None if figures.simulator is None else figures.simulator.saving("host x 0.5")
     return saved is not None and saved.share >= BOTTLENECK_SHARE

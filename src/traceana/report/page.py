@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 import polars as pl
-from msgspec.structs import replace
 
 from traceana.analyze.timeline import Window
 from traceana.report.columns import Kind
@@ -293,9 +292,3 @@ def head_of(page: Page) -> tuple[Block, ...]:
     first = 1 if page.blocks and isinstance(page.blocks[0], Heading) else 0
     facts = takewhile(lambda one: isinstance(one, Facts), page.blocks[first:])
     return (*page.blocks[:first], *facts)
-
-
-def with_pictures(page: Page, pictures: Sequence[Block]) -> Page:
-    """Return ``page`` with ``pictures`` below its title and facts, above its other blocks."""
-    head = head_of(page)
-    return replace(page, blocks=(*head, *pictures, *page.blocks[len(head) :]))

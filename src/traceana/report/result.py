@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from traceana.errors import UsageError, in_python
 from traceana.files import check_free, write_output
-from traceana.report.page import Block, Page, Table, with_pictures
+from traceana.report.page import Block, Page, Table, head_of
 from traceana.report.render import (
     HTML_ROWS,
     ILLUSTRATED_FORMATS,
@@ -117,7 +119,10 @@ class CommandResult(Result, frozen=True, kw_only=True):
         """Return the page for HTML and workbooks, with pictures; the rest as :meth:`page`."""
         page = self.page(sort=sort, limit=limit, filter=filter, columns=columns)
         if self._pictures is not None:
-            page = with_pictures(page, self._pictures())
+            # Below the title and facts, above the other blocks.
+            head = head_of(page)
+            shown = (*head, *self._pictures(), *page.blocks[len(head) :])
+            page = replace(page, blocks=shown)
         return page if self._complete is None else self._complete(page, limit)
 
     @in_python

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import partial
+from functools import cache, partial
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -14,16 +14,7 @@ from traceana.analyze.unrecorded import needs_device
 from traceana.columns.intervals import PER_DEVICE
 from traceana.report import numbers
 from traceana.report.columns import Kind
-from traceana.report.page import (
-    Block,
-    Chart,
-    Column,
-    Facts,
-    Hidden,
-    Page,
-    Table,
-    with_pictures,
-)
+from traceana.report.page import Block, Chart, Column, Facts, Hidden, Page, Table
 from traceana.report.pages.bars import cause_bars, path_bars
 from traceana.report.pages.single_table import (
     columns_of,
@@ -104,11 +95,13 @@ def idle(trace: Trace, *, by: IdleBy = "cause") -> CommandResult:
     of_devices = devices(trace, found=found)
     make = partial(_idle, trace, by, of_devices, whole, stepped)
 
+    @cache
+    def causes() -> pl.DataFrame:
+        return (whole if by == "cause" else analysis(trace, "cause", found=found)).frame
+
     def complete(page: Page, _: int | None) -> Page:
-        """Add the bars of the causes and the table of their meanings."""
-        causes = (whole if by == "cause" else analysis(trace, "cause", found=found)).frame
-        page = with_pictures(page, cause_bars(causes, stepped, _several(of_devices.frame)))
-        meant = causes.select("cause").unique(maintain_order=True)
+        """Add the table of what the causes mean."""
+        meant = causes().select("cause").unique(maintain_order=True)
         if meant.is_empty():
             return page
         text = pl.col("cause").cast(pl.String).replace_strict(MEANINGS)
@@ -116,7 +109,10 @@ def idle(trace: Trace, *, by: IdleBy = "cause") -> CommandResult:
         table = Table(meant.with_columns(text.alias("meaning")), columns, layout="compact")
         return replace(page, blocks=(*page.blocks, _without_launches(trace, table, "cause")))
 
-    return CommandResult.of(whole, make, screenful=30, complete=complete)
+    def pictures() -> list[Chart]:
+        return cause_bars(causes(), stepped, _several(of_devices.frame))
+
+    return CommandResult.of(whole, make, screenful=30, pictures=pictures, complete=complete)
 
 
 def _idle(
