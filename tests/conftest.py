@@ -30,6 +30,7 @@ if (worker := os.environ.get("PYTEST_XDIST_WORKER")) and hasattr(os, "sched_seta
         os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
 
 # ruff: noqa: E402
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -69,11 +70,22 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests that are marked ``exhaustive``, without the option, and run the longest
-    first where several workers share them."""
+    """Leave out what is marked ``exhaustive``, without the option, and run the longest first.
+
+    ``exhaustive`` is for a test of which others of its kind are tried on every change, and
+    ``exhaustive(after=3)`` for the parameters of a test after the first three.
+    """
     if not config.getoption("--exhaustive"):
-        left_out = [item for item in items if item.get_closest_marker("exhaustive")]
-        items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
+        parameters: Counter[str] = Counter()
+        kept: list[pytest.Item] = []
+        left_out: list[pytest.Item] = []
+        for item in items:
+            function = item.nodeid.partition("[")[0]
+            parameters[function] += 1
+            mark = item.get_closest_marker("exhaustive")
+            out = mark is not None and parameters[function] > mark.kwargs.get("after", 0)
+            (left_out if out else kept).append(item)
+        items[:] = kept
         if left_out:
             config.hook.pytest_deselected(items=left_out)
     if "PYTEST_XDIST_WORKER" in os.environ:

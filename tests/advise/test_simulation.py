@@ -210,6 +210,7 @@ def test_a_saving_is_part_of_the_step(
             assert 0 <= finding.saving_share <= 1
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize("path", [p for p in traces_at_hand() if p.name in SHARED],
                          ids=lambda path: path.name)  # fmt: skip
 def test_all_commands_have_one_saving(path: Path) -> None:

@@ -167,6 +167,7 @@ def test_siblings_differ_in_the_batch_alone(sweep: Path) -> None:
     assert batch_series(sweep / "algorithms=a,batch=4") is None
 
 
+@pytest.mark.exhaustive(after=2)
 @pytest.mark.parametrize(("algorithms", "listed"), [("a", True), ("b", False)])
 @pytest.mark.parametrize("command", ["advise", "report"])
 def test_a_run_of_a_sweep_is_advised_by_its_siblings(

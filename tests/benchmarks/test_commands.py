@@ -15,6 +15,7 @@ from benchmarks.measure import Run
 _KERNELS = 5000
 
 
+@pytest.mark.exhaustive(after=4)
 @pytest.mark.slow
 @pytest.mark.parametrize("form", WRITERS)
 @pytest.mark.parametrize("shape", SHAPES)
@@ -65,6 +66,7 @@ def test_the_exponent_is_the_slope_without_the_fixed_time() -> None:
     assert exponent(line[:1], 0.5) is None
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_run_has_a_row_for_each_command_and_size(tmp_path: Path) -> None:
     # One step of a thousand kernels and two.

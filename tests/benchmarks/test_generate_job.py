@@ -40,6 +40,7 @@ def test_ranks_compute_for_their_factors_and_wait_for_the_last(
         assert one["straggler"] is (rank == 2)
 
 
+@pytest.mark.exhaustive
 def test_a_row_of_the_benchmark_says_what_was_found(source: Path, tmp_path: Path) -> None:
     made = make(
         source, tmp_path / "job", 6, straggler=1, effect=0.05, spread=0.001, missing=(3,), cut=(4,)

@@ -49,6 +49,7 @@ def shell(
     return subprocess.run(words, cwd=folder, env=given, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.exhaustive
 def test_the_script_without_a_baseline_checks_limits(
     traces: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -70,6 +71,7 @@ def loaded(path: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize(
     ("order", "slowdown", "limits", "code"),
     [
@@ -151,6 +153,7 @@ def job_of_gitlab(folder: Path, *real: str, **variables: str) -> tuple[int, list
     return code, (work / "calls").read_text("utf-8").splitlines()
 
 
+@pytest.mark.exhaustive
 def test_the_job_of_gitlab(traces: tuple[Path, Path], tmp_path: Path) -> None:
     """It fails by the second limit, and has compared before."""
     trace, baseline = map(str, traces)

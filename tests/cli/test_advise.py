@@ -70,6 +70,7 @@ def test_json_has_figures_and_evidence(run: Invoke, slow: Path) -> None:
         assert row["tensorflow"] == row["jax"] == row["native"] == "", "the trace is PyTorch's"
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize(
     ("device", "fits", "other"),
     [

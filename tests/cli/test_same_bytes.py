@@ -64,6 +64,7 @@ def other_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OtherPro
     other.end()
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_two_processes_print_the_same_bytes(file: Path, other_process: OtherProcess) -> None:
     other_process.begin(file)

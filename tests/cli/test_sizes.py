@@ -62,6 +62,7 @@ def assert_types_ignore_values(file: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert differing == {}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "file",
     [
@@ -84,6 +85,7 @@ def test_column_types_do_not_depend_on_values(
     assert_types_ignore_values(write_kineto(cnn_training(), tmp_path / "a.json"), monkeypatch)
 
 
+@pytest.mark.exhaustive
 def test_every_command_on_a_large_file(tmp_path: Path) -> None:
     """A recording of AlexNet, repeated: 645 steps, 6 s of copies to the device."""
     file, _ = generate(read_source(ALEXNET), SIZE, tmp_path)

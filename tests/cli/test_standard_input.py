@@ -26,6 +26,7 @@ def piped(*words: object, stdin: bytes) -> subprocess.CompletedProcess[bytes]:
     )
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "text", [nvprof.BEGIN + nvprof.TEXT, writing.nvprof_text(writing.ROWS)], ids=["trace", "table"]

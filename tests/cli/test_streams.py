@@ -135,6 +135,7 @@ def test_a_full_temporary_folder_is_an_error_of_the_database(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.exhaustive
 def test_a_full_disk_is_an_error_of_the_baseline(bundle: Path, tmp_path: Path) -> None:
     line = f"traceana diff {bundle} --save-baseline main"
     assert shell(f"export XDG_DATA_HOME={tmp_path}; {line}").returncode == ExitCode.OK

@@ -74,6 +74,7 @@ def test_info_has_the_facts_of_the_summary(run: Run, file: Path) -> None:
     assert (known["kernels"], known["memcpy"], known["memset"]) == (111, {"HtoD": 13}, 2)
 
 
+@pytest.mark.exhaustive(after=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["class", "algorithm", "kernel", "gemm", "transfer"])
 def test_two_summaries_are_compared(run: Run, file: Path, slower: Path, by: str) -> None:

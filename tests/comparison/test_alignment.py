@@ -57,6 +57,7 @@ def case(change: str, seed: int) -> tuple[RunLayers, Changed, Alignment]:
     return before, after, align(before, after.side)
 
 
+@pytest.mark.exhaustive(after=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_99_of_100_pairs_are_right(change: str) -> None:

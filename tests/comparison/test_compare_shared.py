@@ -37,6 +37,7 @@ def same(found: pl.DataFrame, alone: pl.DataFrame, *columns: str) -> bool:
     return reported[0] == reported[1]
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize("which", SETS)
 def test_layers_classes_and_copies_are_those_of_each_run(which: str) -> None:
     found = of(which)
@@ -80,6 +81,7 @@ def test_products_are_the_kernels_of_that_class(which: str) -> None:
         assert same(mine, own, *keys[:2], "time_ns")
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize("which", ["control", "unmarked"])
 @pytest.mark.parametrize("by", ["layer", "class", "algorithm", "kernel", "gemm"])
 def test_two_runs_equal_their_diff(which: str, by: str) -> None:

@@ -43,6 +43,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trace]:
     return {name: traceana.open(file) for name, file in files.items()}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("a", "b"), [*combinations(FRAMEWORKS, 2)])
 def test_every_layer_is_paired_by_its_name(a: str, b: str, runs: dict[str, Trace]) -> None:
     found = diff(runs[a], runs[b])

@@ -62,6 +62,7 @@ def dotted(layer: Layer) -> str:
     return layer.path.replace("/", ".")
 
 
+@pytest.mark.exhaustive(after=3)
 @pytest.mark.parametrize("name", ALONE)
 def test_every_layer_of_the_manifest_has_its_own_row(recordings: Path, name: str) -> None:
     trace, model = of_keras(recordings, name)
@@ -148,6 +149,7 @@ def truth_of_keras(file: Path) -> dict[str, int]:
     return {dotted(layer): number for number, layer in enumerate(weighted(opened(file)[1]))}
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_weighted_layers_are_paired_with_pytorch_s(recordings: Path, network: str) -> None:
     names = f"{network}-pytorch.json.gz", f"{network}-default.xplane.pb"

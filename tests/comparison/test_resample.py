@@ -44,6 +44,7 @@ def drawn(rng: np.random.Generator, shape: str, count: int) -> pl.Series:
     return pl.Series(np.rint(times * 1e6).astype(np.int64))
 
 
+@pytest.mark.exhaustive(after=2)
 @pytest.mark.parametrize(
     ("counts", "shape"),
     [

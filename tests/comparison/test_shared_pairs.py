@@ -24,6 +24,7 @@ def of(pair: str) -> Diff:
     return shared.diff_of(*PAIRS[pair])
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize("pair", PAIRS)
 def test_rows_add_up_to_the_difference_of_the_steps(pair: str) -> None:
     found = of(pair)
@@ -39,6 +40,7 @@ def test_rows_add_up_to_the_difference_of_the_steps(pair: str) -> None:
         assert untold.is_empty() or (by == "layer" and (untold["confidence"] < 0.5).all())
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize("pair", PAIRS)
 def test_a_recording_is_the_same_as_itself(pair: str) -> None:
     trace = shared.opened(PAIRS[pair][0])
@@ -51,6 +53,7 @@ def test_a_recording_is_the_same_as_itself(pair: str) -> None:
     assert found.changes.is_empty()
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize("pair", PAIRS)
 def test_turned_around_it_is_mirrored(pair: str) -> None:
     there = of(pair)

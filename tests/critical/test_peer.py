@@ -13,8 +13,7 @@ from functools import cache
 import polars as pl
 import pytest
 
-from tests.critical.checks import check_causes
-from tests.support.manifest import TRACES, Expected, each
+from tests.support.manifest import TRACES
 from tests.support.opened import opened
 from traceana.timeline.critical import GPU_WORK, segments
 from traceana.timeline.idle_gaps import outside
@@ -144,8 +143,3 @@ def test_a_blocking_copy_ends_the_kernels_it_waited_for(trace: str) -> None:
         (pl.col("class") == "host") & pl.col("name").str.contains("Memcpy").fill_null(value=False)
     )
     assert in_copies["time_ns"].sum() < 1_000_000
-
-
-@each("kineto", "nsys-sqlite", "nvprof-sqlite", "xplane")
-def test_each_edge_is_causally_possible(want: Expected) -> None:
-    check_causes(opened(want.path))

@@ -9,14 +9,12 @@ import pytest
 
 import traceana
 from tests.enrich.test_attribution import annotate, launch, op, paths
-from tests.support.manifest import TRACES, Expected, each
+from tests.support.manifest import TRACES
 from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
 from traceana.analyze.flops import flops
 from traceana.analyze.layers import layers
 from traceana.enrich import attribute
-from traceana.report.pages.layers import layers as layers_page
-from traceana.report.terminal import Terminal, render
 from traceana.trace import Trace
 
 TIMES = ("forward_ns", "backward_ns", "optimizer_ns", "other_ns")
@@ -302,23 +300,6 @@ def test_an_unknown_direction_is_null() -> None:
     assert frame.select("layer", *TIMES, "time_ns").rows() == [
         ("conv1", None, None, None, 5, 5), ("fc", 7, 0, 0, 0, 7),
     ]  # fmt: skip
-
-
-@pytest.mark.slow
-@each("kineto", "nsys-sqlite", "nvprof-sqlite", "xplane")
-def test_directions_add_up_and_are_all_on_the_screen(want: Expected) -> None:
-    trace = opened(want.path)
-    result = layers(trace)
-    frame = result.frame
-    sums = frame.select(pl.sum_horizontal(TIMES).alias("sum"), "time_ns")
-    assert (sums["sum"] == sums["time_ns"]).all()
-    page = layers_page(trace).page(limit=3)
-    for width, kept in ((80, TIMES[:2]), (200, TIMES)):
-        lines = render(page, Terminal(width)).splitlines()
-        header = next(line for line in lines if line.startswith("layer ")).split()
-        for column in kept:
-            assert (column.removesuffix("_ns") in header) == bool(frame[column].sum())
-        assert {"time", "share"} <= set(header)
 
 
 @pytest.mark.slow

@@ -173,6 +173,7 @@ def test_nodes_of_nsys_have_the_layer_in_which_they_were_captured(tmp_path: Path
     assert layers(attributed)[:2] == ["layer1", "layer2"]
 
 
+@pytest.mark.exhaustive(after=2)
 @pytest.mark.slow
 @pytest.mark.skipif(not TRACES.is_dir(), reason="no shared traces")
 @pytest.mark.parametrize(

@@ -82,6 +82,7 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.exhaustive(after=2)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_a_loop_computes_what_its_body_did_and_no_more(recordings: Path, name: str) -> None:
     trace = traceana.open(recordings / name)

@@ -41,6 +41,7 @@ def test_changed_runs_of_xplane_are_scanned_as_python_decodes_them() -> None:
     assert tally.stopped > 500
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.skipif(compiler() is None, reason="no C compiler")
 def test_no_sanitizer_reports_anything() -> None:

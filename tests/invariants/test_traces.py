@@ -1,7 +1,7 @@
 """What holds of every recorded trace: times are conserved, and every command has the same figures.
 
-A trace is opened once, and each analysis and command runs once. A dozen traces, chosen by the lines
-of the code that they alone reach, are tried with every change, all at hand by ``make test-all``.
+A trace is opened once, and each analysis and command runs once. Fourteen traces, chosen by the
+lines of the code that they alone reach, are tried with every change, all by ``make test-all``.
 """
 
 from __future__ import annotations
@@ -18,33 +18,42 @@ import pytest
 from tests.analyze.test_layer_tree import check as check_tree
 from tests.analyze.test_layer_tree import check_folded
 from tests.analyze.test_timeline import check as check_window
+from tests.critical.checks import check as check_path
+from tests.critical.checks import check_causes
 from tests.report.test_database import check as check_database
 from tests.report.test_exports import check as check_export
 from tests.support import opened as traces
 from tests.support.every_command import as_json
-from tests.support.manifest import CHOSEN, small_traces_at_hand, traces_at_hand
+from tests.support.manifest import chosen, small_traces_at_hand, traces_at_hand
 from tests.whatif.test_replay import check as check_replay
 from traceana.advise.figures import Figures
 from traceana.analyze.classes import breakdown, condensed
-from traceana.analyze.devices import busy
+from traceana.analyze.devices import busy, devices
 from traceana.analyze.facts import facts
+from traceana.analyze.flops import flops
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layer_tree import folded_tree, layer_tree
 from traceana.analyze.layers import layers
+from traceana.analyze.roofline import roofline
 from traceana.analyze.timeline import timeline
 from traceana.analyze.transfers import transfers
 from traceana.comparison.compared_run import Run
 from traceana.comparison.run_tables import summary_table, work
+from traceana.report.pages.layers import layers as layers_page
 from traceana.report.pages.report import Overview, report
 from traceana.report.terminal import Terminal, render
 from traceana.result import arrange
-from traceana.timeline.critical import critical
+from traceana.timeline.critical import critical, segments
 from traceana.timeline.graph import windows
+from traceana.timeline.idle import idle, idle_time
+from traceana.timeline.idle_gaps import CAUSES
 from traceana.timeline.steps import measured_steps, select, steps
 from traceana.trace import Trace
+from traceana.trace.schema import DEVICE_WORK
 from traceana.whatif.whatif import replay
 
 LINES_OF_A_SCREEN: Final = 58
+DIRECTIONS: Final = ("forward_ns", "backward_ns", "optimizer_ns", "other_ns")
 _WORK: Final = pl.col("kind") != "sync"
 
 
@@ -201,6 +210,68 @@ def busy_and_idle_are_the_span(one: Recorded) -> None:
     assert (by_step["busy_ns"] <= by_step["wall_ns"] * by_step["devices"]).all()
 
 
+def busy_and_idle_add_up(one: Recorded) -> None:
+    found = idle_time(one.trace)
+    places = devices(one.trace, found=found).frame
+    if one.trace.is_summary:
+        return
+    assert places.height
+    assert (places["busy_ns"] + places["idle_ns"] == places["span_ns"]).all()
+    assert (places["kernel_ns"] + places["memops_only_ns"] == places["busy_ns"]).all()
+    by_device = {
+        (rank, device): idle_ns
+        for rank, device, idle_ns in places.select("rank", "device", "idle_ns").iter_rows()
+    }
+    for by in ("cause", "operator", "range", "gap"):
+        frame = idle(one.trace, by, found=found).frame
+        assert set(frame["cause"]) <= set(CAUSES)
+        sums = frame.group_by("rank", "device").agg(pl.col("time_ns").sum())
+        for rank, device, time_ns in sums.iter_rows():
+            assert time_ns == by_device[rank, device]
+    gaps = found.gaps
+    assert (gaps["explained"] <= gaps["end"] - gaps["start"]).all()
+    assert (gaps["explained"] >= 0).all()
+
+
+def directions_add_up_and_are_all_on_the_screen(one: Recorded) -> None:
+    frame = layers(one.trace).frame
+    assert frame.select(pl.sum_horizontal(DIRECTIONS)).to_series().equals(frame["time_ns"])
+    page = layers_page(one.trace).page(limit=3)
+    for width, kept in ((80, DIRECTIONS[:2]), (200, DIRECTIONS)):
+        lines = render(page, Terminal(width)).splitlines()
+        header = next((line for line in lines if line.startswith("layer ")), "").split()
+        for column in kept:
+            assert (column.removesuffix("_ns") in header) == bool(frame[column].sum())
+
+
+def kernels_in_module_ranges_are_on_layers(one: Recorded) -> None:
+    trace = one.trace
+    found = layers(trace).frame.filter(pl.col("role") == "unattributed")
+    # MXNet frees the memory of a variable in an operator of its own.
+    outside = {"(launched before capture)", "(outside all layers)", "DeleteVariable"}
+    assert set(found["layer"]) <= outside
+    if (trace.tables.ranges["kind"] == "module").any():
+        kernels = trace.tables.activities.filter(pl.col("kind") == "kernel")
+        lost = trace.tables.layers["role"].gather(kernels["layer"]) == "unattributed"
+        assert kernels.filter(lost)["duration"].sum() * 100 <= kernels["duration"].sum()
+
+
+def no_rate_is_above_the_peak_unexplained(one: Recorded) -> None:
+    trace = one.trace
+    counted, by_class = flops(trace), roofline(trace)
+    of_layers = layers(trace), layers(trace, direction=True)
+    for result in (*of_layers, by_class):
+        above = result.frame.filter(pl.col("of_peak") > 1)
+        assert set(above["over_peak"]) <= {"executed fewer"}
+    work = trace.tables.activities.filter(pl.col("kind") != "sync")
+    assert counted.totals["time_ns"] == work["duration"].sum()
+    assert by_class.totals["time_ns"] == work["duration"].sum()
+    total = counted.totals.get("flops")
+    assert [result.totals.get("flops") for result in of_layers] == [total, total]
+    if not any("FLOPs without a class" in note for note in by_class.notes):
+        assert by_class.totals.get("flops") == total
+
+
 def the_report_fits_a_screen(one: Recorded) -> None:
     text = render(report(one.trace).page(), Terminal(100))
     assert len(text.splitlines()) <= LINES_OF_A_SCREEN
@@ -315,6 +386,24 @@ def the_critical_path_is_no_longer_than_the_recording(one: Recorded) -> None:
     assert set(path["step"].drop_nulls()) <= set(measured)
 
 
+def the_critical_path_adds_up(one: Recorded) -> None:
+    if one.trace.is_summary:
+        return
+    if one.trace.tables.steps.height:
+        check_path(one.trace)
+        return
+    # From the first activity of a rank's devices to its last; operators where it has none.
+    worked = one.trace.tables.activities.filter(pl.col("kind").is_in(DEVICE_WORK))
+    worked = worked if worked.height else one.trace.tables.ops
+    end = (pl.col("start") + pl.col("duration")).max()
+    spans = worked.group_by("rank").agg(span=end - pl.col("start").min())
+    assert segments(one.trace)["time_ns"].sum() == spans["span"].sum()
+
+
+def each_edge_is_causally_possible(one: Recorded) -> None:
+    check_causes(one.trace)
+
+
 def the_tree_of_layers_is_all_work(one: Recorded) -> None:
     tree = layer_tree(one.trace)
     check_tree(tree)
@@ -351,10 +440,16 @@ CHECKS: Final[tuple[Callable[[Recorded], None], ...]] = (
     unknown_is_null,
     every_breakdown_adds_up_to_the_work,
     busy_and_idle_are_the_span,
+    busy_and_idle_add_up,
+    directions_add_up_and_are_all_on_the_screen,
+    kernels_in_module_ranges_are_on_layers,
+    no_rate_is_above_the_peak_unexplained,
     the_report_fits_a_screen,
     the_json_of_the_facts_is_json,
     steps_are_of_one_source_and_of_known_processes,
     the_critical_path_is_no_longer_than_the_recording,
+    the_critical_path_adds_up,
+    each_edge_is_causally_possible,
     the_tree_of_layers_is_all_work,
     the_first_window_of_the_timeline_is_whole,
     a_replay_is_the_trace,
@@ -370,15 +465,7 @@ OF_STEPS: Final[tuple[Callable[[Recorded], None], ...]] = (
 """Of traces with measured steps."""
 
 
-def each(files: list[Path]) -> list[Any]:
-    """Return a parameter per file; those that are not chosen are of ``make test-all``."""
-    return [
-        pytest.param(one, id=one.name, marks=() if one.name in CHOSEN else pytest.mark.exhaustive)
-        for one in files
-    ]
-
-
-@pytest.mark.parametrize("file", each(traces_at_hand()))
+@pytest.mark.parametrize("file", chosen(traces_at_hand()))
 def test_invariants(file: Path, subtests: pytest.Subtests) -> None:
     one = Recorded(file)
     for check in (*CHECKS, *(OF_STEPS if one.rows else ())):
@@ -386,7 +473,7 @@ def test_invariants(file: Path, subtests: pytest.Subtests) -> None:
             check(one)
 
 
-@pytest.mark.parametrize("file", each(small_traces_at_hand()))
+@pytest.mark.parametrize("file", chosen(small_traces_at_hand()))
 def test_exports_are_whole(file: Path, tmp_path: Path) -> None:
     check_export(traces.opened(file))
     check_database(traces.opened(file), tmp_path)

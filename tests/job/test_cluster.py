@@ -128,6 +128,7 @@ def test_the_workers_of_a_scheduler_give_the_same_bytes(
     assert len(list((tmp_path / "c").iterdir())) == 3
 
 
+@pytest.mark.exhaustive
 def test_workers_that_are_killed_change_nothing(cluster: Cluster, tmp_path: Path, run: Run) -> None:
     Job(even(6, 40, 1)).write(tmp_path / "job")
     plain = here(run, tmp_path / "job", tmp_path / "a")
@@ -166,6 +167,7 @@ def test_a_scheduler_that_does_not_answer_is_one_line(
     assert found.stderr.count("\n") == 1
 
 
+@pytest.mark.exhaustive
 def test_a_scheduler_that_goes_away_is_one_line_and_the_next_run_goes_on(
     cluster: Cluster, clusters: list[Cluster], tmp_path: Path, run: Run
 ) -> None:

@@ -69,6 +69,7 @@ def slow(rank: int, steps: int = 12) -> Any:
     return compute
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("numbered", [True, False])
 def test_groups_of_a_job_without_a_collective_of_all_ranks(
@@ -153,6 +154,7 @@ def test_groups_of_one_name_whose_ranks_are_not_recorded_are_not_matched(tmp_pat
     assert rows["wait_ns"].to_list() == [None] * 4
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("smaller", [True, False])
 def test_unnamed_collectives_of_a_job_with_smaller_groups(smaller: bool, tmp_path: Path) -> None:

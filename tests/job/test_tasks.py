@@ -40,6 +40,7 @@ def test_a_plain_script_may_call_it(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("ok ok\n", "")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not CHILDREN.exists(), reason="the system does not list processes")
 def test_processes_that_are_killed_change_nothing(tmp_path: Path, run: Run) -> None:
     """Some are killed at random moments; the answer is that of a run in which none is."""

@@ -69,6 +69,7 @@ def test_linen() -> None:
     assert sum(layer.parameter_count for layer in found.layers) == found.parameter_count
 
 
+@pytest.mark.exhaustive
 def test_linen_with_its_variables_and_wrong_ones() -> None:
     variables = Net().init({"params": jax.random.key(0), "dropout": jax.random.key(1)},
                            jnp.zeros((2, 8, 8, 3)))  # fmt: skip

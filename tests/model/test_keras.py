@@ -167,6 +167,7 @@ def test_what_does_not_run_is_refused_and_keras_stays_as_it_is() -> None:
     assert layers.Layer.__call__ is call
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "parameters", "macs"),
     [

@@ -71,6 +71,7 @@ def of_products(trace: Trace) -> dict[str, int]:
     return dict(products.select("layer", "flops").iter_rows())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_product_is_on_the_layer_that_it_was_on_before(name: str, tmp_path: Path) -> None:
@@ -127,6 +128,7 @@ def test_generated_kernels_are_on_layers(tmp_path: Path) -> None:
     assert not in_region & {"CompiledFunction", "CompiledFunctionBackward"}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("compiler")
 def test_generated_code_names_the_layers_of_a_residual_network(
@@ -191,6 +193,7 @@ def test_generated_code_names_the_layers_of_a_residual_network(
     assert layers(traceana.open(tmp_path / "bundle")).frame.equals(layers(trace).frame)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("compiler")
 def test_convolutions_that_run_as_products_keep_their_layers(tmp_path: Path) -> None:

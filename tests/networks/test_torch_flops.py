@@ -80,6 +80,7 @@ def products(trace: Trace) -> int:
     return int(mine["flops"].sum())
 
 
+@pytest.mark.exhaustive(after=4)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_step_computes_what_pytorch_counts(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
@@ -191,6 +192,7 @@ TRANSFORMED: dict[str, tuple[Callable[[], tuple[Any, ...]], Callable[..., Any]]]
 }
 
 
+@pytest.mark.exhaustive(after=6)
 @COMPILER
 @pytest.mark.parametrize("name", TRANSFORMED)
 def test_what_runs_inside_of_transforms_is_counted_once(name: str, tmp_path: Path) -> None:
@@ -367,6 +369,7 @@ def test_accumulated_gradients_are_as_many_passes(tmp_path: Path) -> None:
     assert operator_costs(trace.tables.ops).gaps.is_empty()
 
 
+@pytest.mark.exhaustive
 @COMPILER
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_a_compiled_network_computes_what_it_computed_before(backend: str, tmp_path: Path) -> None:

@@ -111,6 +111,7 @@ def test_fit_on_a_loader_of_torch(torch: Any) -> None:
     assert batch_of_fit(torch.utils.data.DataLoader(rows, batch_size=4), None) == 4
 
 
+@pytest.mark.exhaustive
 def test_fit_on_datasets_of_tensorflow() -> None:
     tf: Any = pytest.importorskip("tensorflow")
     rows = tf.data.Dataset.from_tensor_slices(np.ones((60, 3), "f"))

@@ -85,6 +85,7 @@ def test_an_interrupted_recording_leaves_nothing_and_no_child(
         os.killpg(process.pid, 0)
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize("hangs", ["in a thread", "in the interpreter's end"])
 def test_a_process_that_does_not_exit_is_ended_once_its_window_is_written(
     hangs: str, script: Write, tmp_path: Path
@@ -204,6 +205,7 @@ def test_a_command_that_nsys_does_not_start_is_launched_again(
         assert is_run(tmp_path / "run")
 
 
+@pytest.mark.exhaustive
 def test_a_full_disk_leaves_nothing(script: Write, tmp_path: Path) -> None:
     needs("torch")
     unshare = shutil.which("unshare")

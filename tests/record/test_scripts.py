@@ -59,6 +59,7 @@ def in_torch(record: Record, script: Script, tmp_path_factory: pytest.TempPathFa
     return Made(read_run(folder / "run"), done)
 
 
+@pytest.mark.exhaustive
 def test_the_window_is_written_though_the_script_dies_later(in_torch: Made) -> None:
     assert in_torch.done.returncode == 71
     assert in_torch.run.run.status is Status.FAILED
@@ -118,6 +119,7 @@ def test_the_terminal_shows_the_scripts_output_and_then_the_run(in_torch: Made) 
     assert not [path for path in in_torch.run.folder.parent.iterdir() if "partial" in path.name]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("framework", "content", "layer"),
     [("tensorflow", KERAS, "conv1"), ("jax", JAX, "fc")],
@@ -176,6 +178,7 @@ def test_a_step_of_jax_holds_the_scripts_wait_for_it(
             assert steps[1:7] == pytest.approx(own[6:12], rel=0.05, abs=1e5)
 
 
+@pytest.mark.exhaustive
 def test_a_script_with_a_profiler_of_its_own_goes_on_unharmed(
     record: Record, script: Script, tmp_path: Path
 ) -> None:
@@ -188,6 +191,7 @@ def test_a_script_with_a_profiler_of_its_own_goes_on_unharmed(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="no C++ compiler")
 def test_the_code_that_inductor_generated_is_kept(
     record: Record, script: Script, tmp_path: Path
@@ -211,6 +215,7 @@ def test_the_code_that_inductor_generated_is_kept(
     )
 
 
+@pytest.mark.exhaustive
 def test_a_failure_to_keep_generated_code_is_a_note(
     record: Record, script: Script, tmp_path: Path
 ) -> None:
@@ -228,6 +233,7 @@ def test_a_failure_to_keep_generated_code_is_a_note(
     assert any("PyCodeCache" in note for note in run.run.notes)
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize(("other", "noted"), [("generator", True), ("critic", False)])
 def test_a_model_of_another_optimizer_is_noted(
     other: str, noted: bool, record: Record, script: Script, tmp_path: Path

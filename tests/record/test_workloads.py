@@ -85,6 +85,7 @@ def test_a_sweep_is_resumed_where_runs_are_missing(sweep: Path, run: Command) ->
     assert "with other values or another command" in other.stderr
 
 
+@pytest.mark.exhaustive
 def test_memory_that_is_not_there_is_a_result(tmp_path: Path) -> None:
     needs("torch")
     record = [sys.executable, "-m", "traceana", "record", "--framework", "pytorch"]

@@ -158,6 +158,7 @@ def test_rows_without_cpu_figures_have_a_note(name: str, alexnets: Path, run: Ru
     assert "on a CPU" in result.stdout or "CPU operators" in result.stdout
 
 
+@pytest.mark.exhaustive
 def test_scaling(devices: Path, run: Run, tmp_path: Path) -> None:
     picture = tmp_path / "scaling.svg"
     made = document(run, "study", "scaling", devices, "--plot", picture)

@@ -28,6 +28,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return recorded_sweep(folder, *words)
 
 
+@pytest.mark.exhaustive
 def test_time_per_image_by_batch(sweep: Path, run: Run, tmp_path: Path) -> None:
     picture = tmp_path / "batch.svg"
     result = run("study", "batch", sweep, "--published", "--plot", picture, "-f", "json")

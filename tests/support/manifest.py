@@ -6,8 +6,10 @@ They lie beside the repository, not in it; tests on them skip where the folder i
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,7 +69,7 @@ def each(*formats: str) -> pytest.MarkDecorator:
         return pytest.mark.parametrize(
             "want", [pytest.param(None, marks=pytest.mark.skip(reason="no shared traces"))]
         )
-    return pytest.mark.parametrize("want", rows, ids=[row.file for row in rows])
+    return pytest.mark.parametrize("want", chosen(rows))
 
 
 def printed(*kinds: str) -> list[dict[str, str]]:
@@ -108,6 +110,16 @@ def traces_at_hand() -> list[Path]:
         *sorted(f for f in FIXTURES.rglob("*.json.gz") if ".layers." not in f.name),
         *sorted(FIXTURES.rglob("*.xplane.pb*")),
     ]
+
+
+def chosen(traces: Sequence[Path | Expected]) -> list[Any]:
+    """Return a parameter per trace; those that are not chosen are of ``make test-all``."""
+    found = []
+    for one in traces:
+        path, name = (one, one.name) if isinstance(one, Path) else (one.path, one.file)
+        marks = () if path.name in CHOSEN else pytest.mark.exhaustive
+        found.append(pytest.param(one, id=name, marks=marks))
+    return found
 
 
 def small_traces_at_hand(of_each: slice = slice(2)) -> list[Path]:

@@ -43,6 +43,7 @@ def name_of(file: Path) -> str:
     return file.name.removesuffix(".json.gz")
 
 
+@pytest.mark.exhaustive(after=4)
 @each_recording
 def test_every_command_has_the_same_step_and_the_same_idle_time(file: Path) -> None:
     report = found("report", file)
@@ -69,6 +70,7 @@ def test_every_command_has_the_same_step_and_the_same_idle_time(file: Path) -> N
             assert one["saving_ns"] == pytest.approx(savings[one["scenario"]], abs=1), one["rule"]
 
 
+@pytest.mark.exhaustive(after=4)
 @each_recording
 def test_the_shares_of_the_first_screen_are_of_one_step(file: Path) -> None:
     advice = advise(opened(file))

@@ -43,6 +43,7 @@ def requested(browser: Browser) -> Any:
     )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @needs_chromium
 def test_the_site_is_searched_from_a_folder(site: Path) -> None:

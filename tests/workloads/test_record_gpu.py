@@ -63,6 +63,7 @@ def test_no_workload_imports_traceana() -> None:
             assert not any(name.partition(".")[0] == "traceana" for name in names), path
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.frameworks
 @pytest.mark.slow
 @pytest.mark.parametrize(

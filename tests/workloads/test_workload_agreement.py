@@ -56,6 +56,7 @@ def of_network(arrays: Arrays, network: str) -> Arrays:
     }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("framework", ["keras", "jax"])
 def test_scores_loss_and_every_gradient_agree(

@@ -57,6 +57,7 @@ def trained(losses: Callable[..., Losses]) -> Callable[[str], Losses]:
     return cache(lambda framework: losses(framework, *TOGETHER[framework], *MIXED[framework]))
 
 
+@pytest.mark.exhaustive(after=1)
 @frameworks
 def test_training_is_the_same_whichever_way(
     framework: str, trained: Callable[[str], Losses]

@@ -97,6 +97,7 @@ def test_record_fixtures_refuses(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.exhaustive
 def test_a_failed_recording_leaves_no_file(tmp_path: Path) -> None:
     broken = Recording("broken", Tool.TORCH_PROFILER, ("--image-size", "9", "--batch", "1"))
     with pytest.raises(RecordingError, match=r"exit 2: .*does not fit"):

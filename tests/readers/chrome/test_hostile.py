@@ -156,6 +156,7 @@ def test_gzip_inflates_in_bounded_blocks_whatever_its_members(tmp_path: Path) ->
     assert cut.truncated
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_an_event_of_many_megabytes_is_refused_alone(tmp_path: Path, name: str) -> None:
@@ -170,6 +171,7 @@ def test_an_event_of_many_megabytes_is_refused_alone(tmp_path: Path, name: str) 
     ]
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_keys_of_many_megabytes_are_refused(tmp_path: Path, name: str) -> None:

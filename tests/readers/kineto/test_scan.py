@@ -204,6 +204,7 @@ EVENTS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.exhaustive(after=12)
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(EVENTS)))
 def test_an_event_of_each_kind_before_and_after_others(number: int) -> None:

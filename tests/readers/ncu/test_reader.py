@@ -470,6 +470,7 @@ def test_names_of_quotes_and_commas_are_read_beside_a_damaged_row(
     assert "malformed" in problems(read(path))
 
 
+@pytest.mark.exhaustive(after=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("end", range(8))
 def test_a_table_of_megabytes_is_read_whole(tmp_path: Path, end: int) -> None:

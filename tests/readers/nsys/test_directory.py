@@ -85,6 +85,7 @@ def test_the_directory_is_one_trace_and_no_folder_of_ranks(tmp_path: Path) -> No
     assert traceana.open(tmp_path / "a.sqlite").meta.events == traceana.open(folder).meta.events
 
 
+@pytest.mark.exhaustive(after=1)
 @each("nsys-sqlite")
 def test_real_device_work_too(want: Expected, tmp_path: Path) -> None:
     same(converted(want.path, tmp_path / "export", parquet), want.path)

@@ -165,6 +165,7 @@ def test_events_of_no_known_depth_are_drawn() -> None:
     assert "thread 1 operators" in labels
 
 
+@pytest.mark.exhaustive(after=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("file", DRAWN, ids=lambda file: file.name)
 def test_the_report_of_a_trace_is_drawn(file: Path) -> None:

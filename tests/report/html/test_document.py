@@ -113,6 +113,7 @@ def test_no_element_has_an_event_handler() -> None:
     assert not re.search(r"<[a-z][^>]*\son\w+\s*=", markup, re.IGNORECASE)
 
 
+@pytest.mark.exhaustive(after=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_text_of_a_trace_adds_no_element(text: str) -> None:
