@@ -177,7 +177,6 @@ def test_the_tools_over_stdio(root: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert {path: path.lstat().st_mtime_ns for path in root.rglob("*")} == before
 
 
-@pytest.mark.slow
 def test_long_answers_are_cut_and_named() -> None:
     from traceana.mcp_server import MOST_BYTES, limited
 
@@ -192,7 +191,6 @@ def test_long_answers_are_cut_and_named() -> None:
     assert found["rows"][0]["share"] is None
 
 
-@pytest.mark.slow
 def test_what_cannot_be_cut_is_left_out() -> None:
     from traceana.mcp_server import limited
 

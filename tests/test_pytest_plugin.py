@@ -12,7 +12,6 @@ import traceana
 from tests.support.training import KERNELS, training
 
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +50,7 @@ def write(session: pytest.Pytester, *calls: str) -> None:
     session.makepyfile(f"from conftest import RUNS\n{tests}")
 
 
+@pytest.mark.slow
 def test_the_gates(session: pytest.Pytester) -> None:
     write(
         session,
@@ -84,6 +84,7 @@ def test_the_gates(session: pytest.Pytester) -> None:
     assert "exception" not in result.stdout.str()
 
 
+@pytest.mark.slow
 def test_baselines_are_saved_and_compared(session: pytest.Pytester) -> None:
     write(session, "traceana_gate(RUNS / 'a')", "traceana_gate(RUNS / 'a')")
     session.runpytest("--traceana-save", "before").assert_outcomes(passed=2)

@@ -68,7 +68,6 @@ def test_idle_time_without_a_recorded_launch_decides_nothing() -> None:
     assert found.cause is not None
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "bound", "by", "cause"),
     [

@@ -18,8 +18,6 @@ from tools.planted import FIRST, PAGE, row
 from traceana.advise import RULES, Rule
 from traceana.report.terminal import Terminal, render
 
-pytestmark = pytest.mark.slow
-
 _LINES: Final = {
     line.split(" | ")[0].removeprefix("| "): line
     for line in PAGE.read_text(encoding="utf-8").splitlines()
@@ -29,6 +27,7 @@ _HEALTHY: Final = [case for case in CASES if case.cause is None][-2:]
 SAMPLE: Final = [*BY_RULE.values(), *_HEALTHY]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SAMPLE, ids=lambda case: case.name)
 def test_the_planted_cause_is_found_as_the_page_has_it(case: Case) -> None:
     assert row(case, score(case)) == _LINES[case.name]

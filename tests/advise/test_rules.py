@@ -10,8 +10,6 @@ from tests.advise.cases import CASES, Build
 from traceana.advise import RULES, advise
 from traceana.report.pages.advise import sentence
 
-pytestmark = pytest.mark.slow
-
 SILENT = [(rule, build) for rule, (_, silent) in CASES.items() for build in silent]
 
 
@@ -20,6 +18,7 @@ def test_no_rule_is_without_both() -> None:
     assert all(silent for _, silent in CASES.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", CASES)
 def test_a_rule_holds_where_it_should(rule: str, tmp_path: Path) -> None:
     advice = advise(CASES[rule][0](tmp_path))
@@ -33,6 +32,7 @@ def test_a_rule_holds_where_it_should(rule: str, tmp_path: Path) -> None:
     assert "[" not in reported
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rule", "build"), SILENT)
 def test_a_rule_is_silent_where_it_does_not_hold(
     rule: str, build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

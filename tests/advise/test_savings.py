@@ -22,8 +22,6 @@ from traceana.flops.executed import executed
 from traceana.report.pages.advise import findings_of, saving, sentence
 from traceana.trace import Trace
 
-pytestmark = pytest.mark.slow
-
 
 def found(advice: Advice, rule: str) -> Finding:
     (one,) = [finding for finding in advice.findings if finding.rule.id == rule]

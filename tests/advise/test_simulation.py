@@ -27,8 +27,6 @@ from traceana.whatif.changed import selected_work
 from traceana.whatif.scenario import scenario
 from traceana.whatif.whatif import part_of, student_quantile
 
-pytestmark = pytest.mark.slow
-
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 SHARED = (
     *("resnet50_train_v100_workers0.json.gz", "cnn_train_nccl_a100.json.gz"),
@@ -172,6 +170,7 @@ def test_kernels_that_the_host_launches_late_save_nothing_by_being_faster(tmp_pa
     assert row["at_most_ns"] == 20 * 100
 
 
+@pytest.mark.slow
 def test_tensor_cores_save_nothing_where_the_host_is_late() -> None:
     paths = [one for one in traces_at_hand() if one.name == "many_kernels_a100.json.gz"]
     for path in paths:
@@ -197,6 +196,7 @@ def test_a_trace_without_launches_or_steps_has_the_estimate_alone(tmp_path: Path
 
 
 # Each is advised on by all rules, for a third of a second. Ten have steps without and with waits.
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(st.lists(st.integers(0, 20_000), min_size=3, max_size=8), st.integers(1_000, 40_000))
 def test_a_saving_is_part_of_the_step(
@@ -210,6 +210,7 @@ def test_a_saving_is_part_of_the_step(
             assert 0 <= finding.saving_share <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize("path", [p for p in traces_at_hand() if p.name in SHARED],
                          ids=lambda path: path.name)  # fmt: skip

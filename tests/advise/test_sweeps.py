@@ -23,8 +23,6 @@ from traceana.runs import Axis, Point, StepTimes, Sweep, batch_series
 from traceana.runs.run_files import SWEEP_FILE, BatchSeries
 from traceana.trace import Trace
 
-pytestmark = pytest.mark.slow
-
 FEW_BLOCKS = CASES["small_batch"][0]
 FILLED = kernels(("k", {"category": "pooling"}), duration=1_000_000, grid_x=80)
 

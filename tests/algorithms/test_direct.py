@@ -53,7 +53,6 @@ def whole(shape: Layer, direction: Direction, given: dict[str, torch.Tensor]) ->
 READS: dict[Direction, str] = {"fprop": "xw", "dgrad": "wy", "wgrad": "xy"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("shape", LAYERS, ids=lambda each: each.path)
 def test_elements_are_those_of_the_whole(shape: Layer, direction: Direction) -> None:

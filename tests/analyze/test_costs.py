@@ -22,8 +22,6 @@ from traceana.model.manifest import Layer, manifest
 from traceana.result import Result
 from traceana.trace import Trace
 
-pytestmark = pytest.mark.slow
-
 FORWARD = 2 * 8 * 64 * 56 * 56 * 32 * 9
 """Of a convolution of 8 images, 32 to 64 channels of 56 x 56, window 3 x 3, padding 1."""
 SHAPES = [[8, 32, 56, 56], [64, 32, 3, 3], [64], [], [], [], []]

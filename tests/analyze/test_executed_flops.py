@@ -89,7 +89,6 @@ def test_no_episodes() -> None:
     assert result.schema == pl.Schema(EXECUTED)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["workers0", "workers4"])
 def test_winograd_of_resnet_50_executes_less_than_half(name: str) -> None:
     trace = traceana.open(shared(f"resnet50_train_v100_{name}.json.gz"))

@@ -162,7 +162,6 @@ def test_an_image_smaller_than_the_window_is_exchanged_with_it() -> None:
     assert operands(b.build())[layer][:3] == ((8, 2, 4, 4), (5, 5, 2, 6), (8, 6, 4, 4))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["alexnet-cpu-jax", "googlenet-cpu-jax", "resnet50-cpu-jax"])
 def test_a_compiled_network_has_the_operands_of_its_manifest(name: str) -> None:
     folder = FIXTURES / ("xplane" if "alexnet" in name else "networks")

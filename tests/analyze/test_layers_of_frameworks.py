@@ -38,7 +38,6 @@ def by_layer(frame: pl.DataFrame) -> dict[str, int]:
     return dict(rows.iter_rows())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("framework", TRACES)
 def test_flops_of_a_step_are_those_of_the_shapes(framework: str) -> None:
     """Of each weighted layer 3 times the forward product, of the first 2: its input needs none."""
@@ -56,7 +55,6 @@ def test_flops_of_a_step_are_those_of_the_shapes(framework: str) -> None:
         assert found[layer.path] == (passes * layer.flops + bias) * steps
 
 
-@pytest.mark.slow
 def test_the_frameworks_have_the_same_layers_types_and_shapes() -> None:
     tables = []
     for framework in TRACES:
@@ -107,7 +105,6 @@ def test_a_depth_folds_modules_into_those_around_them() -> None:
     assert not named.str.contains(".", literal=True).any()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("network", ["googlenet", "resnet50"])
 def test_with_a_manifest_layers_stand_in_the_model_s_order(network: str) -> None:
     """TensorFlow reads weights ahead and runs branches as they come."""

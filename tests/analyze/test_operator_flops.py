@@ -329,7 +329,6 @@ LINEAR = (9216 * 4096, 4096 * 4096, 4096 * 1000)
 BATCH, STEPS = 8, 3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", KINETO, ids=lambda path: path.name)
 def test_the_fixtures_cost_what_their_layers_do(path: Path) -> None:
     costs = operator_costs(opened(path).tables.ops).costs
@@ -400,7 +399,6 @@ def test_the_figure_of_resnet_50() -> None:
     assert 2 * macs == RESNET_50
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["workers0", "workers4"])
 def test_a_trace_without_scalars_gives_resnet_50(name: str) -> None:
     trace = opened(shared(f"resnet50_train_v100_{name}.json.gz"))
@@ -412,7 +410,6 @@ def test_a_trace_without_scalars_gives_resnet_50(name: str) -> None:
     assert parts["dgrad"] == steps * batch * (RESNET_50 - stem)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

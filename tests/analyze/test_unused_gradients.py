@@ -143,6 +143,7 @@ def record(folder: Path) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.frameworks
 def test_an_encoder_and_a_decoder_behind_an_embedding(tmp_path: Path) -> None:
     needs("keras", "tensorflow")

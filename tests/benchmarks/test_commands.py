@@ -16,7 +16,6 @@ _KERNELS = 5000
 
 
 @pytest.mark.exhaustive(after=4)
-@pytest.mark.slow
 @pytest.mark.parametrize("form", WRITERS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_trace_has_what_its_shape_says(form: str, shape: str, tmp_path: Path) -> None:
@@ -67,7 +66,6 @@ def test_the_exponent_is_the_slope_without_the_fixed_time() -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_a_run_has_a_row_for_each_command_and_size(tmp_path: Path) -> None:
     # One step of a thousand kernels and two.
     found = measure([("nsys", "training")], ["report", "idle"], (2e-4, 4e-4), 1, 60, tmp_path)

@@ -12,8 +12,6 @@ from benchmarks.generate_job import make
 from benchmarks.ranks import row
 from tests.job.jobs import TRANSFER_NS, Job
 
-pytestmark = pytest.mark.slow
-
 STEPS, COMPUTE_NS = 12, 10_000_000
 
 
@@ -23,6 +21,7 @@ def source(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_ranks_compute_for_their_factors_and_wait_for_the_last(
     source: Path, tmp_path: Path
 ) -> None:

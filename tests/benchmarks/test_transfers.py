@@ -7,7 +7,6 @@ import pytest
 from benchmarks import transfers as benchmark
 
 
-@pytest.mark.slow
 def test_the_exposed_time_equals_that_of_the_input() -> None:
     outcome = benchmark.measure(activities=16_000, copies=0.25, rounds=1)
     assert len(outcome.rows) == 5

@@ -13,8 +13,6 @@ import yaml  # type: ignore[import-untyped]
 
 from tests.support.synthetic import Scenario, write_kineto
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[2]
 GATE_FAILED = 31
 
@@ -71,6 +69,7 @@ def loaded(path: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize(
     ("order", "slowdown", "limits", "code"),

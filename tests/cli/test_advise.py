@@ -15,8 +15,6 @@ from tests.support.command_line import Run as Invoke
 from traceana.advise import RULES
 from traceana.errors import ExitCode
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -70,6 +68,7 @@ def test_json_has_figures_and_evidence(run: Invoke, slow: Path) -> None:
         assert row["tensorflow"] == row["jax"] == row["native"] == "", "the trace is PyTorch's"
 
 
+@pytest.mark.slow
 @pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize(
     ("device", "fits", "other"),
@@ -98,6 +97,7 @@ def test_advice_on_tensor_cores_is_for_the_gpu(
         assert "jax." not in text
 
 
+@pytest.mark.slow
 def test_the_command_of_a_finding_prints_its_evidence(
     run: Invoke, slow: Path, tmp_path: Path
 ) -> None:

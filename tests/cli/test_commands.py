@@ -14,8 +14,6 @@ from traceana.errors import ExitCode
 from traceana.readers.compiled import COMPILED
 from traceana.trace.taxonomy import CLASS_SCHEMA
 
-pytestmark = pytest.mark.slow
-
 TABLE_COMMANDS = [
     *("report", "info", "kernels", "layers", "flops", "transfers", "idle", "critical", "advise"),
     "whatif",

@@ -19,7 +19,6 @@ import pytest
 from tests.support.manifest import FIXTURES
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(sys.platform == "win32", reason="needs pseudo-terminals"),
 ]
 
@@ -154,6 +153,7 @@ def terminal(
     started.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("begun", "added"),
     [

@@ -12,8 +12,6 @@ from tests.readers.ncu.writing import raw
 from tests.support.command_line import Run
 from traceana.errors import ExitCode
 
-pytestmark = pytest.mark.slow
-
 FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
 FADD, FMUL = FFMA.replace("ffma", "fadd"), FFMA.replace("ffma", "fmul")
 DRAM, TENSOR = "dram__bytes.sum", "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"

@@ -13,8 +13,6 @@ from tests.readers.kineto.writing import annotation, call, kernel, op, write
 from tests.support.command_line import Run
 from traceana.errors import ExitCode
 
-pytestmark = pytest.mark.slow
-
 COPIED = 6_400_000
 PRODUCT = 2 * 64 * 32 * 16
 

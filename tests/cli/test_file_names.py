@@ -58,7 +58,6 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_kineto(scenario(), tmp_path_factory.mktemp("names") / name)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("form", ["table", "md", "csv", "tsv", "json"])
 def test_every_command_reads_and_escapes_the_name(run: Run, file: Path, form: str) -> None:
     for command in ("report", "info", "memory", "idle --by operator", "compare", "diff"):
@@ -96,7 +95,6 @@ def nsys_tables(folder: Path) -> Path:
     return made
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("write", [nsys, nsys_tables, rank_files])
 def test_every_kind_of_input_is_read(run: Run, folder: Path, write: object) -> None:
     path = write(folder)  # type: ignore[operator]
@@ -110,7 +108,6 @@ def test_every_kind_of_input_is_read(run: Run, folder: Path, write: object) -> N
     assert "1,000" in opened.stdout or "kernel" in opened.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fixture", ["*.pb", "legacy/*.json.gz"])
 def test_recorded_formats_are_read(run: Run, folder: Path, fixture: str) -> None:
     found = sorted(FIXTURES.rglob(fixture))

@@ -66,8 +66,8 @@ def _named(event: dict[str, Any], text: str) -> str:
     return f"{name}{text}" if event.get("cat") in ("kernel", "cpu_op", "user_annotation") else name
 
 
-@pytest.mark.exhaustive(after=1)
 @pytest.mark.slow
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize(("given", "forms"), GIVEN.values(), ids=GIVEN)
 def test_every_command_writes_text_that_steers_nothing_and_breaks_no_table(
     tmp_path: Path, given: str, forms: tuple[str, ...]

@@ -29,7 +29,6 @@ def named(content: Any) -> Iterator[str]:
             yield from named(one)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("trace", TRACES)
 def test_every_command_has_the_names_of_layers(run: Run, trace: str) -> None:
     def names(*words: str) -> set[str]:

@@ -12,8 +12,6 @@ from tests.support.command_line import Run
 from tests.support.synthetic import Scenario, write_kineto
 from traceana.errors import ExitCode
 
-pytestmark = pytest.mark.slow
-
 COMMANDS = ["transfers", "idle", "critical", "advise", "report"]
 CPU = Path(__file__).parents[2] / "fixtures" / "alexnet-cpu-ranges.json.gz"
 Write = Callable[[Callable[[Scenario], None]], Path]

@@ -15,8 +15,6 @@ import pytest
 from tests.support.manifest import FIXTURES
 from traceana.errors import ExitCode
 
-pytestmark = pytest.mark.slow
-
 COMMAND = [sys.executable, "-m", "traceana"]
 
 
@@ -55,6 +53,7 @@ def test_help_imports_no_command() -> None:
     assert done.stdout.endswith("[]\n")
 
 
+@pytest.mark.slow
 def test_report_imports_at_most_154_modules() -> None:
     """What other formats, rank folders and counters need is imported where they are read.
 

@@ -14,8 +14,6 @@ import pytest
 from tests.support.every_command import COMMANDS, as_json, digest
 from tests.support.manifest import FIXTURES, small_traces_at_hand
 
-pytestmark = pytest.mark.slow
-
 # Running all of them twice takes minutes: the smallest of each folder.
 FILES = small_traces_at_hand(slice(1))
 
@@ -64,6 +62,7 @@ def other_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OtherPro
     other.end()
 
 
+@pytest.mark.slow
 @pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_two_processes_print_the_same_bytes(file: Path, other_process: OtherProcess) -> None:

@@ -18,8 +18,6 @@ from tests.support.synthetic.cnn import cnn_training
 from traceana import Trace, readers
 from traceana.trace.schema import SCHEMA
 
-pytestmark = pytest.mark.slow
-
 SCALE = 2**12
 """Brings the sums of some groups above 2^31 ns and leaves others below."""
 SIZE = 200_000_000
@@ -79,6 +77,7 @@ def test_column_types_of_a_recording_do_not_depend_on_values(
     assert_types_ignore_values(file, monkeypatch)
 
 
+@pytest.mark.slow
 def test_column_types_do_not_depend_on_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

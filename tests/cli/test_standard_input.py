@@ -26,8 +26,8 @@ def piped(*words: object, stdin: bytes) -> subprocess.CompletedProcess[bytes]:
     )
 
 
-@pytest.mark.exhaustive(after=1)
 @pytest.mark.slow
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize(
     "text", [nvprof.BEGIN + nvprof.TEXT, writing.nvprof_text(writing.ROWS)], ids=["trace", "table"]
 )
@@ -52,7 +52,6 @@ def test_one_of_two_runs_can_be_piped(tmp_path: Path) -> None:
     assert piped("diff", "-", "-", stdin=text.encode()).returncode == 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "code", "words"),
     [

@@ -23,7 +23,6 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return traceana.open(TRACE).save(tmp_path_factory.mktemp("saved") / "alexnet")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", [*ONE, "save", "diff", "compare", "study"])
 def test_a_marker_without_a_match_is_one_line_that_names_what_repeats(
     run: Run, saved: Path, tmp_path: Path, command: str

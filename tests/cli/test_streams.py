@@ -13,8 +13,6 @@ import pytest
 
 from traceana.errors import ExitCode
 
-pytestmark = pytest.mark.slow
-
 COMMAND = f"{sys.executable} -m traceana"
 # A limit of the file size stands in for a full disk; Python 3.11 would cut its own caches too.
 LIMITED = "export PYTHONDONTWRITEBYTECODE=1; ulimit -f 1;"
@@ -63,7 +61,6 @@ def test_what_python_printed_before_comes_first(tmp_path: Path) -> None:
     assert second.startswith("traceana ")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("what", ["page", "json", "help", "version"])
 @pytest.mark.parametrize(("to", "why"), [(">/dev/full", b"No space left"), (">&-", b"closed")])
 def test_output_that_cannot_be_written_is_an_error(
@@ -103,6 +100,7 @@ def test_all_streams_may_be_closed(bundle: Path, tmp_path: Path) -> None:
     assert code == ExitCode.CANNOT_WRITE
 
 
+@pytest.mark.slow
 def test_closed_input_is_an_error_where_it_is_read(bundle: Path) -> None:
     assert shell(f"traceana kernels {bundle} <&-").returncode == ExitCode.OK
     closed = shell("traceana classify - <&-")
@@ -113,6 +111,7 @@ def test_closed_input_is_an_error_where_it_is_read(bundle: Path) -> None:
     assert unreadable.stderr.startswith(b"traceana: standard input cannot be read: ")
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_an_error_of_the_output_file(bundle: Path) -> None:
     done = shell(f"traceana kernels {bundle} --force -o /dev/full/rows.json")
     assert done.returncode == ExitCode.CANNOT_WRITE
@@ -122,6 +121,7 @@ def test_a_full_disk_is_an_error_of_the_output_file(bundle: Path) -> None:
     assert not [path for path in bundle.iterdir() if "rows.json" in path.name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kilobytes", [4, 20, 100])
 def test_a_full_temporary_folder_is_an_error_of_the_database(
     bundle: Path, tmp_path: Path, kilobytes: int

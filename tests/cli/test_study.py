@@ -19,8 +19,6 @@ from tests.support.traces import cnn_steps
 from traceana.errors import ExitCode, how_to_install
 from traceana.study import Name
 
-pytestmark = pytest.mark.slow
-
 GOLDEN = Path(__file__).parent / "golden" / "study"
 MS = 1_000_000
 
@@ -60,6 +58,7 @@ def devices(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["batch", "ratio", "frameworks", "epilogues", "transfers"])
 def test_screens(run: Run, runs: Path, name: str) -> None:
     result = run("study", name, runs, "--published")
@@ -133,6 +132,7 @@ def test_sections_are_in_the_json(run: Run, devices: Path) -> None:
     assert document["meta"]["units"]["gather_ns"] == "ns"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["batch", "ratio", "frameworks", "epilogues", "transfers"])
 def test_pictures(run: Run, runs: Path, tmp_path: Path, name: str) -> None:
     for suffix in ("svg", "png"):

@@ -75,7 +75,6 @@ def test_info_has_the_facts_of_the_summary(run: Run, file: Path) -> None:
 
 
 @pytest.mark.exhaustive(after=2)
-@pytest.mark.slow
 @pytest.mark.parametrize("by", ["class", "algorithm", "kernel", "gemm", "transfer"])
 def test_two_summaries_are_compared(run: Run, file: Path, slower: Path, by: str) -> None:
     rows = output(run, "diff", file, slower, "--by", by)["rows"]

@@ -106,7 +106,6 @@ def _may_choose_cores() -> bool:
 
 
 @pytest.mark.exhaustive(after=1)
-@pytest.mark.slow
 @pytest.mark.skipif(
     not _may_choose_cores(), reason="the system does not let processes choose cores"
 )
@@ -128,8 +127,8 @@ def test_a_small_file_is_read_on_one_core(
     assert used == ("1" if alone else most)
 
 
-@pytest.mark.exhaustive(after=1)
 @pytest.mark.slow
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize(
     "name", ["alexnet-cpu-ranges.json.gz", "alexnet-cpu-nsys-2024.2.sqlite"], ids=str
 )

@@ -20,7 +20,6 @@ def noted(bundle: Path, tmp_path: Path) -> list[str | Path]:
     return ["report", trace]
 
 
-@pytest.mark.slow
 def test_quiet_leaves_out_notes_and_keeps_results_and_errors(
     run: Run, noted: list[str | Path], tmp_path: Path
 ) -> None:

@@ -58,7 +58,6 @@ def case(change: str, seed: int) -> tuple[RunLayers, Changed, Alignment]:
 
 
 @pytest.mark.exhaustive(after=2)
-@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_99_of_100_pairs_are_right(change: str) -> None:
     """Two layers that differ in nothing but their names are the same to anyone without them."""
@@ -82,7 +81,6 @@ def test_99_of_100_pairs_are_right(change: str) -> None:
     assert wrong <= 0.01 * said
 
 
-@pytest.mark.slow
 def test_confidences_are_calibrated() -> None:
     reported: list[tuple[float, bool]] = []
     for seed in SEEDS:
@@ -97,7 +95,6 @@ def test_confidences_are_calibrated() -> None:
     assert sum(unsure) / len(unsure) < 0.75
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_both_orders_give_the_same_pairs(change: str) -> None:
     for seed in range(10):

@@ -16,8 +16,6 @@ from tests.support.traces import TraceBuilder
 from tests.support.training import KERNELS, LAYERS, training
 from traceana.errors import ExitCode
 
-pytestmark = pytest.mark.slow
-
 GOLDEN = Path(__file__).parent / "golden"
 DOCS = Path(__file__).parents[2] / "docs"
 VIEWS = ("summary", "layer", "class", "algorithm", "kernel", "gemm", "epilogue", "transfer")
@@ -53,6 +51,7 @@ def three(runs: dict[str, Path]) -> list[Path]:
     return [runs[name] for name in ("before", "after", "renamed")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", VIEWS)
 def test_screens_to_the_letter(run: Run, three: list[Path], by: str) -> None:
     result = run("compare", *three, "--by", by)
@@ -151,6 +150,7 @@ def test_names_cannot_steer_the_terminal_or_the_markup(run: Run, runs: dict[str,
         assert "\x1b" not in run("compare", runs["hostile"], runs["before"], *words).stdout
 
 
+@pytest.mark.slow
 def test_recorded_runs_are_labelled_by_folder_and_have_a_batch(run: Run, tmp_path: Path) -> None:
     folders = [
         write_run(tmp_path / f"batch={batch}", batch=batch, trace=training(seed=batch))
@@ -173,6 +173,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_folder_of_runs_stands_for_its_runs(run: Run, sweep: Path) -> None:
     result = run("compare", sweep, "--format", "json")
     assert result.exit_code == ExitCode.OK

@@ -18,8 +18,6 @@ from traceana.comparison.run_tables import Comparison
 from traceana.enrich.keys import SOURCE, described
 from traceana.timeline.work import work
 
-pytestmark = pytest.mark.slow
-
 SETS = {
     "control": shared.CONTROL,
     "vendors": (*shared.TIMESFORMER, "kineto/alexnet_forward_a100.json.gz"),
@@ -37,6 +35,7 @@ def same(found: pl.DataFrame, alone: pl.DataFrame, *columns: str) -> bool:
     return reported[0] == reported[1]
 
 
+@pytest.mark.slow
 @pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize("which", SETS)
 def test_layers_classes_and_copies_are_those_of_each_run(which: str) -> None:
@@ -81,6 +80,7 @@ def test_products_are_the_kernels_of_that_class(which: str) -> None:
         assert same(mine, own, *keys[:2], "time_ns")
 
 
+@pytest.mark.slow
 @pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize("which", ["control", "unmarked"])
 @pytest.mark.parametrize("by", ["layer", "class", "algorithm", "kernel", "gemm"])

@@ -19,8 +19,6 @@ from traceana.comparison.diff import IDLE, OVERLAP, VIEWS, By, Diff
 from traceana.comparison.verdicts import step_times
 from traceana.trace import Trace
 
-pytestmark = pytest.mark.slow
-
 APART = (IDLE, OVERLAP)
 A = training(seed=1)
 B = training(seed=2)
@@ -353,6 +351,7 @@ def test_a_changed_weight_shape_is_listed() -> None:
     assert kinds(diff(_convolutions(A, 3, None), _convolutions(B, 3, None, batch=16))) == {"batch"}
 
 
+@pytest.mark.slow
 def test_a_changed_memory_format_is_listed() -> None:
     first, last = "[[150528, 50176, 224, 1], []]", "[[150528, 1, 672, 3], []]"
     found = diff(_convolutions(A, 3, first), _convolutions(B, 3, last))
@@ -408,6 +407,7 @@ def test_new_collectives_are_listed() -> None:
     assert changed(found, "communication")["verdict"] == "slower"
 
 
+@pytest.mark.slow
 def test_another_gpu_is_listed_first() -> None:
     def on(name: str | None, trace: Trace) -> Trace:
         return trace.with_tables(devices=trace.tables.devices.with_columns(name=pl.lit(name)))
@@ -432,6 +432,7 @@ def test_layers_without_a_match_are_listed() -> None:
     assert alone["b"].to_list() == [None]
 
 
+@pytest.mark.slow
 def test_one_thing_has_one_verdict_wherever_it_stands() -> None:
     """The collective is a row by layer, class and kernel, and a change."""
     noisy = with_kernels(fc=[*KERNELS["fc"], ("all_reduce", 90_000)])

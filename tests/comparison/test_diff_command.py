@@ -15,8 +15,6 @@ from tests.support.training import KERNELS, training
 from traceana import Trace, diff
 from traceana.errors import ExitCode
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
@@ -34,6 +32,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turned", [False, True])
 def test_replays_of_cuda_graphs_have_the_layers_of_the_other_run(
     run: Run, tmp_path: Path, turned: bool
@@ -48,6 +47,7 @@ def test_replays_of_cuda_graphs_have_the_layers_of_the_other_run(
         assert sorted(in_both)[-4:] == ["conv2d_0", "conv2d_1", "linear_0", "relu_0"]
 
 
+@pytest.mark.slow
 def test_a_layer_of_the_candidate_alone_has_its_name_in_the_first_column(
     run: Run, tmp_path: Path, runs: dict[str, Path]
 ) -> None:
@@ -58,6 +58,7 @@ def test_a_layer_of_the_candidate_alone_has_its_name_in_the_first_column(
     assert {line.split()[0] for line in alone} == {"relu1", "conv2", "relu2", "pool", "fc"}
 
 
+@pytest.mark.slow
 def test_sums_over_devices_are_named() -> None:
     def built(devices: int) -> Trace:
         b = TraceBuilder()
@@ -147,6 +148,7 @@ def test_markdown_is_for_a_pull_request(run: Run, runs: dict[str, Path]) -> None
     assert "<details><summary>Layers, per step</summary>\n\n| layer |" in text
 
 
+@pytest.mark.slow
 def test_names_of_a_trace_cannot_steer_the_terminal_or_the_markup(
     run: Run, runs: dict[str, Path]
 ) -> None:
@@ -188,6 +190,7 @@ def test_the_gate_of_too_few_steps_passes_unless_asked_to_fail(
     assert (failed.exit_code, failed.stderr) == (ExitCode.GATE_INCONCLUSIVE, f"{line}: failed\n")
 
 
+@pytest.mark.slow
 def test_a_baseline_is_kept_replaced_and_named(run: Run, runs: dict[str, Path]) -> None:
     saved = run("diff", runs["a"], "--save-baseline", "main")
     assert saved.exit_code == ExitCode.OK

@@ -33,7 +33,6 @@ def test_labels_are_no_feature() -> None:
     assert {(p.a, p.b) for p in align(a, b).pairs} == {(p.a, p.b) for p in align(a, blind).pairs}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("one", "other"), list(combinations(RUNS, 2)))
 def test_rows_of_two_frameworks_add_up(one: str, other: str) -> None:
     found = diff(FIXTURES / RUNS[one][0], FIXTURES / RUNS[other][0])

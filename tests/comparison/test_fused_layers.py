@@ -43,6 +43,7 @@ def rows(a: Trace, b: Trace, **options: dict[str, str]) -> set[tuple[str | None,
     return set(layers.select("a", "b").iter_rows())
 
 
+@pytest.mark.slow
 def test_layers_are_together_where_the_other_run_fused_them() -> None:
     for a, b in ((EAGER, COMPILED), (COMPILED, EAGER)):
         found = diff(a, b)
@@ -53,6 +54,7 @@ def test_layers_are_together_where_the_other_run_fused_them() -> None:
         assert found.counts["only_a"] == found.counts["only_b"] == 0
 
 
+@pytest.mark.slow
 def test_layers_are_in_the_row_of_the_module_that_another_run_has() -> None:
     """A compiled function, or a function of the module around it, has no row of its own."""
     module = run("module", ("Net", "Net", 800), ("Net.3", CONV, 390))

@@ -23,8 +23,6 @@ from traceana.model import Manifest, find, read
 from traceana.trace import Trace
 from workloads.pytorch.__main__ import main
 
-pytestmark = pytest.mark.slow
-
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 FRAMEWORKS = ("pytorch", "keras", "jax")
 NETWORKS = {"alexnet": 8, "googlenet": 58, "resnet50": 107}
@@ -102,6 +100,7 @@ def wrong(reported: Iterable[tuple[str, str, float]]) -> list[tuple[str, str, fl
     return [pair for pair in reported if pair[0] != pair[1]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("one", "other"), list(permutations(FRAMEWORKS, 2)))
 @pytest.mark.parametrize("network", NETWORKS)
 def test_every_weighted_layer_is_paired_right(network: str, one: str, other: str) -> None:

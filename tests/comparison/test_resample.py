@@ -23,8 +23,6 @@ from traceana.comparison.resampling import (
 )
 from traceana.comparison.verdicts import Criteria, Step, step_verdict
 
-pytestmark = pytest.mark.slow
-
 REPEATS = 200
 ANY = Criteria(minimum_effect=0.0)
 

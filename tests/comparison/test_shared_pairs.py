@@ -10,8 +10,6 @@ from tests.comparison import shared
 from tests.comparison.shared import diff
 from traceana.comparison.diff import IDLE, VIEWS, Diff
 
-pytestmark = pytest.mark.slow
-
 PAIRS = {
     "timesformer": shared.TIMESFORMER,
     "transformer": shared.TRANSFORMER,
@@ -24,6 +22,7 @@ def of(pair: str) -> Diff:
     return shared.diff_of(*PAIRS[pair])
 
 
+@pytest.mark.slow
 @pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize("pair", PAIRS)
 def test_rows_add_up_to_the_difference_of_the_steps(pair: str) -> None:
@@ -138,6 +137,7 @@ def test_without_steps_significance_is_unknown() -> None:
     assert any("no steps marked" in note for note in found.notes)
 
 
+@pytest.mark.slow
 def test_captures_of_different_work_are_not_compared() -> None:
     """One capture has 4,010 kernels and the other 3,587: other numbers of iterations."""
     found = of("transformer")

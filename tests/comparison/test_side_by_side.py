@@ -29,8 +29,6 @@ from traceana.comparison.run_tables import (
 )
 from traceana.result import ratio
 
-pytestmark = pytest.mark.slow
-
 PLAIN = "maxwell_sgemm_128x64_nn"
 BATCHED = "maxwell_sgemmBatched_128x64_raggedMn_nn"
 STRIDED = "sgemm_strided_batched_sm35_ldg_nn_64x16x128x8x32"
@@ -252,6 +250,7 @@ def test_the_first_run_is_exactly_as_slow_as_itself() -> None:
         assert rows.select(ratio(pl.col("time"), pl.col("first"))).item(0, 0) == 1, time
 
 
+@pytest.mark.slow
 def test_compare_and_diff_are_functions_whatever_was_imported_before() -> None:
     before = "import traceana.comparison.run_tables, traceana.comparison.diff, traceana"
     after = "import traceana; traceana.compare, traceana.diff; import traceana.comparison.diff"

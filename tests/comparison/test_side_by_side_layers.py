@@ -18,8 +18,6 @@ from traceana.comparison.layer_features import RunLayers
 from traceana.comparison.layer_rows import aligned
 from traceana.comparison.run_tables import Comparison, layer_table
 
-pytestmark = pytest.mark.slow
-
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 WEIGHTED = ("conv1", "conv2", "conv3", "conv4", "conv5", "fc6", "fc7", "fc8")
 
@@ -105,6 +103,7 @@ def frameworks() -> Comparison:
     )
 
 
+@pytest.mark.slow
 def test_weighted_layers_of_three_frameworks_stand_in_one_row_each(frameworks: Comparison) -> None:
     rows = frameworks.by("layer").frame.filter(role="layer")
     for layer in WEIGHTED:

@@ -24,8 +24,6 @@ from traceana.timeline.threads import cut
 from traceana.timeline.waits import Ended, all_waits
 from traceana.trace import Trace
 
-pytestmark = pytest.mark.slow
-
 times = st.integers(0, 60)
 lengths = st.integers(0, 12)
 rows = st.lists(st.tuples(times, lengths, st.integers(0, 2), st.integers(-1, 7)), max_size=14)
@@ -76,6 +74,7 @@ def _awaited(trace: Trace) -> Ints:
     return found
 
 
+@pytest.mark.slow
 @given(st.lists(tables(), min_size=2, max_size=3))
 def test_no_rank_waits_for_the_work_of_another(ranks: list[Trace]) -> None:
     """The waits in a trace of several ranks are those of each rank alone."""
@@ -96,6 +95,7 @@ def test_no_rank_waits_for_the_work_of_another(ranks: list[Trace]) -> None:
     assert _awaited(both).tolist() == expected
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(tables(), st.sampled_from(get_args(CriticalBy)))
 def test_of_tables_at_random(trace: Trace, by: CriticalBy) -> None:
@@ -149,6 +149,7 @@ def runs(draw: st.DrawFn) -> Scenario:
     return run
 
 
+@pytest.mark.slow
 @settings(max_examples=5)
 @given(runs())
 def test_of_runs_at_random(run: Scenario) -> None:
@@ -210,6 +211,7 @@ def _two_reasons_at_once() -> Machine:
     return machine
 
 
+@pytest.mark.slow
 @example(_two_reasons_at_once())
 @settings(max_examples=12)
 @given(machines())

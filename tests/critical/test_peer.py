@@ -18,8 +18,6 @@ from tests.support.opened import opened
 from traceana.timeline.critical import GPU_WORK, segments
 from traceana.timeline.idle_gaps import outside
 
-pytestmark = pytest.mark.slow
-
 POINTS = 0.03
 KINETO = TRACES / "kineto"
 

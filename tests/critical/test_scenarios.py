@@ -18,8 +18,6 @@ from traceana.timeline.idle_gaps import capture_ns
 from traceana.timeline.steps import select
 from traceana.trace import Trace
 
-pytestmark = pytest.mark.slow
-
 Both = Callable[[Scenario], list[Trace]]
 
 

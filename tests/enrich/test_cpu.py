@@ -18,8 +18,6 @@ from traceana.columns.intervals import length, times, union
 from traceana.enrich import attribute
 from traceana.trace import Trace
 
-pytestmark = pytest.mark.slow
-
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 TRACES = sorted(
     file
@@ -156,6 +154,7 @@ def assert_conserved(trace: Trace) -> None:
         assert reported.sort("process", "thread").equals(by_thread.sort("process", "thread"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", TRACES, ids=lambda file: file.name)
 def test_the_activities_of_a_cpu_trace_add_up_to_the_time_inside_operators(file: Path) -> None:
     trace = traceana.open(file)
@@ -163,6 +162,7 @@ def test_the_activities_of_a_cpu_trace_add_up_to_the_time_inside_operators(file:
     assert_conserved(trace)
 
 
+@pytest.mark.slow
 def test_repeated_recordings_of_a_u_net_have_the_same_kernels(u_nets: list[Trace]) -> None:
     first = Counter(names(u_nets[0]))
     assert first["aten::_convolution"] == 2  # a transposed convolution a step

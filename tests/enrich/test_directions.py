@@ -155,7 +155,6 @@ def _updated(*update: str, ranges: tuple[str, ...] = ()) -> Trace:
     return attribute(b.build())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "update",
     [
@@ -302,7 +301,6 @@ def test_an_unknown_direction_is_null() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.slow
 def test_backward_products_of_a_pyprof_recording_are_of_their_linear_layers() -> None:
     path = TRACES / "nvprof" / "language_model_pyprof_v100.sql"
     if not path.is_file():
@@ -313,7 +311,6 @@ def test_backward_products_of_a_pyprof_recording_are_of_their_linear_layers() ->
     assert frame.filter(role="optimizer").select(TIMES).rows() == [(0, 0, 919_258, 0)]
 
 
-@pytest.mark.slow
 def test_the_oldest_kineto_has_its_backward_time_on_the_forward_layers() -> None:
     path = TRACES / "kineto" / "resnet50_train_v100_oldest_schema.json.gz"
     if not path.is_file():

@@ -97,6 +97,7 @@ def test_lightnings_ranges_name_the_layers_also_of_passes_cut_in_half() -> None:
     assert updates.height == 15
 
 
+@pytest.mark.slow
 def test_replays_of_a_compiled_network_have_the_layers_of_the_network_without_graphs() -> None:
     """``mode="reduce-overhead"`` beside the default mode, of one network on one GPU."""
     graphs = FIXTURES / "programs" / "resnet18_b32_reduce-overhead.json.gz"

@@ -174,7 +174,6 @@ def test_nodes_of_nsys_have_the_layer_in_which_they_were_captured(tmp_path: Path
 
 
 @pytest.mark.exhaustive(after=2)
-@pytest.mark.slow
 @pytest.mark.skipif(not TRACES.is_dir(), reason="no shared traces")
 @pytest.mark.parametrize(
     "name",

@@ -63,7 +63,6 @@ def test_marked_steps_go_first() -> None:
     assert attribute(b.build()).tables.steps["number"].to_list() == [3]
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not TRACES.is_dir(), reason="no shared traces")
 @pytest.mark.parametrize(
     "name", ["cnn_train_ns_resolution_v100", "diff_control_a100", "resnet50_train_v100_workers0"]

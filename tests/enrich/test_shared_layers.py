@@ -11,8 +11,6 @@ from tests.support.opened import opened
 from traceana.columns.nesting import NONE
 from traceana.match.repetition import Repetitions
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.skipif(not TRACES.is_dir(), reason="no shared traces")
 @pytest.mark.parametrize("name", ["cnn_train_ns_resolution_v100", "diff_control_a100"])

@@ -311,7 +311,6 @@ def test_the_layers_of_alexnet_in_jax() -> None:
     assert gradients == sorted(twice)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("network", ["googlenet", "resnet50"])
 def test_the_forward_layers_of_networks_with_branches_in_jax(network: str) -> None:
     stem = f"{network}-cpu-jax"

@@ -46,7 +46,6 @@ def test_what_was_measured_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         calibrated()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "content",
     [

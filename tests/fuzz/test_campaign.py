@@ -40,7 +40,6 @@ def outcomes(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]
     return {line["name"]: line for line in lines}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [case.name for case in CASES])
 def test_what_once_failed_is_read_or_refused(
     outcomes: dict[str, dict[str, Any]], name: str

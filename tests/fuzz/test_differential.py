@@ -37,7 +37,6 @@ def converted(content: bytes, folder: Path) -> Path | None:
 
 
 @pytest.mark.exhaustive(after=8)
-@pytest.mark.slow
 @pytest.mark.parametrize("number", range(40))
 def test_an_edited_database_and_its_tables_are_read_alike(tmp_path: Path, number: int) -> None:
     (seed,) = [one for one in seeds.of("nsys") if one.name == "gpu"]

@@ -17,7 +17,6 @@ from traceana.readers.compiled import COMPILED
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(
     not COMPILED, reason="the scanner is not compiled: python -m tools.build_scanner"
 )
@@ -42,7 +41,6 @@ def test_changed_runs_of_xplane_are_scanned_as_python_decodes_them() -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 @pytest.mark.skipif(compiler() is None, reason="no C compiler")
 def test_no_sanitizer_reports_anything() -> None:
     command = [sys.executable, "-m", "tests.fuzz.scanner", "--seed", "2", "--count", "1000"]

@@ -18,8 +18,6 @@ from traceana.timeline.idle_gaps import CAUSES
 from traceana.timeline.steps import select
 from traceana.trace import Trace
 
-pytestmark = pytest.mark.slow
-
 Both = Callable[[Scenario], list[Trace]]
 OTHER = 12
 """Another thread than the one that launches by default."""

@@ -20,8 +20,6 @@ from traceana.timeline.idle import idle, idle_time
 from traceana.timeline.steps import select
 from traceana.trace import Trace
 
-pytestmark = pytest.mark.slow
-
 END = 60
 """The recording, 0 to here."""
 
@@ -105,6 +103,7 @@ def _steps(draw: st.DrawFn) -> list[Span]:
     return [Span("step", a, b) for a, b in pairwise(edges)]
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(WORK, LAUNCHES, HOST, _steps())
 def test_busy_idle_and_overlap_are_those_of_a_sweep(
@@ -152,6 +151,7 @@ def test_busy_idle_and_overlap_are_those_of_a_sweep(
             assert idle(alone, found=of_step).totals["time_ns"] == idle_ns
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(WORK, LAUNCHES, HOST, _steps())
 def test_the_cause_is_the_largest_part_of_a_sweep(
@@ -191,6 +191,7 @@ def test_the_cause_is_the_largest_part_of_a_sweep(
         assert (row["cause"], row["explained_ns"]) == (expected, most)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(WORK, LAUNCHES, HOST, _steps())
 def test_causes_do_not_depend_on_how_many_gaps_are_examined_at_a_time(

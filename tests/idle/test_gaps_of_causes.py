@@ -12,7 +12,6 @@ from traceana.timeline.idle import gaps_of, idle, idle_time
 from traceana.timeline.steps import select
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("key", ["operator", "range"])
 @pytest.mark.parametrize("steps", [None, [1]])
 @pytest.mark.parametrize("causes", [["data_loader"], ["operator", "queued"], ["event"]])

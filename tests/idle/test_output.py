@@ -16,8 +16,6 @@ from traceana.commands import IdleBy as By
 from traceana.commands import IdleBy as Told
 from traceana.timeline.idle_gaps import CAUSES
 
-pytestmark = pytest.mark.slow
-
 GOLDEN = Path(__file__).parent / "golden"
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -21,7 +21,6 @@ SHARED = Path(__file__).parents[3] / "shared" / "traces"
 WITH_STEPS = "kineto/cnn_train_nccl_a100.json.gz"
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not SHARED.exists(), reason="no shared traces")
 def test_the_steps_add_up() -> None:
     trace = opened(SHARED / WITH_STEPS)
@@ -40,7 +39,6 @@ def test_the_steps_add_up() -> None:
     assert devices(both).frame["span_ns"].item() == trace.tables.steps["duration"].head(2).sum()
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not SHARED.exists(), reason="no shared traces")
 def test_busy_time_of_an_nsys_file_is_that_of_its_own_rows() -> None:
     file = SHARED / "nsys" / "transformer_2xh100_after.schema3.25.sqlite"
@@ -53,7 +51,6 @@ def test_busy_time_of_an_nsys_file_is_that_of_its_own_rows() -> None:
     _check_sweep(opened(file), rows)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not SHARED.exists(), reason="no shared traces")
 def test_busy_time_of_a_kineto_file_is_that_of_its_own_rows() -> None:
     file = SHARED / "kineto" / "resnet_train_2080ti.json.gz"
@@ -78,7 +75,6 @@ def _check_sweep(trace: Trace, rows: list[tuple[int, int, int]]) -> None:
     assert dict(devices(trace).frame.select("device", "busy_ns").iter_rows()) == busy
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not SHARED.exists(), reason="no shared traces")
 def test_known_values_of_some_traces() -> None:
     loading = idle(opened(SHARED / "kineto" / "resnet_train_2080ti.json.gz")).frame

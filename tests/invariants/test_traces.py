@@ -465,6 +465,7 @@ OF_STEPS: Final[tuple[Callable[[Recorded], None], ...]] = (
 """Of traces with measured steps."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", chosen(traces_at_hand()))
 def test_invariants(file: Path, subtests: pytest.Subtests) -> None:
     one = Recorded(file)
@@ -473,6 +474,7 @@ def test_invariants(file: Path, subtests: pytest.Subtests) -> None:
             check(one)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", chosen(small_traces_at_hand()))
 def test_exports_are_whole(file: Path, tmp_path: Path) -> None:
     check_export(traces.opened(file))

@@ -19,8 +19,6 @@ from tests.support.command_line import Run
 from traceana.errors import ExitCode
 
 pytest.importorskip("distributed")
-pytestmark = pytest.mark.slow
-
 
 QUIET = {
     "POLARS_MAX_THREADS": "1",
@@ -111,6 +109,7 @@ def here(run: Run, job: Path, keep: Path) -> bytes:
     return found.stdout_bytes
 
 
+@pytest.mark.slow
 def test_the_workers_of_a_scheduler_give_the_same_bytes(
     cluster: Cluster, tmp_path: Path, run: Run
 ) -> None:

@@ -69,8 +69,8 @@ def slow(rank: int, steps: int = 12) -> Any:
     return compute
 
 
-@pytest.mark.exhaustive(after=1)
 @pytest.mark.slow
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize("numbered", [True, False])
 def test_groups_of_a_job_without_a_collective_of_all_ranks(
     numbered: bool, written: Callable[[bool], list[Path]], kept: Path
@@ -103,7 +103,6 @@ def test_groups_of_a_job_without_a_collective_of_all_ranks(
     assert of_all["time_ns"].sum() == rows["communication_ns"].sum()
 
 
-@pytest.mark.slow
 def test_one_trace_of_all_ranks_has_the_same_waits(
     written: Callable[[bool], list[Path]], kept: Path
 ) -> None:
@@ -130,7 +129,6 @@ def without_first(file: Path, target: Path) -> None:
     target.write_text(json.dumps(document))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("numbered", [True, False])
 def test_a_collective_that_one_rank_lost(
     numbered: bool, written: Callable[[bool], list[Path]], kept: Path, tmp_path: Path
@@ -154,8 +152,8 @@ def test_groups_of_one_name_whose_ranks_are_not_recorded_are_not_matched(tmp_pat
     assert rows["wait_ns"].to_list() == [None] * 4
 
 
-@pytest.mark.exhaustive(after=1)
 @pytest.mark.slow
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize("smaller", [True, False])
 def test_unnamed_collectives_of_a_job_with_smaller_groups(smaller: bool, tmp_path: Path) -> None:
     """Gloo records no groups, but the file lists those that the job made."""
@@ -323,7 +321,6 @@ def test_sends_and_receives_are_matched_by_their_ranks() -> None:
     assert paired([(0, True, 0, 0, 1), (0, False, 0, 0, 1)]).matched == 0
 
 
-@pytest.mark.slow
 def test_a_pipeline_of_two_ranks(tmp_path: Path) -> None:
     """Rank 1 receives what rank 0 computes for 9 of 10 ms, and computes for 1 ms itself."""
     for rank in (0, 1):

@@ -16,7 +16,6 @@ from tests.support.command_line import Run
 from traceana.errors import ExitCode
 from traceana.job import tasks
 
-pytestmark = pytest.mark.slow
 RANKS, STEPS, LATE_NS = 4, 12, 1_000_000
 
 
@@ -49,6 +48,7 @@ def document(run: Run, *words: object) -> Any:
     return json.loads(result.stdout)
 
 
+@pytest.mark.slow
 def test_the_rank_that_became_slower(jobs: tuple[Path, Path], run: Run) -> None:
     a, b = jobs
     found = document(run, a, b)
@@ -73,6 +73,7 @@ def test_the_rank_that_became_slower(jobs: tuple[Path, Path], run: Run) -> None:
     assert parts["compute"] == pytest.approx(LATE_NS / RANKS, abs=1)
 
 
+@pytest.mark.slow
 def test_equal_jobs_are_the_same(jobs: tuple[Path, Path], tmp_path: Path, run: Run) -> None:
     Grid(even(RANKS, STEPS, 1)).write(tmp_path / "again")
     found = document(run, jobs[0], tmp_path / "again")
@@ -80,6 +81,7 @@ def test_equal_jobs_are_the_same(jobs: tuple[Path, Path], tmp_path: Path, run: R
     assert {row["delta_ns"] for row in found["rows"]} == {0}
 
 
+@pytest.mark.slow
 def test_jobs_of_other_ranks(tmp_path: Path, run: Run) -> None:
     Job(even(3, STEPS, 1)).write(tmp_path / "a")
     Job(even(2, STEPS, 1)).write(tmp_path / "b")

@@ -14,7 +14,6 @@ from tests.readers.kineto.writing import annotation, call, kernel, write
 from traceana.job import tasks
 from traceana.report.page import Facts, Rows
 
-pytestmark = pytest.mark.slow
 STEP_US = 10_000
 GAP_US = 10
 SENDS = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"

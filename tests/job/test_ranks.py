@@ -26,7 +26,7 @@ from traceana.job import rank_summary, ranks, tasks
 from traceana.job.ranks import _status
 from traceana.report.page import Chart, Facts, pictures_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_threads")]
+pytestmark = pytest.mark.usefixtures("in_threads")
 
 DLRM = TRACES / "kineto" / "dlrm_8xv100"
 
@@ -86,6 +86,7 @@ def test_a_straggler_its_cause_and_what_the_others_wait(late: tuple[Path, Path],
     assert (group["group_size"], group["ranks"], group["bytes"]) == (4, 4, 4 * 12 * 4000)
 
 
+@pytest.mark.slow
 def test_clocks_are_compared_by_the_ends_of_collectives(tmp_path: Path, keep: Path) -> None:
     ahead = {1: 250_000, 2: -40_000, 3: 3_000}
     Job(even(5, 10, 2), clock_ns=ahead).write(tmp_path / "job")
@@ -97,6 +98,7 @@ def test_clocks_are_compared_by_the_ends_of_collectives(tmp_path: Path, keep: Pa
 
 
 # A parameter, so that the worker that has opened this trace for other tests runs it.
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", [DLRM], ids=lambda folder: folder.name)
 @pytest.mark.skipif(not DLRM.is_dir(), reason="no shared traces")
 def test_the_figures_are_those_of_one_trace_of_all_ranks(folder: Path, keep: Path) -> None:
@@ -166,6 +168,7 @@ def test_work_launched_before_the_capture_is_no_damage() -> None:
     assert reason == "integrity problems: 2: events recorded twice, identical"
 
 
+@pytest.mark.slow
 def test_a_truncated_rank_does_not_hide_the_straggler(tmp_path: Path, keep: Path, run: Run) -> None:
     compute = even(5, 30, 6)
     compute[1] += 1_000_000
@@ -196,6 +199,7 @@ def test_without_a_rank_that_can_be_read(tmp_path: Path, keep: Path, run: Run) -
     assert result.stderr.count(str(file)) == 1
 
 
+@pytest.mark.slow
 def test_a_saved_bundle_of_all_ranks_has_the_same_rows(
     late: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -217,6 +221,7 @@ def test_the_host_of_a_rank_where_it_is_recorded(
     assert traceana.ranks(FIXTURES / fixture, keep=keep).frame["host"].to_list() == [host]
 
 
+@pytest.mark.slow
 def test_many_ranks_are_put_together_as_a_tree(
     tmp_path: Path, keep: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,6 +266,7 @@ def test_a_process_that_dies_while_they_are_put_together_is_not_missed(
     assert run(*words).stdout_bytes == direct
 
 
+@pytest.mark.slow
 def test_a_summary_is_used_again_until_its_file_changes(tmp_path: Path, keep: Path) -> None:
     files = Job(even(2, 8, 5)).write(tmp_path / "job")
     before = traceana.ranks(files, keep=keep, workers=1).frame
@@ -277,6 +283,7 @@ def test_a_summary_is_used_again_until_its_file_changes(tmp_path: Path, keep: Pa
     assert traceana.ranks(files, keep=keep, workers=1).frame["steps"].to_list() == [9, 9]
 
 
+@pytest.mark.slow
 def test_shards_add_up_to_the_whole(tmp_path: Path, keep: Path, run: Run) -> None:
     Job(even(4, 8, 6)).write(tmp_path / "job")
     (tmp_path / "job" / "rank3.json").write_bytes(b"")
@@ -360,6 +367,7 @@ def test_the_first_screen(late: tuple[Path, Path], run: Run) -> None:
     assert max(map(len, shown.splitlines())) <= 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("delays", "line"),
     [

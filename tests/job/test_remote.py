@@ -27,8 +27,6 @@ from traceana.job.sources import Remote, fetched, is_url, sources
 
 pytest.importorskip("obstore")
 boto3 = pytest.importorskip("boto3")
-pytestmark = pytest.mark.slow
-
 RANKS = 5
 
 
@@ -105,6 +103,7 @@ def document(run: Run, *words: object) -> Any:
     return json.loads(result.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("credentials")
 def test_ranks_in_a_bucket_have_the_rows_that_their_files_have(
     bucket: str, job: Path, tmp_path: Path, run: Run
@@ -233,6 +232,7 @@ def test_access_that_is_denied_says_so(web: str, tmp_path: Path, run: Run) -> No
     assert found.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_paths_are_no_urls() -> None:
     assert is_url("s3://bucket/key")
     assert is_url("https://host/file.json")

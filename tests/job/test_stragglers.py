@@ -84,7 +84,6 @@ def test_a_rank_that_is_5_percent_slower_is_found() -> None:
     assert hits >= 99
 
 
-@pytest.mark.slow
 def test_none_is_found_where_there_is_none() -> None:
     assert [found(even(RANKS, STEPS, 1000 + seed, spread=0.02)) for seed in range(100)] == [
         []

@@ -16,9 +16,6 @@ from tests.support.command_line import Run
 from traceana.job import tasks
 from traceana.job.tasks import Processes, Reading, default_workers, identity
 
-pytestmark = pytest.mark.slow
-
-
 CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children")
 
 
@@ -28,6 +25,7 @@ def readers(process: int) -> list[int]:
     return [int(one) for one in found if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]
 
 
+@pytest.mark.slow
 def test_a_plain_script_may_call_it(tmp_path: Path) -> None:
     """Its processes must not run the script again, which has no ``if __name__ == "__main__"``."""
     Job(even(2, 6, 1)).write(tmp_path / "job")
@@ -62,6 +60,7 @@ def test_processes_that_are_killed_change_nothing(tmp_path: Path, run: Run) -> N
     assert output == plain.stdout_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CHILDREN.exists(), reason="the system does not list processes")
 def test_an_interrupt_ends_all_processes_with_one_line(tmp_path: Path) -> None:
     Job(even(8, 40, 1)).write(tmp_path / "job")

@@ -40,7 +40,6 @@ def labelled(framework: str) -> list[tuple[str, str]]:
         return [(r["name"], r["category"]) for r in rows if r["source"] in SOURCES[framework]]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("framework", SOURCES)
 def test_the_frameworks_kernels_keep_their_time_and_get_their_class(
     framework: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

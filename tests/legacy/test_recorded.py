@@ -69,7 +69,6 @@ def test_cntks_steps_and_phases() -> None:
     assert named["step"].to_list() == [0, 0, 1, 1, 2, 2]
 
 
-@pytest.mark.slow
 def test_caffe_and_pytorch_are_paired_layer_by_layer() -> None:
     pytorch = traceana.open(FOLDER.parent / "alexnet-cpu-ranges.json.gz")
     caffe = traceana.open(FOLDER / "alexnet-cpu-caffe.json.gz")

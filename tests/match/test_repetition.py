@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.traces import TraceBuilder
 from traceana.columns.nesting import NONE
 from traceana.match.repetition import Repetitions
-
-pytestmark = pytest.mark.slow
 
 
 def stream(names: str, stream: int = 7, builder: TraceBuilder | None = None) -> TraceBuilder:

@@ -14,8 +14,6 @@ from traceana.analyze.memory import NO_EVENTS, memory
 from traceana.timeline.steps import select
 from traceana.trace import Trace
 
-pytestmark = pytest.mark.slow
-
 
 class Recording(TraceBuilder):
     """Events of one allocator on device 0, whose own count begins at ``before``."""

@@ -61,7 +61,6 @@ def test_no_process_is_started_for_names_that_are_readable(monkeypatch: pytest.M
     assert demangle(["volta_sgemm_32x128_tn", "void f<int>(float)"]).names == {}
 
 
-@pytest.mark.slow
 def test_names_that_end_the_demangler_stay_mangled() -> None:
     deep = "_Z1f" + "1AI" * 4000 + "i" + "E" * 4000
     assert len(deep) < LONGEST + 1000
@@ -84,7 +83,6 @@ def test_a_name_that_grows_beyond_reading_stays_as_it_is() -> None:
     assert demangle([bomb(18)]).names == {}
 
 
-@pytest.mark.slow
 @given(st.lists(st.from_regex(r"\A_Z[0-9A-Za-z_.$]{1,60}\Z"), max_size=20))
 @settings(deadline=None, max_examples=20)
 def test_any_names_leave_one_answer_each(names: list[str]) -> None:

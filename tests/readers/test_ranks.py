@@ -31,8 +31,6 @@ from traceana.report.terminal import Terminal, render
 from traceana.timeline.steps import select
 from traceana.trace import Trace
 
-pytestmark = pytest.mark.slow
-
 BASE = 1_700_000_000 * 10**9
 
 
@@ -296,6 +294,7 @@ def test_a_folder_with_one_trace_is_that_trace(tmp_path: Path) -> None:
     assert trace.meta.source.endswith("deep.json")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (TRACES / "kineto").is_dir(), reason="no shared traces")
 def test_eight_ranks_add_up_to_their_files() -> None:
     folder = TRACES / "kineto" / "dlrm_8xv100"
@@ -413,6 +412,7 @@ def test_recordings_of_two_hours_are_not_the_ranks_of_one_run(tmp_path: Path) ->
     assert traceana.open(files).tables.activities["rank"].to_list() == [0, 1]
 
 
+@pytest.mark.slow
 def test_recordings_that_do_not_overlap_and_have_no_collectives_are_not_one_run(
     tmp_path: Path, run: Run
 ) -> None:

@@ -6,15 +6,12 @@ from functools import lru_cache
 from pathlib import Path
 
 import polars as pl
-import pytest
 
 from tests.support.manifest import Expected, each
 from tests.support.opened import opened
 from traceana.readers import read
 from traceana.trace import Trace
 from traceana.trace.schema import TIME_COLUMNS
-
-pytestmark = pytest.mark.slow
 
 EVENT_TABLES = ("activities", "calls", "ops", "ranges", "links", "memory")
 

@@ -17,8 +17,6 @@ from traceana.readers.source import silent
 from traceana.readers.sqlite import Database
 from traceana.readers.table_source import Bytes, Integer, Query, decoded
 
-pytestmark = pytest.mark.slow
-
 Columns = dict[str, Integer | Bytes]
 
 cells = st.one_of(
@@ -69,6 +67,7 @@ def test_any_cells_come_through_as_sqlite_casts_them(
     assert fetch(path).rows() == want
 
 
+@pytest.mark.slow
 @given(
     numbers=st.lists(st.integers(-(2**63), 2**63 - 1), unique=True, max_size=12),
 )

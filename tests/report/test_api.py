@@ -128,7 +128,6 @@ def test_a_diff_shows_its_summary() -> None:
     assert traceana.compare([cnn_steps(), cnn_steps()], by="class").frame.height
 
 
-@pytest.mark.slow
 def test_the_page_is_up_to_date_and_its_examples_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert PAGE.read_text(encoding="utf-8") == api(), "run `python -m tools.api`"
     monkeypatch.chdir(ROOT)

@@ -211,7 +211,6 @@ def test_the_rank_for_which_the_others_wait_longest_is_on_the_first_screen() -> 
     assert facts["Collectives"] == "10.67 ms = 7.67 wait + 3.00 transfer, per step and process"
 
 
-@pytest.mark.slow
 def test_who_arrives_last_is_not_guessed() -> None:
     def last(*ranks: tuple[int, ...], world: int | None = None) -> str | None:
         return facts_of(page_of(reduced(*ranks, world=world))).get("Last to arrive")

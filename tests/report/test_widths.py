@@ -31,8 +31,6 @@ from traceana.report.result import CommandResult
 from traceana.report.terminal import Terminal, render
 from traceana.result import Arranged
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared" / "traces"
 FILES = [
@@ -69,6 +67,7 @@ def commands(trace: Trace) -> Iterator[tuple[str, Callable[[], CommandResult]]]:
     yield "flops explain", lambda: trace.flops(explain=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_no_screen_is_wider_than_the_terminal(file: Path) -> None:
     if not file.exists():
@@ -192,6 +191,7 @@ def test_the_title_of_a_group_is_whole_where_there_is_room() -> None:
     assert max(map(len, render(page, Terminal(20)).splitlines())) <= 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [80, 120])
 def test_two_runs_fit_too(width: int) -> None:
     trace = opened(FILES[0])

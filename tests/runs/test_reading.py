@@ -63,7 +63,6 @@ def test_a_run_opens_as_its_trace_does(tmp_path: Path) -> None:
     assert read_run(folder).timing() is None
 
 
-@pytest.mark.slow
 def test_every_command_opens_a_run(tmp_path: Path, run: Command) -> None:
     folder = make_run(tmp_path / "run")
     for command in ("report", "info", "layers", "kernels"):

@@ -43,6 +43,7 @@ def name_of(file: Path) -> str:
     return file.name.removesuffix(".json.gz")
 
 
+@pytest.mark.slow
 @pytest.mark.exhaustive(after=4)
 @each_recording
 def test_every_command_has_the_same_step_and_the_same_idle_time(file: Path) -> None:

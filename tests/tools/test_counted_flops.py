@@ -31,7 +31,6 @@ def test_nonfused_transforms_have_no_model_where_an_image_has_several_tiles() ->
         assert modelled(SHAPES[2], 16, kernel) is None
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not TRACES.is_dir(), reason="no shared traces")
 @pytest.mark.parametrize("layer", [1, 3, 5])
 @pytest.mark.parametrize("batch", [1, 10, 100, 1000])

@@ -30,7 +30,6 @@ def test_the_list_has_the_recordings_in_their_order() -> None:
     assert f"{own}\n".startswith(table(iter(())))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("file", recordings(), ids=lambda file: file.name)
 def test_a_row_is_that_of_its_recording(file: Path) -> None:
     *_, line = table(iter([fixture(file, opened(file))])).splitlines(keepends=True)

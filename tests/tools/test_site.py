@@ -44,7 +44,6 @@ def requested(browser: Browser) -> Any:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 @needs_chromium
 def test_the_site_is_searched_from_a_folder(site: Path) -> None:
     with chromium() as browser:
@@ -61,7 +60,6 @@ def test_the_site_is_searched_from_a_folder(site: Path) -> None:
         assert browser.console() == []
 
 
-@pytest.mark.slow
 def test_no_page_fetches_from_another_host(site: Path) -> None:
     pages = [*site.rglob("*.html")]
     assert len(pages) > 30
@@ -89,7 +87,6 @@ def test_every_page_of_the_documentation_has_a_place_in_the_navigation() -> None
     assert missing == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("notebook", "shown"),
     [

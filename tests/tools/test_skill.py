@@ -41,7 +41,6 @@ def test_there_are_commands() -> None:
     assert len(COMMANDS) > 8
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_runs(command: str) -> None:
     result = run(*shlex.split(command)[1:])

@@ -147,7 +147,6 @@ def test_a_full_disk_leaves_the_earlier_bundle(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_savers_that_are_killed_leave_a_whole_bundle(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.trace.interrupted_saves", str(tmp_path), "5", "1"]
     done = subprocess.run(

@@ -17,8 +17,6 @@ from traceana.analyze.transfers import By as Told
 from traceana.commands import TransfersBy as By
 from traceana.report.pages.transfers import copy_notes
 
-pytestmark = pytest.mark.slow
-
 GOLDEN = Path(__file__).parent / "golden"
 JSON_DOCS = Path(__file__).parents[2] / "docs" / "json.md"
 

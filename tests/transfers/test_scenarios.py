@@ -17,8 +17,6 @@ from traceana.analyze.transfers import transfers
 from traceana.timeline.steps import select
 from traceana.trace import Trace
 
-pytestmark = pytest.mark.slow
-
 PCIE4 = 31_507_692_307
 Row = dict[str, Any]
 
@@ -253,6 +251,7 @@ pieces = st.tuples(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=6)
 @given(st.lists(pieces, min_size=1, max_size=15))
 def test_any_run_has_the_exposed_times_that_a_sweep_counts(work: list[Piece]) -> None:

@@ -22,8 +22,6 @@ import pytest
 from tests.support.opened import opened
 from traceana.analyze.transfers import transfers
 
-pytestmark = pytest.mark.slow
-
 SHARED = Path(__file__).parents[3] / "shared" / "traces"
 NSYS = sorted(SHARED.glob("nsys/*.sqlite"))
 NVPROF = sorted(SHARED.glob("nvprof/*"))
@@ -124,6 +122,7 @@ def swept(rows: list[Row]) -> Counter[Key | None]:
     return exposed
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no shared traces")
 @pytest.mark.parametrize("path", [*NSYS, *NVPROF, *KINETO], ids=lambda path: path.name)
 def test_the_figures_are_those_of_the_files_own_rows(path: Path) -> None:

@@ -77,7 +77,6 @@ def predicted(trace: Trace, scenario: str) -> int:
     return int(trace.whatif(scenario).frame["predicted_ns"][0])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_kernels_that_take_longer_or_shorter(program: Program, tmp_path: Path) -> None:
     trace = traced(program, tmp_path)
@@ -85,7 +84,6 @@ def test_kernels_that_take_longer_or_shorter(program: Program, tmp_path: Path) -
     assert found == {f: ran(program, kernels=f).now for f in FACTORS}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("program", [two_streams_and_an_event, copy_bound])
 def test_copies_that_take_longer_or_shorter(program: Program, tmp_path: Path) -> None:
     trace = traced(program, tmp_path)
@@ -233,10 +231,10 @@ steps = st.lists(
 )
 
 
-@pytest.mark.slow
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps, st.sampled_from(FACTORS))
 # The call waits for one of two streams, on which the work had ended when it began.
+@pytest.mark.slow
 @example([("kernel", 13, 99), ("synchronize", 13, 1), ("kernel", 7, 77)], 10.0)
 def test_any_program(done: list[tuple[str, int, int]], factor: float) -> None:
     def program(machine: Machine, kernels: float, copies: float) -> None:

@@ -14,8 +14,6 @@ from tests.support.synthetic import Scenario, write_kineto
 from tests.support.traces import cnn_steps
 from traceana.errors import ExitCode
 
-pytestmark = pytest.mark.slow
-
 DOCS = (Path(__file__).parents[2] / "docs" / "json.md").read_text(encoding="utf-8")
 
 

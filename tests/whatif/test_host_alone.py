@@ -35,7 +35,6 @@ def test_the_critical_path_is_the_thread_of_the_steps(trace: Trace) -> None:
             assert times[layer] == time
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("factor", [0.0, 0.25, 0.5])
 def test_less_time_in_a_layer_is_less_time_of_the_step(trace: Trace, factor: float) -> None:
     # The first step that is replayed does not count.

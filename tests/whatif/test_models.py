@@ -225,7 +225,6 @@ def two_ranks(slow: int, *, bytes_: int = 4096) -> Trace:
     return b.build()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("factor", [0, 0.2, 0.5, 1, 2])
 def test_ranks_wait_for_the_last(factor: float) -> None:
     found = predicted(two_ranks(3_000), f"kernel:slow x {factor}")[0]
@@ -363,7 +362,6 @@ def test_convolutions_as_in_another_recording_and_as_timed(tmp_path: Path) -> No
     assert factors(here, f"recording:fft@{file}") == ([0.5], [0.5])
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not TRACES.is_dir(), reason="no shared traces")
 def test_convolutions_without_recorded_strides() -> None:
     path = TRACES / "kineto" / "resnet50_train_v100_workers0.json.gz"

@@ -10,8 +10,6 @@ from traceana.timeline.graph import graphs
 from traceana.trace import Trace
 from traceana.whatif.replay import Meetings, replayed_together, step_windows
 
-pytestmark = pytest.mark.slow
-
 
 def check(trace: Trace) -> None:
     processes = list(graphs(trace))
@@ -27,6 +25,7 @@ def check(trace: Trace) -> None:
         assert end.tolist() == graph.steps["end"].to_list()
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(tables())
 def test_a_trace_that_no_machine_has_recorded(trace: Trace) -> None:

@@ -35,7 +35,6 @@ def trace(*, prepares: bool) -> Trace:
     return attribute(build.build())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("prepares", [False, True])
 @pytest.mark.parametrize(
     ("scenario", "step"),
@@ -80,7 +79,6 @@ def beside(*, waits: bool = False) -> Trace:
     return attribute(build.build())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scenario", "sleep", "compute"),
     [

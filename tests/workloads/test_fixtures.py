@@ -23,8 +23,6 @@ from workloads.provenance import stem
 from workloads.recordings import PLANS
 from workloads.sandbox import HOST_NAME
 
-pytestmark = pytest.mark.slow
-
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures"
 KINETO = sorted(FOLDER.glob("*.json.gz"))
 NSYS = sorted(FOLDER.glob("*.sqlite"))

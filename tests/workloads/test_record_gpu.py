@@ -65,7 +65,6 @@ def test_no_workload_imports_traceana() -> None:
 
 @pytest.mark.exhaustive(after=1)
 @pytest.mark.frameworks
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("packages", "expected"),
     [

@@ -76,7 +76,6 @@ def printed(*words: str) -> str:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_the_next_process_uses_what_this_one_kept(cache: Path, tmp_path: Path) -> None:
     words = ("kernels", str(TRACE), "--format", "csv")
     first = printed(*words)

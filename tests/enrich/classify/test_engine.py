@@ -26,7 +26,6 @@ NAMES = st.one_of(
 )
 
 
-@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.lists(NAMES, max_size=12))
 def test_any_text(names: list[str]) -> None:

@@ -15,8 +15,6 @@ from traceana.enrich import with_classes
 from traceana.enrich.refine.situations import context
 from traceana.trace import Trace
 
-pytestmark = pytest.mark.slow
-
 SGEMM = "volta_sgemm_128x64_nn"
 CGEMM = "volta_cgemm_64x32_tn"
 TENSILE = "Cijk_Ailk_Bjlk_SB_MT64x64x16_SN_APM1_AF0EM1_ASEM1"

@@ -33,7 +33,6 @@ NETWORKS = [
 DIRECTIONS = ("fprop", "dgrad", "wgrad")
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(not TRACES.is_dir(), reason="no shared traces"),
 ]
 

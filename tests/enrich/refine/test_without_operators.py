@@ -41,6 +41,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
     return pl.concat(parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("column", "categories", "least"),
     [

@@ -156,8 +156,8 @@ def test_gzip_inflates_in_bounded_blocks_whatever_its_members(tmp_path: Path) ->
     assert cut.truncated
 
 
-@pytest.mark.exhaustive(after=1)
 @pytest.mark.slow
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize("name", FORMATS)
 def test_an_event_of_many_megabytes_is_refused_alone(tmp_path: Path, name: str) -> None:
     events = text_of(FORMATS[name])
@@ -172,7 +172,6 @@ def test_an_event_of_many_megabytes_is_refused_alone(tmp_path: Path, name: str) 
 
 
 @pytest.mark.exhaustive(after=1)
-@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_keys_of_many_megabytes_are_refused(tmp_path: Path, name: str) -> None:
     events = ",".join(text_of(FORMATS[name]))
@@ -206,7 +205,6 @@ def with_odd_times(name: str, field: str, values: list[str]) -> str:
     return f'{{"traceEvents": [{",".join([*text_of(events[:-1]), *odd_texts])}]}}'
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("value", TIMES)
 @pytest.mark.parametrize("field", ["ts", "dur"])
 @pytest.mark.parametrize("name", FORMATS)
@@ -220,7 +218,6 @@ def test_a_time_that_is_none_is_refused_alone(
     assert durations == [2000] * 19
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("field", ["ts", "dur"])
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_trace_with_times_that_are_none_is_opened(tmp_path: Path, name: str, field: str) -> None:

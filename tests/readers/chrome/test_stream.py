@@ -89,7 +89,6 @@ def test_all_events_come_out(
         assert document.keys == around
 
 
-@pytest.mark.slow
 @settings(max_examples=50)
 @given(EVENTS.filter(bool), st.integers(1, 300), st.data())
 def test_what_is_whole_before_a_cut_is_kept(

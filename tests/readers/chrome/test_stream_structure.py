@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +19,6 @@ VALUES = st.recursive(
 OBJECTS = st.lists(st.dictionaries(TEXT, VALUES, max_size=4), max_size=6)
 
 
-@pytest.mark.slow
 @given(OBJECTS, st.sampled_from([None, 1, "\t"]), st.booleans())
 def test_every_object_is_found_whole(
     objects: list[dict[str, Any]], indent: int | str | None, closed: bool
@@ -33,7 +31,6 @@ def test_every_object_is_found_whole(
     assert found.closed == (len(b",\n".join(pieces)) if closed else None)
 
 
-@pytest.mark.slow
 @given(OBJECTS.filter(bool), st.data())
 def test_a_cut_leaves_the_whole_objects_before_it(
     objects: list[dict[str, Any]], data: st.DataObject

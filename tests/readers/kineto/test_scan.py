@@ -55,7 +55,6 @@ def assert_read_alike(path: Path, tmp_path: Path) -> None:
         assert found.meta.properties == want.meta.properties
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fixture", sorted(FIXTURES.glob("*.json.gz")), ids=lambda path: path.name)
 def test_our_own_recordings(fixture: Path, tmp_path: Path) -> None:
     assert_read_alike(fixture, tmp_path)
@@ -124,7 +123,6 @@ KEYS = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("key", "in_args"), [*KEYS, ("unknown", True)], ids=lambda key: str(key))
 def test_any_value_of_any_key(key: str, in_args: bool) -> None:
     categories = ("kernel", "cuda_runtime", "cpu_op", "user_annotation", "Trace")
@@ -205,7 +203,6 @@ EVENTS: list[dict[str, Any]] = [
 
 
 @pytest.mark.exhaustive(after=12)
-@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(EVENTS)))
 def test_an_event_of_each_kind_before_and_after_others(number: int) -> None:
     turned = EVENTS[number:] + EVENTS[:number]

@@ -296,7 +296,6 @@ def test_other_tables(tmp_path: Path, text: str) -> None:
         read(path)
 
 
-@pytest.mark.slow
 def test_any_cut_is_read_or_refused(tmp_path: Path) -> None:
     path = raw(tmp_path / "a.csv", UNITS, LAUNCHES)
     whole = path.read_bytes()
@@ -317,7 +316,6 @@ def problems(trace: Trace) -> list[str]:
     return trace.tables.ledger.filter(severity="problem")["reason"].to_list()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("write", [raw, details])
 def test_a_cut_within_a_row_is_in_the_ledger(tmp_path: Path, write: Write) -> None:
     path = write(tmp_path / "a.csv", UNITS, LAUNCHES)
@@ -337,7 +335,6 @@ def test_a_cut_within_a_row_is_in_the_ledger(tmp_path: Path, write: Write) -> No
         assert trace.meta.truncated
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("write", [raw, details])
 def test_a_hole_of_zero_bytes_is_in_the_ledger(tmp_path: Path, write: Write) -> None:
     path = write(tmp_path / "a.csv", UNITS, LAUNCHES * 3)
@@ -471,7 +468,6 @@ def test_names_of_quotes_and_commas_are_read_beside_a_damaged_row(
 
 
 @pytest.mark.exhaustive(after=2)
-@pytest.mark.slow
 @pytest.mark.parametrize("end", range(8))
 def test_a_table_of_megabytes_is_read_whole(tmp_path: Path, end: int) -> None:
     launches = [("k" * (end + 1), LAUNCHES[0][1]), *[("kernel", LAUNCHES[0][1])] * 20_000]

@@ -26,8 +26,6 @@ from traceana.readers.nsys import directory
 from traceana.readers.nsys.directory import quiet_panics
 from traceana.trace.schema import TABLES
 
-pytestmark = pytest.mark.slow
-
 FIXTURES = sorted((Path(__file__).parents[3] / "fixtures").glob("*nsys*.sqlite"))
 Write = Callable[[pl.DataFrame, Path], Any]
 
@@ -79,6 +77,7 @@ def test_a_directory_equals_the_database(tmp_path: Path, source: Path, write: Wr
     same(folder, source)
 
 
+@pytest.mark.slow
 def test_the_directory_is_one_trace_and_no_folder_of_ranks(tmp_path: Path) -> None:
     folder = small(tmp_path)
     assert traceana.open(folder).tables.activities.height == 2000
@@ -183,6 +182,7 @@ for at in range(0, len(whole), 5):
 """
 
 
+@pytest.mark.slow
 def test_any_flipped_byte_of_a_stream_is_read_or_refused(tmp_path: Path) -> None:
     """In a process with little memory: a decoder that allocates a damaged length aborts there."""
     folder = small(tmp_path, arrow)
@@ -190,6 +190,7 @@ def test_any_flipped_byte_of_a_stream_is_read_or_refused(tmp_path: Path) -> None
     subprocess.run([sys.executable, "-c", _FLIP, str(file)], check=True)
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_that_aborts_the_decoder_is_an_error_of_one_line(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

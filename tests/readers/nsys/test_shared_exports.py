@@ -62,7 +62,6 @@ def test_time_by_kernel_name_process_and_device(want: Expected) -> None:
     assert sorted(found.rows()) == sorted(query(want, sql))
 
 
-@pytest.mark.slow
 @each("nsys-sqlite")
 def test_every_kernel_finds_its_call_once(want: Expected) -> None:
     trace = trace_of(want.path)

@@ -281,7 +281,6 @@ def test_few_digits_are_a_note_with_what_they_cost(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.slow
 @given(st.lists(st.integers(0, 10**11), min_size=1, max_size=20))
 def test_durations_of_csv_are_exact(
     tmp_path_factory: pytest.TempPathFactory, ns: list[int]
@@ -304,7 +303,6 @@ def test_a_printed_trace_has_a_report(tmp_path: Path, run: Run) -> None:
         assert run(command, file).exit_code == 0, command
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not PRINTED.exists(), reason="no printed traces of others here")
 def test_every_tenth_recorded_trace_has_its_counts() -> None:
     with (PRINTED / "MANIFEST.tsv").open() as lines:

@@ -309,7 +309,6 @@ def test_its_json_does_not_count_beside_the_csv_of_the_same_run(tmp_path: Path) 
     assert problems(open_trace(tmp_path)) == [("no_launch", 1)]
 
 
-@pytest.mark.slow
 def test_commands_show_a_run(tmp_path: Path, run: Run) -> None:
     prefix = run_of(tmp_path / "run")
     for command in ("report", "kernels", "transfers", "idle", "info", "advise"):

@@ -73,7 +73,6 @@ def test_instances_of_counters_are_added(tmp_path: Path, tracked: bool) -> None:
     assert counters["tensor_ops"].to_list() == [13 * 512, 23 * 512, 33 * 512]
 
 
-@pytest.mark.slow
 @LAYOUTS
 def test_the_counters_of_a_database_join_the_timeline_of_another_run(
     tmp_path: Path, run: Run, tracked: bool
@@ -140,7 +139,6 @@ def test_a_run_of_rocprof_is_its_database(tmp_path: Path) -> None:
         open_trace(tmp_path / "results.json")
 
 
-@pytest.mark.slow
 @LAYOUTS
 def test_what_a_database_lacks_is_a_problem(tmp_path: Path, tracked: bool) -> None:
     for table in ("string", "event", "info_kernel_symbol", *(["timestamp"] if tracked else [])):
@@ -217,7 +215,6 @@ def test_rocprofs_table_of_kernels_has_counters(tmp_path: Path) -> None:
     assert alone.tables.counters["activity"].to_list() == [0, 1, 2]
 
 
-@pytest.mark.slow
 @LAYOUTS
 def test_commands_show_a_database(tmp_path: Path, run: Run, tracked: bool) -> None:
     path = databases.rocpd(tmp_path / "results.db", databases.rocpd_run(tracked=tracked))

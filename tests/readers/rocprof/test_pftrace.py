@@ -18,7 +18,6 @@ from traceana.readers import read
 from traceana.readers.source import silent
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("form", ["interned", "plain", "compressed"])
 def test_a_trace_and_the_csv_of_a_run_are_equal(tmp_path: Path, form: str) -> None:
     of_csv = open_trace(run_of(tmp_path / "csv"))

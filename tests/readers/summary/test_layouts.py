@@ -114,7 +114,6 @@ def test_what_is_printed_is_read(tmp_path: Path, name: str) -> None:
     assert trace.is_summary
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("paste", PASTES)
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_what_a_log_or_a_paste_puts_around_changes_nothing(
@@ -164,7 +163,6 @@ NAMES = st.from_regex(
 KERNELS = st.builds(Row, NAMES, st.integers(1, 10**9), st.integers(1, 10**13))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", LAYOUTS)
 @settings(max_examples=10)  # each is written and read, and a dozen kernels has all kinds
 @given(rows=st.lists(KERNELS, min_size=1, max_size=12, unique_by=lambda row: row.name))

@@ -21,8 +21,6 @@ from traceana.errors import CorruptError, ExitCode, TraceanaError, UnknownFormat
 from traceana.readers import read
 from traceana.readers.detect import detect
 
-pytestmark = pytest.mark.slow
-
 
 def test_an_xspace_is_detected_by_its_content(tmp_path: Path) -> None:
     assert detect(write(tmp_path / "anything", gpu("k"))).name == "xplane"
@@ -73,6 +71,7 @@ def test_a_protobuf_of_something_else(tmp_path: Path, content: bytes) -> None:
         read(path)
 
 
+@pytest.mark.slow
 def test_cut_anywhere_is_read_up_to_there_or_refused(tmp_path: Path) -> None:
     whole = write(tmp_path / "whole.pb", gpu("a", "b"), gpu("c", device=1)).read_bytes()
     path = tmp_path / "cut.pb"

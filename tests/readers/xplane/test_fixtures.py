@@ -14,8 +14,6 @@ from tests.support.recorded import unnumbered
 from traceana.readers import read
 from traceana.trace import Trace
 
-pytestmark = pytest.mark.slow
-
 FOLDER = Path(__file__).resolve().parents[3] / "fixtures" / "xplane"
 FRAMEWORKS = ("keras", "jax")
 WEIGHTED = ("conv1", "conv2", "conv3", "conv4", "conv5", "fc6", "fc7", "fc8")

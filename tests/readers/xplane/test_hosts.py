@@ -12,8 +12,6 @@ from tests.readers.xplane.writing import on_another_host
 from tests.support.command_line import run
 from traceana.errors import ExitCode, UsageError
 
-pytestmark = pytest.mark.slow
-
 FIXTURE = (
     Path(__file__).resolve().parents[3] / "fixtures" / "xplane" / "alexnet-cpu-keras.xplane.pb"
 )

@@ -141,7 +141,6 @@ def test_a_mark_has_its_names_and_values_to_look_up() -> None:
 
 
 @pytest.mark.exhaustive(after=3)
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "hostile", [EVIL, "_hidden", "$x$", "datum.value", "", "名" * 200, "a" * 5000]
 )

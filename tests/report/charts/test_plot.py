@@ -64,7 +64,6 @@ def test_a_view_is_drawn_with_titles_units_and_names(command: str) -> None:
     assert VIEWS[command] <= texts(drawn(command))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", ["diff", "compare"])
 def test_two_runs_are_drawn(run: Run, tmp_path: Path, command: str) -> None:
     file = tmp_path / "runs.svg"
@@ -165,8 +164,8 @@ def test_events_of_no_known_depth_are_drawn() -> None:
     assert "thread 1 operators" in labels
 
 
-@pytest.mark.exhaustive(after=2)
 @pytest.mark.slow
+@pytest.mark.exhaustive(after=2)
 @pytest.mark.parametrize("file", DRAWN, ids=lambda file: file.name)
 def test_the_report_of_a_trace_is_drawn(file: Path) -> None:
     assert texts(page_file(opened(file).report().illustrated(limit=10), "svg"))
@@ -221,7 +220,6 @@ def test_layers_without_flops_have_no_roofline() -> None:
     assert [type(one) for one in pictures_of(layers.illustrated())] == [Icicle]
 
 
-@pytest.mark.slow
 def test_text_of_a_trace_is_text() -> None:
     page = hostile(*HOSTILE).report().illustrated()
     page_svg = page_file(page, "svg")

@@ -28,7 +28,6 @@ def charts(found: Diff) -> list[Chart]:
     return [block for block in pictures(found) if isinstance(block, Chart)]
 
 
-@pytest.mark.slow
 def test_every_bar_begins_where_the_one_before_it_ends(found: Diff) -> None:
     (marks,) = charts(found)[-1].marks
     first, *changes, last = marks.frame.select("start_ns", "end_ns", "change_ns").iter_rows()
@@ -50,7 +49,6 @@ def test_every_step_is_a_point(found: Diff) -> None:
 
 
 @needs_chromium
-@pytest.mark.slow
 def test_the_page_of_a_diff_is_drawn(browser: Browser, found: Diff, tmp_path: Path) -> None:
     browser.open(differences(found).save(tmp_path / "diff.html"))
     assert browser.run("document.querySelectorAll('figure[data-drawn=yes]').length") == 3
@@ -138,7 +136,6 @@ def test_idle_time_has_a_section_whose_causes_add_up() -> None:
 
 
 @needs_chromium
-@pytest.mark.slow
 def test_a_change_leads_to_its_rows(browser: Browser, tmp_path: Path) -> None:
     browser.open(differences(algorithms()).save(tmp_path / "diff.html"))
     link = browser.find("a[data-rows='layer3']")

@@ -114,7 +114,6 @@ def test_no_element_has_an_event_handler() -> None:
 
 
 @pytest.mark.exhaustive(after=2)
-@pytest.mark.slow
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_text_of_a_trace_adds_no_element(text: str) -> None:
     def elements(of: str) -> list[str]:
@@ -297,7 +296,6 @@ def test_the_critical_path_has_the_names_of_its_table() -> None:
     assert len(categories) == len(set(categories))
 
 
-@pytest.mark.slow
 def test_every_rule_has_a_section_of_the_report() -> None:
     sections = {one.name for one in report(advised()).illustrated().sections} | {"summary"}
     b = TraceBuilder()
@@ -314,7 +312,6 @@ def test_the_page_of_one_command_names_the_file_and_links_to_no_section() -> Non
     assert 'href="#transfers"' not in text
 
 
-@pytest.mark.slow
 def test_without_layers_there_is_no_icicle() -> None:
     assert '<figure class="icicle"' not in page(ranks((3,)))
     assert '<figure class="icicle"' in page(advised())

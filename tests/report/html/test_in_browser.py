@@ -45,7 +45,6 @@ def page(browser: Browser, written: Path) -> Browser:
     return browser
 
 
-@pytest.mark.slow
 def test_every_picture_is_drawn_and_the_console_is_empty(page: Browser) -> None:
     figures = page.run("document.querySelectorAll('figure').length")
     assert figures >= 2
@@ -448,7 +447,6 @@ def test_the_page_prints(page: Browser) -> None:
     assert len(re.findall(rb"/Type\s*/Page\b", printed)) <= 9
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_text_runs_nothing(browser: Browser, tmp_path: Path, text: str) -> None:
     browser.open(hostile(text).report().save(tmp_path / "report.html"))

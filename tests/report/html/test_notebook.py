@@ -101,7 +101,6 @@ def test_text_of_a_trace_adds_no_element() -> None:
     )
 
 
-@pytest.mark.slow
 def test_what_is_not_installed_is_left_out_with_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     text = shown(cnn_steps().kernels())
@@ -124,8 +123,8 @@ def open_frame(browser: Browser, path: Path) -> None:
     browser.wait("document.documentElement.dataset.ready === 'yes'")
 
 
-@needs_chromium
 @pytest.mark.slow
+@needs_chromium
 def test_the_pictures_of_the_frame_are_drawn(browser: Browser, tmp_path: Path) -> None:
     open_frame(browser, written(opened(FIXTURE).report(), tmp_path / "notebook.html"))
     figures = browser.run("document.querySelectorAll('figure').length")
@@ -158,7 +157,6 @@ RESULTS: dict[str, Callable[[], CommandResult]] = {
 
 
 @needs_chromium
-@pytest.mark.slow
 @pytest.mark.parametrize("name", RESULTS)
 def test_every_result_has_the_pictures_of_its_page(
     browser: Browser, tmp_path: Path, name: str
@@ -174,8 +172,8 @@ def test_every_result_has_the_pictures_of_its_page(
     assert browser.console() == []
 
 
-@needs_chromium
 @pytest.mark.slow
+@needs_chromium
 def test_a_frame_saves_a_table_and_reaches_no_other_page(browser: Browser, tmp_path: Path) -> None:
     open_frame(browser, written(opened(FIXTURE).report(), tmp_path / "notebook.html"))
     browser.driver.execute_cdp_cmd(
@@ -193,8 +191,8 @@ def test_a_frame_saves_a_table_and_reaches_no_other_page(browser: Browser, tmp_p
     assert browser.run("window.origin") == "null"
 
 
-@needs_chromium
 @pytest.mark.slow
+@needs_chromium
 def test_a_frame_is_as_high_as_its_page(browser: Browser, tmp_path: Path) -> None:
     open_frame(browser, written(opened(FIXTURE).report(), tmp_path / "notebook.html"))
     inside = "document.documentElement.scrollHeight - innerHeight"
@@ -206,15 +204,14 @@ def test_a_frame_is_as_high_as_its_page(browser: Browser, tmp_path: Path) -> Non
 
 
 @needs_chromium
-@pytest.mark.slow
 def test_a_diff_is_its_page_in_a_frame(browser: Browser, tmp_path: Path) -> None:
     found = diff(opened(FIXTURE), opened(OTHER))
     open_frame(browser, written(found, tmp_path / "notebook.html"))
     assert browser.run("document.querySelectorAll('figure[data-drawn=yes]').length") >= 2
 
 
-@needs_chromium
 @pytest.mark.slow
+@needs_chromium
 def test_without_scripts_the_image_and_the_tables_are_shown(
     browser: Browser, tmp_path: Path
 ) -> None:

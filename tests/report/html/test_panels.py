@@ -23,7 +23,6 @@ def test_a_page_without_tables_of_its_own_has_its_panels() -> None:
 
 
 @needs_chromium
-@pytest.mark.slow
 def test_the_page_of_a_comparison_is_drawn(browser: Browser, tmp_path: Path) -> None:
     found = compare([opened(file) for file in RUNS])
     browser.open(found.save(tmp_path / "compare.html"))
@@ -36,7 +35,6 @@ def test_the_page_of_a_comparison_is_drawn(browser: Browser, tmp_path: Path) -> 
 
 
 @needs_chromium
-@pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_page_of_a_study_is_drawn(
     browser: Browser, run: Run, tmp_path: Path, width: int
