@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import traceana
 from benchmarks.peers import CRITICAL_PYTHON
-from tests.critical import simulation
 from tests.support.synthetic.kineto import write_kineto
+from tests.timeline.critical import simulation
 from tests.whatif.test_closed_forms import PROGRAMS, Program, ran
 from traceana import Trace
 from traceana.errors import NoSuchSelectionError

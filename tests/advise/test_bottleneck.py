@@ -9,9 +9,9 @@ import pytest
 
 from tests.advise.building import WALL, Run
 from tests.advise.cases import CASES
-from tests.critical.simulation import CALL, Machine
 from tests.support.synthetic import kineto
 from tests.support.traces import TraceBuilder
+from tests.timeline.critical.simulation import CALL, Machine
 from traceana.advise import advise
 from traceana.advise.bottleneck import (
     COLLECTIVES,

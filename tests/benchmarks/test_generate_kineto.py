@@ -162,6 +162,7 @@ def test_a_source_that_cannot_be_repeated_is_refused(text: str, tmp_path: Path) 
         read_source(path)
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name)
 def test_counts_and_durations_are_those_of_the_source_so_many_times(

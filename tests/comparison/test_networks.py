@@ -100,6 +100,7 @@ def wrong(reported: Iterable[tuple[str, str, float]]) -> list[tuple[str, str, fl
     return [pair for pair in reported if pair[0] != pair[1]]
 
 
+@pytest.mark.exhaustive(after=8)
 @pytest.mark.slow
 @pytest.mark.parametrize(("one", "other"), list(permutations(FRAMEWORKS, 2)))
 @pytest.mark.parametrize("network", NETWORKS)

@@ -222,6 +222,7 @@ def test_a_run_is_the_same_as_itself(x: list[int]) -> None:
     assert verdict_of(a, a, ANY).verdict in ("same", "not enough steps")
 
 
+@pytest.mark.exhaustive(after=4)
 @pytest.mark.parametrize("level", [0.8, 0.9, 0.95, 0.99])
 @pytest.mark.parametrize(("counts", "apart"), [((5, 5), 3.0), ((4, 9), 4.0), ((30, 30), 1.0)])
 def test_the_interval_excludes_0_exactly_where_p_is_below_the_level(

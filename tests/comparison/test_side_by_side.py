@@ -215,6 +215,7 @@ def test_the_size_of_copies_is_null_where_one_is_unknown() -> None:
     assert rows(moved, "bytes_a", "bytes_b", "bytes_per_s_a") == [(None, None, None)]
 
 
+@pytest.mark.exhaustive(after=2)
 @pytest.mark.parametrize("by", ["class", "algorithm", "kernel", "gemm", "transfer", "layer"])
 def test_a_comparison_of_two_runs_equals_their_diff(by: str) -> None:
     slower = {**KERNELS, "conv2": (("implicit", 700_000), ("hgemm", 40_000))}

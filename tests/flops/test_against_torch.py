@@ -56,6 +56,7 @@ def training(model: Any, image: Any) -> Any:
     return step
 
 
+@pytest.mark.exhaustive(after=4)
 @pytest.mark.parametrize("name", MODELS)
 def test_forward_and_backward_equal_pytorch(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)

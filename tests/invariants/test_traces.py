@@ -18,13 +18,13 @@ import pytest
 from tests.analyze.test_layer_tree import check as check_tree
 from tests.analyze.test_layer_tree import check_folded
 from tests.analyze.test_timeline import check as check_window
-from tests.critical.checks import check as check_path
-from tests.critical.checks import check_causes
 from tests.report.test_database import check as check_database
 from tests.report.test_exports import check as check_export
 from tests.support import opened as traces
 from tests.support.every_command import as_json
 from tests.support.manifest import chosen, small_traces_at_hand, traces_at_hand
+from tests.timeline.critical.checks import check as check_path
+from tests.timeline.critical.checks import check_causes
 from tests.whatif.test_replay import check as check_replay
 from traceana.advise.figures import Figures
 from traceana.analyze.classes import breakdown, condensed

@@ -54,7 +54,7 @@ Times = dict[str, defaultdict[str, int]]
 """The time of each layer, by pass."""
 
 
-@pytest.mark.exhaustive(after=4)
+@pytest.mark.exhaustive(after=2)
 @pytest.mark.parametrize(("name", "reported"), CASES)
 def test_the_times_of_layers_are_those_of_the_hooks(
     name: str, reported: str, tmp_path: Path

@@ -59,6 +59,7 @@ def equal(path: Path, text: str, changed: str) -> None:
     assert first.tables.names["name"].to_list() == second.tables.names["name"].to_list()
 
 
+@pytest.mark.exhaustive(after=40)
 @pytest.mark.parametrize("prefix", PREFIXES)
 @pytest.mark.parametrize("text", TEXTS)
 def test_what_stands_before_each_line_is_left_out(tmp_path: Path, text: str, prefix: str) -> None:

@@ -150,6 +150,7 @@ def test_a_container_without_work_is_no_layer_of_any_work(transformer: Trace) ->
     assert rows[parents["0.0.linear1"]] == "0.0"
 
 
+@pytest.mark.exhaustive(after=2)
 @pytest.mark.parametrize(
     ("module", "path", "forward"),
     [

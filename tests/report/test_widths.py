@@ -67,6 +67,7 @@ def commands(trace: Trace) -> Iterator[tuple[str, Callable[[], CommandResult]]]:
     yield "flops explain", lambda: trace.flops(explain=True)
 
 
+@pytest.mark.exhaustive(after=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_no_screen_is_wider_than_the_terminal(file: Path) -> None:

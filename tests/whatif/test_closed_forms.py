@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.critical import simulation
-from tests.critical.simulation import CALL, Machine
 from tests.support.synthetic import Scenario, kineto
 from tests.support.traces import TraceBuilder
+from tests.timeline.critical import simulation
+from tests.timeline.critical.simulation import CALL, Machine
 from traceana import Trace
 
 pytestmark = pytest.mark.usefixtures("resumed_at_once")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from tests.critical.test_exact import tables
+from tests.timeline.critical.test_exact import tables
 from traceana.timeline.graph import graphs
 from traceana.trace import Trace
 from traceana.whatif.replay import Meetings, replayed_together, step_windows

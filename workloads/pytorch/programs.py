@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import torch
-import torch._dynamo
 import torch._inductor.config
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
@@ -262,7 +261,7 @@ def _recorded(name: str, out: Path, device: str) -> None:
     if program.compiled:
         # Code of another program would be found again and not be in this one's folder.
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(out / f"{name}_code")
-        torch._dynamo.reset()
+        torch.compiler.reset()
         # Its templates of convolutions are tried for 20 s a layer.
         torch._inductor.config.max_autotune_conv_backends = "ATEN"
     if on_gpu:

@@ -156,6 +156,7 @@ RESULTS: dict[str, Callable[[], CommandResult]] = {
 }
 
 
+@pytest.mark.exhaustive(after=3)
 @needs_chromium
 @pytest.mark.parametrize("name", RESULTS)
 def test_every_result_has_the_pictures_of_its_page(
@@ -172,6 +173,7 @@ def test_every_result_has_the_pictures_of_its_page(
     assert browser.console() == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @needs_chromium
 def test_a_frame_saves_a_table_and_reaches_no_other_page(browser: Browser, tmp_path: Path) -> None:
@@ -191,6 +193,7 @@ def test_a_frame_saves_a_table_and_reaches_no_other_page(browser: Browser, tmp_p
     assert browser.run("window.origin") == "null"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @needs_chromium
 def test_a_frame_is_as_high_as_its_page(browser: Browser, tmp_path: Path) -> None:
@@ -210,6 +213,7 @@ def test_a_diff_is_its_page_in_a_frame(browser: Browser, tmp_path: Path) -> None
     assert browser.run("document.querySelectorAll('figure[data-drawn=yes]').length") >= 2
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @needs_chromium
 def test_without_scripts_the_image_and_the_tables_are_shown(

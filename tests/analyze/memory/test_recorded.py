@@ -22,7 +22,7 @@ from traceana.report.cells import BAR_WIDTH
 
 pytestmark = pytest.mark.frameworks
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SHARED = ROOT.parent / "shared" / "traces" / "kineto"
 RECORDED = [
     path

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from tests.critical.checks import walls
 from tests.support.traces import TraceBuilder
+from tests.timeline.critical.checks import walls
 from traceana.analyze.devices import devices
 from traceana.timeline import idle as idle_module
 from traceana.timeline.idle import idle, idle_time

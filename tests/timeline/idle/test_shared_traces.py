@@ -17,7 +17,7 @@ from traceana.timeline.idle import idle
 from traceana.timeline.steps import select
 from traceana.trace import Trace
 
-SHARED = Path(__file__).parents[3] / "shared" / "traces"
+SHARED = Path(__file__).parents[4] / "shared" / "traces"
 WITH_STEPS = "kineto/cnn_train_nccl_a100.json.gz"
 
 

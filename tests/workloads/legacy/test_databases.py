@@ -22,7 +22,7 @@ from tests.readers.nvprof.writing import (
 from traceana.analyze.classes import breakdown
 from traceana.analyze.transfers import transfers
 
-NAMES = Path(__file__).parents[1] / "enrich" / "classify" / "data" / "blind_legacy.tsv"
+NAMES = Path(__file__).parents[2] / "enrich" / "classify" / "data" / "blind_legacy.tsv"
 SOURCES = {
     "caffe": ("source__caffe",),
     "cntk": ("cntk-gpu-2.7__libCntk.Math-2.7",),

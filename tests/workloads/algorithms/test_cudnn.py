@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from tests.algorithms.shapes import LAYERS, layer
+from tests.workloads.algorithms.shapes import LAYERS, layer
 from traceana.flops.timed_algorithms import read
 from workloads.algorithms.cudnn import CuDNNBench
 from workloads.algorithms.cudnn_api import FUNCTIONS, CuDNN, CuDNNError, Performance

@@ -18,7 +18,7 @@ from workloads.networks import NETWORKS
 from workloads.options import RunOptions
 from workloads.provenance import stem
 
-FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "legacy"
+FOLDER = Path(__file__).resolve().parents[3] / "fixtures" / "legacy"
 RECORDINGS = sorted(FOLDER.glob("*.json.gz"))
 PRIVATE = re.compile(r"/(?:home|root|work|tmp|Users)/|\w@[a-z]{3}")
 

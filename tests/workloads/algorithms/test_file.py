@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.algorithms import shapes
+from tests.workloads.algorithms import shapes
 from traceana.errors import CorruptError, NotFoundError, UnknownFormatError
 from traceana.flops.timed_algorithms import (
     AlgorithmStudy,
@@ -23,7 +23,7 @@ from traceana.flops.timed_algorithms import (
 )
 from workloads.algorithms import study as written
 
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "algorithms"
+FIXTURES = Path(__file__).resolve().parents[3] / "fixtures" / "algorithms"
 PRIVATE = re.compile(rb"/(?:home|root|Users|work|tmp|mnt|data)/|\w@[a-z]{3}")
 
 

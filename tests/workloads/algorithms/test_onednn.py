@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.algorithms.shapes import LAYERS, layer
+from tests.workloads.algorithms.shapes import LAYERS, layer
 from traceana.flops.timed_algorithms import AlgorithmStudy, read
 from traceana.study.timed_convolutions import by_batch, measurements
 from workloads.algorithms import onednn

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from tests.critical.checks import check, check_causes
-from tests.critical.simulation import Machine
 from tests.support.synthetic import Scenario, both, kineto
 from tests.support.traces import TraceBuilder
+from tests.timeline.critical.checks import check, check_causes
+from tests.timeline.critical.simulation import Machine
 from traceana.columns.nesting import NONE, Ints, Nesting
 from traceana.commands import CriticalBy
 from traceana.timeline.critical import critical, segments

@@ -17,7 +17,7 @@ from traceana.commands import IdleBy as Told
 from traceana.timeline.idle_gaps import CAUSES
 
 GOLDEN = Path(__file__).parent / "golden"
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 def run(*words: object) -> Result:

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from tests.algorithms.shapes import LAYERS, layer
+from tests.workloads.algorithms.shapes import LAYERS, layer
 from workloads.algorithms.direct import SAMPLES, Expected, Sum, expected, shapes, wrong
 from workloads.algorithms.study import Direction, Layer
 

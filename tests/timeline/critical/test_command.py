@@ -16,7 +16,7 @@ from traceana.errors import ExitCode
 from traceana.report.page import Notes, Table
 from traceana.report.pages.idle import critical
 
-DOCS = (Path(__file__).parents[2] / "docs" / "json.md").read_text(encoding="utf-8")
+DOCS = (Path(__file__).parents[3] / "docs" / "json.md").read_text(encoding="utf-8")
 WAYS = ("class", "kernel", "layer", "operator", "segment")
 
 

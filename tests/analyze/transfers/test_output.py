@@ -18,7 +18,7 @@ from traceana.commands import TransfersBy as By
 from traceana.report.pages.transfers import copy_notes
 
 GOLDEN = Path(__file__).parent / "golden"
-JSON_DOCS = Path(__file__).parents[2] / "docs" / "json.md"
+JSON_DOCS = Path(__file__).parents[3] / "docs" / "json.md"
 
 
 def run(*words: object) -> Result:

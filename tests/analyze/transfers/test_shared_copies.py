@@ -22,7 +22,7 @@ import pytest
 from tests.support.opened import opened
 from traceana.analyze.transfers import transfers
 
-SHARED = Path(__file__).parents[3] / "shared" / "traces"
+SHARED = Path(__file__).parents[4] / "shared" / "traces"
 NSYS = sorted(SHARED.glob("nsys/*.sqlite"))
 NVPROF = sorted(SHARED.glob("nvprof/*"))
 KINETO = sorted(SHARED.glob("kineto/**/*.json.gz"))

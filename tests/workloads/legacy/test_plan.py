@@ -13,7 +13,7 @@ from workloads.data import initial_weights, synthetic_batch
 from workloads.legacy.plan import main
 from workloads.networks import NETWORKS
 
-FOLDER = Path(__file__).resolve().parents[2] / "workloads" / "legacy"
+FOLDER = Path(__file__).resolve().parents[3] / "workloads" / "legacy"
 WORDS = ["--batch=2", "--image-size=67", "--width-divisor=16", "--classes=10"]
 
 

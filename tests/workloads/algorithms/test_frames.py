@@ -8,11 +8,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.algorithms.test_file import layer, measurement, study
+from tests.workloads.algorithms.test_file import layer, measurement, study
 from traceana.flops.timed_algorithms import Layer, read
 from traceana.study.timed_convolutions import MEASUREMENTS, by_batch, by_layer, measurements
 
-FIXTURE = Path(__file__).resolve().parents[2] / "fixtures/algorithms/alexnet-cpu-onednn.json"
+FIXTURE = Path(__file__).resolve().parents[3] / "fixtures/algorithms/alexnet-cpu-onednn.json"
 
 
 def wide(path: str) -> Layer:
