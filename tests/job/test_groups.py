@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,20 +23,15 @@ from traceana.analyze.collective_ranks import (
     by_rank,
     match,
 )
-from traceana.job import tasks
 from traceana.job.parallelism import groups, kind_of
 from traceana.job.ranks import offsets
 from traceana.job.stragglers import own_times, stragglers
 from traceana.report.page import Rows
 
+pytestmark = pytest.mark.usefixtures("in_threads")
+
 RANKS, STEPS = 8, 30
 LATE_NS = 1_000_000
-
-
-@pytest.fixture(autouse=True)
-def in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let tasks run in threads of this process: to start processes takes most of a test's time."""
-    monkeypatch.setattr(tasks, "process_pool", ThreadPoolExecutor)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,8 @@ import pytest
 from tests.job.jobs import Grid, Job, even
 from tests.support.command_line import Run
 from traceana.errors import ExitCode
-from traceana.job import tasks
+
+pytestmark = pytest.mark.usefixtures("in_threads")
 
 RANKS, STEPS, LATE_NS = 4, 12, 1_000_000
 
@@ -25,9 +25,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def in_threads(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    """Let tasks run in threads of this process, and keep summaries for the tests of this file."""
-    monkeypatch.setattr(tasks, "process_pool", ThreadPoolExecutor)
+def kept_summaries(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    """Keep summaries for the tests of this file."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,13 @@ import pytest
 import traceana
 from tests.job.jobs import FIRST_NS
 from tests.readers.kineto.writing import annotation, call, kernel, write
-from traceana.job import tasks
 from traceana.report.page import Facts, Rows
+
+pytestmark = pytest.mark.usefixtures("in_threads")
 
 STEP_US = 10_000
 GAP_US = 10
 SENDS = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
-
-
-@pytest.fixture(autouse=True)
-def in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let tasks run in threads of this process: to start processes takes most of a test's time."""
-    monkeypatch.setattr(tasks, "process_pool", ThreadPoolExecutor)
 
 
 def step(number: int, work: list[tuple[str, float, float, dict[str, Any]]]) -> list[dict[str, Any]]:

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
@@ -22,19 +21,13 @@ from tests.support.opened import opened
 from traceana.analyze.collective_ranks import by_rank
 from traceana.analyze.devices import devices
 from traceana.errors import ExitCode, NotFoundError
-from traceana.job import rank_summary, ranks, tasks
+from traceana.job import rank_summary, ranks
 from traceana.job.ranks import _status
 from traceana.report.page import Chart, Facts, pictures_of
 
 pytestmark = pytest.mark.usefixtures("in_threads")
 
 DLRM = TRACES / "kineto" / "dlrm_8xv100"
-
-
-@pytest.fixture
-def in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let tasks run in threads of this process: to start processes takes most of a test's time."""
-    monkeypatch.setattr(tasks, "process_pool", ThreadPoolExecutor)
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -25,15 +24,11 @@ from traceana.errors import ExitCode, TraceanaError
 from traceana.job import tasks
 from traceana.job.sources import Remote, fetched, is_url, sources
 
+pytestmark = pytest.mark.usefixtures("in_threads")
+
 pytest.importorskip("obstore")
 boto3 = pytest.importorskip("boto3")
 RANKS = 5
-
-
-@pytest.fixture(autouse=True)
-def in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let tasks run in threads of this process: to start processes takes most of a test's time."""
-    monkeypatch.setattr(tasks, "process_pool", ThreadPoolExecutor)
 
 
 def free_port() -> int:
