@@ -10,6 +10,7 @@ from traceana.enrich.refine.searches import with_searches
 STEPS: Final = 4
 WALL: Final = 10_000_000
 MICROSECOND: Final = 1_000
+FLOATS: Final = '["float", "float"]'
 
 V100: Final = {
     "device": 0,
@@ -61,7 +62,7 @@ class Run(TraceBuilder):
         self.at += duration
         return row
 
-    def op(self, name: str, shapes: str, types: str = '["float", "float"]', **more: Any) -> int:
+    def op(self, name: str, shapes: str, types: str | None = FLOATS, **more: Any) -> int:
         """Add an operator."""
         return self.row(
             "ops", name=name, process=1, thread=1, start=self.at, duration=10, depth=0,
@@ -78,12 +79,14 @@ class Run(TraceBuilder):
         duration: int = 700 * MICROSECOND,
         tensor_core: bool = False,
         layout: int = 0,
+        types: str | None = FLOATS,
     ) -> None:
         """Add a convolution: images (N, C, side) and filters (K, side), by one operator's call."""
         (batch, channels, side), (out, window) = images, filters
         op = self.op(
             "aten::conv2d",
             f"[[{batch},{channels},{side},{side}],[{out},{channels},{window},{window}],[],[],[],[]]",
+            types,
             inputs=f'["","","","[{stride}, {stride}]","[{window // 2}, {window // 2}]",'
             '"[1, 1]","1"]',
         )

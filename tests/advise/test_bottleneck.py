@@ -22,7 +22,9 @@ from traceana.advise.bottleneck import (
     PROFILER,
     UNKNOWN,
     Bottleneck,
+    bottleneck,
 )
+from traceana.advise.figures import Figures
 
 COLLECTIVE: dict[str, Any] = {"category": "collective", "function": "all_reduce"}
 
@@ -86,6 +88,27 @@ def test_idle_time_has_the_cause_that_the_recommendation_has(
     assert found is not None
     assert (found.bound, found.by) == (bound, by)
     assert (None if found.cause is None else found.cause[0]) == cause
+
+
+@pytest.mark.parametrize(
+    ("long", "bound"), [(1_500_000, "launch-bound"), (1_700_000, "host-bound")]
+)
+def test_a_run_is_launch_bound_where_most_of_its_gaps_are_as_short_as_a_dispatch(
+    long: int, bound: str
+) -> None:
+    """Operators launch kernels after four gaps of 0.4 ms and a ``long`` one."""
+    b = TraceBuilder()
+    end = 0
+    for gap in (0, *[400_000] * 4, long):
+        begin, end = end, end + gap + 6_000
+        b.row("ops", name="aten::add", process=1, thread=1, start=begin, duration=gap + 5_900,
+              depth=0, direction="forward")  # fmt: skip
+        call = b.row("calls", name="cudaLaunchKernel", process=1, thread=1,
+                     start=begin + gap, duration=5_000)  # fmt: skip
+        b.kernel("k", end - 1_000, 1_000, process=1, stream=7, call=call)
+    found = bottleneck(Figures(b.build()))
+    assert found is not None
+    assert (found.bound, found.cause and found.cause[0]) == (bound, "operator")
 
 
 def test_without_work_on_a_gpu_there_is_none() -> None:

@@ -289,3 +289,24 @@ def test_on_the_cpu_the_leaf_operators_are_the_kernels() -> None:
     assert facts(trace)["kernels"] == 0
     assert facts(trace)["cpu_operators"] == 1
     assert busy(trace).frame["device"].to_list() == [-1]
+
+
+def test_kernels_of_a_printed_summary_have_its_times() -> None:
+    """Of two rows of one name there is no median, and no least time where one has none."""
+    b = TraceBuilder()
+    for name, calls, total, times in (
+        ("one", 4, 100, (20, 10, 40)),
+        ("two", 3, 30, (10, 5, 20)),
+        ("two", 1, 11, (11, None, 11)),
+    ):
+        times_of = dict(zip(("median_ns", "min_ns", "max_ns"), times, strict=True))
+        b.row("summary", name=name, name_id=b.name(name, category="gemm"), kind="kernel",
+              counted=True, device=0, calls=calls, total_ns=total, **times_of)  # fmt: skip
+    columns = ("name", "calls", "time_ns", "mean_ns", "median_ns", "min_ns", "max_ns")
+    summary = b.build()
+    assert kernels(summary).frame.select(columns).rows() == [
+        ("one", 4, 100, 25, 20, 10, 40),
+        ("two", 4, 41, 10, None, None, 20),
+    ]
+    by_class = breakdown(summary).frame.select("category", "calls", "time_ns", "step_ns")
+    assert by_class.rows() == [("gemm", 8, 141, None)]

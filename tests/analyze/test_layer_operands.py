@@ -132,12 +132,14 @@ def test_a_convolution_in_a_fusion_in_any_layout() -> None:
     assert (found.input, found.weight, found.output) == ((2, 4, 8, 9), (1, 1, 4, 3), (2, 3, 8, 9))
 
 
-def test_numbers_of_dimensions_that_are_none_give_no_shape() -> None:
+@pytest.mark.parametrize("output", ["[2,8,9,3]", "[2,3]"])
+def test_numbers_of_dimensions_that_are_none_give_no_shape(output: str) -> None:
+    """Nor do the output's numbers, which are not recorded."""
     b = TraceBuilder()
     layer = b.layer("one")
     numbers = {"input_batch": 7, "kernel_input_feature": 2, "kernel_output_feature": 3}
     row = _instruction(b, "convolution", parent=0, input_shapes="[[2,8,9,4],[1,1,4,3]]",
-                       output_shape="[2,8,9,3]",
+                       output_shape=output,
                        attributes=json.dumps({"dimension_numbers": numbers}))  # fmt: skip
     b.row("ops", name="convolution", process=1, thread=1, start=0, duration=9, depth=0,
           layer=layer, instruction=row)  # fmt: skip

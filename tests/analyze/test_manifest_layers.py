@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from tests.support.traces import TraceBuilder
 from traceana.analyze.layer_operands import Operands
-from traceana.analyze.layers import _of_state
+from traceana.analyze.layers import _of_state, layers
 from traceana.analyze.manifest_layers import Evidence, paired
+from traceana.model import Manifest
 from traceana.model.manifest import Layer, manifest
+from traceana.trace import Trace
 
 GRU = Layer(
     path="functional/gru",
@@ -32,22 +34,32 @@ def test_a_product_of_the_state_does_not_read_the_input() -> None:
     assert not _of_state(of_input, GRU)
 
 
-def found_in(rows: Sequence[tuple[str, str | None]], *described: tuple[str, str]) -> dict[int, str]:
-    """Return the paths of the manifest found in a run with layers of these paths and types."""
-    model = manifest(
+def model_of(*described: tuple[str, str], framework: str = "PyTorch") -> Manifest:
+    """Return a manifest with layers of these paths and types."""
+    return manifest(
         network="net",
-        framework="PyTorch",
+        framework=framework,
         inputs=(),
         layers=tuple(
             Layer(path=path, type=kind, framework_type=kind, position=position)
             for position, (path, kind) in enumerate(described)
         ),
     )
+
+
+def run_of(*rows: tuple[str, str | None]) -> Trace:
+    """Return a run with a kernel in each of the layers of these paths and types."""
     b = TraceBuilder()
     b.name("kernel")
     for start, (path, kind) in enumerate(rows):
         b.kernel("kernel", 10 * start, 10, layer=b.layer(path, kind), direction="forward")
-    return {row: layer.path for row, layer in paired(b.build(), model).layer_of.items()}
+    return b.build()
+
+
+def found_in(rows: Sequence[tuple[str, str | None]], *described: tuple[str, str]) -> dict[int, str]:
+    """Return the paths of the manifest found in a run with layers of these paths and types."""
+    found = paired(run_of(*rows), model_of(*described))
+    return {row: layer.path for row, layer in found.layer_of.items()}
 
 
 def test_a_layer_is_not_found_by_the_last_part_of_another_path() -> None:
@@ -65,3 +77,17 @@ def test_the_words_of_two_frameworks_are_one_type() -> None:
     ]
     described = ("conv1", "Conv2d"), ("conv2", "Conv2d"), ("fc", "Linear"), ("relu", "ReLU")
     assert found_in(rows, *described) == {0: "conv1", 1: "conv2", 2: "fc"}
+
+
+def test_scopes_inside_a_layer_of_the_manifest_are_part_of_it() -> None:
+    rows = ("net.conv", "Conv2d"), ("net.conv.pad", None), ("net.conv.product", None)
+    model = model_of(("conv", "Conv2d"), ("relu", "ReLU"))
+    frame = layers(run_of(*rows, ("net.relu", "ReLU")), model=model).frame
+    assert dict(frame.select("layer", "time_ns").iter_rows()) == {"net.conv": 30, "net.relu": 10}
+
+
+def test_a_scope_opened_once_has_the_name_of_its_layer() -> None:
+    """Also where the run has the layers in another order."""
+    model = model_of(("one", "Conv2D"), ("two", "Conv2D"), framework="TensorFlow")
+    found = paired(run_of(("net.two", "Conv2D"), ("net.one", "Conv2D")), model)
+    assert {row: layer.path for row, layer in found.layer_of.items()} == {0: "two", 1: "one"}

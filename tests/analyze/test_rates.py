@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceana.analyze.rates import attainable_percent, bound, intensity
+from traceana.analyze.rates import attainable_percent, bound, intensity, rates_of_peak
 
 # 100 operations and 10 bytes a nanosecond: the ridge is at 10 operations a byte.
 PEAK, BANDWIDTH = 100e9, 10e9
@@ -100,3 +100,34 @@ def test_the_definition(
     below = found["intensity"] < peak / bandwidth
     at_the_ridge = found["intensity"] == pytest.approx(peak / bandwidth)
     assert at_the_ridge or found["bound"] == ("memory" if below else "compute")
+
+
+@pytest.mark.parametrize(
+    ("flops", "executed", "time_ns", "over"),
+    [
+        # The peak allows 1,000 operations in 10 ns.
+        (1001, 1000, 10, "executed fewer"),
+        (1001, 1001, 10, "unexplained"),
+        (1001, None, 10, "unexplained"),
+        (1000, 1000, 10, None),
+        (1001, 1000, 11, None),
+        (1001, 1000, 0, None),
+        (1001, 1000, None, None),
+        (0, 0, 10, None),
+        (None, None, 10, None),
+    ],
+)
+def test_a_rate_above_the_peak_is_explained_by_executed_flops_at_most_at_the_peak(
+    flops: int | None, executed: int | None, time_ns: int | None, over: str | None
+) -> None:
+    row = {"flops": flops, "executed_flops": executed, "_over": time_ns}
+    frame = pl.DataFrame([row], schema=dict.fromkeys(row, pl.Int64))
+    found = frame.select(rates_of_peak(pl.lit(PEAK))).row(0, named=True)
+    assert found["over_peak"] == over
+    assert (found["of_peak"] is not None and found["of_peak"] > 1) is (over is not None)
+
+
+def test_nothing_is_above_an_unknown_peak() -> None:
+    frame = pl.DataFrame({"flops": [1001], "executed_flops": [1000], "_over": [10]})
+    found = frame.select(rates_of_peak(pl.lit(None, pl.Float64))).row(0, named=True)
+    assert found == {"flops_per_s": pytest.approx(100.1e9), "of_peak": None, "over_peak": None}

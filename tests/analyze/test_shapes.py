@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import polars as pl
@@ -10,7 +11,9 @@ import pytest
 import traceana
 from tests.support.graph_replays import PRODUCTS, network, write
 from tests.support.opened import opened
+from tests.support.traces import TraceBuilder
 from traceana import Trace
+from traceana.analyze.charges import MACS
 from traceana.analyze.roofline import utilization
 from traceana.commands import FlopsBy
 from traceana.errors import UsageError
@@ -99,3 +102,50 @@ def test_kernels_by_shape_have_the_shapes_around_the_launch(built: Trace) -> Non
 def test_classes_by_shape_are_refused(built: Trace) -> None:
     with pytest.raises(UsageError, match="leave out unclassified="):
         built.kernels(by="shape", unclassified=True)
+
+
+def test_gradients_with_kernels_of_their_own_have_rows_of_their_own() -> None:
+    """8 images, 32 to 64 channels of 56 x 56, window 3 x 3, and the sum of the bias' gradient."""
+    b = TraceBuilder()
+    sizes = [[8, 64, 56, 56], [8, 32, 56, 56], [64, 32, 3, 3], *[[]] * 8]
+    scalars = ["[64]", "[1, 1]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1", "[True, True, True]"]
+    op = b.row("ops", name="aten::convolution_backward", process=1, thread=1, start=0, duration=10,
+               depth=0, direction="backward", input_shapes=json.dumps(sizes),
+               input_types=json.dumps([*["float"] * 3, *[""] * 8]),
+               inputs=json.dumps(["", "", "", *scalars]))  # fmt: skip
+    for direction, time in (("dgrad", 300), ("wgrad", 200)):
+        b.name(direction, category="conv", algorithm="implicit_gemm", direction=direction)
+        b.kernel(direction, time, time, op=op)
+    b.name("sum", category="bias", function="sum")
+    b.kernel("sum", 1_000, 40, op=op)
+    outputs = 8 * 64 * 56 * 56
+    product = 2 * outputs * 32 * 9
+    assert b.build().flops(by="shape").frame.select("part", "time_ns", "flops").rows() == [
+        ("dgrad", 300, product),
+        ("wgrad", 200, product),
+        ("backward", 40, outputs),
+    ]
+
+
+def test_a_product_of_the_optimizer_is_counted() -> None:
+    """An instruction of XLA has the pass of its work; the optimizer is not a pass of a layer."""
+    b = TraceBuilder(framework="JAX")
+    product = b.row(
+        "instructions", name="dot.1", opcode="dot", input_shapes="[[8,32],[32,64]]",
+        input_types='["f32","f32"]', output_shape="[8,64]", output_type="f32",
+        attributes='{"lhs_contracting": [1]}',
+    )  # fmt: skip
+    b.name("gemm", category="gemm")
+    b.kernel("gemm", 0, 100, instruction=product, direction="optimizer")
+    assert b.build().flops().frame.select("time_ns", "flops").rows() == [(100, 2 * 8 * 32 * 64)]
+
+
+def test_copies_alone_need_no_note_on_multiply_accumulates() -> None:
+    b = TraceBuilder()
+    b.name("copy", category="elementwise", function="copy")
+    op = b.row("ops", name="aten::copy_", process=1, thread=1, start=0, duration=10, depth=0,
+               input_shapes="[[8,4],[8,4]]", input_types='["float","float"]')  # fmt: skip
+    b.kernel("copy", 0, 70, op=op)
+    result = b.build().flops()
+    assert result.frame["flops"].to_list() == [0]
+    assert MACS not in result.notes

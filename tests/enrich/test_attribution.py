@@ -566,3 +566,18 @@ def test_the_node_of_a_cpp_function_belongs_to_the_operator_of_its_name() -> Non
         lookups[0],
     ]
     assert trace.tables.activities["direction"].to_list() == ["forward"] * 4 + ["backward"] * 2
+
+
+def test_operators_that_a_checkpoint_aborts_do_no_work() -> None:
+    """It recomputes a linear layer until the inputs of its product are saved."""
+    b = TraceBuilder()
+    op(b, "aten::linear", 0, 100)
+    product = op(b, "aten::addmm", 10, 90)
+    op(b, "aten::mul", 20, 80)
+    op(b, "autograd::engine::evaluate_function: ReluBackward0", 200, 500, thread=2)
+    op(b, "ReluBackward0", 210, 490, thread=2)
+    for depth, name in enumerate(("aten::linear", "aten::addmm", "aten::detach")):
+        op(b, name, 220 + 10 * depth, 320 - 10 * depth, thread=2)
+    gradient = op(b, "aten::threshold_backward", 330, 480, thread=2)
+    activities = attribute(b.build()).tables.activities
+    assert activities.select("op", "duration").rows() == [(product, 100), (gradient, 300)]

@@ -14,7 +14,7 @@ from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
 from traceana.analyze.flops import flops
 from traceana.analyze.layers import layers
-from traceana.enrich import attribute
+from traceana.enrich import attribute, with_classes
 from traceana.trace import Trace
 
 TIMES = ("forward_ns", "backward_ns", "optimizer_ns", "other_ns")
@@ -354,3 +354,16 @@ def test_the_operator_that_a_checkpoint_leaves_is_not_counted(checkpointed: Path
         names.gather(trace.tables.activities["op"]) == "aten::addmm"
     )
     assert added.height == 3
+
+
+@pytest.mark.parametrize(
+    ("marked", "direction"), [(None, "fprop"), ("forward", "fprop"), ("backward", None)]
+)
+def test_a_convolution_of_jax_is_forward_unless_its_scope_is_of_the_backward_pass(
+    marked: str | None, direction: str | None
+) -> None:
+    b = TraceBuilder()
+    scope = "jit(step)/conv1/conv_general_dilated"
+    b.kernel("volta_sgemm_128x64_nn", 0, 10, stream=7, scope=scope, direction=marked)
+    episodes = with_classes(b.build()).tables.episodes
+    assert episodes.select("algorithm", "direction").rows() == [("gemm", direction)]

@@ -79,26 +79,29 @@ def test_tensor_cores_move_as_many_bytes() -> None:
     assert least == pytest.approx(3 * 1024 * 1024 * 2 / 900e9 * 1e9 / 8_000)
 
 
-def test_tensor_cores_as_fast_as_those_at_like_shapes() -> None:
+@pytest.mark.parametrize(("size", "like"), [(4096, True), (6_600, False), (2_500, False)])
+def test_tensor_cores_as_fast_as_those_at_like_shapes(size: int, like: bool) -> None:
+    """Four times the FLOPs, or a fourth, are another shape."""
     b = TraceBuilder(framework="PyTorch")
     b.row("devices", **V100)
     b.name("sgemm", category="gemm", precision="fp32", tensor_core=False)
     b.name("hgemm", category="gemm", precision="fp16", tensor_core=True)
     s = b.step(1, 0, 200_000_000)
-    flops = 2 * 4096**3
+    flops = 2 * size**3
     # Six products at half of the tensor cores' peak.
     times = [10_000_000, *[round(flops / (0.5 * 125e12) * 1e9)] * 6]
     at = 0
     for number, time in enumerate(times):
         dtype = "float" if number == 0 else "c10::Half"
+        sides = "4096, 4096" if number == 0 else f"{size}, {size}"
         op = b.row("ops", name="aten::mm", start=number * 10, duration=5, depth=0,
-                   input_shapes="[[4096, 4096], [4096, 4096]]",
+                   input_shapes=f"[[{sides}], [{sides}]]",
                    input_types=f'["{dtype}", "{dtype}"]')  # fmt: skip
         b.kernel("sgemm" if number == 0 else "hgemm", at, time, op=op, step=s)
         at += time
     least, most = factors(b.build(), "tensor-cores")
-    assert least[0] == pytest.approx(times[1] / times[0], rel=1e-6)
-    assert most[0] == pytest.approx(times[1] / times[0], rel=1e-6)
+    expected = [times[1] / times[0]] * 2 if like else [by * 15.7 / 125 for by in TENSOR_CORE_GEMMS]
+    assert [least[0], most[0]] == pytest.approx(expected, rel=1e-6)
     assert least[1:] == most[1:] == [1.0] * 6
 
 

@@ -65,7 +65,7 @@ def breakdown(trace: Trace) -> Result:
     measured = measured_steps(trace)
     in_measured = pl.col("step").is_in(measured.rows)
     if trace.is_summary:
-        by_source = summaries.added(summaries.counted(trace), *SOURCE).with_columns(in_steps=0)
+        by_source = summaries.added(summaries.counted(trace), *SOURCE).with_columns(in_steps=None)
     else:
         by_source = (
             work(trace, *SOURCE, "duration", "step")

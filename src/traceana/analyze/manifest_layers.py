@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 _UNIQUE_PATHS: Final = frozenset(("PyTorch", "Flax", "JAX"))
 """Frameworks that do not append numbers to the paths of their layers."""
-_MOST_OPENED: Final = 4
-"""Maximum number of times that Keras opens the scope of a layer for one call."""
+_OPENED: Final = range(1, 5)
+"""Numbers of times that Keras may open the scope of a layer for one call."""
 
 _PART: Final = re.compile(r"[./]")
 _SUFFIXED: Final = re.compile(r"(.+)_[1-9]\d*")
@@ -298,7 +298,7 @@ def _by_name(rows: Mapping[int, str], model: Manifest, evidence: Evidence) -> Pa
     places = [
         _Place(scope, opened, found, part is network or part.name in _names(scope, suffixes))
         for scope in scopes.within()
-        for opened in (range(1, _MOST_OPENED + 1) if suffixes else [0])
+        for opened in (_OPENED if suffixes else [0])
         if (found := layers_of(scope, part, opened))
     ]
     if not places:

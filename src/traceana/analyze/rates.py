@@ -190,7 +190,7 @@ def peaks_by(
         .group_by("known", *keys, product.alias("product"), *kinds)
         .agg(pl.col("time_ns").sum())
         .sort("product", "time_ns", *kinds, descending=[True, True, False, False])
-        .unique(keys, keep="first", maintain_order=True)
+        .unique(keys, keep="first")
     )
     counted = (
         charged.filter(pl.col("product") & known & (pl.col("flops") > 0))

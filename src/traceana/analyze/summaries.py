@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
 from traceana.errors import NoSuchSelectionError
+from traceana.result import whole_sum
 from traceana.timeline.copies import host_memory
 from traceana.trace.schema import TABLES
 
@@ -44,13 +45,14 @@ def added(rows: pl.DataFrame, *keys: str) -> pl.DataFrame:
     ``calls`` and ``bytes`` are null where a row has none, for a sum of some rows would look like
     that of all.
     """
-    return rows.group_by(keys).agg(
-        *(
-            pl.when(pl.col(column).is_not_null().all()).then(pl.col(column).sum())
-            for column in ("calls", "bytes")
-        ),
-        pl.col("total_ns").sum().alias("time_ns"),
-    )
+    return rows.group_by(keys).agg(*_SUMS)
+
+
+_SUMS: Final = (
+    whole_sum("calls"),
+    whole_sum("bytes"),
+    pl.col("total_ns").sum().alias("time_ns"),
+)
 
 
 def kernels(trace: Trace) -> pl.DataFrame:
@@ -59,21 +61,17 @@ def kernels(trace: Trace) -> pl.DataFrame:
     The mean is the sum over the calls, rounded down; the median that of the only row of the name.
     """
     rows = counted(trace).filter(pl.col("kind").is_in(["kernel", "op"]))
-    keys = ("name_id", "class")
-    all_of = {"min_ns": pl.col("min_ns").min(), "max_ns": pl.col("max_ns").max()}
-    others = rows.group_by(keys).agg(
-        pl.when(pl.len() == 1).then(pl.col("median_ns").first()).alias("median_ns"),
-        pl.lit(None, pl.Int64).alias("std_ns"),
-        *(
-            pl.when(pl.col(name).is_not_null().all()).then(value).alias(name)
-            for name, value in all_of.items()
-        ),
-    )
-    calls = pl.col("calls")
+    calls, least, most = pl.col("calls"), pl.col("min_ns"), pl.col("max_ns")
     return (
-        added(rows, *keys)
+        rows.group_by("name_id", "class")
+        .agg(
+            *_SUMS,
+            pl.when(pl.len() == 1).then(pl.col("median_ns").first()).alias("median_ns"),
+            pl.lit(None, pl.Int64).alias("std_ns"),
+            pl.when(least.null_count() == 0).then(least.min()),
+            pl.when(most.null_count() == 0).then(most.max()),
+        )
         .drop("bytes")
-        .join(others, on=keys, how="left", nulls_equal=True)
         .with_columns(pl.when(calls > 0).then(pl.col("time_ns") // calls).alias("mean_ns"))
     )
 

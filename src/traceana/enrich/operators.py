@@ -300,7 +300,7 @@ def _by_sequence(ops: pl.DataFrame, names: Texts, node: Flags) -> Ints:
     of_views = node & (forward == NONE) & names.matching(_AFTER_VIEW)
     if not of_views.any():
         return forward
-    asked = numbered.filter(pl.col("op").is_in(np.flatnonzero(of_views)) & (pl.col("sequence") > 0))
+    asked = numbered.filter(pl.col("op").is_in(np.flatnonzero(of_views)))
     grow = (pl.col("sequence").diff().fill_null(0) >= 0).all().over("process")
     alone = (pl.col("thread").n_unique() == 1).over("process")
     found = (

@@ -235,7 +235,7 @@ def _agreed(answers: list[Ints], fact: Ints) -> Ints:
     """Return the common answer of all views, _DISPUTED where they differ."""
     found = answers[0]
     for other in answers[1:]:
-        conflict = (found >= 0) & (other >= 0) & (fact[found] != fact[other])
+        conflict = (found != NONE) & (other != NONE) & (fact[found] != fact[other])
         found = np.where(
             (found == _DISPUTED) | (other == _DISPUTED) | conflict,
             _DISPUTED,

@@ -519,7 +519,7 @@ def canonical(names: pl.Series) -> pl.Series:
             variant = variant.str.replace_all(pattern, replacement)
         names = names.clone().scatter(marked.arg_true(), variant)
     names = names.str.strip_prefix(_EVALUATES)
-    expressions = names.str.contains("Eigen::", literal=True)
+    expressions = names.str.contains("Eigen::")
     if expressions.any():
         bare = names.filter(expressions).str.replace_all(_CONST, "")
         names = names.clone().scatter(expressions.arg_true(), bare)
