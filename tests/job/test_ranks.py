@@ -344,7 +344,9 @@ def test_two_files_of_one_rank_are_refused(
     assert "are both rank 0" in result.stderr
 
 
-def test_the_first_screen(late: tuple[Path, Path], run: Run) -> None:
+def test_the_first_screen(
+    late: tuple[Path, Path], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job, keep = late
     shown = run("ranks", job, "--keep", keep, "--workers", 1).stdout
     text = " ".join(shown.split())
@@ -358,6 +360,10 @@ def test_the_first_screen(late: tuple[Path, Path], run: Run) -> None:
     heat = shown[shown.index("own time, steps 0 to 11") :].splitlines()[1:5]
     assert [line.split() for line in heat] == [["2", "▒" * 12], *([r, "·" * 12] for r in "013")]
     assert max(map(len, shown.splitlines())) <= 100
+    assert "the largest of" not in shown
+    monkeypatch.setattr("traceana.report.pages.ranks.MOST_CELLS", 6)
+    shown = run("ranks", job, "--keep", keep, "--workers", 1).stdout
+    assert "above the step's median rank, the largest of 2 steps" in shown
 
 
 @pytest.mark.slow

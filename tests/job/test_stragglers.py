@@ -90,6 +90,16 @@ def test_none_is_found_where_there_is_none() -> None:
     ] * 100
 
 
+@pytest.mark.parametrize(("excess_ns", "late"), [(190_000, []), (210_000, [1])])
+def test_a_rank_that_is_longest_by_less_than_2_percent_is_no_straggler(
+    excess_ns: int, late: list[int]
+) -> None:
+    compute = even(4, 30, 1, spread=0)
+    # All ranks spend 10 ms on their own work in a step.
+    compute[1] += excess_ns
+    assert found(compute) == late
+
+
 def test_a_few_steps_prove_nothing() -> None:
     compute = even(4, 3, 1, spread=0)
     compute[1] *= 2

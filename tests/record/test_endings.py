@@ -20,11 +20,11 @@ from tests.support.command_line import Run as Command
 from tests.support.frameworks import needs
 from tests.support.manifest import FIXTURES
 from traceana.errors import ExitCode
-from traceana.record.child_process import Ended, run_child
-from traceana.record.outcome import Launch, ProcessReport, Raised
+from traceana.record.child_process import run_child
+from traceana.record.outcome import Launch
 from traceana.record.partial_folder import PartialFolder
 from traceana.record.programs import Script
-from traceana.record.recording import reason, why_unusable
+from traceana.record.recording import why_unusable
 from traceana.runs import is_run, read_run
 from traceana.runs.run_files import RUN_FILE, Profiler
 
@@ -335,36 +335,6 @@ def test_what_a_killed_recording_left_is_cleared_and_one_at_work_is_not(tmp_path
         PartialFolder(tmp_path / "run")
     at_work.discard()
     assert not left.exists()
-
-
-def raised(kind: str, text: str) -> list[ProcessReport]:
-    return [ProcessReport(executable="python", exception=Raised(kind, text))]
-
-
-@pytest.mark.parametrize(
-    ("ended", "processes", "message"),
-    [
-        (Ended(1), raised("torch.OutOfMemoryError", "CUDA out of memory. Tried"), "out of memory"),
-        (Ended(1), raised("builtins.MemoryError", ""), "out of memory"),
-        (
-            Ended(1),
-            raised("jaxlib.xla_extension.XlaRuntimeError", "RESOURCE_EXHAUSTED: Out of"),
-            "out of memory",
-        ),
-        (
-            Ended(1),
-            raised("builtins.RuntimeError", "DefaultCPUAllocator: can't allocate memory: you"),
-            "out of memory",
-        ),
-        (Ended(-9, out_of_memory=True), [], "out of memory"),
-        (Ended(-11), [], "signal SIGSEGV"),
-        (Ended(-15, overdue=True), raised("builtins.KeyError", "'a'"), "KeyError: 'a'"),
-        (Ended(1), raised("builtins.KeyError", "'a'\nb"), "KeyError: 'a' b"),
-        (Ended(4), [], "exit status 4"),
-    ],
-)
-def test_why_a_run_died(ended: Ended, processes: list[ProcessReport], message: str) -> None:
-    assert reason(ended, None, processes) == message
 
 
 @pytest.mark.parametrize(

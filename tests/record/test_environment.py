@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from traceana.record.recording import gpus_by_driver
+from traceana.record.recording import environment, gpus_by_driver
+from traceana.runs.run_files import Profiler
 
 
 @pytest.fixture
@@ -30,3 +31,12 @@ def test_gpus_are_those_that_the_driver_lists(driver: Path) -> None:
 def test_a_driver_that_fails_is_no_machine_without_gpus(driver: Path) -> None:
     script(driver, "exit 9")
     assert gpus_by_driver() == ((), ("GPUs unknown: nvidia-smi ended with exit status 9",))
+
+
+def test_variables_that_are_set_and_affect_a_run_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setenv("HOME_OF_MINE", "/home")
+    monkeypatch.delenv("NCCL_ALGO", raising=False)
+    kept = environment((), Profiler.NONE, (), ()).variables
+    assert kept["OMP_NUM_THREADS"] == "3"
+    assert {"HOME_OF_MINE", "NCCL_ALGO"}.isdisjoint(kept)

@@ -286,6 +286,9 @@ def test_moments_have_the_decimals_that_keep_them_different() -> None:
     gaps = [12_000_000_000, 6_400_000_000], [1_200_000, 1_100_000]
     assert numbers.moment_scale(*gaps[:1], numbers.TIME).decimals == 2
     assert numbers.moment_scale(gaps[0], numbers.TIME, gaps[1]).decimals == 3
+    assert numbers.moment_scale(gaps[0], numbers.TIME, [10_000_000]).decimals == 2
+    # A hundredth of a second is longer than these.
+    assert numbers.moment_scale(gaps[0], numbers.TIME, [9_000_000]).decimals == 3
     assert numbers.moment_scale([100, 200], numbers.TIME).unit == "ns"
     assert numbers.moment_scale([1_000_000_001, 1_000_000_002], numbers.TIME).decimals == 9
 

@@ -21,12 +21,9 @@ Files = Annotated[
         metavar="FILE...",
         help="A trace, recorded run, saved bundle, or the files (or folder) of one run's ranks; "
         "- reads standard input.",
-        show_default=False,
     ),
 ]
-Listed = Annotated[
-    bool, typer.Option("--list", help="List all rules; needs no trace.", show_default=False)
-]
+Listed = Annotated[bool, typer.Option("--list", help="List all rules; needs no trace.")]
 One = Annotated[
     str | None,
     typer.Option(
@@ -43,7 +40,6 @@ FailOn = Annotated[
         metavar="RULE,RULE|any",
         help="Exit code 31 when one of these rules has a finding; may be repeated.",
         autocompletion=options.rules,
-        show_default=False,
     ),
 ]
 Most = Annotated[
@@ -54,7 +50,6 @@ Most = Annotated[
         help="Exit code 31 when a figure exceeds its limit, as in exposed_copy=5%; may be "
         "repeated. docs/advice.md lists the figures.",
         autocompletion=options.figures,
-        show_default=False,
     ),
 ]
 

@@ -16,7 +16,6 @@ Names = Annotated[
     typer.Argument(
         metavar="NAME...|-",
         help="Kernel names; - reads them from stdin, one per line.",
-        show_default=False,
     ),
 ]
 Explain = Annotated[

@@ -28,7 +28,6 @@ Runs = Annotated[
         metavar="RUN RUN...",
         help="Two or more runs: traces, bundles, recorded runs, folders of ranks, saved baselines. "
         "A sweep, or a folder of recorded runs, expands to its runs.",
-        show_default=False,
     ),
 ]
 By = Annotated[
@@ -41,7 +40,6 @@ Labels = Annotated[
         "--label",
         metavar="NAME",
         help="Name of a run; once for each, in order. Default: from its file name.",
-        show_default=False,
     ),
 ]
 Models = Annotated[
@@ -50,7 +48,6 @@ Models = Annotated[
         "--model",
         metavar="FILE",
         help="Layer manifest; once for all runs, or once for each. Default: beside each trace.",
-        show_default=False,
     ),
 ]
 Maps = Annotated[
@@ -60,7 +57,6 @@ Maps = Annotated[
         metavar="FILE",
         help="Layer pairs to force between the first run and another, as in diff; once for all "
         "others, or once for each. Needs --by layer.",
-        show_default=False,
     ),
 ]
 Step = Annotated[str | None, typer.Option(metavar="N,N-M", help="Only these steps, in all runs.")]

@@ -27,7 +27,6 @@ A = Annotated[
         metavar="A",
         help="Baseline: a trace, a recorded run, a bundle, a folder of ranks, or a saved name. "
         "A1,A2,A3: several runs of one program.",
-        show_default=False,
     ),
 ]
 B = Annotated[
@@ -44,7 +43,6 @@ By = Annotated[
         metavar="|".join(get_args(JobDiffBy)),
         help="One row per layer, class, algorithm, kernel, GEMM tile, copy direction, or rank of "
         "two distributed jobs. Default: a summary.",
-        show_default=False,
     ),
 ]
 

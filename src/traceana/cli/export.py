@@ -18,7 +18,6 @@ Target = Annotated[
         "-o",
         metavar="FILE",
         help="File to write: .perfetto.json, .speedscope.json, either with .gz; .duckdb.",
-        show_default=False,
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace the file that -o names.")]

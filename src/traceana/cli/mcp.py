@@ -15,7 +15,6 @@ Root = Annotated[
     typer.Option(
         metavar="DIR",
         help="Folder of the traces; nothing outside it is opened.",
-        show_default=False,
     ),
 ]
 

@@ -23,7 +23,6 @@ TraceFiles = Annotated[
         metavar="FILE...",
         help="A trace, recorded run, saved bundle, or the files (or folder) of one run's ranks; "
         "- reads standard input.",
-        show_default=False,
     ),
 ]
 
@@ -33,7 +32,6 @@ StepMarker = Annotated[
     typer.Option(
         metavar="REGEX|RANGE",
         help="Ranges that mark steps: their name without the step number, or a regular expression.",
-        show_default=False,
     ),
 ]
 
@@ -43,7 +41,6 @@ DeviceModel = Annotated[
     typer.Option(
         metavar="NAME",
         help="GPU model, for traces that do not record it: 'Tesla V100-SXM2'. Selects its peaks.",
-        show_default=False,
     ),
 ]
 
@@ -91,7 +88,6 @@ class Reading:
             metavar="FILE",
             help="For CUDA graphs: a recording of the capture, or of the network without graphs. "
             "Replays get its layers.",
-            show_default=False,
         ),
     ] = None
     inductor_cache: Annotated[
@@ -100,7 +96,6 @@ class Reading:
             metavar="DIR",
             help="For torch.compile: TORCHINDUCTOR_CACHE_DIR of the recorded process. Generated "
             "kernels get the layers whose operators they fuse. Default: that of the recorded run.",
-            show_default=False,
         ),
     ] = None
     model: Annotated[
@@ -108,7 +103,6 @@ class Reading:
         typer.Option(
             metavar="FILE",
             help="Layer manifest, as traceana.describe writes it. Default: beside the trace.",
-            show_default=False,
         ),
     ] = None
     strict: Annotated[
@@ -157,7 +151,6 @@ class Tabling:
             "-f",
             metavar="|".join(known.value for known in Format),
             help="Default: from the suffix of -o, else table. parquet needs -o.",
-            show_default=False,
         ),
     ] = None
     limit: Annotated[
@@ -166,7 +159,6 @@ class Tabling:
             metavar="N",
             min=0,
             help="Show N rows, 0 for all. Default: one screen in a table, all otherwise.",
-            show_default=False,
         ),
     ] = None
     sort: Annotated[

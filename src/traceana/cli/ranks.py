@@ -24,7 +24,6 @@ Sources = Annotated[
         metavar="SOURCE...",
         help="The traces of a job's ranks: files, folders, recorded runs, saved bundles, and URLs "
         "of files, folders (ending with /) and patterns: s3://, gs://, az://, https://.",
-        show_default=False,
     ),
 ]
 Workers = Annotated[
@@ -33,7 +32,6 @@ Workers = Annotated[
         metavar="N",
         min=1,
         help="Processes that read. Default: by cores and memory.",
-        show_default=False,
     ),
 ]
 Scheduler = Annotated[
@@ -41,7 +39,6 @@ Scheduler = Annotated[
     typer.Option(
         metavar="ADDRESS",
         help="Read with the workers of a Dask scheduler: tcp://host:port, or its scheduler file.",
-        show_default=False,
     ),
 ]
 Keep = Annotated[
@@ -49,7 +46,6 @@ Keep = Annotated[
     typer.Option(
         metavar="DIR",
         help="Where summaries are kept, to go on after an interruption. Default: the cache.",
-        show_default=False,
     ),
 ]
 Shard = Annotated[
@@ -57,12 +53,11 @@ Shard = Annotated[
     typer.Option(
         metavar="i/N",
         help="Read only every Nth file from the ith on, and write summaries to --keep DIR.",
-        show_default=False,
     ),
 ]
 Merge = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Show the summaries that --shard wrote.", show_default=False),
+    typer.Option(metavar="DIR", help="Show the summaries that --shard wrote."),
 ]
 Strict = Annotated[
     bool,

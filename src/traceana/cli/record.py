@@ -56,7 +56,6 @@ Words = Annotated[
     typer.Argument(
         metavar="[-- COMMAND...]",
         help="A training command, after --; or options of a workload, with --framework.",
-        show_default=False,
     ),
 ]
 
@@ -67,9 +66,7 @@ class RecordOptions:
 
     output: Annotated[
         Path,
-        typer.Option(
-            "--output", "-o", metavar="FOLDER", help="Folder of the run.", show_default=False
-        ),
+        typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the run."),
     ]
     framework: Annotated[
         Framework | None,
@@ -84,7 +81,6 @@ class RecordOptions:
         typer.Option(
             metavar="|".join(Choice),
             help="Default: auto, the profiler of the framework.",
-            show_default=False,
         ),
     ] = None
     warm_up: Annotated[
@@ -107,7 +103,6 @@ class RecordOptions:
             min=1,
             help="Time for the process to exit after its last recorded step (with --stop, or "
             "without a profiler) before it is killed. Default: 60.",
-            show_default=False,
         ),
     ] = None
     baseline: Annotated[
@@ -122,7 +117,6 @@ class RecordOptions:
         typer.Option(
             metavar="AXIS=VALUES",
             help="One run per value, as in batch=1,2,4..512; several axes are combined.",
-            show_default=False,
         ),
     ] = None
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted sweep.")] = False

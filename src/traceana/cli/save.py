@@ -13,7 +13,7 @@ from traceana.errors import ExitCode
 
 Bundle = Annotated[
     Path,
-    typer.Option("--output", "-o", metavar="DIR", help="Directory to write.", show_default=False),
+    typer.Option("--output", "-o", metavar="DIR", help="Directory to write."),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing bundle.")]
 

@@ -19,13 +19,12 @@ if TYPE_CHECKING:
     from traceana.model import Manifest
     from traceana.study.study import Study
 
-Which = Annotated[Name, typer.Argument(metavar="STUDY", help="The study.", show_default=False)]
+Which = Annotated[Name, typer.Argument(metavar="STUDY", help="The study.")]
 Folders = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="[FOLDER...]",
         help="Recorded runs, sweeps, or folders of them. Optional with --published.",
-        show_default=False,
     ),
 ]
 Published = Annotated[
@@ -37,7 +36,6 @@ SweepFrom = Annotated[
         metavar="PATTERN",
         help="Read traces as trials, by part of their names: 'l{layer}_bs{batch}_{trial}'. For "
         "algorithms and batch.",
-        show_default=False,
     ),
 ]
 

@@ -105,16 +105,14 @@ def kept_or_read(
     targets = {file: folder / identity(file, reading) for file in files}
     known = {file: whole for file, target in targets.items() if (whole := _whole(target))}
     open_ = [file for file in files if file not in known]
-    count = len(known)
-    done(count, len(files))
+    done(len(known), len(files))
     for file in _run(open_, reading, targets, engine):
         known[file] = _folders(targets[file])
         if not known[file]:
             raise CannotWriteError(
                 f"the workers did not write into {folder}: give --keep a folder that they share"
             )
-        count += 1
-        done(count, len(files))
+        done(len(known), len(files))
     return [Kept(name_of(file), known[file]) for file in files]
 
 

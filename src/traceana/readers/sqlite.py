@@ -302,10 +302,8 @@ def read_tables(
     ]
 
 
-def _concat(query: Query, frames: list[pl.DataFrame], *, copy: bool = False) -> pl.DataFrame:
-    if frames:
-        return pl.concat(frames, rechunk=copy)
-    return query.nothing()
+def _concat(query: Query, frames: list[pl.DataFrame]) -> pl.DataFrame:
+    return pl.concat(frames) if frames else query.nothing()
 
 
 class _Part(msgspec.Struct, frozen=True):
@@ -363,7 +361,7 @@ def _read_part(database: Database, query: Query, part: _Part) -> pl.DataFrame:
     except (FetchError, pl.exceptions.ComputeError, UnicodeDecodeError) as error:
         raise damaged(database.path, error) from error
     # An unchanged column keeps its whole batch alive: copying frees the pages.
-    return _concat(query, pages, copy=True)
+    return _concat(query, pages).rechunk()
 
 
 class _Fetched:

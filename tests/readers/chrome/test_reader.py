@@ -215,6 +215,14 @@ def test_any_other_trace_is_read_generically(tmp_path: Path) -> None:
     assert accounted(trace) == trace.meta.events == len(events)
 
 
+def test_threads_with_names_are_distinct_from_each_other_and_from_numbers(tmp_path: Path) -> None:
+    threads = ["main", "loader", "writer", "pool", 0, 1, 2]
+    events = [span("work", 0, 10, 1, thread) for thread in threads]
+    found = read(written(tmp_path / "t.json", events)).tables.ranges["thread"]
+    assert found.n_unique() == len(threads)
+    assert {0, 1, 2} <= {*found}
+
+
 def test_a_kineto_trace_stays_with_its_own_reader(tmp_path: Path) -> None:
     event = {**span("k", 1, 2), "cat": "kernel"}
     assert detect(written(tmp_path / "t.json", [event])).name == "kineto"

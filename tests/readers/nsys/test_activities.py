@@ -121,6 +121,15 @@ def test_copies_have_direction_bytes_and_memory(
     assert names_of(trace) == [name]
 
 
+def test_every_kind_of_memory_has_its_name(tmp_path: Path) -> None:
+    rows = [copy(10 + kind, 11 + kind, 1, srcKind=kind) for kind in range(8)]
+    trace = trace_of(export(tmp_path / "a.sqlite", {MEMCPY: rows, RUNTIME: [call(1, 2)]}))
+    assert trace.tables.activities["source_memory"].to_list() == [
+        *("pageable", "pinned", "device", "array"),
+        *("managed", "device_static", "managed_static", "unknown"),
+    ]
+
+
 def test_migrations_of_unified_memory_are_copies_of_managed_memory(tmp_path: Path) -> None:
     rows = [copy(10 * k, 10 * k + 4, k, srcKind=None, dstKind=None) for k in (11, 12, 13)]
     trace = trace_of(export(tmp_path / "a.sqlite", {MEMCPY: rows, RUNTIME: [call(1, 2)]}))

@@ -10,6 +10,7 @@ from tests.readers.rocprof.writing import Kernel
 
 Value = int | bytes | str
 BEGIN, END, COUNTER = 1, 2, 4
+CLEARED, NEEDS_TEXTS = 1, 2
 
 
 def varint(value: int) -> bytes:
@@ -42,10 +43,10 @@ class Perfetto:
         self._interned = interned
         self._iids: dict[tuple[int, str], int] = {}
         descriptor = message((1, 1), (3, message((1, process))))
-        self._packet((13, 1), (60, descriptor))
+        self._packet((60, descriptor), flags=CLEARED)
 
-    def _packet(self, *fields: tuple[int, Value]) -> None:
-        self.packets.append(message((8, 1234), (3, 1000), (10, 1), *fields))
+    def _packet(self, *fields: tuple[int, Value], flags: int = NEEDS_TEXTS) -> None:
+        self.packets.append(message((8, 1234), (3, 1000), (10, 1), (13, flags), *fields))
 
     def track(self, uuid: int, name: str) -> None:
         """Add a track."""

@@ -19,6 +19,7 @@ from tests.support.command_line import Run
 from traceana import Trace
 from traceana.errors import CorruptError, ExitCode, NotATraceError
 from traceana.readers import read
+from traceana.readers.printed.quantities import TIME, Quantity, quantity
 from traceana.readers.source import silent
 
 Write = Callable[[Sequence[Row]], str]
@@ -355,6 +356,25 @@ def test_a_row_that_breaks_off_is_a_problem(tmp_path: Path) -> None:
     assert ("malformed", 1) in problems(trace)
 
 
+@pytest.mark.parametrize(
+    ("text", "unit", "whole", "value", "step"),
+    [
+        # A number with its unit has no groups: its comma is a decimal one.
+        ("1,234ms", None, False, 1_234_000, 1_000),
+        ("1,234", "ms", False, 1_234_000_000, 1_000_000),
+        ("1.234", "ms", False, 1_234_000, 1_000),
+        # Three digits behind a point are a group of a number without decimals.
+        ("1.234", "ns", True, 1_234, 1),
+        ("1.234e+06", "ns", True, 1_234_000, 1_000),
+        ("1,234e+06", "ns", False, 1_234_000, 1_000),
+    ],
+)
+def test_a_comma_is_a_decimal_one_or_between_groups(
+    text: str, unit: str | None, whole: bool, value: int, step: int
+) -> None:
+    assert quantity(text, TIME, unit, whole=whole) == Quantity(value, step)
+
+
 def test_few_digits_are_a_note_with_what_they_cost(tmp_path: Path) -> None:
     rows = [Row("k<int=1>()", 427_000_000, 45_028_000_000)]
     text = writing.nvprof_old(rows).replace("427000000", "4.27e+08")
@@ -384,6 +404,10 @@ CUDA Memory Operation Statistics (KiB)
     trace = written(tmp_path / "a.txt", writing.nsys_2019(ROWS) + sizes)
     copies = trace.tables.summary.filter(pl.col("kind") == "memcpy")
     assert copies["bytes"].to_list() == [1024 * 1024]
+    for unit, size in (("MiB", 1 << 20), ("GiB", 1 << 30)):
+        text = writing.nsys_2019(ROWS) + sizes.replace("KiB", unit)
+        copies = written(tmp_path / "a.txt", text).tables.summary
+        assert copies.filter(pl.col("kind") == "memcpy")["bytes"].to_list() == [1024 * size]
     megabytes = """\
  Total (MB)  Count  Avg (MB)  Operation
       0.846     13     0.009  [CUDA memcpy HtoD]

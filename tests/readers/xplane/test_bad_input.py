@@ -155,9 +155,10 @@ def test_events_that_stand_for_several_have_no_time(tmp_path: Path) -> None:
 def test_other_fields_between_events(tmp_path: Path) -> None:
     plane = PlaneWriter("/device:GPU:0")
     events = [plane.event("a", 0, 1000), number(9, 5), plane.event("b", 5000, 1000)]
-    plane.line("Stream #1", [*events, message(11, "shown as")])
+    plane.line("Stream #1", [*events, number(10, 7), message(11, "shown as")])
     trace = trace_of(write(tmp_path / "x.pb", plane))
     assert trace.tables.activities["start"].to_list() == [0, 5]
+    assert trace.tables.ledger.is_empty()
     assert not trace.meta.truncated
 
 

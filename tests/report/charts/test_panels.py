@@ -193,6 +193,17 @@ def signals(vega: Any) -> Iterator[str]:
             yield from signals(value)
 
 
+@pytest.mark.parametrize(("names", "level"), [(["0", "1"], True), (["0 to 9"] * 9, False)])
+def test_names_below_a_chart_are_level_where_they_fit(names: list[str], level: bool) -> None:
+    steps = [f"{name}{at}" for at, name in enumerate(names)]
+    frame = pl.DataFrame({"step": steps, "rank": ["rank 0"] * len(names)})
+    marks = Marks(frame, "cell", "step", "rank")
+    (layer,) = specification(
+        Chart("t", "", Axis("step", Kind.TEXT), Axis("", Kind.TEXT), (marks,))
+    )["layer"]
+    assert (layer["encoding"]["x"]["axis"]["labelAngle"] == 0) is level
+
+
 def test_long_names_on_an_axis_stay_different() -> None:
     rows = [row("A", f"{'a' * 60}{at}{'b' * 60}", at) for at in range(1, 4)]
     params = specification(bars(*rows))["params"]

@@ -22,6 +22,7 @@ from tests.support.traces import TraceBuilder, cnn_steps
 from traceana import Trace, compare, diff
 from traceana.errors import CannotWriteError, ExitCode, NoSuchSelectionError
 from traceana.report.charts.plot import page_file, page_specification
+from traceana.report.charts.spans import icicle_view
 from traceana.report.page import Chart, Icicle, Panels, pictures_of
 from traceana.report.result import CommandResult
 from traceana.report.text import plain
@@ -134,7 +135,9 @@ def test_the_bars_have_the_lengths_of_the_values() -> None:
     (title,) = layer["encoding"]["x"]["title"]
     unit = {"µs": 1e3, "ms": 1e6}[title.split("(")[1].rstrip(")")]
     times = sorted(time / unit for time in kernels.frame["time_ns"])
-    assert sorted(charts.columns(layer)["x"]) == pytest.approx(times)
+    bars = charts.columns(layer)
+    assert sorted(bars["x"]) == pytest.approx(times)
+    assert {"convolution", "activation"} <= {*bars["colour"]}
 
 
 def test_the_nodes_of_an_icicle_are_as_wide_as_their_times() -> None:
@@ -148,6 +151,25 @@ def test_the_nodes_of_an_icicle_are_as_wide_as_their_times() -> None:
     second = sorted((box for box in boxes if box["y"] == 1), key=lambda box: box["x"])
     assert second[-1]["x_end"] - second[0]["x"] == pytest.approx(whole, rel=0.01)
     assert all(one["x_end"] <= other["x"] + whole / 1_000 for one, other in pairwise(second))
+
+
+def test_an_icicle_has_a_line_between_nodes_and_grey_for_narrow_ones() -> None:
+    tree = {
+        "parent": [-1, 0, 0, 0, 0],
+        "time_ns": [1_000_000, 600_000, 399_000, 500, 500],
+        "category": [0, 1, 2, 1, 2],
+        "categories": ["", "pale", "dark"],
+        "colours": ["#808080", "#ffffff", "#000000"],
+        "label": ["whole", "first", "second", "third", "fourth"],
+        "steps": 1,
+    }
+    boxes, names, _ = (charts.columns(layer) for layer in icicle_view(tree, 1_000)["layer"])
+    # The line is a thousandth of the width, as is the narrowest node.
+    assert boxes["x"] == pytest.approx([0, 0, 0.6, 0.999])
+    assert boxes["x_end"] == pytest.approx([0.999, 0.599, 0.998, 1])
+    assert boxes["colour"] == ["#808080", "pale", "dark", "#d5dbe1"]
+    assert names["text"] == ["whole", "first", "second"]
+    assert names["ink"] == ["#000000", "#000000", "#ffffff"]
 
 
 def test_events_of_no_known_depth_are_drawn() -> None:

@@ -134,6 +134,12 @@ def test_ratio(make: Make) -> None:
     assert marks_of(panel, "rule")["x"] == [1.0]
 
 
+def test_networks_of_different_runs_have_references_of_their_own(make: Make) -> None:
+    frameworks = ("PyTorch", "JAX", "Keras", "TensorFlow")
+    runs = [make(framework=one, network=f"net{at}") for at, one in enumerate(frameworks)]
+    drawn(ratio_study(runs), "images/s relative to PyTorch, JAX, Keras, TensorFlow")
+
+
 def scaled(make: Make, batches: Sequence[int] = (64,)) -> Study:
     """Return series on 1, 2 and 4 devices, in which each further device costs 10 ms."""
     runs = [

@@ -48,6 +48,14 @@ def test_every_step_is_a_point(found: Diff) -> None:
     assert shown == steps
 
 
+def test_of_many_steps_the_first_are_points(found: Diff, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("traceana.report.pages.diff_html._MOST_STEPS", 2)
+    (marks,) = charts(found)[0].marks
+    runs = found.baseline, found.candidate
+    steps = [wall for run in runs for wall in run.steps.frame["wall_ns"][:2]]
+    assert marks.frame.filter(marks.frame["is"] == "step")["wall_ns"].to_list() == steps
+
+
 @needs_chromium
 def test_the_page_of_a_diff_is_drawn(browser: Browser, found: Diff, tmp_path: Path) -> None:
     browser.open(differences(found).save(tmp_path / "diff.html"))

@@ -20,7 +20,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import cached_property
-from operator import add
 from os import SEEK_END
 from pathlib import Path
 from threading import RLock
@@ -273,7 +272,7 @@ def _check_batch(message: bytes, batch: int, body: int) -> None:
     if body and any(not 0 <= length <= _MOST_BITS * body for length in lengths):
         raise ValueError("a batch has more rows than bits")
     offsets, sizes = buffers[::2], buffers[1::2]
-    if min((*offsets, *sizes), default=0) < 0 or max(map(add, offsets, sizes), default=0) > body:
+    if any(not 0 <= at <= at + size <= body for at, size in zip(offsets, sizes, strict=True)):
         raise ValueError("a buffer is outside its body")
 
 

@@ -153,13 +153,12 @@ class Window:
 
     def _end_step(self) -> None:
         self._open = False
-        number = self._taken - self._settings.warm_up
-        if number < 0:
+        if not self._moments:
             self._warm_up.append(self._clock.now())
             return
         self._synchronized &= self._clock.synchronized()
         self._moments.append(self._clock.now())
-        self._recorder.step(number)
+        self._recorder.step(self._taken - self._settings.warm_up)
 
     def close(self) -> None:
         """End the window; a second call has no effect."""
