@@ -4,9 +4,9 @@
     python -m tools.seeded_faults run FOLDER faults.tsv --count 300 --seed 1 --jobs 2
 
 A fault is a sign, a bound, a constant, a default, a column, a condition or a statement that was
-changed; each package gets a share by its lines. The tests that execute the line are tried, the
-shortest first, until one fails. Faults that no test catches are listed for a reader: some do not
-change what the program does.
+changed; each package gets a share by its lines. The tests of ``make test`` that execute the line
+are tried, the shortest first, until one fails; if none does, those of ``make test-all``. Faults
+that no test catches are listed for a reader: some do not change what the program does.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from queue import SimpleQueue
 from typing import Final
 from xml.etree import ElementTree
 
+import pytest
+
 ROOT: Final = Path(__file__).parents[1]
 SOURCE: Final = ROOT / "src" / "traceana"
 _SELECTED: Final = "not frameworks"
@@ -36,8 +38,8 @@ _COPIED: Final = ("src", "tests", "tools", "fixtures", "workloads", "benchmarks"
 _FILES: Final = ("pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "mkdocs.yml")
 _FEWEST: Final = 4
 """Faults of a package."""
-_BUDGETS: Final = (15.0, 60.0)
-"""Seconds of tests that are tried first, and if they pass; of the last recorded durations."""
+_BUDGETS: Final = ((15.0, False), (60.0, False), (60.0, True))
+"""Seconds of tests that are tried, and if they pass those of the next; whether the exhaustive."""
 _LONGEST: Final = 600
 """Seconds after which a fault counts as caught: something no longer ends."""
 
@@ -192,6 +194,7 @@ class Map:
             for case in ElementTree.parse(report).iter("testcase"):  # pytest's own
                 name = f"{case.get('classname')}.{(case.get('name') or '').partition('[')[0]}"
                 self.seconds[name] += float(case.get("time") or 0)
+        self.exhaustive = _exhaustive()
         self._lines: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
         for base in folder.glob("*.coverage"):
             with sqlite3.connect(base) as data:
@@ -219,6 +222,17 @@ class Map:
         return sorted(found, key=lambda test: (self.seconds[test], test))
 
 
+def _exhaustive() -> set[str]:
+    """Return the tests of which some are run by ``make test-all`` alone."""
+    selected = ("--collect-only", "--exhaustive", "-m", f"{_SELECTED} and exhaustive")
+    listed = subprocess.run(
+        (sys.executable, "-m", "pytest", *selected),
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    nodes = (line.partition("[")[0] for line in listed.stdout.splitlines() if "::" in line)
+    return {node.replace(".py::", ".").replace("/", ".") for node in nodes}
+
+
 def measure(folder: Path, jobs: int) -> None:
     """Run each file of tests with coverage; write what its tests execute into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -230,7 +244,7 @@ def measure(folder: Path, jobs: int) -> None:
         command = (
             *(sys.executable, "-m", "coverage", "run", f"--rcfile={settings}"),
             *(f"--data-file={folder / name}.coverage", "-m", "pytest", "-m", _SELECTED),
-            *(f"--junitxml={folder / name}.xml", str(file)),
+            *(f"--junitxml={folder / name}.xml", "--exhaustive", str(file)),
         )
         subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
 
@@ -239,7 +253,9 @@ def measure(folder: Path, jobs: int) -> None:
 
 
 def tried(fault: Fault, tests: Sequence[str], known: Map, root: Path) -> tuple[str, str]:
-    """Return the outcome, ``caught``, ``survived`` or ``not executed``, and the test that failed.
+    """Return the outcome and the test that failed.
+
+    Outcomes are ``caught``, ``caught by test-all``, ``survived`` and ``not executed``.
 
     ``root`` is a copy of the repository, in which the fault is planted and removed.
     """
@@ -248,16 +264,16 @@ def tried(fault: Fault, tests: Sequence[str], known: Map, root: Path) -> tuple[s
     path = root / "src" / "traceana" / fault.path
     whole = path.read_bytes()
     path.write_bytes(whole[: fault.start] + fault.new.encode() + whole[fault.end :])
-    left = list(tests)
+    left = {False: list(tests), True: [test for test in tests if test in known.exhaustive]}
     try:
         compile(path.read_bytes(), str(path), "exec")
-        for budget in _BUDGETS:
+        for budget, exhaustive in _BUDGETS:
             some: list[str] = []
-            while left and (not some or budget > 0):
-                some.append(left.pop(0))
+            while left[exhaustive] and (not some or budget > 0):
+                some.append(left[exhaustive].pop(0))
                 budget -= known.seconds[some[-1]]
-            if some and (failed := _failed(some, root)):
-                return "caught", failed
+            if some and (failed := _failed(some, root, exhaustive)):
+                return "caught by test-all" if exhaustive else "caught", failed
     except SyntaxError:
         return "no fault", ""
     finally:
@@ -265,22 +281,17 @@ def tried(fault: Fault, tests: Sequence[str], known: Map, root: Path) -> tuple[s
     return "survived", ""
 
 
-def _failed(tests: Sequence[str], root: Path) -> str:
+def _failed(tests: Sequence[str], root: Path, exhaustive: bool) -> str:
     """Return the first of ``tests`` that fails in ``root``, empty if none does."""
     nodes = []
     for test in tests:
         module, _, function = test.rpartition(".")
         nodes.append(f"{module.replace('.', '/')}.py::{function}")
     environment = {"PYTHONPATH": str(root / "src"), "PATH": "/usr/bin:/bin", "HOME": str(root)}
+    selected = f"{_SELECTED} and exhaustive" if exhaustive else _SELECTED
     command = (
-        sys.executable,
-        "-m",
-        "pytest",
-        "-x",
-        "-p",
-        "no:cacheprovider",
-        "-m",
-        _SELECTED,
+        *(sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "-m", selected),
+        *(["--exhaustive"] if exhaustive else []),
         *nodes,
     )
     try:
@@ -290,7 +301,7 @@ def _failed(tests: Sequence[str], root: Path) -> str:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return "(no end)"
-    if ended.returncode == 0:
+    if ended.returncode in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return ""
     failed = [line for line in ended.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     return failed[0].split()[1] if failed else f"(exit {ended.returncode})"
