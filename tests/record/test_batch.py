@@ -15,8 +15,6 @@ from traceana.record.inside.torch_model import Model
 from traceana.record.outcome import ProcessReport, read_reports
 from traceana.record.programs import batch_of_script as batch_of_ranks
 
-pytestmark = pytest.mark.frameworks
-
 
 def in_torch(
     folder: Path, network: Any, *inputs: Any, loads: tuple[int | None, ...] = (), calls: int = 1
@@ -50,16 +48,19 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
+@pytest.mark.frameworks
 def test_a_convolution_of_a_batch_gives_it(torch: Any, tmp_path: Path) -> None:
     nn = torch.nn
     network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
     assert in_torch(tmp_path, network, torch.ones(5, 3, 8, 8)) == 5
 
 
+@pytest.mark.frameworks
 def test_a_loader_gives_it_whatever_the_network(torch: Any, tmp_path: Path) -> None:
     assert in_torch(tmp_path, torch.nn.Linear(3, 2), torch.ones(4, 3), loads=(4, 6)) == 4
 
 
+@pytest.mark.frameworks
 @pytest.mark.parametrize(
     "case",
     ["no batch axis", "time first", "linear", "called twice", "another loader", "windows"],
@@ -106,11 +107,13 @@ def test_fit_on_arrays() -> None:
     assert batch_of_fit(SimpleNamespace(batch_size=4), None) is None
 
 
+@pytest.mark.frameworks
 def test_fit_on_a_loader_of_torch(torch: Any) -> None:
     rows = torch.utils.data.TensorDataset(torch.ones(12, 3))
     assert batch_of_fit(torch.utils.data.DataLoader(rows, batch_size=4), None) == 4
 
 
+@pytest.mark.frameworks
 @pytest.mark.exhaustive
 def test_fit_on_datasets_of_tensorflow() -> None:
     tf: Any = pytest.importorskip("tensorflow")

@@ -13,22 +13,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.record.scripts import DOES_NOT_EXIT, SLEEPS, TORCH
 from tests.support.command_line import Run as Command
 from tests.support.frameworks import needs
 from tests.support.manifest import FIXTURES
-from traceana.errors import ExitCode
-from traceana.record.child_process import run_child
-from traceana.record.outcome import Launch
-from traceana.record.partial_folder import PartialFolder
+from tests.support.runs import write_run
+from traceana.errors import CannotWriteError, ExitCode
+from traceana.record import sweep
+from traceana.record.child_process import Ended, run_child
+from traceana.record.inside.process_report import EXITING
+from traceana.record.outcome import Launch, ProcessReport, Raised
+from traceana.record.partial_folder import PartialFolder, check_free, write_json
 from traceana.record.programs import Script
-from traceana.record.recording import why_unusable
-from traceana.runs import is_run, read_run
-from traceana.runs.run_files import RUN_FILE, Profiler
-
-pytestmark = pytest.mark.frameworks
+from traceana.record.recording import Request, reason, why_unusable
+from traceana.record.sweep import SweepRequest, record_sweep
+from traceana.runs import RecordedRun, is_run, read_run
+from traceana.runs.run_files import RUN_FILE, SWEEP_FILE, Axis, Point, Profiler, Status
 
 Write = Callable[[str], Path]
 PYTHON = (sys.executable, "-c")
@@ -59,6 +62,12 @@ def test_an_interrupt_before_the_wait_ends_the_child(
         begun[0].wait()
 
 
+def test_a_process_that_does_not_exit_in_time_is_ended(tmp_path: Path) -> None:
+    """It reports its exit, and goes on."""
+    words = ["sh", "-c", f"touch {tmp_path}/{EXITING}$$; exec sleep 5"]
+    assert run_child(Launch(words), tmp_path, 0.01) == Ended(-15, overdue=True)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_recording_leaves_nothing_and_no_child(
     number: signal.Signals, script: Write, tmp_path: Path
@@ -85,6 +94,7 @@ def test_an_interrupted_recording_leaves_nothing_and_no_child(
         os.killpg(process.pid, 0)
 
 
+@pytest.mark.frameworks
 @pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize("hangs", ["in a thread", "in the interpreter's end"])
 def test_a_process_that_does_not_exit_is_ended_once_its_window_is_written(
@@ -205,6 +215,7 @@ def test_a_command_that_nsys_does_not_start_is_launched_again(
         assert is_run(tmp_path / "run")
 
 
+@pytest.mark.frameworks
 @pytest.mark.exhaustive
 def test_a_full_disk_leaves_nothing(script: Write, tmp_path: Path) -> None:
     needs("torch")
@@ -238,6 +249,36 @@ def test_a_failed_command_is_a_run_with_its_reason(tmp_path: Path, run: Command)
     again = run("report", tmp_path / "run")
     assert again.exit_code == 20
     assert "the run failed (signal SIGKILL)" in again.stderr
+
+
+def raised(kind: str, text: str) -> list[ProcessReport]:
+    return [ProcessReport(executable="python", exception=Raised(kind, text))]
+
+
+@pytest.mark.parametrize(
+    ("ended", "processes", "message"),
+    [
+        (Ended(1), raised("torch.OutOfMemoryError", "CUDA out of memory. Tried"), "out of memory"),
+        (Ended(1), raised("builtins.MemoryError", ""), "out of memory"),
+        (
+            Ended(1),
+            raised("jaxlib.xla_extension.XlaRuntimeError", "RESOURCE_EXHAUSTED: Out of"),
+            "out of memory",
+        ),
+        (
+            Ended(1),
+            raised("builtins.RuntimeError", "DefaultCPUAllocator: can't allocate memory: you"),
+            "out of memory",
+        ),
+        (Ended(-9, out_of_memory=True), [], "out of memory"),
+        (Ended(-11), [], "signal SIGSEGV"),
+        (Ended(-15, overdue=True), raised("builtins.KeyError", "'a'"), "KeyError: 'a'"),
+        (Ended(1), raised("builtins.KeyError", "'a'\nb"), "KeyError: 'a' b"),
+        (Ended(4), [], "exit status 4"),
+    ],
+)
+def test_why_a_run_died(ended: Ended, processes: list[ProcessReport], message: str) -> None:
+    assert reason(ended, None, processes) == message
 
 
 @pytest.mark.parametrize(
@@ -322,6 +363,47 @@ def test_nothing_is_overwritten_unasked(tmp_path: Path, run: Command) -> None:
     done = run("record", "--force", "-o", tmp_path / "mine", "--", *PYTHON, "pass")
     assert done.exit_code == 50
     assert "not a recorded run" in done.stderr
+
+
+def test_only_runs_and_sweeps_are_replaced(tmp_path: Path) -> None:
+    run, swept, mine = write_run(tmp_path / "run"), tmp_path / "sweep", tmp_path / "mine"
+    mine.mkdir()
+    swept.mkdir()
+    (swept / SWEEP_FILE).touch()
+    check_free(tmp_path / "new", force=False)
+    for folder in (run, swept):
+        check_free(folder, force=True)
+        with pytest.raises(CannotWriteError, match="use --force"):
+            check_free(folder, force=False)
+    with pytest.raises(CannotWriteError, match="not a recorded run"):
+        check_free(mine, force=True)
+
+
+def test_a_resumed_sweep_records_missing_and_interrupted_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded: list[str] = []
+
+    def record(_subject: object, folder: Path, _request: Request) -> RecordedRun:
+        recorded.append(folder.name)
+        shutil.rmtree(folder, ignore_errors=True)
+        return read_run(write_run(folder))
+
+    monkeypatch.setattr(sweep, "record", record)
+    points = tuple(Point(folder=number, values={"batch": number}) for number in "123")
+    axes = (Axis(name="batch", values=("1", "2", "3")),)
+    subject = Script(("python", "train.py"), None, 1, 1)
+    wanted = SweepRequest(axes, points, subject.argv, "auto", resume=True)
+    for again in (["1", "2", "3"], [], ["2", "3"]):
+        made = record_sweep(lambda _: subject, tmp_path / "s", wanted, Request(), lambda *_: None)
+        assert [one.run.status for one in made] == [Status.COMPLETE] * 3
+        assert recorded == again
+        recorded.clear()
+        if not again:
+            shutil.rmtree(tmp_path / "s" / "2")
+            run = read_run(tmp_path / "s" / "3").run
+            interrupted = msgspec.structs.replace(run, status=Status.INTERRUPTED)
+            write_json(tmp_path / "s" / "3" / RUN_FILE, interrupted)
 
 
 def test_what_a_killed_recording_left_is_cleared_and_one_at_work_is_not(tmp_path: Path) -> None:

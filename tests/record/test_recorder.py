@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,8 +16,6 @@ from tests.support.forked import script, with_keras, with_torch
 from traceana.errors import CannotWriteError, RecordingError, UsageError
 from traceana.model import read
 from traceana.runs import read_run
-
-pytestmark = pytest.mark.frameworks
 
 TORCH = """
 import sys, torch, traceana
@@ -121,6 +120,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return run
 
 
+@pytest.mark.frameworks
 @pytest.mark.parametrize(
     ("script", "profiler", "layers", "batch"),
     [
@@ -154,6 +154,7 @@ def test_steps_are_recorded_into_a_run(
         assert [layer.type for layer in read(run.layers).layers] == layers
 
 
+@pytest.mark.frameworks
 @pytest.mark.parametrize("script", [TORCH, KERAS, JAX], ids=["torch", "keras", "jax"])
 def test_a_step_that_has_begun_and_does_not_end_is_none(
     script: str, recorded: Callable[[str], Path]
@@ -169,6 +170,7 @@ def test_a_step_that_has_begun_and_does_not_end_is_none(
     assert min(work) > 0.9 * max(work)
 
 
+@pytest.mark.frameworks
 def test_a_failed_block_is_a_failed_run_and_raises_on(recorded: Callable[[str], Path]) -> None:
     run = read_run(recorded(TORCH).with_name("run-failed"))
     assert run.run.status == "failed"
@@ -176,6 +178,7 @@ def test_a_failed_block_is_a_failed_run_and_raises_on(recorded: Callable[[str], 
     assert run.run.traces, "the window had ended before"
 
 
+@pytest.mark.frameworks
 def test_a_block_without_a_full_warm_up_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     with (
@@ -196,3 +199,30 @@ def test_arguments_are_checked_before_anything_is_written(tmp_path: Path) -> Non
         traceana.recorder(tmp_path / "mine"),
     ):
         pass
+
+
+@pytest.mark.parametrize(("model", "steps"), [(None, 2), (object(), 0)])
+def test_optimizers_are_watched_in_a_block_whose_model_is_not_given(
+    model: object, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooks: list[Callable[..., None]] = []
+
+    def register(hook: Callable[..., None]) -> SimpleNamespace:
+        hooks.append(hook)
+        return SimpleNamespace(remove=lambda: hooks.remove(hook))
+
+    torch = SimpleNamespace(
+        distributed=SimpleNamespace(is_available=lambda: False),
+        cuda=SimpleNamespace(is_initialized=lambda: False),
+    )
+    optimizer = SimpleNamespace(register_optimizer_step_post_hook=register)
+    # Other tests of the same process may have imported the others.
+    others = dict.fromkeys(("keras", "tensorflow", "jax"))
+    for name, module in {"torch": torch, "torch.optim.optimizer": optimizer, **others}.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    recorder = traceana.recorder(tmp_path / "run", warm_up=5, model=model)
+    with pytest.raises(RecordingError, match=rf"step\(\) was called {steps} times"), recorder:
+        assert len(hooks) == (model is None)
+        for _ in range(steps):
+            recorder.step()
+    assert hooks == []

@@ -19,8 +19,6 @@ from traceana.model import read
 from traceana.runs import Status, find_runs, read_run, read_sweep
 from traceana.runs.run_files import RUN_FILE
 
-pytestmark = pytest.mark.frameworks
-
 SMALL = ("--network", "lenet5", "--steps", "2", "--warm-up", "1")
 
 
@@ -39,6 +37,7 @@ def sweep(record: Record, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.frameworks
 def test_runs_of_a_sweep_open_in_order(sweep: Path) -> None:
     runs = find_runs([sweep])
     assert [one.folder.name for one in runs] == [p.folder for p in read_sweep(sweep).points]
@@ -60,6 +59,7 @@ def test_runs_of_a_sweep_open_in_order(sweep: Path) -> None:
     assert len(timing.with_profiler.steps_ns) == 2
 
 
+@pytest.mark.frameworks
 def test_a_refused_run_has_a_reason_and_the_sweep_continues(sweep: Path) -> None:
     refused = find_runs([sweep])[1].run
     assert refused.status is Status.FAILED
@@ -70,6 +70,7 @@ def test_a_refused_run_has_a_reason_and_the_sweep_continues(sweep: Path) -> None
     assert refused.workload is None
 
 
+@pytest.mark.frameworks
 def test_a_sweep_is_resumed_where_runs_are_missing(sweep: Path, run: Command) -> None:
     assert run("record", *WORDS, "-o", sweep).exit_code == 50
     kept = {path: path.stat().st_mtime_ns for path in sweep.glob(f"*/{RUN_FILE}")}
@@ -85,6 +86,7 @@ def test_a_sweep_is_resumed_where_runs_are_missing(sweep: Path, run: Command) ->
     assert "with other values or another command" in other.stderr
 
 
+@pytest.mark.frameworks
 @pytest.mark.exhaustive
 def test_memory_that_is_not_there_is_a_result(tmp_path: Path) -> None:
     needs("torch")
@@ -113,6 +115,7 @@ def test_options_that_a_workload_refuses_leave_nothing(tmp_path: Path, run: Comm
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.frameworks
 @pytest.mark.usefixtures("nsys")
 def test_nsys_records_ranges_around_layers(record: Record, tmp_path: Path, run: Command) -> None:
     needs("nvtx")
@@ -133,6 +136,7 @@ def test_nsys_records_ranges_around_layers(record: Record, tmp_path: Path, run: 
         assert min(times[layer]) > 0, layer
 
 
+@pytest.mark.frameworks
 @pytest.mark.usefixtures("nsys")
 def test_torch_profiler_beside_nsys_is_refused(record: Record, tmp_path: Path) -> None:
     script = tmp_path / "my_train.py"

@@ -15,8 +15,6 @@ from traceana.study.recorded_runs import Traced
 from traceana.study.trace_tables import of_basis, traced_study
 from traceana.trace import Tables, Trace
 
-pytestmark = pytest.mark.frameworks
-
 
 @pytest.fixture
 def pair(make: Make) -> list[Traced]:

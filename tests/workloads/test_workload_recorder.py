@@ -24,14 +24,13 @@ from workloads.recordings import PLANS, Recording, Tool
 from workloads.sandbox import HOST_NAME, RecordingError, Sandbox, find_sandbox
 from workloads.support import Framework, supported
 
-needs("torch")
-pytestmark = pytest.mark.frameworks
-
 WORKLOADS = Path(__file__).resolve().parents[2] / "workloads"
 NSYS = shutil.which("nsys")
 
 
+@pytest.mark.frameworks
 def test_processes_have_a_trace_each_with_layers_and_provenance(tmp_path: Path) -> None:
+    needs("torch")
     (recording,) = (each for each in PLANS["smoke"] if each.name == "alexnet-smoke-ranks")
     made = Recorder(tmp_path, Sandbox(None), {}).record(recording)
     names = [f"alexnet-smoke-ranks.rank{rank}" for rank in (0, 1)]
@@ -97,8 +96,10 @@ def test_record_fixtures_refuses(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.frameworks
 @pytest.mark.exhaustive
 def test_a_failed_recording_leaves_no_file(tmp_path: Path) -> None:
+    needs("torch")
     broken = Recording("broken", Tool.TORCH_PROFILER, ("--image-size", "9", "--batch", "1"))
     with pytest.raises(RecordingError, match=r"exit 2: .*does not fit"):
         Recorder(tmp_path, Sandbox(None), {}).record(broken)
@@ -175,6 +176,7 @@ _OTHER = '"1","void at::vectorized_elementwise_kernel<4, at::FillFunctor<float>>
 _STOPPED = '==ERROR== Failed to profile "fft2d_r2c_16x16" in process 9\n'
 
 
+@pytest.mark.frameworks
 @pytest.mark.parametrize(
     ("printed", "code", "message"),
     [
@@ -254,10 +256,11 @@ def test_the_reader_has_every_metric() -> None:
     assert {name for names in found.values() for name in names} == set(METRICS)
 
 
+@pytest.mark.frameworks
 @pytest.mark.usefixtures("nsys")
 @pytest.mark.skipif(not find_sandbox().isolated, reason="no namespaces can be made here")
 def test_nsys_records_the_ranges(tmp_path: Path) -> None:
-    needs("nvtx")
+    needs("torch", "nvtx")
     assert NSYS is not None
     recording = next(each for each in PLANS["smoke"] if each.tool is Tool.NSYS)
     (made,) = Recorder(tmp_path, find_sandbox(), {Tool.NSYS: Path(NSYS)}).record(recording)

@@ -12,8 +12,6 @@ from workloads.algorithms.layers import LayerError, convolutions, read_manifest
 from workloads.manifest import layer_manifest
 from workloads.options import RunOptions
 
-pytestmark = pytest.mark.frameworks
-
 
 def test_layers_are_those_of_the_manifest() -> None:
     found = convolutions(layer_manifest(RunOptions(network="alexnet_2012")))

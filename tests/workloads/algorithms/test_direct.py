@@ -8,15 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
-
-import torch
-
 from tests.workloads.algorithms.shapes import LAYERS, layer
 from workloads.algorithms.direct import SAMPLES, Expected, Sum, expected, shapes, wrong
 from workloads.algorithms.study import Direction, Layer
-
-pytestmark = pytest.mark.frameworks
 
 DIRECTIONS: tuple[Direction, ...] = ("fprop", "dgrad", "wgrad")
 BATCH = 3
@@ -27,13 +21,16 @@ def dot(one: Any, other: Any) -> Sum:
     return float(products.sum()), float((products * products).sum())
 
 
-def operands(shape: Layer) -> dict[str, torch.Tensor]:
+def operands(shape: Layer) -> dict[str, Any]:
+    torch: Any = pytest.importorskip("torch")
     torch.manual_seed(1)
     made = zip("xwy", shapes(shape, BATCH), strict=True)
     return {name: torch.randn(extents, dtype=torch.float64) for name, extents in made}
 
 
-def whole(shape: Layer, direction: Direction, given: dict[str, torch.Tensor]) -> torch.Tensor:
+def whole(shape: Layer, direction: Direction, given: dict[str, Any]) -> Any:
+    import torch
+
     x, w, y = (given[name].clone().requires_grad_() for name in "xwy")
     result = torch.nn.functional.conv2d(
         *(x, w),
@@ -53,6 +50,7 @@ def whole(shape: Layer, direction: Direction, given: dict[str, torch.Tensor]) ->
 READS: dict[Direction, str] = {"fprop": "xw", "dgrad": "wy", "wgrad": "xy"}
 
 
+@pytest.mark.frameworks
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("shape", LAYERS, ids=lambda each: each.path)
 def test_elements_are_those_of_the_whole(shape: Layer, direction: Direction) -> None:
@@ -68,6 +66,7 @@ def test_elements_are_those_of_the_whole(shape: Layer, direction: Direction) -> 
     assert (known.error(result.numpy()) or 0.0) < 1e-12
 
 
+@pytest.mark.frameworks
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_one_tap_too_few_is_noticed(direction: Direction) -> None:
     """The smallest mistake an algorithm can make: one product in each sum is missing."""
