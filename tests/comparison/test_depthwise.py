@@ -59,6 +59,7 @@ def test_every_layer_is_paired_by_its_name(a: str, b: str, runs: dict[str, Trace
     assert found.by("layer")["delta_ns"].sum() == found.by("class")["delta_ns"].sum()
 
 
+@pytest.mark.exhaustive
 def test_layers_that_are_functions_of_a_module_are_no_saving(runs: dict[str, Trace]) -> None:
     """Flax runs activations and the pooling as functions of the module: its row has their time."""
     found = diff(runs["keras"], runs[UNNAMED])

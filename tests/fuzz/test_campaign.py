@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
-    words = ["--seed", "1", "--count", "30", "--analyze", "6", "--jobs", "2", "--shrink", "0"]
+    words = ["--seed", "1", "--count", "40", "--analyze", "6", "--jobs", "2", "--shrink", "0"]
     keep = ["--keep", str(tmp_path_factory.mktemp("kept"))]
     command = [sys.executable, "-m", "tests.fuzz", "--regressions", *words, *keep]
     return subprocess.run(
@@ -31,7 +31,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProces
 @pytest.mark.slow
 def test_a_short_campaign_breaks_no_promise(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "| total | 30 |" in done.stdout
+    assert "| total | 40 |" in done.stdout
 
 
 @pytest.fixture(scope="module")

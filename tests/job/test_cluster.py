@@ -143,6 +143,7 @@ def test_workers_that_are_killed_change_nothing(cluster: Cluster, tmp_path: Path
     assert output == plain
 
 
+@pytest.mark.exhaustive
 def test_a_scheduler_that_does_not_answer_is_one_line(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -174,6 +174,7 @@ def test_scaling(devices: Path, run: Run, tmp_path: Path) -> None:
     assert is_picture(picture)
 
 
+@pytest.mark.exhaustive
 def test_each_process_writes_its_own_trace(devices: Path) -> None:
     both = traceana.open(devices / "processes=2")
     assert both.tables.activities["rank"].unique().sort().to_list() == [0, 1]

@@ -60,6 +60,7 @@ def test_the_site_is_searched_from_a_folder(site: Path) -> None:
         assert browser.console() == []
 
 
+@pytest.mark.exhaustive
 def test_no_page_fetches_from_another_host(site: Path) -> None:
     pages = [*site.rglob("*.html")]
     assert len(pages) > 30
@@ -87,6 +88,7 @@ def test_every_page_of_the_documentation_has_a_place_in_the_navigation() -> None
     assert missing == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("notebook", "shown"),
     [

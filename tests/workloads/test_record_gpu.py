@@ -68,6 +68,7 @@ def test_no_workload_imports_traceana() -> None:
 @pytest.mark.parametrize(
     ("packages", "expected"),
     [
+        (("torch", "jax"), {"jax": "ok"}),
         (
             ("torch", "numpy"),
             {
@@ -81,7 +82,6 @@ def test_no_workload_imports_traceana() -> None:
         ),
         (("torch", "numpy", "onednn-cpu-gomp"), {"counters": "ok"}),
         (("torch", "numpy"), {"compiled": "ok"}),
-        (("torch", "jax"), {"jax": "ok"}),
         (("torch", "tensorflow-cpu"), {"keras": "ok"}),
     ],
     ids=lambda each: ",".join(each),

@@ -75,6 +75,7 @@ def test_training_is_the_same_whichever_way(
         assert found[options][-1] < plain[0] - 1
 
 
+@pytest.mark.exhaustive
 def test_two_frameworks_train_alike(trained: Callable[[str], Losses]) -> None:
     np.testing.assert_allclose(trained("JAX")[""], trained("Keras")[""], rtol=1e-5)
 

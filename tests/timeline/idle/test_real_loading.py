@@ -114,7 +114,6 @@ def figures(folder: Path) -> dict[str, Any]:
     by_step = idle(trace, "step").frame.filter(pl.col("cause") == "data_loader")
     ranges = idle(trace, "range").frame.filter(pl.col("cause") == "data_loader")
     return {
-        "share": by_step["time_ns"].sum() / int(trace.tables.steps["duration"].sum()),
         "waits": by_step["time_ns"].to_list(),
         "steps": trace.tables.steps["duration"].to_list(),
         "first": causes["cause"][0],
@@ -140,7 +139,6 @@ def test_slow_loading_differs_from_fast_loading(framework: str, tmp_path: Path) 
     # others use as well, the next is made, and what is left of that alone is waited for.
     longest = slow["waits"] if framework == "torch" else slow["steps"]
     assert max(longest) >= 0.75 * SLEEP_S * 1e9
-    assert quick["share"] < 0.5 * slow["share"]
     assert sum(quick["waits"]) < 0.25 * sum(slow["waits"])
     # What is computed is the same, and is not taken for loading.
     assert quick["busy"] > 0
