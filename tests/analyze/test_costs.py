@@ -307,6 +307,15 @@ def test_self_time_around_operators_without_a_count_has_its_reason() -> None:
     assert share == "time without FLOP counts: 100.0 %"
 
 
+@pytest.mark.parametrize("name", ["aten::copy_", "aten::view"])
+def test_operators_without_flops_do_not_lack_the_shapes_that_they_have(name: str) -> None:
+    b = TraceBuilder()
+    b.row("ops", name=name, process=9, thread=1, start=0, duration=100, **PRODUCT)
+    trace = attribute(b.build())
+    for result in (flops(trace), layers(trace), roofline(trace)):
+        assert not [note for note in result.notes if "shapes" in note]
+
+
 def test_kernels_of_a_wrapper_have_no_count() -> None:
     """A replayed graph has no operators below the region that launches it."""
     b = TraceBuilder()
