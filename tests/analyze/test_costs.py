@@ -12,6 +12,7 @@ import pytest
 from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
 from traceana.analyze.flops import flops, formulas
+from traceana.analyze.flops import shapes as by_shape
 from traceana.analyze.layers import layers
 from traceana.analyze.roofline import roofline, utilization
 from traceana.enrich import attribute, with_classes
@@ -673,6 +674,8 @@ def test_gradients_whose_time_stands_together_have_no_time_of_their_own() -> Non
     assert parts["time_ns"].null_count() == 3
     assert rows.filter(pl.col("flops").is_null())["time_ns"].to_list() == [500]
     assert flops(attribute(b.build())).totals["time_ns"] == 500
+    (shape,) = by_shape(attribute(b.build())).frame.to_dicts()
+    assert (shape["flops"], shape["time_ns"]) == (parts["flops"].sum(), 500)
 
 
 def _recurrent_step(recurrent: dict[str, str]) -> TraceBuilder:
