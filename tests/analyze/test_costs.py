@@ -12,6 +12,7 @@ import pytest
 from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
 from traceana.analyze.flops import flops, formulas
+from traceana.analyze.flops import shapes as by_shape
 from traceana.analyze.layers import layers
 from traceana.analyze.roofline import roofline, utilization
 from traceana.enrich import attribute, with_classes
@@ -305,6 +306,15 @@ def test_self_time_around_operators_without_a_count_has_its_reason() -> None:
     no_flops, share = flops(attribute(b.build())).notes
     assert no_flops.startswith("no FLOPs")
     assert share == "time without FLOP counts: 100.0 %"
+
+
+@pytest.mark.parametrize("name", ["aten::copy_", "aten::view"])
+def test_operators_without_flops_do_not_lack_the_shapes_that_they_have(name: str) -> None:
+    b = TraceBuilder()
+    b.row("ops", name=name, process=9, thread=1, start=0, duration=100, **PRODUCT)
+    trace = attribute(b.build())
+    for result in (flops(trace), layers(trace), roofline(trace)):
+        assert not [note for note in result.notes if "shapes" in note]
 
 
 def test_kernels_of_a_wrapper_have_no_count() -> None:
@@ -664,6 +674,8 @@ def test_gradients_whose_time_stands_together_have_no_time_of_their_own() -> Non
     assert parts["time_ns"].null_count() == 3
     assert rows.filter(pl.col("flops").is_null())["time_ns"].to_list() == [500]
     assert flops(attribute(b.build())).totals["time_ns"] == 500
+    (shape,) = by_shape(attribute(b.build())).frame.to_dicts()
+    assert (shape["flops"], shape["time_ns"]) == (parts["flops"].sum(), 500)
 
 
 def _recurrent_step(recurrent: dict[str, str]) -> TraceBuilder:

@@ -158,6 +158,21 @@ def test_a_cut_table_is_a_problem_when_strict(run: Run, tmp_path: Path) -> None:
     assert run("report", file, "--strict").exit_code == 17
 
 
+def test_a_sum_of_printed_times_has_half_of_their_last_digits_as_its_error(
+    run: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("""\
+==7== Profiling result:
+Time(%)      Time     Calls       Avg       Min       Max  Name
+ 75.00%  3.0000us         1  3.0000us  3.0000us  3.0000us  a(int*)
+ 25.00%  1.00us           1  1.00us    1.00us    1.00us    b(int*)
+""")
+    notes = output(run, "kernels", file)["meta"]["notes"]
+    # The digits are 1 ns (which is as exact as times are) and 10 ns: half of 11, rounded up.
+    assert "times as printed: their sum is within ±6 ns" in notes
+
+
 def test_a_total_without_rows_is_said(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "total.txt"
     file.write_text(

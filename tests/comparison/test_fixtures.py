@@ -11,8 +11,10 @@ from msgspec.structs import replace
 
 from tests.comparison.shared import diff
 from tests.support.opened import opened
+from tests.support.traces import TraceBuilder
 from traceana.comparison.layer_alignment import align
 from traceana.comparison.layer_features import RunLayers, run_layers
+from traceana.enrich import attribute
 from traceana.model import read
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -31,6 +33,22 @@ def test_labels_are_no_feature() -> None:
     )
     blind = RunLayers(tuple(replace(one, label=str(n)) for n, one in enumerate(b.layers)), b.batch)
     assert {(p.a, p.b) for p in align(a, b).pairs} == {(p.a, p.b) for p in align(a, blind).pairs}
+
+
+def test_the_flops_of_a_layer_are_those_of_one_image_in_one_step() -> None:
+    b = TraceBuilder()
+    of_thread = {"process": 9, "thread": 1}
+    shapes = {"input_shapes": "[[4, 8], [3, 8]]", "input_types": '["float", "float"]'}
+    for step in (0, 1):
+        at = 1_000 * step
+        for kind, text in (("step", f"ProfilerStep#{step}"), ("module", "nn.Module: Linear_0")):
+            b.row("ranges", text=text, kind=kind, start=at, duration=900, **of_thread)
+        for call in (100, 500):
+            b.row("ops", name="aten::linear", start=at + call, duration=200, **of_thread, **shapes)
+    found = run_layers(attribute(b.build()), None)
+    (layer,) = found.layers
+    # Two calls in each of two steps, each on 4 images.
+    assert (found.batch, layer.flops) == (4, 2 * (2 * 8 * 3))
 
 
 @pytest.mark.parametrize(("one", "other"), list(combinations(RUNS, 2)))

@@ -71,6 +71,16 @@ def test_gradients_are_accumulated_for_the_layer_of_the_node_before() -> None:
     assert any("backward kernels not linked to layers: 16.7 %" in note for note in result.notes)
 
 
+def test_a_gradient_that_is_accumulated_before_the_first_recorded_node_is_of_no_layer() -> None:
+    b = TraceBuilder()
+    op(b, "torch::autograd::AccumulateGrad", 0, 10)
+    op(b, "aten::linear", 20, 30, sequence=2)
+    op(b, "AddmmBackward0", 40, 50, sequence=2)
+    for correlation, at in enumerate((5, 25, 45)):
+        launch(b, correlation, at)
+    assert paths(attribute(b.build())) == ["(outside all layers)", "linear_0", "linear_0"]
+
+
 def test_buckets_that_the_engine_copies_behind_the_last_node_are_of_no_layer() -> None:
     b = TraceBuilder()
     op(b, "aten::conv2d", 0, 10, sequence=1)

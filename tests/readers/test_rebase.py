@@ -74,6 +74,14 @@ def test_numbers_beyond_their_column_are_lost_alone(number: int) -> None:
     ]
 
 
+def test_numbers_that_fit_a_wide_column_are_kept_whatever_type_they_were_read_as() -> None:
+    correlation = pl.Series([1 << 40], dtype=pl.UInt64)
+    calls = pl.DataFrame({"start": [5], "duration": [1], "correlation": correlation})
+    ledger = Ledger()
+    assert rebase({"calls": calls}, ledger)[0]["calls"]["correlation"].to_list() == [1 << 40]
+    assert ledger.frame().is_empty()
+
+
 def test_sums_of_bytes_do_not_wrap() -> None:
     many = 10_000
     memory = pl.DataFrame({"time": range(many), "bytes": [(1 << 50) - 1] * (many - 1) + [64]})

@@ -33,6 +33,18 @@ def test_a_driver_that_fails_is_no_machine_without_gpus(driver: Path) -> None:
     assert gpus_by_driver() == ((), ("GPUs unknown: nvidia-smi ended with exit status 9",))
 
 
+@pytest.mark.parametrize(
+    ("printed", "version"),
+    [("NVIDIA Nsight Systems version 2024.5.1.113-245134619853v0", "2024.5.1.113-245134619853v0"),
+     ("", None)],
+)  # fmt: skip
+def test_the_version_of_nsys_is_the_one_that_it_prints(
+    printed: str, version: str | None, driver: Path
+) -> None:
+    script(driver.with_name("nsys"), f"echo '{printed}'")
+    assert environment((), Profiler.NSYS, (), ()).profiler_version == version
+
+
 def test_variables_that_are_set_and_affect_a_run_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     monkeypatch.setenv("HOME_OF_MINE", "/home")

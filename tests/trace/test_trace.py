@@ -106,6 +106,13 @@ def test_on_cpu_is_about_the_activities() -> None:
     assert not b.build().on_cpu
 
 
+@pytest.mark.parametrize(("device", "on_cpu"), [(-1, True), (0, False)])
+def test_a_summary_of_one_row_is_of_the_device_of_the_row(device: int, on_cpu: bool) -> None:
+    b = TraceBuilder()
+    b.row("summary", name="aten::add", kind="op", device=device, counted=True)
+    assert b.build().on_cpu is on_cpu
+
+
 def test_to_pandas() -> None:
     pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")

@@ -415,7 +415,7 @@ class Figures:
 
         Measured steps may have no time of their own, where work of an earlier one outlasts them.
         """
-        return saving_ns > 0 and saving_ns >= LEAST_SAVING * self.unprofiled_ns > 0
+        return saving_ns >= LEAST_SAVING * self.unprofiled_ns > 0
 
 
 def _version(text: str) -> tuple[int, int] | None:

@@ -361,9 +361,12 @@ def on_flops(trace: Trace, charged: Charges) -> tuple[str, ...]:
         return ()
     frame, flops = charged.frame, pl.col("flops")
     masked = frame.filter((pl.col("kind") == "attention") & (pl.col("executed_flops") < flops))
-    counted = bool((frame["flops"] > 0).any())
-    why = NO_PRODUCTS if trace.tables.instructions.height else NO_SHAPES
-    source = MACS if counted else None if NO_STEPS in charged.notes else why
+    source: str | None = MACS
+    if not frame["flops"].max():
+        # Copies and views with known shapes have no FLOPs.
+        shaped = frame.height or trace.tables.ops["input_shapes"].count()
+        why = NO_PRODUCTS if trace.tables.instructions.height else None if shaped else NO_SHAPES
+        source = None if NO_STEPS in charged.notes else why
     rows = work(trace, "duration").with_columns(charged.coverage["reason"])
     total = int(rows["duration"].sum())
     labels = (

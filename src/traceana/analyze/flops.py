@@ -338,12 +338,10 @@ def _types(types: pl.Series) -> pl.Series:
 def _counted(charged: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """Return the counts by unit and gradient; by unit alone where the kernels of one of its
     gradients are not known."""
-    there = rows.select(_UNIT).unique().with_columns(there=True)
-    found = charged.join(there, on=_UNIT, how="left", nulls_equal=True).with_columns(
-        pl.col("there").fill_null(value=False).all().over("unit").alias("exact")
-    )
+    absent = charged.join(rows, on=_UNIT, how="anti", nulls_equal=True)["unit"]
     return (
-        found.with_columns(pl.when("exact").then("gradient").alias("gradient"))
+        charged.with_columns((~pl.col("unit").is_in(absent.implode())).alias("exact"))
+        .with_columns(pl.when("exact").then("gradient").alias("gradient"))
         .group_by(*_UNIT, "exact")
         .agg(
             pl.col("flops").sum(),

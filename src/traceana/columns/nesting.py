@@ -209,7 +209,7 @@ def rows_by_depth(depth: Ints) -> Sequence[Ints]:
     # Numbers of 16 bits are sorted by their digits, in a quarter of the time.
     narrow = depth.astype(np.uint16) if (depth < 1 << 16).all() else depth
     order = np.argsort(narrow, kind="stable")
-    return np.split(order, np.cumsum(np.bincount(depth, minlength=1))[:-1])
+    return np.split(order, np.cumsum(np.bincount(depth))[:-1])
 
 
 def timeline(key: Ints, *times: Ints) -> tuple[Ints, ...]:

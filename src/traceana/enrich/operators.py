@@ -234,7 +234,7 @@ def forward_of(
     backward = (ops["direction"] == "backward").fill_null(False).to_numpy()[order]
     follows = backward & (names.matching(_ACCUMULATES) | ~node)[order]
     leader = np.maximum.accumulate(np.where(follows, NONE, np.arange(len(order))))
-    taken = follows & (leader != NONE) & (forward[order] == NONE)
+    taken = (leader != NONE) & (forward[order] == NONE)
     taken &= backward[leader] & (nesting.key[order[leader]] == nesting.key[order])
     forward[order[taken]] = forward[order[leader[taken]]]
     return nesting.inherit(forward)

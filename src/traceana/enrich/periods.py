@@ -38,8 +38,6 @@ def periods(activities: pl.DataFrame, names: pl.DataFrame, calls: pl.DataFrame) 
     those of the launches, or of the work if its launch is not in the trace.
     """
     work = activities.filter(pl.col("kind").is_in(_KINDS))
-    if work.height < FEWEST_PERIODS * SHORTEST_PERIOD:
-        return empty("steps")
     launched = calls["start"].gather(work["call"])
     work = work.select(
         "process",

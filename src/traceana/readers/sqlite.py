@@ -456,7 +456,7 @@ def first_problem(connection: sqlite3.Connection, path: Path, pages: int) -> str
     operations = min(max(_OPERATIONS_PER_PAGE * pages, _LEAST_OPERATIONS), _MOST_OPERATIONS)
     # Expressions in the schema of the file are not evaluated.
     connection.execute("PRAGMA ignore_check_constraints = ON")
-    connection.set_progress_handler(lambda: 1, operations)
+    connection.set_progress_handler(lambda: True, operations)
     try:
         with _mapped(connection, path):
             (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()

@@ -27,7 +27,6 @@ _SHORT_WORD: Final = 3
 _WORD: Final = re.compile(r"[^\W_]+|[\W_]")
 _IDENTIFIER: Final = re.compile(r"\w*")
 _Span: TypeAlias = tuple[int, int]
-_SHORT: Final = {"\t": r"\t", "\n": r"\n", "\r": r"\r"}
 
 
 def plain(text: str) -> str:
@@ -45,13 +44,7 @@ def brief_line(text: str) -> str:
 
 
 def _written_out(match: re.Match[str]) -> str:
-    character = match.group()
-    if character in _SHORT:
-        return _SHORT[character]
-    code = ord(character)
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return match.group().encode("unicode_escape").decode()
 
 
 def terminal_width(text: str) -> int:

@@ -174,24 +174,24 @@ def path_times(
     path = critical_edges(graph, over, change.duration, change.lag, begins, rows)
     step, node, edge = (path[name].to_numpy() for name in ("step", "node", "edge"))
     begin, start = begins[step], (over - change.duration)[node]
-    is_work = graph.activity[node] != NONE
-    own = category.gather(np.maximum(graph.activity[node], 0)).cast(pl.String)
-    ended = np.append(over, [0])[np.append(graph.edges.source, [NONE])[edge]]
-    kind = pl.Series(np.append(graph.edges.kind, [NONE])[edge])
+    is_work, waits = graph.activity[node] != NONE, edge != NONE
+    own = category.gather(graph.activity[node[is_work]]).cast(pl.String)
+    ended = over[graph.edges.source[edge[waits]]]
+    kind = pl.Series(graph.edges.kind[edge[waits]])
     named = kind.replace_strict(_OF_EDGE, default=_GAP, return_dtype=pl.String)
     # Work that overlaps with the work after it counts until that begins.
     first = np.append(True, step[1:] != step[:-1])[: len(step)]
     until = np.where(first, over[node], np.append(0, start)[: len(start)])
     times = pl.concat(
-        pl.DataFrame({"of": of, "ns": ns}).filter(pl.Series(chosen) & (pl.col("ns") > 0))
-        for of, ns, chosen in (
-            (own, np.minimum(over[node], until) - np.maximum(start, begin), is_work),
-            (named, start - np.maximum(ended, begin), edge != NONE),
+        pl.DataFrame({"of": of, "ns": ns}).filter(pl.col("ns") > 0)
+        for of, ns in (
+            (own, (np.minimum(over[node], until) - np.maximum(start, begin))[is_work]),
+            (named, start[waits] - np.maximum(ended, begin[waits])),
         )
     )
     found = Counter(dict(times.group_by("of").agg(pl.col("ns").sum()).sort("of").iter_rows()))
     if (trace.whole.tables.activities["kind"] == "op").any():
-        found.update(_of_operators(trace.whole, graph, change, edge[edge != NONE], category))
+        found.update(_of_operators(trace.whole, graph, change, edge[waits], category))
     return +found
 
 

@@ -152,7 +152,10 @@ def test_library_and_system_calls_and_overhead_are_ranges(tmp_path: Path) -> Non
         "CUBLAS_EVENTS": [row],
         "OSRT_API": [row],
         "PROFILER_OVERHEAD": [row],
-        "CUPTI_ACTIVITY_KIND_OVERHEAD": [{**row, "nameId": None, "overheadType": 3}],
+        "CUPTI_ACTIVITY_KIND_OVERHEAD": [
+            {**row, "nameId": None, "start": kind, "end": 9, "overheadType": kind}
+            for kind in range(2, 9)
+        ],
     }
     trace = trace_of(export(tmp_path / "a.sqlite", tables))
     assert trace.tables.ranges.select(pl.col("text", "kind", "domain").cast(pl.String)).rows() == [
@@ -160,6 +163,12 @@ def test_library_and_system_calls_and_overhead_are_ranges(tmp_path: Path) -> Non
         ("conv", "nvtx", "cuBLAS"),
         ("conv", "osrt", None),
         ("conv", "overhead", None),
+        ("Driver Compiler", "overhead", None),
         ("Buffer Flush", "overhead", None),
+        ("Instrumentation", "overhead", None),
+        ("Resource", "overhead", None),
+        ("Runtime Triggered Module Loading", "overhead", None),
+        ("Lazy Function Loading", "overhead", None),
+        ("Command Buffer Full", "overhead", None),
     ]
     assert trace.tables.ledger.is_empty()

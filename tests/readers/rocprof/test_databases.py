@@ -213,6 +213,8 @@ def test_rocprofs_table_of_kernels_has_counters(tmp_path: Path) -> None:
     alone = open_trace(databases.legacy(tmp_path / "b.db", tables))
     assert alone.tables.activities["duration"].to_list() == [4_000, 1_000, 7_000]
     assert alone.tables.counters["activity"].to_list() == [0, 1, 2]
+    of_another_run = open_trace(tmp_path / "b.db", counters=tmp_path / "a.db").tables.counters
+    assert of_another_run["activity"].to_list() == [0, 1, 2]
 
 
 @LAYOUTS

@@ -310,7 +310,7 @@ def _segments(parts: pl.DataFrame) -> pl.DataFrame:
     segments = (
         parts.group_by("segment", maintain_order=True)
         .agg(
-            pl.col("run", "convolution", "process_device").first(),
+            pl.col("run", "convolution", "process_device", "direction_by_name").first(),
             pl.col("start").min(),
             (pl.col("rank") == 1).any().alias("multiplies"),
             (pl.col("rank") == 2).any().alias("completes"),
@@ -319,7 +319,6 @@ def _segments(parts: pl.DataFrame) -> pl.DataFrame:
                 pl.col("directions").drop_nulls().first(),
             ).alias("directions"),
             pl.col("scoped").fill_null(False).any(),
-            pl.col("direction_by_name").first(),
             pl.col("direction").first().cast(pl.String).alias("activity_direction"),
             pl.col("layer").first(),
             *(

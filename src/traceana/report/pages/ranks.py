@@ -245,7 +245,7 @@ def _facts(found: Job) -> Iterator[tuple[str, str]]:
         yield "Collectives", found.count_text
     yield from _parallelism(found)
     offsets = rows.drop_nulls("clock_offset_ns")
-    if offsets.height > 1:
+    if offsets.height:
         ahead = offsets["clock_offset_ns"].abs()
         row = offsets.row(int(ahead.arg_max() or 0), named=True)
         yield (

@@ -303,7 +303,7 @@ def _lines(
     marks = [Marks(known, "line", x, figure, colour="series")]
     low, high = _BOUNDS
     if axis.kind is Kind.TIME and (band := known.drop_nulls(_BOUNDS)).height:
-        marks.insert(0, Marks(band, "band", x, low, y_end=high, colour="series"))
+        marks = [Marks(band, "band", x, low, y_end=high, colour="series"), *marks]
     if models.height:
         lines, names = dashed_lines(models, x, figure, "model", "series")
         marks = [lines, names, *marks]
