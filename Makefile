@@ -19,8 +19,8 @@ MINUTES ?=
 JOBS    ?=
 # Byte code is kept: else every process that a test starts compiles traceana again.
 unexport PYTHONDONTWRITEBYTECODE
-# Tests wait for processes that they start: a worker more than there are cores.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(6, (os.cpu_count() or 1) + 1))')
+# Each imports frameworks and opens traces anew.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(6, os.cpu_count() or 1))')
 .PHONY: help demo test test-all test-fast test-pythons fuzz lint bench backtest docs site release lock clean
 
 help: ## Show the targets

@@ -77,7 +77,7 @@ def test_column_types_of_a_recording_do_not_depend_on_values(
     assert_types_ignore_values(file, monkeypatch)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_column_types_do_not_depend_on_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

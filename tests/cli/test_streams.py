@@ -79,6 +79,7 @@ def test_a_reader_that_goes_away_is_no_error(bundle: Path, what: str) -> None:
     assert done.stderr == b"0\n"
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("to", ["2>&-", "2>/dev/full"])
 def test_messages_that_cannot_be_written_change_no_exit_code(bundle: Path, to: str) -> None:
@@ -121,6 +122,7 @@ def test_a_full_disk_is_an_error_of_the_output_file(bundle: Path) -> None:
     assert not [path for path in bundle.iterdir() if "rows.json" in path.name]
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("kilobytes", [4, 20, 100])
 def test_a_full_temporary_folder_is_an_error_of_the_database(

@@ -32,6 +32,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("turned", [False, True])
 def test_replays_of_cuda_graphs_have_the_layers_of_the_other_run(

@@ -13,6 +13,7 @@ from tests.enrich.test_attribution import annotate, op, paths
 from tests.enrich.test_thunks import WAIT
 from tests.support.forked import script, with_torch
 from tests.support.frameworks import needs
+from tests.support.manifest import chosen
 from tests.support.traces import TraceBuilder
 from traceana.columns.intervals import length, times, union
 from traceana.enrich import attribute
@@ -155,7 +156,7 @@ def assert_conserved(trace: Trace) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", TRACES, ids=lambda file: file.name)
+@pytest.mark.parametrize("file", chosen(TRACES))
 def test_the_activities_of_a_cpu_trace_add_up_to_the_time_inside_operators(file: Path) -> None:
     trace = traceana.open(file)
     assert trace.on_cpu

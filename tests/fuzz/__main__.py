@@ -39,13 +39,15 @@ def main() -> int:
         help="run the commands on every Nth input only",
     )
     parser.add_argument(
-        "--regressions", action="store_true", help="first what once failed, a line of JSON each"
+        "--regressions",
+        choices=["read", "all"],
+        help="first what once failed, a line of JSON each; all: also those that need every command",
     )
     given = parser.parse_args()
     formats = [one for one in given.formats.split(",") if one]
     campaign = Campaign(given.seed, formats, given.jobs, given.analyze)
     if given.regressions:
-        regressions.run(campaign)
+        regressions.run(campaign, commands_too=given.regressions == "all")
     first, count = given.first, given.count
     if given.one is not None:
         first, count = given.one, len(campaign.formats)

@@ -19,10 +19,13 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+def done(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> subprocess.CompletedProcess[str]:
+    which = "all" if pytestconfig.getoption("--exhaustive") else "read"
     words = ["--seed", "1", "--count", "40", "--analyze", "6", "--jobs", "2", "--shrink", "0"]
     keep = ["--keep", str(tmp_path_factory.mktemp("kept"))]
-    command = [sys.executable, "-m", "tests.fuzz", "--regressions", *words, *keep]
+    command = [sys.executable, "-m", "tests.fuzz", "--regressions", which, *words, *keep]
     return subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False
     )
@@ -40,7 +43,13 @@ def outcomes(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]
     return {line["name"]: line for line in lines}
 
 
-@pytest.mark.parametrize("name", [case.name for case in CASES])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(case.name, marks=pytest.mark.exhaustive if case.commands else ())
+        for case in CASES
+    ],
+)
 def test_what_once_failed_is_read_or_refused(
     outcomes: dict[str, dict[str, Any]], name: str
 ) -> None:

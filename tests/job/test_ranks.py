@@ -91,7 +91,7 @@ def test_clocks_are_compared_by_the_ends_of_collectives(tmp_path: Path, keep: Pa
 
 
 # A parameter, so that the worker that has opened this trace for other tests runs it.
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("folder", [DLRM], ids=lambda folder: folder.name)
 @pytest.mark.skipif(not DLRM.is_dir(), reason="no shared traces")
 def test_the_figures_are_those_of_one_trace_of_all_ranks(folder: Path, keep: Path) -> None:
@@ -192,7 +192,7 @@ def test_without_a_rank_that_can_be_read(tmp_path: Path, keep: Path, run: Run) -
     assert result.stderr.count(str(file)) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_saved_bundle_of_all_ranks_has_the_same_rows(
     late: tuple[Path, Path], tmp_path: Path
 ) -> None:

@@ -25,7 +25,7 @@ def readers(process: int) -> list[int]:
     return [int(one) for one in found if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_plain_script_may_call_it(tmp_path: Path) -> None:
     """Its processes must not run the script again, which has no ``if __name__ == "__main__"``."""
     Job(even(2, 6, 1)).write(tmp_path / "job")

@@ -130,7 +130,7 @@ def test_the_manifests_of_the_xplane_fixtures_are_those_of_their_options(file: P
     assert read(file) == manifest_of(parse_run_options(command.split()))
 
 
-@pytest.mark.exhaustive(after=1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("module", "program", "others"),
     [

@@ -233,7 +233,7 @@ def test_a_failure_to_keep_generated_code_is_a_note(
     assert any("PyCodeCache" in note for note in run.run.notes)
 
 
-@pytest.mark.exhaustive(after=1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("other", "noted"), [("generator", True), ("critic", False)])
 def test_a_model_of_another_optimizer_is_noted(
     other: str, noted: bool, record: Record, script: Script, tmp_path: Path

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.manifest import chosen
 from tests.support.opened import opened
 from traceana.analyze.transfers import transfers
 
@@ -124,7 +125,7 @@ def swept(rows: list[Row]) -> Counter[Key | None]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no shared traces")
-@pytest.mark.parametrize("path", [*NSYS, *NVPROF, *KINETO], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", chosen([*NSYS, *NVPROF, *KINETO]))
 def test_the_figures_are_those_of_the_files_own_rows(path: Path) -> None:
     rows = rows_of(path)
     expected = {}

@@ -182,7 +182,7 @@ for at in range(0, len(whole), 5):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_any_flipped_byte_of_a_stream_is_read_or_refused(tmp_path: Path) -> None:
     """In a process with little memory: a decoder that allocates a damaged length aborts there."""
     folder = small(tmp_path, arrow)

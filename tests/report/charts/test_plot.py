@@ -186,8 +186,8 @@ def test_events_of_no_known_depth_are_drawn() -> None:
     assert "thread 1 operators" in labels
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.slow
-@pytest.mark.exhaustive(after=2)
 @pytest.mark.parametrize("file", DRAWN, ids=lambda file: file.name)
 def test_the_report_of_a_trace_is_drawn(file: Path) -> None:
     assert texts(page_file(opened(file).report().illustrated(limit=10), "svg"))

@@ -51,6 +51,7 @@ def violations(browser: Browser, axe: str) -> list[str]:
     return found
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize("colours", ["light", "dark"])
 def test_a_report_has_no_violation(
     browser: Browser, axe: str, tmp_path: Path, colours: str
