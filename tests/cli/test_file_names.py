@@ -95,6 +95,7 @@ def nsys_tables(folder: Path) -> Path:
     return made
 
 
+@pytest.mark.exhaustive(after=3)
 @pytest.mark.parametrize("write", [nsys, nsys_tables, rank_files])
 def test_every_kind_of_input_is_read(run: Run, folder: Path, write: object) -> None:
     path = write(folder)  # type: ignore[operator]

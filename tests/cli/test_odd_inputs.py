@@ -45,6 +45,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Write:
     return write
 
 
+@pytest.mark.exhaustive(after=30)
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("describe", [hostile, without_copies, of_no_time])
 @pytest.mark.parametrize("format_", ["table", "csv", "json", "md"])

@@ -62,6 +62,7 @@ def test_layers_classes_and_copies_are_those_of_each_run(which: str) -> None:
         assert same(copies, transfers(run.trace).frame, *reported)
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize("which", SETS)
 def test_products_are_the_kernels_of_that_class(which: str) -> None:
     found = of(which).by("gemm").frame

@@ -96,7 +96,7 @@ def test_the_variance_between_runs_is_measured_of_several() -> None:
     assert narrow.high - narrow.low == pytest.approx(2 * 1.96 * 10, rel=0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_several_runs_of_each_program(run: Run, tmp_path: Path) -> None:
     a = [training(seed=seed).save(tmp_path / f"a{seed}") for seed in (1, 2, 3)]
     b = [longer(1.2, seed).save(tmp_path / f"b{seed}") for seed in (4, 5)]

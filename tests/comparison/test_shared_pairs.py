@@ -101,6 +101,7 @@ def test_the_same_work_with_more_workers_is_the_data_loader() -> None:
     assert others["of_step"].abs().sum() < 0.01
 
 
+@pytest.mark.exhaustive
 def test_a_gpu_without_tf32_changes_gemm_precision() -> None:
     found = of("control")
     assert found.step.verdict == "slower"

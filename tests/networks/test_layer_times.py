@@ -28,11 +28,11 @@ SEVERAL = "VGG11"
 """The network of which three steps are recorded at once, of the others one: it is the quickest."""
 
 NETWORKS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "VGG11": (models.vgg11, lambda: torch.randn(16, 3, 64, 64)),
     "DenseNet-121": (lambda: models.densenet121(8), lambda: torch.randn(24, 3, 96, 96)),
     "MobileNetV2": (models.mobilenet_v2, lambda: torch.randn(16, 3, 160, 160)),
     "MobileNetV3": (models.mobilenet_v3_small, lambda: torch.randn(24, 3, 192, 192)),
     "U-Net": (models.UNet, lambda: torch.randn(8, 3, 96, 96)),
-    "VGG11": (models.vgg11, lambda: torch.randn(16, 3, 64, 64)),
     "GPT": (lambda: models.GPT(width=192), lambda: torch.randint(0, 100, (16, 64))),
     "LSTM": (lambda: models.Tagger(64, 128), lambda: torch.randint(0, 50, (32, 32))),
     "shared layers": (models.Shared, lambda: torch.randn(32, 3, 64, 64)),

@@ -85,6 +85,7 @@ PASTES: dict[str, Callable[[str], str]] = {
 }
 
 
+@pytest.mark.exhaustive(after=36)
 @pytest.mark.parametrize("paste", PASTES)
 @pytest.mark.parametrize("text", TEXTS)
 def test_what_a_terminal_or_a_page_did_is_undone(tmp_path: Path, text: str, paste: str) -> None:

@@ -192,6 +192,7 @@ def test_the_title_of_a_group_is_whole_where_there_is_room() -> None:
     assert max(map(len, render(page, Terminal(20)).splitlines())) <= 20
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [80, 120])
 def test_two_runs_fit_too(width: int) -> None:

@@ -174,6 +174,7 @@ def test_a_trace_that_is_called_run_is_no_recorded_run(tmp_path: Path) -> None:
     assert opened.tables.activities.equals(traceana.open(trace).tables.activities)
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("by_file", [False, True], ids=["folder", "file"])
 def test_times_of_steps_that_run_ahead_are_not_shown_as_exact(

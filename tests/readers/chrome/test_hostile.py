@@ -205,6 +205,7 @@ def with_odd_times(name: str, field: str, values: list[str]) -> str:
     return f'{{"traceEvents": [{",".join([*text_of(events[:-1]), *odd_texts])}]}}'
 
 
+@pytest.mark.exhaustive(after=48)
 @pytest.mark.parametrize("value", TIMES)
 @pytest.mark.parametrize("field", ["ts", "dur"])
 @pytest.mark.parametrize("name", FORMATS)

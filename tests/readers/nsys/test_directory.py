@@ -190,7 +190,7 @@ def test_any_flipped_byte_of_a_stream_is_read_or_refused(tmp_path: Path) -> None
     subprocess.run([sys.executable, "-c", _FLIP, str(file)], check=True)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_flipped_bit_that_aborts_the_decoder_is_an_error_of_one_line(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

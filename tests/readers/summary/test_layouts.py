@@ -164,6 +164,7 @@ NAMES = st.from_regex(
 KERNELS = st.builds(Row, NAMES, st.integers(1, 10**9), st.integers(1, 10**13))
 
 
+@pytest.mark.exhaustive(after=4)
 @pytest.mark.parametrize("name", LAYOUTS)
 @settings(max_examples=10)  # each is written and read, and a dozen kernels has all kinds
 @given(rows=st.lists(KERNELS, min_size=1, max_size=12, unique_by=lambda row: row.name))
