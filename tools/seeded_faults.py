@@ -38,7 +38,7 @@ _COPIED: Final = ("src", "tests", "tools", "fixtures", "workloads", "benchmarks"
 _FILES: Final = ("pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "mkdocs.yml")
 _FEWEST: Final = 4
 """Faults of a package."""
-_BUDGETS: Final = ((15.0, False), (60.0, False), (60.0, True))
+_BUDGETS: Final = ((15.0, False), (30.0, False), (45.0, True))
 """Seconds of tests that are tried, and if they pass those of the next; whether the exhaustive."""
 _LONGEST: Final = 600
 """Seconds after which a fault counts as caught: something no longer ends."""
