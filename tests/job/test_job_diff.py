@@ -95,6 +95,10 @@ def test_the_gate_and_the_page(jobs: tuple[Path, Path], run: Run) -> None:
     shown = run("diff", a, b, "--by", "rank", "--fail-if-slower", "3%")
     assert shown.exit_code == ExitCode.GATE_FAILED
     assert "Stragglers  none → rank 2" in shown.stdout
+    parts = document(run, a, b)["sections"]["parts"]
+    without_time = {row["part"] for row in parts if row["time_a_ns"] == row["time_b_ns"] == 0}
+    assert without_time
+    assert not any(part in shown.stdout for part in without_time)
     assert max(map(len, shown.stdout.splitlines())) <= 100
     assert run("diff", b, a, "--by", "rank", "--fail-if-slower", "3%").exit_code == ExitCode.OK
 

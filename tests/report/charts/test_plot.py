@@ -259,6 +259,8 @@ def test_both_runs_of_a_comparison_have_bars() -> None:
     (picture,) = pictures_of(page)
     assert b"alexnet-cpu-stack" in page_file(page, "svg")
     assert picture.title == "2 runs side by side"
+    assert isinstance(picture, Panels)
+    assert picture.charts[0].title == "Step time"
 
 
 def test_layers_of_a_comparison_have_their_names() -> None:
