@@ -43,6 +43,7 @@ def outcomes(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]
     return {line["name"]: line for line in lines}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

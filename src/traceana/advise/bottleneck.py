@@ -9,12 +9,7 @@ import msgspec
 import polars as pl
 
 from traceana.advise.figures import HOST_CAUSES
-from traceana.settings import (
-    BOTTLENECK_SHARE,
-    LEAST_PART,
-    LONGEST_DISPATCH_NS,
-    UNRECORDED_SHARE,
-)
+from traceana.settings import BOTTLENECK_SHARE, LEAST_PART, LONGEST_DISPATCH_NS, UNRECORDED_SHARE
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures
@@ -116,23 +111,19 @@ def bottleneck(figures: Figures) -> Bottleneck | None:
     if figures.unrecorded >= UNRECORDED_SHARE:
         # What is missing was kernels, so that neither busy nor idle time is known.
         return Bottleneck(None, NOT_RECORDED, figures.unrecorded, None, shares)
-    if losses[by] < BOTTLENECK_SHARE and not (
-        by == HOST and losses[by] >= LEAST_PART and _host_shortens_replay(figures)
-    ):
-        return Bottleneck("GPU-bound", KERNELS, shares[KERNELS], None, shares)
+    if losses[by] < BOTTLENECK_SHARE:
+        waits = by == HOST and losses[by] >= LEAST_PART
+        simulator = figures.simulator if waits else None
+        saved = None if simulator is None else simulator.saving("host x 0.5")
+        if saved is None or saved.share < BOTTLENECK_SHARE:
+            return Bottleneck("GPU-bound", KERNELS, shares[KERNELS], None, shares)
     cause = max(idle_by[by].items(), key=lambda one: one[1]) if by in idle_by else None
-    if by == COLLECTIVES and 2 * (waits := figures.late_ns / span) > losses[by]:
-        cause = (LATE_RANK, waits)
+    if by == COLLECTIVES and 2 * (late := figures.late_ns / span) > losses[by]:
+        cause = (LATE_RANK, late)
     bounds = {COLLECTIVES: "communication-bound", COPIES: "transfer-bound"}
     if by == HOST and cause is not None:
         return Bottleneck(_of_host(figures, cause[0]), by, losses[by], cause, shares)
     return Bottleneck(bounds.get(by), by, losses[by], cause, shares)
-
-
-def _host_shortens_replay(figures: Figures) -> bool:
-    """Return whether half the host's time shortens the step by :data:`BOTTLENECK_SHARE` or more."""
-    saved = None if figures.simulator is None else figures.simulator.saving("host x 0.5")
-    return saved is not None and saved.share >= BOTTLENECK_SHARE
 
 
 def _of_host(figures: Figures, cause: str) -> str:

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 _ACTIVITIES = TABLES["activities"]
+_SUMS: Final = (
+    whole_sum("calls"),
+    whole_sum("bytes"),
+    pl.col("total_ns").sum().alias("time_ns"),
+)
 
 
 def needs_timeline(trace: Trace, what: str) -> None:
@@ -46,13 +51,6 @@ def added(rows: pl.DataFrame, *keys: str) -> pl.DataFrame:
     that of all.
     """
     return rows.group_by(keys).agg(*_SUMS)
-
-
-_SUMS: Final = (
-    whole_sum("calls"),
-    whole_sum("bytes"),
-    pl.col("total_ns").sum().alias("time_ns"),
-)
 
 
 def kernels(trace: Trace) -> pl.DataFrame:
