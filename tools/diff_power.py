@@ -20,9 +20,9 @@ import polars as pl
 from traceana.comparison.verdicts import Criteria, step_verdict
 from traceana.report import numbers
 from traceana.report.charts.plot import page_file
-from traceana.report.columns import Kind
 from traceana.report.page import Axis, Chart, Data, Heading, Marks, Page, Rows
 from traceana.study.trials import find_trials, kernel_times, read_trials
+from traceana.table import Kind
 
 STEPS: Final = (5, 10, 15)
 CHANGES: Final = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)

@@ -10,6 +10,7 @@ import polars as pl
 
 from traceana.errors import MissingDependencyError, NoSuchSelectionError, how_to_install, suggested
 from traceana.frozen import frozen_mapping
+from traceana.table import Column
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -18,12 +19,14 @@ class Result(msgspec.Struct, frozen=True):
     ``totals`` maps a column to its total over all rows, which is its sum unless the analysis
     documents another (a union of intervals, for example); columns without a known value have none.
     ``notes`` are short sentences on the validity of the values: excluded work, missing data. An
-    empty ``frame`` always has a note with the reason.
+    empty ``frame`` always has a note with the reason. ``columns`` are the declarations of the
+    columns of ``frame``.
     """
 
     _frame: pl.DataFrame
     totals: Mapping[str, int] = msgspec.field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
 
     def __post_init__(self) -> None:
         """Make the totals read-only."""
@@ -52,7 +55,7 @@ class Arranged(msgspec.Struct, frozen=True):
 
     ``totals`` are those of all rows, shown or hidden; ``hidden`` is the number of hidden rows, and
     ``hidden_totals`` are their totals. ``sort`` and ``limit`` are those of :func:`arrange`.
-    ``rows`` are all rows, None where all are shown.
+    ``rows`` are all rows, None where all are shown. ``columns`` are the declared ones.
     """
 
     frame: pl.DataFrame
@@ -63,6 +66,7 @@ class Arranged(msgspec.Struct, frozen=True):
     sort: str | None = None
     limit: int | None = None
     rows: pl.DataFrame | None = None
+    columns: tuple[Column, ...] = ()
 
 
 def arrange(
@@ -92,6 +96,7 @@ def arrange(
         sort,
         limit,
         frame if shown.height < frame.height else None,
+        result.columns,
     )
 
 

@@ -23,13 +23,13 @@ from traceana.commands import (
     MemoryBy,
     TransfersBy,
 )
-from traceana.report.columns import Kind
-from traceana.report.page import Column, Data, Facts, Heading, Page, Rows, Table
+from traceana.report.page import Data, Facts, Heading, Page, Rows, Table
 from traceana.report.pages.kernels import DROPPED, _dropped
 from traceana.report.pages.single_table import table_of
 from traceana.report.result import CommandResult
 from traceana.report.terminal import Terminal, render
 from traceana.result import Arranged
+from traceana.table import Column, Kind
 
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared" / "traces"
@@ -133,9 +133,9 @@ def test_rows_of_one_name_show_how_their_shapes_differ() -> None:
         }
     )
     columns = (
-        Column("name", "name", Kind.KERNEL),
-        Column("shapes", "shapes", Kind.LONG),
-        Column("time_ns", "time", Kind.TIME),
+        Column("name", Kind.KERNEL),
+        Column("shapes", Kind.LONG),
+        Column("time_ns", Kind.TIME),
     )
     text = render(Page("kernels", (Table(frame, columns),), Data(Rows(frame))), Terminal(60))
     for last in ("4711", "4712", "815"):
@@ -183,9 +183,9 @@ def test_columns_of_zeros_go_before_columns_with_values() -> None:
 def test_the_title_of_a_group_is_whole_where_there_is_room() -> None:
     frame = pl.DataFrame({"name": ["k"], "1": [1], "2": [2]})
     columns = (
-        Column("name", "name", Kind.TEXT),
-        Column("1", "calls", Kind.COUNT, group="1 a long label"),
-        Column("2", "calls", Kind.COUNT, group="2 a long label"),
+        Column("name", Kind.TEXT),
+        Column("1", Kind.COUNT, title="calls", group="1 a long label"),
+        Column("2", Kind.COUNT, title="calls", group="2 a long label"),
     )
     page = Page("compare", (Table(frame, columns),), Data(Rows(frame)))
     assert "1 a long label" in render(page, Terminal(80))

@@ -15,9 +15,9 @@ from tests.support.opened import opened
 from tests.support.traces import cnn_steps
 from traceana import Trace
 from traceana.errors import MissingDependencyError, how_to_install
-from traceana.report.columns import Kind
-from traceana.report.page import Column, Data, Page, Rows, Table
+from traceana.report.page import Data, Page, Rows, Table
 from traceana.report.workbook import render
+from traceana.table import Column, Kind
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "alexnet-cpu-ranges.json.gz"
 
@@ -33,7 +33,7 @@ def column(rows: list[list[Any]], title: str) -> list[Any]:
 
 
 def page(frame: pl.DataFrame) -> Page:
-    columns = tuple(Column(name, name, Kind.TEXT) for name in frame.columns)
+    columns = tuple(Column(name, Kind.TEXT, title=name) for name in frame.columns)
     return Page("test", (Table(frame, columns),), Data(Rows(frame)))
 
 
@@ -78,7 +78,7 @@ def test_large_integers_are_text_and_exact() -> None:
 
 def test_names_of_sheets_are_valid_and_distinct() -> None:
     frame = pl.DataFrame({"a": [1]})
-    title = Column("a", "[a]:*?/\\ " + "long " * 20, Kind.NUMBER)
+    title = Column("a", Kind.NUMBER, title="[a]:*?/\\ " + "long " * 20)
     blocks = (Table(frame, (title,)), Table(frame, (title,)))
     names = list(sheets(render(Page("test", blocks, Data(Rows(frame))))))
     assert len(set(names)) == len(names) == 3

@@ -13,11 +13,35 @@ from traceana.analyze.summaries import needs_timeline
 from traceana.columns.intervals import PER_DEVICE, Busy, computing, exposed
 from traceana.enrich.keys import layer_keys
 from traceana.enrich.layers.source import OUTSIDE
-from traceana.result import Result, sums, with_share
+from traceana.result import Result, share_of, sums
 from traceana.settings import MANY_COPIES, SMALL_COPY_BYTES
+from traceana.table import (
+    BINARY,
+    BYTES,
+    COUNT,
+    FLAG,
+    LONG,
+    MEAN,
+    NUMBER,
+    PART,
+    PATH,
+    RATE,
+    SHARE,
+    STEP,
+    TEXT,
+    TIME,
+    Column,
+    Columns,
+    aggregated,
+    all_or_null,
+    completed,
+    conformed,
+    limited,
+    one_or_null,
+    per_second,
+)
 from traceana.timeline.copies import (
     ASYNCHRONOUS,
-    BLOCKING,
     DEVICE_MEMORY,
     HOST_DIRECTIONS,
     STAGED,
@@ -39,19 +63,194 @@ step, or the size in powers of two."""
 Key: TypeAlias = By | Literal["kind"]
 """The same, or what limits the copy: its size, the call, or the link."""
 
-COLUMNS: Final = (
-    *("direction", "host_memory", "count", "bytes", "mean_bytes", "time_ns", "share", "exposed_ns"),
-    *("bytes_per_s", "median_bytes_per_s", "link", "peak_bytes_per_s", "peak_share"),
-    *("blocking", "synchronous", "staged", "asynchronous"),
-    *("step_count", "step_bytes", "step_ns", "step_share", "small"),
+_DURATION, _BYTES, _IN_STEPS = pl.col("duration"), pl.col("bytes"), pl.col("in_steps")
+_COUNTED_CALLS: Final = pl.sum_horizontal(SYNCHRONOUS, STAGED, ASYNCHRONOUS)
+_IS_SMALL: Final = (pl.col("count") >= MANY_COPIES) & (pl.col("mean_bytes") < SMALL_COPY_BYTES)
+
+DIRECTION: Final = Column(
+    "direction",
+    PART,
+    "`HtoD`, `DtoH`, `DtoD`, `PtoP`, `HtoH`, CUDA arrays with `A`, `unknown`; `unified_HtoD`, "
+    "`unified_DtoH`, `unified_DtoD`: migrations of unified memory, which no call starts",
 )
-_KEYS: Final = ("direction", "host_memory")
-_TYPES: Final = {
-    "link": pl.String,
-    **dict.fromkeys(("exposed_ns", "peak_bytes_per_s", "step_bytes", "step_ns"), pl.Int64),
-    **dict.fromkeys(BLOCKING, pl.Int64),
+HOST_MEMORY: Final = Column(
+    "host_memory",
+    TEXT,
+    "`pageable`, `pinned`, `managed`, `unknown` …; null for copies without host memory",
+    title="memory",
+    rank=8,
+)
+KEYS: Final[dict[Key, Column]] = {
+    "operator": Column("operator", LONG, "innermost operator around the copying call"),
+    "layer": Column("layer", PATH, "layer of that operator, named as in `layers`"),
+    "range": Column("range", LONG, "innermost annotation around the copying call"),
+    "call": Column("call", LONG, "copying call of the runtime or driver"),
+    "step": Column("step", NUMBER, "number of the step that launched the copy"),
+    "size": Column(
+        "size",
+        BINARY,
+        "largest power of two up to the bytes of the copy, 0 for an empty copy",
+        title="size from",
+    ),
+    "kind": Column("kind", TEXT, "what limits the copy: `small`, `blocking` or `other`"),
 }
-"""The types of columns that a summary does not have, where they are not Float64."""
+"""The key of ``by``; null where the trace does not record it."""
+
+COLUMNS: Final = (
+    DIRECTION,
+    HOST_MEMORY,
+    Column("count", COUNT, "number of copies", pl.len(), title="calls"),
+    Column(
+        "bytes",
+        BYTES,
+        "their sizes; null unless the size of every copy of the row is recorded",
+        all_or_null("bytes"),
+        rank=9,
+    ),
+    Column(
+        "mean_bytes",
+        BYTES,
+        "mean size, rounded down",
+        value=_BYTES // pl.col("count"),
+        title="mean size",
+        rank=6,
+    ),
+    Column("time_ns", TIME, "summed durations", _DURATION.sum()),
+    Column("share", SHARE, "of the time of all copies", shown=False),
+    Column(
+        "exposed_ns",
+        TIME,
+        "time in which a copy of the row ran and no kernel ran on its device: the union of the "
+        "row's copies on each device less the time of any kernel there, of any stream or step, "
+        "collectives included. Two rows whose copies overlap both count the time; the total counts "
+        "it once, and can be less than the sum of the rows. Null where the device is unknown",
+        zeros=True,
+    ),
+    Column(
+        "bytes_per_s",
+        RATE,
+        "achieved bandwidth: all bytes over the summed time",
+        value=per_second("bytes", "time_ns"),
+        title="bandwidth",
+    ),
+    Column(
+        "median_bytes_per_s",
+        RATE,
+        "median bandwidth of single copies, without copies of 0 ns",
+        pl.when(_DURATION > 0).then(_BYTES * 1e9 / _DURATION).median(),
+        title="median bandwidth",
+        rank=2,
+    ),
+    Column(
+        "link",
+        TEXT,
+        "link of the copies: `PCIe 4 x16`, `NVLink-C2C` (by the device's name or compute "
+        "capability), `device memory`; null where unknown, and where the devices of the row differ",
+        one_or_null("link"),
+        shown=False,
+    ),
+    Column(
+        "peak_bytes_per_s",
+        RATE,
+        "datasheet unidirectional peak of the link; of `device memory` half its bandwidth (data "
+        "sheet, else the trace), as each byte is read and written",
+        one_or_null("peak_bytes_per_s"),
+        title="peak bandwidth",
+        type=pl.Int64,
+        shown=False,
+    ),
+    Column(
+        "peak_share",
+        SHARE,
+        "`bytes_per_s` over the peak of the link",
+        value=pl.col("bytes_per_s") / pl.col("peak_bytes_per_s"),
+        title="of peak",
+        rank=7,
+    ),
+    Column(
+        "blocking",
+        TEXT,
+        "whether the copying calls block the host: `yes`, `no`, `possibly` (an asynchronous call "
+        "on pageable memory), `mixed`; of the recorded calls, null without any",
+        value=pl.when(_COUNTED_CALLS == 0)
+        .then(None)
+        .when(pl.col(SYNCHRONOUS) == _COUNTED_CALLS)
+        .then(pl.lit("yes"))
+        .when(pl.col(STAGED) == _COUNTED_CALLS)
+        .then(pl.lit("possibly"))
+        .when(pl.col(ASYNCHRONOUS) == _COUNTED_CALLS)
+        .then(pl.lit("no"))
+        .otherwise(pl.lit("mixed")),
+        rank=5,
+    ),
+    *(
+        Column(
+            kind,
+            COUNT,
+            f"number of copies whose call blocks the host: `{answer}`; unknown for the rest",
+            (pl.col("blocking") == kind).sum(),
+            shown=False,
+        )
+        for kind, answer in ((SYNCHRONOUS, "yes"), (STAGED, "possibly"), (ASYNCHRONOUS, "no"))
+    ),
+    Column(
+        "step_count",
+        MEAN,
+        "copies that a measured step launches; with `--by step`, the row's own step",
+        _IN_STEPS.sum(),
+        value=pl.col("step_count") / pl.col("steps"),
+        title="calls per step",
+        rank=1,
+    ),
+    Column(
+        "step_bytes",
+        BYTES,
+        "their bytes per measured step, rounded down",
+        pl.when(_BYTES.filter(_IN_STEPS).is_not_null().all()).then(_BYTES.filter(_IN_STEPS).sum()),
+        value=pl.col("step_bytes") // pl.col("steps"),
+        title="bytes per step",
+        rank=3,
+    ),
+    Column(
+        "step_ns",
+        TIME,
+        "their time per measured step, rounded down",
+        _DURATION.filter(_IN_STEPS).sum(),
+        value=pl.col("step_ns") // pl.col("steps"),
+        title="per step",
+        scale=STEP,
+        shown=False,
+    ),
+    Column(
+        "step_share",
+        SHARE,
+        "part of the measured steps' wall time, times the devices that they used, in which a copy "
+        "of the row ran, whichever step launched it: at most 1. With `--by step`, the row's own "
+        "copies in their own step",
+        value=pl.when(pl.col("available_ns") > 0).then(
+            pl.col("ran_ns").fill_null(0) / pl.col("available_ns")
+        ),
+        title="of step",
+        rank=4,
+    ),
+    Column(
+        "small",
+        FLAG,
+        "a hundred copies or more of fewer than 64 KiB on average",
+        value=_IS_SMALL.fill_null(value=False),
+        shown=False,
+    ),
+)
+_BY_SIZE: Final = limited(
+    (DIRECTION, HOST_MEMORY, KEYS["size"], *COLUMNS[2:]),
+    shown="direction host_memory size count time_ns exposed_ns bytes_per_s",
+    dropped="bar exposed_ns host_memory",
+    bars="count",
+)
+_ORDER: Final[dict[Key, tuple[str, ...]]] = {
+    "step": ("step", "direction", "host_memory"),
+    "size": ("direction", "host_memory", "size"),
+}
 
 _OPERATOR_NUMBER: Final = r", (?:op_id|(?:stashed )?seq) ?= ?-?\d+"
 """The numbers that PyTorch's ``emit_nvtx`` adds to the name of an operator."""
@@ -59,67 +258,64 @@ _NO_STEPS: Final = "no steps: the trace has no step markers"
 _POWERS: Final = 1 << np.arange(63, dtype=np.int64)
 
 
+def columns_by(by: Key) -> Columns:
+    """Return the columns of :func:`transfers`."""
+    if by == "size":
+        return _BY_SIZE
+    return COLUMNS if by == "direction" else (KEYS[by], *COLUMNS)
+
+
 def transfers(trace: Trace, by: Key = "direction") -> Result:
     """Return one row per direction, kind of host memory and key (``by``).
 
-    Columns:
-
-    ``operator``, ``layer``, ``range``, ``call``, ``step``, ``size`` or ``kind``
-        The key: see :func:`_key_of`.
-    ``direction``, ``host_memory``
-        See :func:`traceana.timeline.copies.copies`.
-    ``count``, ``bytes``, ``mean_bytes`` (rounded down), ``time_ns``, ``share``
-        Number, sizes, summed durations and their share of the time of all copies. Sizes are null
-        unless the trace records the size of every copy of the row.
-    ``exposed_ns``
-        Time in which a copy of the row ran and no kernel ran on its device, from any step or
-        stream: :func:`traceana.columns.intervals.exposed`. The total counts copies that overlap
-        once, and may be less than the sum of the rows. Null where the device is unknown.
-    ``bytes_per_s``, ``median_bytes_per_s``
-        Bytes over summed time; the median bandwidth of single copies, without copies of 0 ns.
-    ``link``, ``peak_bytes_per_s``, ``peak_share``
-        Link, its unidirectional peak (:func:`traceana.timeline.copies.link_peaks`), and
-        ``bytes_per_s`` over it. Null where unknown, or different on the devices of the row.
-    ``blocking``
-        Whether the copying calls block the host: ``yes``, ``no``, ``possibly`` (pageable memory in
-        an asynchronous call) or ``mixed``; null where no call is recorded.
-    ``synchronous``, ``staged``, ``asynchronous``
-        Number of copies of each kind; the kind of the rest of ``count`` is unknown.
-    ``step_count``, ``step_bytes``, ``step_ns``, ``step_share``
-        Means over the measured steps of the copies they launched (bytes and time rounded down), and
-        the share of the steps' wall time, times the devices they used, in which a copy of the row
-        ran (:func:`traceana.timeline.steps.device_windows`): at most 1. By step, of the row's step.
-    ``small``
-        Whether the row has a hundred copies or more, below 64 KiB on average.
-
-    Most time first; steps and sizes in their order.
+    The columns are those of :func:`columns_by`. Most time first; steps and sizes in their order.
 
     A summary has ``count``, ``bytes`` where they are printed, and ``time_ns`` by direction; what
     needs the times of single copies is null.
     """
     if trace.is_summary:
         return _printed(trace, by)
+    columns = columns_by(by)
+    keys = [*([] if by == "direction" else [by]), "direction", "host_memory"]
+    measured = measured_steps(trace).rows
     each = copies(trace)
     no_steps = by == "step" and trace.tables.steps.is_empty() and each.height > 0
     if no_steps:
         each = each.clear()
-    key = _key_of(trace, each, by)
-    keys: tuple[str, ...] = _KEYS
-    if key is not None:
-        each, keys = each.with_columns(key), (by, *_KEYS)
-    peaks = link_peaks(trace.tables.devices)
-    each = each.join(peaks, on=["rank", "device", "direction"], how="left", nulls_equal=True)
+    each = each.join(
+        link_peaks(trace.tables.devices),
+        on=["rank", "device", "direction"],
+        how="left",
+        nulls_equal=True,
+    )
+    if by != "direction":
+        each = each.with_columns(_key_of(trace, each, by))
+    in_steps = pl.col("step_row").is_in(measured) if by != "step" else pl.col("step").is_not_null()
+    each = each.with_columns(in_steps.fill_null(False).alias("in_steps"))
     kernels = computing(trace.whole.tables.activities)
     frame = (
-        each.group_by(keys)
-        .agg(_figures(measured_steps(trace).rows))
+        aggregated(each, keys, columns)
         .join(exposed(each, kernels, keys), on=keys, how="left", nulls_equal=True)
+        .join(_time_in_steps(trace, each, keys), on=keys, how="left", nulls_equal=True)
     )
-    frame = _with_step_share(trace, _per_step(trace, with_share(_rates(frame)), by), each, keys)
-    frame = _ordered(frame, by)
-    frame = frame.select(*keys[:-2], *COLUMNS).with_columns(pl.col(pl.Categorical).cast(pl.String))
-    notes = (_NO_STEPS,) if no_steps else _notes(trace, each, frame)
-    return Result(frame, _totals(frame, each, kernels), notes)
+    step_times = pl.DataFrame(
+        {"step": trace.tables.steps["number"], "available_ns": available_ns(trace)}
+    )
+    if by == "step":
+        own = step_times.group_by("step").agg(pl.col("available_ns").sum())
+        one_step = pl.when(pl.col("step").is_not_null()).then(1)
+        frame = frame.join(own, on="step", how="left", nulls_equal=True)
+        frame = frame.with_columns(one_step.alias("steps"))
+    else:
+        of_all = step_times["available_ns"].gather(list(measured)).sum() if measured else None
+        frame = frame.with_columns(
+            pl.lit(of_all, pl.Int64).alias("available_ns"),
+            pl.lit(len(measured) or None, pl.Int64).alias("steps"),
+        )
+    frame = _ordered(frame.with_columns(share_of(int(frame["time_ns"].sum()))), by)
+    frame = conformed(completed(frame, columns), columns)
+    notes = (_NO_STEPS,) if no_steps else _notes(trace, each, frame, by)
+    return Result(frame, _totals(frame, each, kernels), notes, columns)
 
 
 def _printed(trace: Trace, by: Key) -> Result:
@@ -127,36 +323,30 @@ def _printed(trace: Trace, by: Key) -> Result:
     if by != "direction":
         needs_timeline(trace, f"transfers by {by}")
     each = summaries.copies(trace)
-    timed = each.filter(pl.col("total_ns").is_not_null()).select(_KEYS).unique()
-    copied = (
-        summaries.added(each, *_KEYS)
+    keys = ("direction", "host_memory")
+    timed = each.filter(pl.col("total_ns").is_not_null()).select(keys).unique()
+    frame = (
+        summaries.added(each, *keys)
         .rename({"calls": "count"})
-        .join(timed.with_columns(timed=True), on=_KEYS, how="left", nulls_equal=True)
+        .join(timed.with_columns(timed=True), on=keys, how="left", nulls_equal=True)
         .with_columns(pl.when("timed").then("time_ns").alias("time_ns"))
-        .drop("timed")
     )
-    unknown = [column for column in COLUMNS if column not in (*_KEYS, "small", "blocking")]
-    frame = with_share(copied).with_columns(
-        pl.lit(None, _TYPES.get(column, pl.Float64)).alias(column)
-        for column in unknown
-        if column not in copied.columns and column != "share"
-    )
-    frame = _ordered(_rates(frame), by).select(COLUMNS)
+    frame = _ordered(frame.with_columns(share_of(int(frame["time_ns"].sum()))), by)
+    frame = conformed(completed(frame, COLUMNS), COLUMNS)
     notes = summaries.notes(trace) if frame.height else ("no copies in the summary",)
     known = [name for name in ("bytes", "time_ns") if not frame[name].null_count()]
-    return Result(frame, sums(frame, "count", *(known if frame.height else ["time_ns"])), notes)
+    totals = sums(frame, "count", *(known if frame.height else ["time_ns"]))
+    return Result(frame, totals, notes, COLUMNS)
 
 
-def _key_of(trace: Trace, copies: pl.DataFrame, by: Key) -> pl.Series | None:
-    """Return the key of each of ``copies``, named as the column; None for ``by="direction"``.
+def _key_of(trace: Trace, copies: pl.DataFrame, by: Key) -> pl.Series:
+    """Return the key of each of ``copies``, named as the column; ``by`` is not "direction".
 
     Texts are categorical. ``step`` is the step's number; ``size`` the largest power of two up to
     the copy's bytes, 0 for an empty copy. Null where the trace does not record it, except for
     layers, which have the names of :mod:`traceana.analyze.layers`.
     """
     match by:
-        case "direction":
-            return None
         case "operator":
             return trace.tables.ops["name"].gather(copies["op"]).alias(by)
         case "range":
@@ -173,9 +363,9 @@ def _key_of(trace: Trace, copies: pl.DataFrame, by: Key) -> pl.Series | None:
             return trace.tables.steps["number"].gather(copies["step_row"]).alias(by)
         case "size":
             return _power_of_two(copies["bytes"]).alias(by)
-        case "kind":
+        case _:
             below = (pl.col("bytes") < SMALL_COPY_BYTES).fill_null(value=False)
-            many = below.sum().over(*_KEYS) >= MANY_COPIES
+            many = below.sum().over("direction", "host_memory") >= MANY_COPIES
             synchronous = (pl.col("blocking") == SYNCHRONOUS).fill_null(value=False)
             return copies.select(
                 pl.when(below & many)
@@ -193,95 +383,25 @@ def _power_of_two(sizes: pl.Series) -> pl.Series:
     return pl.select(pl.when(sizes.is_not_null()).then(pl.Series(floor))).to_series()
 
 
-def _figures(measured: Sequence[int]) -> list[pl.Expr]:
-    duration, size = pl.col("duration"), pl.col("bytes")
-    in_steps = pl.col("step_row").is_in(measured)
-    own = pl.when(duration > 0).then(size * 1e9 / duration)
-    return [
-        pl.len().cast(pl.Int64).alias("count"),
-        _all_or_null(size).alias("bytes"),
-        duration.sum().alias("time_ns"),
-        own.median().alias("median_bytes_per_s"),
-        *(_one_or_null(pl.col(column)) for column in ("link", "peak_bytes_per_s")),
-        *((pl.col("blocking") == kind).sum().cast(pl.Int64).alias(kind) for kind in BLOCKING),
-        in_steps.sum().cast(pl.Int64).alias("step_count"),
-        _all_or_null(size.filter(in_steps)).alias("step_bytes"),
-        duration.filter(in_steps).sum().alias("step_ns"),
-    ]
+def _time_in_steps(trace: Trace, each: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """Return ``ran_ns`` by ``keys``: the time in the measured steps in which a copy ran.
 
-
-def _rates(frame: pl.DataFrame) -> pl.DataFrame:
-    count, time_ns = pl.col("count"), pl.col("time_ns")
-    known = pl.sum_horizontal(BLOCKING)
-    return (
-        frame.with_columns(
-            (pl.col("bytes") // count).alias("mean_bytes"),
-            pl.when(time_ns > 0).then(pl.col("bytes") * 1e9 / time_ns).alias("bytes_per_s"),
-            pl.when(known == 0)
-            .then(None)
-            .when(known == pl.col(SYNCHRONOUS))
-            .then(pl.lit("yes"))
-            .when(known == pl.col(STAGED))
-            .then(pl.lit("possibly"))
-            .when(known == pl.col(ASYNCHRONOUS))
-            .then(pl.lit("no"))
-            .otherwise(pl.lit("mixed"))
-            .alias("blocking"),
-        )
-        .with_columns(
-            (pl.col("bytes_per_s") / pl.col("peak_bytes_per_s")).alias("peak_share"),
-            ((count >= MANY_COPIES) & (pl.col("mean_bytes") < SMALL_COPY_BYTES)).alias("small"),
-        )
-        .with_columns(pl.col("small").fill_null(value=False))
-    )
-
-
-def _per_step(trace: Trace, frame: pl.DataFrame, by: Key) -> pl.DataFrame:
-    rows = measured_steps(trace).rows
-    time = pl.DataFrame({"step": trace.tables.steps["number"], "available_ns": available_ns(trace)})
-    count, size, time_ns = (pl.col(f"step_{what}") for what in ("count", "bytes", "ns"))
-    if by == "step":
-        in_step = pl.col("step").is_not_null()
-        own = time.group_by("step").agg(pl.col("available_ns").sum())
-        steps = 1
-        frame = frame.join(own, on="step", how="left", nulls_equal=True).with_columns(
-            pl.when(in_step).then("count").alias("step_count"),
-            pl.when(in_step).then("bytes").alias("step_bytes"),
-            pl.when(in_step).then("time_ns").alias("step_ns"),
-        )
-    else:
-        steps = len(rows)
-        of_all = int(time["available_ns"].gather(list(rows)).sum()) if rows else None
-        frame = frame.with_columns(pl.lit(of_all, pl.Int64).alias("available_ns"))
-    means = pl.when(pl.lit(steps > 0))
-    return frame.with_columns(
-        means.then(count / steps).alias("step_count"),
-        means.then(size // steps).alias("step_bytes"),
-        means.then(time_ns // steps).alias("step_ns"),
-    )
-
-
-def _with_step_share(
-    trace: Trace, frame: pl.DataFrame, each: pl.DataFrame, keys: tuple[str, ...]
-) -> pl.DataFrame:
-    """Return ``frame`` with ``step_share``: the share of the steps' windows in which copies ran."""
+    By step, that of the row's own step.
+    """
     windows, known = device_windows(trace), each.drop_nulls("device")
     if "step" in keys:
-        ran = _ran_in_own_step(windows, known, keys)
-    else:
-        measured = windows.filter(pl.col("step").is_in(measured_steps(trace).rows))
-        groups = known.partition_by(keys, maintain_order=True)
-        ran = pl.concat([known.select(keys).clear(), *(one.select(keys).head(1) for one in groups)])
-        times = [int(Busy.of(one).within(measured).sum()) for one in groups]
-        ran = ran.with_columns(pl.Series("ran_ns", times, dtype=pl.Int64))
-    available = pl.col("available_ns")
-    return frame.join(ran, on=keys, how="left", nulls_equal=True).with_columns(
-        pl.when(available > 0).then(pl.col("ran_ns").fill_null(0) / available).alias("step_share")
+        return _ran_in_own_step(windows, known, keys)
+    measured = windows.filter(pl.col("step").is_in(measured_steps(trace).rows))
+    groups = known.partition_by(keys, maintain_order=True)
+    times = [int(Busy.of(group).within(measured).sum()) for group in groups]
+    rows = pl.concat(
+        [known.select(keys).clear(), *(group.select(keys).head(1) for group in groups)]
     )
+    return rows.with_columns(pl.Series("ran_ns", times, dtype=pl.Int64))
 
 
 def _ran_in_own_step(
-    windows: pl.DataFrame, copied: pl.DataFrame, keys: tuple[str, ...]
+    windows: pl.DataFrame, copied: pl.DataFrame, keys: Sequence[str]
 ) -> pl.DataFrame:
     """Return ``ran_ns`` by ``keys``: the time in the windows of the row's step with a copy.
 
@@ -303,14 +423,13 @@ def _ran_in_own_step(
 
 
 def _ordered(frame: pl.DataFrame, by: Key) -> pl.DataFrame:
-    last = ["direction", "host_memory"]
-    if by == "step":
-        return frame.sort("step", *last, nulls_last=True)
-    if by == "size":
-        return frame.sort(*last, "size", nulls_last=True)
+    if by in _ORDER:
+        return frame.sort(_ORDER[by], nulls_last=True)
     names = [] if by == "direction" else [pl.col(by).cast(pl.String)]
     descending = [True, *[False] * (len(names) + 2)]
-    return frame.sort("time_ns", *names, *last, descending=descending, nulls_last=True)
+    return frame.sort(
+        "time_ns", *names, "direction", "host_memory", descending=descending, nulls_last=True
+    )
 
 
 def _totals(frame: pl.DataFrame, each: pl.DataFrame, kernels: Busy) -> dict[str, int]:
@@ -319,16 +438,7 @@ def _totals(frame: pl.DataFrame, each: pl.DataFrame, kernels: Busy) -> dict[str,
     return {**sums(frame, "count", *known, "time_ns"), "exposed_ns": int(together)}
 
 
-def _all_or_null(column: pl.Expr) -> pl.Expr:
-    # A sum over some of the copies would look like the sum over all.
-    return pl.when(column.is_not_null().all()).then(column.sum())
-
-
-def _one_or_null(column: pl.Expr) -> pl.Expr:
-    return pl.when(column.n_unique() == 1).then(column.first())
-
-
-def _notes(trace: Trace, each: pl.DataFrame, frame: pl.DataFrame) -> tuple[str, ...]:
+def _notes(trace: Trace, each: pl.DataFrame, frame: pl.DataFrame, by: Key) -> tuple[str, ...]:
     """Return the notes on ``frame``, the result for the copies ``each``."""
     by_kernels = _copy_kernels(trace)
     if each.is_empty():
@@ -338,18 +448,18 @@ def _notes(trace: Trace, each: pl.DataFrame, frame: pl.DataFrame) -> tuple[str, 
     found = [
         *by_kernels,
         *_sizes(each),
-        *_without_key(each, frame),
+        *_without_key(each, frame, by),
         *_blocking_notes(each),
         *_link(trace, each, frame),
         *_exposed_notes(trace, each),
-        *_step_notes(trace, frame),
+        *_step_notes(trace, by),
     ]
     return tuple(found)
 
 
-def _step_notes(trace: Trace, frame: pl.DataFrame) -> list[str]:
+def _step_notes(trace: Trace, by: Key) -> list[str]:
     """Return the steps that columns per step are averages of; tables by step and size have none."""
-    if trace.tables.steps.is_empty() or frame.columns[0] in ("step", "size"):
+    if trace.tables.steps.is_empty() or by in ("step", "size"):
         return []
     return [f"columns per step: {note}" for note in measured_steps(trace).notes]
 
@@ -383,8 +493,7 @@ def _sizes(each: pl.DataFrame) -> list[str]:
     return found
 
 
-def _without_key(each: pl.DataFrame, frame: pl.DataFrame) -> list[str]:
-    by = frame.columns[0]
+def _without_key(each: pl.DataFrame, frame: pl.DataFrame, by: Key) -> list[str]:
     if by == "direction" or not frame[by].null_count():
         return []
     missing = int(frame.filter(pl.col(by).is_null())["count"].sum())

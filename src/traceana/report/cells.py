@@ -10,9 +10,10 @@ import msgspec
 import polars as pl
 
 from traceana.report import display_names, numbers
-from traceana.report.columns import SIGNED, STEP, Kind
-from traceana.report.page import Column, Table
+from traceana.report.columns import SIGNED
+from traceana.report.page import Table
 from traceana.report.text import plain
+from traceana.table import STEP, Column, Kind
 from traceana.trace.schema import CPU_DEVICE
 
 BAR: Final = "bar"
@@ -119,7 +120,7 @@ def _cells(column: Column, table: Table, scale: numbers.Scale | None) -> Cells:
     write_total = write
     if scale is not None:
         write, write_total = scale.write, scale.write_total
-    if column.name in SIGNED:
+    if column.signed or column.name in SIGNED:
         write, write_total = (partial(_signed, one) for one in (write, write_total))
     total = table.totals.get(column.name)
     return Cells(

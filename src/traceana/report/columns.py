@@ -3,54 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
+
+from traceana.table import PARTS_OF_ONE_WHOLE, STEP, Column, Kind
 
 if TYPE_CHECKING:
     import polars as pl
 
-
-class Kind(Enum):
-    """The kind of the values of a column."""
-
-    TEXT = auto()
-    LONG = auto()  # text that may be long: gets the remaining width
-    KERNEL = auto()  # a kernel's name
-    PATH = auto()  # a layer's path
-    CATEGORY = auto()  # a category of kernels
-    PART = auto()  # a part of a category, or a direction
-    PARTS = auto()  # algorithms, separated by commas
-    LIBRARY = auto()  # libraries, separated by commas
-    BATCHED = auto()  # the form of a GEMM: plain, batched, strided batched
-    NUMBER = auto()  # an ordinal or identifier: no thousands separators
-    COUNT = auto()
-    MEAN = auto()  # mean of counts
-    TIME = auto()
-    MOMENT = auto()  # a point in time: enough digits to distinguish neighbours
-    BYTES = auto()
-    BINARY = auto()  # bytes in powers of two
-    RATE = auto()
-    SHARE = auto()
-    FLOPS = auto()
-    FLOP_RATE = auto()
-    INTENSITY = auto()
-    RATIO = auto()
-    PROBABILITY = auto()
-    FLAG = auto()
-    DEVICE = auto()
-
-
-UNITS: Final[Mapping[Kind, str]] = {
-    Kind.TIME: "ns",
-    Kind.MOMENT: "ns",
-    Kind.BYTES: "B",
-    Kind.BINARY: "B",
-    Kind.RATE: "B/s",
-    Kind.SHARE: "fraction of 1",
-    Kind.FLOPS: "FLOP",
-    Kind.FLOP_RATE: "FLOP/s",
-    Kind.INTENSITY: "FLOP/B",
-}
 
 _NAMES: Final[Mapping[Kind, str]] = {
     Kind.KERNEL: "name culprit before after",
@@ -135,9 +94,6 @@ _TITLES: Final[Mapping[str, str]] = {
 }
 """Titles of columns, or of parts of their names."""
 
-_ADDED: Final = "parts of one whole"
-STEP: Final = "one step"
-"""The scale of times per step, which are read beside those of the whole: never in a finer unit."""
 _SCALES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("mean_ns", "median_ns", "std_ns", "min_ns", "max_ns"), "one call"),
     **dict.fromkeys(("step_ns", "step_median_ns"), STEP),
@@ -172,7 +128,7 @@ def kind_of(column: str) -> Kind:
 
 def unit_of(column: str) -> str | None:
     """Return the unit of ``column`` in CSV, JSON and Parquet output, or None."""
-    return UNITS.get(kind_of(column))
+    return kind_of(column).unit
 
 
 def title_of(column: str) -> str:
@@ -192,11 +148,23 @@ def scale_of(column: str) -> str:
     Durations share a unit with comparable ones: those of single calls, of steps, of the whole; so
     do the FLOPs of a computation and those that its algorithm executes.
     """
-    return _SCALES.get(column, _ADDED if kind_of(column) is Kind.TIME else "")
+    return _SCALES.get(column, PARTS_OF_ONE_WHOLE if kind_of(column) is Kind.TIME else "")
 
 
-def has_values(values: pl.Series, total: int | None = None) -> bool:
-    """Return whether a column is shown: its values are not all null, and durations not all 0.
+def declared(name: str) -> Column:
+    """Return the column ``name`` as the lists of this module have it."""
+    return Column(
+        name,
+        kind_of(name),
+        title=title_of(name),
+        scale=scale_of(name),
+        signed=name in SIGNED,
+        zeros=name in _KEPT_AT_ZERO,
+    )
+
+
+def has_values(values: pl.Series, column: Column, total: int | None = None) -> bool:
+    """Return whether ``column`` is shown: its values are not all null, and durations not all 0.
 
     A column with a ``total`` above 0 has values in hidden rows.
     """
@@ -204,5 +172,4 @@ def has_values(values: pl.Series, total: int | None = None) -> bool:
         return True
     if values.null_count() == len(values):
         return False
-    kept = kind_of(values.name) is not Kind.TIME or values.name in _KEPT_AT_ZERO
-    return kept or bool((values != 0).any())
+    return column.kind is not Kind.TIME or column.zeros or bool((values != 0).any())

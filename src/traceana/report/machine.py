@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from typing import Any, Final
 
@@ -97,14 +97,15 @@ def _meta(command: str, data: Data) -> dict[str, Any]:
     }
 
 
-def _units(tables: Iterable[Rows]) -> dict[str, str]:
+def _units(tables: Sequence[Rows]) -> dict[str, str]:
     columns: dict[str, None] = {}
     for rows in tables:
         columns |= dict.fromkeys(rows.frame.columns)
         for details in rows.details:
             frames = (value for value in details.values() if isinstance(value, pl.DataFrame))
             columns |= dict.fromkeys(name for frame in frames for name in frame.columns)
-    units: Mapping[str, str | None] = {column: unit_of(column) for column in columns}
+    declared = {column.name: column.unit for rows in tables for column in rows.columns}
+    units = {name: declared[name] if name in declared else unit_of(name) for name in columns}
     return {column: unit for column, unit in units.items() if unit is not None}
 
 

@@ -13,7 +13,7 @@ import msgspec
 import polars as pl
 
 from traceana.analyze.timeline import Window
-from traceana.report.columns import Kind
+from traceana.table import Column, Kind
 
 
 class Heading(msgspec.Struct, frozen=True):
@@ -32,20 +32,6 @@ class Facts(msgspec.Struct, frozen=True):
     rows: tuple[tuple[str, str], ...]
     large: tuple[tuple[str, str], ...] = ()
     lead: str = ""
-
-
-class Column(msgspec.Struct, frozen=True):
-    """A column of a table: its ``name`` in the frame, its title and the kind of its values.
-
-    Columns of one ``scale`` share a unit. Without a scale, a column has a unit of its own.
-    Neighbouring columns of one ``group`` have it as a common title.
-    """
-
-    name: str
-    title: str
-    kind: Kind
-    scale: str = ""
-    group: str = ""
 
 
 class Hidden(msgspec.Struct, frozen=True):
@@ -230,11 +216,12 @@ Block: TypeAlias = Heading | Facts | Table | Findings | Notes | Illustration
 class Rows(msgspec.Struct, frozen=True):
     """A table of the exact data; ``details`` are for the JSON only, one mapping per row.
 
-    A frame in ``details`` becomes a list of its rows.
+    A frame in ``details`` becomes a list of its rows. ``columns`` are the declared ones.
     """
 
     frame: pl.DataFrame
     details: Sequence[Mapping[str, Any]] = ()
+    columns: tuple[Column, ...] = ()
 
 
 class Data(msgspec.Struct, frozen=True):

@@ -66,7 +66,7 @@ class CommandResult(Result, frozen=True, kw_only=True):
         tables have at most the given number of rows.
         """
         return cls(
-            found._frame, found.totals, found.notes,
+            found._frame, found.totals, found.notes, found.columns,
             summary=summary, _make_page=page, screenful=screenful, _pictures=pictures,
             _complete=complete, filterable=filterable,
         )  # fmt: skip

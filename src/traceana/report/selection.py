@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from traceana.errors import UsageError
 from traceana.report.cells import DISPLAY_UNITS, value_text
-from traceana.report.columns import Kind, kind_of, scale_of, title_of
-from traceana.report.page import Column, Page, Rows, Table
+from traceana.report.columns import declared, kind_of
+from traceana.report.page import Page, Table
 from traceana.result import Result, column_named
+from traceana.table import Kind
 
 ALL: Final = "all"
 _FILTER: Final = re.compile(
@@ -38,7 +39,8 @@ def filtered(result: Result, text: str, titles: Callable[[], Mapping[str, str]])
     frame = result.frame
     name = column_named(frame, match["column"], titles, "filter by")
     how, value = match["how"], match["value"]
-    kept = _compared(frame[name], how, value)
+    kinds = {column.name: column.kind for column in result.columns}
+    kept = _compared(frame[name], kinds.get(name) or kind_of(name), how, value)
     rows = frame.filter(kept)
     # Totals other than sums, such as a union of intervals, stay those of all rows.
     totals = {
@@ -46,12 +48,12 @@ def filtered(result: Result, text: str, titles: Callable[[], Mapping[str, str]])
         for one, total in result.totals.items()
     }
     note = f"filter {text}: {rows.height:,} of {frame.height:,} rows"
-    return Result(rows, totals, (note, *result.notes))
+    return Result(rows, totals, (note, *result.notes), result.columns)
 
 
-def _compared(values: pl.Series, how: str, given: str) -> pl.Series:
+def _compared(values: pl.Series, kind: Kind, how: str, given: str) -> pl.Series:
     if how in ("==", "!=", "~"):
-        kind, wanted = kind_of(values.name), given.casefold()
+        wanted = given.casefold()
         shown: dict[Any, bool] = {}
         for value in values.drop_nulls().unique():
             texts = [str(value).casefold(), value_text(kind, value).casefold()]
@@ -60,7 +62,7 @@ def _compared(values: pl.Series, how: str, given: str) -> pl.Series:
         return ~equal if how == "!=" else equal
     if not values.dtype.is_numeric():
         raise UsageError(f"--filter: {values.name} is text: compare it by ==, != or ~")
-    limit = _amount(kind_of(values.name), given)
+    limit = _amount(kind, given)
     compare = {"<": values.lt, "<=": values.le, ">": values.gt, ">=": values.ge}[how]
     return compare(limit).fill_null(False)
 
@@ -94,15 +96,12 @@ def with_columns(page: Page, names: Sequence[str]) -> Page:
     assert isinstance(table, Table)
     by_title = {one.title.lower(): one.name for one in reversed(table.columns)}
     chosen = [column_named(table.frame, name, lambda: by_title, "show") for name in names]
-    titled = {one.name: one for one in table.columns}
+    described = {column.name: column for column in (*page.data.rows.columns, *table.columns)}
     bars = table.bars if table.bars in chosen else None
-    columns = tuple(
-        titled.get(name) or Column(name, title_of(name), kind_of(name), scale_of(name))
-        for name in chosen
-    )
+    columns = tuple(described.get(name) or declared(name) for name in chosen)
     blocks[at] = replace(table, columns=columns, bars=bars)
     rows, data = page.data.rows, page.data
     known = [name for name in chosen if name in rows.frame.columns]
     if known and data.whole is None:
-        data = replace(data, rows=Rows(rows.frame.select(known), rows.details))
+        data = replace(data, rows=replace(rows, frame=rows.frame.select(known)))
     return replace(page, blocks=tuple(blocks), data=data)

@@ -17,7 +17,6 @@ from rich.text import Text
 
 from traceana.report import numbers
 from traceana.report.cells import BAR, Cells, cells_of
-from traceana.report.columns import Kind
 from traceana.report.page import (
     Block,
     Facts,
@@ -40,6 +39,7 @@ from traceana.report.text import (
     plain,
     terminal_width,
 )
+from traceana.table import Kind
 
 GAP: Final = 2
 BETWEEN: Final = " · "

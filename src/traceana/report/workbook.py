@@ -8,7 +8,6 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 
 from traceana.errors import MissingDependencyError, how_to_install
-from traceana.report.columns import unit_of
 from traceana.report.page import Block, Facts, Heading, Notes, Page, Table
 from traceana.report.text import plain
 
@@ -94,7 +93,7 @@ def _write(book: Workbook, name: str, table: Table) -> None:
     percent = book.add_format({"num_format": "0.0%"})
     frame = table.frame.head(_MOST_ROWS)
     for at, column in enumerate(table.columns):
-        unit = unit_of(column.name)
+        unit = column.unit
         share = unit == "fraction of 1"
         title = column.name if unit is None or share else f"{column.name} ({unit})"
         sheet.write_string(0, at, title, bold)

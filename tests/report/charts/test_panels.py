@@ -17,9 +17,9 @@ from traceana.errors import MissingDependencyError, how_to_install
 from traceana.report.charts.colours import series_colours
 from traceana.report.charts.plot import page_file, page_specification
 from traceana.report.charts.specification import specification
-from traceana.report.columns import Kind
 from traceana.report.page import Axis, Chart, Data, Facts, Marks, Page, Panels, Rows
 from traceana.report.pages.bars import grouped_bars
+from traceana.table import Kind
 
 EVIL = "$\\frac{a$_b\n\x1b[2J\u202e<b>&\"'--\ufffe$"
 Row = tuple[str, str, int | None, str | None, bool]

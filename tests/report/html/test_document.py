@@ -23,13 +23,11 @@ from traceana.errors import MissingDependencyError, how_to_install
 from traceana.flops.peaks import Peaks
 from traceana.report.charts.colours import CLASS_COLOURS, EVENT_COLOURS
 from traceana.report.charts.specification import specification
-from traceana.report.columns import Kind
 from traceana.report.html import html_file
 from traceana.report.html.elements import grid, terms
 from traceana.report.page import (
     Axis,
     Chart,
-    Column,
     Data,
     Finding,
     Findings,
@@ -46,6 +44,7 @@ from traceana.report.pages.analysis_pictures import bandwidths, roofline_chart
 from traceana.report.pages.kernels import kernels
 from traceana.report.pages.report import report
 from traceana.report.text import cut_path, plain
+from traceana.table import Column, Kind
 from traceana.timeline.idle_gaps import CAUSES
 from traceana.trace import Trace
 from traceana.trace.taxonomy import CATEGORIES
@@ -227,8 +226,8 @@ def test_layers_differ_by_the_ends_of_their_paths(more: int) -> None:
     """Also in a table of many columns, which has room for 28 characters of a path."""
     paths = [f"DistributedDataParallel_0.ResNet_0.Sequential_0.Block.Conv2d_{n}" for n in range(9)]
     frame = pl.DataFrame({"layer": paths, **{f"count_{n}": range(9) for n in range(more)}})
-    counts = (Column(name, name, Kind.COUNT) for name in frame.columns[1:])
-    columns = (Column("layer", "layer", Kind.PATH), *counts)
+    counts = (Column(name, Kind.COUNT, title=name) for name in frame.columns[1:])
+    columns = (Column("layer", Kind.PATH), *counts)
     shown = [row[0].text for row in grid(Table(frame, columns)).rows]
     longest = 28 if more > 11 else 64
     assert shown == [cut_path(path, longest) for path in paths]
@@ -397,7 +396,7 @@ def test_every_class_and_cause_of_idle_time_has_a_colour() -> None:
 
 
 def test_a_table_of_many_columns_has_no_bars() -> None:
-    columns = tuple(Column(f"c{at}", f"c{at}", Kind.COUNT) for at in range(14))
+    columns = tuple(Column(f"c{at}", Kind.COUNT, title=f"c{at}") for at in range(14))
     frame = pl.DataFrame({column.name: [1, 2] for column in columns})
     assert grid(Table(frame, columns, bars="c0")).bars == []
     assert grid(Table(frame, columns[:5], bars="c0")).bars == [0.5, 1.0]

@@ -17,9 +17,9 @@ import polars as pl
 from traceana.report import display_names, numbers
 from traceana.report.cells import DISPLAY_UNITS, value_text
 from traceana.report.charts.colours import CLASS_COLOURS, PALETTE
-from traceana.report.columns import Kind
-from traceana.report.page import Axis, Chart, Column, Marks
+from traceana.report.page import Axis, Chart, Marks
 from traceana.report.text import cut_distinct, cut_middle, plain
+from traceana.table import Column, Kind
 
 SCHEMA: Final = "https://vega.github.io/schema/vega-lite/v6.json"
 
@@ -431,7 +431,9 @@ def _rows(
         # Names on an axis without a title are those of the mark.
         named = [*(name for name in at if not at[name].title), marks.colour]
         labels = [marks.label] if marks.label else dict.fromkeys(filter(None, named))
-        values = [Column(name, axis.title, axis.kind) for name, axis in at.items() if axis.title]
+        values = [
+            Column(name, axis.kind, title=axis.title) for name, axis in at.items() if axis.title
+        ]
         columns["tips"] = tips(frame, labels, (*([] if marks.y_end else values), *marks.shown))
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 

@@ -12,9 +12,9 @@ import msgspec
 from markupsafe import Markup, escape
 
 from traceana.report.cells import BAR, Cells, cells_of
-from traceana.report.columns import Kind
 from traceana.report.page import Block, Table
 from traceana.report.text import cut_distinct, cut_end, cut_path, plain
+from traceana.table import Kind
 
 if TYPE_CHECKING:
     from jinja2 import Environment

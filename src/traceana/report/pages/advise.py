@@ -15,7 +15,7 @@ from traceana.advise import advise as analysis
 from traceana.files import STANDARD_INPUT
 from traceana.report import numbers
 from traceana.report.cells import value_text
-from traceana.report.columns import Kind, kind_of
+from traceana.report.columns import kind_of
 from traceana.report.page import Block, Data, Finding, Findings, Hidden, Page, Rows, Table
 from traceana.report.pages.single_table import columns_of, named, notes_of, source_of, table_result
 from traceana.report.result import CommandResult
@@ -23,6 +23,7 @@ from traceana.report.text import cut_end
 from traceana.result import Arranged, Result, sums
 from traceana.runs import batches_beside
 from traceana.settings import LEAST_SAVING, PREDICTION_LEVEL
+from traceana.table import Kind
 from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:

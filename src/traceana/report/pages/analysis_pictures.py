@@ -12,18 +12,9 @@ from traceana.columns.intervals import PER_DEVICE
 from traceana.report import display_names, numbers
 from traceana.report.cells import texts
 from traceana.report.charts.colours import CLASS_COLOURS, EVENT_COLOURS, PALETTE
-from traceana.report.columns import Kind
-from traceana.report.page import (
-    Axis,
-    Block,
-    Chart,
-    Column,
-    Icicle,
-    Marks,
-    Notes,
-    Timeline,
-)
+from traceana.report.page import Axis, Block, Chart, Icicle, Marks, Notes, Timeline
 from traceana.report.pages.single_table import column
+from traceana.table import Column, Kind
 from traceana.timeline.idle_gaps import CAUSES
 from traceana.trace.schema import CPU_DEVICE
 
@@ -129,7 +120,7 @@ def layer_icicle(tree: pl.DataFrame) -> list[Icicle]:
                 column("time_ns"),
                 column("share"),
                 column("calls"),
-                Column("category", "class", Kind.CATEGORY),
+                Column("category", Kind.CATEGORY, title="class"),
             ),
         )
     ]

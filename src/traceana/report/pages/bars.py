@@ -10,9 +10,9 @@ import polars as pl
 
 from traceana.report import display_names, numbers
 from traceana.report.cells import texts
-from traceana.report.columns import Kind
 from traceana.report.page import Axis, Chart, Marks
 from traceana.report.pages.single_table import column
+from traceana.table import Kind
 
 MOST_BARS: Final = 20
 _LEAST: Final = 0.001

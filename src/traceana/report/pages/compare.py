@@ -15,8 +15,8 @@ from traceana.comparison.run_tables import Comparison, basis
 from traceana.report import display_names, numbers
 from traceana.report.cells import texts
 from traceana.report.charts.colours import series_colours
-from traceana.report.columns import Kind, has_values, kind_of, scale_of, title_of
-from traceana.report.page import Axis, Block, Column, Facts, Heading, Page, Panels, Table
+from traceana.report.columns import declared, has_values, kind_of, scale_of, title_of
+from traceana.report.page import Axis, Block, Facts, Heading, Page, Panels, Table
 from traceana.report.pages.bars import grouped_bars
 from traceana.report.pages.single_table import (
     columns_of,
@@ -28,6 +28,7 @@ from traceana.report.pages.single_table import (
 )
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result, arrange
+from traceana.table import Column, Kind
 
 if TYPE_CHECKING:
     from traceana.commands import CompareBy
@@ -194,11 +195,13 @@ def _side_by_side(table: OfRuns, by: str, shown: Arranged) -> Table:
         for figure in table.figures:
             name = table.column(run, figure)
             if figure == table.time or (
-                has_values(frame[name].alias(figure)) and (number > 1 or figure != "to_first")
+                has_values(frame[name], declared(figure)) and (number > 1 or figure != "to_first")
             ):
                 title = _TITLES.get(figure, title_of(figure))
                 scale = "time" if scale_of(figure) else figure
-                columns.append(Column(name, title, kind_of(figure), scale, f"{number} {run}"))
+                columns.append(
+                    Column(name, kind_of(figure), title=title, scale=scale, group=f"{number} {run}")
+                )
     return Table(frame, tuple(columns), dropped=DROPPED, hidden=hidden_of(shown))
 
 

@@ -18,7 +18,6 @@ from traceana.comparison.diff import IDLE, OVERLAP, compared
 from traceana.comparison.run_inputs import opened
 from traceana.comparison.verdicts import Criteria, mean_available, step_times
 from traceana.report import display_names, numbers
-from traceana.report.columns import Kind
 from traceana.report.numbers import arrow, percent, signed
 from traceana.report.page import Block, Facts, Finding, Findings, Heading, Hidden, Page, Table
 from traceana.report.pages.diff_html import pictures
@@ -32,6 +31,7 @@ from traceana.report.pages.single_table import (
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result, sums
 from traceana.settings import CONFIDENCE_LEVEL, MINIMUM_EFFECT
+from traceana.table import Kind
 from traceana.timeline.idle_gaps import MEANINGS
 from traceana.timeline.work import processor, work
 from traceana.trace import Trace

@@ -11,22 +11,11 @@ from msgspec.structs import replace
 from traceana.analyze.layer_tree import work_tree
 from traceana.comparison.diff import IDLE
 from traceana.report import display_names, numbers
-from traceana.report.columns import Kind
-from traceana.report.page import (
-    Axis,
-    Block,
-    Chart,
-    Column,
-    Icicle,
-    Marks,
-    Notes,
-    Page,
-    Section,
-    Table,
-)
+from traceana.report.page import Axis, Block, Chart, Icicle, Marks, Notes, Page, Section, Table
 from traceana.report.pages.analysis_pictures import layer_icicle
 from traceana.report.pages.single_table import column, columns_of
 from traceana.result import sums
+from traceana.table import Column, Kind
 from traceana.timeline.idle_gaps import MEANINGS
 
 if TYPE_CHECKING:
@@ -91,7 +80,7 @@ def idle_causes(found: Diff, titles: Mapping[str, str]) -> Table:
     frame = found.idle.with_columns(pl.Series("meaning", meanings, pl.String))
     totals = sums(frame, "time_a_ns", "time_b_ns", "delta_ns")
     columns = columns_of(frame, _IDLE, totals, titles)
-    return Table(frame, (*columns, Column("meaning", "meaning", Kind.LONG)), totals)
+    return Table(frame, (*columns, Column("meaning", Kind.LONG)), totals)
 
 
 _BANDS: Final = {
@@ -290,7 +279,7 @@ def _change(found: Diff) -> list[Chart]:
                     y_end="end_ns",
                     colour="is",
                     label="class",
-                    shown=(Column("change_ns", "time", Kind.TIME),),
+                    shown=(Column("change_ns", Kind.TIME, title="time"),),
                 ),
             ),
             height=280,

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from traceana.analyze.unrecorded import needs_device
 from traceana.columns.intervals import PER_DEVICE
 from traceana.report import numbers
-from traceana.report.columns import Kind
-from traceana.report.page import Block, Chart, Column, Facts, Hidden, Page, Table
+from traceana.report.page import Block, Chart, Facts, Hidden, Page, Table
 from traceana.report.pages.bars import cause_bars, path_bars
 from traceana.report.pages.single_table import (
     columns_of,
@@ -29,6 +28,7 @@ from traceana.report.pages.single_table import (
 )
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result, arrange
+from traceana.table import Column, Kind
 from traceana.timeline.critical import NO_OPERATOR
 from traceana.timeline.idle_gaps import MEANINGS, capture, outside
 from traceana.timeline.steps import measured_steps, step_processes
@@ -105,7 +105,7 @@ def idle(trace: Trace, *, by: IdleBy = "cause") -> CommandResult:
         if meant.is_empty():
             return page
         text = pl.col("cause").cast(pl.String).replace_strict(MEANINGS)
-        columns = Column("cause", "idle cause", Kind.PART), Column("meaning", "meaning", Kind.LONG)
+        columns = Column("cause", Kind.PART, title="idle cause"), Column("meaning", Kind.LONG)
         table = Table(meant.with_columns(text.alias("meaning")), columns, layout="compact")
         return replace(page, blocks=(*page.blocks, _without_launches(trace, table, "cause")))
 
@@ -209,9 +209,16 @@ def _side_by_side(
     of_devices = [*(_Spread._fields if many else ()), *each]
     columns = (
         *columns_of(frame, keys),
-        Column("count", *(("gaps per step", Kind.MEAN) if per_step else ("gaps", Kind.COUNT))),
-        Column("time_ns", "mean" if per_step else _several(devices), Kind.TIME, "idle"),
-        *(Column(f"idle {one}", one, Kind.TIME, "idle", group) for one in of_devices),
+        (
+            Column("count", Kind.MEAN, title="gaps per step")
+            if per_step
+            else Column("count", Kind.COUNT, title="gaps")
+        ),
+        Column("time_ns", Kind.TIME, title="mean" if per_step else _several(devices), scale="idle"),
+        *(
+            Column(f"idle {one}", Kind.TIME, title=one, scale="idle", group=group)
+            for one in of_devices
+        ),
     )
     totals = {f"idle {one}": time for one, time in {**times, **spread._asdict()}.items()}
     totals["time_ns"] = sum(times.values()) // (stepped if per_step else 1)

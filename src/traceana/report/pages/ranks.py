@@ -19,12 +19,12 @@ from traceana.job.tasks import Done, Reading
 from traceana.readers.ranks import spans
 from traceana.readers.source import silent
 from traceana.report import numbers
-from traceana.report.columns import Kind
-from traceana.report.page import Axis, Block, Chart, Column, Facts, Marks, Notes, Page, Table
+from traceana.report.page import Axis, Block, Chart, Facts, Marks, Notes, Page, Table
 from traceana.report.pages.single_table import column, columns_of, data_of, notes_of, table_of
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result, sums
 from traceana.settings import STRAGGLER_SHARE
+from traceana.table import Column, Kind
 
 COLUMNS: Final = (
     *("rank", "status", "steps", "step_median_ns", "excess_share", "compute_ns"),
@@ -183,7 +183,7 @@ def _heat(found: Job) -> tuple[Block, ...]:
     title = f"own time, steps {first} to {last}"
     table = Table(
         shades,
-        (Column("rank", "rank", Kind.NUMBER), Column("steps", title, Kind.TEXT)),
+        (Column("rank", Kind.NUMBER), Column("steps", Kind.TEXT, title=title)),
         layout="compact",
     )
     legend = "  ".join(f"{shade} {band}" for band, shade in SHADES.items())

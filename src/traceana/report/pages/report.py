@@ -34,8 +34,7 @@ from traceana.analyze.transfers import transfers
 from traceana.analyze.unrecorded import unrecorded
 from traceana.enrich.keys import SOURCE, described
 from traceana.report import display_names, numbers
-from traceana.report.columns import Kind
-from traceana.report.page import Block, Column, Facts, Findings, Heading, Notes, Page, Rows, Table
+from traceana.report.page import Block, Facts, Findings, Heading, Notes, Page, Rows, Table
 from traceana.report.pages.advise import finding_rows, findings_of
 from traceana.report.pages.single_table import (
     column,
@@ -52,6 +51,7 @@ from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result, arrange
 from traceana.runs import batches_beside
 from traceana.settings import BOTTLENECK_SHARE, FEWEST_STEPS, LEAST_PART, MUCH_UNCLASSIFIED
+from traceana.table import Column, Kind
 from traceana.timeline.idle_gaps import selects_steps
 from traceana.timeline.steps import (
     RUN_AHEAD,
@@ -627,7 +627,7 @@ def _classes(whole: Overview) -> Table:
         orient="row",
     )
     shown = basis.mean(arrange(Result(frame)))
-    title = Column("class", basis.title(f"{whole.processor} time by class"), Kind.LONG)
+    title = Column("class", Kind.LONG, title=basis.title(f"{whole.processor} time by class"))
     columns = (title, column("calls"), column("time_ns"), column("share"))
     return Table(shown.frame, columns, dropped=("bar", "calls"), bars="share", layout="compact")
 

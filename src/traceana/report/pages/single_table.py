@@ -10,10 +10,11 @@ from msgspec.structs import replace
 
 from traceana.report import display_names, numbers
 from traceana.report.cells import BAR
-from traceana.report.columns import Kind, has_values, kind_of, scale_of, title_of
-from traceana.report.page import Block, Column, Data, Facts, Hidden, Notes, Page, Rows, Table
+from traceana.report.columns import declared, has_values, kind_of
+from traceana.report.page import Block, Data, Facts, Hidden, Notes, Page, Rows, Table
 from traceana.report.result import CommandResult
 from traceana.settings import LEAST_ROW_SHARE
+from traceana.table import Column, Kind
 from traceana.timeline.idle_gaps import selects_steps
 from traceana.timeline.steps import measured_steps, step_processes
 from traceana.timeline.work import processor, work_ns
@@ -89,11 +90,13 @@ def table_of(
     titles: Mapping[str, str] | None = None,
 ) -> Table:
     """Return the table of the rows ``shown`` with those of ``columns`` that have values."""
-    wanted = tuple(columns) or tuple(shown.frame.columns)
+    hidden = {column.name for column in shown.columns if not column.shown}
+    wanted = tuple(columns) or tuple(name for name in shown.frame.columns if name not in hidden)
+    dropped, bars = dropped or ranked(shown.columns), bars or with_bars(shown.columns)
     frame = without_unknown(named(shown.frame, wanted[0]))
     return Table(
         frame,
-        columns_of(frame, (name for name in wanted if name != BAR), shown.totals, titles),
+        columns_of(frame, wanted, shown.totals, titles, shown.columns),
         shown.totals,
         without_zeros(frame, dropped),
         bars,
@@ -101,6 +104,18 @@ def table_of(
         hidden_of(shown),
         largest_hidden=0.0 if bars is None else _largest(shown, bars),
     )
+
+
+def ranked(columns: Iterable[Column]) -> tuple[str, ...]:
+    """Return the names of ``columns`` in the order in which they go for lack of width."""
+    ranks = [(column.rank, column.name) for column in columns if column.rank is not None]
+    ranks += [(column.bars, BAR) for column in columns if column.bars is not None]
+    return tuple(name for _, name in sorted(ranks))
+
+
+def with_bars(columns: Iterable[Column]) -> str | None:
+    """Return the name of the column that has bars, if there is one."""
+    return next((column.name for column in columns if column.bars is not None), None)
 
 
 def _largest(shown: Arranged, name: str) -> float:
@@ -191,19 +206,22 @@ def columns_of(
     names: Iterable[str],
     totals: Mapping[str, int] | None = None,
     titles: Mapping[str, str] | None = None,
+    declarations: Iterable[Column] = (),
 ) -> tuple[Column, ...]:
     """Return those columns of ``frame`` among ``names`` that have values."""
-    given_titles = titles or {}
-    return tuple(
-        column(name, given_titles.get(name))
-        for name in names
-        if has_values(frame[name], (totals or {}).get(name))
-    )
+    described = {column.name: column for column in declarations}
+    columns = []
+    for name in names:
+        shown = described.get(name) or declared(name)
+        if has_values(frame[name], shown, (totals or {}).get(name)):
+            title = (titles or {}).get(name)
+            columns.append(shown if title is None else replace(shown, title=title))
+    return tuple(columns)
 
 
 def column(name: str, title: str | None = None) -> Column:
-    """Return the column ``name`` with its kind and scale, and ``title`` or its default title."""
-    return Column(name, title_of(name) if title is None else title, kind_of(name), scale_of(name))
+    """Return the column ``name``, with ``title`` if given."""
+    return declared(name) if title is None else replace(declared(name), title=title)
 
 
 def hidden_of(shown: Arranged, command: str = "") -> Hidden | None:
@@ -237,12 +255,15 @@ def data_of(
 ) -> Data:
     """Return the data of the rows ``shown``; ``sections`` are further tables with all rows."""
     return Data(
-        Rows(shown.frame),
+        Rows(shown.frame, columns=shown.columns),
         source,
         shown.totals,
         shown.frame.height + shown.hidden,
         shown.notes,
-        {name: Rows(found.frame) for name, found in (sections or {}).items()},
+        {
+            name: Rows(found.frame, columns=found.columns)
+            for name, found in (sections or {}).items()
+        },
     )
 
 

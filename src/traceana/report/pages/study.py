@@ -10,14 +10,15 @@ import msgspec
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.report.columns import has_values, kind_of, scale_of, title_of
-from traceana.report.page import Block, Column, Facts, Heading, Hidden, Page, Table
+from traceana.report.columns import declared, has_values, kind_of, scale_of, title_of
+from traceana.report.page import Block, Facts, Heading, Hidden, Page, Table
 from traceana.report.pages.single_table import columns_of, data_of, notes_of
 from traceana.report.pages.study_pictures import picture_of
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, arrange
 from traceana.study import Name
 from traceana.study.study import Study
+from traceana.table import Column
 
 
 class Layout(msgspec.Struct, frozen=True):
@@ -177,7 +178,7 @@ def _side_by_side(
     wide = own.select(keys).unique(keep="first", maintain_order=True)
     columns = list(columns_of(wide, keys, titles=layout.titles))
     for figure in layout.figures:
-        if not has_values(own[figure]):
+        if not has_values(own[figure], declared(figure)):
             continue
         for run, run_title in titles.items():
             name = f"{run} {figure}"
@@ -189,7 +190,13 @@ def _side_by_side(
             if wide[name].null_count() < wide.height:
                 title = layout.titles.get(figure, title_of(figure))
                 columns.append(
-                    Column(name, run_title, kind_of(figure), scale_of(figure) or figure, title)
+                    Column(
+                        name,
+                        kind_of(figure),
+                        title=run_title,
+                        scale=scale_of(figure) or figure,
+                        group=title,
+                    )
                 )
     return Table(wide, tuple(columns), dropped=layout.dropped)
 

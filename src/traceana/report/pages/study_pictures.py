@@ -10,13 +10,14 @@ import polars as pl
 
 from traceana.report import display_names
 from traceana.report.charts.colours import series_colours
-from traceana.report.columns import Kind, kind_of, title_of
+from traceana.report.columns import kind_of, title_of
 from traceana.report.page import Axis, Block, Chart, Facts, Marks, Panels
 from traceana.report.pages.analysis_pictures import dashed_lines
 from traceana.report.pages.bars import grouped_bars
 from traceana.study import Name
 from traceana.study.step_times import FITTED, MODELS, SERIES, STRONG
 from traceana.study.timed_convolutions import direction_order
+from traceana.table import Kind
 
 if TYPE_CHECKING:
     from traceana.study.study import Study

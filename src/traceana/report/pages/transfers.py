@@ -9,10 +9,10 @@ import polars as pl
 from traceana.analyze.summaries import needs_timeline
 from traceana.errors import UsageError
 from traceana.report import display_names, numbers
-from traceana.report.columns import Kind
-from traceana.report.page import Block, Chart, Column, Facts, Notes, Table
+from traceana.report.page import Block, Chart, Facts, Notes, Table
 from traceana.report.pages.analysis_pictures import bandwidths
 from traceana.report.pages.single_table import columns_of, device_title, notes_of, table_result
+from traceana.table import Column, Kind
 from traceana.timeline.copies import HOST_DIRECTIONS
 
 if TYPE_CHECKING:
@@ -23,19 +23,6 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-COLUMNS: Final = (
-    *("direction", "host_memory", "count", "bytes", "mean_bytes", "time_ns", "exposed_ns"),
-    *("bytes_per_s", "median_bytes_per_s", "peak_share", "blocking"),
-    *("step_count", "step_bytes", "step_share"),
-)
-DROPPED: Final = (
-    *("step_count", "median_bytes_per_s", "step_bytes", "step_share", "blocking"),
-    *("mean_bytes", "peak_share", "host_memory", "bytes"),
-)
-SIZES: Final = (
-    *("direction", "host_memory", "size", "count", "time_ns", "exposed_ns", "bytes_per_s"),
-)
-SIZES_DROPPED: Final = ("bar", "exposed_ns", "host_memory")
 COLLECTIVES: Final = (
     *("collective", "message_bytes", "ranks", "count", "time_ns", "mean_ns", "share"),
     *("exposed_ns", "algbw_bytes_per_s", "busbw_bytes_per_s"),
@@ -80,13 +67,8 @@ def transfers(
         copies = tuple(copy_notes(shown.frame)) if by == "direction" else ()
         return (Notes(copies),) if copies else ()
 
-    columns = SIZES if by == "size" else COLUMNS if by == "direction" else (by, *COLUMNS)
     return table_result(
         *("transfers", found, trace),
-        columns=columns,
-        dropped=SIZES_DROPPED if by == "size" else DROPPED,
-        bars="count" if by == "size" else None,
-        titles=_TITLES,
         summed=by != "step",
         below=below,
         screenful=40,
@@ -199,8 +181,11 @@ def _by_rank(found: Result) -> tuple[Block, ...]:
     )
     columns = (
         *columns_of(frame, keys),
-        Column("count", "calls per rank", Kind.COUNT),
-        *(Column(f"wait_ns {one}", one, Kind.TIME, "wait", f"wait by {of}") for one in most),
+        Column("count", Kind.COUNT, title="calls per rank"),
+        *(
+            Column(f"wait_ns {one}", Kind.TIME, title=one, scale="wait", group=f"wait by {of}")
+            for one in most
+        ),
     )
     totals = {f"wait_ns {one}": int(frame[f"wait_ns {one}"].sum()) for one in most}
     left_out = of_partner.height - len(most)

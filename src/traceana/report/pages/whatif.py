@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from traceana.analyze.unrecorded import needs_device
 from traceana.errors import NoSuchSelectionError
 from traceana.report import display_names, numbers
-from traceana.report.columns import Kind
-from traceana.report.page import Axis, Block, Chart, Column, Facts, Marks, Page, Table
+from traceana.report.page import Axis, Block, Chart, Facts, Marks, Page, Table
 from traceana.report.pages.single_table import data_of, notes_of, source_of, table_of
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result
 from traceana.settings import PREDICTION_LEVEL
+from traceana.table import Column, Kind
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -137,9 +137,15 @@ def _page(
             wide = wide.with_columns(pl.col("scenario").map_elements(_displayed, pl.String))
         factors = [name for name in wide.columns if name != "scenario"]
         columns = (
-            Column("scenario", "scenario", Kind.TEXT),
+            Column("scenario", Kind.TEXT),
             *(
-                Column(one, f"{float(one):g}", Kind.TIME, "predicted", "step by factor")
+                Column(
+                    one,
+                    Kind.TIME,
+                    title=f"{float(one):g}",
+                    scale="predicted",
+                    group="step by factor",
+                )
                 for one in factors
             ),
         )
@@ -173,10 +179,10 @@ def _paths(path: pl.DataFrame) -> Table:
     return Table(
         both,
         (
-            Column("of", "critical path", Kind.CATEGORY),
-            Column("before_ns", "before", Kind.TIME, "path", group),
-            Column("after_ns", "after", Kind.TIME, "path", group),
-            Column("change_ns", "change", Kind.TIME, "path", group),
+            Column("of", Kind.CATEGORY, title="critical path"),
+            Column("before_ns", Kind.TIME, scale="path", group=group),
+            Column("after_ns", Kind.TIME, scale="path", group=group),
+            Column("change_ns", Kind.TIME, scale="path", group=group),
         ),
     )
 
