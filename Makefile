@@ -70,6 +70,7 @@ docs: $(READY) ## Make anew the pages that are generated
 	$(BIN)/python -m tools.api
 	$(BIN)/python -m tools.formats
 	$(BIN)/python -m tools.tables
+	$(BIN)/python -m tools.columns
 	$(BIN)/python -m tools.flops
 	$(BIN)/python -m tools.advice
 	$(BIN)/python -m tools.planted

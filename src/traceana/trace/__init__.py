@@ -1,6 +1,7 @@
 """The canonical tables, the Trace that holds them, the bundle on disk and the integrity ledger."""
 
 from traceana.trace.ledger import Ledger
-from traceana.trace.trace import Tables, Trace, TraceMeta, per_small_trace, per_trace
+from traceana.trace.tables import Tables
+from traceana.trace.trace import Trace, TraceMeta, per_small_trace, per_trace
 
 __all__ = ["Ledger", "Tables", "Trace", "TraceMeta", "per_small_trace", "per_trace"]

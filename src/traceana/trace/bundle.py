@@ -19,7 +19,8 @@ import polars as pl
 from traceana.errors import CannotWriteError, UnknownFormatError
 from traceana.files import UNDECODABLE, crc32, replace_folder, scratch_folder, umask
 from traceana.trace.schema import SCHEMA_VERSION, TABLES
-from traceana.trace.trace import Tables, Trace, TraceMeta
+from traceana.trace.tables import Tables
+from traceana.trace.trace import Trace, TraceMeta
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import polars as pl
 
 from traceana.trace.schema import ROW, SCHEMA, TABLES, TIME_COLUMNS, conform
-from traceana.trace.trace import Tables, Trace, TraceMeta
+from traceana.trace.tables import Tables
+from traceana.trace.trace import Trace, TraceMeta
 
 Ints = npt.NDArray[np.integer]
 

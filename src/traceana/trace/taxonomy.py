@@ -38,6 +38,12 @@ CATEGORIES: Final[tuple[str, ...]] = (
     "other",
 )
 
+SEARCH: Final = "algorithm search"
+"""The category, and the role, of the trials that an autotuner runs to choose an algorithm."""
+
+AUTOTUNE: Final = "autotune"
+"""The function of kernels of an algorithm search; their category by name is another."""
+
 PRODUCTS: Final = ("conv", "gemm", "attention", "rnn")
 """Categories with most FLOPs."""
 

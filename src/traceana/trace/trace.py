@@ -5,20 +5,21 @@ And results of pure functions of a Trace, computed once for each Trace (:func:`p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import wraps
 from html import escape
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Never, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
 import polars as pl
 
-from traceana.errors import CorruptError, MissingDependencyError, how_to_install, suggested
+from traceana.errors import MissingDependencyError, how_to_install, suggested
 from traceana.files import as_unicode, shown
 from traceana.frozen import frozen, frozen_mapping, handed_out
-from traceana.trace.schema import CPU_DEVICE, TABLES, conform, empty, join_pieces
+from traceana.trace.schema import CPU_DEVICE, TABLES
+from traceana.trace.tables import Tables
+from traceana.trace.work import work
 
 if TYPE_CHECKING:
     from traceana.advise.saved import save
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
     from traceana.report.pages.transfers import transfers
     from traceana.report.pages.whatif import whatif
     from traceana.timeline.steps import select
-
-_NONE: Final[Mapping[str, pl.DataFrame]] = MappingProxyType({})
-
 
 HOW_OPENED: Final = frozenset({"opened", "opened_with"})
 """Fields of the meta that a bundle does not keep."""
@@ -96,108 +94,6 @@ class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
         msgspec.structs.force_setattr(self, "properties", frozen_mapping(self.properties))
 
 
-class Tables(Mapping[str, pl.DataFrame]):
-    """The canonical tables (:mod:`traceana.trace.schema`), as attributes and by name.
-
-    Each is a clone: who changes it does not change the Trace. Tables of a reopened bundle, which
-    are given as a ``LazyFrame``, are read on first access.
-    """
-
-    __slots__ = ("_tables",)
-
-    activities: pl.DataFrame
-    names: pl.DataFrame
-    classes: pl.DataFrame
-    episodes: pl.DataFrame
-    calls: pl.DataFrame
-    ops: pl.DataFrame
-    instructions: pl.DataFrame
-    ranges: pl.DataFrame
-    links: pl.DataFrame
-    layers: pl.DataFrame
-    graph_calls: pl.DataFrame
-    steps: pl.DataFrame
-    memory: pl.DataFrame
-    process_groups: pl.DataFrame
-    devices: pl.DataFrame
-    counters: pl.DataFrame
-    summary: pl.DataFrame
-    ledger: pl.DataFrame
-
-    def __init__(
-        self,
-        tables: Mapping[str, pl.DataFrame | pl.LazyFrame] = _NONE,
-        others: Tables | None = None,
-    ) -> None:
-        """Hold ``tables``, else those of ``others``, else empty ones.
-
-        Raises ``KeyError`` on a table or a column that the schema does not declare.
-        """
-        # Those of others have the declared columns already: to compare them takes long.
-        self._tables: dict[str, pl.DataFrame | pl.LazyFrame]
-        self._tables = {} if others is None else dict(others._tables)
-        for name, table in tables.items():
-            self._tables[_known(name)] = (
-                table if isinstance(table, pl.LazyFrame) else conform(name, table).clone()
-            )
-
-    def __getitem__(self, name: str) -> pl.DataFrame:
-        table = self._tables.get(_known(name))
-        if table is None:
-            table = empty(name)
-        if isinstance(table, pl.LazyFrame):
-            try:
-                table = table.collect()
-            except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-                raise CorruptError(
-                    f"table {name} of the bundle is damaged: save it again from the original trace"
-                ) from error
-        self._tables[name] = table
-        return table.clone()
-
-    if not TYPE_CHECKING:  # type checkers would otherwise accept any attribute
-
-        def __getattr__(self, name: str) -> pl.DataFrame:
-            try:
-                return self[name]
-            except KeyError as error:
-                raise AttributeError(*error.args) from None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(TABLES)
-
-    def __len__(self) -> int:
-        return len(TABLES)
-
-    def __dir__(self) -> Iterable[str]:
-        return [*super().__dir__(), *TABLES]
-
-    def join_pieces(self) -> None:
-        """Make each column one piece of memory; the values stay."""
-        for table in self._tables.values():
-            if isinstance(table, pl.DataFrame):
-                join_pieces(table)
-
-    def __repr__(self) -> str:
-        return (
-            f"Tables({', '.join(f'{name}: {table.height:,} rows' for name, table in self.items())})"
-        )
-
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{name}</th><td>{table.height:,}</td>"
-            f"<td style='text-align:left'>{escape(', '.join(table.columns))}</td></tr>"
-            for name, table in self.items()
-        )
-        return f"<table><tr><th>table</th><th>rows</th><th>columns</th></tr>{rows}</table>"
-
-
-def _known(name: str) -> str:
-    if name not in TABLES:
-        raise KeyError(f"no table {name!r}{suggested(name, TABLES)}; tables: {', '.join(TABLES)}")
-    return name
-
-
 class Trace(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """The canonical ``tables`` of one recording, and its ``meta``: source, format, epoch.
 
@@ -248,6 +144,14 @@ class Trace(msgspec.Struct, frozen=True, eq=False, weakref=True):
     def whole(self) -> Trace:
         """The Trace that this one is a selection of, or itself."""
         return self.selected_from or self
+
+    @property
+    def work(self) -> pl.DataFrame:
+        """The work, a row each, with its labels as columns: name, class, layer, operator, step …
+
+        :data:`traceana.trace.work.COLUMNS` lists them.
+        """
+        return work(self.tables)
 
     @property
     def is_summary(self) -> bool:

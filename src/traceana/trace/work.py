@@ -1,0 +1,286 @@
+"""The labelled work: a row for each piece of device work, with its labels as columns.
+
+``trace.work`` is this frame; analyses take those of its columns that they need. Work is what
+devices execute, or on a trace without device work the operators of the CPU: kernels, copies,
+memsets and CUDA graphs recorded whole. Synchronization records are waits, and are left out.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+import polars as pl
+
+from traceana.columns.distinct import first_rows, numbered
+from traceana.table import (
+    BYTES,
+    CATEGORY,
+    DEVICE,
+    FLAG,
+    KERNEL,
+    LIBRARY,
+    LONG,
+    MOMENT,
+    NUMBER,
+    PART,
+    PARTS,
+    PATH,
+    TEXT,
+    TIME,
+    Column,
+)
+from traceana.trace.schema import LABEL
+from traceana.trace.tables import Tables
+from traceana.trace.taxonomy import (
+    AUTOTUNE,
+    BOOLEAN_COLUMNS,
+    CLASS_COLUMNS,
+    CLASS_MEANINGS,
+    SEARCH,
+)
+
+OUTSIDE: Final = "(outside all layers)"
+"""The layer of work without one, and without a reason."""
+
+SOURCE: Final = ("name_id", "class", "kind", "copy_kind")
+"""The columns of activities, and of a printed summary, that determine the class."""
+
+PASSES: Final = pl.Enum(["forward", "dgrad", "wgrad", "backward", "optimizer"])
+"""``dgrad`` and ``wgrad`` are of convolutions and products; ``backward`` is the rest."""
+
+BLAS_LETTER: Final[dict[str, str]] = {
+    "fp32": "sgemm",
+    "tf32": "sgemm",
+    "fp64": "dgemm",
+    "fp16": "hgemm",
+    "int8": "igemm",
+    "c64": "cgemm",
+    "c128": "zgemm",
+}
+"""BLAS's names of GEMMs by operand type; TF32 uses SGEMM's interface."""
+
+PARTED_BY_FUNCTION: Final = ("activation", "layout", "collective", "attention")
+"""Categories whose part is the function."""
+
+_KINDS_OF_CLASS: Final = {
+    "algorithm": PARTS,
+    "library": LIBRARY,
+    **dict.fromkeys(BOOLEAN_COLUMNS, FLAG),
+}
+_CLASS: Final = tuple(
+    Column(name, _KINDS_OF_CLASS.get(name, TEXT), CLASS_MEANINGS[name])
+    for name in CLASS_COLUMNS
+    if name not in ("category", "direction")
+)
+COLUMNS: Final = (
+    Column("name", KERNEL, "name as recorded by the profiler, demangled"),
+    Column("kind", TEXT, "`kernel`, `memcpy`, `memset`, `graph` (recorded whole) or `op` (CPU)"),
+    Column("start", MOMENT, "start, from the trace's first event"),
+    Column("duration", TIME, "duration"),
+    Column("category", CATEGORY, "class, refined by the context of the launch"),
+    Column(
+        "part",
+        PART,
+        "part of the class: a convolution's algorithm, a GEMM's BLAS name, a copy's direction, "
+        "the function of some others",
+    ),
+    *_CLASS,
+    Column("kernel_direction", PART, CLASS_MEANINGS["direction"]),
+    Column("pass", PART, "`forward`, `dgrad`, `wgrad`, `backward` or `optimizer`"),
+    Column("direction", PART, "pass of training: `forward`, `backward` or `optimizer`"),
+    Column("layer", PATH, "path of the layer, else in parentheses the role or the reason"),
+    Column("layer_type", TEXT, "type of the layer"),
+    Column("role", TEXT, "`layer`, `optimizer`, `data` …; null outside all layers"),
+    Column("operator", LONG, "innermost operator around the launch"),
+    Column("range", LONG, "innermost annotation around the launch"),
+    Column("call", LONG, "launching call of the runtime or driver"),
+    Column("step", NUMBER, "number of the step that launched it"),
+    Column("device", DEVICE, "device number within its rank; -1: the CPU"),
+    Column("stream", NUMBER, "CUDA or HIP stream; of a CPU operator, its thread"),
+    Column("rank", NUMBER, "rank in a distributed run", type=pl.Int32),
+    Column("process", NUMBER, "operating system's process id"),
+    Column("bytes", BYTES, "copied or set; of a collective's kernel, its rank's message"),
+    Column("copy_kind", PART, "direction of a copy: `HtoD`, `DtoH` …"),
+    Column("source_memory", TEXT, "memory kind of a copy's source"),
+    Column("destination_memory", TEXT, "memory kind of a copy's destination"),
+)
+"""The columns of :func:`work`. Texts that repeat are enums or categoricals."""
+
+_GATHERED: Final = {
+    "name": ("name_id", "names", "name"),
+    "operator": ("op", "ops", "name"),
+    "range": ("range", "ranges", "text"),
+    "call": ("call", "calls", "name"),
+    "step": ("step", "steps", "number"),
+}
+"""Labels that a row of another table has: the column of its row number, the table, the column."""
+
+_ROWS: Final = {
+    "layer_row": "layer",
+    "operator_row": "op",
+    "range_row": "range",
+    "call_row": "call",
+    "step_row": "step",
+}
+"""Row numbers in other tables, for analyses: the columns of activities that hold them."""
+
+_OF_CLASS: Final = (
+    *("category", "part", "kernel_direction", "rule", "context_rule"),
+    *(column.name for column in _CLASS),
+)
+_OF_LAYER: Final = ("layer", "layer_type", "role")
+
+
+def work(tables: Tables, *names: str) -> pl.DataFrame:
+    """Return the work in the order of activities, with the columns ``names``, or :data:`COLUMNS`.
+
+    Further columns are those of activities, and the row numbers ``layer_row``, ``operator_row``,
+    ``range_row``, ``call_row`` and ``step_row``.
+    """
+    activities = tables.activities
+    is_work = activities["kind"] != "sync"
+    if not is_work.all():
+        activities = activities.filter(is_work)
+    columns = []
+    for name in names or [column.name for column in COLUMNS]:
+        if name in _ROWS:
+            column = activities[_ROWS[name]]
+        elif name in _GATHERED:
+            row, table, label = _GATHERED[name]
+            labels = tables[table][label]
+            if labels.dtype == pl.String:
+                labels = labels.cast(LABEL)
+            column = labels.gather(activities[row])
+        elif name in _OF_CLASS:
+            rows, classes = _classes(tables)
+            column = classes[name].gather(rows.filter(is_work))
+        elif name in _OF_LAYER:
+            column = layer_labels(tables)[name].gather(activities["layer"])
+            if name == "layer":
+                column = column.fill_null(OUTSIDE)
+        elif name == "pass":
+            column = _passes(work(tables, "category", "kernel_direction", "direction"))
+        else:
+            column = activities[name]
+        columns.append(column.alias(name))
+    return pl.DataFrame(columns)
+
+
+def class_labels(tables: Tables) -> pl.DataFrame:
+    """Return the distinct classes of the activities: :func:`labels_of` as categoricals."""
+    return _classes(tables)[1]
+
+
+def labels_of(sources: pl.DataFrame, tables: Tables) -> pl.DataFrame:
+    """Return the labels of the class of each of ``sources``, which have the :data:`SOURCE`.
+
+    Columns: ``category``, ``part``, ``kernel_direction``, the other columns of the taxonomy,
+    ``rule`` (that classified the name) and ``context_rule`` (that refined the class). ``part``
+    splits convolutions by algorithm, matrix products by BLAS name (``sgemm``, ``batched sgemm``;
+    ``sgemm (plain or batched)`` where the kernel's name is the same for both; ``gemm`` for an
+    unknown precision, ``unknown`` where neither is known), copies by direction, and some categories
+    by function; it is null in others. A CUDA graph recorded whole holds kernels and copies.
+    """
+    # Row numbers are positions in the tables: no join, which would hash all rows.
+    labels = tables.names.select(pl.all().gather(sources["name_id"])).drop("name")
+    if tables.classes.is_empty():
+        labels = labels.with_columns(pl.lit(None, pl.String).alias("context_rule"))
+    else:
+        refined = tables.classes.select(pl.all().gather(sources["class"]))
+        is_refined = refined["context_rule"].is_not_null()
+        labels = labels.with_columns(
+            *(refined[name].zip_with(is_refined, labels[name]) for name in CLASS_COLUMNS),
+            refined["context_rule"],
+        )
+    return (
+        labels.hstack(sources.select("kind", "copy_kind"))
+        .with_columns(*_category_and_part())
+        .rename({"direction": "kernel_direction"})
+        .drop("kind", "copy_kind")
+    )
+
+
+@cache
+def _category_and_part() -> tuple[pl.Expr, pl.Expr]:
+    """Return ``category`` and ``part`` of :func:`labels_of`; expressions take long to build."""
+    kind = pl.col("kind").cast(pl.String)
+    category = (
+        pl.when(kind.is_in(["memcpy", "memset"]))
+        .then(kind)
+        .when(pl.col("function") == AUTOTUNE)
+        .then(pl.lit(SEARCH))
+        .otherwise(pl.col("category").fill_null("other"))
+    )
+    precision, batched = pl.col("precision"), pl.col("batched")
+    blas = (
+        precision.replace_strict(BLAS_LETTER, default=None, return_dtype=pl.String)
+        .fill_null(precision + " gemm")
+        .fill_null("gemm")
+    )
+    gemm = (
+        pl.when(batched.is_null() & precision.is_null())
+        .then(pl.lit("unknown"))
+        .when(batched.is_null())
+        .then(blas + " (plain or batched)")
+        .when(batched)
+        .then("batched " + blas)
+        .otherwise(blas)
+    )
+    part = (
+        pl.when(kind == "memcpy")
+        .then(pl.col("copy_kind").cast(pl.String).fill_null("unknown"))
+        .when(kind == "memset")
+        .then(None)
+        .when(kind == "graph")
+        .then(pl.lit("CUDA graph recorded whole"))
+        .when(category == "conv")
+        .then(pl.col("algorithm").fill_null("unknown"))
+        .when(category == "gemm")
+        .then(gemm)
+        .when(category == "memcpy")
+        .then(pl.col("function").fill_null("unknown"))
+        .when(category.is_in(PARTED_BY_FUNCTION))
+        .then(pl.col("function"))
+    )
+    return category.alias("category"), part.alias("part")
+
+
+def layer_labels(tables: Tables) -> pl.DataFrame:
+    """Return ``layer``, ``layer_type`` and ``role`` of each row of ``layers``.
+
+    The ``layer`` is the path, or in parentheses the role or the reason.
+    """
+    labels: pl.DataFrame | None = tables.derived.get("layer_labels")
+    if labels is None:
+        role, path = pl.col("role").cast(pl.String), pl.col("path")
+        named = role.is_in(["layer", "unattributed"])
+        labels = tables.layers.select(
+            pl.when(named).then(path).otherwise("(" + role + ")").cast(LABEL).alias("layer"),
+            pl.when(role == "layer").then("type").cast(LABEL).alias("layer_type"),
+            "role",
+        )
+        tables.derived["layer_labels"] = labels
+    return labels
+
+
+def _classes(tables: Tables) -> tuple[pl.Series, pl.DataFrame]:
+    """Return the row of each activity in the second value, and the labels of distinct classes."""
+    classes: tuple[pl.Series, pl.DataFrame] | None = tables.derived.get("classes")
+    if classes is None:
+        sources = tables.activities.select(SOURCE)
+        (numbers,) = numbered(sources)
+        labels = labels_of(sources[first_rows(numbers)], tables)
+        rows = pl.Series(numbers.astype("uint32"))
+        classes = rows, labels.with_columns(pl.col(pl.String).cast(LABEL))
+        tables.derived["classes"] = classes
+    return classes
+
+
+def _passes(rows: pl.DataFrame) -> pl.Series:
+    """Return the pass of each of ``rows``: of convolutions and products the gradient's own."""
+    gradient = rows["kernel_direction"].is_in(["dgrad", "wgrad"]) & rows["category"].is_in(
+        ["conv", "gemm"]
+    )
+    own = rows["kernel_direction"].cast(pl.String)
+    return own.zip_with(gradient.fill_null(False), rows["direction"].cast(pl.String)).cast(PASSES)
