@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.advise.rule import Change, Found, rule
-from traceana.enrich.keys import SEARCH
 from traceana.flops.peaks import peak_for
 from traceana.settings import (
     AT_PEAK,
@@ -17,6 +16,7 @@ from traceana.settings import (
     TENSOR_CORE_GEMMS,
     UNUSED_BLOCKS,
 )
+from traceana.trace.taxonomy import SEARCH
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures

@@ -21,7 +21,6 @@ from traceana.analyze.roofline import fp32_products, roofline, units
 from traceana.analyze.transfers import transfers
 from traceana.analyze.unrecorded import needs_device
 from traceana.columns.intervals import computing, exposed, exposed_within
-from traceana.enrich.keys import SOURCE, category_of
 from traceana.settings import (
     BOTTLENECK_SHARE,
     FEWEST_TIMED_STEPS,
@@ -169,12 +168,11 @@ class Figures:
     @cached_property
     def softmax_ns(self) -> int:
         """The summed time of softmax kernels, without those of log-softmax."""
-        rows = work(self._part, "op", "duration", *SOURCE)
-        rows = rows.filter(category_of(rows, self._part) == "softmax")
-        kernel = self._part.tables.names["name"].gather(rows["name_id"])
-        operator = self._part.tables.ops["name"].gather(rows["op"]).cast(pl.String)
+        rows = work(self._part, "name", "operator", "category", "duration")
+        kernel, operator = (pl.col(name).cast(pl.String) for name in ("name", "operator"))
         of_log = kernel.str.contains(_LOG_KERNEL) | operator.str.contains(_LOG).fill_null(False)
-        return int(rows["duration"].filter(~of_log).sum())
+        softmax = rows.filter(pl.col("category") == "softmax").filter(~of_log)
+        return int(softmax["duration"].sum())
 
     @cached_property
     def work_ns(self) -> int:

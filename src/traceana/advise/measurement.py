@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from traceana.advise.gpu_idle import idle_for
 from traceana.advise.rule import Change, Found, rule
-from traceana.enrich.keys import SEARCH
 from traceana.settings import MEAN_SHIFT, WARM_UP_RATIO
+from traceana.trace.taxonomy import SEARCH
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures

@@ -28,15 +28,13 @@ from traceana.analyze.coverage import (
 from traceana.analyze.executed_flops import executed_by_instruction, executed_convolutions
 from traceana.analyze.model_charges import NO_STEPS, model_charges
 from traceana.analyze.operator_flops import PART, OperatorCosts, operator_costs
-from traceana.columns.distinct import first_rows, numbered
 from traceana.columns.nesting import NONE, Tree, from_rows, to_rows
-from traceana.enrich.keys import SEARCH, SOURCE, described
 from traceana.flops.call import PRODUCT
 from traceana.result import whole_sum
 from traceana.timeline.work import work
 from traceana.trace import per_small_trace
 from traceana.trace.schema import ROW
-from traceana.trace.taxonomy import PRODUCTS
+from traceana.trace.taxonomy import PRODUCTS, SEARCH
 
 if TYPE_CHECKING:
     from traceana.model.manifest import Manifest
@@ -132,16 +130,15 @@ def _of_operators(trace: Trace, known: OperatorCosts) -> pl.DataFrame:
     """
     costs, tree, ops = known.costs, known.tree, trace.tables.ops
     own, around = (np.zeros(ops.height, dtype=np.bool_) for _ in range(2))
-    activities = work(trace, "op", "kind", "episode", "layer")
+    activities = work(trace, "op", "kind", "episode", "role")
     launching = activities.drop_nulls("op")
     own[launching["op"].to_numpy()] = True
     around[launching.filter(pl.col("kind") == "op")["op"].to_numpy()] = True
     selected = own | tree.inside(around) | tree.holding(own)
     # What the algorithms of its convolutions execute, minus direct ones; null where one is unknown.
     of_episode = executed_convolutions(trace.whole)
-    role = trace.tables.layers["role"].cast(pl.String).gather(activities["layer"])
     # Trials repeat the computation, which counts once.
-    ran = activities.filter(role.ne_missing(SEARCH))["episode"].drop_nulls().unique()
+    ran = activities.filter(pl.col("role").ne_missing(SEARCH))["episode"].drop_nulls().unique()
     saved = (
         of_episode.with_columns(
             pl.Series("op", tree.nearest(known.counted, from_rows(of_episode["operator"]))),
@@ -274,22 +271,22 @@ def _with_precision(trace: Trace, frame: pl.DataFrame, covered: pl.DataFrame) ->
 
     It is that of the kernels of the gradient where they are known, else of the whole unit.
     """
-    rows = work(trace, *SOURCE, "duration").with_columns(covered["unit"])
-    (number,) = numbered(rows.select(SOURCE))
     columns = ["precision", "tensor_core"]
-    gradient = pl.when(pl.col("direction").is_in(["dgrad", "wgrad"])).then("direction")
-    of_class = described(rows.select(SOURCE)[first_rows(number)], trace).select(
-        gradient.cast(PART).alias("part"),
-        *columns,
-        (pl.col("category").is_in(PRODUCTS) & pl.col("precision").is_not_null()).alias("counts"),
+    gradient = pl.when(pl.col("kernel_direction").is_in(["dgrad", "wgrad"])).then(
+        pl.col("kernel_direction").cast(pl.String)
     )
     ran = (
-        rows.select("unit", "duration", number=pl.Series(number))
-        .filter(of_class["counts"].gather(number), pl.col("unit") >= 0)
-        .group_by("unit", "number")
+        work(trace, "category", "kernel_direction", *columns, "duration")
+        .with_columns(covered["unit"])
+        .filter(
+            pl.col("category").is_in(PRODUCTS),
+            pl.col("precision").is_not_null(),
+            pl.col("unit") >= 0,
+        )
+        .group_by("unit", "kernel_direction", *columns)
         .agg(pl.col("duration").sum())
+        .with_columns(gradient.cast(PART).alias("part"), pl.col("precision").cast(pl.String))
     )
-    ran = ran.hstack(of_class[ran["number"]])
 
     def most(*keys: str) -> pl.DataFrame:
         """Return the precision of most of the time, by ``keys``."""

@@ -11,7 +11,6 @@ import polars as pl
 from traceana.analyze import summaries
 from traceana.analyze.measured import measured_notes
 from traceana.enrich.classify.engine import classify_names, explain
-from traceana.enrich.keys import SOURCE, classified
 from traceana.result import Result, sums, with_share
 from traceana.settings import LEAST_ROW_SHARE
 from traceana.timeline.steps import measured_steps
@@ -65,21 +64,21 @@ def breakdown(trace: Trace) -> Result:
     measured = measured_steps(trace)
     in_measured = pl.col("step").is_in(measured.rows)
     if trace.is_summary:
-        by_source = summaries.added(summaries.counted(trace), *SOURCE).with_columns(in_steps=None)
+        by_class = summaries.by_class(trace).with_columns(in_steps=None)
     else:
-        by_source = (
-            work(trace, *SOURCE, "duration", "step")
+        by_class = (
+            work(trace, "category", "part", "duration", "step")
             .with_columns(pl.when(in_measured).then("duration").otherwise(0).alias("in_steps"))
-            .group_by(SOURCE)
+            .group_by("category", "part")
             .agg(
                 pl.len().cast(pl.Int64).alias("calls"),
                 pl.col("duration").sum().alias("time_ns"),
                 pl.col("in_steps").sum(),
             )
+            .with_columns(pl.col("category", "part").cast(pl.String))
         )
     frame = (
-        classified(by_source, trace)
-        .group_by("category", "part")
+        by_class.group_by("category", "part")
         .agg(pl.col("calls", "time_ns", "in_steps").sum())
         .with_columns(pl.col("time_ns").sum().over("category").alias("of_category"))
         .sort(

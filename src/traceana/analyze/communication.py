@@ -13,7 +13,6 @@ import msgspec
 import polars as pl
 
 from traceana.columns.intervals import COMPUTING, Busy, exposed
-from traceana.enrich.keys import SOURCE, classified
 from traceana.files import UNDECODABLE
 from traceana.flops.call import element_size
 from traceana.result import Result, sums, with_share
@@ -405,8 +404,11 @@ def _in_windows(trace: Trace) -> pl.DataFrame:
 def _computing(trace: Trace) -> Busy:
     """Return when each device ran work other than collectives."""
     whole = trace.whole
-    computing = work(whole).filter(pl.col("kind").is_in(COMPUTING))
-    return Busy.of(computing.join(_classes(whole), on=SOURCE, how="anti", nulls_equal=True))
+    return Busy.of(
+        work(whole, "rank", "device", "start", "duration", "kind", "category").filter(
+            pl.col("kind").is_in(COMPUTING), pl.col("category").ne_missing("collective")
+        )
+    )
 
 
 @per_small_trace
@@ -422,14 +424,9 @@ def with_messages(trace: Trace) -> pl.DataFrame:
 
 
 def _of_collectives(trace: Trace) -> pl.DataFrame:
-    return work(trace).join(_classes(trace), on=SOURCE, how="inner", nulls_equal=True)
-
-
-def _classes(trace: Trace) -> pl.DataFrame:
-    """Return the distinct classes of ``trace`` that are collectives: :data:`SOURCE`, ``part``."""
-    distinct = work(trace, *SOURCE).unique()
-    of_collectives = classified(distinct, trace).filter(pl.col("category") == "collective")
-    return of_collectives.select(*SOURCE, "part")
+    classes = work(trace, "category", "part")
+    rows = work(trace).with_columns(classes["part"].cast(pl.String))
+    return rows.filter(classes["category"] == "collective")
 
 
 def _whole_sum(sizes: pl.Expr, carries: pl.Expr) -> pl.Expr:

@@ -9,12 +9,11 @@ import polars as pl
 from traceana.analyze.executed_flops import SHAPE, executed_convolutions
 from traceana.analyze.layer_operands import operands
 from traceana.analyze.manifest_layers import paired
-from traceana.enrich.keys import SEARCH, SOURCE, category_of, described, layer_keys
-from traceana.enrich.layers.source import OUTSIDE
 from traceana.result import Result, sums, whole_sum, with_share
 from traceana.settings import IMAGE_CHANNELS
 from traceana.timeline.work import work
-from traceana.trace.taxonomy import PRODUCTS
+from traceana.trace.taxonomy import PRODUCTS, SEARCH
+from traceana.trace.work import OUTSIDE, layer_labels
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -70,9 +69,10 @@ def each_convolution(trace: Trace) -> pl.DataFrame:
     episodes = trace.tables.episodes.with_row_index("episode").hstack(
         executed.select(*SHAPE, pl.col("direct_flops").alias("flops"), "executed_flops")
     )
-    named = layer_keys(trace.tables.layers, by="layer", depth=None).select(
-        pl.col("layer_row"), pl.col("layer").alias("path"), pl.col("role") == "layer"
+    named = layer_labels(trace.tables).select(
+        pl.col("layer_path").cast(pl.String).alias("path"), pl.col("role") == "layer"
     )
+    named = named.with_row_index("layer_row")
     start = pl.col("start").filter((pl.col("direction") == "fprop") & pl.col("role"))
     found = (
         _timed(trace)
@@ -121,10 +121,10 @@ def _after_trained(trace: Trace) -> list[int]:
     reads a variable of TensorFlow, where an embedding has no work in the backward pass.
     """
     ops, is_layer = trace.tables.ops, trace.tables.layers["role"].cast(pl.String) == "layer"
-    ran = work(trace, "layer", "start", "duration", "direction", "step", *SOURCE)
+    ran = work(trace, "layer", "start", "duration", "direction", "step", "category", "name_id")
     ran = ran.filter(is_layer.gather(ran["layer"]).fill_null(value=False))
     backward = ran.filter(pl.col("direction") == "backward")["layer"].unique()
-    products = ran.filter(category_of(ran, trace).cast(pl.String).is_in(PRODUCTS))["layer"]
+    products = ran.filter(pl.col("category").is_in(PRODUCTS))["layer"]
     weighted = {*(row for row, one in operands(trace.whole).items() if one.parameter), *products}
     reads = ops.filter(pl.col("name").cast(pl.String).is_in(_READS))["layer"].drop_nulls().unique()
     trained = {*backward.filter(backward.is_in(weighted)), *reads}
@@ -155,24 +155,22 @@ def _after_trained(trace: Trace) -> list[int]:
 
 def _timed(trace: Trace) -> pl.DataFrame:
     """Return by ``episode`` its time, its layer, and the precision of its longest kernel."""
-    ran = work(trace, "episode", "start", "duration", "name_id", "class", "op", "layer").drop_nulls(
-        "episode"
-    )
-    of_class = described(ran.select("name_id", "class"), trace)
+    ran = work(
+        *(trace, "episode", "start", "duration", "op", "layer"),
+        *("category", "precision", "tensor_core"),
+    ).drop_nulls("episode")
     duration, layout = pl.col("duration"), pl.col("layout")
     longest = pl.when(layout).then(-1).otherwise(duration)
     return (
-        ran.select("episode", "start", "duration")
-        .with_columns(
+        ran.with_columns(
             # A trial has no layer; the operator that searched has one.
-            pl.when(of_class["category"] == SEARCH)
+            pl.when(pl.col("category") == SEARCH)
             .then(trace.tables.ops["layer"].gather(ran["op"]))
-            .otherwise(ran["layer"])
+            .otherwise("layer")
             .alias("layer_row"),
-            of_class["precision"],
-            of_class["tensor_core"],
-            (of_class["category"] == "layout").alias("layout"),
-            (of_class["category"] == SEARCH).alias("tried"),
+            pl.col("precision").cast(pl.String),
+            (pl.col("category") == "layout").alias("layout"),
+            (pl.col("category") == SEARCH).alias("tried"),
         )
         .group_by("episode")
         .agg(

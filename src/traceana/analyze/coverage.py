@@ -12,9 +12,7 @@ import numpy as np
 import polars as pl
 
 from traceana.analyze.operator_flops import OperatorCosts
-from traceana.columns.distinct import first_rows, numbered
 from traceana.columns.nesting import NONE, from_rows, take, to_rows
-from traceana.enrich.keys import SOURCE, classified
 from traceana.timeline.work import work
 from traceana.trace.schema import CPU_DEVICE
 from traceana.trace.taxonomy import NO_ARITHMETIC, PRODUCTS
@@ -66,20 +64,13 @@ def coverage(
     ``op`` is the counted operator around the activity, else its own. ``of_op`` and
     ``of_instruction`` are the reasons of operators and instructions.
     """
-    rows = work(trace, "op", "call", "instruction", "device", *SOURCE)
+    rows = work(trace, "op", "call", "instruction", "device", "category")
     own, instruction = from_rows(rows["op"]), pl.col("instruction")
     around = known.tree.nearest(known.counted, own)
-    # Few classes and many rows.
-    (number,) = numbered(rows.select(SOURCE))
-    category = classified(rows.select(SOURCE)[first_rows(number)], trace)["category"]
-    moves, known_class, fused = (
-        pl.lit(flags.gather(number))
-        for flags in (
-            category.is_in(NO_ARITHMETIC),
-            ~category.is_in([*PRODUCTS, "other"]),
-            category == "fused",
-        )
-    )
+    category = pl.col("category")
+    moves = category.is_in(NO_ARITHMETIC)
+    known_class = ~category.is_in([*PRODUCTS, "other"])
+    fused = category == "fused"
     reason = (
         pl.when(instruction.is_not_null())
         .then(pl.lit(of_instruction.gather(rows["instruction"])))

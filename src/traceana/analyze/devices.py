@@ -21,7 +21,6 @@ from traceana.columns.intervals import (
     union,
 )
 from traceana.columns.nesting import Flags, Ints
-from traceana.enrich.keys import category_of
 from traceana.result import Result, sums
 from traceana.timeline.idle import IdleTime, idle_time
 from traceana.timeline.idle_gaps import (
@@ -35,6 +34,7 @@ from traceana.timeline.idle_gaps import (
 from traceana.timeline.steps import device_windows
 from traceana.timeline.work import why_no_work, work
 from traceana.trace.schema import CPU_DEVICE
+from traceana.trace.work import labels
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -215,7 +215,9 @@ def _unions(trace: Trace, found: IdleTime) -> dict[str, Busy]:
     activities = trace.whole.tables.activities
     kind = activities["kind"]
     kernel, copy = (kind.is_in(kinds).to_numpy() for kinds in (COMPUTING, ["memcpy"]))
-    collective = kernel & category_of(activities, trace.whole).eq("collective").to_numpy()
+    collective = (
+        kernel & labels(trace.whole.tables, "category")["category"].eq("collective").to_numpy()
+    )
     wanted = {
         "kernel_ns": kernel,
         "copy_ns": copy,

@@ -23,10 +23,9 @@ from traceana.analyze.coverage import BY_MODEL, PARTLY
 from traceana.analyze.manifest_layers import with_names_of
 from traceana.analyze.rates import RATES, machine, peaks_by, rate_columns, rates_of_peak
 from traceana.analyze.roofline import Units, units
-from traceana.enrich.keys import SOURCE, described
 from traceana.flops.registry import FORMULAS
 from traceana.result import Result, share_of, sums, whole_sum, with_share
-from traceana.timeline.work import kernels_of, processor, why_no_work, work, work_ns
+from traceana.timeline.work import any_work, kernels_of, processor, why_no_work, work, work_ns
 
 if TYPE_CHECKING:
     from traceana.model import Manifest
@@ -49,7 +48,10 @@ def flops(trace: Trace, model: Manifest | None = None) -> Result:
     all work of the trace. Most FLOPs first, then most time.
     """
     trace = with_names_of(trace, model)
-    activities = work(trace)
+    activities = work(
+        *(trace, "instruction", "layer", "direction", "name_id", "duration"),
+        *("category", "kernel_direction"),
+    )
     if activities.is_empty():
         return Result(pl.DataFrame(schema=_SCHEMA), {}, (why_no_work(trace),))
     charged = charges(trace, model)
@@ -84,7 +86,7 @@ def flops(trace: Trace, model: Manifest | None = None) -> Result:
         whole_sum("bytes"),
     )
     time = (
-        _timed(trace, costs.drop_nulls("op"), rows.filter(pl.col("instruction").is_null()))
+        _timed(costs.drop_nulls("op"), rows.filter(pl.col("instruction").is_null()))
         .join(costs.select("op", "part", "kind", "formula"), on=["op", "part"], how="left")
         .with_columns(pl.lit(names).gather(pl.col("op")).fill_null(NO_OPERATOR).alias("operator"))
         .group_by(keys)
@@ -139,7 +141,7 @@ _SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 _ROW: Final = ["operator", "part", "kind", "formula"]
 
 
-def _timed(trace: Trace, costs: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+def _timed(costs: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """Return ``op``, ``part``, ``reason``, ``duration`` of ``rows``, work without an instruction.
 
     A part is that of the operator's only cost, or follows from the class of the kernel.
@@ -148,10 +150,10 @@ def _timed(trace: Trace, costs: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFram
         pl.len().alias("several"), pl.col("part").first().alias("only")
     )
     once = costs.group_by("op", "part").len().filter(pl.col("len") == 1)
-    of_class = described(rows.select(SOURCE), trace)
-    gradient = of_class["direction"].replace_strict(PART_OF, default=None, return_dtype=pl.String)
-    bias = of_class["category"].is_in(["bias", "reduction"])
-    choice = pl.when(pl.lit(bias)).then(pl.lit("bias_grad")).otherwise(pl.lit(gradient))
+    direction = pl.col("kernel_direction").cast(pl.String)
+    gradient = direction.replace_strict(PART_OF, default=None, return_dtype=pl.String)
+    bias = pl.col("category").is_in(["bias", "reduction"])
+    choice = pl.when(bias).then(pl.lit("bias_grad")).otherwise(gradient)
     part = (
         pl.when(pl.col("several") == 1)
         .then("only")
@@ -250,7 +252,7 @@ def shapes(trace: Trace, model: Manifest | None = None) -> Result:
     included, ``share`` of the work's time, ``mean_ns`` per call, and the rates of ``layers``.
     Layers that the manifest ``model`` counts have no row. Most time first.
     """
-    if work(trace).is_empty():
+    if not any_work(trace):
         return Result(pl.DataFrame(schema=_BY_SHAPE), {}, (why_no_work(trace),))
     computed = units(trace, model)
     counted, spent = _by_operator(trace, computed)

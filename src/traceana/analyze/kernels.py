@@ -16,11 +16,11 @@ from traceana.analyze.measured import (
     with_measured_rates,
     without_moves,
 )
-from traceana.enrich.keys import SOURCE, classified, described
 from traceana.result import Result, share_of, sums, with_share
 from traceana.settings import LEAST_ROW_SHARE
 from traceana.timeline.work import kernels_of, why_no_work, work_ns
 from traceana.trace.taxonomy import CLASS_COLUMNS
+from traceana.trace.work import SOURCE, labels_of
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -69,8 +69,11 @@ def _ran(trace: Trace) -> pl.DataFrame:
     keys = ["name_id", "class"]
     by_name = summaries.kernels(trace) if trace.is_summary else _by_name(trace)
     by_name = by_name.join(measured_sums(trace, *keys), on=keys, how="left", nulls_equal=True)
+    by_name = with_measured_rates(by_name, trace)
+    names = trace.tables.names["name"].gather(by_name["name_id"])
     return (
-        described(with_measured_rates(by_name, trace), trace)
+        by_name.with_columns(names)
+        .hstack(labels_of(by_name, trace.tables).rename({"kernel_direction": "direction"}))
         .with_columns(share_of(work_ns(trace)))
         .sort(["time_ns", "name", "class"], descending=[True, False, False])
     )
@@ -79,9 +82,10 @@ def _ran(trace: Trace) -> pl.DataFrame:
 def _by_name(trace: Trace) -> pl.DataFrame:
     duration = pl.col("duration")
     return (
-        kernels_of(trace, "name_id", "class", "duration")
+        kernels_of(trace, *SOURCE, "duration")
         .group_by("name_id", "class")
         .agg(
+            pl.col("kind", "copy_kind").first(),
             pl.len().cast(pl.Int64).alias("calls"),
             duration.sum().alias("time_ns"),
             (duration.sum() // pl.len()).cast(pl.Int64).alias("mean_ns"),
@@ -181,7 +185,8 @@ def occupancy(trace: Trace) -> Result:
     unused = time * (count - pl.col("blocks")) // count
     frame = (
         kernels_of(
-            trace, "rank", "device", *(f"grid_{axis}" for axis in "xyz"), "duration", *SOURCE
+            *(trace, "rank", "device", "grid_x", "grid_y", "grid_z", "duration"),
+            *("name", "class", "category", "part"),
         )
         .with_columns(blocks.alias("blocks"))
         .join(sms, on=["rank", "device"], how="left", nulls_equal=True)
@@ -191,7 +196,7 @@ def occupancy(trace: Trace) -> Result:
             pl.when(short).then(time).otherwise(0).alias("short_ns"),
             pl.when(short).then(unused).otherwise(0).alias("unused_ns"),
         )
-        .group_by(SOURCE)
+        .group_by("name", "class", "category", "part")
         .agg(
             pl.len().cast(pl.Int64).alias("calls"),
             time.sum().alias("time_ns"),
@@ -200,10 +205,10 @@ def occupancy(trace: Trace) -> Result:
             pl.col("short").sum().cast(pl.Int64).alias("short_calls"),
             pl.col("short_ns", "unused_ns").sum(),
         )
-        .join(trace.tables.names.select("name").with_row_index("name_id"), on="name_id", how="left")
+        .with_columns(pl.col("name", "category", "part").cast(pl.String))
     )
     known = pl.when(pl.col("blocks").is_not_null() & pl.col("multiprocessors").is_not_null())
-    frame = classified(frame, trace).with_columns(
+    frame = frame.with_columns(
         known.then(column).alias(column) for column in ("short_calls", "short_ns", "unused_ns")
     )
     frame = with_share(frame).sort(

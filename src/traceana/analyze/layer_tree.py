@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import polars as pl
 
-from traceana.analyze.layers import DIRECTIONS, located
-from traceana.enrich.keys import layer_keys, with_layer_keys
+from traceana.analyze.layers import DIRECTIONS, layer_keys, located, with_layer_keys
 from traceana.enrich.layers.source import SEPARATOR
 from traceana.result import share_of
 

@@ -15,20 +15,13 @@ from traceana.analyze.layer_operands import Operands, operands
 from traceana.analyze.manifest_layers import paired, with_names_of
 from traceana.analyze.measured import added, measured_notes, measured_sums, with_measured_rates
 from traceana.analyze.rates import COLUMNS as COSTS
-from traceana.analyze.rates import PASSES, UNEXPLAINED, machine, peak_note, with_flop_rates
-from traceana.enrich.keys import (
-    KEYS,
-    SOURCE,
-    classified,
-    described,
-    layer_keys,
-    with_layer_keys,
-)
-from traceana.enrich.layers.source import OUTSIDE
+from traceana.analyze.rates import UNEXPLAINED, machine, peak_note, with_flop_rates
+from traceana.enrich.layers.source import SEPARATOR
 from traceana.result import Result, sums, with_share
 from traceana.settings import UNSCOPED_PERCENT
 from traceana.timeline.work import why_no_work, work
 from traceana.trace.taxonomy import NO_ARITHMETIC, PRODUCTS
+from traceana.trace.work import OUTSIDE
 from traceana.vocabulary.operators import COMPILED_REGION
 
 if TYPE_CHECKING:
@@ -85,7 +78,7 @@ def layers(
     work = with_layer_keys(
         located(trace, None if charged is None else charged.coverage["reason"]), names
     )
-    keys = [*KEYS, *(["direction"] if direction else [])]
+    keys = [*_KEYS, *(["direction"] if direction else [])]
     if direction:
         work = work.with_columns(pl.col("pass").alias("direction"))
     time = pl.col("time_ns")
@@ -128,7 +121,7 @@ def layers(
             )
         )
     frame = with_measured_rates(with_share(frame), trace).sort(
-        "position", "layer", "role", *keys[len(KEYS) :], nulls_last=True, maintain_order=True
+        "position", "layer", "role", *keys[len(_KEYS) :], nulls_last=True, maintain_order=True
     )
     frame = frame.select(
         *keys, "calls", *times, "time_ns", "share", "algorithm",
@@ -384,9 +377,10 @@ def located(trace: Trace, reason: pl.Series | None = None) -> pl.DataFrame:
     ``incomplete`` (whether some of it has no count) and those of
     :func:`traceana.analyze.measured.measured_sums`.
     """
-    keys = (*SOURCE, "layer", "direction")
+    classes = ("category", "part", "precision", "tensor_core")
+    keys = ("layer", "direction", "pass", *classes)
     why = pl.col("reason")
-    by_source = (
+    return (
         work(trace, *keys, "duration")
         .with_columns(pl.lit(None, pl.String).alias("reason") if reason is None else reason)
         # A sum of a column takes a fraction of the time of a filtered sum in each group.
@@ -402,22 +396,61 @@ def located(trace: Trace, reason: pl.Series | None = None) -> pl.DataFrame:
             pl.col("incomplete").any(),
         )
         .join(measured_sums(trace, *keys), on=keys, how="left", nulls_equal=True)
-        .with_columns(pl.col("direction").cast(pl.String))
-    )
-    of_class = described(by_source.select(SOURCE), trace)
-    gradient = of_class["direction"].is_in(["dgrad", "wgrad"]) & of_class["category"].is_in(
-        ["conv", "gemm"]
-    )
-    return (
-        classified(by_source, trace)
-        .with_columns(
-            of_class["precision"],
-            of_class["tensor_core"],
-            pl.when(gradient)
-            .then(of_class["direction"])
-            .otherwise("direction")
-            .cast(PASSES)
-            .alias("pass"),
-        )
+        .with_columns(pl.col("direction", "category", "part", "precision").cast(pl.String))
         .rename({"layer": "layer_row"})
+    )
+
+
+_KEYS: Final = ("layer", "type", "role", "position")
+
+
+def layer_keys(layers: pl.DataFrame, by: LayersBy, depth: int | None) -> pl.DataFrame:
+    """Return the :data:`_KEYS` of each row of ``layers`` (``layer_row``) in a table by layer.
+
+    ``layer`` is the path, cut to ``depth`` parts if given, or the type. Rows without a layer have
+    their role, or the reason, in parentheses. ``position`` is that of the row's first layer.
+    """
+    path, kind = pl.col("path"), pl.col("type")
+    is_layer = pl.col("role") == "layer"
+    label = (
+        path if depth is None else path.str.split(SEPARATOR).list.head(depth).list.join(SEPARATOR)
+    )
+    if by == "type":
+        label = kind.fill_null("(no type)")
+    named = layers.with_row_index("layer_row").with_columns(pl.col("role").cast(pl.String))
+    types = named.filter(is_layer).select(path.alias("label"), kind.alias("type_of_label"))
+    return (
+        named.with_columns(
+            pl.when(is_layer)
+            .then(label)
+            .when(pl.col("role") == "unattributed")
+            .then(path)
+            .otherwise("(" + pl.col("role") + ")")
+            .alias("label")
+        )
+        .join(
+            types.unique("label", keep="first", maintain_order=True),
+            on="label",
+            how="left",
+            maintain_order="left",
+        )
+        .with_columns(
+            pl.when(is_layer).then(pl.col("position").min().over("label", "role")).alias("position")
+        )
+        .select(
+            "layer_row",
+            pl.col("label").alias("layer"),
+            pl.when(is_layer)
+            .then(pl.col("label") if by == "type" else pl.col("type_of_label"))
+            .alias("type"),
+            "role",
+            "position",
+        )
+    )
+
+
+def with_layer_keys(rows: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
+    """Return ``rows`` (with ``layer_row``) with their :func:`layer_keys`."""
+    return rows.join(keys, on="layer_row", how="left", maintain_order="left").with_columns(
+        pl.col("role").fill_null("unattributed"), pl.col("layer").fill_null(OUTSIDE)
     )

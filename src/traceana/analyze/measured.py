@@ -9,6 +9,7 @@ import polars as pl
 
 from traceana.timeline.work import counted
 from traceana.trace import Trace, TraceMeta
+from traceana.trace.work import labels
 
 KINDS: Final = ("fp64", "fp32", "fp16", "tensor")
 FLOPS: Final = tuple(f"{kind}_flops" for kind in KINDS)
@@ -72,7 +73,7 @@ def _unmeasured(keys: tuple[str, ...]) -> pl.DataFrame:
 
 def _sums(trace: Trace, keys: tuple[str, ...]) -> pl.DataFrame:
     joined = without_moves(trace).filter(pl.col("activity").is_not_null())
-    activities = trace.tables.activities.select(*keys, "duration")[joined["activity"]]
+    activities = labels(trace.tables, *keys, "duration")[joined["activity"]]
     launches = figures(joined, over=activities["duration"])
     return (
         pl.concat([activities.drop("duration"), launches], how="horizontal")

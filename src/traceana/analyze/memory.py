@@ -10,12 +10,11 @@ import polars as pl
 from traceana.columns.distinct import thread_numbers
 from traceana.columns.intervals import PER_DEVICE
 from traceana.columns.nesting import NONE, Nesting, from_rows, take, to_rows
-from traceana.enrich.keys import layer_keys
-from traceana.enrich.layers.source import OUTSIDE
 from traceana.result import Result, sums
 from traceana.settings import FEWEST_GROWING
 from traceana.timeline.steps import measured_steps, name_of
 from traceana.trace import per_small_trace
+from traceana.trace.work import OUTSIDE, layer_labels
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -186,8 +185,8 @@ def alive(trace: Trace, events: pl.DataFrame, at: pl.DataFrame) -> pl.DataFrame:
 
 def layer_names(trace: Trace, rows: pl.Series) -> pl.Series:
     """Return the names of the layers of these rows."""
-    named = layer_keys(trace.tables.layers, "layer", None)["layer"]
-    return named.gather(rows).fill_null(OUTSIDE).alias("layer")
+    paths = layer_labels(trace.tables)["layer_path"].cast(pl.String)
+    return paths.gather(rows).fill_null(OUTSIDE).alias("layer")
 
 
 def operator_names(trace: Trace, rows: pl.Series) -> pl.Series:

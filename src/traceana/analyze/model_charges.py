@@ -14,7 +14,6 @@ import polars as pl
 from traceana.analyze.fused_rows import FUSED, fused_parts
 from traceana.analyze.manifest_layers import Pairing, paired
 from traceana.analyze.operator_flops import PART
-from traceana.enrich.keys import SOURCE, category_of
 from traceana.enrich.layers.from_scopes import replica_of
 from traceana.enrich.layers.source import SEPARATOR
 from traceana.flops.call import LARGEST, Refusal
@@ -282,16 +281,14 @@ def _executions(trace: Trace, layers: Iterable[int]) -> pl.DataFrame:
     Columns: those, ``scope``, ``name``, ``runs``, ``product`` (whether it is a convolution or a
     matrix product) and ``loop`` (whether it is in one). ``runs`` is 1 except in TensorFlow.
     """
-    rows = work(trace, "scope", "op", "layer", "step", "direction", *SOURCE)
+    rows = work(trace, "scope", "op", "layer", "step", "direction", "category")
     chosen = rows.filter(pl.col("layer").is_in(list(layers)))
     op, own = chosen["op"], chosen["scope"]
     scope = pl.select(pl.coalesce(own, trace.tables.ops["scope"].gather(op))).to_series()
     counts = _records_graph(trace)
     named = trace.tables.ops["name"].gather(op).cast(pl.String)
     nothing = pl.lit(None, pl.String)
-    product = (
-        category_of(chosen, trace).cast(pl.String).is_in(PRODUCTS) if counts else pl.lit(False)
-    )
+    product = pl.col("category").is_in(PRODUCTS) if counts else pl.lit(False)
     frame = chosen.select(
         "layer",
         "step",

@@ -17,12 +17,10 @@ from traceana.result import whole_sum
 from traceana.timeline.work import work
 from traceana.trace.schema import CPU_DEVICE
 from traceana.trace.taxonomy import PRODUCTS
+from traceana.trace.work import PASSES
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
-
-PASSES: Final = pl.Enum(["forward", "dgrad", "wgrad", "backward", "optimizer"])
-"""``dgrad`` and ``wgrad`` are of convolutions and products; ``backward`` is the rest."""
 
 COLUMNS: Final = (
     *("flops", "executed_flops", "flops_per_s", "of_peak", "over_peak"),

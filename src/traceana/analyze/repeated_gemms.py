@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
-from traceana.columns.distinct import first_rows, numbered
+from traceana.columns.distinct import numbered
 from traceana.columns.intervals import Busy
-from traceana.enrich.keys import described, layer_keys
-from traceana.enrich.layers.source import OUTSIDE
 from traceana.result import Result, sums
 from traceana.settings import REPEATED_GEMMS, REPEATED_GEMMS_GAP
 from traceana.timeline.work import kernels_of, work
+from traceana.trace.work import OUTSIDE, layer_labels
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 _QUEUE: Final = ("rank", "device", "context", "stream")
 _COLUMNS: Final = (
     *_QUEUE,
-    *("start", "duration", "step", "op", "layer", "name_id", "class"),
+    *("start", "duration", "step", "op", "layer", "name_id", "batched"),
     *("grid_x", "grid_y", "grid_z"),
 )
 _KEYS: Final = ("name_id", "layer_row", "operands", "grid_x", "grid_y", "grid_z")
@@ -58,17 +57,16 @@ def products(trace: Trace) -> Result:
             pl.col("op").first(),
         )
     )
-    layer = layer_keys(trace.tables.layers, by="layer", depth=None).select("layer_row", "layer")
+    layers = layer_labels(trace.tables)["layer_path"].cast(pl.String)
     kernel = trace.tables.names.select("name", "precision").with_row_index("name_id")
     frame = (
         summed.with_columns(
             (pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")).alias("blocks"),
             trace.tables.ops["name"].gather(summed["op"]).cast(pl.String).alias("operator"),
             trace.tables.ops["input_shapes"].gather(summed["op"]).alias("shapes"),
+            layers.gather(summed["layer_row"]).fill_null(OUTSIDE).alias("layer"),
         )
-        .join(layer, on="layer_row", how="left")
         .join(kernel, on="name_id", how="left")
-        .with_columns(pl.col("layer").fill_null(OUTSIDE))
         .sort(["in_runs_ns", "time_ns", "layer", "name"], descending=[True, True, False, False])
         .select(
             *("layer", "operator", "shapes", "name", "precision", "blocks", "multiprocessors"),
@@ -85,13 +83,9 @@ def _in_order(trace: Trace) -> pl.DataFrame:
     ``operands`` is the number of the operator's name and shapes.
     """
     ran = kernels_of(trace, *_COLUMNS)
-    # Few classes and many rows.
-    (number,) = numbered(ran.select("name_id", "class"))
-    of_class = described(ran.select("name_id", "class")[first_rows(number)], trace)
-    batched = of_class["batched"].gather(number)
     # A product that computes a convolution has the name of one, and the convolution's class.
     named = trace.tables.names["category"].gather(ran["name_id"])
-    plain = ((named == "gemm") & batched.not_()).fill_null(value=False)
+    plain = ((named == "gemm") & ran["batched"].not_()).fill_null(value=False)
     helping = ((named == "conv") & ~plain).fill_null(value=False)
     (queue,) = numbered(ran.select(_QUEUE))
     shapes = trace.tables.ops["input_shapes"].cast(pl.Categorical)

@@ -17,12 +17,11 @@ from traceana.analyze.rates import RATES, machine, peak_note, peaks_by, rate_col
 from traceana.columns.distinct import first_rows, numbered
 from traceana.columns.intervals import Busy
 from traceana.columns.nesting import Ints
-from traceana.enrich.keys import SEARCH, SOURCE, classified, described
 from traceana.result import Result, sums, whole_sum, with_share
 from traceana.timeline.steps import available_ns, measured_steps, select
-from traceana.timeline.work import why_no_work, work
+from traceana.timeline.work import any_work, why_no_work, work
 from traceana.trace import per_small_trace
-from traceana.trace.taxonomy import NO_ARITHMETIC, PRODUCTS
+from traceana.trace.taxonomy import NO_ARITHMETIC, PRODUCTS, SEARCH
 
 if TYPE_CHECKING:
     from traceana.flops.peaks import Peaks
@@ -58,7 +57,7 @@ def roofline(
     ``computed`` are the :func:`units` of ``trace``, if already computed; ``model`` is the layer
     manifest.
     """
-    if work(trace).is_empty():
+    if not any_work(trace):
         return Result(pl.DataFrame(schema=_SCHEMA), {}, (why_no_work(trace),))
     rows, charged, notes = computed or units(trace, model)
     of_class, over, computed_by = _of_classes(charged, rows)
@@ -157,11 +156,12 @@ def _rows(trace: Trace, known: Charges) -> tuple[Ints, pl.DataFrame]:
     The unit is that of the counted operator around the work, else of the operator of the work,
     which on a CPU may have counted children.
     """
-    activities = work(trace, *SOURCE, "duration", "instruction")
+    labels = (*_CLASS, "kernel_direction", "precision", "tensor_core")
+    activities = work(trace, *labels, "kind", "duration", "instruction")
     each = activities.select(
         # Units grow with time: numbers that begin with them are found faster.
         known.coverage["unit"],
-        *SOURCE,
+        *labels,
         # An instruction, or an operator of a CPU, includes its children.
         (activities["instruction"].is_not_null() | (activities["kind"] == "op")).alias("alone"),
     )
@@ -172,20 +172,16 @@ def _rows(trace: Trace, known: Charges) -> tuple[Ints, pl.DataFrame]:
         .agg(pl.len().cast(pl.Int64).alias("calls"), pl.col("duration").sum())
         .sort("number")
     )
-    rows = each[first_rows(number)]
-    return number, classified(rows, trace).select(
-        *_CLASS,
+    direction = pl.col("kernel_direction")
+    return number, each[first_rows(number)].select(
+        pl.col(_CLASS).cast(pl.String),
         "alone",
         "unit",
         summed["calls"],
         summed["duration"],
-        *described(rows.select(SOURCE), trace)
-        .select(
-            pl.when(pl.col("direction").is_in(_GRADIENTS)).then("direction").alias("gradient"),
-            "precision",
-            "tensor_core",
-        )
-        .get_columns(),
+        pl.when(direction.is_in(_GRADIENTS)).then(direction.cast(pl.String)).alias("gradient"),
+        pl.col("precision").cast(pl.String),
+        "tensor_core",
     )
 
 

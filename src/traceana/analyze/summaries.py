@@ -10,6 +10,7 @@ from traceana.errors import NoSuchSelectionError
 from traceana.result import whole_sum
 from traceana.timeline.copies import host_memory
 from traceana.trace.schema import TABLES
+from traceana.trace.work import SOURCE, labels_of
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -63,6 +64,7 @@ def kernels(trace: Trace) -> pl.DataFrame:
     return (
         rows.group_by("name_id", "class")
         .agg(
+            pl.col("kind", "copy_kind").first(),
             *_SUMS,
             pl.when(pl.len() == 1).then(pl.col("median_ns").first()).alias("median_ns"),
             pl.lit(None, pl.Int64).alias("std_ns"),
@@ -72,6 +74,12 @@ def kernels(trace: Trace) -> pl.DataFrame:
         .drop("bytes")
         .with_columns(pl.when(calls > 0).then(pl.col("time_ns") // calls).alias("mean_ns"))
     )
+
+
+def by_class(trace: Trace) -> pl.DataFrame:
+    """Return ``calls``, ``time_ns`` and ``bytes`` of the rows of each class, with its labels."""
+    rows = added(counted(trace), *SOURCE)
+    return rows.hstack(labels_of(rows, trace.tables))
 
 
 def copies(trace: Trace) -> pl.DataFrame:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from traceana.enrich.keys import SOURCE, category_of
 from traceana.timeline.steps import measured_steps
+from traceana.trace.work import labels
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -140,7 +140,12 @@ def _parts(trace: Trace) -> list[_Part]:
     return [
         _Part(critical(trace, by="segment").frame, "start_ns", "time_ns", _critical),
         _Part(idle(trace, by="gap").frame, "start_ns", "time_ns", _idle),
-        _Part(trace.tables.activities, "start", "duration", lambda rows: _work(trace, rows)),
+        _Part(
+            trace.tables.activities.with_columns(labels(trace.tables, "name", "category")),
+            "start",
+            "duration",
+            lambda rows: _work(trace, rows),
+        ),
         _Part(trace.tables.ranges, "start", "duration", _ranges),
         _Part(trace.tables.ops, "start", "duration", lambda rows: _operators(trace, rows)),
         _Part(
@@ -249,7 +254,7 @@ def _idle(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _work(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
     waits = rows["kind"] == "sync"
-    category = category_of(rows.select(SOURCE), trace).cast(pl.String)
+    category = rows["category"].cast(pl.String)
     return rows.select(
         "rank",
         pl.lit("stream").alias("kind"),
@@ -257,7 +262,7 @@ def _work(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
         pl.col("stream").alias("number"),
         # Below the work, which a synchronization of its stream would cover.
         waits.cast(pl.Int32).alias("depth"),
-        trace.tables.names["name"].gather(rows["name_id"]),
+        pl.col("name").cast(pl.String),
         category.zip_with(~waits, pl.Series(["synchronization"])).alias("category"),
         trace.tables.layers["path"].gather(rows["layer"]).alias("layer"),
         trace.tables.ops["name"].cast(pl.String).gather(rows["op"]).alias("operator"),

@@ -11,8 +11,6 @@ import polars as pl
 from traceana.analyze import summaries
 from traceana.analyze.summaries import needs_timeline
 from traceana.columns.intervals import PER_DEVICE, Busy, computing, exposed
-from traceana.enrich.keys import layer_keys
-from traceana.enrich.layers.source import OUTSIDE
 from traceana.result import Result, share_of, sums
 from traceana.settings import MANY_COPIES, SMALL_COPY_BYTES
 from traceana.table import (
@@ -51,6 +49,7 @@ from traceana.timeline.copies import (
 )
 from traceana.timeline.steps import available_ns, device_windows, measured_steps
 from traceana.timeline.work import kernels_of
+from traceana.trace.work import OUTSIDE, layer_labels
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -355,10 +354,8 @@ def _key_of(trace: Trace, copies: pl.DataFrame, by: Key) -> pl.Series:
         case "call":
             return trace.tables.calls["name"].gather(copies["call"]).alias(by)
         case "layer":
-            named = layer_keys(trace.tables.layers, by="layer", depth=None)["layer"].cast(
-                pl.Categorical
-            )
-            return named.gather(copies["layer"]).fill_null(OUTSIDE).alias(by)
+            paths = layer_labels(trace.tables)["layer_path"]
+            return paths.gather(copies["layer"]).fill_null(OUTSIDE).alias(by)
         case "step":
             return trace.tables.steps["number"].gather(copies["step_row"]).alias(by)
         case "size":

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from traceana.analyze import summaries
 from traceana.analyze.layers import layers
 from traceana.analyze.manifest_layers import with_names_of
-from traceana.analyze.rates import PASSES
 from traceana.analyze.run_to_run import relative_spread, spread_of_work
 from traceana.columns.intervals import Busy, computing
 from traceana.columns.nesting import NONE, Tree, from_rows
@@ -29,14 +28,6 @@ from traceana.comparison.run_inputs import (
     opened,
     recorded_batch,
     runs_in,
-)
-from traceana.enrich.keys import (
-    SOURCE,
-    category_of,
-    classified,
-    described,
-    layer_keys,
-    with_layer_keys,
 )
 from traceana.settings import (
     LEAST_COUNTED,
@@ -51,6 +42,7 @@ from traceana.timeline.work import work
 from traceana.trace import per_small_trace, per_trace
 from traceana.trace.schema import TABLES
 from traceana.trace.taxonomy import PRODUCTS
+from traceana.trace.work import OUTSIDE, SOURCE, labels_of, layer_labels, passes
 from traceana.vocabulary.operators import COMPILED_GRAPH, COMPILED_REGION
 
 if TYPE_CHECKING:
@@ -230,8 +222,8 @@ def run_steps(trace: Trace, *, whole: bool = False) -> RunSteps:
         one_step = cells(trace, pl.zeros(rows.height, pl.UInt32, eager=True))
         frame = pl.DataFrame([row], schema=STEPS)
         return RunSteps(frame, one_step, False, (note,), timed=not trace.is_summary)
-    rows = work(trace, "rank", "device", "start", "duration", *SOURCE)
-    kernels = computing(rows.filter(category_of(rows, trace).ne_missing("collective")))
+    rows = work(trace, "rank", "device", "start", "duration", "kind", "category")
+    kernels = computing(rows.filter(pl.col("category").ne_missing("collective")))
     and_copies = kernels.with_also(rows.filter(pl.col("kind") == "memcpy"))
     of_step = device_windows(trace)
     kernel_ns = kernels.within(of_step)
@@ -336,10 +328,9 @@ def run_flops(trace: Trace, model: Manifest | None = None, *, whole: bool = Fals
     and recurrent layers have a count: the sum would be of a part of the work.
     """
     known = step_flops(trace, model, whole=whole)
-    rows = work(trace, "layer", "duration", *SOURCE)
-    products = rows.filter(category_of(rows, trace).is_in(PRODUCTS))
-    names = layer_keys(trace.tables.layers, "layer", None)["layer"].cast(pl.String)
-    counted = names.gather(products["layer"]).is_in([*known]).fill_null(value=False)
+    rows = work(trace, "layer_path", "duration", "category")
+    products = rows.filter(pl.col("category").is_in(PRODUCTS))
+    counted = products["layer_path"].cast(pl.String).is_in([*known])
     times = products["duration"]
     if not known or int(times.filter(counted).sum()) < LEAST_COUNTED * int(times.sum()):
         return None
@@ -417,21 +408,14 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
             )
             .with_columns(pl.col("direction").cast(pl.String))
         )
-    classes = described(summed.select(SOURCE), trace)
-    gradient = classes["direction"].is_in(["dgrad", "wgrad"]) & classes["category"].is_in(
-        ["conv", "gemm"]
-    )
-    rows = classified(summed, trace).with_columns(
-        *(classes[column] for column in _CLASS),
-        classes["direction"].alias("named_direction"),
-        pl.when(gradient)
-        .then(classes["direction"])
-        .otherwise("direction")
-        .cast(PASSES)
-        .alias("pass"),
-    )
-    return with_layer_keys(
-        rows.rename({"layer": "layer_row"}), layer_keys(trace.tables.layers, "layer", None)
+    rows = summed.hstack(labels_of(summed, trace.tables))
+    layers_of = layer_labels(trace.tables).select(pl.all().gather(rows["layer"]))
+    return rows.with_columns(
+        trace.tables.names["name"].gather(rows["name_id"]),
+        passes(rows).alias("pass"),
+        layers_of["layer_path"].cast(pl.String).fill_null(OUTSIDE).alias("layer"),
+        layers_of["role"].cast(pl.String).fill_null("unattributed"),
+        pl.col("kernel_direction").alias("named_direction"),
     ).select(
         *("step", "layer", "role", "category", "part", "direction", "pass", "named_direction"),
         "compiled",

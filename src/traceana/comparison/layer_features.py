@@ -16,10 +16,10 @@ from traceana.analyze.fused_rows import fused_parts
 from traceana.analyze.layer_operands import operands
 from traceana.analyze.layers import layers
 from traceana.analyze.manifest_layers import paired, with_names_of
-from traceana.enrich.keys import layer_keys
 from traceana.timeline.work import work
 from traceana.trace import per_trace
 from traceana.trace.taxonomy import PRODUCTS
+from traceana.trace.work import layer_labels
 from traceana.vocabulary.layer_types import Type, plain_word, type_of
 
 if TYPE_CHECKING:
@@ -83,9 +83,10 @@ def run_layers(trace: Trace, model: Manifest | None = None) -> RunLayers:
     if table.is_empty():
         return RunLayers(())
     label_of = dict(
-        layer_keys(trace.tables.layers, "layer", None)
+        layer_labels(trace.tables)
+        .with_row_index("layer_row")
         .filter(pl.col("role") == "layer")
-        .select("layer_row", "layer")
+        .select("layer_row", pl.col("layer_path").cast(pl.String))
         .iter_rows()
     )
     described = {} if model is None else paired(trace, model).layer_of
@@ -293,8 +294,7 @@ def execution_order(
         pl.col("category").cast(pl.String).is_in(PRODUCTS)
     )["name_id"]
     rows = (
-        work(trace)
-        .select("layer", "step", "direction", "start", "duration", "name_id")
+        work(trace, "layer", "step", "direction", "start", "duration", "name_id")
         .join(names, on="layer", how="inner", maintain_order="left")
         .join(begins, on="step", how="left", maintain_order="left")
         .with_columns(

@@ -18,13 +18,12 @@ from traceana import __version__
 from traceana.analyze.layer_tree import layer_tree
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.timeline import Window, capture
-from traceana.columns.distinct import first_rows, numbered
-from traceana.enrich.keys import SOURCE, classified
 from traceana.errors import CannotWriteError, MissingDependencyError, how_to_install
 from traceana.files import check_free, scratch_folder, write_output
 from traceana.timeline.critical import critical
 from traceana.timeline.idle import idle
 from traceana.trace.schema import CPU_DEVICE, SCHEMA, SCHEMA_VERSION
+from traceana.trace.work import labels
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -369,19 +368,18 @@ def _tables(trace: Trace) -> Iterator[tuple[str, pl.DataFrame]]:
 
 
 def _work(trace: Trace) -> pl.DataFrame:
-    rows = trace.tables.activities.with_row_index(ROW).filter(pl.col("kind") != "sync")
-    (numbers,) = numbered(rows.select(SOURCE))
-    classes = classified(rows.select(SOURCE)[first_rows(numbers)], trace)
-    texts = {
-        "name": (trace.tables.names["name"], "name_id"),
-        "step": (trace.tables.steps["number"], "step"),
-        "layer": (trace.tables.layers["path"], "layer"),
-        "operator": (trace.tables.ops["name"], "op"),
-    }
-    return rows.with_columns(
-        *(classes[name].gather(numbers).alias(name) for name in ("category", "part")),
-        *(table.gather(rows[row]).alias(name) for name, (table, row) in texts.items()),
-    ).select(*WORK)
+    rows = trace.tables.activities.with_row_index(ROW)
+    named = labels(trace.tables, "name", "category", "part", "operator", "step_number")
+    return (
+        rows.with_columns(
+            *(named[name].cast(pl.String) for name in ("name", "category", "part")),
+            named["operator"],
+            named["step_number"].alias("step"),
+            trace.tables.layers["path"].gather(rows["layer"]).alias("layer"),
+        )
+        .filter(pl.col("kind") != "sync")
+        .select(*WORK)
+    )
 
 
 def _meta(trace: Trace) -> pl.DataFrame:

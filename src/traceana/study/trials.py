@@ -11,12 +11,12 @@ from typing import Final
 import msgspec
 import polars as pl
 
-from traceana.enrich.keys import described
 from traceana.errors import NotFoundError, TraceanaError, UsageError
 from traceana.files import as_unicode
 from traceana.readers.source import silent
 from traceana.settings import CONFIDENCE_LEVEL
 from traceana.study.recorded_runs import KERNELS, Recorded
+from traceana.timeline.work import work
 from traceana.trace import Trace
 from traceana.trace.merge import merge
 
@@ -137,16 +137,18 @@ def kernel_times(of: Trials) -> pl.DataFrame:
     (null where they are no convolution), ``direction`` (null where it is unknown, or several are
     added up), ``calls``, ``time_ns``.
     """
-    work = of.trace.tables.activities.filter(pl.col("kind") == "kernel")
-    by_name = work.group_by("rank", "name_id", "class").agg(
-        pl.len().cast(pl.Int64).alias("calls"), pl.col("duration").sum().alias("time_ns")
+    classes = ("category", "algorithm", "kernel_direction")
+    kernels = work(of.trace, "kind", "rank", *classes, "duration").filter(kind="kernel")
+    by_class = (
+        kernels.group_by("rank", *classes)
+        .agg(pl.len().cast(pl.Int64).alias("calls"), pl.col("duration").sum().alias("time_ns"))
+        .with_columns(pl.col(classes).cast(pl.String))
     )
     convolves = pl.col("category") == "conv"
     algorithm = pl.when(convolves).then(pl.col("algorithm").fill_null("unknown"))
-    known = pl.col("direction").drop_nulls().unique()
+    known = pl.col("kernel_direction").drop_nulls().unique()
     return (
-        described(by_name, of.trace)
-        .with_columns(algorithm.alias("algorithm"), pl.col("rank").alias("trial"))
+        by_class.with_columns(algorithm.alias("algorithm"), pl.col("rank").alias("trial"))
         .group_by("trial", "algorithm")
         .agg(
             pl.when(known.len() == 1).then(known.first()).alias("direction"),

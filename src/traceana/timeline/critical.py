@@ -12,8 +12,6 @@ import polars as pl
 
 from traceana.columns.distinct import Texts, Threads
 from traceana.columns.nesting import NONE, take, to_rows
-from traceana.enrich.keys import SOURCE, classified, layer_keys
-from traceana.enrich.layers.source import OUTSIDE
 from traceana.result import Result, sums, with_share
 from traceana.timeline.graph import (
     EVENT,
@@ -32,6 +30,7 @@ from traceana.timeline.threads import WAITING, HostTime
 from traceana.timeline.work import why_no_work, work
 from traceana.trace import per_small_trace
 from traceana.trace.schema import DEVICE_WORK
+from traceana.trace.work import OUTSIDE, labels, layer_labels
 
 if TYPE_CHECKING:
     from traceana.commands import CriticalBy
@@ -72,7 +71,9 @@ def critical(trace: Trace, by: CriticalBy = "class") -> Result:
     if trace.tables.steps.height:
         path = path.filter(pl.col("step_row").is_in(measured.rows))
     path = path.join(
-        layer_keys(trace.whole.tables.layers, "layer", None).select("layer_row", "layer"),
+        layer_labels(trace.whole.tables)
+        .select(pl.col("layer_path").cast(pl.String).alias("layer"))
+        .with_row_index("layer_row"),
         on="layer_row",
         how="left",
         maintain_order="left",
@@ -231,9 +232,10 @@ def _labelled(trace: Trace, raw: pl.DataFrame, threads: Threads) -> pl.DataFrame
 
 def _of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
     """Return the labels of device work, of launches and of gaps before work."""
-    columns = (*SOURCE, "op", "call", "layer", "device", "stream", "range")
-    work = trace.tables.activities.select(pl.col(columns).gather(raw["of"]))
-    found = classified(raw.hstack(work), trace)
+    columns = ("name", "category", "part", "op", "call", "layer", "device", "stream", "range")
+    found = raw.hstack(labels(trace.tables, *columns)[raw["of"]]).with_columns(
+        pl.col("name", "category", "part").cast(pl.String)
+    )
     category, what, why = pl.col("category"), pl.col("what"), pl.col("why")
     is_work = what == "work"
     own = (
@@ -251,7 +253,6 @@ def _of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit("event"))
         .otherwise(pl.lit("not_recorded"))
     )
-    names = trace.tables.names["name"].gather(found["name_id"])
     calls = _call(trace, found["call"])
     operator = pl.coalesce(_operator(trace, found["op"]), _annotation(trace, found["range"]))
     return found.select(
@@ -268,7 +269,7 @@ def _of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
         .when(what == "gap")
         .then(reason)
         .alias("part"),
-        pl.when(is_work).then(names).when(what == "launch").then(calls).alias("name"),
+        pl.when(is_work).then("name").when(what == "launch").then(calls).alias("name"),
         operator.alias("operator"),
         pl.col("layer").alias("layer_row"),
         "device",

@@ -10,24 +10,18 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from traceana.trace import per_trace
+from traceana.trace.work import work as labelled
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
 
 def work(trace: Trace, *columns: str) -> pl.DataFrame:
-    """Return the activities of ``trace`` that are work, in their order, with ``columns``, or all.
-
-    The table has many columns: name those that are needed.
-    """
-    chosen = trace.tables.activities[list(columns)] if columns else trace.tables.activities
-    return chosen if _only_work(trace) else chosen.filter(trace.tables.activities["kind"] != "sync")
-
-
-@per_trace
-def _only_work(trace: Trace) -> bool:
-    return bool((trace.tables.activities["kind"] != "sync").all())
+    """Return the work of ``trace`` in the order of activities: all columns of activities, or
+    ``columns``, which may be labels (:func:`traceana.trace.work.work`)."""
+    if columns:
+        return labelled(trace.tables, *columns)
+    return trace.tables.activities.filter(trace.tables.activities["kind"] != "sync")
 
 
 def work_ns(trace: Trace) -> int:
@@ -46,8 +40,7 @@ def any_work(trace: Trace) -> bool:
 
 def kernels_of(trace: Trace, *columns: str) -> pl.DataFrame:
     """Return the kernels, or the operators of a trace of the CPU alone, as :func:`work` does."""
-    chosen = trace.tables.activities[list(columns)] if columns else trace.tables.activities
-    return chosen.filter(trace.tables.activities["kind"].is_in(["kernel", "op"]))
+    return work(trace, *columns).filter(work(trace, "kind")["kind"].is_in(["kernel", "op"]))
 
 
 def processor(trace: Trace) -> str:

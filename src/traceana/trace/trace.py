@@ -19,7 +19,7 @@ from traceana.files import as_unicode, shown
 from traceana.frozen import frozen, frozen_mapping, handed_out
 from traceana.trace.schema import CPU_DEVICE, TABLES
 from traceana.trace.tables import Tables
-from traceana.trace.work import work
+from traceana.trace.work import labelled_work
 
 if TYPE_CHECKING:
     from traceana.advise.saved import save
@@ -151,7 +151,7 @@ class Trace(msgspec.Struct, frozen=True, eq=False, weakref=True):
 
         :data:`traceana.trace.work.COLUMNS` lists them.
         """
-        return work(self.tables)
+        return labelled_work(self.tables)
 
     @property
     def is_summary(self) -> bool:

@@ -110,66 +110,71 @@ COLUMNS: Final = (
 _GATHERED: Final = {
     "name": ("name_id", "names", "name"),
     "operator": ("op", "ops", "name"),
-    "range": ("range", "ranges", "text"),
-    "call": ("call", "calls", "name"),
-    "step": ("step", "steps", "number"),
+    "range_text": ("range", "ranges", "text"),
+    "call_name": ("call", "calls", "name"),
+    "step_number": ("step", "steps", "number"),
 }
 """Labels that a row of another table has: the column of its row number, the table, the column."""
 
-_ROWS: Final = {
-    "layer_row": "layer",
-    "operator_row": "op",
-    "range_row": "range",
-    "call_row": "call",
-    "step_row": "step",
+_LABEL_OF: Final = {
+    "layer": "layer_path",
+    "range": "range_text",
+    "call": "call_name",
+    "step": "step_number",
 }
-"""Row numbers in other tables, for analyses: the columns of activities that hold them."""
+"""Columns of the labelled work that are row numbers in activities."""
 
 _OF_CLASS: Final = (
     *("category", "part", "kernel_direction", "rule", "context_rule"),
     *(column.name for column in _CLASS),
 )
-_OF_LAYER: Final = ("layer", "layer_type", "role")
+_OF_LAYER: Final = ("layer_path", "layer_type", "role")
+
+
+def labelled_work(tables: Tables) -> pl.DataFrame:
+    """Return the work with :data:`COLUMNS`."""
+    names = [column.name for column in COLUMNS]
+    rows = work(tables, *(_LABEL_OF.get(name, name) for name in names))
+    return rows.rename({label: name for name, label in _LABEL_OF.items()})
 
 
 def work(tables: Tables, *names: str) -> pl.DataFrame:
-    """Return the work in the order of activities, with the columns ``names``, or :data:`COLUMNS`.
+    """Return the work in the order of activities, with the columns ``names`` of :func:`labels`."""
+    is_work = tables.activities["kind"] != "sync"
+    rows = labels(tables, *names)
+    return rows if is_work.all() else rows.filter(is_work)
 
-    Further columns are those of activities, and the row numbers ``layer_row``, ``operator_row``,
-    ``range_row``, ``call_row`` and ``step_row``.
+
+def labels(tables: Tables, *names: str) -> pl.DataFrame:
+    """Return the columns ``names`` of each activity.
+
+    They are columns of activities, in which ``layer``, ``op``, ``range``, ``call`` and ``step`` are
+    row numbers, and labels: ``name``, ``operator``, ``range_text``, ``call_name``, ``step_number``,
+    ``layer_path``, ``layer_type``, ``role``, ``pass``, ``kernel_direction``, and the other columns
+    of :func:`labels_of`. Each costs the time of its own column.
     """
     activities = tables.activities
-    is_work = activities["kind"] != "sync"
-    if not is_work.all():
-        activities = activities.filter(is_work)
     columns = []
-    for name in names or [column.name for column in COLUMNS]:
-        if name in _ROWS:
-            column = activities[_ROWS[name]]
-        elif name in _GATHERED:
+    for name in names:
+        if name in _GATHERED:
             row, table, label = _GATHERED[name]
-            labels = tables[table][label]
-            if labels.dtype == pl.String:
-                labels = labels.cast(LABEL)
-            column = labels.gather(activities[row])
+            texts = tables[table][label]
+            if texts.dtype == pl.String:
+                texts = texts.cast(LABEL)
+            column = texts.gather(activities[row])
         elif name in _OF_CLASS:
             rows, classes = _classes(tables)
-            column = classes[name].gather(rows.filter(is_work))
+            column = classes[name].gather(rows)
         elif name in _OF_LAYER:
             column = layer_labels(tables)[name].gather(activities["layer"])
-            if name == "layer":
+            if name == "layer_path":
                 column = column.fill_null(OUTSIDE)
         elif name == "pass":
-            column = _passes(work(tables, "category", "kernel_direction", "direction"))
+            column = passes(labels(tables, "category", "kernel_direction", "direction"))
         else:
             column = activities[name]
         columns.append(column.alias(name))
     return pl.DataFrame(columns)
-
-
-def class_labels(tables: Tables) -> pl.DataFrame:
-    """Return the distinct classes of the activities: :func:`labels_of` as categoricals."""
-    return _classes(tables)[1]
 
 
 def labels_of(sources: pl.DataFrame, tables: Tables) -> pl.DataFrame:
@@ -183,18 +188,18 @@ def labels_of(sources: pl.DataFrame, tables: Tables) -> pl.DataFrame:
     by function; it is null in others. A CUDA graph recorded whole holds kernels and copies.
     """
     # Row numbers are positions in the tables: no join, which would hash all rows.
-    labels = tables.names.select(pl.all().gather(sources["name_id"])).drop("name")
+    of_name = tables.names.select(pl.all().gather(sources["name_id"])).drop("name")
     if tables.classes.is_empty():
-        labels = labels.with_columns(pl.lit(None, pl.String).alias("context_rule"))
+        of_name = of_name.with_columns(pl.lit(None, pl.String).alias("context_rule"))
     else:
         refined = tables.classes.select(pl.all().gather(sources["class"]))
         is_refined = refined["context_rule"].is_not_null()
-        labels = labels.with_columns(
-            *(refined[name].zip_with(is_refined, labels[name]) for name in CLASS_COLUMNS),
+        of_name = of_name.with_columns(
+            *(refined[name].zip_with(is_refined, of_name[name]) for name in CLASS_COLUMNS),
             refined["context_rule"],
         )
     return (
-        labels.hstack(sources.select("kind", "copy_kind"))
+        of_name.hstack(sources.select("kind", "copy_kind"))
         .with_columns(*_category_and_part())
         .rename({"direction": "kernel_direction"})
         .drop("kind", "copy_kind")
@@ -247,21 +252,21 @@ def _category_and_part() -> tuple[pl.Expr, pl.Expr]:
 
 
 def layer_labels(tables: Tables) -> pl.DataFrame:
-    """Return ``layer``, ``layer_type`` and ``role`` of each row of ``layers``.
+    """Return ``layer_path``, ``layer_type`` and ``role`` of each row of ``layers``.
 
-    The ``layer`` is the path, or in parentheses the role or the reason.
+    The path is that of the layer, or in parentheses the role or the reason.
     """
-    labels: pl.DataFrame | None = tables.derived.get("layer_labels")
-    if labels is None:
+    named_layers: pl.DataFrame | None = tables.derived.get("layer_labels")
+    if named_layers is None:
         role, path = pl.col("role").cast(pl.String), pl.col("path")
         named = role.is_in(["layer", "unattributed"])
-        labels = tables.layers.select(
-            pl.when(named).then(path).otherwise("(" + role + ")").cast(LABEL).alias("layer"),
+        named_layers = tables.layers.select(
+            pl.when(named).then(path).otherwise("(" + role + ")").cast(LABEL).alias("layer_path"),
             pl.when(role == "layer").then("type").cast(LABEL).alias("layer_type"),
             "role",
         )
-        tables.derived["layer_labels"] = labels
-    return labels
+        tables.derived["layer_labels"] = named_layers
+    return named_layers
 
 
 def _classes(tables: Tables) -> tuple[pl.Series, pl.DataFrame]:
@@ -270,14 +275,14 @@ def _classes(tables: Tables) -> tuple[pl.Series, pl.DataFrame]:
     if classes is None:
         sources = tables.activities.select(SOURCE)
         (numbers,) = numbered(sources)
-        labels = labels_of(sources[first_rows(numbers)], tables)
+        distinct = labels_of(sources[first_rows(numbers)], tables)
         rows = pl.Series(numbers.astype("uint32"))
-        classes = rows, labels.with_columns(pl.col(pl.String).cast(LABEL))
+        classes = rows, distinct.with_columns(pl.col(pl.String).cast(LABEL))
         tables.derived["classes"] = classes
     return classes
 
 
-def _passes(rows: pl.DataFrame) -> pl.Series:
+def passes(rows: pl.DataFrame) -> pl.Series:
     """Return the pass of each of ``rows``: of convolutions and products the gradient's own."""
     gradient = rows["kernel_direction"].is_in(["dgrad", "wgrad"]) & rows["category"].is_in(
         ["conv", "gemm"]

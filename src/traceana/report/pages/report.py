@@ -32,7 +32,6 @@ from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import DIRECTIONS, layers
 from traceana.analyze.transfers import transfers
 from traceana.analyze.unrecorded import unrecorded
-from traceana.enrich.keys import SOURCE, described
 from traceana.report import display_names, numbers
 from traceana.report.page import Block, Facts, Findings, Heading, Notes, Page, Rows, Table
 from traceana.report.pages.advise import finding_rows, findings_of
@@ -638,9 +637,13 @@ _CUDNN_PASS: Final = {"forward": "Fwd", "dgrad": "BwdData", "wgrad": "BwdFilter"
 def _passes(trace: Trace) -> Mapping[str, str]:
     """Return the passes of each algorithm that cuDNN numbers anew in every pass, as it names them:
     ALGO_0 of the data gradient and ALGO_0 of the filter gradient are not one algorithm."""
-    launched = described(trace.tables.activities.select(SOURCE).unique(), trace)
-    numbered = launched.filter(pl.col("algorithm").str.contains(r"^algo_\d$"))
-    by_part = numbered.group_by("algorithm").agg(pl.col("direction").unique())
+    launched = work(trace, "algorithm", "kernel_direction").unique()
+    algorithm = pl.col("algorithm").cast(pl.String)
+    by_part = (
+        launched.filter(algorithm.str.contains(r"^algo_\d$"))
+        .group_by(algorithm)
+        .agg(pl.col("kernel_direction").cast(pl.String).unique())
+    )
     return {
         algorithm: " + ".join(name for one, name in _CUDNN_PASS.items() if one in directions)
         for algorithm, directions in by_part.iter_rows()
