@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 import msgspec
@@ -125,8 +126,9 @@ class Column(msgspec.Struct, frozen=True, eq=False):
     def __post_init__(self) -> None:
         """Fill in the title and the scale."""
         if self.title == DEFAULT:
-            words = self.name.removesuffix("_ns").replace("_", " ")
-            msgspec.structs.force_setattr(self, "title", words)
+            words = self.name.removesuffix("_ns").split("_")
+            title = " ".join("FLOPs" if word == "flops" else word for word in words)
+            msgspec.structs.force_setattr(self, "title", title)
         if self.scale == DEFAULT:
             scale = PARTS_OF_ONE_WHOLE if self.kind is Kind.TIME else ""
             msgspec.structs.force_setattr(self, "scale", scale)
@@ -142,6 +144,7 @@ class Column(msgspec.Struct, frozen=True, eq=False):
         return self.kind.unit
 
 
+_NO_TITLES: Final[Mapping[str, str]] = MappingProxyType({})
 Columns: TypeAlias = tuple[Column, ...]
 
 
@@ -150,18 +153,28 @@ def names_of(columns: Columns) -> list[str]:
     return [column.name for column in columns]
 
 
-def limited(columns: Columns, *, shown: str, dropped: str = "", bars: str | None = None) -> Columns:
-    """Return ``columns`` of which a page shows fewer: the names ``shown``, separated by spaces.
+def laid_out(
+    columns: Iterable[Column],
+    *,
+    shown: str = "",
+    hidden: str = "",
+    dropped: str = "",
+    bars: str | None = None,
+    titles: Mapping[str, str] = _NO_TITLES,
+) -> Columns:
+    """Return ``columns`` as one table shows them; names in a text are separated by spaces.
 
-    ``dropped`` are the names in the order in which they go, ``bar`` being the bars of ``bars``.
+    A page has the columns ``shown``, or all but the ``hidden``. ``dropped`` are those that go for
+    lack of width, in this order, ``bar`` being the bars of the column ``bars``.
     """
-    names, ranks = shown.split(), {name: rank for rank, name in enumerate(dropped.split(), 1)}
+    ranks = {name: rank for rank, name in enumerate(dropped.split(), 1)}
     return tuple(
         msgspec.structs.replace(
             column,
-            shown=column.name in names,
+            shown=column.name in shown.split() if shown else column.name not in hidden.split(),
             rank=ranks.get(column.name),
-            bars=ranks.get("bar") if column.name == bars else None,
+            bars=ranks.get("bar", 0) if column.name == bars else None,
+            title=titles.get(column.name, column.title),
         )
         for column in columns
     )

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze import summaries
+from traceana.analyze.measured import COLUMNS as MEASURED
 from traceana.analyze.measured import (
-    COLUMNS,
     added,
     figures,
     measured_notes,
@@ -18,15 +18,100 @@ from traceana.analyze.measured import (
 )
 from traceana.result import Result, share_of, sums, with_share
 from traceana.settings import LEAST_ROW_SHARE
+from traceana.table import (
+    CATEGORY,
+    COUNT,
+    DEFAULT,
+    FLAG,
+    KERNEL,
+    LIBRARY,
+    ONE_CALL,
+    PART,
+    PARTS,
+    SHARE,
+    TEXT,
+    TIME,
+    Column,
+    aggregated,
+    conformed,
+    laid_out,
+)
 from traceana.timeline.work import kernels_of, why_no_work, work_ns
-from traceana.trace.taxonomy import CLASS_COLUMNS
+from traceana.trace.taxonomy import BOOLEAN_COLUMNS, CLASS_MEANINGS
 from traceana.trace.work import SOURCE, labels_of
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
 
-PER_CALL: Final = ("mean_ns", "median_ns", "std_ns", "min_ns", "max_ns")
+_DURATION: Final = pl.col("duration")
+_CLASS_KINDS: Final = {
+    "category": CATEGORY,
+    "algorithm": PARTS,
+    "direction": PART,
+    "library": LIBRARY,
+    **dict.fromkeys(BOOLEAN_COLUMNS, FLAG),
+}
+CLASS: Final = {
+    name: Column(
+        name,
+        _CLASS_KINDS.get(name, TEXT),
+        meaning,
+        title={"category": "class", "direction": "pass"}.get(name, DEFAULT),
+    )
+    for name, meaning in CLASS_MEANINGS.items()
+}
+"""The columns of a class by name."""
+
+COLUMNS: Final = laid_out(
+    (
+        Column("name", KERNEL, "the name, whole"),
+        *(CLASS[name] for name in ("category", "algorithm", "direction", "batched")),
+        Column("calls", COUNT, "how often it ran", pl.len()),
+        Column("time_ns", TIME, "summed durations", _DURATION.sum()),
+        Column("share", SHARE, "of the GPU time, copies and memsets included, as in `report`"),
+        Column(
+            "median_ns",
+            TIME,
+            "median call, rounded down",
+            _DURATION.median().floor(),
+            scale=ONE_CALL,
+        ),
+        Column(
+            "std_ns",
+            TIME,
+            "standard deviation of the calls, null for one call",
+            _DURATION.std().round(),
+            scale=ONE_CALL,
+        ),
+        Column(
+            "mean_ns", TIME, "mean call, rounded down", _DURATION.sum() // pl.len(), scale=ONE_CALL
+        ),
+        Column("min_ns", TIME, "shortest call", _DURATION.min(), scale=ONE_CALL),
+        Column("max_ns", TIME, "longest call", _DURATION.max(), scale=ONE_CALL),
+        *MEASURED,
+        *(CLASS[name] for name in ("family", "precision", "tensor_core", "gemm_layout", "tile")),
+        *(CLASS[name] for name in ("function", "epilogue", "library")),
+        Column("rule", TEXT, "id of the rule that decided by the name"),
+        Column(
+            "context_rule",
+            TEXT,
+            "id of the rule of context that refined the class; null where the name's stands",
+        ),
+    ),
+    hidden="fp64_flops fp32_flops fp16_flops tensor_flops dram_bytes_per_s family precision "
+    "tensor_core gemm_layout tile function epilogue library rule context_rule",
+)
+BY_CATEGORY: Final = laid_out(
+    (
+        CLASS["category"],
+        Column("kernels", COUNT, "distinct kernels"),
+        Column("calls", COUNT, "how often they ran"),
+        Column("time_ns", TIME, "summed durations"),
+        Column("share", SHARE, "of the GPU time, copies and memsets included"),
+    ),
+    bars="share",
+)
 _FAR: Final = 10
 """A call is far from its kernel's median if it takes so many times as long."""
 _MOST_FAR: Final = 2
@@ -36,64 +121,41 @@ _LONGEST_NAME: Final = 60
 def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
     """Return one row per distinct kernel (operator in a trace of the CPU) and class.
 
-    A name with launches of several classes, by their contexts, has a row for each class.
-
-    Columns: ``name``, ``calls``, ``time_ns``, ``share`` of the GPU time (copies and memsets
-    included, as in ``breakdown``), ``mean_ns`` (rounded down), ``median_ns``, ``std_ns`` (of the
-    sample; null for one call), ``min_ns``, ``max_ns``, the measured ones
-    (:data:`traceana.analyze.measured.COLUMNS`; null without counters), then the class columns of
-    the taxonomy, ``rule`` (that classified the name) and ``context_rule`` (that refined the class;
-    null without one). Most time first; equal times by name. ``unclassified`` returns only those of
+    A name with launches of several classes, by their contexts, has a row for each. The columns are
+    :data:`COLUMNS`. Most time first; equal times by name. ``unclassified`` returns only those of
     category ``other``; their shares stay those of the GPU time.
 
     For counters without a timeline ``calls`` are the measured launches; the only time is
     ``ncu_ns``, by which the rows are sorted.
     """
     alone = trace.tables.activities.is_empty() and trace.tables.counters.height > 0
-    frame = _measured_alone(trace) if alone else _ran(trace)
+    frame = conformed(_measured_alone(trace) if alone else _ran(trace), COLUMNS)
     notes = _notes(trace, frame)
     if unclassified and frame.height:
         frame = frame.filter(pl.col("category") == "other")
         if frame.is_empty():
             notes = ("no unclassified kernels",)
-    columns = ["name", "calls", "time_ns", "share", *PER_CALL]
     known = [column for column in ("measured_flops", "dram_bytes") if trace.tables.counters.height]
-    return Result(
-        frame.select(*columns, *COLUMNS, *CLASS_COLUMNS, "rule", "context_rule"),
-        sums(frame, "calls", *([] if alone else ["time_ns"]), *known),
-        notes,
-    )
+    totals = sums(frame, "calls", *([] if alone else ["time_ns"]), *known)
+    return Result(frame, totals, notes, COLUMNS)
 
 
 def _ran(trace: Trace) -> pl.DataFrame:
+    """Return the rows of a timeline, or of a summary, by name and refined class."""
     keys = ["name_id", "class"]
-    by_name = summaries.kernels(trace) if trace.is_summary else _by_name(trace)
+    if trace.is_summary:
+        by_name = summaries.kernels(trace)
+    else:
+        launches = kernels_of(trace, *SOURCE, "duration")
+        by_name = aggregated(launches, keys, COLUMNS)
+        by_name = by_name.join(launches.select(SOURCE).unique(keys), on=keys, nulls_equal=True)
     by_name = by_name.join(measured_sums(trace, *keys), on=keys, how="left", nulls_equal=True)
     by_name = with_measured_rates(by_name, trace)
-    names = trace.tables.names["name"].gather(by_name["name_id"])
     return (
-        by_name.with_columns(names)
+        by_name.with_columns(trace.tables.names["name"].gather(by_name["name_id"]))
         .hstack(labels_of(by_name, trace.tables).rename({"kernel_direction": "direction"}))
         .with_columns(share_of(work_ns(trace)))
         .sort(["time_ns", "name", "class"], descending=[True, False, False])
-    )
-
-
-def _by_name(trace: Trace) -> pl.DataFrame:
-    duration = pl.col("duration")
-    return (
-        kernels_of(trace, *SOURCE, "duration")
-        .group_by("name_id", "class")
-        .agg(
-            pl.col("kind", "copy_kind").first(),
-            pl.len().cast(pl.Int64).alias("calls"),
-            duration.sum().alias("time_ns"),
-            (duration.sum() // pl.len()).cast(pl.Int64).alias("mean_ns"),
-            duration.median().floor().cast(pl.Int64).alias("median_ns"),
-            duration.std().round().cast(pl.Int64).alias("std_ns"),
-            duration.min().alias("min_ns"),
-            duration.max().alias("max_ns"),
-        )
     )
 
 
@@ -104,15 +166,10 @@ def _measured_alone(trace: Trace) -> pl.DataFrame:
     by_name = (
         launches.group_by("name").agg(*added()).with_columns(pl.col("measured").alias("calls"))
     )
-    unknown = ("time_ns", *PER_CALL)
     return (
         with_measured_rates(by_name, trace)
         .join(trace.tables.names, on="name", how="left")
-        .with_columns(
-            *(pl.lit(None, pl.Int64).alias(column) for column in unknown),
-            pl.lit(None, pl.Float64).alias("share"),
-            pl.lit(None, pl.String).alias("context_rule"),
-        )
+        .with_columns(pl.lit(None, pl.Int64).alias("time_ns"))
         .sort(
             *("ncu_ns", "measured_flops", "calls", "name"),
             descending=[True, True, True, False],
@@ -156,15 +213,15 @@ def _far_calls(frame: pl.DataFrame) -> tuple[str, ...]:
 
 
 def by_category(rows: Result) -> Result:
-    """Return the rows of :func:`kernels` by ``category``: ``kernels`` (rows), ``calls``,
-    ``time_ns``, ``share``. Most time first."""
+    """Return the rows of :func:`kernels` by category, with :data:`BY_CATEGORY`. Most time first."""
     frame = rows.frame.group_by("category", maintain_order=True).agg(
         pl.len().cast(pl.Int64).alias("kernels"), pl.col("calls", "time_ns", "share").sum()
     )
     frame = frame.sort(["time_ns", "category"], descending=[True, False])
     # In this order: that of a set changes from process to process.
     added = (name for name in ("calls", "time_ns") if name in rows.totals)
-    return Result(frame, sums(frame, "kernels", *added), rows.notes)
+    totals = sums(frame, "kernels", *added)
+    return Result(conformed(frame, BY_CATEGORY), totals, rows.notes, BY_CATEGORY)
 
 
 def occupancy(trace: Trace) -> Result:

@@ -7,6 +7,8 @@ from typing import Final
 
 import polars as pl
 
+from traceana.table import BYTES, COUNT, FLOP_RATE, RATE, SHARE, TIME, Column
+from traceana.table import FLOPS as FLOPS_KIND
 from traceana.timeline.work import counted
 from traceana.trace import Trace, TraceMeta
 from traceana.trace.work import labels
@@ -30,20 +32,64 @@ _COUNTS: Final = (
 )
 """Columns of counters that add up: those of a mean count for each of its launches."""
 COLUMNS: Final = (
-    *("measured", "ncu_ns", "measured_flops", *FLOPS, "measured_flops_per_s"),
-    *("dram_bytes", "dram_bytes_per_s", "tensor_active", "occupancy", "sm_efficiency"),
+    Column(
+        "measured",
+        COUNT,
+        "how many of the calls Nsight Compute, nvprof or rocprof measured; null without "
+        "`--counters`, as are the next eleven columns",
+    ),
+    Column(
+        "ncu_ns",
+        TIME,
+        "their time while they were measured: Nsight Compute's kernels alone, at clocks that it "
+        "locks, caches flushed; rocprof's one dispatch at a time",
+    ),
+    Column(
+        "measured_flops",
+        FLOPS_KIND,
+        "floating-point operations of the measured calls, a multiply-add being two: the sum of the "
+        "next four that were measured (`notes` list the others)",
+    ),
+    Column("fp64_flops", FLOPS_KIND, "of the CUDA cores, double precision"),
+    Column("fp32_flops", FLOPS_KIND, "of the CUDA cores, single precision"),
+    Column("fp16_flops", FLOPS_KIND, "of the CUDA cores, half precision"),
+    Column("tensor_flops", FLOPS_KIND, "of the tensor cores, all types"),
+    Column(
+        "measured_flops_per_s",
+        FLOP_RATE,
+        "`measured_flops` over the time that the timeline gives the same calls",
+        title="measured FLOP/s",
+    ),
+    Column(
+        "dram_bytes",
+        BYTES,
+        "bytes read from and written to the device's memory by the measured calls",
+    ),
+    Column(
+        "dram_bytes_per_s",
+        RATE,
+        "the same over the time that the timeline gives the same calls",
+        title="dram bandwidth",
+    ),
+    Column(
+        "tensor_active",
+        SHARE,
+        "part of the cycles in which the tensor cores worked; mean weighted by duration",
+    ),
+    Column(
+        "occupancy",
+        SHARE,
+        "nvprof's `achieved_occupancy` (rocprof: `OccupancyPercent`), mean over the measured "
+        "launches",
+    ),
+    Column(
+        "sm_efficiency",
+        SHARE,
+        "nvprof's `sm_efficiency`, mean over the measured launches",
+        title="SM efficiency",
+    ),
 )
-"""Columns of a result with measurements.
-
-``measured``: launches that were measured; ``ncu_ns``: their time while they were measured, Nsight
-Compute's at the clocks that it locks; ``measured_flops``: floating-point operations, a multiply-add
-being two, and their parts by type (``tensor_flops``: of the tensor cores, all types);
-``measured_flops_per_s``,
-``dram_bytes_per_s``: over the timeline's durations of the measured launches; ``tensor_active``:
-mean share of cycles with active tensor cores, weighted by duration; ``occupancy`` and
-``sm_efficiency``: achieved occupancy and efficiency of the multiprocessors that nvprof or rocprof
-measured, means over launches. Null: not measured.
-"""
+"""Columns of a result with measurements; null: not measured."""
 
 
 _FLOPS: Final = {

@@ -34,7 +34,7 @@ from traceana.table import (
     all_or_null,
     completed,
     conformed,
-    limited,
+    laid_out,
     one_or_null,
     per_second,
 )
@@ -240,7 +240,7 @@ COLUMNS: Final = (
         shown=False,
     ),
 )
-_BY_SIZE: Final = limited(
+_BY_SIZE: Final = laid_out(
     (DIRECTION, HOST_MEMORY, KEYS["size"], *COLUMNS[2:]),
     shown="direction host_memory size count time_ns exposed_ns bytes_per_s",
     dropped="bar exposed_ns host_memory",

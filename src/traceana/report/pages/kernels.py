@@ -24,12 +24,6 @@ if TYPE_CHECKING:
     from traceana.report.result import CommandResult
     from traceana.trace import Trace
 
-COLUMNS: Final = (
-    *("name", "category", "algorithm", "direction", "batched", "calls", "time_ns", "share"),
-    *("median_ns", "std_ns", "mean_ns", "min_ns", "max_ns"),
-    *("measured", "ncu_ns", "measured_flops", "measured_flops_per_s", "dram_bytes"),
-    *("tensor_active", "occupancy", "sm_efficiency"),
-)
 DROPPED: Final = (
     *("mean_ns", "min_ns", "max_ns", "direction", "std_ns", "median_ns", "algorithm", "share"),
     *("category", "batched"),
@@ -77,17 +71,15 @@ def kernels(trace: Trace, *, by: KernelsBy = "name", unclassified: bool = False)
     if by == "category":
         return table_result(
             *("kernels", analysis.by_category(found), trace),
-            bars="share",
             summed=True,
             screenful=40,
         )
     counted = trace.tables.counters.height > 0
-    titles = dict(_TITLES)
+    titles = {}
     if counted and (by_profiler := profiler(trace)) != "Nsight Compute":
         titles["ncu_ns"] = by_profiler
     return table_result(
         *("kernels", found, trace),
-        columns=COLUMNS,
         dropped=_dropped(found.frame, DROPPED_MEASURED if counted else DROPPED),
         titles=titles,
         summed=True,
