@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pytest
 
 if TYPE_CHECKING:
-    from traceana.commands import Inconclusive
     from traceana.comparison.diff import Diff
     from traceana.trace import Trace
+    from traceana.vocabulary.option_words import Inconclusive
 
 FOLDER: Final = ".traceana"
 """The folder of baselines in pytest's root folder."""

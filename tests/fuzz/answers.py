@@ -23,7 +23,6 @@ from tests.fuzz.roles import only_read, opened
 from traceana import Trace
 from traceana.cli.opening import exit_code
 from traceana.cli.options import Reading
-from traceana.commands import CompareBy, CriticalBy, DiffBy, IdleBy, LayersBy, MemoryBy, TransfersBy
 from traceana.errors import ExitCode, ManifestWarning, NoSuchSelectionError, TraceanaError
 from traceana.readers.chrome.event_decoder import EventDecoder, UndecodableError
 from traceana.readers.kineto.scan import ScanningDecoder
@@ -31,6 +30,15 @@ from traceana.report.render import Format, render
 from traceana.report.result import CommandResult
 from traceana.timeline.work import any_work
 from traceana.trace.schema import TABLES
+from traceana.vocabulary.option_words import (
+    CompareBy,
+    CriticalBy,
+    DiffBy,
+    IdleBy,
+    LayersBy,
+    MemoryBy,
+    TransfersBy,
+)
 
 COUNTED: Final = ("activities", "calls", "ops", "ranges", "links", "memory", "counters", "summary")
 SUMMED: Final = ("activities", "calls", "ops", "ranges")

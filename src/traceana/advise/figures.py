@@ -50,12 +50,12 @@ if TYPE_CHECKING:
     from traceana.advise.simulation import Simulator
     from traceana.analyze.roofline import Units
     from traceana.analyze.transfers import Key
-    from traceana.commands import IdleBy
     from traceana.flops.peaks import Peaks
     from traceana.result import Result
     from traceana.runs.run_files import BatchSeries
     from traceana.timeline.idle import IdleTime
     from traceana.trace import Trace
+    from traceana.vocabulary.option_words import IdleBy
 
 
 HOST_CAUSES: Final = (

@@ -27,17 +27,13 @@ from traceana.timeline.copies import (
 )
 from traceana.timeline.steps import available_ns, device_windows, measured_steps
 from traceana.timeline.work import kernels_of
+from traceana.vocabulary.option_words import TransfersBy
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
-By = Literal["direction", "operator", "layer", "range", "call", "step", "size"]
-"""Key of a row, besides direction and host memory: no key, the innermost operator around the
-copying call, its layer, the innermost annotation around the call, the runtime or driver call, the
-step, or the size in powers of two."""
-
-Key: TypeAlias = By | Literal["kind"]
-"""The same, or what limits the copy: its size, the call, or the link."""
+Key: TypeAlias = TransfersBy | Literal["kind"]
+"""Its grouping, or what limits the copy: its size, the call, or the link."""
 
 COLUMNS: Final = (
     *("direction", "host_memory", "count", "bytes", "mean_bytes", "time_ns", "share", "exposed_ns"),

@@ -12,8 +12,8 @@ from traceana.cli.opening import exit_code, noted, open_trace
 from traceana.cli.options import Reading, Tabling, Writing
 from traceana.cli.output import Output
 from traceana.cli.streams import message, note
-from traceana.commands import Inconclusive
 from traceana.errors import ExitCode, NoSuchSelectionError, SweepWarning, suggested
+from traceana.vocabulary.option_words import Inconclusive
 
 Files = Annotated[
     list[Path] | None,

@@ -13,12 +13,12 @@ from typing import Annotated, Final
 
 import typer
 
-from traceana import __version__
 from traceana.cli import interrupt, streams
 from traceana.cli.command import command, of_trace
 from traceana.commands import COMMANDS
 from traceana.cores import stay_on_one
 from traceana.errors import ExitCode
+from traceana.version import __version__
 
 PROGRAM: Final = "traceana"
 

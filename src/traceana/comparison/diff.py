@@ -6,7 +6,7 @@ The work of both runs is in rows by layer, class, kernel, GEMM or copy that add 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -23,7 +23,6 @@ from traceana.comparison.changes import (
 )
 from traceana.comparison.compared_run import (
     KEYS,
-    Kind,
     Run,
     RunSteps,
     kernel_counts,
@@ -56,10 +55,9 @@ from traceana.settings import (
     RUN_TO_RUN_PAGEABLE,
 )
 from traceana.timeline.steps import only_sums
+from traceana.vocabulary.option_words import DiffBy
 
-By = Literal["layer"] | Kind
-
-VIEWS: Final[tuple[By, ...]] = ("layer", *KEYS)
+VIEWS: Final[tuple[DiffBy, ...]] = ("layer", *KEYS)
 
 IDLE: Final = "(idle)"
 """Time of the step in which a device was idle, summed over the devices."""
@@ -121,14 +119,14 @@ class Diff(msgspec.Struct, frozen=True):
     kernel_time: Step | None
     runs: tuple[int, int]
     pairs: pl.DataFrame
-    views: Mapping[By, pl.DataFrame]
+    views: Mapping[DiffBy, pl.DataFrame]
     changes: pl.DataFrame
     idle: pl.DataFrame
     alike: bool
     same_work: bool
     notes: tuple[str, ...]
 
-    def by(self, what: By) -> pl.DataFrame:
+    def by(self, what: DiffBy) -> pl.DataFrame:
         """Return all work by layer, class, algorithm, kernel, gemm or transfer.
 
         The columns are those of :func:`traceana.comparison.diff.view`. ``delta_ns`` adds
@@ -305,14 +303,14 @@ class _View(msgspec.Struct, frozen=True):
     ``row_a`` and ``row_b`` have the row of each cell, ``rows`` the times of the rows in each step.
     """
 
-    by: By
+    by: DiffBy
     named: pl.DataFrame
     row_a: pl.Series
     row_b: pl.Series
     rows: RowPairs
 
 
-def _view(a: PairedRun, b: PairedRun, by: By, pairs: pl.DataFrame) -> _View:
+def _view(a: PairedRun, b: PairedRun, by: DiffBy, pairs: pl.DataFrame) -> _View:
     """Return all work by ``by``; ``pairs`` is that of :func:`layer_rows`."""
     if by == "layer":
         named, places = pairs, [one.cells["pair"] for one in (a, b)]

@@ -34,8 +34,8 @@ from traceana.trace import per_small_trace
 from traceana.trace.schema import DEVICE_WORK
 
 if TYPE_CHECKING:
-    from traceana.commands import CriticalBy
     from traceana.trace import Trace
+    from traceana.vocabulary.option_words import CriticalBy
 
 CLASSES: Final = pl.Enum(
     ["kernel", "collective", "copy", "memset", "launch", "sync", "host", "gap"]

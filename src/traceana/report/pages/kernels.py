@@ -19,10 +19,10 @@ from traceana.report.pages.single_table import table_result
 if TYPE_CHECKING:
     import polars as pl
 
-    from traceana.commands import KernelsBy
     from traceana.enrich.classify import RuleSet
     from traceana.report.result import CommandResult
     from traceana.trace import Trace
+    from traceana.vocabulary.option_words import KernelsBy
 
 COLUMNS: Final = (
     *("name", "category", "algorithm", "direction", "batched", "calls", "time_ns", "share"),
