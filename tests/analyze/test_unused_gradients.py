@@ -15,8 +15,7 @@ from tests.support.traces import TraceBuilder
 from traceana.analyze.convolutions import each_convolution
 from traceana.enrich import with_classes
 from traceana.errors import NoSuchSelectionError
-from traceana.model import Layer
-from traceana.model.manifest import manifest
+from traceana.runs.layer_manifest import Layer, manifest
 from traceana.trace import Trace
 
 CONV = "volta_scudnn_128x64_relu_medium_nn_v1"

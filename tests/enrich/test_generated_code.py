@@ -16,7 +16,7 @@ from traceana import Trace
 from traceana.analyze.manifest_layers import named_in_order, with_names_of
 from traceana.enrich import attribute
 from traceana.enrich.layers.generated_code import Graph, graph_of
-from traceana.model.manifest import Input, Layer, Manifest, manifest
+from traceana.runs.layer_manifest import Input, Layer, Manifest, manifest
 
 EMPTY = "empty_strided_cpu((2, 4), (4, 1), torch.float32)"
 WIDE, NARROW = (2, 8, 4, 4), (2, 4, 8, 8)

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from traceana import Trace
-from traceana.model.manifest import Manifest
 from traceana.runs import Environment, Gpu, Run, Status, StepTimes, Timing, Workload
+from traceana.runs.layer_manifest import Manifest
 from traceana.runs.run_files import (
     ENVIRONMENT_FILE,
     LAYERS_FILE,

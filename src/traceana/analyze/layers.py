@@ -33,8 +33,7 @@ from traceana.vocabulary.operators import COMPILED_REGION
 
 if TYPE_CHECKING:
     from traceana.flops.peaks import Peaks
-    from traceana.model import Manifest
-    from traceana.model.manifest import Layer
+    from traceana.runs.layer_manifest import Layer, Manifest
     from traceana.trace import Trace
     from traceana.vocabulary.option_words import LayersBy
 

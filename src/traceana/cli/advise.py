@@ -97,7 +97,7 @@ def advise(
     from traceana.runs import batches_beside
 
     with noted(SweepWarning):
-        batches = batches_beside(trace)
+        batches = batches_beside(trace.meta.opened)
     figures = Figures(trace, batches)
     advice = advised(figures)
     output.write(page(trace, advice, rule=rule))

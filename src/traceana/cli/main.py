@@ -18,7 +18,6 @@ from traceana.cli.command import command, of_trace
 from traceana.commands import COMMANDS
 from traceana.cores import stay_on_one
 from traceana.errors import ExitCode
-from traceana.version import __version__
 
 PROGRAM: Final = "traceana"
 
@@ -65,6 +64,7 @@ def _nothing() -> None:
 def _version(wanted: bool) -> None:
     if wanted:
         from traceana.readers.compiled import COMPILED
+        from traceana.version import __version__
 
         scanner = "with" if COMPILED else "without"
         typer.echo(f"traceana {__version__}, {scanner} the compiled scanner")

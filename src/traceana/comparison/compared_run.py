@@ -55,7 +55,7 @@ from traceana.vocabulary.operators import COMPILED_GRAPH, COMPILED_REGION
 from traceana.vocabulary.option_words import WorkBy
 
 if TYPE_CHECKING:
-    from traceana.model import Manifest
+    from traceana.runs.layer_manifest import Manifest
     from traceana.trace import Trace
 
 _KERNELS: Final = pl.col("kind").is_in(["kernel", "op", "graph"])

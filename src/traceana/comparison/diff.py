@@ -31,8 +31,8 @@ from traceana.comparison.compared_run import (
     step_flops,
 )
 from traceana.comparison.layer_alignment import Alignment, align
-from traceana.comparison.layer_features import RunLayers
 from traceana.comparison.layer_rows import fused_alike
+from traceana.comparison.paired_run import PairedRun
 from traceana.comparison.run_inputs import Pairs, forced_pairs
 from traceana.comparison.verdicts import (
     Criteria,
@@ -75,27 +75,6 @@ _PAIRS: Final = {
     **{"memory_format_a": pl.String, "memory_format_b": pl.String},
     **{"flops_a": pl.Float64, "flops_b": pl.Float64},
 }
-
-
-class PairedRun(msgspec.Struct, frozen=True):
-    """A run of a diff: the compared steps, and their cells with ``pair``.
-
-    ``pair`` is the row of :func:`layer_rows` of a cell's layer or role.
-    """
-
-    run: Run
-    steps: RunSteps
-    cells: pl.DataFrame
-
-    @property
-    def layers(self) -> RunLayers:
-        """The layers of the run."""
-        return self.run.layers
-
-    def times(self, chosen: pl.Expr) -> RowTimes:
-        """Return the time of the ``chosen`` cells in each step, as one row."""
-        row = pl.when(chosen).then(pl.lit(0)).alias("_row")
-        return RowTimes.of(self.steps, self.cells.with_columns(row)["_row"], 1)
 
 
 class Diff(msgspec.Struct, frozen=True):

@@ -104,10 +104,9 @@ def attribute(
         forward_of(ops, op_names, nesting, trace.tables.links, op_step),
         ranges.filter(within),
         range_key[within],
-        scopes,
         copying,
     )
-    resolved = resolve(program, code, compiled=trace.meta.framework == "JAX")
+    resolved = resolve(program, scopes, code, compiled=trace.meta.framework == "JAX")
     deep = int((thread_ranges.nesting.depth >= DEEPEST_PATH).sum())
     ledger.add("deep_range", deep + resolved.too_long, table="ranges", kept=True)
 

@@ -18,11 +18,11 @@ import polars as pl
 from traceana.errors import CorruptError, MissingDependencyError, how_to_install, suggested
 from traceana.files import as_unicode, shown
 from traceana.frozen import frozen, frozen_mapping, handed_out
+from traceana.runs.layer_manifest import Manifest
 from traceana.trace.schema import CPU_DEVICE, TABLES, conform, empty, join_pieces
 
 if TYPE_CHECKING:
     from traceana.advise.saved import save
-    from traceana.model import Manifest
     from traceana.report.exports import export
     from traceana.report.pages.advise import advise
     from traceana.report.pages.idle import critical, idle
@@ -212,8 +212,7 @@ class Trace(msgspec.Struct, frozen=True, eq=False, weakref=True):
     meta: TraceMeta
     tables: Tables = msgspec.field(default_factory=Tables)
     selected_from: Trace | None = None
-    # Of a Manifest: its module is above this one, and the signature's annotations are evaluated.
-    manifest: Any = None
+    manifest: Manifest | None = None
     kept_advice: bytes | None = None
 
     if TYPE_CHECKING:  # the methods that traceana.api attaches, for type checkers
