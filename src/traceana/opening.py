@@ -20,8 +20,8 @@ from traceana.timeline.steps import select
 from traceana.trace import Trace
 
 if TYPE_CHECKING:
-    from traceana.enrich import Code, Reference
-    from traceana.enrich.layers.generated_code import Graph
+    from traceana.enrich import Reference
+    from traceana.enrich.layers.generated_code import Code, Graph
     from traceana.runs.layer_manifest import Manifest
     from traceana.runs.run_files import Timing
 

@@ -40,7 +40,7 @@ from traceana.trace import Ledger, Trace
 from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK, conform, join_pieces
 
 if TYPE_CHECKING:
-    from traceana.enrich import Code
+    from traceana.enrich.layers.generated_code import Code
 
 _NOT_IN_ORDER: Final = 1 << 60
 """Added to the times of work outside of complete steps: its layers come after theirs."""

@@ -40,7 +40,7 @@ from traceana.trace import Ledger
 from traceana.trace.schema import DEVICE_WORK, Direction, empty
 
 if TYPE_CHECKING:
-    from traceana.enrich import Code
+    from traceana.enrich.layers.generated_code import Code
 
 
 @dataclass(frozen=True)
