@@ -20,9 +20,10 @@ from benchmarks.idle_trace import DEVICES, known, trace
 from benchmarks.measure import FailedError, Run, run, spread
 from benchmarks.outcome import Outcome
 from benchmarks.source import SCRATCH
-from traceana import Trace
+from traceana.advise.saved import save
 from traceana.analyze.devices import devices
 from traceana.timeline.idle import idle, idle_time
+from traceana.trace import Trace
 from traceana.trace.bundle import load
 
 _PARTS: Final = ("causes of the gaps", "the table of causes", "the table of devices")
@@ -92,7 +93,7 @@ def main() -> None:
     bundle = options.scratch.resolve() / f"idle-{options.activities}"
     if options.make:
         bundle.parent.mkdir(parents=True, exist_ok=True)
-        trace(options.activities).save(bundle, overwrite=True)
+        save(trace(options.activities), bundle, overwrite=True)
         return
     if options.measure:
         _measured(bundle, options.activities)

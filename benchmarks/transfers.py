@@ -19,12 +19,13 @@ import polars as pl
 from benchmarks.measure import significant, spread
 from benchmarks.outcome import Outcome
 from benchmarks.source import SCRATCH
-from traceana.analyze.transfers import By, transfers
+from traceana.analyze.transfers import transfers
 from traceana.trace import Tables, Trace, TraceMeta
+from traceana.vocabulary.option_words import TransfersBy
 
 DEVICES: Final = 8
 STEPS: Final = 1_000
-_BYS: Final[tuple[By, ...]] = ("direction", "operator", "size", "step")
+_BYS: Final[tuple[TransfersBy, ...]] = ("direction", "operator", "size", "step")
 _KINDS: Final = np.array(["HtoD", "DtoH", "DtoD"])
 _PERIOD: Final = 1_000
 """Period of a device's activities in ns: a kernel lasts 600, the concurrent copy 500."""

@@ -22,7 +22,6 @@ from tests.timeline.critical import simulation
 from tests.whatif.test_closed_forms import PROGRAMS, Program, ran
 from traceana import Trace
 from traceana.errors import NoSuchSelectionError
-from traceana.timeline.steps import select
 
 _PEER: Final = Path(__file__).with_name("contender_whatif.py")
 _SCALE: Final = 1_000
@@ -110,7 +109,7 @@ def of_traces(files: list[Path]) -> Iterator[str]:
     for file in files:
         trace = traceana.open(file)
         step = min(1, trace.tables.steps.height - 1)
-        one = select(trace, steps=[trace.tables.steps["number"][step]])
+        one = trace.select(steps=[trace.tables.steps["number"][step]])
         theirs = peer(file, step, list(CHANGES))
         for number, change in enumerate(CHANGES):
             figures = own(one, change)

@@ -81,7 +81,7 @@ def identity(root: Path) -> dict[str, str]:
 
 def prepare(clone: Path, version: str) -> None:
     """Commit and tag version and changelog in ``clone``."""
-    home = clone / "src" / "traceana" / "__init__.py"
+    home = clone / "src" / "traceana" / "version.py"
     text, count = _DECLARED.subn(f'__version__ = "{version}"', home.read_text(encoding="utf-8"))
     if count != 1:
         raise RefusedError(f"{home.name} declares {count} versions")

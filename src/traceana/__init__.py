@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from traceana.report.pages.kernels import classify
     from traceana.report.pages.ranks import ranks
     from traceana.report.result import CommandResult
+    from traceana.version import __version__
 
-__version__ = "0.1.0"
 __all__ = [
     "CommandResult",
     "Trace",
@@ -39,6 +39,7 @@ __all__ = [
 
 # polars takes ten times as long to import as Python to start: `traceana --help` must not.
 _HOMES: Final = {
+    "__version__": "traceana.version",
     "CommandResult": "traceana.report.result",
     "describe": "traceana.model.live_model",
     "recorder": "traceana.record.recorder",

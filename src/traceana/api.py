@@ -8,15 +8,49 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from types import MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
+from traceana import trace
 from traceana.commands import COMMANDS, function_of
 from traceana.errors import in_python
 from traceana.opening import open_trace
-from traceana.timeline.steps import select
-from traceana.trace import Trace
+from traceana.timeline.steps import select as select_activities
 
 __all__ = ["Trace", "open"]
+
+P = ParamSpec("P")
+
+
+def _public_of(function: Callable[P, trace.Trace]) -> Callable[P, Trace]:
+    """Return ``function`` for users: its Trace has the methods, its errors name keywords."""
+    return cast("Callable[P, Trace]", in_python(function))
+
+
+select = _public_of(select_activities)
+
+if TYPE_CHECKING:
+    from traceana.advise.saved import save
+    from traceana.report.exports import export
+    from traceana.report.pages.advise import advise
+    from traceana.report.pages.idle import critical, idle
+    from traceana.report.pages.info import info
+    from traceana.report.pages.kernels import kernels
+    from traceana.report.pages.layers import flops, layers
+    from traceana.report.pages.memory import memory
+    from traceana.report.pages.report import report
+    from traceana.report.pages.transfers import transfers
+    from traceana.report.pages.whatif import whatif
+
+    class Trace(trace.Trace, frozen=True, eq=False, weakref=True):
+        """A Trace with the commands as methods, as type checkers see it."""
+
+        report, advise, info, kernels, layers = report, advise, info, kernels, layers
+        flops, transfers, idle, critical, whatif = flops, transfers, idle, critical, whatif
+        memory, save, export, select = memory, save, export, select
+
+else:
+    # The same class: every Trace has the methods, whatever opened it, and one set of kept results.
+    Trace = trace.Trace
 
 
 @cache
@@ -30,15 +64,14 @@ class _Method:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __get__(self, of: Trace | None, _: object = None) -> Any:
+    def __get__(self, instance: Trace | None, _: object = None) -> Any:
         function = _public(self._name)
-        return function if of is None else MethodType(function, of)
+        return function if instance is None else MethodType(function, instance)
 
 
-for command in COMMANDS.values():
-    if command.of == "trace":
-        setattr(Trace, command.name, _Method(command.name))
-Trace.select = in_python(select)
+methods = {name: _Method(name) for name, command in COMMANDS.items() if command.of == "trace"}
+for name, method in {**methods, "select": select}.items():
+    setattr(Trace, name, method)
 
 
 def __getattr__(name: str) -> Any:
@@ -48,6 +81,6 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'traceana.api' has no attribute {name!r}")
 
 
-open = in_python(open_trace)  # noqa: A001
+open = _public_of(open_trace)  # noqa: A001
 # help() shows the public name.
 open.__module__, open.__name__, open.__qualname__ = "traceana", "open", "open"

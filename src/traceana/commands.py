@@ -11,30 +11,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, wraps
 from importlib import import_module
-from typing import Any, Final, Literal, TypeAlias, get_args, get_origin
+from typing import Any, Final, Literal, get_args, get_origin
 
 from traceana.errors import NoSuchSelectionError, suggested
-
-LayersBy: TypeAlias = Literal["layer", "type"]
-LayersOrder: TypeAlias = Literal["time", "network"]
-FlopsBy: TypeAlias = Literal["operator", "class", "shape"]
-KernelsBy: TypeAlias = Literal["name", "category", "shape"]
-TransfersBy: TypeAlias = Literal["direction", "operator", "layer", "range", "call", "step", "size"]
-IdleBy: TypeAlias = Literal["cause", "operator", "range", "step", "gap"]
-"""Key of a row, besides device and cause: no key, the host's innermost operator or annotation, the
-step that contains the time, or the gap itself."""
-CriticalBy: TypeAlias = Literal["class", "kernel", "layer", "operator", "segment"]
-"""Keys of a row: a class of segments and its part; a kernel or copy, else a class; a layer; an
-operator or annotation; a segment."""
-MemoryBy: TypeAlias = Literal["device", "layer", "operator", "step", "time", "convolution"]
-DiffBy: TypeAlias = Literal["layer", "class", "algorithm", "kernel", "gemm", "transfer"]
-JobDiffBy: TypeAlias = Literal[DiffBy, "rank"]
-"""With the rows of two distributed jobs."""
-CompareBy: TypeAlias = Literal[
-    "summary", "layer", "class", "algorithm", "kernel", "gemm", "epilogue", "transfer"
-]
-Statistic: TypeAlias = Literal["median", "mean"]
-Inconclusive: TypeAlias = Literal["pass", "fail"]
+from traceana.vocabulary.option_words import (
+    CompareBy,
+    CriticalBy,
+    DiffBy,
+    FlopsBy,
+    IdleBy,
+    KernelsBy,
+    LayersBy,
+    LayersOrder,
+    MemoryBy,
+    TransfersBy,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 from pydantic import Field
 
-from traceana import __version__
-from traceana.commands import COMMANDS, DiffBy, function_of
+from traceana.commands import COMMANDS, function_of
 from traceana.errors import (
     MissingDependencyError,
     NoSuchSelectionError,
@@ -44,6 +43,8 @@ from traceana.runs.run_files import INDUCTOR_FOLDER
 from traceana.runs.run_folders import is_run
 from traceana.trace.bundle import is_bundle
 from traceana.trace.schema import SCHEMA
+from traceana.version import __version__
+from traceana.vocabulary.option_words import DiffBy
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -20,9 +20,9 @@ from traceana.timeline.steps import select
 from traceana.trace import Trace
 
 if TYPE_CHECKING:
-    from traceana.enrich import Code, Reference
-    from traceana.enrich.layers.generated_code import Graph
-    from traceana.model import Manifest
+    from traceana.enrich import Reference
+    from traceana.enrich.layers.generated_code import Code, Graph
+    from traceana.runs.layer_manifest import Manifest
     from traceana.runs.run_files import Timing
 
 
@@ -157,7 +157,7 @@ def open_trace(
 
 
 def _manifest_of(model: Manifest | str | os.PathLike[str]) -> Manifest:
-    from traceana.model import read
+    from traceana.runs.layer_manifest import read
 
     return read(model) if isinstance(model, str | os.PathLike) else model
 
@@ -165,7 +165,7 @@ def _manifest_of(model: Manifest | str | os.PathLike[str]) -> Manifest:
 def _manifest_beside(source: Path) -> Manifest | None:
     """Return the manifest beside ``source``; warn if it cannot be read."""
     from traceana.errors import ManifestWarning, TraceanaError
-    from traceana.model import find, read
+    from traceana.runs.layer_manifest import find, read
 
     found = find(source)
     if found is None:

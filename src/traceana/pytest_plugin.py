@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pytest
 
 if TYPE_CHECKING:
-    from traceana.commands import Inconclusive
     from traceana.comparison.diff import Diff
     from traceana.trace import Trace
+    from traceana.vocabulary.option_words import Inconclusive
 
 FOLDER: Final = ".traceana"
 """The folder of baselines in pytest's root folder."""
@@ -185,7 +185,7 @@ def _gated(
         from traceana.report.pages.advise import broken_gate
         from traceana.runs import batches_beside
 
-        figures = Figures(trace, batches_beside(trace))
+        figures = Figures(trace, batches_beside(trace.meta.opened))
         for one in gates.broken(figures, advised(figures), rules, most):
             (inconclusive if one.unknown else failed).append(broken_gate(one))
     saved = config.getoption("--traceana-save")

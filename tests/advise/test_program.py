@@ -22,7 +22,7 @@ def recorded(vendor: str = "NVIDIA", kernel: str = "advec_cell", **meta: str) ->
 def texts(trace: Trace, rule: str) -> dict[str, str]:
     """Return the texts of ``rule`` for ``trace``."""
     (found,) = (one for one in RULES if one.id == rule)
-    adapted = program(trace).adapted(found)
+    adapted = found.adapted(program(trace))
     fields = adapted.change.__struct_fields__
     return {one: getattr(adapted.change, one) for one in fields} | {"caveat": adapted.caveat}
 

@@ -18,9 +18,8 @@ from traceana.analyze.roofline import roofline, utilization
 from traceana.enrich import attribute, with_classes
 from traceana.enrich.classify import rules_in_use
 from traceana.flops.peaks import Peaks
-from traceana.model import Manifest, find
-from traceana.model.manifest import Layer, manifest
 from traceana.result import Result
+from traceana.runs.layer_manifest import Layer, Manifest, find, manifest
 from traceana.trace import Trace
 
 FORWARD = 2 * 8 * 64 * 56 * 56 * 32 * 9

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traceana.analyze.fused_rows import divided, fused_parts
-from traceana.model.manifest import Input, Layer, Manifest, manifest
+from traceana.runs.layer_manifest import Input, Layer, Manifest, manifest
 
 IMAGE = (2, 8, 4, 4)
 

@@ -12,7 +12,7 @@ import pytest
 import traceana
 from tests.support.traces import TraceBuilder
 from traceana.analyze.layer_operands import operands
-from traceana.model import find, read
+from traceana.runs.layer_manifest import find, read
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.opened import opened
 from traceana.analyze.layers import layers
-from traceana.model import Manifest, find, read
+from traceana.runs.layer_manifest import Manifest, find, read
 from traceana.trace import Trace
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"

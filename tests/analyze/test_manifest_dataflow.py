@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from traceana.analyze.manifest_dataflow import layers_of_rows
-from traceana.model.manifest import Layer
+from traceana.runs.layer_manifest import Layer
 from traceana.trace.schema import conform
 
 Node = tuple[str, Sequence[int]]

@@ -8,8 +8,7 @@ from tests.support.traces import TraceBuilder
 from traceana.analyze.layer_operands import Operands
 from traceana.analyze.layers import _of_state, layers
 from traceana.analyze.manifest_layers import Evidence, paired
-from traceana.model import Manifest
-from traceana.model.manifest import Layer, manifest
+from traceana.runs.layer_manifest import Layer, Manifest, manifest
 from traceana.trace import Trace
 
 GRU = Layer(

@@ -19,7 +19,7 @@ from tests.enrich.test_passes import residual
 from tests.support.command_line import run
 from tests.support.decoder import Decoder, accumulating, recorded
 from traceana.analyze.layers import layers
-from traceana.model import read
+from traceana.runs.layer_manifest import read
 from traceana.trace import Trace
 
 pytestmark = pytest.mark.frameworks

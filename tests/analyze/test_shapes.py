@@ -15,10 +15,10 @@ from tests.support.traces import TraceBuilder
 from traceana import Trace
 from traceana.analyze.charges import MACS
 from traceana.analyze.roofline import utilization
-from traceana.commands import FlopsBy
 from traceana.errors import UsageError
 from traceana.report.machine import json_object
 from traceana.report.terminal import render
+from traceana.vocabulary.option_words import FlopsBy
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 

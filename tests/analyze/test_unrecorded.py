@@ -9,7 +9,7 @@ import pytest
 
 import traceana
 from tests.support.command_line import run
-from tests.support.traces import TraceBuilder
+from tests.support.traces import TraceBuilder, with_methods
 from traceana.analyze.unrecorded import unrecorded
 from traceana.enrich import attribute
 
@@ -73,7 +73,7 @@ def test_the_work_of_a_tpu_is_not_read() -> None:
 @pytest.mark.parametrize("command", ["idle", "critical", "whatif", "advise"])
 def test_what_needs_the_device_ends_with_its_exit_code(command: str, tmp_path: Path) -> None:
     path = tmp_path / "run.traceana"
-    traceana_trace = attribute(built(properties={"cuda_traced": "false"}).build())
+    traceana_trace = with_methods(attribute(built(properties={"cuda_traced": "false"}).build()))
     traceana_trace.save(path)
     done = run(command, str(path))
     assert done.exit_code == 20
@@ -82,7 +82,7 @@ def test_what_needs_the_device_ends_with_its_exit_code(command: str, tmp_path: P
 
 def test_the_report_names_it_in_place_of_a_bottleneck(tmp_path: Path) -> None:
     path = tmp_path / "run.traceana"
-    attribute(built(properties={"cuda_traced": "false"}).build()).save(path)
+    with_methods(attribute(built(properties={"cuda_traced": "false"}).build())).save(path)
     shown = str(traceana.open(path).report())
     assert "Not recorded  NVIDIA TITAN RTX was not recorded" in shown
     assert "not determined: the GPU was not recorded" in shown

@@ -11,13 +11,12 @@ import pytest
 import traceana
 from tests.support.forked import with_keras
 from tests.support.frameworks import needs
-from tests.support.traces import TraceBuilder
+from tests.support.traces import TraceBuilder, with_methods
+from traceana import Trace
 from traceana.analyze.convolutions import each_convolution
 from traceana.enrich import with_classes
 from traceana.errors import NoSuchSelectionError
-from traceana.model import Layer
-from traceana.model.manifest import manifest
-from traceana.trace import Trace
+from traceana.runs.layer_manifest import Layer, manifest
 
 CONV = "volta_scudnn_128x64_relu_medium_nn_v1"
 KERNELS = {
@@ -65,7 +64,7 @@ def trained(before: str, known: bool | None, *, described: bool) -> Trace:
         trace = trace.with_manifest(
             manifest(network="net", framework="Keras", inputs=(), layers=(convolution,))
         )
-    return with_classes(trace)
+    return with_methods(with_classes(trace))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from tests.support.manifest import FIXTURES
 from tests.support.opened import forget
 from tests.support.synthetic import write_kineto
 from tests.support.synthetic.cnn import cnn_training
-from traceana import Trace, readers
+from traceana import readers
+from traceana.trace import Trace
 from traceana.trace.schema import SCHEMA
 
 SCALE = 2**12

@@ -15,9 +15,10 @@ from tests.comparison.shared import diff
 from tests.support.traces import TraceBuilder, cnn_steps
 from tests.support.training import KERNELS, LAYERS, Kernel, training
 from traceana.analyze.layer_operands import operands
-from traceana.comparison.diff import IDLE, OVERLAP, VIEWS, By, Diff
+from traceana.comparison.diff import IDLE, OVERLAP, VIEWS, Diff
 from traceana.comparison.verdicts import step_times
 from traceana.trace import Trace
+from traceana.vocabulary.option_words import DiffBy
 
 APART = (IDLE, OVERLAP)
 A = training(seed=1)
@@ -91,7 +92,7 @@ def both_ways() -> tuple[Diff, Diff]:
 
 
 @pytest.mark.parametrize("by", VIEWS)
-def test_turned_around_everything_is_mirrored(by: By) -> None:
+def test_turned_around_everything_is_mirrored(by: DiffBy) -> None:
     there, back = both_ways()
     turned = {
         "faster": "slower",
@@ -472,7 +473,7 @@ def changed_little() -> Diff:
 
 
 @pytest.mark.parametrize("by", VIEWS)
-def test_what_is_the_same_lies_within_the_least_effect_and_what_is_real_beyond(by: By) -> None:
+def test_what_is_the_same_lies_within_the_least_effect_and_what_is_real_beyond(by: DiffBy) -> None:
     found = changed_little()
     rows = found.by(by)
     rows = rows.filter(~pl.col(rows.columns[0]).is_in(APART))

@@ -15,7 +15,7 @@ from tests.support.traces import TraceBuilder
 from traceana.comparison.layer_alignment import align
 from traceana.comparison.layer_features import RunLayers, run_layers
 from traceana.enrich import attribute
-from traceana.model import read
+from traceana.runs.layer_manifest import read
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 RUNS = {

@@ -8,7 +8,7 @@ from tests.comparison.shared import compare, diff
 from tests.support.traces import TraceBuilder
 from traceana.comparison.compared_run import Run
 from traceana.comparison.layer_rows import fused_alike
-from traceana.model.manifest import Layer, manifest
+from traceana.runs.layer_manifest import Layer, manifest
 from traceana.trace import Trace
 
 CONV, NORM, RELU = "Conv2d", "BatchNorm2d", "ReLU"

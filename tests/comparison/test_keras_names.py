@@ -19,8 +19,7 @@ from tests.support.keras_names import all_of_keras, all_of_pytorch
 from traceana.analyze.layers import layers
 from traceana.analyze.manifest_layers import paired, with_names_of
 from traceana.comparison.diff import Diff
-from traceana.model import Manifest, find, read
-from traceana.model.manifest import Layer
+from traceana.runs.layer_manifest import Layer, Manifest, find, read
 from traceana.trace import Trace
 
 pytestmark = pytest.mark.frameworks

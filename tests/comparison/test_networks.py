@@ -19,7 +19,7 @@ from tests.support.opened import opened
 from traceana.analyze.manifest_layers import paired
 from traceana.comparison.layer_alignment import Alignment, align
 from traceana.comparison.layer_features import RunLayers, run_layers
-from traceana.model import Manifest, find, read
+from traceana.runs.layer_manifest import Manifest, find, read
 from traceana.trace import Trace
 from workloads.pytorch.__main__ import main
 

@@ -16,8 +16,7 @@ from tests.support.synthetic.scenario import Scenario
 from tests.support.synthetic.traces import kineto, nsys
 from tests.support.traces import TraceBuilder
 from tests.support.training import KERNELS, training
-from traceana.commands import CompareBy
-from traceana.comparison.compared_run import NO_TILE, OTHER, Kind, Run, run_flops, step_flops
+from traceana.comparison.compared_run import NO_TILE, OTHER, Run, run_flops, step_flops
 from traceana.comparison.run_tables import (
     epilogues,
     gemms,
@@ -28,6 +27,7 @@ from traceana.comparison.run_tables import (
     work,
 )
 from traceana.result import ratio
+from traceana.vocabulary.option_words import CompareBy, WorkBy
 
 PLAIN = "maxwell_sgemm_128x64_nn"
 BATCHED = "maxwell_sgemmBatched_128x64_raggedMn_nn"
@@ -143,7 +143,7 @@ def test_the_summary_is_of_a_step(runs: list[Run]) -> None:
 
 @pytest.mark.parametrize("by", ["class", "algorithm", "kernel", "gemm"])
 @pytest.mark.parametrize("time", ["time_ns", "step_ns"])
-def test_rows_of_a_run_add_up_to_its_work(runs: list[Run], by: Kind, time: str) -> None:
+def test_rows_of_a_run_add_up_to_its_work(runs: list[Run], by: WorkBy, time: str) -> None:
     frame = work(runs, by).frame
     for run, whole in (("caffe", 6400), ("tensorflow", 3674)):
         steps = 3 if time == "time_ns" else 1

@@ -11,9 +11,9 @@ import pytest
 import traceana
 from traceana.analyze.manifest_layers import with_names_of
 from traceana.enrich import attribute
-from traceana.model import find
-from traceana.model import read as manifest
 from traceana.readers import read
+from traceana.runs.layer_manifest import find
+from traceana.runs.layer_manifest import read as manifest
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 

@@ -12,11 +12,12 @@ import pytest
 import traceana
 from tests.enrich.test_compiled_regions import Called, Program, of_calls
 from tests.support.inductor import Line, convolution, gradient, on_cpu, on_gpu
-from traceana import Trace
+from tests.support.traces import with_methods
 from traceana.analyze.manifest_layers import named_in_order, with_names_of
 from traceana.enrich import attribute
 from traceana.enrich.layers.generated_code import Graph, graph_of
-from traceana.model.manifest import Input, Layer, Manifest, manifest
+from traceana.runs.layer_manifest import Input, Layer, Manifest, manifest
+from traceana.trace import Trace
 
 EMPTY = "empty_strided_cpu((2, 4), (4, 1), torch.float32)"
 WIDE, NARROW = (2, 8, 4, 4), (2, 4, 8, 8)
@@ -467,7 +468,7 @@ def test_a_graph_of_another_network_has_no_names() -> None:
 
 def test_a_saved_trace_keeps_the_code(tmp_path: Path) -> None:
     trace = on_the_host(on_cpu(forward()), on_cpu(backward()))
-    trace.save(tmp_path / "bundle")
+    with_methods(trace).save(tmp_path / "bundle")
     again = traceana.open(tmp_path / "bundle")
     assert again.tables.graph_calls.equals(trace.tables.graph_calls)
     assert again.tables.graph_calls.height == 8 + 8

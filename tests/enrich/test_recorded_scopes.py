@@ -25,7 +25,7 @@ from tests.support.scope_programs import (
 )
 from traceana.analyze.flops import flops
 from traceana.analyze.layers import layers
-from traceana.model import Manifest, read
+from traceana.runs.layer_manifest import Manifest, read
 from traceana.trace import Trace
 
 pytestmark = pytest.mark.frameworks

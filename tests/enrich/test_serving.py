@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.enrich.test_attribution import annotate, launch, op
-from tests.support.traces import TraceBuilder
+from tests.support.traces import TraceBuilder, with_methods
 from traceana import Trace
 from traceana.analyze.roofline import utilization
 from traceana.analyze.serving import phases
@@ -91,7 +91,7 @@ def served(texts: list[tuple[str, int]]) -> Trace:
               correlation=correlation)  # fmt: skip
         b.kernel("k", now + 5, long // 2, correlation=correlation, process=9)
         now += long + 100
-    return attribute(b.build())
+    return with_methods(attribute(b.build()))
 
 
 def test_iterations_are_steps_and_their_phases_add_up() -> None:
@@ -148,7 +148,7 @@ GEMM = "nvjet_tst_64x64_64x16_2x1_v_bz_TNT"
 def test_ranks_of_one_process_id_have_iterations_of_their_own() -> None:
     """The ranks of a job in containers have the same process id, and start together."""
     alone = served([("execute_context_0(0)_generation_4(4)", long) for long in (100, 200, 300)])
-    both = merge([alone, alone], [0, 1], alone.meta)
+    both = with_methods(merge([alone, alone], [0, 1], alone.meta))
     (one,) = phases(alone).frame.rows(named=True)
     (two,) = phases(both).frame.rows(named=True)
     assert two == one | {"iterations": 2 * one["iterations"]}
@@ -182,7 +182,7 @@ def ahead(spacing: int, kernel: int, count: int) -> Trace:
         free = max(free, begin + 5)
         b.kernel(GEMM, free, kernel, correlation=n, process=9)
         free += kernel
-    return attribute(b.build())
+    return with_methods(attribute(b.build()))
 
 
 @pytest.mark.parametrize(

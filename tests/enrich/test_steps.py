@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 import traceana
-from tests.support.traces import TraceBuilder
-from traceana import Trace
+from tests.support.traces import TraceBuilder, with_methods
 from traceana.analyze.classes import breakdown
 from traceana.enrich import attribute
 from traceana.enrich.attribution import remarked
 from traceana.errors import ExitCode, NoSuchSelectionError, UsageError
-from traceana.report.pages.report import overview
+from traceana.report.pages.overview import overview
 from traceana.timeline.critical import critical
+from traceana.trace import Trace
 
 MAIN, LOADER, AUTOGRAD = 1, 2, 3
 ITERATION = 1000
@@ -239,7 +239,7 @@ def test_a_marker_that_is_no_expression_or_matches_nothing_is_an_error() -> None
 
 
 def test_a_bundle_is_marked_anew_as_the_trace_is(tmp_path: Path) -> None:
-    plain = attribute(custom().build())
+    plain = with_methods(attribute(custom().build()))
     saved = plain.save(tmp_path / "saved")
     assert step_rows(traceana.open(saved)) == BETWEEN
     fresh, again = (
@@ -248,7 +248,7 @@ def test_a_bundle_is_marked_anew_as_the_trace_is(tmp_path: Path) -> None:
     )
     assert again.tables.steps.equals(fresh.tables.steps)
     assert again.tables.activities["step"].equals(fresh.tables.activities["step"])
-    kept = fresh.save(tmp_path / "kept")
+    kept = with_methods(fresh).save(tmp_path / "kept")
     assert traceana.open(kept).tables.steps.equals(fresh.tables.steps)
 
 

@@ -14,7 +14,7 @@ from tests.support.manifest import TRACES
 from tests.support.opened import opened
 from traceana.flops.hlo import instruction_flops
 from traceana.flops.registry import FORMULAS
-from traceana.model import Layer, read
+from traceana.runs.layer_manifest import Layer, read
 from traceana.trace.schema import conform
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "xplane"

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.enrich.test_compiled_regions import Program
+from tests.support.traces import with_methods
 from traceana.flops.call import Call, Cost, Refusal
 from traceana.flops.registry import cost
 
@@ -147,5 +148,5 @@ def test_a_compiled_graph_has_the_flops_of_its_templates() -> None:
     ]
     for _ in range(2):
         program.step(calls)
-    frame = program.trace().flops().frame
+    frame = with_methods(program.trace()).flops().frame
     assert frame["flops"].sum() == 2 * (2 * 8 * 16 * 32 + 2 * 8 * 32 * 4)

@@ -20,17 +20,26 @@ import traceana.readers
 from tests.fuzz.judges import judged
 from tests.fuzz.mutations import Input
 from tests.fuzz.roles import only_read, opened
-from traceana import Trace
+from tests.support.traces import with_methods
 from traceana.cli.opening import exit_code
 from traceana.cli.options import Reading
-from traceana.commands import CompareBy, CriticalBy, DiffBy, IdleBy, LayersBy, MemoryBy, TransfersBy
 from traceana.errors import ExitCode, ManifestWarning, NoSuchSelectionError, TraceanaError
 from traceana.readers.chrome.event_decoder import EventDecoder, UndecodableError
 from traceana.readers.kineto.scan import ScanningDecoder
 from traceana.report.render import Format, render
 from traceana.report.result import CommandResult
 from traceana.timeline.work import any_work
+from traceana.trace import Trace
 from traceana.trace.schema import TABLES
+from traceana.vocabulary.option_words import (
+    CompareBy,
+    CriticalBy,
+    DiffBy,
+    IdleBy,
+    LayersBy,
+    MemoryBy,
+    TransfersBy,
+)
 
 COUNTED: Final = ("activities", "calls", "ops", "ranges", "links", "memory", "counters", "summary")
 SUMMED: Final = ("activities", "calls", "ops", "ranges")
@@ -158,7 +167,7 @@ def answered(
             if analyze and (read is None or seen not in done):
                 trace = opened(given, path)
                 if trace is not None:
-                    _analyzed(trace, number, folder / "out", at)
+                    _analyzed(with_methods(trace), number, folder / "out", at)
                     done.add(seen)
     except TraceanaError as error:
         return _refused(error, at[0], facts)
@@ -196,7 +205,7 @@ def _same_by_the_other_path(path: Path, seen: str) -> None:
             raise AssertionError("events decoded one by one give other tables")
 
 
-def _analyzed(trace: Trace, number: int, out: Path, at: list[str]) -> None:
+def _analyzed(trace: traceana.Trace, number: int, out: Path, at: list[str]) -> None:
     """Run every command; ``at`` holds the one that is running."""
     for command, run in _commands(trace, number, out):
         at[0] = command
@@ -291,7 +300,9 @@ def _one(options: Any, number: int) -> Any:
     return values[number % len(values)]
 
 
-def _commands(trace: Trace, number: int, out: Path) -> Iterator[tuple[str, Callable[[], object]]]:
+def _commands(
+    trace: traceana.Trace, number: int, out: Path
+) -> Iterator[tuple[str, Callable[[], object]]]:
     """Yield every command with a function that runs it; their options vary with ``number``."""
 
     def show(result: Callable[[], CommandResult]) -> Callable[[], None]:
@@ -339,7 +350,7 @@ def _diff(trace: Trace, by: Any, number: int) -> None:
     _shown(traceana.diff(trace, trace, by=by), number)
 
 
-def _saved(trace: Trace, out: Path) -> None:
+def _saved(trace: traceana.Trace, out: Path) -> None:
     again = traceana.open(trace.save(out))
     for name in TABLES:
         if not again.tables[name].equals(trace.tables[name]):

@@ -16,8 +16,8 @@ from traceana.enrich.classify import rules_in_use
 from traceana.enrich.classify.engine import classify_names
 from traceana.errors import TraceanaError
 from traceana.flops import timed_algorithms
-from traceana.model import read as read_model
 from traceana.readers.nsys import is_export
+from traceana.runs.layer_manifest import read as read_model
 from traceana.study import timed_convolutions
 from traceana.trace import Trace
 from traceana.trace.bundle import is_bundle

@@ -40,7 +40,8 @@ from traceana.analyze.transfers import transfers
 from traceana.comparison.compared_run import Run
 from traceana.comparison.run_tables import summary_table, work
 from traceana.report.pages.layers import layers as layers_page
-from traceana.report.pages.report import Overview, report
+from traceana.report.pages.overview import Overview
+from traceana.report.pages.report import report
 from traceana.report.terminal import Terminal, render
 from traceana.result import arrange
 from traceana.timeline.critical import critical, segments

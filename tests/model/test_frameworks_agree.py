@@ -17,7 +17,7 @@ from tests.support.forked import script, with_keras
 from tests.support.frameworks import needs
 from tests.support.manifests import manifest_of
 from traceana import describe
-from traceana.model import Manifest, read
+from traceana.runs.layer_manifest import Manifest, read
 from workloads.networks import NETWORKS
 from workloads.options import RunOptions, parse_run_options
 

@@ -19,9 +19,8 @@ from traceana.errors import (
     TraceanaError,
     UnknownFormatError,
 )
-from traceana.model import Input, Layer, Manifest, find, read
-from traceana.model.manifest import manifest
 from traceana.model.recorded_calls import parse_call
+from traceana.runs.layer_manifest import Input, Layer, Manifest, find, manifest, read
 
 CONV = Layer(
     path='features.0 "é"\n',

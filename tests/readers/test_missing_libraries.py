@@ -14,11 +14,12 @@ from types import ModuleType
 import pytest
 
 from tests.support.synthetic import Scenario, write_nsys
-from traceana import Trace, files
+from traceana import files
 from traceana.errors import CorruptError
 from traceana.readers import read, source, sqlite
 from traceana.readers.source import silent
 from traceana.readers.table_source import Integer, Query
+from traceana.trace import Trace
 from traceana.trace.schema import TABLES
 
 ALEXNET = Path(__file__).parents[2] / "fixtures" / "alexnet-cpu-ranges.json.gz"

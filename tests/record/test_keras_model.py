@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.forked import with_keras
 from tests.support.frameworks import needs
-from traceana.model import read
+from traceana.runs.layer_manifest import read
 
 pytestmark = pytest.mark.frameworks
 

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 import traceana
-from traceana.model import read
 from traceana.runs import read_run
+from traceana.runs.layer_manifest import read
 from traceana.trace import Trace
 
 torch: Any = pytest.importorskip("torch")

@@ -14,8 +14,8 @@ import pytest
 import traceana
 from tests.support.forked import script, with_keras, with_torch
 from traceana.errors import CannotWriteError, RecordingError, UsageError
-from traceana.model import read
 from traceana.runs import read_run
+from traceana.runs.layer_manifest import read
 
 TORCH = """
 import sys, torch, traceana

@@ -21,10 +21,10 @@ from tests.record.conftest import Record
 from tests.record.scripts import COMPILED, JAX, KERAS, OWN_PROFILER, TORCH, TWO_MODELS, WAITING
 from tests.support.frameworks import needs
 from traceana.analyze.layers import layers
-from traceana.model import read
 from traceana.record.inside.keras_model import KerasModel
 from traceana.record.inside.process_report import Report, Settings
 from traceana.runs import RecordedRun, Status, read_run
+from traceana.runs.layer_manifest import read
 
 pytestmark = pytest.mark.frameworks
 

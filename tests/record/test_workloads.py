@@ -15,8 +15,8 @@ from tests.record.conftest import Record
 from tests.record.scripts import OWN_PROFILER
 from tests.support.command_line import Run as Command
 from tests.support.frameworks import needs
-from traceana.model import read
 from traceana.runs import Status, find_runs, read_run, read_sweep
+from traceana.runs.layer_manifest import read
 from traceana.runs.run_files import RUN_FILE
 
 SMALL = ("--network", "lenet5", "--steps", "2", "--warm-up", "1")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import polars as pl
@@ -47,11 +49,37 @@ def test_every_command_of_a_trace_is_tried_on_every_trace() -> None:
     assert of_trace | {"report", "info", "advise"} <= {one.split()[0] for one in EVERY}
 
 
-def test_type_checkers_know_every_method() -> None:
-    declared = (Path(traceana.__file__).parent / "trace" / "trace.py").read_text("utf-8")
-    (names,) = re.findall(r"if TYPE_CHECKING:  # the methods.*?\n(.*?)\n\n", declared, re.DOTALL)
-    of_trace = {one.name for one in COMMANDS.values() if one.of == "trace"}
-    assert set(re.findall(r"\w+", names)) == of_trace | {"select"}
+@pytest.mark.slow
+def test_type_checkers_know_every_method_and_its_type(tmp_path: Path) -> None:
+    types = {
+        "trace": "traceana.api.Trace",
+        "trace.kernels()": "traceana.report.result.CommandResult",
+        "trace.layers(by='type')": "traceana.report.result.CommandResult",
+        "trace.select(steps=[1]).report()": "traceana.report.result.CommandResult",
+        "trace.with_tables().idle()": "traceana.report.result.CommandResult",
+        "trace.save('bundle')": "pathlib.Path",
+        "trace.manifest": "traceana.runs.layer_manifest.Manifest | None",
+        "traceana.diff(trace, trace)": "traceana.report.result.CommandResult",
+    }
+    methods = [*(name for name, one in COMMANDS.items() if one.of == "trace"), "select"]
+    lines = [
+        *("import traceana", "trace = traceana.open('run.json.gz', steps=[1, 2])"),
+        *(f"reveal_type({expression})" for expression in types),
+        *(f"trace.{name}" for name in methods),
+        *("trace.kernels(by='colour')", "trace.colour()", "traceana.open(1)"),
+    ]
+    program = tmp_path / "program.py"
+    program.write_text("\n".join(lines))
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--no-pretty", str(program)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert re.findall(r'Revealed type is "(.*)"', done.stdout) == [*types.values()], done.stdout
+    wrong = [int(line) for line in re.findall(r"program\.py:(\d+): error", done.stdout)]
+    assert wrong == [len(lines) - 2, len(lines) - 1, len(lines)], done.stdout
 
 
 def test_what_there_is_not_is_an_error_that_lists_what_there_is() -> None:

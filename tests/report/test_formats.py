@@ -17,7 +17,8 @@ from traceana.report.page import Page
 from traceana.report.pages.info import info
 from traceana.report.pages.kernels import kernels
 from traceana.report.pages.layers import layers
-from traceana.report.pages.report import overview, report
+from traceana.report.pages.overview import overview
+from traceana.report.pages.report import report
 from traceana.report.pages.single_table import table_result
 from traceana.report.render import Format, render
 from traceana.result import Result

@@ -13,7 +13,14 @@ from rich.cells import cell_len
 import traceana
 from tests.support.opened import opened
 from traceana import Trace
-from traceana.commands import (
+from traceana.report.page import Data, Facts, Heading, Page, Rows, Table
+from traceana.report.pages.kernels import DROPPED, _dropped
+from traceana.report.pages.single_table import table_of
+from traceana.report.result import CommandResult
+from traceana.report.terminal import Terminal, render
+from traceana.result import Arranged
+from traceana.table import Column, Kind
+from traceana.vocabulary.option_words import (
     CompareBy,
     CriticalBy,
     DiffBy,
@@ -23,13 +30,6 @@ from traceana.commands import (
     MemoryBy,
     TransfersBy,
 )
-from traceana.report.page import Data, Facts, Heading, Page, Rows, Table
-from traceana.report.pages.kernels import DROPPED, _dropped
-from traceana.report.pages.single_table import table_of
-from traceana.report.result import CommandResult
-from traceana.report.terminal import Terminal, render
-from traceana.result import Arranged
-from traceana.table import Column, Kind
 
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared" / "traces"

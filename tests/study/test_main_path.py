@@ -16,8 +16,8 @@ from tests.support.command_line import Run
 from tests.support.frameworks import needs
 from tests.support.recorded import FRAMEWORKS, recorded_sweep
 from traceana.analyze.communication import communication
-from traceana.model import read
 from traceana.runs import Status, find_runs
+from traceana.runs.layer_manifest import read
 from workloads.network import Conv, Linear
 from workloads.networks import NETWORKS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from traceana.model import Manifest
+from traceana.runs.layer_manifest import Manifest
 from workloads.manifest import layer_manifest
 from workloads.options import RunOptions
 

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
+from tests.support.traces import with_methods
 from traceana import Trace, opening
 from traceana.opening import open_trace
 from traceana.report.pages import report
-from traceana.report.pages.report import Overview
+from traceana.report.pages.overview import Overview
+from traceana.report.pages.overview import overview as overview_of
 from traceana.whatif import whatif
 
 MOST: Final = 40
@@ -22,7 +24,7 @@ MOST: Final = 40
 _kept: OrderedDict[Hashable, Trace] = OrderedDict()
 _overviews: dict[int, Overview] = {}
 """What the report on a kept trace says, by the trace's ``id``: every format and test shares it."""
-_overview: Final = report.overview
+_overview: Final = overview_of
 
 
 def no_cost(_: Trace) -> None:
@@ -41,12 +43,12 @@ def opened(path: Any, **options: Any) -> Trace:
         given = [(name, _state(value)) for name, value in sorted(options.items())]
         key = (_files(path), _state(rules), vars(whatif)["profiler_cost"] is no_cost, *given)
     except OSError:
-        return open_trace(path, **options)
+        return with_methods(open_trace(path, **options))
     if key in _kept:
         _kept.move_to_end(key)
         return _kept[key]
     with warnings.catch_warnings(record=True) as caught:
-        trace = open_trace(path, **options)
+        trace = with_methods(open_trace(path, **options))
     for one in caught:
         warnings.warn(one.message, stacklevel=2)
     if not caught:

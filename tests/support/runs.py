@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from traceana import Trace
-from traceana.model.manifest import Manifest
+from traceana.advise.saved import save
 from traceana.runs import Environment, Gpu, Run, Status, StepTimes, Timing, Workload
+from traceana.runs.layer_manifest import Manifest
 from traceana.runs.run_files import (
     ENVIRONMENT_FILE,
     LAYERS_FILE,
@@ -19,6 +19,7 @@ from traceana.runs.run_files import (
     Profiler,
     Value,
 )
+from traceana.trace import Trace
 
 PACKAGES = {"torch": "2.13.0", "tensorflow-cpu": "2.21.0", "keras": "3.15.0", "jax": "0.10.2"}
 CPU = "Pentium III"
@@ -53,7 +54,7 @@ def write_run(
         **(options or {}),
     }
     if trace is not None:
-        trace.save(folder / "trace")
+        save(trace, folder / "trace")
     _write(
         folder / RUN_FILE,
         Run(

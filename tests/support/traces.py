@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 
 from traceana import Trace
 from traceana.trace import Ledger, Tables, TraceMeta
+from traceana.trace import Trace as Data
 from traceana.trace.taxonomy import CLASS_SCHEMA
+
+
+def with_methods(trace: Data) -> Trace:
+    """Return ``trace`` as users see it, whose methods type checkers then check."""
+    return cast("Trace", trace)
 
 
 class TraceBuilder:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 from tests.support.traces import TraceBuilder
-from traceana.trace import Trace
+from traceana import Trace
 
 LAYERS: tuple[tuple[str, str], ...] = (
     ("conv1", "Conv2d"),

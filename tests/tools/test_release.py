@@ -24,7 +24,7 @@ def repository(tmp_path: Path) -> Path:
     """Return a small repository with a version, a changelog and a fragment."""
     home = tmp_path / "src" / "traceana"
     home.mkdir(parents=True)
-    (home / "__init__.py").write_text('__version__ = "0.1.0"\n')
+    (home / "version.py").write_text('__version__ = "0.1.0"\n')
     fragments = tmp_path / "changelog.d"
     fragments.mkdir()
     (fragments / "+new.added.md").write_text("Something new.\n")
@@ -45,7 +45,7 @@ def repository(tmp_path: Path) -> Path:
 def test_version_and_changelog_are_committed_and_tagged(repository: Path) -> None:
     prepare(repository, "1.2.3")
     assert '__version__ = "1.2.3"' in run(
-        "git", "show", "v1.2.3:src/traceana/__init__.py", cwd=repository
+        "git", "show", "v1.2.3:src/traceana/version.py", cwd=repository
     )
     assert "version: 1.2.3" in (repository / "CITATION.cff").read_text()
     manual = (repository / "docs" / "traceana.1").read_text()

@@ -8,10 +8,11 @@ from polars.testing import assert_frame_equal
 import traceana
 from tests.support.manifest import FIXTURES
 from tests.support.opened import opened
-from traceana import Trace
+from tests.support.traces import with_methods
 from traceana.analyze.layers import layers
 from traceana.timeline.critical import critical
 from traceana.timeline.steps import measured, measured_steps, select
+from traceana.trace import Trace
 from traceana.whatif.whatif import Model
 
 TRACES = ("alexnet-cpu-nsys-2022.4.sqlite", "alexnet-cpu-nsys-2024.2.sqlite")
@@ -40,7 +41,7 @@ def test_less_time_in_a_layer_is_less_time_of_the_step(trace: Trace, factor: flo
     # The first step that is replayed does not count.
     steps = [one for one in measured_steps(trace).numbers if one != Model.of(trace).first]
     time = own_times(select(trace, steps=steps))["fc6"] / len(steps)
-    found = trace.whatif(f"layer:fc6 x {factor:g}").frame
+    found = with_methods(trace).whatif(f"layer:fc6 x {factor:g}").frame
     assert found["saving_ns"][0] == pytest.approx((1 - factor) * time, abs=len(steps))
 
 

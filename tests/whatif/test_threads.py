@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 
-from tests.support.traces import TraceBuilder
+from tests.support.traces import TraceBuilder, with_methods
 from traceana import Trace
 from traceana.enrich import attribute
 from traceana.timeline.critical import critical
@@ -32,7 +32,7 @@ def trace(*, prepares: bool) -> Trace:
         build.row("ranges", text="fc", kind="annotation", start=began, duration=COMPUTE, **other)
         build.row("ops", name="aten::mm", start=began, duration=COMPUTE, **other)
         build.row("ranges", text="logging", kind="annotation", start=ended, duration=LOG, **main)
-    return attribute(build.build())
+    return with_methods(attribute(build.build()))
 
 
 @pytest.mark.parametrize("prepares", [False, True])
@@ -76,7 +76,7 @@ def beside(*, waits: bool = False) -> Trace:
         build.row("ranges", text="fc", kind="annotation", start=begin, duration=computed, **other)
         build.row("ops", name="aten::mm", start=begin, duration=computed, **other)
         at += step
-    return attribute(build.build())
+    return with_methods(attribute(build.build()))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.manifests import manifest_of
 from tests.support.opened import opened
-from traceana.model import read
+from traceana.runs.layer_manifest import read
 from traceana.timeline.steps import step_time
 from workloads.network import Conv, Linear
 from workloads.options import RunOptions, parse_run_options

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.manifests import manifest_of
-from traceana.model import Input, Layer
+from traceana.runs.layer_manifest import Input, Layer
 from workloads.options import (
     Algorithms,
     Device,

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from tests.support.manifests import manifest_of  # noqa: E402
 from tests.workloads.agreement import SIZES  # noqa: E402
 from traceana import describe  # noqa: E402
-from traceana.model import Manifest  # noqa: E402
+from traceana.runs.layer_manifest import Manifest  # noqa: E402
 from workloads.data import initial_weights, synthetic_batch  # noqa: E402
 from workloads.network import LocalResponseNorm, Network  # noqa: E402
 from workloads.networks import NETWORKS  # noqa: E402

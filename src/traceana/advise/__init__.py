@@ -65,7 +65,7 @@ def advised(figures: Figures) -> Advice:
         estimate = figures.each(one.saving_ns)
         share = one.saving_ns / figures.unprofiled_ns if figures.window_ns else 0.0
         finding = Finding(
-            figures.program.adapted(rule, one),
+            rule.adapted(figures.program, one),
             estimate,
             share,
             whole,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 import numpy as np
 import polars as pl
-from msgspec.structs import replace
 
 from traceana.analyze.classes import breakdown
 from traceana.analyze.convolutions import convolutions, tries_algorithms
@@ -45,16 +44,15 @@ from traceana.vocabulary.operators import COMPILED_REGION, GENERATED
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from traceana.advise.rule import Found, Rule
     from traceana.advise.simulation import Simulator
     from traceana.analyze.roofline import Units
     from traceana.analyze.transfers import Key
-    from traceana.commands import IdleBy
     from traceana.flops.peaks import Peaks
     from traceana.result import Result
     from traceana.runs.run_files import BatchSeries
     from traceana.timeline.idle import IdleTime
     from traceana.trace import Trace
+    from traceana.vocabulary.option_words import IdleBy
 
 
 HOST_CAUSES: Final = (
@@ -430,8 +428,6 @@ _OF_NETWORKS: Final = (
 """Categories of kernels that only neural networks have."""
 _OF_FRAMEWORKS: Final = r"at::|c10::|cudnn|miopen|tensorflow|Eigen|triton_|ncclDev|xla"
 _GRADIENTS: Final = ("backward", "optimizer")
-_FRAMEWORKS: Final = {"PyTorch": "pytorch", "TensorFlow": "tensorflow", "JAX": "jax"}
-"""The changes of a rule by framework."""
 _OF_PYTORCH: Final = r"at::native|c10::"
 _OF_WORKERS: Final = "_MultiProcessingDataLoaderIter"
 """The iterator of a DataLoader with workers, in the name of its range or operator."""
@@ -489,28 +485,6 @@ class Program(msgspec.Struct, frozen=True):
         for nvidia, amd in _AMD:
             text = text.replace(nvidia, amd)
         return _CUDA_CALL.sub("hip", text)
-
-    def adapted(self, rule: Rule, found: Found | None = None) -> Rule:
-        """Return ``rule`` in the words of the vendor, with the kind and the changes that fit the
-        program and what was ``found``."""
-        variant = None if found is None else found.variant
-        change = rule.change if variant is None else rule.variants[variant]
-        own = {one: self.words(getattr(change, one)) for one in change.__struct_fields__}
-        if self.inference and own["inference"]:
-            own["pytorch"] = own["inference"]
-        every = [*_FRAMEWORKS.values()]
-        named = _FRAMEWORKS.get(self.framework or "")
-        fitting = ["native"] if self.native else [named] if named else every
-        own.update(dict.fromkeys({*every, "native"}.difference(fitting), ""))
-        return replace(
-            rule,
-            kind=rule.kind if found is None or found.kind is None else found.kind,
-            sentence=self.words(rule.sentence),
-            estimate=self.words(rule.estimate),
-            caveat=self.words(rule.caveat),
-            change=replace(change, **own),
-            variants={},
-        )
 
 
 @per_trace

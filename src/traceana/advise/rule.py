@@ -7,9 +7,10 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.advise.bottleneck import Bottleneck
-from traceana.advise.figures import Figures
+from traceana.advise.figures import Figures, Program
 
 Value: TypeAlias = int | float | str | None
 
@@ -17,6 +18,9 @@ Kind = Literal["estimate", "upper bound", "measurement validity", "no saving"]
 """The saving is an estimate, or an upper bound: idle time during operators and launches, which are
 faster without the profiler, where its cost is not known. A finding without saving affects
 measurement validity, or shows work that is already at its peak."""
+
+_FRAMEWORKS: Final = {"PyTorch": "pytorch", "TensorFlow": "tensorflow", "JAX": "jax"}
+"""The fields of a change by framework."""
 
 SIMULATION: Final = "simulation"
 """The kind of a saving by simulation."""
@@ -78,6 +82,28 @@ class Rule(msgspec.Struct, frozen=True):
     change: Change
     simulation: str
     variants: Mapping[str, Change]
+
+    def adapted(self, program: Program, found: Found | None = None) -> Rule:
+        """Return the rule in the words of the vendor of ``program``'s devices, with the kind and
+        the changes that fit the program and what was ``found``."""
+        variant = None if found is None else found.variant
+        change = self.change if variant is None else self.variants[variant]
+        texts = {name: program.words(getattr(change, name)) for name in change.__struct_fields__}
+        if program.inference and texts["inference"]:
+            texts["pytorch"] = texts["inference"]
+        every = [*_FRAMEWORKS.values()]
+        named = _FRAMEWORKS.get(program.framework or "")
+        fitting = ["native"] if program.native else [named] if named else every
+        texts.update(dict.fromkeys({*every, "native"}.difference(fitting), ""))
+        return replace(
+            self,
+            kind=self.kind if found is None or found.kind is None else found.kind,
+            sentence=program.words(self.sentence),
+            estimate=program.words(self.estimate),
+            caveat=program.words(self.caveat),
+            change=replace(change, **texts),
+            variants={},
+        )
 
 
 class Simulation(msgspec.Struct, frozen=True):

@@ -37,7 +37,7 @@ from traceana.trace.schema import ROW
 from traceana.trace.taxonomy import PRODUCTS, SEARCH
 
 if TYPE_CHECKING:
-    from traceana.model.manifest import Manifest
+    from traceana.runs.layer_manifest import Manifest
     from traceana.trace import Trace
 
 CHARGES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {

@@ -28,7 +28,7 @@ from traceana.result import Result, share_of, sums, whole_sum, with_share
 from traceana.timeline.work import any_work, kernels_of, processor, why_no_work, work, work_ns
 
 if TYPE_CHECKING:
-    from traceana.model import Manifest
+    from traceana.runs.layer_manifest import Manifest
     from traceana.trace import Trace
 
 NO_OPERATOR: Final = "(no operator)"

@@ -14,8 +14,7 @@ from typing import Final
 import polars as pl
 
 from traceana.enrich.layers.source import SEPARATOR
-from traceana.model import Manifest
-from traceana.model.manifest import Layer
+from traceana.runs.layer_manifest import Layer, Manifest
 from traceana.vocabulary.layer_types import type_of
 
 FUSED: Final = "fused"

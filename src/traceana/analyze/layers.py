@@ -25,11 +25,10 @@ from traceana.trace.work import OUTSIDE
 from traceana.vocabulary.operators import COMPILED_REGION
 
 if TYPE_CHECKING:
-    from traceana.commands import LayersBy
     from traceana.flops.peaks import Peaks
-    from traceana.model import Manifest
-    from traceana.model.manifest import Layer
+    from traceana.runs.layer_manifest import Layer, Manifest
     from traceana.trace import Trace
+    from traceana.vocabulary.option_words import LayersBy
 
 DIRECTIONS: Final = ("forward_ns", "backward_ns", "optimizer_ns", "other_ns")
 """Columns of :func:`by_direction`."""

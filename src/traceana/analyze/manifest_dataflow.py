@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 import polars as pl
 
-from traceana.model.manifest import Layer
+from traceana.runs.layer_manifest import Layer
 from traceana.vocabulary.operators import of_kinds
 
 MOST_LAYERS: Final = 8

@@ -24,16 +24,15 @@ from traceana.analyze.fused_rows import FUSED
 from traceana.analyze.layer_operands import operands
 from traceana.analyze.manifest_order import paths_in_order
 from traceana.enrich.layers.source import SEPARATOR
-from traceana.model.manifest import Layer
+from traceana.runs.layer_manifest import Layer
 from traceana.settings import MANIFEST_COVERAGE
 from traceana.timeline.work import work
 from traceana.trace import per_trace
-from traceana.trace.merge import united_layers
 from traceana.trace.taxonomy import PRODUCTS
 from traceana.vocabulary.layer_types import PRODUCT_LAYERS, kind_of, type_of
 
 if TYPE_CHECKING:
-    from traceana.model.manifest import Manifest
+    from traceana.runs.layer_manifest import Manifest
     from traceana.trace import Trace
 
 _UNIQUE_PATHS: Final = frozenset(("PyTorch", "Flax", "JAX"))
@@ -105,6 +104,8 @@ def with_paths(
 
     Rows of one path and role, such as the calls of a shared layer, become one, the first.
     """
+    from traceana.trace.merge import united_layers
+
     own = trace.tables.layers
     kinds = types or {}
     layers, rows = united_layers(

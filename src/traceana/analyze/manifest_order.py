@@ -23,7 +23,7 @@ from traceana.columns.distinct import in_turn
 from traceana.enrich.layers.from_order import short_name
 from traceana.enrich.layers.source import SEPARATOR
 from traceana.flops.call import Call, Shape, UncountableError
-from traceana.model.manifest import Layer, Manifest
+from traceana.runs.layer_manifest import Layer, Manifest
 from traceana.vocabulary.layer_types import type_of
 from traceana.vocabulary.operators import COMPILED_REGION, TEMPLATE, WEIGHTED, of_kinds
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import polars as pl
@@ -15,6 +15,7 @@ from traceana.settings import FEWEST_GROWING
 from traceana.timeline.steps import measured_steps, name_of
 from traceana.trace import per_small_trace
 from traceana.trace.work import OUTSIDE, layer_labels
+from traceana.vocabulary.option_words import MemoryBy
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -195,10 +196,6 @@ def operator_names(trace: Trace, rows: pl.Series) -> pl.Series:
     return names.fill_null(NO_OPERATOR).alias("operator")
 
 
-By = Literal["device", "layer", "operator", "step", "time", "convolution"]
-"""Keys of a row: a device; a layer or an operator with live allocations at the peak of a device; a
-step; a slice of time; a convolution of a layer that allocates a workspace."""
-
 _SLICES: Final = 40
 """Slices of ``--by time``."""
 
@@ -221,7 +218,7 @@ def no_events(trace: Trace) -> str:
     return NO_EVENTS
 
 
-def memory(trace: Trace, by: By = "device") -> Result:
+def memory(trace: Trace, by: MemoryBy = "device") -> Result:
     """Return the allocated memory of each device by ``by``.
 
     For selected steps the peaks are those during the steps. Columns, besides ``rank``, ``device``:
@@ -317,7 +314,7 @@ def _growth(trace: Trace, every: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _at_peak(live: pl.DataFrame, by: By) -> pl.DataFrame:
+def _at_peak(live: pl.DataFrame, by: MemoryBy) -> pl.DataFrame:
     size = pl.col("bytes")
     frame = live.group_by(*PER_DEVICE, by).agg(
         pl.len().cast(pl.Int64).alias("count"), size.sum(), size.max().alias("largest_bytes")
@@ -473,7 +470,7 @@ def _peak_bytes(within: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _notes(trace: Trace, every: pl.DataFrame, frame: pl.DataFrame, by: By) -> tuple[str, ...]:
+def _notes(trace: Trace, every: pl.DataFrame, frame: pl.DataFrame, by: MemoryBy) -> tuple[str, ...]:
     found = []
     if every["counted"].any():
         found.append(

@@ -25,7 +25,7 @@ from traceana.trace.taxonomy import NO_ARITHMETIC, PRODUCTS, SEARCH
 
 if TYPE_CHECKING:
     from traceana.flops.peaks import Peaks
-    from traceana.model import Manifest
+    from traceana.runs.layer_manifest import Manifest
     from traceana.trace import Trace
 
 _GRADIENTS: Final = ("dgrad", "wgrad")

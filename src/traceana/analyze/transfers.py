@@ -50,17 +50,13 @@ from traceana.timeline.copies import (
 from traceana.timeline.steps import available_ns, device_windows, measured_steps
 from traceana.timeline.work import kernels_of
 from traceana.trace.work import OUTSIDE, layer_labels
+from traceana.vocabulary.option_words import TransfersBy
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
-By = Literal["direction", "operator", "layer", "range", "call", "step", "size"]
-"""Key of a row, besides direction and host memory: no key, the innermost operator around the
-copying call, its layer, the innermost annotation around the call, the runtime or driver call, the
-step, or the size in powers of two."""
-
-Key: TypeAlias = By | Literal["kind"]
-"""The same, or what limits the copy: its size, the call, or the link."""
+Key: TypeAlias = TransfersBy | Literal["kind"]
+"""Its grouping, or what limits the copy: its size, the call, or the link."""
 
 _DURATION, _BYTES, _IN_STEPS = pl.col("duration"), pl.col("bytes"), pl.col("in_steps")
 _COUNTED_CALLS: Final = pl.sum_horizontal(SYNCHRONOUS, STAGED, ASYNCHRONOUS)

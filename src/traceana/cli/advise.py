@@ -12,8 +12,8 @@ from traceana.cli.opening import exit_code, noted, open_trace
 from traceana.cli.options import Reading, Tabling, Writing
 from traceana.cli.output import Output
 from traceana.cli.streams import message, note
-from traceana.commands import Inconclusive
 from traceana.errors import ExitCode, NoSuchSelectionError, SweepWarning, suggested
+from traceana.vocabulary.option_words import Inconclusive
 
 Files = Annotated[
     list[Path] | None,
@@ -97,7 +97,7 @@ def advise(
     from traceana.runs import batches_beside
 
     with noted(SweepWarning):
-        batches = batches_beside(trace)
+        batches = batches_beside(trace.meta.opened)
     figures = Figures(trace, batches)
     advice = advised(figures)
     output.write(page(trace, advice, rule=rule))

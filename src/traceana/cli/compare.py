@@ -19,8 +19,8 @@ from traceana.cli.options import (
 )
 from traceana.cli.output import Output
 from traceana.cli.streams import message
-from traceana.commands import CompareBy
 from traceana.errors import ExitCode
+from traceana.vocabulary.option_words import CompareBy
 
 Runs = Annotated[
     list[Path],

@@ -14,8 +14,8 @@ from traceana.cli.options import DeviceModel, Drawing, Reading, Rules, StepMarke
 from traceana.cli.output import Output
 from traceana.cli.ranks import list_bad, progress
 from traceana.cli.streams import message, note
-from traceana.commands import Inconclusive, JobDiffBy, Statistic
 from traceana.errors import ExitCode, UsageError
+from traceana.vocabulary.option_words import Inconclusive, JobDiffBy, Statistic
 
 if TYPE_CHECKING:
     from traceana.comparison.verdicts import Criteria, Gated

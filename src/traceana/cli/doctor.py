@@ -56,9 +56,9 @@ def _facts() -> Iterator[tuple[str, str]]:
     import webbrowser
     from importlib.metadata import requires
 
-    from traceana import __version__
     from traceana.readers.compiled import COMPILED
     from traceana.record.nsys import find_nsys
+    from traceana.version import __version__
 
     scanner = "with" if COMPILED else "without"
     place = Path(__file__).parents[1]

@@ -13,7 +13,6 @@ from typing import Annotated, Final
 
 import typer
 
-from traceana import __version__
 from traceana.cli import interrupt, streams
 from traceana.cli.command import command, of_trace
 from traceana.commands import COMMANDS
@@ -65,6 +64,7 @@ def _nothing() -> None:
 def _version(wanted: bool) -> None:
     if wanted:
         from traceana.readers.compiled import COMPILED
+        from traceana.version import __version__
 
         scanner = "with" if COMPILED else "without"
         typer.echo(f"traceana {__version__}, {scanner} the compiled scanner")

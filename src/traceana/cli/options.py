@@ -216,7 +216,7 @@ def _selectable(context: typer.Context) -> Iterator[str]:
     yield from (one for one in (*WORDS, *NAMED) if " " not in one)
     # Parameters are filled in only where the value follows the option's equals sign.
     for file in [*context.args, *(context.params.get("files") or ())]:
-        from traceana.model import find, read
+        from traceana.runs.layer_manifest import find, read
 
         try:
             beside = find(Path(file))

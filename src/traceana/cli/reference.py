@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import typer.main
 
-from traceana import __version__
 from traceana.cli.main import application
 from traceana.errors import EXIT_CODES, ExitCode, TraceanaError
+from traceana.version import __version__
 
 app: Final = application()
 

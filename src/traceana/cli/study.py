@@ -16,7 +16,7 @@ from traceana.errors import ExitCode
 from traceana.study import Name
 
 if TYPE_CHECKING:
-    from traceana.model import Manifest
+    from traceana.runs.layer_manifest import Manifest
     from traceana.study.study import Study
 
 Which = Annotated[Name, typer.Argument(metavar="STUDY", help="The study.")]
@@ -121,9 +121,9 @@ def studied(name: Name, paths: Sequence[Path], reading: Reading) -> tuple[Study,
     from traceana.errors import NotFoundError, UnknownFormatError
     from traceana.files import as_unicode
     from traceana.flops.timed_algorithms import AlgorithmStudy, read
-    from traceana.model import read as read_manifest
     from traceana.readers.inputs import Kind, kind_of
     from traceana.runs import RecordedRun, find_runs
+    from traceana.runs.layer_manifest import read as read_manifest
     from traceana.study.recorded_runs import Recorded, Traced, recorded
     from traceana.study.step_times import batch_study, communicated, ratio_study, scaling_study
     from traceana.study.timed_convolutions import convolution_study

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -12,13 +12,11 @@ from msgspec.structs import replace
 
 from traceana.comparison.compared_run import UNKNOWN_GPU, devices
 from traceana.comparison.layer_features import modules_of, plain_name
+from traceana.comparison.paired_run import PairedRun
 from traceana.comparison.verdicts import SCHEMA, Criteria, RowPairs, RowTimes, Step, step_times
 from traceana.settings import LEAST_CONFIDENCE, RUN_TO_RUN_HOST
 from traceana.timeline.idle import idle_time
 from traceana.timeline.idle_gaps import CAUSES, within
-
-if TYPE_CHECKING:
-    from traceana.comparison.diff import PairedRun
 
 COLUMNS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "change": pl.String,

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -44,9 +44,10 @@ from traceana.trace.schema import TABLES
 from traceana.trace.taxonomy import PRODUCTS
 from traceana.trace.work import OUTSIDE, SOURCE, labels_of, layer_labels, passes
 from traceana.vocabulary.operators import COMPILED_GRAPH, COMPILED_REGION
+from traceana.vocabulary.option_words import WorkBy
 
 if TYPE_CHECKING:
-    from traceana.model import Manifest
+    from traceana.runs.layer_manifest import Manifest
     from traceana.trace import Trace
 
 _KERNELS: Final = pl.col("kind").is_in(["kernel", "op", "graph"])
@@ -347,8 +348,7 @@ _FUNCTION: Final = "CompiledFunction"
 """AOTAutograd's function of a compiled graph, and (with ``Backward``) that of its gradient."""
 _BEGINS: Final = (COMPILED_REGION, COMPILED_GRAPH)
 """The ranges of Dynamo and Inductor around compiled code."""
-Kind = Literal["class", "algorithm", "kernel", "gemm", "transfer"]
-KEYS: Final[dict[Kind, tuple[str, ...]]] = {
+KEYS: Final[dict[WorkBy, tuple[str, ...]]] = {
     "class": ("category", "part"),
     "algorithm": ("category", "algorithm", "pass"),
     "kernel": ("name", "category", "part"),
@@ -447,7 +447,7 @@ def compiled(trace: Trace) -> pl.Series:
     return pl.Series("compiled", found)
 
 
-def keyed(cells: pl.DataFrame, by: Kind) -> pl.DataFrame:
+def keyed(cells: pl.DataFrame, by: WorkBy) -> pl.DataFrame:
     """Return ``cells`` (:func:`cells`) with the columns :data:`KEYS`.
 
     ``algorithm`` and ``pass`` are those of convolutions. For GEMMs ``gemm`` is the tile and the

@@ -6,7 +6,7 @@ The work of both runs is in rows by layer, class, kernel, GEMM or copy that add 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -23,7 +23,6 @@ from traceana.comparison.changes import (
 )
 from traceana.comparison.compared_run import (
     KEYS,
-    Kind,
     Run,
     RunSteps,
     kernel_counts,
@@ -32,8 +31,8 @@ from traceana.comparison.compared_run import (
     step_flops,
 )
 from traceana.comparison.layer_alignment import Alignment, align
-from traceana.comparison.layer_features import RunLayers
 from traceana.comparison.layer_rows import fused_alike
+from traceana.comparison.paired_run import PairedRun
 from traceana.comparison.run_inputs import Pairs, forced_pairs
 from traceana.comparison.verdicts import (
     Criteria,
@@ -56,10 +55,9 @@ from traceana.settings import (
     RUN_TO_RUN_PAGEABLE,
 )
 from traceana.timeline.steps import only_sums
+from traceana.vocabulary.option_words import DiffBy
 
-By = Literal["layer"] | Kind
-
-VIEWS: Final[tuple[By, ...]] = ("layer", *KEYS)
+VIEWS: Final[tuple[DiffBy, ...]] = ("layer", *KEYS)
 
 IDLE: Final = "(idle)"
 """Time of the step in which a device was idle, summed over the devices."""
@@ -77,27 +75,6 @@ _PAIRS: Final = {
     **{"memory_format_a": pl.String, "memory_format_b": pl.String},
     **{"flops_a": pl.Float64, "flops_b": pl.Float64},
 }
-
-
-class PairedRun(msgspec.Struct, frozen=True):
-    """A run of a diff: the compared steps, and their cells with ``pair``.
-
-    ``pair`` is the row of :func:`layer_rows` of a cell's layer or role.
-    """
-
-    run: Run
-    steps: RunSteps
-    cells: pl.DataFrame
-
-    @property
-    def layers(self) -> RunLayers:
-        """The layers of the run."""
-        return self.run.layers
-
-    def times(self, chosen: pl.Expr) -> RowTimes:
-        """Return the time of the ``chosen`` cells in each step, as one row."""
-        row = pl.when(chosen).then(pl.lit(0)).alias("_row")
-        return RowTimes.of(self.steps, self.cells.with_columns(row)["_row"], 1)
 
 
 class Diff(msgspec.Struct, frozen=True):
@@ -121,14 +98,14 @@ class Diff(msgspec.Struct, frozen=True):
     kernel_time: Step | None
     runs: tuple[int, int]
     pairs: pl.DataFrame
-    views: Mapping[By, pl.DataFrame]
+    views: Mapping[DiffBy, pl.DataFrame]
     changes: pl.DataFrame
     idle: pl.DataFrame
     alike: bool
     same_work: bool
     notes: tuple[str, ...]
 
-    def by(self, what: By) -> pl.DataFrame:
+    def by(self, what: DiffBy) -> pl.DataFrame:
         """Return all work by layer, class, algorithm, kernel, gemm or transfer.
 
         The columns are those of :func:`traceana.comparison.diff.view`. ``delta_ns`` adds
@@ -305,14 +282,14 @@ class _View(msgspec.Struct, frozen=True):
     ``row_a`` and ``row_b`` have the row of each cell, ``rows`` the times of the rows in each step.
     """
 
-    by: By
+    by: DiffBy
     named: pl.DataFrame
     row_a: pl.Series
     row_b: pl.Series
     rows: RowPairs
 
 
-def _view(a: PairedRun, b: PairedRun, by: By, pairs: pl.DataFrame) -> _View:
+def _view(a: PairedRun, b: PairedRun, by: DiffBy, pairs: pl.DataFrame) -> _View:
     """Return all work by ``by``; ``pairs`` is that of :func:`layer_rows`."""
     if by == "layer":
         named, places = pairs, [one.cells["pair"] for one in (a, b)]

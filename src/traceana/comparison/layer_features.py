@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from traceana.analyze.layer_operands import Operands
-    from traceana.model import Manifest
-    from traceana.model.manifest import Layer as ManifestLayer
+    from traceana.runs.layer_manifest import Layer as ManifestLayer
+    from traceana.runs.layer_manifest import Manifest
     from traceana.trace import Trace
 
 _SEPARATOR: Final = re.compile(r"[./]")

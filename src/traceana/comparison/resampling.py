@@ -14,14 +14,15 @@ from functools import lru_cache
 from itertools import combinations
 from math import comb, sqrt
 from statistics import NormalDist
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from traceana.vocabulary.option_words import Statistic
+
 Floats = npt.NDArray[np.float64]
-Statistic = Literal["median", "mean"]
 
 SEED: Final = 20120930
 RESAMPLES: Final = 9999

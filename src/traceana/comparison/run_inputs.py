@@ -27,7 +27,7 @@ from traceana.runs import RecordedRun, find_runs, is_run, read_run
 from traceana.trace.bundle import is_bundle
 
 if TYPE_CHECKING:
-    from traceana.model import Manifest
+    from traceana.runs.layer_manifest import Manifest
     from traceana.trace import Trace
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 import polars as pl
@@ -16,7 +16,6 @@ from traceana.analyze.transfers import transfers as of_one
 from traceana.comparison.compared_run import (
     KEYS,
     OTHER,
-    Kind,
     Run,
     devices,
     kernel_counts,
@@ -27,8 +26,7 @@ from traceana.comparison.compared_run import (
 from traceana.comparison.layer_rows import aligned, fused_alike
 from traceana.result import ratio, with_share
 from traceana.settings import LEAST_CONFIDENCE
-
-By = Literal["summary", "layer", "class", "algorithm", "kernel", "gemm", "epilogue", "transfer"]
+from traceana.vocabulary.option_words import CompareBy, WorkBy
 
 RUN: Final = "run"
 ITEM: Final = "item"
@@ -231,7 +229,7 @@ def added(
     )
 
 
-def work(runs: Sequence[Run], by: Kind, notes: Sequence[str] = ()) -> Table:
+def work(runs: Sequence[Run], by: WorkBy, notes: Sequence[str] = ()) -> Table:
     """Return all work by the columns :data:`traceana.comparison.compared_run.KEYS` of ``by``.
 
     Columns: those of :func:`added`, then ``to_first``. The rows of a run add up to all its work.
@@ -505,7 +503,7 @@ def summary_table(runs: Sequence[Run]) -> Table:
     return Table(pl.DataFrame(rows, schema=SCHEMA), (), figures, "wall_ns", labels, notes)
 
 
-_TABLES: Final[dict[By, Callable[[Sequence[Run]], Table]]] = {
+_TABLES: Final[dict[CompareBy, Callable[[Sequence[Run]], Table]]] = {
     "summary": summary_table,
     "layer": layer_table,
     "gemm": gemms,
@@ -523,7 +521,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
     runs: tuple[Run, ...]
 
-    def by(self, what: By) -> Table:
+    def by(self, what: CompareBy) -> Table:
         """Return the table of all runs; its function describes the columns."""
         if what == "layer":
             for run in self.runs:

@@ -22,7 +22,6 @@ from traceana.comparison.compared_run import RunSteps
 from traceana.comparison.resampling import (
     Floats,
     Interval,
-    Statistic,
     agreeing,
     alpha,
     between_runs,
@@ -40,6 +39,7 @@ from traceana.settings import (
     MINIMUM_EFFECT,
     NOISE_FLOOR,
 )
+from traceana.vocabulary.option_words import Statistic
 
 Verdict = Literal[
     "faster",

@@ -11,19 +11,14 @@ from typing import TYPE_CHECKING, TypeAlias
 import polars as pl
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
     from traceana.enrich.classify import RuleSet
-    from traceana.enrich.layers.generated_code import Graph
+    from traceana.enrich.layers.generated_code import Code
     from traceana.trace import Trace
 
-__all__ = ["Code", "Reference", "attribute", "reference", "replays_graphs", "with_classes"]
+__all__ = ["Reference", "attribute", "reference", "replays_graphs", "with_classes"]
 
 Reference: TypeAlias = "tuple[Trace, pl.DataFrame]"
 """Another recording of a program, attributed, and its captured calls: :func:`reference`."""
-
-Code: TypeAlias = "Callable[[], Collection[Graph]]"
-"""Returns the graphs of Inductor's generated code; called where a trace has such graphs."""
 
 
 def attribute(

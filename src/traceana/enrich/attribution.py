@@ -40,7 +40,7 @@ from traceana.trace import Ledger, Trace
 from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK, conform, join_pieces
 
 if TYPE_CHECKING:
-    from traceana.enrich import Code
+    from traceana.enrich.layers.generated_code import Code
 
 _NOT_IN_ORDER: Final = 1 << 60
 """Added to the times of work outside of complete steps: its layers come after theirs."""
@@ -104,10 +104,9 @@ def attribute(
         forward_of(ops, op_names, nesting, trace.tables.links, op_step),
         ranges.filter(within),
         range_key[within],
-        scopes,
         copying,
     )
-    resolved = resolve(program, code, compiled=trace.meta.framework == "JAX")
+    resolved = resolve(program, scopes, code, compiled=trace.meta.framework == "JAX")
     deep = int((thread_ranges.nesting.depth >= DEEPEST_PATH).sum())
     ledger.add("deep_range", deep + resolved.too_long, table="ranges", kept=True)
 

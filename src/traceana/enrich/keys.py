@@ -13,8 +13,8 @@ from traceana.enrich.refine.searches import FUNCTION, ROLE
 from traceana.trace.taxonomy import CLASS_COLUMNS
 
 if TYPE_CHECKING:
-    from traceana.commands import LayersBy
     from traceana.trace import Trace
+    from traceana.vocabulary.option_words import LayersBy
 
 BLAS_LETTER: Final[dict[str, str]] = {
     "fp32": "sgemm",

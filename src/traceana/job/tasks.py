@@ -31,7 +31,6 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from traceana import __version__
 from traceana.cores import cores
 from traceana.errors import (
     CannotWriteError,
@@ -40,6 +39,7 @@ from traceana.errors import (
     how_to_install,
 )
 from traceana.job.sources import Source, fetched, name_of, sizes, state
+from traceana.version import __version__
 
 _BASE_BYTES: Final = 400_000_000
 """Memory of a process with polars and a small trace."""

@@ -1,10 +1,6 @@
-"""The layers of a model: the manifest, its file, and the adapters that describe a live model.
+"""The adapters that describe a live model as a manifest of its layers.
 
-Only :mod:`traceana.model.live_model` imports the adapters, so a report does not load them.
+``live_model.py`` has :func:`traceana.describe`, and alone imports the adapters: ``pytorch.py``,
+``keras.py``, ``flax.py`` and ``jax_function.py``. A report loads none of them. The manifest is
+:mod:`traceana.runs.layer_manifest`.
 """
-
-from __future__ import annotations
-
-from traceana.model.manifest import Input, Layer, Manifest, find, read
-
-__all__ = ["Input", "Layer", "Manifest", "find", "read"]

@@ -12,7 +12,6 @@ import jax
 from flax import nnx
 
 from traceana.model.jaxpr import abstract, dtypes_of, leaves, refused, shapes_in
-from traceana.model.manifest import Manifest, Shape, manifest
 from traceana.model.manifest_rows import Details, finished, model_inputs
 from traceana.model.recorded_calls import (
     PARAMETERS,
@@ -25,6 +24,7 @@ from traceana.model.recorded_calls import (
     renamed,
     same_pads,
 )
+from traceana.runs.layer_manifest import Manifest, Shape, manifest
 
 
 def describe_linen(

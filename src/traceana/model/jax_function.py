@@ -25,9 +25,9 @@ from traceana.model.jaxpr import (
     live,
     refused,
 )
-from traceana.model.manifest import Layout, Manifest, Shape, manifest
 from traceana.model.manifest_rows import Details, finished, model_inputs
 from traceana.model.recorded_calls import PARAMETERS, ModelCall, Pads, Recorded, Recording, renamed
+from traceana.runs.layer_manifest import Layout, Manifest, Shape, manifest
 
 
 def describe_function(

@@ -15,7 +15,6 @@ import keras
 from keras import layers
 
 from traceana.errors import InvalidInputError
-from traceana.model.manifest import Manifest, Shape, manifest
 from traceana.model.manifest_rows import Details, finished, model_inputs
 from traceana.model.recorded_calls import (
     ACTIVATIONS,
@@ -31,6 +30,7 @@ from traceana.model.recorded_calls import (
     same_pads,
     total_padding,
 )
+from traceana.runs.layer_manifest import Manifest, Shape, manifest
 
 
 def describe_keras(

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from traceana.errors import InvalidInputError
-from traceana.model.manifest import Manifest
 from traceana.model.recorded_calls import parse_call
+from traceana.runs.layer_manifest import Manifest
 
 
 def describe(

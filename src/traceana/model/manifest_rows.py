@@ -12,7 +12,6 @@ from traceana.flops.call import Refusal
 from traceana.flops.layer_formulas import Layer as Shapes
 from traceana.flops.layer_formulas import layer_costs
 from traceana.flops.registry import total_flops
-from traceana.model.manifest import Input, Layer, Layout, Shape
 from traceana.model.recorded_calls import (
     ModelCall,
     Pads,
@@ -21,6 +20,7 @@ from traceana.model.recorded_calls import (
     effective_padding,
     layout_of,
 )
+from traceana.runs.layer_manifest import Input, Layer, Layout, Shape
 
 
 class Details(msgspec.Struct, frozen=True):

@@ -24,7 +24,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from traceana.errors import InvalidInputError
 from traceana.flops.call import Call, Entry, Refusal
 from traceana.flops.registry import NO_FORMULA, cost, total_flops
-from traceana.model.manifest import Layout, Manifest, Shape, manifest
 from traceana.model.manifest_rows import Details, finished, model_inputs
 from traceana.model.recorded_calls import (
     ModelCall,
@@ -34,6 +33,7 @@ from traceana.model.recorded_calls import (
     same_pads,
     total_padding,
 )
+from traceana.runs.layer_manifest import Layout, Manifest, Shape, manifest
 from traceana.vocabulary.operators import operator_row, without_work
 
 

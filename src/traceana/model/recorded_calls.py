@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from traceana.errors import InvalidInputError
-from traceana.model.manifest import Layout, Shape
+from traceana.runs.layer_manifest import Layout, Shape
 
 _IMAGES: Final = re.compile(
     r"^(?:Lazy)?(?:Separable)?(?:Conv|ConvTranspose|MaxPool|AvgPool|LPPool|FractionalMaxPool|"

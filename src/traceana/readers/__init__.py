@@ -7,7 +7,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from traceana.errors import InvalidInputError, UnknownFormatError
-from traceana.readers.detect import detect
 from traceana.readers.source import Progress, silent
 
 if TYPE_CHECKING:
@@ -46,6 +45,9 @@ def _give_back() -> None:
 
 
 def _read(path: Path, progress: Progress) -> Trace:
+    # `traceana --version` asks for the compiled scanner alone.
+    from traceana.readers.detect import detect
+
     found = detect(path)
     module, _, name = found.reader.partition(":")
     # Imported when a file needs it, with its decoder.
@@ -67,6 +69,8 @@ def read_counters(path: Path, progress: Progress = silent) -> Trace:
     Raises the errors of :func:`read`, and :class:`~traceana.errors.InvalidInputError` for any other
     file, and for a table without kernel launches.
     """
+    from traceana.readers.detect import detect
+
     try:
         found = detect(path)
     except UnknownFormatError as error:

@@ -24,7 +24,7 @@ from traceana.runs.run_folders import RecordedRun
 if TYPE_CHECKING:
     import os
 
-    from traceana.model import Manifest
+    from traceana.runs.layer_manifest import Manifest
 
 FrameworkProfiler = Literal["torch", "tensorflow", "jax"]
 

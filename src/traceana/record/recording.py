@@ -16,8 +16,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from traceana import __version__
-from traceana.comparison.resampling import Statistic, relative_interval, smallest_p, statistic
+from traceana.comparison.resampling import relative_interval, smallest_p, statistic
 from traceana.cores import cores
 from traceana.errors import (
     CannotWriteError,
@@ -46,6 +45,8 @@ from traceana.runs.run_files import (
 )
 from traceana.runs.run_folders import RecordedRun
 from traceana.settings import OVERHEAD_LEVEL
+from traceana.version import __version__
+from traceana.vocabulary.option_words import Statistic
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LEAST_FREE: Final = 1 << 16

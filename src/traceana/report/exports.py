@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from traceana import __version__
 from traceana.analyze.layer_tree import layer_tree
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.timeline import Window, capture
@@ -24,6 +23,7 @@ from traceana.timeline.critical import critical
 from traceana.timeline.idle import idle
 from traceana.trace.schema import CPU_DEVICE, SCHEMA, SCHEMA_VERSION
 from traceana.trace.work import labels
+from traceana.version import __version__
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -10,11 +10,11 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
-from traceana import __version__
 from traceana.report.columns import unit_of
 from traceana.report.page import Data, Page, Rows
 from traceana.report.text import plain
 from traceana.settings import SETTINGS
+from traceana.version import __version__
 
 JSON_SCHEMA_VERSION: Final = 2
 """Increased when a key of the JSON output changes its name, type or meaning; see docs/json.md."""

@@ -1,4 +1,7 @@
-"""The folders of recorded runs and sweeps that ``traceana record`` writes: docs/record.md."""
+"""The folders of recorded runs and sweeps that ``traceana record`` writes: docs/record.md.
+
+The manifest of a model's layers is one of their files (:mod:`traceana.runs.layer_manifest`).
+"""
 
 from traceana.runs.run_files import (
     Axis,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -38,9 +38,6 @@ from traceana.runs.run_files import (
     Value,
     is_plain_name,
 )
-
-if TYPE_CHECKING:
-    from traceana.trace import Trace
 
 File = TypeVar("File", bound=msgspec.Struct)
 
@@ -265,12 +262,11 @@ def _runs(path: Path) -> list[RecordedRun]:
 _BATCH: Final = "batch"
 
 
-def batches_beside(trace: Trace) -> BatchSeries | None:
-    """Return the :func:`batch_series` of the recorded run that ``trace`` was opened from.
+def batches_beside(opened: Sequence[str]) -> BatchSeries | None:
+    """Return the :func:`batch_series` of the recorded run that a trace was ``opened`` by.
 
-    None for another trace, and with a warning if a run cannot be read.
+    None for another path, or several, and with a warning if a run cannot be read.
     """
-    opened = trace.meta.opened
     if len(opened) != 1 or not Path(opened[0]).is_dir():
         return None
     try:

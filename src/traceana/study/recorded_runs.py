@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from traceana.model import Manifest
+from traceana.runs.layer_manifest import Manifest
 from traceana.trace import Trace
 
 if TYPE_CHECKING:

@@ -33,8 +33,8 @@ from traceana.trace.schema import DEVICE_WORK
 from traceana.trace.work import OUTSIDE, labels, layer_labels
 
 if TYPE_CHECKING:
-    from traceana.commands import CriticalBy
     from traceana.trace import Trace
+    from traceana.vocabulary.option_words import CriticalBy
 
 CLASSES: Final = pl.Enum(
     ["kernel", "collective", "copy", "memset", "launch", "sync", "host", "gap"]

@@ -31,8 +31,8 @@ from traceana.trace import per_small_trace
 from traceana.trace.schema import CPU_DEVICE, join_pieces
 
 if TYPE_CHECKING:
-    from traceana.commands import IdleBy
     from traceana.trace import Trace
+    from traceana.vocabulary.option_words import IdleBy
 
 _COLUMNS: Final = (
     *("rank", "device", "cause", "count", "time_ns", "share", "mean_ns", "max_ns"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import wraps
 from html import escape
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Never, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Never, ParamSpec, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -17,24 +17,10 @@ import polars as pl
 from traceana.errors import MissingDependencyError, how_to_install, suggested
 from traceana.files import as_unicode, shown
 from traceana.frozen import frozen, frozen_mapping, handed_out
+from traceana.runs.layer_manifest import Manifest
 from traceana.trace.schema import CPU_DEVICE, TABLES
 from traceana.trace.tables import Tables
 from traceana.trace.work import labelled_work
-
-if TYPE_CHECKING:
-    from traceana.advise.saved import save
-    from traceana.model import Manifest
-    from traceana.report.exports import export
-    from traceana.report.pages.advise import advise
-    from traceana.report.pages.idle import critical, idle
-    from traceana.report.pages.info import info
-    from traceana.report.pages.kernels import kernels
-    from traceana.report.pages.layers import flops, layers
-    from traceana.report.pages.memory import memory
-    from traceana.report.pages.report import report
-    from traceana.report.pages.transfers import transfers
-    from traceana.report.pages.whatif import whatif
-    from traceana.timeline.steps import select
 
 HOW_OPENED: Final = frozenset({"opened", "opened_with"})
 """Fields of the meta that a bundle does not keep."""
@@ -108,34 +94,28 @@ class Trace(msgspec.Struct, frozen=True, eq=False, weakref=True):
     meta: TraceMeta
     tables: Tables = msgspec.field(default_factory=Tables)
     selected_from: Trace | None = None
-    # Of a Manifest: its module is above this one, and the signature's annotations are evaluated.
-    manifest: Any = None
+    manifest: Manifest | None = None
     kept_advice: bytes | None = None
 
-    if TYPE_CHECKING:  # the methods that traceana.api attaches, for type checkers
-        report, advise, info, kernels, layers = report, advise, info, kernels, layers
-        flops, transfers, idle, critical, whatif = flops, transfers, idle, critical, whatif
-        memory, save, export, select = memory, save, export, select
-
-    def with_tables(self, **tables: pl.DataFrame) -> Trace:
+    def with_tables(self, **tables: pl.DataFrame) -> Self:
         """Return a Trace in which ``tables`` replace those of this one."""
         made = Tables(tables, self.tables)
         return msgspec.structs.replace(self, tables=made, kept_advice=None)
 
-    def with_meta(self, **fields: Any) -> Trace:
+    def with_meta(self, **fields: Any) -> Self:
         """Return a Trace in which ``fields`` replace those of :class:`TraceMeta`."""
         meta = msgspec.structs.replace(self.meta, **fields)
         # How it was opened changes no recommendation.
         kept = self.kept_advice if fields.keys() <= HOW_OPENED else None
         return msgspec.structs.replace(self, meta=meta, kept_advice=kept)
 
-    def with_manifest(self, manifest: Manifest | None) -> Trace:
+    def with_manifest(self, manifest: Manifest | None) -> Self:
         """Return a Trace whose layers are described by ``manifest``."""
         if manifest is self.manifest:
             return self
         return msgspec.structs.replace(self, manifest=manifest, kept_advice=None)
 
-    def selection(self, meta: TraceMeta, **tables: pl.DataFrame) -> Trace:
+    def selection(self, meta: TraceMeta, **tables: pl.DataFrame) -> Self:
         """Return a selection of this Trace, in which ``tables`` hold the selected rows."""
         made = self.with_tables(**tables)
         return msgspec.structs.replace(made, meta=meta, selected_from=self.whole)

@@ -13,9 +13,8 @@ from typer.testing import Result
 from tests.support import command_line
 from tests.support.golden import check
 from tests.support.synthetic import Scenario, overlapping, write_nsys
-from traceana.analyze.transfers import By as Told
-from traceana.commands import TransfersBy as By
 from traceana.report.pages.transfers import copy_notes
+from traceana.vocabulary.option_words import TransfersBy as By
 
 GOLDEN = Path(__file__).parent / "golden"
 JSON_DOCS = Path(__file__).parents[3] / "docs" / "json.md"
@@ -117,7 +116,3 @@ def test_steps_are_selected_and_unknown_words_refused(file: Path) -> None:
     assert {row["direction"]: row["count"] for row in rows} == {"HtoD": 120, "DtoH": 1, "DtoD": 1}
     assert run(file, "--by", "colour").exit_code == 2
     assert run(file, "--step", "9").exit_code != 0
-
-
-def test_the_command_line_and_the_analysis_have_the_same_words() -> None:
-    assert get_args(By) == get_args(Told)

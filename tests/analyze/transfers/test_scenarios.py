@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from tests.support.synthetic import GPU, Scenario, both, nsys, overlapping
 from tests.support.traces import TraceBuilder
+from traceana import Trace
 from traceana.analyze.transfers import transfers
-from traceana.timeline.steps import select
-from traceana.trace import Trace
 
 PCIE4 = 31_507_692_307
 Row = dict[str, Any]
@@ -105,7 +104,7 @@ def test_a_kernel_of_another_device_hides_nothing(each: Both) -> None:
     run.launch(at=0, begins=100, duration=50, device=0)
     for trace in each(run):
         assert figures(trace, "exposed_ns") == [(50,)]
-        assert figures(select(trace, devices=[1]), "exposed_ns") == [(50,)]
+        assert figures(trace.select(devices=[1]), "exposed_ns") == [(50,)]
 
 
 def stepped() -> Scenario:
@@ -172,7 +171,7 @@ def test_per_step(each: Both) -> None:
 
 def test_the_steps_that_are_not_selected_still_hide_copies(each: Both) -> None:
     for trace in each(stepped()):
-        alone = figures(select(trace, steps=[2]), "direction", "exposed_ns")
+        alone = figures(trace.select(steps=[2]), "direction", "exposed_ns")
         assert sorted(alone) == [("DtoH", 0), ("HtoD", 600)]
 
 

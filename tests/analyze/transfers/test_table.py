@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.traces import TraceBuilder
 from traceana.analyze.transfers import COLUMNS, transfers
-from traceana.commands import TransfersBy as By
-from traceana.report.pages.report import overview
+from traceana.report.pages.overview import overview
+from traceana.vocabulary.option_words import TransfersBy as By
 
 NAMED = {"name": "Tesla V100-SXM2-16GB", "vendor": "NVIDIA", "compute_capability": "7.0"}
 

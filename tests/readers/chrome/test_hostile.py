@@ -19,6 +19,7 @@ from tests.readers.kineto.writing import kernel
 from traceana.errors import TraceanaError
 from traceana.readers import read
 from traceana.readers.source import ByteSource
+from traceana.trace import Trace
 
 Event = dict[str, Any]
 KERNELS = [kernel(f"k{i}", 10 * i + 5, 2, correlation=i) for i in range(20)]
@@ -39,11 +40,11 @@ def written(path: Path, text: str | bytes) -> Path:
     return path
 
 
-def timed_rows(trace: traceana.Trace) -> int:
+def timed_rows(trace: Trace) -> int:
     return trace.tables.activities.height + trace.tables.ranges.height
 
 
-def problems(trace: traceana.Trace) -> list[str]:
+def problems(trace: Trace) -> list[str]:
     return trace.tables.ledger.filter(severity="problem")["reason"].to_list()
 
 

@@ -16,6 +16,7 @@ import traceana
 from tests.readers.summary import writing
 from tests.readers.summary.writing import ROWS, Row
 from tests.support.command_line import Run
+from tests.support.traces import with_methods
 from traceana import Trace
 from traceana.errors import CorruptError, ExitCode, NotATraceError
 from traceana.readers import read
@@ -74,7 +75,7 @@ def points(number: int) -> str:
 
 def written(path: Path, text: str) -> Trace:
     path.write_text(text)
-    return read(path, silent)
+    return with_methods(read(path, silent))
 
 
 def found(trace: Trace, *kinds: str) -> list[tuple[str, int, int, int]]:
@@ -708,7 +709,7 @@ def test_other_encodings_are_read(tmp_path: Path, name: str, encoding: str) -> N
     mark = "\ufeff" if encoding == "utf-16-be" else ""
     file = tmp_path / "a.txt"
     file.write_bytes((mark + text).encode(encoding))
-    expect(read(file, silent), ROWS, name)
+    expect(with_methods(read(file, silent)), ROWS, name)
 
 
 def test_a_summary_of_rocprofv3_has_its_domains(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from tests.support import charts
 from tests.support.traces import TraceBuilder, cnn_steps
+from traceana import Trace
 from traceana import open as open_trace
 from traceana.advise import RULES, advise
 from traceana.errors import MissingDependencyError, how_to_install
@@ -46,7 +47,6 @@ from traceana.report.pages.report import report
 from traceana.report.text import cut_path, plain
 from traceana.table import Column, Kind
 from traceana.timeline.idle_gaps import CAUSES
-from traceana.trace import Trace
 from traceana.trace.taxonomy import CATEGORIES
 
 FIXTURE = Path(__file__).parents[3] / "fixtures" / "alexnet-cpu-ranges.json.gz"

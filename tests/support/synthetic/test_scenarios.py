@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from tests.support.synthetic import GPU, Scenario, both, overlapping, write_kineto
-from traceana.trace import Trace
+from traceana import Trace
 
 ACTIVITY = (
     *("kind", "start", "duration", "process", "device", "context", "stream", "correlation"),

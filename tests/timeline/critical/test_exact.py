@@ -18,11 +18,11 @@ from tests.support.traces import TraceBuilder
 from tests.timeline.critical.checks import check, check_causes
 from tests.timeline.critical.simulation import Machine
 from traceana.columns.nesting import NONE, Ints, Nesting
-from traceana.commands import CriticalBy
 from traceana.timeline.critical import critical, segments
 from traceana.timeline.threads import cut
 from traceana.timeline.waits import Ended, all_waits
 from traceana.trace import Trace
+from traceana.vocabulary.option_words import CriticalBy
 
 times = st.integers(0, 60)
 lengths = st.integers(0, 12)

@@ -12,11 +12,11 @@ import pytest
 from tests.support.synthetic import GPU, Scenario, both, waiting_for_another_device
 from tests.support.synthetic.records import Direction, Memory
 from tests.support.traces import TraceBuilder
+from traceana import Trace
 from traceana.timeline.critical import critical, segments
 from traceana.timeline.idle import idle
 from traceana.timeline.idle_gaps import capture_ns
 from traceana.timeline.steps import select
-from traceana.trace import Trace
 
 Both = Callable[[Scenario], list[Trace]]
 

@@ -12,11 +12,11 @@ import pytest
 
 from tests.support.synthetic import GPU, Scenario, both, kineto, waiting_for_another_device
 from tests.support.traces import TraceBuilder
+from traceana import Trace
 from traceana.analyze.devices import devices
 from traceana.timeline.idle import idle
 from traceana.timeline.idle_gaps import CAUSES
 from traceana.timeline.steps import select
-from traceana.trace import Trace
 
 Both = Callable[[Scenario], list[Trace]]
 OTHER = 12

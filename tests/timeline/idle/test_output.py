@@ -12,9 +12,8 @@ from typer.testing import Result
 from tests.support import command_line
 from tests.support.golden import check
 from tests.support.synthetic import Scenario, write_kineto
-from traceana.commands import IdleBy as By
-from traceana.commands import IdleBy as Told
 from traceana.timeline.idle_gaps import CAUSES
+from traceana.vocabulary.option_words import IdleBy as By
 
 GOLDEN = Path(__file__).parent / "golden"
 DOCS = Path(__file__).parents[3] / "docs"
@@ -123,7 +122,3 @@ def test_the_steps(file: Path) -> None:
 def test_unknown_words_are_refused(file: Path) -> None:
     assert run(file, "--by", "colour").exit_code == 2
     assert run(file, "--step", "9").exit_code != 0
-
-
-def test_the_command_line_and_the_analysis_have_the_same_words() -> None:
-    assert get_args(By) == get_args(Told)

@@ -13,7 +13,7 @@ import pytest
 import traceana
 from tests.support.manifests import manifest_of
 from traceana.analyze.layers import layers
-from traceana.model import read
+from traceana.runs.layer_manifest import read
 from workloads.networks import NETWORKS
 from workloads.options import RunOptions
 from workloads.provenance import stem

@@ -38,8 +38,7 @@ from traceana.vocabulary.operators import (
 )
 
 if TYPE_CHECKING:
-    from traceana.enrich import Code
-    from traceana.enrich.layers.generated_code import CodeOfGraph, Own
+    from traceana.enrich.layers.generated_code import Code, CodeOfGraph, Own
 
 _AROUND: Final = (
     rf"^(?:{COMPILED_REGION}\b|{COMPILED_GRAPH}|CompiledFunction(?:Backward)?$|Pregraph bytecode$|"

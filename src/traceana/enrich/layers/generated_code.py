@@ -16,7 +16,7 @@ import ast
 import re
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, pairwise, takewhile, zip_longest
 from pathlib import Path
@@ -53,6 +53,9 @@ class GraphCall(msgspec.Struct, frozen=True):
 
 Graph: TypeAlias = tuple[GraphCall, ...]
 """The calls of one graph, in the order in which they run."""
+
+Code: TypeAlias = Callable[[], Collection[Graph]]
+"""Returns the graphs of Inductor's generated code; called where a trace has such graphs."""
 
 
 def graphs_in(folder: Path) -> frozenset[Graph]:

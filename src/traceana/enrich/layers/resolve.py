@@ -19,7 +19,7 @@ from traceana.columns.nesting import NONE, Flags, Ints, take, to_rows
 from traceana.enrich.layers.compiled import CompiledGraphs, compiled_graphs
 from traceana.enrich.layers.from_order import positions, short_name
 from traceana.enrich.layers.from_ranges import hierarchy, modules, named_ranges
-from traceana.enrich.layers.from_scopes import ScopeLayers, name_scopes
+from traceana.enrich.layers.from_scopes import ScopeLayers
 from traceana.enrich.layers.roles import (
     MULTI_TENSOR,
     OPTIMIZER,
@@ -40,7 +40,7 @@ from traceana.trace import Ledger
 from traceana.trace.schema import DEVICE_WORK, Direction, empty
 
 if TYPE_CHECKING:
-    from traceana.enrich import Code
+    from traceana.enrich.layers.generated_code import Code
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,9 @@ class Launched:
     lost: Flags
 
 
-def resolve(program: Program, code: Code | None = None, *, compiled: bool) -> LayerResolution:
+def resolve(
+    program: Program, scopes: ScopeLayers, code: Code | None = None, *, compiled: bool
+) -> LayerResolution:
     """Return the layer of every operator: that of the first of these which has one.
 
     1. What is around the operator: a role (optimizer, collective); the module call, or the Module
@@ -101,38 +103,42 @@ def resolve(program: Program, code: Code | None = None, *, compiled: bool) -> La
        ``block0.attention.linear_0``.
 
     Position is not used in a trace with name scopes, nor for a ``compiled`` program, nor where
-    operators of gradients have no scope. ``code`` returns the graphs of Inductor's generated code.
+    operators of gradients have no scope. ``scopes`` are the layers of the name scopes; ``code``
+    returns the graphs of Inductor's generated code.
     """
-    ops, nesting, scopes = program.ops, program.nesting, program.scopes
+    ops, nesting = program.ops, program.nesting
     graphs = compiled_graphs(ops, program.names, nesting, program.forward, code)
     if graphs is not None:
         program = replace(program, forward=graphs.forward)
     forward, root = program.forward, program.root if graphs is None else graphs.root
     layers: list[Layer] = []
     intervals: list[tuple[LayerIntervals, int]] = []
-    bases: dict[object, int] = {}
 
-    def numbered(source: object, found: Found) -> Ints:
-        bases[source] = len(layers)
+    def numbered(found: Found) -> Ints:
+        base = len(layers)
         layers.extend(found.layers)
         if found.intervals is not None:
-            intervals.append((found.intervals, bases[source]))
-        return _based(found.of_op, bases[source])
+            intervals.append((found.intervals, base))
+        return _based(found.of_op, base)
 
     own = nowhere = np.full(ops.height, NONE, dtype=np.int64)
-    for source in (role_ranges, collectives, modules, hierarchy, name_scopes):
-        of_source = numbered(source, source(program))
+    for source in (role_ranges, collectives, modules, hierarchy):
+        of_source = numbered(source(program))
         if graphs is not None and source in (modules, hierarchy):
             of_source = graphs.finer(of_source)
         own = _first((own, of_source))
+    first_of_scopes = len(layers)
+    # An operator without a scope has that of the operator around it.
+    of_op = nesting.inherit(scopes.layer_of(ops["scope"]))
+    own = _first((own, numbered(Found(of_op, scopes.layers))))
     ranges, several, recomputed = named_ranges(program)
-    in_range = numbered(named_ranges, ranges)
+    in_range = numbered(ranges)
     own = _first((own, np.where(recomputed, in_range, NONE)))
-    by_optimizer = numbered(optimizers, optimizers(program))
+    by_optimizer = numbered(optimizers(program))
     by_position, first_by_position = nowhere, len(layers)
     if scopes.of_modules and not scopes.trains and not compiled:
         settled, around = _first((own, by_optimizer)), np.where(several, in_range, NONE)
-        by_position = numbered(positions, positions(program, root, settled, around, layers))
+        by_position = numbered(positions(program, root, settled, around, layers))
     rest = _first((by_optimizer, np.where(several, NONE, in_range), by_position))
 
     of_op = _first((own, rest))
@@ -143,7 +149,7 @@ def resolve(program: Program, code: Code | None = None, *, compiled: bool) -> La
     of_stretch = np.full(1, NONE, dtype=np.int64)
     if graphs is not None:
         of_stretch = graphs.layers_behind(of_op, layers, first_by_position)
-    scopes_from = scopes, bases[name_scopes]
+    scopes_from = scopes, first_of_scopes
     return LayerResolution(layers, of_op, intervals, scopes_from, graphs, of_stretch)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -13,9 +13,6 @@ import polars as pl
 
 from traceana.columns.distinct import Texts
 from traceana.columns.nesting import NONE, Flags, Ints, Nesting, roots, take
-
-if TYPE_CHECKING:
-    from traceana.enrich.layers.from_scopes import ScopeLayers
 
 SEPARATOR: Final = "."
 OUTSIDE: Final = "(outside all layers)"
@@ -43,7 +40,6 @@ class Program:
     forward: Ints
     ranges: pl.DataFrame
     range_key: Ints
-    scopes: ScopeLayers
     copying: Ints | None
 
     @cached_property

@@ -94,7 +94,7 @@ class KerasModel:
             report.note("no layers.json: no Keras model was called")
             return
         try:
-            from traceana import describe  # type: ignore[import-not-found,unused-ignore]
+            from traceana.model.live_model import describe  # type: ignore[import-not-found,unused-ignore]
         except ImportError:
             report.note("no layers.json: the script's Python has no traceana")
             return

@@ -172,7 +172,7 @@ class Model:
         if self._root is None or not self._inputs or self.rank:
             return
         try:
-            from traceana import describe  # type: ignore[import-not-found,unused-ignore]
+            from traceana.model.live_model import describe  # type: ignore[import-not-found,unused-ignore]
         except ImportError:
             self._report.note("no layers.json: the script's Python has no traceana")
             return

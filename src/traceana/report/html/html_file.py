@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from markupsafe import Markup, escape
 
-from traceana import __version__, cache
+from traceana import cache
 from traceana.report.charts.pictures import picture
 from traceana.report.charts.plot import chart_svg, require_vl_convert
 from traceana.report.charts.specification import PAGE, config
@@ -34,6 +34,7 @@ from traceana.report.page import (
     Timeline,
     pictures_of,
 )
+from traceana.version import __version__
 
 _SCRIPTS: Final = {
     **{"text.js": object, "tables.js": object, "icicle.js": Icicle, "timeline.js": Timeline},

@@ -106,7 +106,7 @@ def advise(
     With ``rule``, return that recommendation with its evidence. ``batches`` are the step times of
     runs that differ in the batch size only, by default those of the sweep of the recorded run.
     """
-    found = analysis(trace, batches=batches or batches_beside(trace))
+    found = analysis(trace, batches=batches or batches_beside(trace.meta.opened))
     return advised(trace, found, rule=rule)
 
 

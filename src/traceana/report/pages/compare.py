@@ -31,11 +31,11 @@ from traceana.result import Arranged, Result, arrange
 from traceana.table import Column, Kind
 
 if TYPE_CHECKING:
-    from traceana.commands import CompareBy
     from traceana.comparison.compared_run import Run
     from traceana.comparison.run_inputs import Given, Pairs
     from traceana.comparison.run_tables import Table as OfRuns
-    from traceana.model import Manifest
+    from traceana.runs.layer_manifest import Manifest
+    from traceana.vocabulary.option_words import CompareBy
 
 KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "layer": ("layer", "type"),

@@ -37,11 +37,12 @@ from traceana.timeline.work import processor, work
 from traceana.trace import Trace
 
 if TYPE_CHECKING:
-    from traceana.commands import DiffBy, Statistic
-    from traceana.comparison.diff import Diff, PairedRun
+    from traceana.comparison.diff import Diff
+    from traceana.comparison.paired_run import PairedRun
     from traceana.comparison.run_inputs import Given, Pairs
     from traceana.comparison.verdicts import StatisticVerdict, Step
-    from traceana.model import Manifest
+    from traceana.runs.layer_manifest import Manifest
+    from traceana.vocabulary.option_words import DiffBy, Statistic
 
 Row = dict[str, Any]
 

@@ -19,10 +19,10 @@ from traceana.table import Column, Kind
 from traceana.timeline.idle_gaps import MEANINGS
 
 if TYPE_CHECKING:
-    from traceana.commands import DiffBy
     from traceana.comparison.diff import Diff
     from traceana.comparison.verdicts import StatisticVerdict
     from traceana.report.result import CommandResult
+    from traceana.vocabulary.option_words import DiffBy
 
 SECTIONS: Final[Mapping[DiffBy, str]] = {
     "layer": "Layers",

@@ -35,9 +35,9 @@ from traceana.timeline.steps import measured_steps, step_processes
 from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:
-    from traceana.commands import CriticalBy, IdleBy
     from traceana.result import Result
     from traceana.trace import Trace
+    from traceana.vocabulary.option_words import CriticalBy, IdleBy
 
 Row = dict[str, Any]
 

@@ -19,10 +19,10 @@ from traceana.report.pages.single_table import table_result
 if TYPE_CHECKING:
     import polars as pl
 
-    from traceana.commands import KernelsBy
     from traceana.enrich.classify import RuleSet
     from traceana.report.result import CommandResult
     from traceana.trace import Trace
+    from traceana.vocabulary.option_words import KernelsBy
 
 DROPPED: Final = (
     *("mean_ns", "min_ns", "max_ns", "direction", "std_ns", "median_ns", "algorithm", "share"),

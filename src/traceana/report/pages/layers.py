@@ -23,10 +23,10 @@ from traceana.result import Arranged, Result
 
 if TYPE_CHECKING:
     from traceana.analyze.roofline import Utilization
-    from traceana.commands import FlopsBy, LayersBy, LayersOrder
     from traceana.flops.peaks import Peaks
     from traceana.report.result import CommandResult
     from traceana.trace import Trace
+    from traceana.vocabulary.option_words import FlopsBy, LayersBy, LayersOrder
 
 LAYERS: Final = (
     *("layer", "type", "direction", "calls"),

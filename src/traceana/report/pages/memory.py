@@ -14,10 +14,10 @@ from traceana.result import Arranged
 from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:
-    from traceana.commands import MemoryBy
     from traceana.report.page import Chart
     from traceana.report.result import CommandResult
     from traceana.trace import Trace
+    from traceana.vocabulary.option_words import MemoryBy
 
 _DEVICE: Final = ("rank", "device")
 _NOT_RECORDED: Final = "(not recorded)"

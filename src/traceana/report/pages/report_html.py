@@ -23,7 +23,7 @@ from traceana.report.pages.transfers import all_collectives, transfers
 from traceana.result import arrange
 
 if TYPE_CHECKING:
-    from traceana.report.pages.report import Overview
+    from traceana.report.pages.overview import Overview
     from traceana.report.result import CommandResult
     from traceana.trace import Trace
 

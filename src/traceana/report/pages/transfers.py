@@ -16,10 +16,10 @@ from traceana.table import Column, Kind
 from traceana.timeline.copies import HOST_DIRECTIONS
 
 if TYPE_CHECKING:
-    from traceana.commands import TransfersBy
     from traceana.report.result import CommandResult
     from traceana.result import Arranged, Result
     from traceana.trace import Trace
+    from traceana.vocabulary.option_words import TransfersBy
 
 Row = dict[str, Any]
 

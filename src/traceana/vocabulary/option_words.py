@@ -1,0 +1,36 @@
+"""The words that an option accepts; its default is the first.
+
+Commands, analyses and the command line import them from here.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+LayersBy: TypeAlias = Literal["layer", "type"]
+LayersOrder: TypeAlias = Literal["time", "network"]
+FlopsBy: TypeAlias = Literal["operator", "class", "shape"]
+KernelsBy: TypeAlias = Literal["name", "category", "shape"]
+TransfersBy: TypeAlias = Literal["direction", "operator", "layer", "range", "call", "step", "size"]
+"""Key of a row, besides direction and host memory: no key, the innermost operator around the
+copying call, its layer, the innermost annotation around the call, the runtime or driver call, the
+step, or the size in powers of two."""
+IdleBy: TypeAlias = Literal["cause", "operator", "range", "step", "gap"]
+"""Key of a row, besides device and cause: no key, the host's innermost operator or annotation, the
+step that contains the time, or the gap itself."""
+CriticalBy: TypeAlias = Literal["class", "kernel", "layer", "operator", "segment"]
+"""Keys of a row: a class of segments and its part; a kernel or copy, else a class; a layer; an
+operator or annotation; a segment."""
+MemoryBy: TypeAlias = Literal["device", "layer", "operator", "step", "time", "convolution"]
+"""Keys of a row: a device; a layer or an operator with live allocations at the peak of a device; a
+step; a slice of time; a convolution of a layer that allocates a workspace."""
+WorkBy: TypeAlias = Literal["class", "algorithm", "kernel", "gemm", "transfer"]
+"""Groupings of the work of a run, of one or of several."""
+DiffBy: TypeAlias = Literal["layer", WorkBy]
+JobDiffBy: TypeAlias = Literal[DiffBy, "rank"]
+"""With the rows of two distributed jobs."""
+CompareBy: TypeAlias = Literal[
+    "summary", "layer", "class", "algorithm", "kernel", "gemm", "epilogue", "transfer"
+]
+Statistic: TypeAlias = Literal["median", "mean"]
+Inconclusive: TypeAlias = Literal["pass", "fail"]
