@@ -10,7 +10,7 @@ import polars as pl
 
 from traceana.errors import MissingDependencyError, NoSuchSelectionError, how_to_install, suggested
 from traceana.frozen import frozen_mapping
-from traceana.table import Column
+from traceana.table import Column, Columns
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -48,6 +48,12 @@ class Result(msgspec.Struct, frozen=True):
             raise MissingDependencyError(
                 f"to_pandas() needs pandas and pyarrow: {how_to_install('pandas')}"
             ) from error
+
+
+def nothing(columns: Columns, note: str) -> Result:
+    """Return a result without rows; ``note`` is the reason."""
+    frame = pl.DataFrame(schema={column.name: column.dtype for column in columns})
+    return Result(frame, {}, (note,), columns)
 
 
 class Arranged(msgspec.Struct, frozen=True):

@@ -88,6 +88,7 @@ PARTS_OF_ONE_WHOLE: Final = "parts of one whole"
 STEP: Final = "one step"
 """The scale of times per step, which are read beside those of the whole: never in a finer unit."""
 ONE_CALL: Final = "one call"
+OF_FLOPS: Final = "FLOPs"
 
 DEFAULT: Final = "\0"
 """A title that follows from the name, or a scale that follows from the kind."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import polars as pl
@@ -13,6 +13,7 @@ from traceana.analyze.measured import measured_notes
 from traceana.enrich.classify.engine import classify_names, explain
 from traceana.result import Result, sums, with_share
 from traceana.settings import LEAST_ROW_SHARE
+from traceana.table import CATEGORY, COUNT, PART, SHARE, STEP, TIME, Column, conformed
 from traceana.timeline.steps import measured_steps
 from traceana.timeline.work import why_no_work, work
 
@@ -54,12 +55,26 @@ def explained_names(
     return Result(pl.concat([whole.frame, why], how="horizontal"), {}, whole.notes)
 
 
-def breakdown(trace: Trace) -> Result:
-    """Return one row per category and part.
+COLUMNS: Final = (
+    Column("category", CATEGORY, "class of the work", title="class"),
+    Column("part", PART, "part of the class; null where it has none"),
+    Column("calls", COUNT, "pieces of work"),
+    Column("time_ns", TIME, "summed durations"),
+    Column(
+        "step_ns",
+        TIME,
+        "mean over the measured steps, rounded down; null without steps",
+        title="per step",
+        scale=STEP,
+    ),
+    Column("share", SHARE, "of all work"),
+)
 
-    Columns: ``category``, ``part``, ``calls``, ``time_ns`` (sum of durations), ``step_ns`` (mean
-    over the measured steps, rounded down; null without steps), ``share`` of all work. Rows are
-    ordered by the time of their category, then by their own.
+
+def breakdown(trace: Trace) -> Result:
+    """Return one row per category and part, with :data:`COLUMNS`.
+
+    Rows are ordered by the time of their category, then by their own.
     """
     measured = measured_steps(trace)
     in_measured = pl.col("step").is_in(measured.rows)
@@ -98,9 +113,10 @@ def breakdown(trace: Trace) -> Result:
         notes.append(f"synchronization events excluded: {waits:,}")
     notes += [*measured_notes(trace), *summaries.notes(trace)]
     return Result(
-        frame.select("category", "part", "calls", "time_ns", "step_ns", "share"),
+        conformed(frame, COLUMNS),
         sums(frame, "calls", "time_ns"),
         tuple(notes),
+        COLUMNS,
     )
 
 

@@ -21,10 +21,26 @@ from traceana.analyze.charges import (
 )
 from traceana.analyze.coverage import BY_MODEL, PARTLY
 from traceana.analyze.manifest_layers import with_names_of
-from traceana.analyze.rates import RATES, machine, peaks_by, rate_columns, rates_of_peak
+from traceana.analyze.rates import COLUMNS as COSTS
+from traceana.analyze.rates import machine, peaks_by, rate_columns, rates_of_peak
 from traceana.analyze.roofline import Units, units
 from traceana.flops.registry import FORMULAS
-from traceana.result import Result, share_of, sums, whole_sum, with_share
+from traceana.result import Result, nothing, share_of, sums, whole_sum, with_share
+from traceana.table import (
+    COUNT,
+    FLOPS,
+    KERNEL,
+    LONG,
+    OF_FLOPS,
+    ONE_CALL,
+    PART,
+    SHARE,
+    TEXT,
+    TIME,
+    Column,
+    conformed,
+    laid_out,
+)
 from traceana.timeline.work import any_work, kernels_of, processor, why_no_work, work, work_ns
 
 if TYPE_CHECKING:
@@ -35,17 +51,101 @@ NO_OPERATOR: Final = "(no operator)"
 LAYER_MANIFEST: Final = "(layer manifest)"
 _SEVERAL: Final = "FLOPs counted by pass, time not split"
 
+_COST: Final = {column.name: column for column in COSTS}
+COLUMNS: Final = laid_out(
+    (
+        Column(
+            "operator",
+            LONG,
+            "its name; of a compiled program the opcode or the target of the call; `(layer "
+            "manifest)` for what the manifest counts, whose time is in the operators' rows; `(no "
+            "operator)`",
+        ),
+        Column(
+            "part",
+            PART,
+            "`forward`, `backward`, `dgrad`, `wgrad`, `bias_grad`, `optimizer`; null for time that "
+            "is of several parts together",
+        ),
+        Column("kind", TEXT, "`conv2d`, `linear`, `batch_norm` …"),
+        Column("calls", COUNT, "how often it ran"),
+        Column("flops", FLOPS, "a multiply-accumulate is two; null: not counted", scale=OF_FLOPS),
+        Column("share", SHARE, "of all FLOPs"),
+        _COST["executed_flops"],
+        _COST["bytes"],
+        Column(
+            "time_ns",
+            TIME,
+            "of the work launched for it; null where that is in a row together with other work",
+        ),
+        *(_COST[name] for name in ("flops_per_s", "of_peak", "over_peak")),
+        Column("formula", TEXT, "ids of the formulas (`--explain` derives them)"),
+        Column("reason", LONG, "reason without a count"),
+    ),
+    hidden="over_peak",
+    dropped="executed_flops bytes kind formula bar calls share reason",
+    bars="share",
+    titles={"part": "pass", "share": "of FLOPs"},
+)
+FORMULA_COLUMNS: Final = (
+    Column("formula", TEXT, "id of the formula"),
+    Column("operators", LONG, "its operators, separated by commas"),
+    Column("calls", COUNT, "how often it was used"),
+    Column("flops", FLOPS, "what it counted", scale=OF_FLOPS),
+    Column("derivation", LONG, "how it is derived"),
+)
+SHAPE_COLUMNS: Final = laid_out(
+    (
+        Column("operator", LONG, "operator or instruction"),
+        Column(
+            "part",
+            PART,
+            "`dgrad` and `wgrad` where their kernels are known, else `forward` or `backward`",
+        ),
+        Column(
+            "shapes",
+            LONG,
+            "of the inputs: `[32,256,14,14] [1024,256,1,1]`, without the scalars behind the last "
+            "tensor; null where not recorded",
+        ),
+        Column("types", TEXT, "of the inputs, the different ones; null where not recorded"),
+        Column("calls", COUNT, "executions of the operator"),
+        Column("time_ns", TIME, "of all its work, layout conversions and copies included"),
+        Column("share", SHARE, "of all work"),
+        Column("mean_ns", TIME, "mean per execution, rounded down", scale=ONE_CALL),
+        *COSTS,
+    ),
+    hidden="executed_flops over_peak bytes",
+    dropped="types of_attainable arithmetic_intensity share flops bound mean_ns calls",
+    titles={"part": "pass"},
+)
+KERNEL_COLUMNS: Final = laid_out(
+    (
+        Column("name", KERNEL, "the name, whole"),
+        Column(
+            "operator",
+            LONG,
+            "innermost operator with recorded shapes around the launch, else the innermost; null "
+            "without one",
+        ),
+        Column("shapes", LONG, "of its inputs, as of `flops --by shape`"),
+        Column("calls", COUNT, "how often it ran"),
+        Column("time_ns", TIME, "summed durations"),
+        Column("share", SHARE, "of the GPU time, copies and memsets included"),
+        Column("mean_ns", TIME, "mean call, rounded down", scale=ONE_CALL),
+        Column("min_ns", TIME, "shortest call", scale=ONE_CALL),
+        Column("max_ns", TIME, "longest call", scale=ONE_CALL),
+    ),
+    dropped="max_ns min_ns share operator",
+)
+
 
 def flops(trace: Trace, model: Manifest | None = None) -> Result:
     """Return one row per operator, part and formula, and one per operator without a count.
 
-    Columns: ``operator``, ``part`` (forward, backward, dgrad, wgrad, bias_grad, optimizer),
-    ``kind``, ``calls``, ``flops`` (null: not counted), ``share`` of them, ``executed_flops`` (null:
-    unknown), ``bytes`` (compulsory; null where a shape or type is unknown), ``time_ns`` of its work
-    (null: in a row with other work), ``flops_per_s``, ``of_peak``, ``over_peak``, ``formula``,
-    ``reason`` without a count. Time of several parts together has a row without a part. Counts from
-    the layer manifest ``model`` have the operator ``(layer manifest)``. The rows' times add up to
-    all work of the trace. Most FLOPs first, then most time.
+    The columns are :data:`COLUMNS`. Counts from the layer manifest ``model`` have the operator
+    ``(layer manifest)``. The rows' times add up to all work of the trace. Most FLOPs first, then
+    most time.
     """
     trace = with_names_of(trace, model)
     activities = work(
@@ -53,7 +153,7 @@ def flops(trace: Trace, model: Manifest | None = None) -> Result:
         *("category", "kernel_direction"),
     )
     if activities.is_empty():
-        return Result(pl.DataFrame(schema=_SCHEMA), {}, (why_no_work(trace),))
+        return nothing(COLUMNS, why_no_work(trace))
     charged = charges(trace, model)
     rows = activities.with_columns(charged.coverage["op"], charged.coverage["reason"])
     names = trace.tables.ops["name"].cast(pl.String)
@@ -102,9 +202,10 @@ def flops(trace: Trace, model: Manifest | None = None) -> Result:
         order, descending=[name in ("flops", "time_ns") for name in order], nulls_last=True
     )
     return Result(
-        frame.select(list(_SCHEMA)),
+        conformed(frame, COLUMNS),
         sums(frame, "flops", "time_ns"),
         (*charged.notes, *on_flops(trace, charged)),
+        COLUMNS,
     )
 
 
@@ -122,22 +223,6 @@ def _with_rates(trace: Trace, model: Manifest | None, frame: pl.DataFrame) -> pl
     return timed.with_columns(rates_of_peak(pl.coalesce("_of_part", "_of_all")))
 
 
-_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "operator": pl.String,
-    "part": pl.String,
-    "kind": pl.String,
-    "calls": pl.Int64,
-    "flops": pl.Int64,
-    "share": pl.Float64,
-    "executed_flops": pl.Int64,
-    "bytes": pl.Int64,
-    "time_ns": pl.Int64,
-    "flops_per_s": pl.Float64,
-    "of_peak": pl.Float64,
-    "over_peak": pl.String,
-    "formula": pl.String,
-    "reason": pl.String,
-}
 _ROW: Final = ["operator", "part", "kind", "formula"]
 
 
@@ -198,8 +283,7 @@ def _of_instructions(trace: Trace, charged: Charges, rows: pl.DataFrame) -> pl.D
 def formulas(counted: Result) -> Result:
     """Return one row per formula used in ``counted``, a result of ``analyze.flops``.
 
-    Columns: ``formula``, its ``operators`` (comma-separated), ``calls``, ``flops`` and
-    ``derivation``. Most FLOPs first.
+    The columns are :data:`FORMULA_COLUMNS`. Most FLOPs first.
     """
     frame = (
         counted.frame.filter(pl.col("formula").is_not_null())
@@ -222,38 +306,22 @@ def formulas(counted: Result) -> Result:
         )
         .sort(["flops", "formula"], descending=[True, False])
     )
-    return Result(frame, sums(frame, "flops"), counted.notes)
+    totals = sums(frame, "flops")
+    return Result(conformed(frame, FORMULA_COLUMNS), totals, counted.notes, FORMULA_COLUMNS)
 
 
 _KEYS: Final = ("operator", "part", "shapes", "types")
 _UNIT: Final = ("unit", "gradient")
-_BY_SHAPE: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "operator": pl.String,
-    "part": pl.String,
-    "shapes": pl.String,
-    "types": pl.String,
-    "calls": pl.Int64,
-    "time_ns": pl.Int64,
-    "share": pl.Float64,
-    "mean_ns": pl.Int64,
-    "flops": pl.Int64,
-    "executed_flops": pl.Int64,
-    **RATES,
-}
 
 
 def shapes(trace: Trace, model: Manifest | None = None) -> Result:
     """Return one row per counted operator, part and input shapes.
 
-    Columns: ``operator``, ``part`` (dgrad and wgrad where their kernels are known, else forward or
-    backward), ``shapes`` and ``types`` of the inputs (null where not recorded; "[32,256,14,14]
-    [1024,256,1,1]", without the scalars behind the last tensor),
-    ``calls`` (executions of the operator), ``time_ns`` of its work, layout conversions and copies
-    included, ``share`` of the work's time, ``mean_ns`` per call, and the rates of ``layers``.
-    Layers that the manifest ``model`` counts have no row. Most time first.
+    The columns are :data:`SHAPE_COLUMNS`. Layers that the manifest ``model`` counts have no row.
+    Most time first.
     """
     if not any_work(trace):
-        return Result(pl.DataFrame(schema=_BY_SHAPE), {}, (why_no_work(trace),))
+        return nothing(SHAPE_COLUMNS, why_no_work(trace))
     computed = units(trace, model)
     counted, spent = _by_operator(trace, computed)
     keys = list(_KEYS)
@@ -275,9 +343,10 @@ def shapes(trace: Trace, model: Manifest | None = None) -> Result:
         ["time_ns", *keys], descending=[True, *([False] * len(keys))], nulls_last=True
     )
     return Result(
-        rated.select(pl.col(name).cast(dtype) for name, dtype in _BY_SHAPE.items()),
+        conformed(rated, SHAPE_COLUMNS),
         sums(rated, "calls", "time_ns", "flops"),
         (*computed.notes, on_peak),
+        SHAPE_COLUMNS,
     )
 
 
@@ -381,30 +450,14 @@ def _spent(rows: pl.DataFrame, counted: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-KERNEL_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "name": pl.String,
-    "operator": pl.String,
-    "shapes": pl.String,
-    "calls": pl.Int64,
-    "time_ns": pl.Int64,
-    "share": pl.Float64,
-    "mean_ns": pl.Int64,
-    "min_ns": pl.Int64,
-    "max_ns": pl.Int64,
-}
-
-
 def kernels_by_shape(trace: Trace) -> Result:
     """Return one row per kernel, operator that launched it, and its input shapes.
 
-    Columns: ``name``, ``operator`` (innermost operator with recorded shapes around the launch, else
-    the innermost; null without one), ``shapes`` of its inputs as in :func:`shapes`, ``calls``,
-    ``time_ns``, ``share`` of the GPU time (copies and memsets included), ``mean_ns`` (rounded
-    down), ``min_ns``, ``max_ns``. Most time first.
+    The columns are :data:`KERNEL_COLUMNS`. Most time first.
     """
     rows = kernels_of(trace, "name_id", "op", "instruction", "duration")
     if rows.is_empty():
-        return Result(pl.DataFrame(schema=KERNEL_SCHEMA), {}, (why_no_work(trace),))
+        return nothing(KERNEL_COLUMNS, why_no_work(trace))
     sums_of = rows.group_by("name_id", "op", "instruction").agg(
         pl.len().cast(pl.Int64).alias("calls"),
         pl.col("duration").sum().alias("time_ns"),
@@ -445,9 +498,10 @@ def kernels_by_shape(trace: Trace) -> Result:
     share = f"{100 * unshaped / work_ns(trace):.1f} %" if unshaped else ""
     notes = (f"input shapes not recorded: {share} of the time",) if unshaped else ()
     return Result(
-        frame.select(pl.col(name).cast(dtype) for name, dtype in KERNEL_SCHEMA.items()),
+        conformed(frame, KERNEL_COLUMNS),
         sums(frame, "calls", "time_ns"),
         (f"share: of the {processor(trace)} time, copies and memsets included", *notes),
+        KERNEL_COLUMNS,
     )
 
 

@@ -15,18 +15,23 @@ import polars as pl
 
 from traceana.enrich.layers.source import SEPARATOR
 from traceana.runs.layer_manifest import Layer, Manifest
+from traceana.table import LONG, PATH, SHARE, TEXT, TIME, Column
 from traceana.vocabulary.layer_types import type_of
 
 FUSED: Final = "fused"
 """The beginning of the type of a kernel that a compiler generated for several operators."""
 
-_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "row": pl.String,
-    "layer": pl.String,
-    "type": pl.String,
-    "share": pl.Float64,
-    "time_ns": pl.Int64,
-}
+COLUMNS: Final = (
+    Column("row", LONG, "the row of several layers"),
+    Column("layer", PATH, "one of its layers"),
+    Column("type", TEXT, "type of that layer"),
+    Column(
+        "share",
+        SHARE,
+        "of the row, by the elements that a call reads and writes (an estimate)",
+    ),
+    Column("time_ns", TIME, "of the layer; these add up to the row's"),
+)
 
 
 def fused_parts(path: str, kind: str | None, known: Collection[str]) -> tuple[str, ...]:
@@ -97,7 +102,8 @@ def divided(frame: pl.DataFrame, model: Manifest | None) -> pl.DataFrame:
             begin, end = time * before // whole, time * until // whole
             found.append((path, part.path, part.type, (until - before) / whole, end - begin))
             before = until
-    return pl.DataFrame(found, schema=_SCHEMA, orient="row")
+    schema = {column.name: column.dtype for column in COLUMNS}
+    return pl.DataFrame(found, schema=schema, orient="row")
 
 
 def _elements(layer: Layer) -> int | None:

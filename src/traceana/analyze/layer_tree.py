@@ -8,9 +8,29 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import polars as pl
 
-from traceana.analyze.layers import DIRECTIONS, layer_keys, located, with_layer_keys
+from traceana.analyze.layers import (
+    DIRECTIONS,
+    columns_by,
+    layer_keys,
+    located,
+    with_layer_keys,
+)
 from traceana.enrich.layers.source import SEPARATOR
 from traceana.result import share_of
+from traceana.table import (
+    COUNT,
+    FLOPS,
+    NUMBER,
+    OF_FLOPS,
+    ONE_CALL,
+    PATH,
+    SHARE,
+    TEXT,
+    TIME,
+    Column,
+    conformed,
+    laid_out,
+)
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -21,18 +41,41 @@ ROOT: Final = "all work"
 _SMALLER: Final = "\x1f"
 """The label of the merged nodes in the key of one; no part of a path is one."""
 _SUMS: Final = ("calls", *DIRECTIONS, "time_ns", "flops")
-_FOLDED: Final[dict[str, type[pl.DataType]]] = {
-    "node": pl.String,
-    "layer": pl.String,
-    "depth": pl.Int64,
-    "parent": pl.Int64,
-    "type": pl.String,
-    "role": pl.String,
-    "count": pl.Int64,
-    **dict.fromkeys(_SUMS[:-2], pl.Int64),
-    "own_ns": pl.Int64,
-    **dict.fromkeys(("time_ns", "min_ns", "max_ns", "flops"), pl.Int64),
-}
+_OF_LAYER: Final = {column.name: column for column in columns_by()}
+COLUMNS: Final = laid_out(
+    (
+        Column(
+            "node",
+            TEXT,
+            "its part of the path; of several nodes with their numbers: `block{0..11}`",
+            title="layer",
+        ),
+        Column("layer", PATH, "its path"),
+        Column("depth", NUMBER, "0 for the root"),
+        Column("parent", NUMBER, "row of the parent, from 0; null for the root"),
+        _OF_LAYER["type"],
+        _OF_LAYER["role"],
+        Column("count", COUNT, "nodes in this row"),
+        *(_OF_LAYER[name] for name in ("calls", *DIRECTIONS)),
+        Column(
+            "own_ns",
+            TIME,
+            "time outside of its children; these times add up to all work. With `--depth N`, nodes "
+            "deeper than N are part of their parent",
+        ),
+        Column("time_ns", TIME, "time with its children"),
+        Column("share", SHARE, "of all work"),
+        Column(
+            "min_ns", TIME, "least `time_ns` of the nodes in this row, null for one", scale=ONE_CALL
+        ),
+        Column("max_ns", TIME, "greatest `time_ns` of them, null for one", scale=ONE_CALL),
+        Column("flops", FLOPS, "FLOPs with its children", scale=OF_FLOPS),
+    ),
+    hidden="layer depth parent role",
+    dropped="calls bar type other_ns optimizer_ns flops max_ns min_ns own_ns",
+    bars="share",
+)
+_FOLDED: Final = {column.name: column.dtype for column in COLUMNS if column.name != "share"}
 _LAST_NUMBER: Final = re.compile(r"(.*\D|)(\d+)(\D*)", re.DOTALL)
 _MOST_LISTED: Final = 3
 """Numbers of folded nodes that are listed where they are not consecutive."""
@@ -75,11 +118,7 @@ def folded_tree(layers: pl.DataFrame, depth: int | None = None) -> pl.DataFrame:
     the same type and input shape, and without children the same FLOPs. Nodes deeper than ``depth``
     are part of their parent.
 
-    Columns: ``node`` (``block{0..11}``), ``layer`` (the path of such nodes), ``depth``, ``parent``
-    (row number, null for the root), ``type``, ``role``, ``count`` (of folded nodes), ``calls``,
-    the times by direction, ``own_ns`` (outside of its children), ``time_ns`` (with them),
-    ``min_ns`` and ``max_ns`` (``time_ns`` of the folded nodes, null for one), ``flops`` and
-    ``share``. ``own_ns`` adds up to the time of all work.
+    The columns are :data:`COLUMNS`; ``own_ns`` adds up to the time of all work.
     """
     root = _Node(ROOT)
     for row in layers.iter_rows(named=True):
@@ -89,7 +128,7 @@ def folded_tree(layers: pl.DataFrame, depth: int | None = None) -> pl.DataFrame:
         node.own.append(row)
         node.type, node.role = row["type"], row["role"]
     if layers.is_empty():
-        return pl.DataFrame(schema={**_FOLDED, "share": pl.Float64})
+        return conformed(pl.DataFrame(schema=_FOLDED), COLUMNS)
     root.add_up()
     rows: list[dict[str, Any]] = []
 
@@ -130,7 +169,7 @@ def folded_tree(layers: pl.DataFrame, depth: int | None = None) -> pl.DataFrame:
 
     enter([root], 0, None, "")
     frame = pl.DataFrame(rows, schema=_FOLDED)
-    return frame.with_columns(share_of(root.sums["time_ns"] or 0))
+    return conformed(frame.with_columns(share_of(root.sums["time_ns"] or 0)), COLUMNS)
 
 
 def _label(labels: list[str]) -> str:

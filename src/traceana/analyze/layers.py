@@ -8,20 +8,37 @@ from math import prod
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.analyze.charges import charges, on_flops
 from traceana.analyze.coverage import counted, incomplete
 from traceana.analyze.layer_operands import Operands, operands
 from traceana.analyze.manifest_layers import paired, with_names_of
+from traceana.analyze.measured import COLUMNS as MEASURED
 from traceana.analyze.measured import added, measured_notes, measured_sums, with_measured_rates
 from traceana.analyze.rates import COLUMNS as COSTS
 from traceana.analyze.rates import UNEXPLAINED, machine, peak_note, with_flop_rates
 from traceana.enrich.layers.source import SEPARATOR
 from traceana.result import Result, sums, with_share
 from traceana.settings import UNSCOPED_PERCENT
+from traceana.table import (
+    COUNT,
+    NUMBER,
+    PART,
+    PARTS,
+    PATH,
+    SHARE,
+    TEXT,
+    TIME,
+    Column,
+    Columns,
+    conformed,
+    laid_out,
+    names_of,
+)
 from traceana.timeline.work import why_no_work, work
 from traceana.trace.taxonomy import NO_ARITHMETIC, PRODUCTS
-from traceana.trace.work import OUTSIDE
+from traceana.trace.work import OUTSIDE, PASSES
 from traceana.vocabulary.operators import COMPILED_REGION
 
 if TYPE_CHECKING:
@@ -33,15 +50,88 @@ if TYPE_CHECKING:
 DIRECTIONS: Final = ("forward_ns", "backward_ns", "optimizer_ns", "other_ns")
 """Columns of :func:`by_direction`."""
 
-MEASURED: Final = ("measured", "measured_flops", "measured_flops_per_s", "dram_bytes")
-"""Of :data:`traceana.analyze.measured.COLUMNS`."""
-
 _BACKWARD: Final = ("dgrad", "wgrad", "backward")
 
 SHAPES: Final = ("input_shape", "output_shape")
 
 INSIDE: Final = ("layout", "bias", "activation")
 """Categories with a column: the time of a layer besides its computation."""
+
+_BY_DIRECTION: Final = "; null where the row has none of it and work whose direction is not known"
+_COUNTERS: Final = ("measured", "measured_flops", "measured_flops_per_s", "dram_bytes")
+COLUMNS: Final = laid_out(
+    (
+        Column(
+            "layer",
+            PATH,
+            "path of the layer; of other rows in parentheses the role, `(optimizer)`, or the "
+            "reason: `(launched before capture)`, `(outside all layers)`. With `--depth N` the "
+            "first N parts of the path, with `--by type` the type",
+        ),
+        Column("type", TEXT, "its type, where known"),
+        Column(
+            "role",
+            TEXT,
+            "`layer`, `optimizer`, `data`, `collective`, `algorithm search` (trials of autotuners "
+            "and concurrent work), `hooks` (what PyTorch runs for the hooks of modules), "
+            "`unattributed`",
+        ),
+        Column(
+            "position",
+            NUMBER,
+            "order in the manifest, else of first execution; null for a role",
+            type=pl.Int32,
+        ),
+        Column(
+            "direction",
+            PART,
+            "with `--direction` only: `dgrad` or `wgrad` of convolutions and products whose kernel "
+            "names have it, `forward`, `backward` of everything else, `optimizer`, or null",
+            title="pass",
+            type=PASSES,
+        ),
+        Column("calls", COUNT, "pieces of device work"),
+        Column("forward_ns", TIME, "time of the forward pass" + _BY_DIRECTION),
+        Column("backward_ns", TIME, "time of the backward pass" + _BY_DIRECTION),
+        Column("optimizer_ns", TIME, "time of the optimizer" + _BY_DIRECTION),
+        Column("other_ns", TIME, "time whose direction is not known"),
+        Column("time_ns", TIME, "sum of the four times; with `--direction`, of that direction"),
+        Column("share", SHARE, "of all work"),
+        Column("algorithm", PARTS, "algorithms of its convolutions, most time first"),
+        *COSTS,
+        Column(
+            "input_shape",
+            TEXT,
+            "JSON list, of the first input, batch first: from the layer manifest, whose channels "
+            "stand behind the batch, else of the layer's first operator; null where several layers "
+            "are folded",
+        ),
+        Column("output_shape", TEXT, "the same of the first output"),
+        *(
+            Column(f"{category}_ns", TIME, f"part of `time_ns` in kernels of class {category}")
+            for category in INSIDE
+        ),
+        *(column for column in MEASURED if column.name in _COUNTERS),
+    ),
+    hidden="role position over_peak bytes of_attainable input_shape output_shape bias_ns "
+    "activation_ns measured measured_flops_per_s",
+    dropped="dram_bytes measured_flops layout_ns arithmetic_intensity executed_flops calls bar "
+    "type bound flops of_peak flops_per_s algorithm other_ns optimizer_ns",
+    bars="share",
+)
+
+
+def columns_by(by: LayersBy = "layer", *, direction: bool = False, costs: bool = True) -> Columns:
+    """Return the columns of :func:`layers`."""
+    left_out = {*(DIRECTIONS if direction else ["direction"])}
+    if not costs:
+        left_out |= {*names_of(COSTS), *SHAPES}
+    columns = tuple(column for column in COLUMNS if column.name not in left_out)
+    if by == "layer":
+        return columns
+    # The type is the key, and has the place of the path.
+    layer, kind, *others = columns
+    return (replace(layer, title="type"), replace(kind, shown=False), *others)
 
 
 def layers(
@@ -61,14 +151,8 @@ def layers(
     wgrad, backward, optimizer or null) instead of a column per pass. ``model`` has the shapes of
     layers without shapes in the trace; ``peaks`` are used where the device is not recorded.
 
-    Columns: ``layer`` (its path, or in parentheses the role or the reason without a layer),
-    ``type``, ``role``, ``position`` (order of ``model``, else of first execution), ``calls``,
-    ``forward_ns``, ``backward_ns``, ``optimizer_ns``, ``other_ns`` (unknown direction; the others
-    are then null where they have no time), ``time_ns`` (their sum), ``share`` of all work,
-    ``algorithm`` (of its convolutions, most time first, comma-separated), ``layout_ns``,
-    ``bias_ns``, ``activation_ns`` (time of these kernels in it), measurements, and unless
-    ``costs`` is False ``input_shape``, ``output_shape`` (JSON) and those of
-    :data:`traceana.analyze.rates.COLUMNS`. In order of position, roles last.
+    The columns are those of :func:`columns_by`; without ``costs`` there are no shapes and rates. In
+    order of position, roles last.
     """
     trace = with_names_of(trace, model)
     shapes, on_shapes = _shapes_of(trace, model) if costs else (None, ())
@@ -122,13 +206,11 @@ def layers(
     frame = with_measured_rates(with_share(frame), trace).sort(
         "position", "layer", "role", *keys[len(_KEYS) :], nulls_last=True, maintain_order=True
     )
-    frame = frame.select(
-        *keys, "calls", *times, "time_ns", "share", "algorithm",
-        *((*COSTS, *SHAPES) if costs else ()), *(f"{name}_ns" for name in INSIDE), *MEASURED,
-    )  # fmt: skip
+    columns = columns_by(by, direction=direction, costs=costs)
+    frame = conformed(frame, columns)
     known = [column for column in ("measured_flops", "dram_bytes") if trace.tables.counters.height]
     totals = sums(frame, "calls", *times, "time_ns", *known, *(("flops",) if costs else ()))
-    return Result(frame, totals, (*_notes(trace, frame, work), *notes))
+    return Result(frame, totals, (*_notes(trace, frame, work), *notes), columns)
 
 
 _DESCRIBED: Final[dict[str, pl.DataType | type[pl.DataType]]] = {

@@ -14,6 +14,7 @@ from traceana.analyze.charges import COUNTS
 from traceana.flops.call import Refusal
 from traceana.flops.peaks import Peaks, peak_for, peaks_of
 from traceana.result import whole_sum
+from traceana.table import BYTES, FLOP_RATE, FLOPS, INTENSITY, OF_FLOPS, SHARE, TEXT, Column
 from traceana.timeline.work import work
 from traceana.trace.schema import CPU_DEVICE
 from traceana.trace.taxonomy import PRODUCTS
@@ -23,32 +24,55 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 COLUMNS: Final = (
-    *("flops", "executed_flops", "flops_per_s", "of_peak", "over_peak"),
-    *("bytes", "arithmetic_intensity", "bound", "of_attainable"),
+    Column(
+        "flops",
+        FLOPS,
+        "of a direct computation, a multiply-accumulate being two; null where no shapes are known. "
+        "From the trace's operators, a compiled program's instructions, or the layer manifest",
+        scale=OF_FLOPS,
+    ),
+    Column(
+        "executed_flops",
+        FLOPS,
+        "what the convolutions' algorithms execute instead: fewer for Winograd and FFT, transforms "
+        "included; of causal attention what the mask keeps; null where an algorithm is not known",
+        scale=OF_FLOPS,
+    ),
+    Column(
+        "flops_per_s",
+        FLOP_RATE,
+        "`flops` over the time of the work with FLOP counts; null where some of the row's work has "
+        "no count",
+        title="FLOP/s",
+    ),
+    Column(
+        "of_peak",
+        SHARE,
+        "`flops_per_s` over the device's peak for the precision of most of the work (float32 where "
+        "no precision is known); of products of several precisions, for their FLOPs over the time "
+        "that they take at the peak of each; null where the device is not known",
+    ),
+    Column(
+        "over_peak",
+        TEXT,
+        "of rows above the peak: `executed fewer` where the algorithm explains it, else "
+        "`unexplained`",
+    ),
+    Column(
+        "bytes",
+        BYTES,
+        "compulsory: each operand read and each result written once; null where a shape or type is "
+        "not known",
+    ),
+    Column("arithmetic_intensity", INTENSITY, "`flops` over `bytes`"),
+    Column("bound", TEXT, "`compute` or `memory` in the roofline model"),
+    Column(
+        "of_attainable",
+        SHARE,
+        "share reached of what the bound allows, the attainable performance of the roofline model",
+    ),
 )
-"""Columns that :func:`with_flop_rates` adds.
-
-``flops``: of a direct computation, a multiply-accumulate being two; ``executed_flops``: those that
-the algorithms of the convolutions execute, null where one is unknown; ``flops_per_s``: ``flops``
-over the time of the counted work, null where some of the row's work has no count; ``of_peak``:
-``flops_per_s`` over the device's peak for the precision of most of the work, or for the precisions
-of its products, if several; ``over_peak``: for
-rows above the peak, ``executed fewer`` where the algorithm executes fewer, else ``unexplained``;
-``bytes``: each operand read and each result written once; ``arithmetic_intensity``: FLOPs per byte;
-``bound``: ``compute`` or ``memory``, and ``of_attainable`` the share of the attainable performance,
-in the roofline model.
-"""
-
-RATES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "flops_per_s": pl.Float64,
-    "of_peak": pl.Float64,
-    "over_peak": pl.String,
-    "bytes": pl.Int64,
-    "arithmetic_intensity": pl.Float64,
-    "bound": pl.String,
-    "of_attainable": pl.Float64,
-}
-"""The types of the last of them."""
+"""Columns that :func:`with_flop_rates` adds."""
 
 EXPLAINED: Final = "executed fewer"
 UNEXPLAINED: Final = "unexplained"

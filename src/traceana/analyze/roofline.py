@@ -13,11 +13,13 @@ import polars as pl
 
 from traceana.analyze.charges import COUNTS, Charges, charges, on_flops
 from traceana.analyze.manifest_layers import with_names_of
-from traceana.analyze.rates import RATES, machine, peak_note, peaks_by, rate_columns
+from traceana.analyze.rates import COLUMNS as COSTS
+from traceana.analyze.rates import machine, peak_note, peaks_by, rate_columns
 from traceana.columns.distinct import first_rows, numbered
 from traceana.columns.intervals import Busy
 from traceana.columns.nesting import Ints
-from traceana.result import Result, sums, whole_sum, with_share
+from traceana.result import Result, nothing, sums, whole_sum, with_share
+from traceana.table import CATEGORY, COUNT, PART, SHARE, TIME, Column, conformed, laid_out
 from traceana.timeline.steps import available_ns, measured_steps, select
 from traceana.timeline.work import any_work, why_no_work, work
 from traceana.trace import per_small_trace
@@ -37,6 +39,30 @@ _UNTOLD: Final = ("other", "fused", "fft")
 """Categories that may compute anything."""
 
 
+_COST: Final = {column.name: column for column in COSTS}
+COLUMNS: Final = laid_out(
+    (
+        Column("category", CATEGORY, "class of kernels, as of `report`", title="class"),
+        Column("part", PART, "part of the class, as of `report`"),
+        Column("calls", COUNT, "pieces of work"),
+        Column("time_ns", TIME, "summed durations"),
+        Column("share", SHARE, "of all work"),
+        _COST["flops"],
+        _COST["executed_flops"],
+        Column(
+            "counted_share",
+            SHARE,
+            "part of the time that has FLOP counts, over which rates are; null without a rate",
+            title="counted time",
+        ),
+        *(column for column in COSTS if column.name not in ("flops", "executed_flops")),
+    ),
+    hidden="over_peak bytes",
+    dropped="calls executed_flops arithmetic_intensity share of_attainable flops counted_share "
+    "bound",
+)
+
+
 def roofline(
     trace: Trace,
     peaks: Peaks | None = None,
@@ -49,16 +75,12 @@ def roofline(
     kernels of its operator, or instruction of a compiled program, that compute products (of a
     gradient: to its kernels, where known); those of other operators to their other kernels. Of
     several classes the one with most time has them. ``flops_per_s`` is over the time of only these
-    kernels. Columns: ``category``, ``part``, ``calls``, ``time_ns``, ``share``, ``counted_share``
-    (the part of the time that has FLOP counts, over which rates are; null without a rate),
-    ``flops``,
-    ``executed_flops``, ``flops_per_s``, ``of_peak``, ``over_peak``, ``bytes``,
-    ``arithmetic_intensity``, ``bound``, ``of_attainable`` as of ``layers``. Most time first.
+    kernels. The columns are :data:`COLUMNS`. Most time first.
     ``computed`` are the :func:`units` of ``trace``, if already computed; ``model`` is the layer
     manifest.
     """
     if not any_work(trace):
-        return Result(pl.DataFrame(schema=_SCHEMA), {}, (why_no_work(trace),))
+        return nothing(COLUMNS, why_no_work(trace))
     rows, charged, notes = computed or units(trace, model)
     of_class, over, computed_by = _of_classes(charged, rows)
     of_trace, on_peak = machine(trace)
@@ -86,13 +108,14 @@ def roofline(
     written = f"{without_class / scale:.3g} {prefix}" if prefix else f"{without_class} "
     lost = f"FLOPs without a class: {written}FLOP (their operators have copies and memsets but no "
     return Result(
-        frame.select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items()),
+        conformed(frame, COLUMNS),
         totals,
         (
             *notes,
             *([f"{lost}kernel)"] if without_class else []),
             on_peak if of_trace is not None or peaks is None else peak_note(peaks),
         ),
+        COLUMNS,
     )
 
 
@@ -135,19 +158,6 @@ def _charged(known: Charges) -> pl.DataFrame:
         *COUNTS,
         "partial",
     )
-
-
-_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "category": pl.String,
-    "part": pl.String,
-    "calls": pl.Int64,
-    "time_ns": pl.Int64,
-    "share": pl.Float64,
-    "flops": pl.Int64,
-    "executed_flops": pl.Int64,
-    "counted_share": pl.Float64,
-    **RATES,
-}
 
 
 def _rows(trace: Trace, known: Charges) -> tuple[Ints, pl.DataFrame]:

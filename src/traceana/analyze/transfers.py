@@ -87,9 +87,9 @@ KEYS: Final[dict[Key, Column]] = {
         "largest power of two up to the bytes of the copy, 0 for an empty copy",
         title="size from",
     ),
-    "kind": Column("kind", TEXT, "what limits the copy: `small`, `blocking` or `other`"),
 }
 """The key of ``by``; null where the trace does not record it."""
+_LIMIT: Final = Column("kind", TEXT, "what limits the copy: `small`, `blocking` or `other`")
 
 COLUMNS: Final = (
     DIRECTION,
@@ -257,7 +257,7 @@ def columns_by(by: Key) -> Columns:
     """Return the columns of :func:`transfers`."""
     if by == "size":
         return _BY_SIZE
-    return COLUMNS if by == "direction" else (KEYS[by], *COLUMNS)
+    return COLUMNS if by == "direction" else (KEYS.get(by, _LIMIT), *COLUMNS)
 
 
 def transfers(trace: Trace, by: Key = "direction") -> Result:

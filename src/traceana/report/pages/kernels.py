@@ -42,12 +42,6 @@ DROPPED_CLASSES: Final = (
 )
 
 
-_SHAPES: Final = (
-    *("name", "operator", "shapes", "calls", "time_ns", "share", "mean_ns", "min_ns", "max_ns"),
-)
-_SHAPES_DROPPED: Final = ("max_ns", "min_ns", "share", "operator")
-
-
 def kernels(trace: Trace, *, by: KernelsBy = "name", unclassified: bool = False) -> CommandResult:
     """Return one row per distinct kernel: calls, time and class; or by category; or per operator
     and shapes.
@@ -62,8 +56,6 @@ def kernels(trace: Trace, *, by: KernelsBy = "name", unclassified: bool = False)
 
         return table_result(
             *("kernels", kernels_by_shape(trace), trace),
-            columns=_SHAPES,
-            dropped=_SHAPES_DROPPED,
             summed=True,
             screenful=40,
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 from msgspec.structs import replace
 
+from traceana.analyze.fused_rows import COLUMNS as FUSED
 from traceana.analyze.fused_rows import divided
 from traceana.analyze.rates import EXPLAINED, UNEXPLAINED
 from traceana.analyze.summaries import needs_timeline
@@ -27,75 +28,6 @@ if TYPE_CHECKING:
     from traceana.report.result import CommandResult
     from traceana.trace import Trace
     from traceana.vocabulary.option_words import FlopsBy, LayersBy, LayersOrder
-
-LAYERS: Final = (
-    *("layer", "type", "direction", "calls"),
-    *("forward_ns", "backward_ns", "optimizer_ns", "other_ns", "time_ns", "share", "algorithm"),
-    *(
-        "flops",
-        "executed_flops",
-        "flops_per_s",
-        "of_peak",
-        "arithmetic_intensity",
-        "bound",
-        "layout_ns",
-    ),
-    *("measured_flops", "dram_bytes"),
-)
-LAYERS_DROPPED: Final = (
-    *("dram_bytes", "measured_flops", "layout_ns", "arithmetic_intensity", "executed_flops"),
-    *("calls", "bar", "type", "bound", "flops", "of_peak", "flops_per_s", "algorithm"),
-    *("other_ns", "optimizer_ns"),
-)
-
-TREE: Final = (
-    *("node", "type", "count", "calls", "forward_ns", "backward_ns", "optimizer_ns", "other_ns"),
-    *("own_ns", "time_ns", "share", "min_ns", "max_ns", "flops"),
-)
-TREE_DROPPED: Final = (
-    *("calls", "bar", "type", "other_ns", "optimizer_ns", "flops", "max_ns", "min_ns", "own_ns"),
-)
-
-OPERATORS: Final = (
-    *("operator", "part", "kind", "calls", "flops", "share", "executed_flops", "bytes", "time_ns"),
-    *("flops_per_s", "of_peak", "formula", "reason"),
-)
-OPERATORS_DROPPED: Final = (
-    *("executed_flops", "bytes", "kind", "formula", "bar", "calls", "share", "reason"),
-)
-SHAPES: Final = (
-    *("operator", "part", "shapes", "types", "calls", "time_ns", "share", "mean_ns", "flops"),
-    *("flops_per_s", "of_peak", "arithmetic_intensity", "bound", "of_attainable"),
-)
-SHAPES_DROPPED: Final = (
-    *(
-        "types",
-        "of_attainable",
-        "arithmetic_intensity",
-        "share",
-        "flops",
-        "bound",
-        "mean_ns",
-        "calls",
-    ),
-)
-CLASSES: Final = (
-    *("category", "part", "calls", "time_ns", "share", "flops", "executed_flops"),
-    *("counted_share", "flops_per_s", "of_peak", "arithmetic_intensity", "bound", "of_attainable"),
-)
-CLASSES_DROPPED: Final = (
-    *(
-        "calls",
-        "executed_flops",
-        "arithmetic_intensity",
-        "share",
-        "of_attainable",
-        "flops",
-        "counted_share",
-        "bound",
-    ),
-)
-
 
 FEWER: Final = ("winograd", "winograd_nonfused", "fft", "fft_tiling")
 """Algorithms that execute fewer FLOPs than the direct convolution."""
@@ -136,9 +68,7 @@ def layers(
     found = analysis(trace, by=by, depth=depth, direction=direction, model=model, peaks=peaks)
     if order == "time":
         by_time = found.frame.sort("time_ns", descending=True, nulls_last=True, maintain_order=True)
-        found = Result(by_time, found.totals, found.notes)
-    own = {"type"} if by == "type" else set()
-    columns = [name for name in LAYERS if name in found.frame.columns and name not in own]
+        found = Result(by_time, found.totals, found.notes, found.columns)
 
     def pictures() -> Sequence[Block]:
         from traceana.analyze.layer_tree import layer_tree
@@ -162,14 +92,10 @@ def layers(
         inside = divided(found.frame, model)
     return table_result(
         *("layers", found, trace),
-        columns=columns,
-        dropped=LAYERS_DROPPED,
-        bars="share",
-        titles={"direction": "pass", **({"layer": "type"} if by == "type" else {})},
         order="rows in order of first execution" if order == "network" else "",
         summed=True,
         below=lambda shown: (*_above_peak(shown.frame, "algorithm"), *_fused_rows(inside)),
-        sections=lambda: {} if inside.is_empty() else {"fused_rows": Result(inside, {}, ())},
+        sections=lambda: {} if inside.is_empty() else {"fused_rows": Result(inside, {}, (), FUSED)},
         screenful=30,
         pictures=pictures,
     )
@@ -180,6 +106,7 @@ _INDENT: Final = "\u00a0\u00a0"
 
 def _tree(trace: Trace, found: Result, depth: int | None) -> CommandResult:
     """Return the tree of the layers ``found``."""
+    from traceana.analyze.layer_tree import COLUMNS as TREE_COLUMNS
     from traceana.analyze.layer_tree import folded_tree, layer_tree
 
     def named(shown: Arranged) -> Arranged:
@@ -189,11 +116,7 @@ def _tree(trace: Trace, found: Result, depth: int | None) -> CommandResult:
         return replace(shown, frame=shown.frame.with_columns(name.alias("node")))
 
     return table_result(
-        *("layers", Result(folded_tree(found.frame, depth), {}, found.notes), trace),
-        columns=TREE,
-        dropped=TREE_DROPPED,
-        bars="share",
-        titles={"node": "layer", "own_ns": "own", "min_ns": "min", "max_ns": "max"},
+        *("layers", Result(folded_tree(found.frame, depth), {}, found.notes, TREE_COLUMNS), trace),
         order="rows in order of first execution",
         summed=True,
         displayed=named,
@@ -253,8 +176,6 @@ def flops(
         found = roofline(trace, model=model)
         return table_result(
             *("flops", found, trace),
-            columns=CLASSES,
-            dropped=CLASSES_DROPPED,
             summed=True,
             below=partial(below, "part"),
             sections=sections,
@@ -265,9 +186,6 @@ def flops(
         found = shapes(trace, model)
         return table_result(
             *("flops", found, trace),
-            columns=SHAPES,
-            dropped=SHAPES_DROPPED,
-            titles={"part": "pass"},
             summed=True,
             below=partial(below, "operator"),
             sections=sections,
@@ -276,10 +194,6 @@ def flops(
     found = analysis(trace, model)
     return table_result(
         *("flops", found, trace),
-        columns=OPERATORS,
-        dropped=OPERATORS_DROPPED,
-        bars="share",
-        titles={"part": "pass", "share": "of FLOPs"},
         summed=True,
         below=partial(below, "operator"),
         sections=sections,
