@@ -12,8 +12,9 @@ from traceana.analyze.classes import breakdown
 from traceana.analyze.facts import facts
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import layers
-from traceana.analyze.measured import COLUMNS
+from traceana.analyze.measured import COLUMNS as MEASURED
 from traceana.enrich.counters import with_counters
+from traceana.table import names_of
 from traceana.timeline.steps import select
 from traceana.trace import Tables, Trace, TraceMeta
 from traceana.trace.merge import merge
@@ -26,6 +27,8 @@ LAUNCH: dict[str, Any] = {
     "tensor_ops": 600,
     "tensor_active_percent": 50.0,
 }
+
+NAMES = names_of(MEASURED)
 
 
 def launches(*rows: tuple[str, dict[str, Any]]) -> pl.DataFrame:
@@ -48,7 +51,7 @@ def row(frame: pl.DataFrame, **where: str) -> dict[str, Any]:
 def test_figures_of_a_kernel() -> None:
     convolution = row(kernels(measured()).frame, name="scudnn")
     # Two of six launches: 1000 ns and 2000 ns of the timeline.
-    assert {key: convolution[key] for key in COLUMNS} == {
+    assert {key: convolution[key] for key in NAMES} == {
         "measured": 2,
         "ncu_ns": 2 * 9_999,
         "measured_flops": 2 * (100 + 100 + 200 + 600),
@@ -69,9 +72,9 @@ def test_figures_of_a_kernel() -> None:
 def test_what_was_not_measured_is_null_and_not_0() -> None:
     frame = kernels(measured()).frame
     layout = row(frame, name="nchwToNhwc")
-    assert [layout[key] for key in COLUMNS] == [0, *[None] * (len(COLUMNS) - 1)]
+    assert [layout[key] for key in NAMES] == [0, *[None] * (len(NAMES) - 1)]
     assert row(frame, name="adam")["dram_bytes"] is None
-    assert kernels(cnn_steps()).frame.select(COLUMNS).null_count().row(0) == (6,) * len(COLUMNS)
+    assert kernels(cnn_steps()).frame.select(NAMES).null_count().row(0) == (6,) * len(NAMES)
 
 
 def test_totals_and_notes_of_measurements() -> None:

@@ -33,7 +33,8 @@ def column(rows: list[list[Any]], title: str) -> list[Any]:
 
 
 def page(frame: pl.DataFrame) -> Page:
-    columns = tuple(Column(name, Kind.TEXT, title=name) for name in frame.columns)
+    kinds = {"bytes": Kind.BYTES}
+    columns = tuple(Column(name, kinds.get(name, Kind.TEXT)) for name in frame.columns)
     return Page("test", (Table(frame, columns),), Data(Rows(frame)))
 
 
