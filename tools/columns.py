@@ -11,24 +11,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable
-from importlib import import_module
 from pathlib import Path
 
+from traceana.commands import declared_columns
 from traceana.table import Column
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "json.md"
 TABLE = re.compile(r"(<!-- columns: (?P<names>[^>]+) -->\n)(?:\|.*\n)*")
-
-
-def declared(names: str) -> list[Column]:
-    """Return the columns that ``names`` declare, ``MODULE:NAME`` each, without repetitions."""
-    columns: dict[str, Column] = {}
-    for name in names.split():
-        module, _, attribute = name.partition(":")
-        value = getattr(import_module(f"traceana.{module}"), attribute)
-        for column in value.values() if isinstance(value, dict) else value:
-            columns.setdefault(column.name, column)
-    return list(columns.values())
 
 
 def markdown(columns: Iterable[Column]) -> str:
@@ -40,7 +29,7 @@ def markdown(columns: Iterable[Column]) -> str:
 
 def page(text: str) -> str:
     """Return the page ``text`` with its tables made anew."""
-    return TABLE.sub(lambda match: match[1] + markdown(declared(match["names"])), text)
+    return TABLE.sub(lambda match: match[1] + markdown(declared_columns(match["names"])), text)
 
 
 def main() -> int:

@@ -19,6 +19,7 @@ import polars as pl
 
 import traceana
 from traceana.trace.schema import LABEL, SCHEMA, Column, Dtype, Table
+from traceana.trace.work import COLUMNS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "tables.md"
@@ -49,9 +50,26 @@ table X, counted from 0.
 """
 
 
+WORK = """
+## work
+
+`trace.work`, made of the tables above. One row: a piece of work, in the order of `activities`, without synchronization. Texts that
+repeat are categoricals or enums.
+
+| column | meaning |
+| --- | --- |
+"""
+
+
 def page(filled: Filled) -> str:
     """Return the page."""
-    return HEAD + "".join(_section(name, table, filled) for name, table in SCHEMA.items())
+    tables = "".join(_section(name, table, filled) for name, table in SCHEMA.items())
+    return (
+        HEAD
+        + tables
+        + WORK
+        + "".join(_line(f"{column.name}", column.meaning) for column in COLUMNS)
+    )
 
 
 def _section(name: str, table: Table, filled: Filled) -> str:

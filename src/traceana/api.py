@@ -11,9 +11,10 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
 from traceana import trace
-from traceana.commands import COMMANDS, function_of
+from traceana.commands import COMMANDS, declared_columns, function_of
 from traceana.errors import in_python
 from traceana.opening import open_trace
+from traceana.table import documented
 from traceana.timeline.steps import select as select_activities
 
 __all__ = ["Trace", "open"]
@@ -55,7 +56,10 @@ else:
 
 @cache
 def _public(name: str) -> Callable[..., Any]:
-    return in_python(function_of(name))
+    function = in_python(function_of(name))
+    if columns := documented(declared_columns(COMMANDS[name].columns)):
+        function.__doc__ = f"{function.__doc__}\n\nColumns:\n\n{columns}"
+    return function
 
 
 class _Method:

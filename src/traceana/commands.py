@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, wraps
 from importlib import import_module
-from typing import Any, Final, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
 from traceana.errors import NoSuchSelectionError, suggested
 from traceana.vocabulary.option_words import (
@@ -26,6 +26,9 @@ from traceana.vocabulary.option_words import (
     MemoryBy,
     TransfersBy,
 )
+
+if TYPE_CHECKING:
+    from traceana.table import Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,8 @@ class Command:
     ``function`` makes its result, ``module:name``: of a trace and the ``options``, where it is
     called ``of`` a trace. With ``own`` it has a module in :mod:`traceana.cli`, for arguments or
     exit codes of its own. ``pictures``: the result has some. There is
-    something to show where one of the tables ``needs`` has rows.
+    something to show where one of the tables ``needs`` has rows. ``columns`` names the declarations
+    of its columns, ``module:name`` below the package, separated by spaces.
     """
 
     name: str
@@ -66,6 +70,7 @@ class Command:
     own: bool = False
     pictures: bool = True
     needs: tuple[str, ...] = ("activities",)
+    columns: str = ""
 
     @property
     def text(self) -> str:
@@ -84,6 +89,7 @@ COMMANDS: Final = {
             example="traceana report trace.json.gz -o report.html",
             function="traceana.report.pages.report:report",
             of="trace",
+            columns="analyze.classes:COLUMNS",
         ),
         Command(
             name="advise",
@@ -113,6 +119,7 @@ COMMANDS: Final = {
             example="traceana kernels trace.json.gz --by shape",
             function="traceana.report.pages.kernels:kernels",
             of="trace",
+            columns="analyze.kernels:COLUMNS",
             options=(
                 Option("unclassified", bool, "Only unclassified kernels, by time."),
                 Option(
@@ -132,6 +139,7 @@ COMMANDS: Final = {
             example="traceana layers trace.json.gz --direction",
             function="traceana.report.pages.layers:layers",
             of="trace",
+            columns="analyze.layers:COLUMNS",
             options=(
                 Option("by", LayersBy, "One row per layer, or per layer type."),
                 Option("depth", int, "Group layers by the first N parts of their paths.", "N"),
@@ -163,6 +171,7 @@ COMMANDS: Final = {
             example="traceana flops trace.json.gz --by class",
             function="traceana.report.pages.layers:flops",
             of="trace",
+            columns="analyze.flops:COLUMNS",
             options=(
                 Option(
                     "by",
@@ -183,6 +192,7 @@ COMMANDS: Final = {
             example="traceana transfers trace.json.gz --by layer",
             function="traceana.report.pages.transfers:transfers",
             of="trace",
+            columns="analyze.transfers:KEYS analyze.transfers:COLUMNS",
             options=(
                 Option(
                     "by",
@@ -363,6 +373,20 @@ COMMANDS: Final = {
     )
 }
 """The commands by name, in the order of ``--help``."""
+
+
+def declared_columns(names: str) -> list[Column]:
+    """Return the columns that ``names`` declare, as in :class:`Command`, without repetitions.
+
+    Their modules are imported here.
+    """
+    columns: dict[str, Column] = {}
+    for name in names.split():
+        module, _, attribute = name.partition(":")
+        declared = getattr(import_module(f"traceana.{module}"), attribute)
+        for column in declared.values() if isinstance(declared, dict) else declared:
+            columns.setdefault(column.name, column)
+    return list(columns.values())
 
 
 def _check(option: Option, value: Any) -> None:

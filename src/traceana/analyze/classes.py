@@ -57,7 +57,12 @@ def explained_names(
 
 COLUMNS: Final = (
     Column("category", CATEGORY, "class of the work", title="class"),
-    Column("part", PART, "part of the class; null where it has none"),
+    Column(
+        "part",
+        PART,
+        "algorithm of a convolution, BLAS name of a product, direction of a copy, function of some "
+        "others; null where a class has no parts",
+    ),
     Column("calls", COUNT, "pieces of work"),
     Column("time_ns", TIME, "summed durations"),
     Column(
