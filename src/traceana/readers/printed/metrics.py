@@ -41,26 +41,26 @@ def read(path: Path, progress: Progress) -> Trace:
     """
     source = ByteSource(path, progress)
     content = plain_text(b"".join(source.blocks()))
-    found = _measured(printed_lines(content)["line"].str.strip_chars_end(" "))
-    if not found.kernels:
+    measured = _measured(printed_lines(content)["line"].str.strip_chars_end(" "))
+    if not measured.kernels:
         raise NotATraceError(
             f"{path} is output of nvprof without measured kernels: check the metrics and the "
             "kernel filter"
         )
     ledger = Ledger()
-    ledger.add("malformed", found.malformed, table="counters", kept=True, detail="rows cut")
+    ledger.add("malformed", measured.malformed, table="counters", kept=True, detail="rows cut")
     ledger.add(
-        "lost_field", found.lost, table="counters", kept=True, detail="values without a number"
+        "lost_field", measured.lost, table="counters", kept=True, detail="values without a number"
     )
     ledger.add("damaged", int(source.damaged), table="-", kept=True)
     ledger.add("truncated", int(source.truncated), table="-", kept=True)
-    rows = [_row(*key, values) for key, values in found.kernels.items()]
+    rows = [_row(*key, values) for key, values in measured.kernels.items()]
     frame = pl.DataFrame(rows, schema={**COUNTERS}, orient="row")
     plain = demangle(frame["name"].unique())
     plain.count_failures(ledger)
     counters = frame.with_columns(pl.col("name").replace(plain.names))
-    unread = [name for name in found.metrics if name not in _COLUMNS]
-    properties: dict[str, Any] = {"metric_rows": found.rows}
+    unread = [name for name in measured.metrics if name not in _COLUMNS]
+    properties: dict[str, Any] = {"metric_rows": measured.rows}
     if unread:
         properties["metrics_not_read"] = unread[:_MOST_UNREAD]
     meta = TraceMeta(
@@ -75,7 +75,7 @@ def read(path: Path, progress: Progress) -> Trace:
     )
     names = counters.select(pl.col("name").unique(maintain_order=True))
     devices = pl.DataFrame(
-        [(number, name, "NVIDIA") for number, name in sorted(found.devices.items())],
+        [(number, name, "NVIDIA") for number, name in sorted(measured.devices.items())],
         {"device": pl.Int32, "name": pl.String, "vendor": pl.String},
         orient="row",
     )
@@ -87,7 +87,7 @@ def read(path: Path, progress: Progress) -> Trace:
     )
 
 
-class _Found:
+class _Measurements:
     """The values of kernels by device and name, the devices, and the metrics, in order."""
 
     def __init__(self) -> None:
@@ -97,10 +97,12 @@ class _Found:
         self.rows = self.malformed = self.lost = 0
 
 
-def _measured(lines: pl.Series) -> _Found:
-    """Return what the tables in ``lines`` hold. CSV has device and kernel in each row, a table in
-    columns has them in lines of their own, above their metrics."""
-    found = _Found()
+def _measured(lines: pl.Series) -> _Measurements:
+    """Return the measurements in ``lines``.
+
+    CSV has device and kernel in each row, a table in columns has them in lines above the metrics.
+    """
+    measured = _Measurements()
     device, kernel = None, ""
     for table in find_tables(lines.filter(lines != ""), f"^(?:{NVPROF_METRICS_TITLES})"):
         header = split_csv(table.header) if "," in table.header else []
@@ -115,7 +117,7 @@ def _measured(lines: pl.Series) -> _Found:
                 number = int(match[2])
                 device = number if number < 1 << 31 else None
                 if device is not None:
-                    found.devices[device] = match[1]
+                    measured.devices[device] = match[1]
             if header and match:
                 row = joined(cells, len(header), header.index("Kernel"))
                 values = dict(zip(header, row or [], strict=False))
@@ -137,21 +139,22 @@ def _measured(lines: pl.Series) -> _Found:
             else:
                 continue
             if not (invocations.isdecimal() and len(invocations) <= 12 and metric):
-                found.malformed += 1
+                measured.malformed += 1
                 continue
-            found.rows += 1
-            found.metrics[metric] = None
-            known = found.kernels.setdefault((device, kernel), {})
-            known["launches"] = max(known.get("launches", 0), min(int(invocations), _MOST_LAUNCHES))
+            measured.rows += 1
+            measured.metrics[metric] = None
+            columns = measured.kernels.setdefault((device, kernel), {})
+            launches = min(int(invocations), _MOST_LAUNCHES)
+            columns["launches"] = max(columns.get("launches", 0), launches)
             if metric in _COLUMNS:
                 column, factor = _COLUMNS[metric]
                 printed = _NUMBER.fullmatch(mean.strip())
                 value = float(printed[1].replace(",", ".")) * int(factor) if printed else -1.0
                 if 0 <= value < _LARGEST:
-                    known.setdefault(column, value)
+                    columns.setdefault(column, value)
                 else:
-                    found.lost += 1
-    return found
+                    measured.lost += 1
+    return measured
 
 
 def _row(device: int | None, name: str, values: _Values) -> _Values:
