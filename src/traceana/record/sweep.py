@@ -71,11 +71,11 @@ def _progression(before: list[str], last: str, text: str) -> list[str]:
     return found
 
 
-def _ratio(known: Sequence[int]) -> int | None:
-    if len(known) < 2 or known[-2] == 0 or known[-1] % known[-2]:
+def _ratio(values: Sequence[int]) -> int | None:
+    if len(values) < 2 or values[-2] == 0 or values[-1] % values[-2]:
         return None
-    ratio = known[-1] // known[-2]
-    agrees = len(known) < 3 or known[-3] * ratio == known[-2]
+    ratio = values[-1] // values[-2]
+    agrees = len(values) < 3 or values[-3] * ratio == values[-2]
     # 1, 2 is continued by doubling; 1, 2, 3 and 2, 4, 6 by their difference.
     return ratio if ratio >= 2 and agrees else None
 
@@ -85,14 +85,14 @@ def points(axes: Sequence[Axis]) -> tuple[Point, ...]:
     names = [axis.name for axis in axes]
     if len(set(names)) < len(names):
         raise UsageError(f"--sweep: duplicate axis in {', '.join(names)}; give each axis once")
-    found = []
+    points = []
     for values in product(*(axis.values for axis in axes)):
         chosen = dict(zip(names, values, strict=True))
         folder = ",".join(f"{name}={value}" for name, value in chosen.items())
-        found.append(Point(folder=folder, values=chosen))
-    if len(found) > _MOST:
-        raise UsageError(f"--sweep: {len(found)} runs, more than {_MOST}: use fewer values")
-    return tuple(found)
+        points.append(Point(folder=folder, values=chosen))
+    if len(points) > _MOST:
+        raise UsageError(f"--sweep: {len(points)} runs, more than {_MOST}: use fewer values")
+    return tuple(points)
 
 
 _FRAMEWORK = "framework"
@@ -119,8 +119,8 @@ class SubjectOptions(msgspec.Struct, frozen=True):
         """The command, without the values of a point."""
         if self.command:
             return self.command
-        own = [] if self.framework is None else ["--framework", self.framework.value]
-        return (*own, *self.options, *self._window())
+        framework = [] if self.framework is None else ["--framework", self.framework.value]
+        return (*framework, *self.options, *self._window())
 
     def at(self, values: Mapping[str, str]) -> Subject:
         """Return the subject at a point with ``values`` by axis.
@@ -137,14 +137,14 @@ class SubjectOptions(msgspec.Struct, frozen=True):
                 self.stop,
             )
         assert self.home is not None
-        given = {word.partition("=")[0] for word in (*self.options, *self._window())}
+        options = {word.partition("=")[0] for word in (*self.options, *self._window())}
         words: list[str] = []
         framework = self.framework
         for axis, value in values.items():
             if axis == _FRAMEWORK:
                 framework = _framework(value)
                 continue
-            if f"--{axis}" in given:
+            if f"--{axis}" in options:
                 raise UsageError(f"--{axis} is both an option and a sweep axis: remove one")
             switch = _SWITCH.get(value)
             words += [f"{switch}{axis}"] if switch else [f"--{axis}", value]
@@ -164,8 +164,8 @@ def _framework(value: str) -> Framework:
     try:
         return Framework(value)
     except ValueError:
-        known = ", ".join(Framework)
-        raise UsageError(f"--sweep framework: unknown {value}; frameworks: {known}") from None
+        names = ", ".join(Framework)
+        raise UsageError(f"--sweep framework: unknown {value}; frameworks: {names}") from None
 
 
 def _filled(command: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
@@ -216,9 +216,9 @@ def record_sweep(
     for number, (point, subject) in enumerate(subjects):
         folder = target / point.folder
         if is_run(folder):
-            made = read_run(folder)
-            if made.run.status is not Status.INTERRUPTED:
-                yield made
+            recorded = read_run(folder)
+            if recorded.run.status is not Status.INTERRUPTED:
+                yield recorded
                 continue
         before(number, point)
         yield record(subject, folder, replace(request, point=point.values, keep_failures=True))

@@ -52,24 +52,26 @@ class KerasModel:
 
         def fitted(*arguments: Any, **keywords: Any) -> Any:
             def read_batch() -> None:
-                given = signature.bind(*arguments, **keywords).arguments
-                self._batch = batch_of_fit(given.get("x"), given.get("batch_size"))
+                arguments_of_fit = signature.bind(*arguments, **keywords).arguments
+                self._batch = batch_of_fit(
+                    arguments_of_fit.get("x"), arguments_of_fit.get("batch_size")
+                )
                 if self._batch is not None:
-                    together = getattr(given["self"], "steps_per_execution", 1)
+                    together = getattr(arguments_of_fit["self"], "steps_per_execution", 1)
                     report.add(images_per_step=self._batch * together)
 
             guarded(read_batch, report)
             return fit(*arguments, **keywords)
 
-        own = vars(model).get("__call__")
+        original_call = vars(model).get("__call__")
         model.__call__, model.fit = called, functools.wraps(fit)(fitted)
 
         def restore() -> None:
             model.fit = fit
-            if own is None:
+            if original_call is None:
                 del model.__call__
             else:
-                model.__call__ = own
+                model.__call__ = original_call
             self._called, self._inner, self._batch = {}, set(), None
 
         return restore
@@ -77,9 +79,9 @@ class KerasModel:
     def _add_call(self, model: Any, arguments: tuple[Any, ...]) -> None:
         first = arguments[0] if arguments else None
         tensors = list(first) if isinstance(first, list | tuple) else list(arguments)
-        inputs = [_input(one) for one in tensors if one is not None]
-        known = [one for one in inputs if one is not None]
-        inputs_known = known if known and len(known) == len(inputs) else None
+        inputs = [_input(tensor) for tensor in tensors if tensor is not None]
+        described = [tensor for tensor in inputs if tensor is not None]
+        inputs_known = described if described and len(described) == len(inputs) else None
         before = self._called.get(id(model), (model, None))[1]
         # A call with all sizes known is preferred over a symbolic one.
         known_sizes = inputs_known is not None and all(
@@ -136,7 +138,7 @@ def _input(value: Any) -> _Input | None:
 
 
 def _size(model: Any) -> int:
-    return sum(prod(one.shape) for one in model.weights)
+    return sum(prod(variable.shape) for variable in model.weights)
 
 
 def batch_of_fit(x: Any, batch_size: int | None) -> int | None:
@@ -149,11 +151,11 @@ def batch_of_fit(x: Any, batch_size: int | None) -> int | None:
         return min(batch_size or _BATCH, int(x.shape[0]))
     # Only DataLoader defines the meaning of its batch_size.
     is_loader = any(
-        (one.__module__.partition(".")[0], one.__name__) == ("torch", "DataLoader")
-        for one in type(x).__mro__
+        (class_.__module__.partition(".")[0], class_.__name__) == ("torch", "DataLoader")
+        for class_ in type(x).__mro__
     )
-    own = getattr(x, "batch_size", None) if is_loader else None
-    return own if isinstance(own, int) else None
+    batch = getattr(x, "batch_size", None) if is_loader else None
+    return batch if isinstance(batch, int) else None
 
 
 def _batch_of_dataset(dataset: Any) -> int | None:
