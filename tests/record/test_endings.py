@@ -277,7 +277,7 @@ def raised(kind: str, text: str) -> list[ProcessReport]:
         (Exit(4), [], "exit status 4"),
     ],
 )
-def test_why_a_run_died(ended: Ended, processes: list[ProcessReport], message: str) -> None:
+def test_why_a_run_died(ended: Exit, processes: list[ProcessReport], message: str) -> None:
     assert reason(ended, None, processes) == message
 
 
