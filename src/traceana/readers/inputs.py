@@ -217,10 +217,10 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _preference(path: Path) -> tuple[int | None, Path]:
-    """Return how early the file ``path`` is read of several of one run, and the path to read.
+    """Return the preference of a file among the recordings of one run, and the path to read.
 
-    None for a file that is not read. What is named as a trace and not readable as one is the
-    damaged file of a rank, and comes last.
+    The smallest number is read; None: the file is not read. An unreadable file that is named as a
+    trace is the damaged file of a rank, and comes last.
     """
     try:
         format_ = detect(path)
@@ -242,7 +242,7 @@ def numberless(path: Path) -> str:
 
 
 def _stem(name: str) -> str:
-    """Return ``name`` without its ending: recordings with one stem are of one run.
+    """Return ``name`` without its ending, which recordings of one run have in common.
 
     rocprof writes ``results.csv`` and ``results.db``; other tables in CSV are not named as traces.
     """

@@ -156,10 +156,10 @@ def rebase(
     """Return ``frames`` (canonical tables by name) with times since the first event, and its time.
 
     The first event's time is in nanoseconds on the file's own clock, 0 where no frame has a row.
-    Rows and numbers that :func:`of_one_time`, :func:`in_order_of_streams` and :func:`bounded` find
-    impossible are left out.
+    Rows and numbers that :func:`without_far_times`, :func:`in_order_of_streams` and
+    :func:`bounded` find impossible are left out.
     """
-    near = of_one_time(frames, ledger)
+    near = without_far_times(frames, ledger)
     if "activities" in near:
         near["activities"] = in_order_of_streams(near["activities"], ledger)
     origin, _ = _extent(near)
@@ -215,7 +215,9 @@ def _extent(frames: Mapping[str, pl.DataFrame]) -> tuple[int, int]:
     return min(ends, default=0), max(ends, default=0)
 
 
-def of_one_time(frames: Mapping[str, pl.DataFrame], ledger: Ledger) -> dict[str, pl.DataFrame]:
+def without_far_times(
+    frames: Mapping[str, pl.DataFrame], ledger: Ledger
+) -> dict[str, pl.DataFrame]:
     """Return ``frames`` without the rows that lie too far from the median event of all tables:
     more than :data:`LONGEST_TRACE_NS`, counted as ``impossible_time``."""
     first, last = _extent(frames)
@@ -302,7 +304,10 @@ def in_order_of_streams(activities: pl.DataFrame, ledger: Ledger) -> pl.DataFram
 
 
 def _most(frame: pl.DataFrame, column: str) -> int | None:
-    """Return the largest value of ``column`` whose sum over all rows fits, None if all fit."""
+    """Return the largest value of ``column`` with which the sum over all rows fits int64.
+
+    None if the sum fits already.
+    """
     if column not in frame.columns:
         return None
     least, greatest = _ends(frame[column])

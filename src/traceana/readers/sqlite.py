@@ -361,7 +361,7 @@ def _read_part(database: Database, query: Query, part: _Part) -> pl.DataFrame:
 
 
 class _Fetched:
-    """Fetches the columns of a query, int64 and binary; those that the table lacks are made here.
+    """Fetches the columns of a query as int64 and binary; missing ones are null or empty.
 
     Each cell of SQLite has its own type, and a cast of each takes a fifth of the time. Cells are
     cast only from the first page on that has others than integers and nulls.

@@ -83,10 +83,11 @@ class Raised(msgspec.Struct, frozen=True):
 
 
 class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The report of one process. ``stopped``: it exited after its window as requested.
+    """The report of one process.
 
-    ``steps_begun`` is a lower bound of its steps, known before its end, and ``steps_taken`` their
-    number, known after its end or its window.
+    ``steps_begun`` is a lower bound of its steps, reported before it ends; ``steps_taken`` is their
+    number, reported after its end or its window. ``stopped``: it exited after its window as
+    requested.
     """
 
     executable: str

@@ -54,24 +54,27 @@ def parse_axis(text: str) -> Axis:
 
 
 def _progression(before: list[str], last: str, text: str) -> list[str]:
-    known = [int(value) for value in before[-3:] if value.isdecimal()]
-    if len(known) != len(before[-3:]) or not last.isdecimal():
+    """Return the values behind the last three of ``before``, up to ``last``."""
+    begin = [int(value) for value in before[-3:] if value.isdecimal()]
+    if len(begin) != len(before[-3:]) or not last.isdecimal():
         raise UsageError(f"--sweep {text}: .. needs integers, as in NAME=1,2,4..512")
-    end, here = int(last), known[-1]
-    ratio, difference = _ratio(known), known[-1] - known[-2] if len(known) > 1 else 1
-    found: list[str] = []
-    while here < end and len(found) < _MOST and (ratio or difference > 0):
-        here = here * ratio if ratio else here + difference
-        found.append(str(here))
-    if here != end:
+    end, value = int(last), begin[-1]
+    ratio = _ratio(begin)
+    difference = begin[-1] - begin[-2] if len(begin) > 1 else 1
+    values: list[str] = []
+    while value < end and len(values) < _MOST and (ratio or difference > 0):
+        value = value * ratio if ratio else value + difference
+        values.append(str(value))
+    if value != end:
         raise UsageError(
-            f"--sweep {text}: {', '.join(map(str, known))} does not reach {end}; the nearest "
-            f"value below it is {found[-2] if len(found) > 1 else known[-1]}"
+            f"--sweep {text}: {', '.join(map(str, begin))} does not reach {end}; the nearest "
+            f"value below it is {values[-2] if len(values) > 1 else begin[-1]}"
         )
-    return found
+    return values
 
 
 def _ratio(values: Sequence[int]) -> int | None:
+    """Return the integer ratio by which ``values`` are continued, None for a difference."""
     if len(values) < 2 or values[-2] == 0 or values[-1] % values[-2]:
         return None
     ratio = values[-1] // values[-2]

@@ -110,9 +110,9 @@ def read(path: Path, progress: Progress) -> Trace:
 
 
 def _refuse_devices(path: Path, columns: Columns) -> None:
-    """Raise ``UnknownFormatError`` for the timelines whose spans of devices are not understood.
+    """Raise ``UnknownFormatError`` for two profilers' timelines with device spans.
 
-    Read as spans on threads, they would be the host's work. PyTorch's legacy profiler nests the
+    Read as spans on threads, these would be the host's work. PyTorch's legacy profiler nests the
     times of operators on the device; ONNX Runtime does not record on which device a kernel ran.
     """
     processes = {
@@ -141,12 +141,11 @@ def _refuse_devices(path: Path, columns: Columns) -> None:
 def _as_planes(
     complete: pl.DataFrame, names: dict[str, str], columns: Columns, ledger: Ledger
 ) -> tuple[pl.DataFrame, dict[str, str]]:
-    """Return the events of TensorFlow 1's timeline as those of XPlane, and the planes' names.
+    """Convert the events of TensorFlow 1's timeline to XPlane's, and return the planes' names too.
 
-    Each stream is a process of its own, in microseconds, and its events have the operator's type in
-    place of the kernel's name, with the operator's scope. Those of ``stream:all`` and ``memcpy``
-    repeat them, where single streams are recorded. The executor's events are the operators: of its
-    threads only lanes are on record.
+    A stream is a process, and its events have the operator's type and scope instead of the kernel's
+    name. The processes ``stream:all`` and ``memcpy`` repeat single streams, where these are
+    recorded. The executor's events are the operators; lanes stand for its threads.
     """
     gpus = {pid: match for pid, name in names.items() if (match := _TF1_GPU.match(name))}
     with_streams = {match[1] for match in gpus.values() if match[2] not in (None, "all")}

@@ -341,7 +341,7 @@ class EventStream(Generic[Columns]):
 
 
 def _count_gaps(text: bytes, structure: Structure, columns: Counted) -> None:
-    """Count what stands between the events of ``text`` beside one comma."""
+    """Count text between events other than a comma: malformed events, and repaired commas."""
     ends = [0, *structure.ends.tolist()]
     starts = structure.starts.tolist()
     if structure.closed is not None:

@@ -294,7 +294,7 @@ ELEMENT_BYTES: Final = {
 
 
 def columns_of(events: list[Event]) -> Columns:
-    """Return the columns of ``events``: those of :func:`columns_from`, field by field."""
+    """Return the columns of ``events``, as :func:`columns_from` returns them."""
     counts = Counter((event.ph, event.cat) for event in events)
     routes = {key: _frame_of(key[0], (key[1] or "").lower()) for key in counts}
     # Event kinds of one frame share a list, so that a frame keeps the order of the file.
@@ -318,7 +318,7 @@ def columns_of(events: list[Event]) -> Columns:
 
 
 def _cells(events: list[Event], kind: str, field: str, older_field: str = "") -> pl.Series:
-    """Return one column of ``events``; ``kind`` and fields are those of a scanner's column."""
+    """Return one column of ``events``; ``kind`` and fields are defined by ``scanner.Column``."""
     owners: Sequence[Event | Args] = events
     if field in _ARGS_FIELDS:
         owners = [event.args for event in events]
@@ -423,7 +423,7 @@ def columns_from(scanned: Scanned) -> Columns:
 
 
 def _with_message_bytes(device: pl.DataFrame) -> pl.DataFrame:
-    """Return device rows whose bytes are those of a collective's message where it is recorded."""
+    """Return device rows with the bytes of the message of a collective, where it is recorded."""
     elements = device.select("message_elements", "output_elements")
     if all(column.null_count() == len(column) for column in elements):
         return device.with_columns(pl.col("output_elements").alias("output_bytes"))

@@ -34,7 +34,7 @@ _RULES: Final = [
 
 
 class ScanningDecoder(EventDecoder[Event, Columns]):
-    """Decodes by the scanner, and what it refuses as :class:`EventDecoder` does."""
+    """Decodes with the scanner, and text that it refuses with :class:`EventDecoder`."""
 
     threads = 2
     # No objects are made of the events, and columns cost by their number.

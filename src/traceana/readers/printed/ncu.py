@@ -171,10 +171,10 @@ def _csv_tables(lines: pl.Series, ledger: Ledger, *, ended: bool) -> list[_Rows]
 
 
 def _whole_rows(lines: pl.Series) -> tuple[pl.Series, pl.Series, pl.Series]:
-    """Return the rows in ``lines``, each as one line, which lines are parts of them, and which
-    others have quotes or zero bytes: pieces of damaged rows.
+    """Join the lines of each row; return the rows, a mask of their lines, and a mask of fragments.
 
-    A row begins with the number of a launch; a cell of advice may have ends of lines.
+    A row begins with the number of a launch; a cell of advice may have ends of lines. Fragments are
+    other lines with quotes or zero bytes, from damaged rows.
     """
     begins, quotes = lines.str.contains(_ROW), lines.str.count_matches('"', literal=True)
     is_piece = (quotes > 0) | lines.str.contains("\0", literal=True)

@@ -85,9 +85,9 @@ class Quantity(msgspec.Struct, frozen=True):
 
 
 def decimal_mark(texts: pl.Series) -> str | None:
-    """Return the decimal mark that numbers of one locale show, None where they show none or both.
+    """Return the decimal mark of numbers of one locale, None if it is ambiguous.
 
-    ``12,846`` shows none.
+    ``12,846`` is ambiguous.
     """
     shown = [mark for mark, shows in _SHOWS.items() if texts.str.contains(f"^(?:{shows})$").any()]
     return shown[0] if len(shown) == 1 else None
@@ -142,7 +142,7 @@ def quantity(
     whole: bool = False,
     mark: str | None = None,
 ) -> Quantity | None:
-    """Return the quantity in ``text``, whose unit stands in it, or else is ``unit``.
+    """Return the quantity in ``text``; ``unit`` is the unit of a number without one.
 
     None where it cannot be read, or has no unit of ``factors``. ``mark`` as of :func:`number`.
     """

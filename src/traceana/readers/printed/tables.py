@@ -27,7 +27,7 @@ _WITHIN: Final = "[^,]\x01|\x01[^,]"
 
 
 def printed_lines(content: bytes) -> pl.DataFrame:
-    """Return the lines of ``content`` without what a paste puts before them."""
+    """Return the lines of ``content`` without quote marks and indents of a paste."""
     line = pl.col("line")
     return raw_lines(content).select(
         line.str.strip_chars_start(" \t#>|").str.strip_chars_end("\r ")
@@ -210,7 +210,7 @@ def count_few_digits(ledger: Ledger, table: str, column: str, unit: str, steps: 
 
 
 def distinct(titles: list[str]) -> list[str]:
-    """Return ``titles`` with a number behind those that repeat an earlier one."""
+    """Return ``titles`` with a number behind each title that occurred before."""
     seen: dict[str, int] = {}
     unique_titles = []
     for title in titles:

@@ -146,11 +146,11 @@ def plain_text(content: bytes) -> bytes:
 
 
 class _Prefix(msgspec.Struct, frozen=True):
-    """What stands before the lines of a log: ``parts`` between runs of digits, which differ."""
+    """The prefix of a log's lines: ``parts`` between runs of digits, which differ by line."""
 
     parts: tuple[bytes, ...]
     spaces: bool
-    """Whether spaces behind the parts are of the prefix."""
+    """Whether spaces behind the parts belong to the prefix."""
 
     def end(self, line: bytes) -> int:
         """Return where the prefix of ``line`` ends, 0 without one."""
@@ -246,8 +246,10 @@ def _headers(content: bytes) -> Iterator[tuple[int, re.Match[bytes]]]:
 
 
 def nsys_summaries(folder: Path) -> list[Path]:
-    """Return the CSV files that ``nsys stats --output`` writes of one run, a file for each report;
-    none where the files in ``folder`` are of several runs."""
+    """Return the CSV files of one run of ``nsys stats --output``, a file for each report.
+
+    None where ``folder`` has the files of several runs.
+    """
     try:
         named = [(file, _NSYS_SUMMARY.fullmatch(file.name)) for file in sorted(folder.iterdir())]
     except OSError:

@@ -38,7 +38,7 @@ _SEQUENCE: Final = 10
 
 
 def files(path: Path) -> list[Path]:
-    """Return the CSV files of the run of rocprofv3 whose output is ``path``; none for other paths.
+    """Return the CSV files that rocprofv3 wrote to the output ``path``; none for other paths.
 
     ``path`` is the prefix that ``--output-directory`` and ``--output-file`` give: ``DIR/NAME`` of
     ``DIR/NAME_kernel_trace.csv``, or the folder of ``kernel_trace.csv``.

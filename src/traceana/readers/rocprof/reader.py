@@ -64,7 +64,7 @@ def read(path: Path, progress: Progress) -> Trace:
 
 
 def _with_processes(rows: Rows) -> Rows:
-    """Return ``rows`` with the process of each GUID where the tables are those of several.
+    """Return ``rows`` with the process of each GUID, where there are several.
 
     rocpd writes the processes of several databases into one table, and a GUID for each; tables of
     kernels and copies have no other number of the process.

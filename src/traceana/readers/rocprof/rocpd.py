@@ -105,7 +105,11 @@ class _Process:
         self._suffix = suffix
         self._agents = self._records("rocpd_info_agent")
         queries = {
-            name: Query(f"{name}{suffix}", {column: Integer(column) for column in columns}, _as_is)
+            name: Query(
+                f"{name}{suffix}",
+                {column: Integer(column) for column in columns},
+                lambda page: page,
+            )
             for name, columns in _COLUMNS.items()
         }
         queries["rocpd_event"] = Query(
@@ -265,10 +269,6 @@ class _Process:
 
     def _text(self, ids: pl.Series) -> pl.Series:
         return self._texts.of(ids).cast(pl.String)
-
-
-def _as_is(page: pl.DataFrame) -> pl.DataFrame:
-    return page
 
 
 def _with_message(page: pl.DataFrame) -> pl.DataFrame:

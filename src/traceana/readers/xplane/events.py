@@ -300,7 +300,7 @@ class StatColumns(msgspec.Struct, frozen=True):
     stats: Stats
 
     def of(self, name: str) -> Stats:
-        """Return the stats of one name."""
+        """Return the stats with the name ``name``."""
         return self.stats.take(np.flatnonzero(self.stats.index == self.indices.get(name, -1)))
 
 

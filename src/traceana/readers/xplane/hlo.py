@@ -104,7 +104,7 @@ class HloPrograms:
                     if plane.stat_names.get(stat) == _PROTO and event in plane.event_names
                 }
 
-    def of_host(self, events: pl.DataFrame) -> pl.DataFrame:
+    def host_instructions(self, events: pl.DataFrame) -> pl.DataFrame:
         """Return ``instruction`` and its ``scope`` for each event, null where unknown.
 
         ``events`` has the columns of :func:`instruction_keys`. Instructions are rows of
@@ -112,8 +112,8 @@ class HloPrograms:
         """
         return self._with_scopes(self._named(events))
 
-    def of_device(self, events: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-        """Return the columns of :meth:`of_host` for the work of a device, command buffers too.
+    def device_instructions(self, events: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+        """Return the columns of :meth:`host_instructions` for device work, also in command buffers.
 
         ``launches`` has ``correlation``, ``start`` and ``kernel`` (null for copies) of each event.
         """
@@ -231,7 +231,7 @@ class HloPrograms:
 
 
 def _scheduled(program: _Program) -> Iterator[Scheduled]:
-    """Yield the instructions of a program that run kernels of their own."""
+    """Yield the instructions of a program that run as separate kernels."""
     shapes = ("input_shapes", "input_types", "output_shape", "output_type")
     columns = program.frame.select("parent", "name", "opcode", *shapes).cast(
         dict.fromkeys(("name", "opcode", *shapes), pl.String)
@@ -342,7 +342,7 @@ Tensors = tuple[int, ...]
 
 
 def complete_scopes(module: Module, instructions: Mapping[int, Instruction]) -> None:
-    """Fill in missing scopes of a program's ``instructions``, which are all of them by number.
+    """Fill in missing scopes of all ``instructions`` of a program, given by number.
 
     A convolution gets the scope of its layer's gradient, a fusion that of its root, any other
     instruction that of its users where they share one. A scope without the layer counts as missing,
@@ -414,7 +414,7 @@ class _Gradients:
                     self._scopes_by_value[value].add(gradient)
 
     def set_scopes(self) -> None:
-        """Give each convolution without a scope that of its layer's gradient, where one fits."""
+        """Set the scope of convolutions without one to the matching layer's gradient."""
         all_scopes: set[str] = set().union(*self._scopes_by_tensors.values())
         for instruction, sizes in self._without_scope:
             same_sizes = self._scopes_by_tensors.get(sizes, set())

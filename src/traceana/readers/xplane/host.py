@@ -106,7 +106,7 @@ class HostTables:
         return self._rows(events).with_columns(events.integers(_CORRELATION).alias("correlation"))
 
     def _ops(self, events: PlaneEvents) -> pl.DataFrame:
-        instructions = self._hlo.of_host(instruction_keys(events))
+        instructions = self._hlo.host_instructions(instruction_keys(events))
         frame = self._rows(events).with_columns(
             pl.coalesce(gathered(self._operators, events.name), "name").alias("name"),
             pl.coalesce(gathered(self._scopes, events.name), instructions["scope"]).alias("scope"),

@@ -85,7 +85,7 @@ def activities(
     streams = pl.Series([line.name for line in lines], dtype=pl.String).str.extract(STREAM)
     # A CUDA context is text of the form ``$$5``.
     context = pl.col("text").str.extract(r"(\d+)$").cast(pl.Int64, strict=False)
-    instructions = hlo.of_device(instruction_keys(columns), launches)
+    instructions = hlo.device_instructions(instruction_keys(columns), launches)
     # TensorFlow annotates kernels; XLA's instructions have scopes.
     annotated_scopes = [_scopes(columns.texts(stat)) for stat in ("tf_op", "annotation")]
     frame = pl.DataFrame(
@@ -289,7 +289,7 @@ def _number_in_name(pattern: re.Pattern[str], plane: Plane) -> int | None:
 
 
 def devices(space: Space, used: pl.Series) -> pl.DataFrame:
-    """Return the GPUs with activities (``used``: their numbers), or all where there are none."""
+    """Return the GPUs with the numbers ``used``, those of activities; without any, all GPUs."""
     rows = {
         number: _row(number, plane.stats())
         for plane in space.planes
